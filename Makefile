@@ -26,7 +26,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
+.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -109,6 +109,12 @@ lint-python:
 fmt: ## format Go and HCL files in place
 	git ls-files '*.go' | xargs -r gofmt -w
 	$(GO) run ./cmd/recipe fmt --recursive recipes
+
+ui: ## build the dashboard's page from engine/ui/page into engine/ui/built (needs npm)
+	cd engine/ui/page && npm ci --no-audit --no-fund && npm run -s build
+
+test-ui: build ## test the dashboard's page in headless Chromium (needs npm and Chromium: apt install chromium)
+	scripts/test-ui.sh
 
 bench: ## run the benchmarks; writes docs/benchmarks/latest.txt with a description of the machine
 	@mkdir -p docs/benchmarks

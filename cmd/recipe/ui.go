@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/ui"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// uiFlags are where the dashboard is served.
+type uiFlags struct {
+	host             string
+	port             int
+	certificate, key string
+	insecure         bool
+}
+
+func newUI(a *app) *cobra.Command {
+	var (
+		file string
+		f    uiFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Serve a dashboard of the runs here: curves, samples, timeline, logs",
+		Long: `Serve a dashboard of the runs here: curves, samples with their tokens, timeline, logs and configuration, in a
+browser, until Ctrl-C. It only reads run directories, so it works during a run and long after it.
+
+It listens on this machine only. With --host it is reached from others: then it needs a certificate (or --insecure),
+and the address that it prints contains a token.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.serveUI(cmd.Context(), file, &f)
+		},
+	}
+	addRun(cmd, &file)
+	cmd.Flags().StringVar(&f.host, "host", "127.0.0.1", "`ADDRESS` to listen on")
+	cmd.Flags().IntVar(&f.port, "port", 0, "port to listen on; 0 takes a free one")
+	cmd.Flags().StringVar(&f.certificate, "tls-certificate", "", "PEM `FILE` of the certificate to serve with")
+	cmd.Flags().StringVar(&f.key, "tls-key", "", "PEM `FILE` of its key")
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false,
+		"serve beyond this machine without TLS: anyone on the network path can read the token and all samples")
+	return cmd
+}
+
+func (a *app) serveUI(ctx context.Context, file string, f *uiFlags) error {
+	options := ui.Options{Hosts: []string{f.host}, Runs: func() (map[string]state.Dir, error) { return namedRuns(file) }}
+	if runs, err := options.Runs(); err != nil {
+		return err
+	} else if len(runs) == 0 {
+		return fmt.Errorf("%w here: recipe apply FILE starts one", errNoRun)
+	}
+	query, err := f.secure(&options)
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port)))
+	if err != nil {
+		return &sdk.Error{Summary: fmt.Sprintf("the dashboard cannot listen on port %d of %s", f.port, f.host), Err: err,
+			Remedy: "leave --port out: a free one is taken then"}
+	}
+	server, err := ui.New(options)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	scheme := "http"
+	if options.TLS != nil {
+		scheme = "https"
+	}
+	if _, err := fmt.Fprintf(a.out, "The dashboard is at %s://%s/%s (Ctrl-C ends it)\n", scheme, ln.Addr(), query); err != nil {
+		return err
+	}
+	return server.Serve(ctx, ln)
+}
+
+// secure sets a token and TLS where other machines can reach the server, and returns the query that contains the token.
+func (f *uiFlags) secure(o *ui.Options) (query string, err error) {
+	if f.certificate != "" || f.key != "" {
+		pair, err := tls.LoadX509KeyPair(f.certificate, f.key)
+		if err != nil {
+			return "", fmt.Errorf("--tls-certificate %s and --tls-key %s: expected PEM files that belong together: %w",
+				f.certificate, f.key, err)
+		}
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	ip, err := netip.ParseAddr(f.host)
+	if f.host == "localhost" || err == nil && ip.IsLoopback() {
+		return "", nil
+	}
+	if o.TLS == nil && !f.insecure {
+		return "", &sdk.Error{Summary: fmt.Sprintf("--host %s is reachable from other machines and TLS is not set", f.host),
+			Remedy: "set --tls-certificate and --tls-key, or --insecure where the network is trusted; or leave --host out and " +
+				"forward the port: ssh -L 8080:127.0.0.1:PORT"}
+	}
+	o.Token = rand.Text()
+	if name, err := os.Hostname(); err == nil {
+		o.Hosts = append(o.Hosts, name)
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", fmt.Errorf("list the addresses of this machine: %w", err)
+	}
+	for _, address := range addresses {
+		if prefix, err := netip.ParsePrefix(address.String()); err == nil {
+			o.Hosts = append(o.Hosts, prefix.Addr().String())
+		}
+	}
+	return "?token=" + o.Token, nil
+}
+
+// namedRuns are the runs that a command may mean, by the names of their folders; where two have one name, by their paths.
+func namedRuns(file string) (map[string]state.Dir, error) {
+	dirs, err := runDirs(file)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]state.Dir{}
+	for _, d := range dirs {
+		dir, err := filepath.Abs(d)
+		if err != nil {
+			return nil, fmt.Errorf("find the runs: %w", err)
+		}
+		if !state.Dir(dir).Exists() {
+			continue
+		}
+		name := filepath.Base(dir)
+		if _, taken := out[name]; taken {
+			name = filepath.Base(filepath.Dir(filepath.Dir(dir))) + "/" + name
+		}
+		out[name] = state.Dir(dir)
+	}
+	return out, nil
+}

@@ -1,0 +1,88 @@
+import { useMemo, useState } from "preact/hooks";
+import { RunRow, Summary, part, useGet } from "./api";
+import { Chart, Curve, Window } from "./chart";
+import { short } from "./format";
+import { Route, change } from "./route";
+
+// topics are the charts that are put together from metrics of several plugins, by the names of those metrics.
+const topics: [string, RegExp][] = [
+  ["Reward", /^(reward|reward\/mean|scores\/mean)$/],
+  ["Loss", /^(loss|policy_loss|loss\/(?!.*(min|max)).*)$/],
+  ["KL divergence", /^(kl|policy_kl|kl\/.*|mismatch\/.*kl)$/],
+  ["Throughput (tokens a second)", /^(tokens_per_second|tokens\/per_second)$/],
+  ["Entropy", /^(entropy|entropy\/mean)$/],
+  ["Gradient norm", /^grad_norm$/],
+  ["Length (tokens)", /^(completion_tokens|length\/(mean|response_mean)|response_length.*|tokens\/per_completion)$/],
+  ["Staleness (policy versions)", /^(staleness|staleness_max|staleness\/(mean|max))$/],
+  ["Seconds a step", /^(seconds_waiting|seconds_training|seconds_syncing|time\/.*)$/],
+  ["Weight sync (seconds)", /^(seconds|sync_seconds|sync_(hold|publish|update|resume)_seconds)$/],
+  ["Sampler and trainer apart (log-probability)", /^(mismatch\/(fresh|stale)_mean_abs|mismatch\/mean_abs|mismatch\/abs_mean|sync_logprob_difference)$/],
+  ["Clipped fraction", /^(clip_fraction|clip\/.*|ratio\/clipped.*)$/],
+  ["Learning rate", /^learning_rate$/],
+  ["Groups without a signal", /^(flat_groups|groups\/flat.*|groups_uninformative)$/],
+  ["Memory and devices", /^(memory\/.*|mfu|memory_.*)$/],
+];
+
+export interface ChartOf { title: string; curves: Curve[] }
+
+function split(name: string): [string, string] {
+  const at = name.indexOf(" ");
+  return [name.slice(0, at), name.slice(at + 1)];
+}
+
+// charts are those of a run that have a topic, and then one for each metric that has none, if asked for.
+export function charts(s: Summary, all = false): ChartOf[] {
+  const out: ChartOf[] = [], used = new Set<string>();
+  for (const [title, wanted] of topics) {
+    const found = s.metrics.filter((m) => wanted.test(split(m.name)[1]));
+    if (!found.length) continue;
+    const several = new Set(found.map((m) => split(m.name)[1])).size > 1;
+    const curves = found.map((m) => {
+      used.add(m.name);
+      const [address, metric] = split(m.name);
+      const blocks = new Set(found.map((f) => split(f.name)[0])).size > 1;
+      return { run: s.name, name: m.name, label: [blocks || !several ? short(address) : "", several ? metric : ""].filter(Boolean).join(" ") };
+    });
+    out.push({ title, curves });
+  }
+  if (all) for (const m of s.metrics) if (!used.has(m.name)) {
+    const [address, metric] = split(m.name);
+    out.push({ title: metric, curves: [{ run: s.name, name: m.name, label: short(address) }] });
+  }
+  return out;
+}
+
+export function Curves({ s, route, runs, again }: { s: Summary; route: Route; runs: RunRow[]; again: number }) {
+  const [window, setWindow] = useState<Window>({});
+  const smooth = Number(route.q.get("smooth") ?? 0.6), x = route.q.get("x") === "time" ? "time" : "step";
+  const filter = route.q.get("metric") ?? "", all = route.q.get("all") === "1", other = route.q.get("with") ?? "";
+  const compared = useGet<Summary>(other ? `runs/${part(other)}` : null, again);
+  const list = useMemo(() => {
+    const wanted = filter.toLowerCase();
+    const own = charts(s, all || filter !== "");
+    const theirs = compared.value ? charts(compared.value, all || filter !== "") : [];
+    return own.map((c) => {
+      const same = theirs.find((t) => t.title === c.title);
+      if (!same) return c;
+      const mark = (run: string) => (k: Curve) => ({ ...k, label: `${run} ${k.label}` });
+      return { title: c.title, curves: [...c.curves.map(mark(s.name)), ...same.curves.map(mark(other))] };
+    }).filter((c) => !wanted || c.title.toLowerCase().includes(wanted) || c.curves.some((k) => k.name.toLowerCase().includes(wanted)));
+  }, [s, compared.value, filter, all]);
+  return (
+    <>
+      <h1 class="sr">Curves</h1>
+      <form class="controls" onSubmit={(e) => e.preventDefault()}>
+        <label>Metric <input type="search" value={filter} placeholder="all topics" onInput={(e) => change(route, { metric: e.currentTarget.value })} /></label>
+        <label>Smoothing <input type="range" min="0" max="0.99" step="0.01" value={smooth} onInput={(e) => change(route, { smooth: e.currentTarget.value })} /> <output>{smooth.toFixed(2)}</output></label>
+        <label>Against <select value={x} onChange={(e) => { setWindow({}); change(route, { x: e.currentTarget.value }); }}><option value="step">steps</option><option value="time">time</option></select></label>
+        {runs.length > 1 && <label>Compare with <select value={other} onChange={(e) => change(route, { with: e.currentTarget.value })}>
+          <option value="">no run</option>{runs.filter((r) => r.name !== s.name).map((r) => <option key={r.name}>{r.name}</option>)}</select></label>}
+        <label><input type="checkbox" checked={all} onChange={(e) => change(route, { all: e.currentTarget.checked ? "1" : "" })} /> every metric</label>
+        {window.from !== undefined && <button type="button" onClick={() => setWindow({})}>Show all</button>}
+      </form>
+      {list.length === 0 && <p class="muted">No metric was reported yet{filter && <> whose name contains “{filter}”</>}.</p>}
+      <div class="charts">{list.slice(0, 60).map((c) => <Chart key={c.title + c.curves[0].name} {...c} smooth={smooth} x={x} window={window} onWindow={setWindow} again={again} />)}</div>
+      {list.length > 60 && <p class="muted">{list.length - 60} more: narrow the metric.</p>}
+    </>
+  );
+}

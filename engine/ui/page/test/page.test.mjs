@@ -1,0 +1,205 @@
+// The page in headless Chromium, on a real run of the quickstart that goes on meanwhile, and on samples that were made
+// to do harm. Screenshots go to SCREENSHOTS, when that is set.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { appendFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { after, before, test } from "node:test";
+import AxeBuilder from "@axe-core/playwright";
+import { chromium } from "playwright-core";
+
+const recipe = resolve(process.env.RECIPE), shots = process.env.SCREENSHOTS;
+const folder = mkdtempSync(join(tmpdir(), "recipe-ui-"));
+const samples = join(folder, ".recipe/quickstart/samples/trajectories.builtin.default");
+let browser, base, run, server;
+
+function program(args) {
+  const p = spawn(recipe, args, { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
+  p.text = "";
+  p.stdout.on("data", (d) => { p.text += d; });
+  p.ended = new Promise((done) => p.on("exit", done));
+  return p;
+}
+
+async function until(what, done) {
+  for (let i = 0; i < 600; i++) {
+    const v = await done();
+    if (v) return v;
+    await new Promise((r) => setTimeout(r, 100));
+  }
+  assert.fail(`waited 60 s for ${what}`);
+}
+
+before(async () => {
+  cpSync("../../../recipes/quickstart.hcl", join(folder, "quickstart.hcl"));
+  run = program(["apply", "--auto-approve", "quickstart.hcl"]);
+  await until("samples", () => { try { return readdirSync(samples).length; } catch { return false; } });
+  server = program(["ui"]);
+  base = (await until("the address", () => server.text.match(/http:\S+/)))[0];
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+});
+
+after(async () => {
+  await browser?.close();
+  server?.kill("SIGINT");
+  if (run && run.exitCode === null) run.kill("SIGINT");
+  await Promise.all([run?.ended, server?.ended]);
+  rmSync(folder, { recursive: true, force: true });
+});
+
+// open shows a view; every message of the browser about an error fails the test.
+async function open(path, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options });
+  const page = await context.newPage();
+  page.problems = [];
+  page.on("console", (m) => { if (m.type() === "error") page.problems.push(m.text()); });
+  page.on("pageerror", (e) => page.problems.push(e.message));
+  page.on("dialog", (d) => { page.problems.push(`dialog: ${d.message()}`); d.dismiss(); });
+  await page.goto(base + path);
+  return page;
+}
+
+async function close(page) {
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+}
+
+test("a run is followed while it happens", async () => {
+  const page = await open("");
+  await page.getByText(/step \d+ of 300/).first().waitFor();
+  const step = async () => Number((await page.locator("progress").getAttribute("value")) ?? 0);
+  const first = await step();
+  await until("a later step", async () => (await step()) > first);
+  await page.locator(".samples li").first().waitFor();
+  assert.ok((await page.locator(".graph .block").count()) >= 5);
+  await page.locator(".pill.completed").waitFor({ timeout: 120_000 });
+  await close(page);
+});
+
+test("curves are drawn, zoomed, smoothed and filtered", async () => {
+  const page = await open("#/quickstart/curves");
+  const plot = page.locator(".plot").first();
+  await page.locator("canvas").first().waitFor();
+  const painted = () => page.evaluate(() => {
+    const c = document.querySelector("canvas");
+    return c.getContext("2d").getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v > 200).length;
+  });
+  await until("a curve", async () => (await painted()) > 500);
+  const asked = page.waitForRequest(/series.*from=/);
+  const box = await plot.boundingBox();
+  await page.mouse.move(box.x + 150, box.y + 60);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 260, box.y + 60, { steps: 5 });
+  await page.mouse.up();
+  await asked;
+  await page.getByRole("button", { name: "Show all" }).click();
+  const keyed = page.waitForRequest(/series.*from=/);
+  await plot.focus();
+  await page.keyboard.press("+");
+  await keyed;
+  await page.getByRole("searchbox").fill("entropy");
+  await until("one chart", async () => (await page.locator(".chart").count()) === 1);
+  assert.match(page.url(), /metric=entropy/);
+  await close(page);
+});
+
+test("samples are filtered, opened and coloured, and links are stable", async () => {
+  const page = await open("#/quickstart/samples?state=mixed&first_step=200");
+  await page.locator("tbody tr").first().waitFor();
+  const steps = await page.locator("tbody tr td:nth-child(5)").allTextContents();
+  assert.ok(steps.length > 10 && steps.every((s) => Number(s) >= 200), steps.join());
+  await page.locator("tbody tr a").first().click();
+  await page.locator(".tokens span").first().waitFor();
+  await page.locator("tbody tr a").nth(3).click();
+  await until("the fourth completion", () => page.url().includes("c=3"));
+  await until("colours", () => page.locator(".tokens span").evaluateAll((l) => l.some((s) => s.style.background.includes("rgba"))));
+  assert.ok((await page.locator(".tokens .masked").count()) > 0);
+  await page.getByLabel("Colour tokens by").selectOption("ratio");
+  await page.locator(".tokens span:not(.masked)").first().hover();
+  await page.getByText(/log-probability of the sampler -?\d/).waitFor();
+  const again = await open(page.url().slice(base.length));
+  await again.getByRole("heading", { name: "Completion 3" }).waitFor();
+  assert.equal(await again.getByLabel("Colour tokens by").inputValue(), "ratio");
+  await close(again);
+  await close(page);
+});
+
+test("every view is accessible and fits, in both colour schemes and on a phone", async () => {
+  const group = JSON.parse(readFileSync(join(samples, "00000001.jsonl"), "utf8").split("\n")[0]).id;
+  const views = ["overview", "curves", "samples", `samples/trajectories.builtin.default/${group}`, "timeline", "logs", "config"];
+  const found = [];
+  for (const colorScheme of ["light", "dark"]) for (const width of [1280, 390]) for (const view of views) {
+    const page = await open(`#/quickstart/${view}`, { colorScheme, viewport: { width, height: 860 } });
+    await page.locator("main > *").nth(1).waitFor();
+    await page.waitForLoadState("load");
+    const { violations } = await new AxeBuilder({ page }).analyze();
+    for (const v of violations) if (["serious", "critical"].includes(v.impact)) {
+      found.push(`${view}, ${colorScheme}, ${width} px: ${v.id}: ${v.nodes[0].html} ${v.nodes[0].failureSummary}`);
+    }
+    const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    if (over > 1) found.push(`${view}, ${colorScheme}: ${over} px wider than ${width} px`);
+    if (shots) {
+      mkdirSync(shots, { recursive: true });
+      await page.waitForFunction(() => document.querySelectorAll(".chart").length === 0 || document.querySelector(".chart canvas"));
+      await page.screenshot({ path: join(shots, `${view.split("/").slice(0, 2).join("-")}-${colorScheme}-${width}.png`) });
+    }
+    await close(page);
+  }
+  assert.deepEqual(found, []);
+});
+
+// zstdFrame is a zstd frame of blocks that are not compressed (RFC 8878).
+function zstdFrame(body) {
+  const parts = [Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58])]; // magic, no options, a window of 2 MiB
+  for (let at = 0; at === 0 || at < body.length; at += 1 << 17) {
+    const block = body.subarray(at, at + (1 << 17)), head = Buffer.alloc(3);
+    head.writeUIntLE((block.length << 3) | (at + (1 << 17) >= body.length ? 1 : 0), 0, 3);
+    parts.push(head, block);
+  }
+  return Buffer.concat(parts);
+}
+
+test("hostile samples do nothing and are shown", async () => {
+  const bodies = [], lines = [];
+  const long = "word ".repeat(2 << 20); // 10 MB
+  const texts = ["<script>alert(1)</script><img src=x onerror=alert(2)>", "\u001b[2J\u001b]0;title\u0007", "\u202etxet\u2066", long, "javascript:alert(3)"];
+  let offset = 0;
+  texts.forEach((text, i) => {
+    const body = JSON.stringify({ tokens: [[1, 2]], masks: [[-100, 2]], scores: [1], messages: [[{ role: text.slice(0, 50), content: text }, { role: "assistant", content: text }]] });
+    const frame = zstdFrame(Buffer.from(body));
+    bodies.push(frame);
+    lines.push(JSON.stringify({ v: 1, type: "group", id: 900000 + i, time: new Date().toISOString(), environment: text.slice(0, 60), sequences: 1, tokens: 2, scores: [1], offset, bytes: frame.length }) + "\n");
+    offset += frame.length;
+  });
+  writeFileSync(join(samples, "00000099.zst"), Buffer.concat(bodies));
+  appendFileSync(join(samples, "00000099.jsonl"), lines.join(""));
+  const list = await open("#/quickstart/samples");
+  await list.locator("td .text", { hasText: "<script>alert(1)</script>" }).first().waitFor();
+  await close(list);
+  for (let i = 0; i < texts.length; i++) {
+    const page = await open(`#/quickstart/samples/trajectories.builtin.default/${900000 + i}`);
+    await page.locator(".conversation pre").first().waitFor();
+    assert.equal(await page.locator("main script, main img").count(), 0);
+    const shown = await page.locator("main").innerText();
+    assert.ok(!/[\u001b\u202e\u2066]/.test(shown), "control characters reach the page");
+    assert.ok(shown.length < 1_000_000);
+    await close(page);
+  }
+});
+
+test("the page runs nothing that it did not bring", async () => {
+  const page = await open("#/quickstart/overview");
+  await page.locator("main h2").first().waitFor();
+  const blocked = await page.evaluate(async () => {
+    const violations = [];
+    document.addEventListener("securitypolicyviolation", (e) => violations.push(e.effectiveDirective));
+    const s = document.createElement("script");
+    try { s.textContent = "window.ran = true"; document.body.append(s); } catch { violations.push("trusted-types"); }
+    await fetch("https://example.invalid/").catch(() => {});
+    await new Promise((r) => setTimeout(r, 200));
+    return { violations, ran: "ran" in window };
+  });
+  assert.ok(!blocked.ran && blocked.violations.includes("connect-src"), JSON.stringify(blocked));
+  await page.context().close();
+});

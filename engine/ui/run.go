@@ -1,0 +1,392 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/samples"
+)
+
+// run is what the server knows of one run: its event log, folded.
+type run struct {
+	name string
+	dir  state.Dir
+
+	mu       sync.RWMutex
+	snap     snapshot.Snapshot
+	series   map[string]*series // by address and metric, with a space between
+	lanes    timeline
+	lines    logLines
+	plans    []operation
+	failed   error         // why the log cannot be read on
+	moved    chan struct{} // closed when something has changed
+	caughtUp chan struct{} // closed when the log was read to its end once
+
+	samplesMu sync.Mutex
+	records   map[string]*samples.Reader
+	pieces    map[string]*tokenizer // by the path of its file
+}
+
+// operation is one line of the plan that was applied.
+type operation struct {
+	Time    time.Time `json:"time"`
+	Address string    `json:"address"`
+	Action  string    `json:"action"`
+	Reason  string    `json:"reason"`
+}
+
+// run finds a run and begins to follow it.
+func (s *Server) run(name string) (*run, error) {
+	dirs, err := s.opts.Runs()
+	if err != nil {
+		return nil, err
+	}
+	dir, ok := dirs[name]
+	if !ok {
+		return nil, missing("there is no run %.100q", name)
+	}
+	s.mu.Lock()
+	r := s.runs[name]
+	if r == nil || r.dir != dir {
+		r = &run{name: name, dir: dir, series: map[string]*series{}, moved: make(chan struct{}),
+			caughtUp: make(chan struct{}), records: map[string]*samples.Reader{}, pieces: map[string]*tokenizer{}}
+		s.runs[name] = r
+		s.wait.Go(func() { r.follow(s.ctx) })
+	}
+	s.mu.Unlock()
+	select {
+	case <-r.caughtUp:
+	case <-s.ctx.Done():
+	}
+	return r, nil
+}
+
+// follow reads the log until ctx ends. It first reads what is there at once, without telling anyone.
+func (r *run) follow(ctx context.Context) {
+	defer r.closeSamples()
+	r.mu.Lock()
+	err := event.Read(r.dir.Events(), 0, func(e event.Event) error { r.take(e); return ctx.Err() })
+	last := r.snap.Last
+	r.failed = err
+	r.mu.Unlock()
+	close(r.caughtUp)
+	if err != nil {
+		return
+	}
+	err = event.Follow(ctx, r.dir.Events(), last, func(e event.Event) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.take(e)
+		close(r.moved)
+		r.moved = make(chan struct{})
+		return nil
+	})
+	r.mu.Lock()
+	r.failed = err
+	r.mu.Unlock()
+}
+
+// take folds one event.
+func (r *run) take(e event.Event) {
+	r.snap.Apply(e)
+	r.lanes.take(e)
+	r.lines.take(e)
+	at := float64(e.Time.UnixNano()) / 1e9
+	switch e.Type {
+	case event.Metrics:
+		for name, value := range e.Metrics {
+			r.add(e.Address+" "+name, float64(e.Step), at, value)
+		}
+	case event.Weights:
+		r.add(e.Address+" seconds", float64(e.Version), at, e.Seconds)
+	case event.RunStarted:
+		r.plans = nil
+	case event.Operation:
+		r.plans = append(r.plans, operation{e.Time, e.Address, e.Action, e.Message})
+	}
+}
+
+func (r *run) add(name string, step, at, value float64) {
+	s := r.series[name]
+	if s == nil {
+		s = &series{}
+		r.series[name] = s
+	}
+	s.add(step, at, value)
+}
+
+// metric is one curve that there is.
+type metric struct {
+	Name string  `json:"name"` // ADDRESS METRIC
+	Last *number `json:"last"`
+	N    int     `json:"n"`
+}
+
+// block is a block of the summary.
+type block struct {
+	Address  string             `json:"address"`
+	Kind     string             `json:"kind"`
+	Phase    string             `json:"phase"`
+	Message  string             `json:"message,omitempty"`
+	Remedy   string             `json:"remedy,omitempty"`
+	Since    time.Time          `json:"since,omitzero"`
+	Starts   int                `json:"starts"`
+	Restarts int                `json:"restarts"`
+	Step     int64              `json:"step,omitempty"`
+	Total    int64              `json:"total,omitempty"`
+	Unit     string             `json:"unit,omitempty"`
+	Version  int64              `json:"version,omitempty"`
+	Needs    []string           `json:"needs"` // blocks that its configuration refers to
+	Metrics  map[string]*number `json:"metrics"`
+	Activity string             `json:"activity,omitempty"`
+}
+
+// stall is a part of the run that makes no progress.
+type stall struct {
+	Address string  `json:"address"`
+	Message string  `json:"message"`
+	Remedy  string  `json:"remedy"`
+	Seconds float64 `json:"seconds"`
+}
+
+// summary is the state of the run.
+type summary struct {
+	Name    string         `json:"name"`
+	Recipe  string         `json:"recipe"`
+	File    string         `json:"file"`
+	ID      string         `json:"id"`
+	Status  string         `json:"status"`
+	Message string         `json:"message,omitempty"`
+	Started time.Time      `json:"started,omitzero"`
+	Ended   time.Time      `json:"ended,omitzero"`
+	Engine  bool           `json:"engine"` // one works on it now
+	Version int64          `json:"version"`
+	Seq     uint64         `json:"seq"`
+	Blocks  []block        `json:"blocks"`
+	Stalls  []stall        `json:"stalls"`
+	Outputs map[string]any `json:"outputs"`
+	Metrics []metric       `json:"metrics"`
+	Error   string         `json:"error,omitempty"` // of reading the log
+	Samples int            `json:"samples"`         // groups in the record
+	Now     time.Time      `json:"now"`
+}
+
+const shortText = 4 << 10 // bytes of a message on the page
+
+func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
+	rec, err := state.Read(r.dir)
+	if err != nil {
+		return nil, err
+	}
+	groups := r.groupsKnown()
+	alive := state.Holder(r.dir) != nil
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := &summary{Name: r.name, Recipe: rec.Recipe, File: filepath.Base(rec.File), ID: rec.ID, Status: r.snap.Status,
+		Message: plain(limit(r.snap.Message, shortText)), Started: r.snap.Started, Ended: r.snap.Ended, Engine: alive,
+		Version: r.snap.Version, Seq: r.snap.Last, Blocks: []block{}, Stalls: []stall{}, Outputs: r.snap.Outputs,
+		Metrics: []metric{}, Samples: groups, Now: time.Now().UTC()}
+	if r.failed != nil {
+		out.Error = r.failed.Error()
+	}
+	if out.Status == "" {
+		out.Status = string(rec.Status)
+	}
+	if out.Status == "running" && !alive {
+		out.Status = "interrupted"
+	}
+	for _, address := range r.snap.Addresses() {
+		out.Blocks = append(out.Blocks, r.block(address, rec))
+	}
+	for _, e := range r.snap.Stalls {
+		out.Stalls = append(out.Stalls, stall{e.Address, plain(limit(e.Message, shortText)),
+			plain(limit(e.Remedy, shortText)), e.Seconds})
+	}
+	for name, s := range r.series {
+		if n := len(s.values); n > 0 {
+			last := number(s.values[n-1])
+			out.Metrics = append(out.Metrics, metric{name, &last, n})
+		}
+	}
+	sort.Slice(out.Metrics, func(i, j int) bool { return out.Metrics[i].Name < out.Metrics[j].Name })
+	sort.Slice(out.Stalls, func(i, j int) bool { return out.Stalls[i].Address < out.Stalls[j].Address })
+	return out, nil
+}
+
+func (r *run) block(address string, rec *state.Run) block {
+	b := r.snap.Blocks[address]
+	out := block{Address: address, Phase: b.Phase, Message: plain(limit(b.Message, shortText)),
+		Remedy: plain(limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts, Step: b.Step,
+		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: []string{}, Metrics: map[string]*number{},
+		Activity: r.lanes.now[address]}
+	for name, v := range b.Metrics {
+		n := number(v)
+		out.Metrics[name] = &n
+	}
+	if a, err := addr.Parse(address); err == nil {
+		out.Kind = string(a.Kind)
+		if recorded := rec.Blocks[a]; recorded != nil {
+			out.Needs = references(recorded.Config)
+		}
+	}
+	return out
+}
+
+// references are the blocks that a recorded body refers to.
+func references(config map[string]json.RawMessage) []string {
+	found := []string{}
+	var visit func(v any)
+	visit = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["ref"].(string); ok && len(v) == 1 {
+				found = append(found, ref)
+				return
+			}
+			for _, x := range v {
+				visit(x)
+			}
+		case []any:
+			for _, x := range v {
+				visit(x)
+			}
+		}
+	}
+	for _, text := range config {
+		var v any
+		if json.Unmarshal(text, &v) == nil {
+			visit(v)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// configuration is what the run was told to be: the plan that was applied, and the configuration of its blocks, in which
+// sensitive values are fingerprints.
+func (r *run) configuration(http.ResponseWriter, *http.Request) (any, error) {
+	rec, err := state.Read(r.dir)
+	if err != nil {
+		return nil, err
+	}
+	type entry struct {
+		Address    string                     `json:"address"`
+		Config     map[string]json.RawMessage `json:"config"`
+		Plugin     string                     `json:"plugin,omitempty"`
+		Devices    []string                   `json:"devices,omitempty"`
+		Checkpoint *state.Checkpoint          `json:"checkpoint,omitempty"`
+	}
+	out := struct {
+		Digest string            `json:"digest"`
+		File   string            `json:"file"`
+		Plan   []operation       `json:"plan"`
+		Blocks []entry           `json:"blocks"`
+		Output map[string]string `json:"outputs"`
+	}{Digest: rec.Digest, File: rec.File, Plan: []operation{}, Blocks: []entry{}, Output: map[string]string{}}
+	r.mu.RLock()
+	out.Plan = append(out.Plan, r.plans...)
+	r.mu.RUnlock()
+	for a, b := range rec.Blocks {
+		out.Blocks = append(out.Blocks, entry{a.String(), b.Config, b.Plugin, b.Devices, b.Checkpoint})
+	}
+	sort.Slice(out.Blocks, func(i, j int) bool { return out.Blocks[i].Address < out.Blocks[j].Address })
+	for name, o := range rec.Outputs {
+		if o.Sensitive {
+			out.Output[name] = "(sensitive)"
+		} else {
+			out.Output[name] = string(o.Value)
+		}
+	}
+	return out, nil
+}
+
+// list are all runs.
+func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
+	type entry struct {
+		Name    string    `json:"name"`
+		Recipe  string    `json:"recipe"`
+		Status  string    `json:"status"`
+		Started time.Time `json:"started,omitzero"`
+		Ended   time.Time `json:"ended,omitzero"`
+		Step    int64     `json:"step"`
+		Total   int64     `json:"total"`
+		Version int64     `json:"version"`
+		Path    string    `json:"path"`
+	}
+	dirs, err := s.opts.Runs()
+	out := []entry{}
+	for name, dir := range dirs {
+		rec, rerr := state.Read(dir)
+		if rerr != nil {
+			out = append(out, entry{Name: name, Status: "unreadable: " + rerr.Error(), Path: string(dir)})
+			continue
+		}
+		e := entry{Name: name, Recipe: rec.Recipe, Status: string(rec.Status), Started: rec.Started, Ended: rec.Ended,
+			Version: rec.Policy.Version, Path: string(dir)}
+		if rec.Status == state.Running && state.Holder(dir) == nil {
+			e.Status = "interrupted"
+		}
+		for _, b := range rec.Blocks {
+			if b.Total > e.Total {
+				e.Step, e.Total = b.Step, b.Total
+			}
+		}
+		out = append(out, e)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	answer(w, out, err)
+}
+
+// stream sends a line when the run has changed, at most twice a second, and one every 15 seconds otherwise: server-sent
+// events, whose data is the number of the newest event. The page then asks for what it shows.
+func (s *Server) stream(w http.ResponseWriter, req *http.Request) {
+	r, err := s.run(req.PathValue("run"))
+	if err != nil {
+		answer(w, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w).Flush
+	for {
+		r.mu.RLock()
+		moved, seq := r.moved, r.snap.Last
+		r.mu.RUnlock()
+		if _, err := w.Write([]byte("data: " + strconv.FormatUint(seq, 10) + "\n\n")); err != nil || flush() != nil {
+			return
+		}
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-req.Context().Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+		select {
+		case <-moved:
+		case <-time.After(15 * time.Second):
+		case <-req.Context().Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+func appendNumber(b []byte, v float64) []byte {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return append(b, "null"...)
+	}
+	return strconv.AppendFloat(b, v, 'g', 8, 64)
+}

@@ -1,0 +1,259 @@
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// conversations reads the messages of a group: a list for each sequence. Content may be text or a list of parts.
+func conversations(g *trajectory.Group) [][]message {
+	var lists [][]struct {
+		Role      any `json:"role"`
+		Content   any `json:"content"`
+		ToolCalls any `json:"tool_calls"`
+	}
+	if len(g.Messages) == 0 || json.Unmarshal(g.Messages, &lists) != nil || len(lists) != len(g.Tokens) {
+		return nil
+	}
+	out := make([][]message, len(lists))
+	for i, list := range lists {
+		for _, m := range list {
+			text := contentText(m.Content)
+			if m.ToolCalls != nil {
+				calls, _ := json.Marshal(m.ToolCalls) // it came from JSON
+				text = strings.TrimSpace(text + "\n" + string(calls))
+			}
+			out[i] = append(out[i], message{fmt.Sprint(m.Role), text})
+		}
+	}
+	return out
+}
+
+func contentText(content any) string {
+	switch c := content.(type) {
+	case nil:
+		return ""
+	case string:
+		return c
+	case []any:
+		var parts []string
+		for _, p := range c {
+			if m, ok := p.(map[string]any); ok {
+				if text, ok := m["text"].(string); ok {
+					parts = append(parts, text)
+					continue
+				}
+				parts = append(parts, fmt.Sprintf("[%v]", m["type"]))
+			}
+		}
+		return strings.Join(parts, "\n")
+	default:
+		text, _ := json.Marshal(c) // it came from JSON
+		return string(text)
+	}
+}
+
+func spansOf(v any) (out []trajectory.VersionSpan) {
+	text, err := json.Marshal(v)
+	if err != nil || json.Unmarshal(text, &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// tokenizer turns token ids into text, as a tokenizer.json describes. It encodes nothing.
+type tokenizer struct {
+	pieces   map[int]string // decoded
+	prefixed bool           // pieces after the first of a word begin with ##
+}
+
+// tokenizer is that of the run's policy; nil when there is none on this machine.
+func (r *run) tokenizer() *tokenizer {
+	rec, err := state.Read(r.dir)
+	if err != nil {
+		return nil
+	}
+	var paths []string
+	for a, b := range rec.Blocks {
+		var name string
+		if a.Kind == kind.Inference && json.Unmarshal(b.Outputs["tokenizer"], &name) == nil && name != "" {
+			paths = append(paths, name)
+		}
+	}
+	sort.Strings(paths)
+	for _, name := range paths {
+		if t := r.load(tokenizerFile(name)); t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// tokenizerFile is the path of a tokenizer.json, by a folder or by a name in the cache of Hugging Face; "" when it is
+// not there.
+func tokenizerFile(name string) string {
+	found := []string{filepath.Join(name, "tokenizer.json")}
+	if !filepath.IsAbs(name) {
+		cache := os.Getenv("HF_HUB_CACHE")
+		if home := os.Getenv("HF_HOME"); cache == "" && home != "" {
+			cache = filepath.Join(home, "hub")
+		}
+		if home, err := os.UserHomeDir(); cache == "" && err == nil {
+			cache = filepath.Join(home, ".cache", "huggingface", "hub")
+		}
+		pattern := filepath.Join(cache, "models--"+strings.ReplaceAll(name, "/", "--"), "snapshots", "*", "tokenizer.json")
+		if list, err := filepath.Glob(pattern); err == nil {
+			found = append(found, list...)
+		}
+	}
+	for _, path := range found {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path
+		}
+	}
+	return ""
+}
+
+// load reads a tokenizer once.
+func (r *run) load(path string) *tokenizer {
+	if path == "" {
+		return nil
+	}
+	r.samplesMu.Lock()
+	defer r.samplesMu.Unlock()
+	t, known := r.pieces[path]
+	if !known {
+		if text, err := os.ReadFile(path); err == nil {
+			t, _ = parseTokenizer(text) // without it, ids are shown
+		}
+		r.pieces[path] = t
+	}
+	return t
+}
+
+func parseTokenizer(text []byte) (*tokenizer, error) {
+	var f struct {
+		Model struct {
+			Type  string          `json:"type"`
+			Vocab json.RawMessage `json:"vocab"`
+		} `json:"model"`
+		Added []struct {
+			ID      int    `json:"id"`
+			Content string `json:"content"`
+		} `json:"added_tokens"`
+		Decoder json.RawMessage `json:"decoder"`
+		Pre     json.RawMessage `json:"pre_tokenizer"`
+	}
+	if err := json.Unmarshal(text, &f); err != nil {
+		return nil, fmt.Errorf("reading a tokenizer: %w", err)
+	}
+	vocabulary := map[string]int{}
+	if err := json.Unmarshal(f.Model.Vocab, &vocabulary); err != nil {
+		var list [][]any // Unigram: pairs of piece and score
+		if err := json.Unmarshal(f.Model.Vocab, &list); err != nil {
+			return nil, fmt.Errorf("reading the vocabulary of a tokenizer: %w", err)
+		}
+		for id, pair := range list {
+			if len(pair) == 0 {
+				continue
+			}
+			if piece, ok := pair[0].(string); ok {
+				vocabulary[piece] = id
+			}
+		}
+	}
+	how := string(f.Decoder) + string(f.Pre)
+	decode := func(piece string) string { return piece }
+	switch {
+	case strings.Contains(how, `"ByteLevel"`):
+		bytes := byteAlphabet()
+		decode = func(piece string) string { return fromAlphabet(piece, bytes) }
+	case strings.Contains(how, "▁") || strings.Contains(how, `"Metaspace"`) || strings.Contains(how, `"ByteFallback"`):
+		decode = fromSentencePiece
+	}
+	t := &tokenizer{pieces: make(map[int]string, len(vocabulary)), prefixed: f.Model.Type == "WordPiece"}
+	for piece, id := range vocabulary {
+		t.pieces[id] = decode(piece)
+	}
+	for _, a := range f.Added {
+		t.pieces[a.ID] = a.Content
+	}
+	return t, nil
+}
+
+// piece is the text of one token: it may be a part of a character.
+func (t *tokenizer) piece(id int) string {
+	p, ok := t.pieces[id]
+	switch {
+	case !ok:
+		return fmt.Sprintf("[%d]", id)
+	case utf8.ValidString(p):
+		return p
+	}
+	return fmt.Sprintf("⟨%x⟩", p)
+}
+
+func (t *tokenizer) text(ids []int) string {
+	var b strings.Builder
+	for i, id := range ids {
+		p, ok := t.pieces[id]
+		if !ok {
+			p = fmt.Sprintf("[%d]", id)
+		}
+		if t.prefixed {
+			if rest, joined := strings.CutPrefix(p, "##"); joined {
+				p = rest
+			} else if i > 0 {
+				p = " " + p
+			}
+		}
+		b.WriteString(p)
+	}
+	return strings.ToValidUTF8(b.String(), "\uFFFD")
+}
+
+// byteAlphabet is the alphabet of GPT-2's byte-level tokens: printable characters stand for themselves, other bytes for
+// characters from 256 on.
+func byteAlphabet() map[rune]byte {
+	out, next := map[rune]byte{}, rune(256)
+	for b := range 256 {
+		if b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae {
+			out[rune(b)] = byte(b)
+		} else {
+			out[next] = byte(b)
+			next++
+		}
+	}
+	return out
+}
+
+func fromAlphabet(piece string, alphabet map[rune]byte) string {
+	var b []byte
+	for _, r := range piece {
+		c, ok := alphabet[r]
+		if !ok {
+			return piece
+		}
+		b = append(b, c)
+	}
+	return string(b)
+}
+
+func fromSentencePiece(piece string) string {
+	if len(piece) == 6 && strings.HasPrefix(piece, "<0x") && strings.HasSuffix(piece, ">") {
+		if b, err := strconv.ParseUint(piece[3:5], 16, 8); err == nil {
+			return string([]byte{byte(b)})
+		}
+	}
+	return strings.ReplaceAll(piece, "▁", " ")
+}

@@ -1,0 +1,179 @@
+package ui
+
+import (
+	"net/http"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+)
+
+// span is a stretch of a lane.
+type span struct {
+	From  float64 `json:"from"` // seconds since 1970
+	To    float64 `json:"to"`   // 0: it goes on
+	What  string  `json:"what"` // work, wait, sync, or a phase
+	Label string  `json:"label"`
+}
+
+// maxSpans bounds a lane. Beyond it the oldest are forgotten.
+const maxSpans = 100_000
+
+// timeline is who did what when.
+type timeline struct {
+	phases map[string][]span // by block
+	work   map[string][]span // by block: steps of a trainer, weight updates, activities
+	marks  []span            // restarts, checkpoints, stalls
+	now    map[string]string // by block: what it does or waits for
+}
+
+func (t *timeline) take(e event.Event) {
+	if t.phases == nil {
+		t.phases, t.work, t.now = map[string][]span{}, map[string][]span{}, map[string]string{}
+	}
+	at := float64(e.Time.UnixNano()) / 1e9
+	switch e.Type {
+	case event.Phase:
+		t.phases[e.Address] = next(t.phases[e.Address], span{From: at, What: e.Phase, Label: e.Phase})
+	case event.Metrics:
+		t.work[e.Address] = bound(append(t.work[e.Address], steps(e, at)...))
+	case event.Weights:
+		t.work[e.Address] = bound(append(t.work[e.Address], span{at - e.Seconds, at, "sync",
+			"policy version " + itoa(e.Version)}))
+	case event.Checkpoint, event.Restart, event.Stalled:
+		t.marks = bound(append(t.marks, span{at, at, string(e.Type), e.Address}))
+	case event.RunEnded:
+		for a, list := range t.phases {
+			t.phases[a] = end(list, at)
+		}
+		clear(t.now)
+	}
+}
+
+// next ends the last span of a lane and begins another, unless it is the same.
+func next(lane []span, s span) []span {
+	if n := len(lane); n > 0 && lane[n-1].To == 0 {
+		if lane[n-1].What == s.What && lane[n-1].Label == s.Label {
+			return lane
+		}
+		lane[n-1].To = s.From
+	}
+	return bound(append(lane, s))
+}
+
+func end(lane []span, at float64) []span {
+	if n := len(lane); n > 0 && lane[n-1].To == 0 {
+		lane[n-1].To = at
+	}
+	return lane
+}
+
+func bound(lane []span) []span {
+	if len(lane) > maxSpans+maxSpans/8 {
+		return append([]span(nil), lane[maxSpans/8:]...)
+	}
+	return lane
+}
+
+// parts are the metrics that say how a trainer's step was spent, in order.
+var parts = []struct{ metric, what, label string }{
+	{"seconds_waiting", "wait", "waits for a batch"},
+	{"seconds_training", "work", "trains"},
+	{"seconds_syncing", "sync", "hands weights over"},
+}
+
+// steps are the spans that the metrics of a step tell. The step has just ended.
+func steps(e event.Event, at float64) (out []span) {
+	total := 0.0
+	for _, p := range parts {
+		total += e.Metrics[p.metric]
+	}
+	if total <= 0 {
+		return nil
+	}
+	from := at - total
+	for _, p := range parts {
+		if seconds := e.Metrics[p.metric]; seconds > 0 {
+			out = append(out, span{from, from + seconds, p.what, p.label + ", step " + itoa(e.Step)})
+			from += seconds
+		}
+	}
+	return out
+}
+
+// lane is one row of the chart.
+type lane struct {
+	Name  string `json:"name"`
+	Spans []span `json:"spans"`
+}
+
+// timelineOf answers with the lanes between two times. Spans too short to see are merged.
+func (r *run) timelineOf(_ http.ResponseWriter, req *http.Request) (any, error) {
+	q := parameters(req)
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	start, now := float64(r.snap.Started.UnixNano())/1e9, float64(time.Now().UnixNano())/1e9
+	if !r.snap.Ended.IsZero() {
+		now = float64(r.snap.Ended.UnixNano()) / 1e9
+	}
+	if r.snap.Started.IsZero() {
+		start = now
+	}
+	from, to := q.number("from", start, 0, now), q.number("to", now, 0, now)
+	pixels := q.whole("points", 1000, 10, 10_000)
+	if q.err != nil {
+		return nil, q.err
+	}
+	out := struct {
+		Start float64 `json:"start"`
+		End   float64 `json:"end"`
+		From  float64 `json:"from"`
+		To    float64 `json:"to"`
+		Lanes []lane  `json:"lanes"`
+		Marks []span  `json:"marks"`
+	}{start, now, from, to, []lane{}, visible(r.lanes.marks, from, to, now, 0)}
+	shortest := (to - from) / float64(pixels)
+	for _, address := range r.snap.Addresses() {
+		spans := visible(r.lanes.phases[address], from, to, now, shortest)
+		out.Lanes = append(out.Lanes, lane{address, spans})
+		if work := r.lanes.work[address]; len(work) > 0 {
+			out.Lanes = append(out.Lanes, lane{address + " steps", visible(work, from, to, now, shortest)})
+		}
+	}
+	return out, nil
+}
+
+// visible are the spans of a lane between two times. Neighbours that are shorter than shortest become one span, of what
+// took the longest.
+func visible(list []span, from, to, now, shortest float64) []span {
+	first := sort.Search(len(list), func(i int) bool { return list[i].To == 0 || list[i].To >= from })
+	out := []span{}
+	var seconds map[string]float64 // of the spans that were merged into the last one
+	for _, s := range list[first:] {
+		if s.From > to {
+			break
+		}
+		if s.To == 0 {
+			s.To = now
+		}
+		n := len(out)
+		if n > 0 && s.To-out[n-1].From < shortest {
+			last := &out[n-1]
+			if seconds == nil {
+				seconds = map[string]float64{last.What: last.To - last.From}
+			}
+			seconds[s.What] += s.To - s.From
+			last.To = s.To
+			for what, t := range seconds {
+				if t > seconds[last.What] || t == seconds[last.What] && strings.Compare(what, last.What) < 0 {
+					last.What, last.Label = what, what+" (several)"
+				}
+			}
+			continue
+		}
+		seconds = nil
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,183 @@
+// Package ui serves the dashboard: a page, and what it shows of runs as JSON. It only reads run directories, so it
+// works during a run, after it, and on a copy.
+package ui
+
+import (
+	"context"
+	"crypto/subtle"
+	"crypto/tls"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk/web"
+)
+
+// built is the page, which page/build.mjs makes from page/src.
+//
+//go:embed built
+var built embed.FS
+
+// Options configure a Server.
+type Options struct {
+	// Runs lists the run directories to show, by name. It is asked again when the page lists runs.
+	Runs func() (map[string]state.Dir, error)
+	// Token, when set, is required of every request: once as ?token=, then as the cookie that this sets.
+	Token string
+	// Hosts are the names and addresses under which the page may be asked for, beside those of loopback.
+	Hosts []string
+	// TLS is set when the page is served with it: the cookie is not sent without.
+	TLS *tls.Config
+}
+
+// Server serves the dashboard. Close it.
+type Server struct {
+	opts Options
+	page fs.FS
+	ctx  context.Context
+	stop context.CancelFunc
+
+	mu   sync.Mutex
+	runs map[string]*run
+	wait sync.WaitGroup
+}
+
+// New makes a server. Runs are read when they are first asked for.
+func New(opts Options) (*Server, error) {
+	page, err := fs.Sub(built, "built")
+	if err != nil {
+		return nil, fmt.Errorf("opening the page: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	return &Server{opts: opts, page: page, ctx: ctx, stop: stop, runs: map[string]*run{}}, nil
+}
+
+// Close stops following runs.
+func (s *Server) Close() {
+	s.stop()
+	s.wait.Wait()
+}
+
+// Serve answers requests on ln until ctx ends.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	limits := web.Defaults()
+	server := limits.NewServer(s.Handler())
+	failed := make(chan error, 1)
+	go func() { failed <- limits.ServeTLS(server, ln, s.opts.TLS) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving the dashboard on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.stop() // ends the streams
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	err := server.Shutdown(stop)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	<-failed
+	return err
+}
+
+// Handler answers all requests.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /", http.FileServerFS(s.page))
+	mux.HandleFunc("GET /api/runs", s.list)
+	for pattern, handle := range map[string]func(*run, http.ResponseWriter, *http.Request) (any, error){
+		"GET /api/runs/{run}":                               (*run).summary,
+		"GET /api/runs/{run}/series":                        (*run).seriesOf,
+		"GET /api/runs/{run}/timeline":                      (*run).timelineOf,
+		"GET /api/runs/{run}/logs":                          (*run).logsOf,
+		"GET /api/runs/{run}/config":                        (*run).configuration,
+		"GET /api/runs/{run}/samples":                       (*run).listSamples,
+		"GET /api/runs/{run}/samples/{block}/{id}":          (*run).showGroup,
+		"GET /api/runs/{run}/samples/{block}/{id}/{number}": (*run).showSequence,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			run, err := s.run(r.PathValue("run"))
+			if err != nil {
+				answer(w, nil, err)
+				return
+			}
+			v, err := handle(run, w, r)
+			answer(w, v, err)
+		})
+	}
+	mux.HandleFunc("GET /api/runs/{run}/stream", s.stream)
+	return s.guard(mux)
+}
+
+// policy is the page's content security policy: its own files and nothing else, no inline script or style.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+const cookieName = "recipe_ui"
+
+// guard checks who asks. Another site must not read a run through a person's browser (by a name that resolves to
+// loopback, or by a request from its pages), and beyond loopback a token is required.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		switch {
+		case !s.knows(r.Host):
+			http.Error(w, "this server does not answer under the name "+r.Host+
+				": use the address that recipe ui printed", http.StatusMisdirectedRequest)
+		case foreign(r):
+			http.Error(w, "the dashboard does not answer pages of other sites", http.StatusForbidden)
+		case s.opts.Token == "":
+			next.ServeHTTP(w, r)
+		case same(r.URL.Query().Get("token"), s.opts.Token):
+			http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.opts.Token, Path: "/", HttpOnly: true,
+				Secure: s.opts.TLS != nil, SameSite: http.SameSiteStrictMode})
+			http.Redirect(w, r, r.URL.Path, http.StatusSeeOther) // so that the token leaves the address bar
+		default:
+			if c, err := r.Cookie(cookieName); err != nil || !same(c.Value, s.opts.Token) {
+				http.Error(w, "a token is required: open the address that recipe ui printed", http.StatusUnauthorized)
+				return
+			}
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// knows says whether the server answers under the name of a request.
+func (s *Server) knows(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.Trim(name, "[]")
+	if ip, err := netip.ParseAddr(name); err == nil && ip.IsLoopback() {
+		return true
+	}
+	return strings.EqualFold(name, "localhost") ||
+		slices.ContainsFunc(s.opts.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
+}
+
+// foreign says that a browser sent the request for a page of another site. A link that a person follows is none.
+func foreign(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return false
+	}
+	return !(r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document")
+}
