@@ -30,6 +30,7 @@ type applyFlags struct {
 	saved   string
 	keep    bool
 	detach  bool
+	ui      bool
 	asJSON  bool
 	locked  packages.Options
 }
@@ -52,6 +53,10 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 			saved, args, err := f.savedPlan(args)
 			if err != nil {
 				return err
+			}
+			if f.ui && f.detach {
+				return errors.New("--ui serves the dashboard from this process, which --detach ends: use recipe ui " +
+					"beside it")
 			}
 			file, err := recipeFile(args)
 			if err != nil {
@@ -122,6 +127,8 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 	addLocked(cmd, &f.locked.Frozen)
 	cmd.Flags().BoolVar(&f.keep, "keep", false,
 		"keep services running when the last job has ended, until the run is stopped")
+	cmd.Flags().BoolVar(&f.ui, "ui", false,
+		"serve the dashboard on this machine meanwhile (recipe ui shows it afterwards)")
 	return cmd
 }
 
@@ -192,6 +199,13 @@ func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Ses
 func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *applyFlags) error {
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if f.ui {
+		stop, err := a.uiBeside(watching, s.Dir)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	w := a.watch(watching, s.Dir.Events(), time.Now(), f.asJSON)
 	orders := listen(reactions{draining: w.live.Draining, killing: w.live.Killing, leaving: func() {
 		w.leave()

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"regexp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,13 +22,14 @@ func newLogs(a *app) *cobra.Command {
 		file           string
 		since          string
 		follow, asJSON bool
+		pick           logSelection
 	)
 	cmd := &cobra.Command{
 		Use:   "logs [ADDRESS…]",
 		Short: "Print the log of a run and its blocks",
 		Long: `Print the log of a run and its blocks: phases, log lines, metrics, checkpoints, weight updates,
 samples. With addresses, only of those blocks. It reads the run's one event log, so it works during a run and
-long after it.`,
+long after it. Lines that were repeated are printed once, with the number of those left out.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blocks, err := addresses(args)
@@ -47,29 +51,100 @@ long after it.`,
 					}
 				}
 			}
+			chosen, err := pick.filter()
+			if err != nil {
+				return err
+			}
 			wanted := view.Filter(blocks, from)
-			style, enc := a.style(), json.NewEncoder(a.out)
-			var printer view.Printer
+			style, out := a.style(), &newestLines{to: a.out, most: pick.tail}
+			enc, printer := json.NewEncoder(out), view.Printer{Debug: pick.level == "debug"}
+			last := uint64(0)
 			show := func(e event.Event) error {
-				if !wanted(e) {
+				last = e.Seq
+				if !wanted(e) || !chosen(e) {
 					return nil
 				}
 				if asJSON {
 					return enc.Encode(e)
 				}
-				return printer.Print(a.out, style, e)
+				return printer.Print(out, style, e)
 			}
-			if follow {
-				return event.Follow(cmd.Context(), dir.Events(), 0, show)
+			if err := event.Read(dir.Events(), 0, show); err != nil {
+				return err
 			}
-			return event.Read(dir.Events(), 0, show)
+			if err := out.flush(); err != nil || !follow {
+				return err
+			}
+			return event.Follow(cmd.Context(), dir.Events(), last, show)
 		},
 	}
 	addRun(cmd, &file)
 	addJSON(cmd, &asJSON)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new lines until Ctrl-C")
 	cmd.Flags().StringVar(&since, "since", "", "only lines since a `TIME` such as 10m, 2h or 2026-03-01T12:00:00Z")
+	pick.add(cmd)
 	return cmd
+}
+
+// logSelection is which lines of a log are printed.
+type logSelection struct {
+	tail  int // the newest so many; -1: all
+	level string
+	grep  string
+}
+
+func (s *logSelection) add(cmd *cobra.Command) {
+	cmd.Flags().IntVarP(&s.tail, "tail", "n", -1, "only the newest `N` lines")
+	cmd.Flags().StringVar(&s.level, "level", "", "only lines of at least a `LEVEL`: debug, info, warn or error")
+	cmd.Flags().StringVar(&s.grep, "grep", "", "only lines that match a regular `EXPRESSION` (RE2)")
+	_ = cmd.RegisterFlagCompletionFunc("level",
+		cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// filter makes a function that says whether an event is printed.
+func (s *logSelection) filter() (func(event.Event) bool, error) {
+	least, known := view.Severity(s.level)
+	if s.level != "" && !known {
+		return nil, fmt.Errorf("--level %q: expected debug, info, warn or error", s.level)
+	}
+	expression, err := regexp.Compile(s.grep)
+	if err != nil {
+		return nil, fmt.Errorf("--grep: expected a regular expression in the syntax of RE2: %w", err)
+	}
+	return func(e event.Event) bool {
+		if s.level != "" && view.SeverityOf(e) < least {
+			return false
+		}
+		return s.grep == "" || expression.MatchString(view.Line(view.Style{}, e))
+	}, nil
+}
+
+// newestLines writes lines to another writer, or keeps the newest of them until flush. Each Write is one line.
+type newestLines struct {
+	to    io.Writer
+	most  int // -1: all are written at once
+	lines [][]byte
+}
+
+func (l *newestLines) Write(line []byte) (int, error) {
+	if l.most < 0 {
+		return l.to.Write(line)
+	}
+	if l.lines = append(l.lines, bytes.Clone(line)); len(l.lines) > 2*l.most+1000 {
+		l.lines = append([][]byte(nil), l.lines[len(l.lines)-l.most:]...)
+	}
+	return len(line), nil
+}
+
+// flush writes what is kept; lines after it are written at once.
+func (l *newestLines) flush() error {
+	if l.most < 0 {
+		return nil
+	}
+	kept := l.lines[max(0, len(l.lines)-l.most):]
+	l.lines, l.most = nil, -1
+	_, err := l.to.Write(bytes.Join(kept, nil))
+	return err
 }
 
 // sinceTime reads --since: a duration before now, or a moment.

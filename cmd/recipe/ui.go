@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -65,6 +67,11 @@ func (a *app) serveUI(ctx context.Context, file string, f *uiFlags) error {
 	if err != nil {
 		return err
 	}
+	return a.showUI(ctx, a.out, options, f, query)
+}
+
+// showUI serves until ctx ends, and first writes the address to out.
+func (a *app) showUI(ctx context.Context, out io.Writer, options ui.Options, f *uiFlags, query string) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port)))
 	if err != nil {
@@ -73,15 +80,15 @@ func (a *app) serveUI(ctx context.Context, file string, f *uiFlags) error {
 	}
 	server, err := ui.New(options)
 	if err != nil {
-		return err
+		return errors.Join(err, ln.Close())
 	}
 	defer server.Close()
 	scheme := "http"
 	if options.TLS != nil {
 		scheme = "https"
 	}
-	if _, err := fmt.Fprintf(a.out, "The dashboard is at %s://%s/%s (Ctrl-C ends it)\n", scheme, ln.Addr(), query); err != nil {
-		return err
+	if _, err := fmt.Fprintf(out, "The dashboard is at %s://%s/%s (Ctrl-C ends it)\n", scheme, ln.Addr(), query); err != nil {
+		return errors.Join(err, ln.Close())
 	}
 	return server.Serve(ctx, ln)
 }
@@ -143,4 +150,24 @@ func namedRuns(file string) (map[string]state.Dir, error) {
 		out[name] = state.Dir(dir)
 	}
 	return out, nil
+}
+
+// uiBeside serves the dashboard of one run until stop is called, and writes its address to the errors.
+func (a *app) uiBeside(ctx context.Context, dir state.Dir) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	path, err := filepath.Abs(string(dir))
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("find the run: %w", err)
+	}
+	runs := map[string]state.Dir{filepath.Base(path): state.Dir(path)}
+	options := ui.Options{Runs: func() (map[string]state.Dir, error) { return runs, nil }}
+	ended := make(chan error, 1)
+	go func() { ended <- a.showUI(ctx, a.err, options, &uiFlags{host: "127.0.0.1"}, "") }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			fmt.Fprintf(a.err, "recipe: the dashboard ended: %v\n", err)
+		}
+	}, nil
 }

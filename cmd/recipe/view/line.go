@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -79,6 +80,27 @@ func say(s Style, e event.Event) string {
 	}
 }
 
+// Severity orders the levels of log lines; ok is false for an unknown level.
+func Severity(level string) (severity int, ok bool) {
+	severity = slices.Index([]string{"debug", "info", "warn", "error"}, level)
+	return severity, severity >= 0
+}
+
+// SeverityOf is that of an event: failures are errors, restarts and stalls warnings.
+func SeverityOf(e event.Event) int {
+	level := "info"
+	switch {
+	case e.Type == event.Restart || e.Type == event.Stalled:
+		level = "warn"
+	case e.Phase == "failed":
+		level = "error"
+	case e.Level != "":
+		level = e.Level
+	}
+	severity, _ := Severity(level)
+	return severity
+}
+
 func after(separator, text string) string {
 	if text == "" {
 		return ""
@@ -101,7 +123,10 @@ func measurements(m map[string]float64) string {
 // Printer writes events as plain lines, one after the other. It leaves out what a reader has just read: progress, of
 // which metrics say the same and more, and a phase that the block was in already, and what only a plugin's author wants
 // to know (--json has it all).
-type Printer struct{ snap snapshot.Snapshot }
+type Printer struct {
+	Debug bool // prints lines of that level, too
+	snap  snapshot.Snapshot
+}
 
 // Print writes the line of an event, when it has one.
 func (p *Printer) Print(w io.Writer, s Style, e event.Event) error {
@@ -109,7 +134,7 @@ func (p *Printer) Print(w io.Writer, s Style, e event.Event) error {
 	if e.Type == event.Phase {
 		p.snap.Apply(e)
 	}
-	if again || e.Type == event.Progress || e.Level == "debug" {
+	if again || e.Type == event.Progress || e.Level == "debug" && !p.Debug {
 		return nil
 	}
 	text := Line(s, e)

@@ -129,7 +129,7 @@ test("every view is accessible and fits, in both colour schemes and on a phone",
   const group = JSON.parse(readFileSync(join(samples, "00000001.jsonl"), "utf8").split("\n")[0]).id;
   const views = ["overview", "curves", "samples", `samples/trajectories.builtin.default/${group}`, "timeline", "logs", "config"];
   const found = [];
-  for (const colorScheme of ["light", "dark"]) for (const width of [1280, 390]) for (const view of views) {
+  for (const [colorScheme, width] of [["light", 1280], ["dark", 390]]) for (const view of views) {
     const page = await open(`#/quickstart/${view}`, { colorScheme, viewport: { width, height: 860 } });
     await page.locator("main > *").nth(1).waitFor();
     await page.waitForLoadState("load");
