@@ -15,7 +15,7 @@ var (
 	plainName  = regexp.MustCompile(`[\p{L}_][\p{L}\p{N}_-]*`)
 )
 
-// codeAction answers its request: where a diagnostic suggests another name, it can be written.
+// codeAction offers corrections: where a diagnostic suggests another name, it can be written.
 func (s *server) codeAction(ctx context.Context, p *protocol.CodeActionParams) ([]protocol.CommandOrCodeAction, error) {
 	v := s.view(ctx)
 	path := pathOf(p.TextDocument.URI)

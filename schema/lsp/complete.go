@@ -16,7 +16,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// completion answers its request.
 func (s *server) completion(ctx context.Context, p *protocol.CompletionParams) (protocol.CompletionResult, error) {
 	list := &protocol.CompletionList{Items: []protocol.CompletionItem{}}
 	at, ok := s.placeOf(ctx, p.TextDocumentPositionParams)
@@ -186,7 +185,7 @@ func (c *cursor) proposals() []proposal {
 
 // topBlocks are the blocks of a file.
 func topBlocks() []proposal {
-	l, err := theLanguage()
+	l, err := grammar()
 	if err != nil {
 		return nil
 	}

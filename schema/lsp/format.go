@@ -2,7 +2,7 @@ package lsp
 
 import (
 	"context"
-	"strings"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// formatting answers its request as `recipe fmt` does: a file with syntax errors stays as it is.
+// formatting does what `recipe fmt` does: a file with syntax errors stays as it is.
 func (s *server) formatting(ctx context.Context, p *protocol.DocumentFormattingParams) ([]protocol.TextEdit, error) {
 	v := s.view(ctx)
 	path := pathOf(p.TextDocument.URI)
@@ -47,10 +47,11 @@ func difference(t *text, want string) []protocol.TextEdit {
 		end--
 		tail--
 	}
-	if next := strings.IndexByte(t.src[end:], '\n'); next >= 0 { // to the end of the line
-		end, tail = end+next, tail+next
-	} else {
-		end, tail = len(t.src), len(want)
+	next := len(t.src) // whole lines: an edit cannot end inside the end of one
+	if i, _ := slices.BinarySearch(t.lines, end); i < len(t.lines) {
+		next = t.lines[i]
 	}
+	tail += next - end
+	end = next
 	return []protocol.TextEdit{{Range: t.rangeOf(span{start, end}), NewText: want[start:tail]}}
 }

@@ -21,7 +21,7 @@ type language struct {
 	meta   map[kind.Kind]*spec.Schema
 }
 
-var theLanguage = sync.OnceValues(func() (*language, error) {
+var grammar = sync.OnceValues(func() (*language, error) {
 	blocks, err := schema.Declarations()
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func dynamicSchema(parent *spec.Schema, name string) *spec.Schema {
 }
 
 func (v view) topSchema(path string, f *file, b *block) *spec.Schema {
-	l, err := theLanguage()
+	l, err := grammar()
 	if err != nil {
 		return nil
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// hover answers its request.
 func (s *server) hover(ctx context.Context, p *protocol.HoverParams) (*protocol.Hover, error) {
 	at, ok := s.placeOf(ctx, p.TextDocumentPositionParams)
 	if !ok {

@@ -40,7 +40,6 @@ func (v view) location(path string, at span) protocol.Location {
 	return l
 }
 
-// definition answers its request.
 func (s *server) definition(ctx context.Context, p *protocol.DefinitionParams) (protocol.DefinitionResult, error) {
 	at, ok := s.placeOf(ctx, p.TextDocumentPositionParams)
 	if !ok {
@@ -102,7 +101,6 @@ func (at place) reference() (found *reference, base int) {
 	return found, p.base
 }
 
-// references answers its request.
 func (s *server) references(ctx context.Context, p *protocol.ReferenceParams) ([]protocol.Location, error) {
 	at, ok := s.placeOf(ctx, p.TextDocumentPositionParams)
 	if !ok {
@@ -121,7 +119,6 @@ func (s *server) references(ctx context.Context, p *protocol.ReferenceParams) ([
 	return out, nil
 }
 
-// documentHighlight answers its request.
 func (s *server) documentHighlight(ctx context.Context,
 	p *protocol.DocumentHighlightParams) ([]protocol.DocumentHighlight, error) {
 	at, ok := s.placeOf(ctx, p.TextDocumentPositionParams)
@@ -141,7 +138,6 @@ func (s *server) documentHighlight(ctx context.Context,
 	return out, nil
 }
 
-// prepareRename answers its request.
 func (s *server) prepareRename(ctx context.Context, p *protocol.PrepareRenameParams) (protocol.PrepareRenameResult,
 	error) {
 	at, ok := s.placeOf(ctx, p.TextDocumentPositionParams)
@@ -156,7 +152,6 @@ func (s *server) prepareRename(ctx context.Context, p *protocol.PrepareRenamePar
 	return &protocol.PrepareRenamePlaceholder{Range: r, Placeholder: f.at.of(at.file.text.src)}, nil
 }
 
-// rename answers its request.
 func (s *server) rename(ctx context.Context, p *protocol.RenameParams) (*protocol.WorkspaceEdit, error) {
 	at, ok := s.placeOf(ctx, p.TextDocumentPositionParams)
 	if !ok {

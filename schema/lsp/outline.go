@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// documentSymbol answers its request: the blocks and local values of a file, and the blocks in them.
+// documentSymbol lists the blocks and local values of a file, and the blocks in them.
 func (s *server) documentSymbol(ctx context.Context,
 	p *protocol.DocumentSymbolParams) (protocol.DocumentSymbolResult, error) {
 	v := s.view(ctx)

@@ -101,7 +101,6 @@ func (s *server) current(v view, path string) bool {
 	return s.now.documents[path] == v.documents[path]
 }
 
-// initialize answers its request.
 func (s *server) initialize(_ context.Context, p *protocol.InitializeParams) (*protocol.InitializeResult, error) {
 	var folders []string
 	if open, ok := p.WorkspaceFolders.Get(); ok {
@@ -166,14 +165,13 @@ func (s *snapshot) uriOf(path string) uri.URI {
 	return uri.File(path)
 }
 
-// didOpen answers its request.
 func (s *server) didOpen(p *protocol.DidOpenTextDocumentParams) {
 	d := &document{uri: p.TextDocument.URI, path: pathOf(p.TextDocument.URI), version: p.TextDocument.Version,
 		text: newText(p.TextDocument.Text)}
 	s.update(func(next *snapshot) { next.documents[d.path] = d })
 }
 
-// didChange answers its request. A version that is not newer than the known one is out of date.
+// didChange applies edits. A version that is not newer than the known one is out of date.
 func (s *server) didChange(p *protocol.DidChangeTextDocumentParams) {
 	path := pathOf(p.TextDocument.URI)
 	s.update(func(next *snapshot) {
@@ -194,17 +192,15 @@ func (s *server) didChange(p *protocol.DidChangeTextDocumentParams) {
 	})
 }
 
-// didClose answers its request.
 func (s *server) didClose(p *protocol.DidCloseTextDocumentParams) {
 	s.update(func(next *snapshot) { delete(next.documents, pathOf(p.TextDocument.URI)); next.disk++ })
 }
 
-// didSave answers its request. What else a recipe reads, such as the file of a loss, may have changed too.
+// didSave takes note that what else a recipe reads, such as the file of a loss, may have changed.
 func (s *server) didSave(*protocol.DidSaveTextDocumentParams) {
 	s.update(func(next *snapshot) { next.disk++ })
 }
 
-// didChangeWatchedFiles answers its request.
 func (s *server) didChangeWatchedFiles(*protocol.DidChangeWatchedFilesParams) {
 	s.update(func(next *snapshot) { next.disk++ })
 }

@@ -3,7 +3,6 @@ package lsp
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"go.lsp.dev/protocol"
@@ -24,7 +23,6 @@ type colored struct {
 	declares bool
 }
 
-// semanticTokensFull answers its request.
 func (s *server) semanticTokensFull(ctx context.Context, p *protocol.SemanticTokensParams) (*protocol.SemanticTokens,
 	error) {
 	v := s.view(ctx)
@@ -131,6 +129,9 @@ func (r *reference) color(named map[int]colored) {
 	}
 }
 
+// keywords are the words of expressions that are not names.
+var keywords = []string{"true", "false", "null", "for", "in", "if", "else", "endif", "endfor"}
+
 // plainKind is the type of a token by itself; empty for those without a color.
 func plainKind(t token) string {
 	switch t.kind {
@@ -144,7 +145,7 @@ func plainKind(t token) string {
 	case hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl, hclsyntax.TokenTemplateSeqEnd:
 		return "operator"
 	case hclsyntax.TokenIdent:
-		if strings.Contains(" true false null for in if else endif endfor ", " "+t.text+" ") {
+		if slices.Contains(keywords, t.text) {
 			return "keyword"
 		}
 	default:
