@@ -226,11 +226,11 @@ func pathOf(m *module, call *callDecl) string {
 func (l *loader) require(plugins []RequiredPlugin) {
 	for _, p := range plugins {
 		earlier, ok := l.required[p.Name]
-		if ok && (earlier.Source != p.Source || earlier.Version != p.Version) {
+		if ok && (earlier.Source != p.Source || earlier.Version != p.Version || earlier.Verify != p.Verify) {
 			l.diags = append(l.diags, problem(p.Range, "Plugin required twice",
 				fmt.Sprintf(
-					"The plugin %q is required with another source or version at %s. Require it once, or with the "+
-						"same source and version everywhere.", p.Name, at2(earlier.Range))))
+					"The plugin %q is required with another source, version or verify at %s. Require it once, or "+
+						"with the same ones everywhere.", p.Name, at2(earlier.Range))))
 			continue
 		}
 		l.required[p.Name] = p

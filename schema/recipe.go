@@ -61,7 +61,15 @@ type Recipe struct {
 // RequiredPlugin is one entry of recipe.required_plugins.
 type RequiredPlugin struct {
 	Name, Source, Version string
+	Verify                Verify
 	Range                 hcl.Range
+}
+
+// Verify says whose signature the package of a plugin must have. Paths are relative to the file that has it. The zero
+// value demands none.
+type Verify struct {
+	Key                           string // path of a public key
+	Identity, Issuer, TrustedRoot string // of a certificate; path of sigstore's trusted_root.json
 }
 
 // Block is one instance of a block.

@@ -75,6 +75,10 @@ func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 	}
 	p := RequiredPlugin{Name: attr.Name, Range: attr.Range()}
 	for name, value := range v.AsValueMap() {
+		if name == "verify" {
+			diags = append(diags, p.Verify.read(value, attr.Expr.Range())...)
+			continue
+		}
 		if value.Type() != cty.String || value.IsNull() {
 			diags = append(diags, problem(attr.Expr.Range(), "Wrong type",
 				fmt.Sprintf("%s of a required plugin is a string, got %s: %s.", name, value.Type().FriendlyName(),
@@ -89,12 +93,37 @@ func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 			diags = append(diags, checkConstraint(p.Version, attr.Expr.Range())...)
 		default:
 			diags = append(diags, problem(attr.Expr.Range(), "Unknown attribute",
-				fmt.Sprintf("A required plugin has source and version, got %q.%s", name,
-					didYouMean(name, []string{"source", "version"}))))
+				fmt.Sprintf("A required plugin has source, version and verify, got %q.%s", name,
+					didYouMean(name, []string{"source", "version", "verify"}))))
 		}
 	}
 	s.recipe.plugins = append(s.recipe.plugins, p)
 	return diags
+}
+
+// read reads verify = { key = "…" } or { identity = "…", issuer = "…", trusted_root = "…" }.
+func (v *Verify) read(value cty.Value, at hcl.Range) hcl.Diagnostics {
+	const expected = `verify is { key = "author.pub" }, or { identity = "…", issuer = "…", trusted_root = "…" }`
+	if !value.Type().IsObjectType() || value.IsNull() {
+		return hcl.Diagnostics{problem(at, "Wrong type", fmt.Sprintf("Got %s; %s.", value.Type().FriendlyName(), expected))}
+	}
+	fields := map[string]*string{"key": &v.Key, "identity": &v.Identity, "issuer": &v.Issuer,
+		"trusted_root": &v.TrustedRoot}
+	given := value.AsValueMap()
+	for _, name := range sortedKeys(given) {
+		one := given[name]
+		field, known := fields[name]
+		if !known || one.Type() != cty.String || one.IsNull() {
+			return hcl.Diagnostics{problem(at, "Invalid verify", fmt.Sprintf("%q is not expected, or no string; %s.", name,
+				expected))}
+		}
+		*field = one.AsString()
+	}
+	byKey, byIdentity := v.Key != "", v.Identity != "" && v.Issuer != "" && v.TrustedRoot != ""
+	if byKey == byIdentity || byKey && v.Identity+v.Issuer+v.TrustedRoot != "" {
+		return hcl.Diagnostics{problem(at, "Invalid verify", upperFirst(expected)+".")}
+	}
+	return nil
 }
 
 func checkConstraint(text string, at hcl.Range) hcl.Diagnostics {

@@ -34,7 +34,7 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 			return nil, err
 		}
 		catalog.Program, catalog.Pass = build.Read().Version, s.PassEnvironment
-		catalog.Store = packages.NewStore(packageDir())
+		catalog.Store = s.packageStore()
 		return catalog, nil
 	}
 	return &app{in: in, out: out, err: err, environ: environ, catalog: sync.OnceValues(newCatalog), newCatalog: newCatalog}
@@ -42,12 +42,26 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 
 // resolver finds packages where the settings say.
 func (a *app) resolver() (packages.Resolver, error) {
-	r := packages.Resolver{Store: packages.NewStore(packageDir())}
 	s, err := readSettings(a.environ)
+	r := packages.Resolver{Store: s.packageStore()}
 	for _, m := range s.Mirrors {
 		r.Mirrors = append(r.Mirrors, packages.Mirror(m))
 	}
 	return r, err
+}
+
+// packageStore is where packages are, with the signatures that the settings demand.
+func (a *app) packageStore() (*packages.Store, error) {
+	s, err := readSettings(a.environ)
+	return s.packageStore(), err
+}
+
+func (s settings) packageStore() *packages.Store {
+	store := packages.NewStore(packageDir())
+	for _, v := range s.Verify {
+		store.Policies = append(store.Policies, packages.SourcePolicy{Prefix: v.Prefix, Policy: v.policy()})
+	}
+	return store
 }
 
 // packageDir is where packages of plugins are stored; losing it costs a fetch.

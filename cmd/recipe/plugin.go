@@ -25,7 +25,7 @@ func newPlugin(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPluginList(a), newPluginSchema(a), newPluginDocs(a), newPluginNew(a), newPluginTest(a),
-		newPluginBuild(a), newPluginPush(a), newPluginPull(a), newPluginVendor(a))
+		newPluginBuild(a), newPluginPush(a), newPluginPull(a), newPluginVendor(a), newPluginSign(a), newPluginVerify(a))
 	return cmd
 }
 

@@ -67,13 +67,9 @@ can use: recipe init --from LAYOUT, or a mirror in the settings.`,
 		Example: "  recipe plugin pull oci://registry.example.com/acme/words:1.2.0 -o packages",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			source, version, err := packages.ParseReference(args[0])
+			source, version, err := versionArgument(args[0])
 			if err != nil {
 				return err
-			}
-			if version == "" {
-				return &sdk.Error{Summary: args[0] + " names no version",
-					Remedy: "write " + args[0] + ":VERSION; recipe plugin list " + args[0] + " shows them"}
 			}
 			r, err := a.resolver()
 			if err != nil {

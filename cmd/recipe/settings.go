@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsimple"
 
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/engine/packages/signature"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
@@ -32,6 +33,22 @@ type settings struct {
 		Prefix   string `hcl:",label"`
 		Location string `hcl:"location"`
 	} `hcl:"mirror,block"`
+
+	// Verify says who must have signed packages.
+	Verify []verifySettings `hcl:"verify,block"`
+}
+
+// verifySettings demands a signature of the packages whose source begins with Prefix; an empty one means all.
+type verifySettings struct {
+	Prefix      string `hcl:",label"`
+	Key         string `hcl:"key,optional"`
+	Identity    string `hcl:"identity,optional"`
+	Issuer      string `hcl:"issuer,optional"`
+	TrustedRoot string `hcl:"trusted_root,optional"`
+}
+
+func (v verifySettings) policy() signature.Policy {
+	return signature.Policy{Key: v.Key, Identity: v.Identity, Issuer: v.Issuer, TrustedRoot: v.TrustedRoot}
 }
 
 // readSettings reads the file; one that is not there has no settings in it.
@@ -48,7 +65,8 @@ func readSettings(environ []string) (s settings, err error) {
 		return s,
 			fmt.Errorf(
 				"read the settings %s: %w; expected dev_overrides { NAME = \"PATH\" }, pass_environment = "+
-					"[\"NAME\", \"FAMILY_*\"], policies = [\"PATH\"] and mirror \"HOST/PATH\" { location = \"…\" }",
+					"[\"NAME\", \"FAMILY_*\"], policies = [\"PATH\"], mirror \"HOST/PATH\" { location = \"…\" } "+
+					"and verify \"HOST/PATH\" { key = \"…\" }",
 				path, err)
 	}
 	if err := protocol.CheckEnvironmentNames(s.PassEnvironment); err != nil {
@@ -66,6 +84,16 @@ func readSettings(environ []string) (s settings, err error) {
 		}
 		if err := packages.CheckMirror(packages.Mirror(s.Mirrors[i])); err != nil {
 			return s, fmt.Errorf("read the settings %s: %w", path, err)
+		}
+	}
+	for i, v := range s.Verify {
+		if err := v.policy().Check(); err != nil {
+			return s, fmt.Errorf("read the settings %s: verify %q: %w", path, v.Prefix, err)
+		}
+		if v.Key != "" {
+			s.Verify[i].Key = relative(v.Key)
+		} else {
+			s.Verify[i].TrustedRoot = relative(v.TrustedRoot)
 		}
 	}
 	for i, executable := range s.Policies {

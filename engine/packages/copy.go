@@ -54,15 +54,29 @@ func (g Registries) Push(ctx context.Context, dir, version string, to Source) (p
 	switch {
 	case err != nil && !errors.As(err, &missing):
 		return "", "", err
-	case err == nil && digestOf(there) == digestOf(raw):
-		return version, digestOf(raw).String(), nil
-	case err == nil:
+	case err == nil && digestOf(there) != digestOf(raw):
 		return "", "", &sdk.Error{Summary: fmt.Sprintf("%s already has version %s, with other content", to, version),
 			Detail: "there: " + digestOf(there).String() + "\nhere:  " + digestOf(raw).String(),
 			Remedy: "publish the change as a new version: locks refuse a version whose content has changed"}
 	}
 	err = remote.WriteIndex(r.name.Tag(tagOf(version)), index, g.options(ctx)...)
-	return version, digestOf(raw).String(), r.explain(ctx, "publish version "+version, err)
+	if err = r.explain(ctx, "publish version "+version, err); err != nil {
+		return "", "", err
+	}
+	signatures, err := signaturesOf(ctx, l, digestOf(raw))
+	if err != nil {
+		return "", "", err
+	}
+	for _, s := range signatures {
+		img, err := s.image()
+		if err != nil {
+			return "", "", err
+		}
+		if err := r.attach(ctx, img); err != nil {
+			return "", "", err
+		}
+	}
+	return version, digestOf(raw).String(), nil
 }
 
 // Pull copies a version of a source, for all platforms, into a layout folder. digest is what the version must be;
@@ -90,7 +104,10 @@ func (r Resolver) Pull(ctx context.Context, source Source, version, digest, dir 
 	if err != nil {
 		return err
 	}
-	return WriteLayout(dir, source.repository+":"+tagOf(version), index)
+	if err := WriteLayout(dir, source.repository+":"+tagOf(version), index); err != nil {
+		return err
+	}
+	return addSignatures(ctx, from, hash, dir)
 }
 
 // Vendor copies every package of a lock, for all platforms, into a layout: a folder, or a .tar of one.

@@ -34,7 +34,7 @@ type Entry struct {
 	Version    string
 	Index      string              // digest of the index of the version
 	Schema     string              // digest of the schema, the same on all platforms
-	Signer     string              // who signed it, if that was verified
+	Signatures []Signature         // those that were verified, one for each policy
 	Platforms  map[string]Platform // by OS/ARCHITECTURE
 }
 
@@ -57,8 +57,11 @@ type lockSyntax struct {
 		Version    string `hcl:"version"`
 		Index      string `hcl:"index"`
 		Schema     string `hcl:"schema"`
-		Signer     string `hcl:"signer,optional"`
-		Platforms  []struct {
+		Signatures []struct {
+			Signer string `hcl:"signer"`
+			Bundle string `hcl:"bundle"`
+		} `hcl:"signature,block"`
+		Platforms []struct {
 			Name     string `hcl:",label"`
 			Manifest string `hcl:"manifest"`
 			Files    string `hcl:"files"`
@@ -97,8 +100,12 @@ func parseLock(name string, source []byte) (Lock, error) {
 			return wrong("plugin %q is in it twice", p.Name)
 		}
 		e := Entry{Source: p.Source, Constraint: p.Constraint, Version: p.Version, Index: p.Index, Schema: p.Schema,
-			Signer: p.Signer, Platforms: map[string]Platform{}}
+			Platforms: map[string]Platform{}}
 		digests := []string{p.Index, p.Schema}
+		for _, s := range p.Signatures {
+			e.Signatures = append(e.Signatures, Signature{Bundle: s.Bundle, Signer: s.Signer})
+			digests = append(digests, s.Bundle)
+		}
 		for _, target := range p.Platforms {
 			e.Platforms[target.Name] = Platform{Manifest: target.Manifest, Files: target.Files}
 			digests = append(digests, target.Manifest, target.Files)
@@ -134,7 +141,11 @@ func (l Lock) Bytes() []byte {
 		set(b, "version", e.Version)
 		set(b, "index", e.Index)
 		set(b, "schema", e.Schema)
-		set(b, "signer", e.Signer)
+		for _, signed := range e.Signatures {
+			s := b.AppendNewBlock("signature", nil).Body()
+			set(s, "signer", signed.Signer)
+			set(s, "bundle", signed.Bundle)
+		}
 		for _, platform := range slices.Sorted(maps.Keys(e.Platforms)) {
 			p := b.AppendNewBlock("platform", []string{platform}).Body()
 			set(p, "manifest", e.Platforms[platform].Manifest)

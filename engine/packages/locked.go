@@ -37,6 +37,9 @@ func (s *Store) Locked(recipe string, q schema.RequiredPlugin) (*Locked, error) 
 		return nil, &sdk.Error{Summary: fmt.Sprintf("%s in %s", reason, filepath.Base(file)),
 			Remedy: "run recipe init, which chooses a version of " + q.Source + " and locks it"}
 	}
+	if err := s.checkSigned(q, e); err != nil {
+		return nil, err
+	}
 	digest, err := v1.NewHash(e.Schema)
 	if err != nil {
 		return nil, err

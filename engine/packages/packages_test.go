@@ -3,7 +3,12 @@ package packages
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +27,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/recipe-rl/recipe/engine/packages/signature"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -40,8 +46,14 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	return newBenchWith(t, true)
+}
+
+// newBenchWith makes a registry with or without the API for referrers.
+func newBenchWith(t *testing.T, referrers bool) *bench {
+	t.Helper()
 	b := &bench{t: t, recipe: filepath.Join(t.TempDir(), "train.hcl")}
-	real := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true))
+	real := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(referrers))
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.mu.Lock()
 		before := b.before
@@ -436,4 +448,116 @@ func TestTheLockFormat(t *testing.T) {
 	if _, err := parseLock("train.lock.hcl", []byte(newer)); !strings.Contains(text(err), "this program reads 1") {
 		t.Errorf("a lock of a later version: %v", err)
 	}
+}
+
+func TestSignaturesAreDemanded(t *testing.T) {
+	t.Parallel()
+	for _, referrers := range []bool{true, false} { // without the API, a tag stands for it
+		t.Run(fmt.Sprint(referrers), func(t *testing.T) {
+			t.Parallel()
+			b := newBenchWith(t, referrers)
+			b.publish("1.0.0")
+			private, public := keyPair(t)
+			strangers, _ := keyPair(t)
+			q := b.required("")
+			q.Verify.Key = public
+			initialise := func() error {
+				_, err := b.resolver.Init(t.Context(), b.recipe, []schema.RequiredPlugin{q}, Options{})
+				return err
+			}
+			b.refused(initialise(), "it is not signed", "")
+			if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", strangers); err != nil {
+				t.Fatal(text(err))
+			}
+			b.refused(initialise(), "none of its 1 signatures", "")
+			if blobs, _ := filepath.Glob(filepath.Join(b.resolver.Store.dir, "blobs", "sha256", "*")); len(blobs) > 0 {
+				t.Errorf("parts of a package that is not signed were stored: %v", blobs)
+			}
+			if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", private); err != nil {
+				t.Fatal(text(err))
+			}
+			if err := initialise(); err != nil {
+				t.Fatal(text(err))
+			}
+			locked, err := b.resolver.Store.Locked(b.recipe, q)
+			if err != nil || len(locked.Entry.Signatures) != 1 {
+				t.Fatalf("got %+v, %v", locked, err)
+			}
+
+			// The same lock with other policies: its schema is not handed out.
+			_, otherPublic := keyPair(t)
+			q.Verify.Key = otherPublic
+			if _, err := b.resolver.Store.Locked(b.recipe, q); err == nil {
+				t.Error("a package that another key has signed is used")
+			}
+			q.Verify = schema.Verify{}
+			b.resolver.Store.Policies = []SourcePolicy{{Policy: signature.Policy{Key: public}},
+				{Prefix: "registry.example.com", Policy: signature.Policy{Key: otherPublic}}}
+			if _, err := b.resolver.Store.Locked(b.recipe, q); err != nil {
+				t.Error(text(err))
+			}
+			b.resolver.Store.Policies[1].Prefix = strings.TrimSuffix(b.source.repository, "/words")
+			if _, err := b.resolver.Store.Locked(b.recipe, q); err == nil {
+				t.Error("the settings' policy with the longer prefix does not count")
+			}
+
+			// Vendored copies keep the signature; publishing them again, too.
+			l, err := ReadLock(LockFile(b.recipe))
+			if err != nil {
+				t.Fatal(err)
+			}
+			folder := filepath.Join(t.TempDir(), "packages")
+			if err := b.resolver.Vendor(t.Context(), l, folder); err != nil {
+				t.Fatal(text(err))
+			}
+			q.Verify.Key = public
+			before := b.lock()
+			b.resolver.Store, b.resolver.Mirrors = NewStore(t.TempDir()), []Mirror{{Location: folder}}
+			if err := initialise(); err != nil || b.lock() != before {
+				t.Errorf("from a vendored layout: %v\n%s", text(err), b.lock())
+			}
+		})
+	}
+}
+
+func TestASignedLayoutIsPublishedWithItsSignature(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	private, public := keyPair(t)
+	dir := t.TempDir()
+	if err := WriteLayout(dir, "1.0.0", build(t, "1.0.0", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := SignLayout(t.Context(), dir, private); n != 1 || err != nil {
+		t.Fatalf("signed %d, %v", n, err)
+	}
+	if _, _, err := b.resolver.Registries.Push(t.Context(), dir, "", b.source); err != nil {
+		t.Fatal(text(err))
+	}
+	policy := signature.Policy{Key: public}
+	if signer, err := b.resolver.Verify(t.Context(), b.source, "1.0.0", policy); err != nil || signer == "" {
+		t.Errorf("signed by %q, %v", signer, text(err))
+	}
+}
+
+// keyPair returns a private key and the path of the public one.
+func keyPair(t *testing.T) (private []byte, public string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	public = filepath.Join(t.TempDir(), "author.pub")
+	if err := os.WriteFile(public, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), public
 }

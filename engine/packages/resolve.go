@@ -65,7 +65,8 @@ func (r Resolver) Init(ctx context.Context, recipe string, required []schema.Req
 		return changes, nil
 	}
 	if o.Frozen {
-		return nil, &sdk.Error{Summary: "the lock " + file + " has plugins that the recipe no longer requires",
+		return nil, &sdk.Error{Summary: "the lock " + file + " must not be changed (--locked), and would be: the recipe " +
+			"requires other plugins or signatures",
 			Remedy: "run recipe init without --locked, and commit the lock"}
 	}
 	return changes, next.Write(file)
@@ -79,7 +80,7 @@ func (r Resolver) entry(ctx context.Context, q schema.RequiredPlugin, before Ent
 		return Entry{}, &sdk.Error{Summary: "the lock must not be changed (--locked), and " + strings.TrimSuffix(reason, ","),
 			Remedy: "run recipe init without --locked, and commit the lock"}
 	}
-	if reason == "" && !o.Upgrade && r.stored(ctx, q.Name, before) == nil {
+	if reason == "" && !o.Upgrade && r.stored(ctx, q, before) == nil {
 		before.Constraint = q.Version
 		return before, nil
 	}
@@ -146,7 +147,9 @@ func (r Resolver) again(ctx context.Context, from repository, q schema.RequiredP
 		return Entry{}, &sdk.Error{Summary: "the lock contradicts itself: its digests for " + q.Name +
 			" are not those of the index that it names", Remedy: "restore the lock from version control"}
 	}
-	next.Signer = e.Signer
+	if len(next.Signatures) == 0 { // nobody demands them here
+		next.Signatures = e.Signatures
+	}
 	return next, nil
 }
 
@@ -229,6 +232,9 @@ func (r Resolver) lock(ctx context.Context, from repository, q schema.RequiredPl
 	}
 	e := Entry{Source: q.Source, Constraint: q.Version, Version: chosen, Index: v.digest.String(),
 		Platforms: map[string]Platform{}}
+	if e.Signatures, err = r.signed(ctx, from, q, v.digest); err != nil {
+		return Entry{}, fmt.Errorf("version %s of %s: %w", chosen, from, err)
+	}
 	for name, d := range targets {
 		t, err := r.target(ctx, from, d)
 		if err != nil {
@@ -292,7 +298,10 @@ func (r Resolver) fetch(ctx context.Context, from repository, name, chosen strin
 }
 
 // stored makes sure that what an entry names is stored whole; it fetches nothing. The error says what is missing.
-func (r Resolver) stored(ctx context.Context, name string, e Entry) error {
+func (r Resolver) stored(ctx context.Context, q schema.RequiredPlugin, e Entry) error {
+	if err := r.Store.checkSigned(q, e); err != nil {
+		return err
+	}
 	digest, err := v1.NewHash(e.Schema)
 	if err != nil {
 		return err
@@ -300,7 +309,7 @@ func (r Resolver) stored(ctx context.Context, name string, e Entry) error {
 	if _, err := r.Store.document(digest, maxDocument); err != nil {
 		return err
 	}
-	files, _, err := (&Locked{Name: name, Entry: e, store: r.Store}).files()
+	files, _, err := (&Locked{Name: q.Name, Entry: e, store: r.Store}).files()
 	if err != nil {
 		return err
 	}

@@ -78,16 +78,22 @@ func CheckMirror(m Mirror) error {
 	return nil
 }
 
+// below says whether a repository is at a prefix, HOST or HOST/PATH, or below it. Everything is below an empty one.
+func below(repository, prefix string) bool {
+	rest, ok := strings.CutPrefix(repository, prefix)
+	return ok && (prefix == "" || rest == "" || rest[0] == '/')
+}
+
 // mirrored is where a source is fetched from: by the mirror with the longest matching prefix, else the source itself.
 func mirrored(s Source, mirrors []Mirror) (location string, inside bool) {
 	best := -1
 	location = s.String()
 	for _, m := range mirrors {
-		rest, ok := strings.CutPrefix(s.repository, m.Prefix)
-		if !ok || len(m.Prefix) <= best || m.Prefix != "" && rest != "" && rest[0] != '/' {
+		if !below(s.repository, m.Prefix) || len(m.Prefix) <= best {
 			continue
 		}
 		best = len(m.Prefix)
+		rest := strings.TrimPrefix(s.repository, m.Prefix)
 		if inside = !IsSource(m.Location); inside {
 			location = m.Location
 		} else {

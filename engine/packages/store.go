@@ -19,7 +19,11 @@ import (
 // Store keeps the blobs of packages, and the trees of their files, by digest. It is shared by the runs of this user.
 // Whatever is in it is checked against a digest of the lock before it is used, so losing or damaging it costs a fetch
 // and nothing else.
-type Store struct{ dir string }
+type Store struct {
+	Policies []SourcePolicy // whose signatures packages must have, besides what recipes say
+
+	dir string
+}
 
 // NewStore uses a folder, which is made when something is first stored.
 func NewStore(dir string) *Store { return &Store{dir: dir} }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/engine/packages/signature"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+func newPluginSign(a *app) *cobra.Command {
+	var keyFile string
+	cmd := &cobra.Command{
+		Use:   "sign LAYOUT|oci://HOST/PATH:VERSION",
+		Short: "Sign the package of a plugin with a key",
+		Long: `Sign the package of a plugin with a private key: one in a layout, before recipe plugin push publishes both, or
+a version in a registry. The signature is a sigstore bundle, attached to the index of the version (OCI referrers, or the
+tag that stands for them). The key is PEM (PKCS #8, not encrypted), ECDSA on the curve P-256:
+
+  openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out author.key
+  openssl pkey -in author.key -pubout -out author.pub`,
+		Example: "  recipe plugin sign dist --key author.key\n" +
+			"  recipe plugin sign oci://registry.example.com/acme/words:1.2.0 --key author.key",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := os.ReadFile(keyFile)
+			if err != nil {
+				return fmt.Errorf("read the private key: %w", err)
+			}
+			if packages.IsLayout(args[0]) {
+				n, err := packages.SignLayout(cmd.Context(), args[0], key)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(a.out, "Signed %d versions in %s\n", n, args[0])
+				return err
+			}
+			source, version, err := versionArgument(args[0])
+			if err != nil {
+				return err
+			}
+			digest, err := packages.Registries{}.Sign(cmd.Context(), source, version, key)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.out, "Signed %s:%s, %s\n", source, version, digest)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&keyFile, "key", "", "the `FILE` with the private key")
+	_ = cmd.MarkFlagRequired("key")
+	return cmd
+}
+
+func newPluginVerify(a *app) *cobra.Command {
+	var p signature.Policy
+	cmd := &cobra.Command{
+		Use:   "verify [FILE|oci://HOST/PATH:VERSION]",
+		Short: "Verify the packages of a recipe, or the signature of one",
+		Long: `Verify the packages of a recipe FILE: that they are locked, that each file is as the lock says, and that they
+are signed as the recipe and the settings demand. It fetches nothing.
+
+Or say who signed a version in a registry: with --key, or with --identity, --issuer and --trusted-root for a signature
+without a key of the author's own (keyless).`,
+		Example: "  recipe plugin verify train.hcl\n" +
+			"  recipe plugin verify oci://registry.example.com/acme/words:1.2.0 --key author.pub",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || !packages.IsSource(args[0]) {
+				return a.verifyLock(args)
+			}
+			source, version, err := versionArgument(args[0])
+			if err != nil {
+				return err
+			}
+			if err := p.Check(); err != nil {
+				return &sdk.Error{Summary: err.Error(), Remedy: "give --key, or --identity, --issuer and --trusted-root"}
+			}
+			r, err := a.resolver()
+			if err != nil {
+				return err
+			}
+			signer, err := r.Verify(cmd.Context(), source, version, p)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.out, "%s:%s is signed by %s\n", source, version, signer)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&p.Key, "key", "", "the `FILE` with the public key")
+	cmd.Flags().StringVar(&p.Identity, "identity", "", "`WHO` has to have signed: an e-mail address, or the URI of a CI job")
+	cmd.Flags().StringVar(&p.Issuer, "issuer", "", "`URL` of who vouched for the identity")
+	cmd.Flags().StringVar(&p.TrustedRoot, "trusted-root", "", "the `FILE` with sigstore's trusted root (JSON)")
+	return cmd
+}
+
+// verifyLock checks what is stored against the lock of a recipe, and the lock against the policies.
+func (a *app) verifyLock(args []string) error {
+	file, err := recipeFile(args)
+	if err != nil {
+		return err
+	}
+	store, err := a.packageStore()
+	if err != nil {
+		return err
+	}
+	r, _ := schema.Load(file, schema.Options{Environ: a.environ}) // other mistakes do not matter here
+	n := 0
+	for _, q := range r.Required {
+		if !packages.IsSource(q.Source) {
+			continue
+		}
+		locked, err := store.Locked(r.File, q)
+		if err == nil {
+			err = locked.Check()
+		}
+		if err != nil {
+			return fmt.Errorf("plugin %s: %w", q.Name, err)
+		}
+		by := "no signature was demanded"
+		var signers []string
+		for _, s := range locked.Entry.Signatures {
+			signers = append(signers, s.Signer)
+		}
+		if len(signers) > 0 {
+			by = "signed by " + strings.Join(signers, ", ")
+		}
+		if _, err := fmt.Fprintf(a.out, "%s %s is as locked; %s\n", q.Name, locked.Entry.Version, by); err != nil {
+			return err
+		}
+		n++
+	}
+	if n == 0 {
+		_, err = fmt.Fprintln(a.out, "The recipe requires no plugin from a package.")
+	}
+	return err
+}
+
+// versionArgument reads oci://HOST/PATH:VERSION.
+func versionArgument(text string) (packages.Source, string, error) {
+	source, version, err := packages.ParseReference(text)
+	if err == nil && version == "" {
+		err = &sdk.Error{Summary: text + " names no version",
+			Remedy: "write " + text + ":VERSION; recipe plugin list " + text + " shows them"}
+	}
+	return source, version, err
+}

@@ -1,0 +1,332 @@
+package packages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/recipe-rl/recipe/engine/packages/signature"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Limits of the signatures of a version.
+const (
+	maxSignatures = 32
+	maxBundle     = 1 << 20
+	bundleType    = "application/vnd.dev.sigstore.bundle" // the beginning of its media type, whatever its version
+	emptyType     = "application/vnd.oci.empty.v1+json"
+)
+
+// SourcePolicy demands a signature of every package whose source begins with Prefix, HOST or HOST/PATH. Empty: of all.
+type SourcePolicy struct {
+	Prefix string
+	signature.Policy
+}
+
+// policies are those that a required plugin must fulfil, each: the one of the settings with the longest matching prefix,
+// and that of the recipe.
+func (s *Store) policies(q schema.RequiredPlugin) []signature.Policy {
+	var out []signature.Policy
+	best := -1
+	for _, p := range s.Policies {
+		if below(strings.TrimPrefix(q.Source, scheme), p.Prefix) && len(p.Prefix) > best {
+			best, out = len(p.Prefix), []signature.Policy{p.Policy}
+		}
+	}
+	if q.Verify != (schema.Verify{}) {
+		p := signature.Policy(q.Verify)
+		for _, path := range []*string{&p.Key, &p.TrustedRoot} {
+			if *path != "" && !filepath.IsAbs(*path) {
+				*path = filepath.Join(filepath.Dir(q.Range.Filename), *path)
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// Signature is a signature in a lock: the digest of the bundle, and who signed.
+type Signature struct{ Bundle, Signer string }
+
+// signedBy checks that bundles fulfil every policy, and returns one signature for each.
+func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]Signature, error) {
+	var out []Signature
+	for _, p := range policies {
+		var failed []error
+		found := len(out)
+		for _, b := range bundles {
+			signer, err := p.Verify(b, digest.Hex)
+			if err == nil {
+				out = append(out, Signature{Bundle: digestOf(b).String(), Signer: signer})
+				break
+			}
+			failed = append(failed, err)
+		}
+		if len(out) > found {
+			continue
+		}
+		e := &sdk.Error{Summary: "it is not signed, and has to be, by " + p.String(), Err: errors.Join(failed...),
+			Remedy: "use a version that is signed by them, or ask its author to sign this one (recipe plugin sign); verify in " +
+				"required_plugins and in the settings says who has to sign"}
+		if len(failed) > 0 {
+			e.Summary = fmt.Sprintf("none of its %d signatures is by %s", len(failed), p)
+			e.Detail = errors.Join(failed...).Error()
+		} else if err := p.Check(); err != nil {
+			return nil, err
+		}
+		return nil, e
+	}
+	return out, nil
+}
+
+// signed verifies the signatures of a version before anything else of it is read, and stores them.
+func (r Resolver) signed(ctx context.Context, from repository, q schema.RequiredPlugin, digest v1.Hash) ([]Signature, error) {
+	policies := r.Store.policies(q)
+	if len(policies) == 0 {
+		return nil, nil
+	}
+	found, err := signaturesOf(ctx, from, digest)
+	if err != nil {
+		return nil, err
+	}
+	var bundles [][]byte
+	for _, f := range found {
+		bundles = append(bundles, f.bundle)
+	}
+	signatures, err := signedBy(policies, digest, bundles)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range bundles {
+		if err := r.Store.put(digestOf(b), int64(len(b)), strings.NewReader(string(b))); err != nil {
+			return nil, err
+		}
+	}
+	return signatures, nil
+}
+
+// checkSigned verifies the signatures that an entry of the lock names against the policies that hold now. It is done
+// whenever the lock is read, so that neither the schema nor the program of a package that is not signed is used.
+func (s *Store) checkSigned(q schema.RequiredPlugin, e Entry) error {
+	policies := s.policies(q)
+	if len(policies) == 0 {
+		return nil
+	}
+	var bundles [][]byte
+	for _, signed := range e.Signatures {
+		digest, err := v1.NewHash(signed.Bundle)
+		if err != nil {
+			return err
+		}
+		b, err := s.document(digest, maxBundle)
+		if err != nil {
+			return damaged(q.Name, err)
+		}
+		bundles = append(bundles, b)
+	}
+	digest, err := v1.NewHash(e.Index)
+	if err != nil {
+		return err
+	}
+	if _, err := signedBy(policies, digest, bundles); err != nil {
+		return fmt.Errorf("version %s: %w", e.Version, err)
+	}
+	return nil
+}
+
+// attached is a signature as a repository has it.
+type attached struct {
+	manifest []byte
+	config   v1.Layer
+	bundle   []byte
+	layer    v1.Layer
+}
+
+// signaturesOf reads the sigstore bundles that are attached to a version.
+func signaturesOf(ctx context.Context, from repository, digest v1.Hash) ([]attached, error) {
+	referrers, err := from.referrers(ctx, digest)
+	var missing *notFoundError
+	if errors.As(err, &missing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []attached
+	for _, d := range referrers[:min(len(referrers), maxSignatures)] {
+		raw, err := readManifest(ctx, from, d.Digest)
+		if err != nil {
+			return nil, err
+		}
+		var m v1.Manifest
+		if err := json.Unmarshal(raw, &m); err != nil || m.Subject == nil || m.Subject.Digest != digest ||
+			len(m.Layers) != 1 || !strings.HasPrefix(string(m.Layers[0].MediaType), bundleType) {
+			continue // something else that is attached
+		}
+		bundle, err := readBlob(ctx, from, m.Layers[0])
+		if err != nil {
+			return nil, err
+		}
+		config, err := readBlob(ctx, from, m.Config)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, attached{manifest: raw, config: document(config, m.Config.MediaType), bundle: bundle,
+			layer: document(bundle, m.Layers[0].MediaType)})
+	}
+	return out, nil
+}
+
+func readBlob(ctx context.Context, from repository, d v1.Descriptor) ([]byte, error) {
+	r, err := from.blob(ctx, d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	data, err := readAll(r, maxBundle)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", d.Digest, err)
+	}
+	return data, checkDigest(data, d.Digest)
+}
+
+// image is the signature as it was attached, to copy it.
+func (a attached) image() (v1.Image, error) {
+	return partial.CompressedToImage(&artifact{raw: a.manifest, config: a.config, layers: []v1.Layer{a.layer}})
+}
+
+// addSignatures copies the signatures of a version into a layout.
+func addSignatures(ctx context.Context, from repository, digest v1.Hash, dir string) error {
+	found, err := signaturesOf(ctx, from, digest)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		img, err := f.image()
+		if err != nil {
+			return err
+		}
+		if err := appendSignature(dir, img); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func appendSignature(dir string, img v1.Image) error {
+	path, err := layout.FromPath(dir)
+	if err != nil {
+		return fmt.Errorf("open the layout: %w", err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	return path.ReplaceImage(img, match.Digests(digest))
+}
+
+// signatureImage signs the index of a version.
+func signatureImage(index, key []byte) (v1.Image, error) {
+	bundle, err := signature.Sign(key, index)
+	if err != nil {
+		return nil, err
+	}
+	return newArtifact(signature.MediaType, document([]byte("{}"), emptyType),
+		&v1.Descriptor{MediaType: types.OCIImageIndex, Digest: digestOf(index), Size: int64(len(index))},
+		document(bundle, signature.MediaType))
+}
+
+// Sign attaches a signature by a private key (PEM) to a version in a registry, and returns the digest that was signed.
+func (g Registries) Sign(ctx context.Context, source Source, version string, key []byte) (digest string, err error) {
+	r, err := openRemote(source.String(), g)
+	if err != nil {
+		return "", err
+	}
+	index, err := r.index(ctx, version)
+	if err != nil {
+		return "", err
+	}
+	img, err := signatureImage(index, key)
+	if err != nil {
+		return "", err
+	}
+	return digestOf(index).String(), r.attach(ctx, img)
+}
+
+// attach pushes a manifest that has a subject.
+func (r *registryRepository) attach(ctx context.Context, img v1.Image) error {
+	d, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	// A registry without the referrers API gets the tag that stands for it.
+	return r.explain(ctx, "attach a signature", remote.Write(r.name.Digest(d.String()), img, r.registries.options(ctx)...))
+}
+
+// SignLayout signs every version in a layout folder, and returns how many there are.
+func SignLayout(ctx context.Context, dir string, key []byte) (n int, err error) {
+	l, err := openLayout(dir, Source{})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	entries, err := l.entries()
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range entries {
+		if d.Annotations[refName] == "" {
+			continue
+		}
+		index, err := readManifest(ctx, l, d.Digest)
+		if err != nil {
+			return n, err
+		}
+		img, err := signatureImage(index, key)
+		if err != nil {
+			return n, err
+		}
+		if err := appendSignature(dir, img); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// Verify says who signed a version, by a policy.
+func (r Resolver) Verify(ctx context.Context, source Source, version string, p signature.Policy) (string, error) {
+	from, done, err := r.open(source)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	index, err := from.index(ctx, version)
+	if err != nil {
+		return "", err
+	}
+	found, err := signaturesOf(ctx, from, digestOf(index))
+	if err != nil {
+		return "", err
+	}
+	var bundles [][]byte
+	for _, f := range found {
+		bundles = append(bundles, f.bundle)
+	}
+	signatures, err := signedBy([]signature.Policy{p}, digestOf(index), bundles)
+	if err != nil {
+		return "", err
+	}
+	return signatures[0].Signer, nil
+}
