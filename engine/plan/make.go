@@ -46,6 +46,7 @@ func Make(in Input) (*Plan, error) {
 		p.Operations = append(p.Operations, removed(in, ops)...)
 	}
 	p.Findings = append(p.Findings, endings(p.Operations, in.Recorded)...)
+	p.Findings = append(p.Findings, seeds(p.Operations)...)
 	for _, a := range Actions() {
 		p.Counts[a] = 0
 	}
