@@ -11,7 +11,7 @@ BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
 # Packages of test-go; those that run the real atroposlib have a target of their own.
-TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|trajectories/conformance|verifiers)$$')
+TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
 TIMEOUT  ?= 15m
@@ -69,7 +69,7 @@ test-environments:
 	scripts/venv.sh ors
 	scripts/venv.sh verifiers
 	scripts/venv.sh games
-	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/gymnasium ./plugins/openenv ./plugins/ors ./plugins/verifiers'
+	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/gymnasium ./plugins/openenv ./plugins/ors ./plugins/textarena ./plugins/verifiers'
 
 test-python:
 	scripts/venv.sh kernels

@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/reward"
 	"github.com/recipe-rl/recipe/plugins/sglang"
 	"github.com/recipe-rl/recipe/plugins/sync"
+	"github.com/recipe-rl/recipe/plugins/textarena"
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 	"github.com/recipe-rl/recipe/plugins/trl"
@@ -34,6 +35,7 @@ func builtins() []*sdk.Definition {
 		reasoninggym.Plugin(),
 		reward.Plugin(),
 		sync.Definition(),
+		textarena.Plugin(),
 		tiny.Inference(),
 		tiny.Trainer(),
 		trajectories.Plugin(),

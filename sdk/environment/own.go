@@ -236,15 +236,23 @@ func (r *owns) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*r
 	return out, out.complete(int(p.N))
 }
 
-// complete says that every agent has taken part in all rollouts of the group.
+// complete keeps the agents that have a conversation in each of so many rollouts: the scores of a group are compared
+// with each other. An agent whose turn did not come in one of them has no group. It is an error when none is left.
 func (r *rolled) complete(want int) error {
+	var kept []sequence
+	var err error
 	for _, part := range r.byAgent() {
 		if got := len(part.sequences); got != want {
-			err := fmt.Errorf("the agent %q has a conversation in %d of %d rollouts, and the scores of a group are compared "+
+			err = fmt.Errorf("the agent %q has a conversation in %d of %d rollouts, and the scores of a group are compared "+
 				"with each other", part.sequences[0].agent, got, want)
-			return &unscored{text: err.Error(), causes: []error{err}}
+			continue
 		}
+		kept = append(kept, part.sequences...)
 	}
+	if len(kept) == 0 {
+		return &unscored{text: err.Error(), causes: []error{err}}
+	}
+	r.sequences = kept
 	return nil
 }
 

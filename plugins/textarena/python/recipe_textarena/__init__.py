@@ -1,0 +1,1 @@
+"""`environment "textarena"`: games of TextArena, of one player or several."""

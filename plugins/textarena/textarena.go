@@ -1,0 +1,31 @@
+// Package textarena is `environment "textarena"`: games of TextArena, of one player or several. The environment itself
+// is in Python, in python/recipe_textarena.
+package textarena
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
+)
+
+var (
+	//go:embed python/recipe_textarena/*.py
+	code embed.FS
+	//go:embed description.json
+	description []byte
+)
+
+// Plugin defines `environment "textarena"`.
+func Plugin() *sdk.Definition { return script.Bundled("textarena", description, source()) }
+
+func source() script.Source {
+	tree, err := fs.Sub(code, "python")
+	if err != nil { // the folder is embedded above
+		panic(fmt.Sprintf("textarena: %v", err))
+	}
+	return script.Source{Tree: tree, Module: "recipe_textarena.environment",
+		Packages: sdk.Packages{Requirements: []string{"textarena==0.7.4"}, Needs: []string{"textarena"}}}
+}
