@@ -103,12 +103,13 @@ def zero_adapter(model, request):
     config = getattr(config, "text_config", None) or config
     heads = config.num_attention_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    name, path = "base_model.model.model.layers.0.self_attn.q_proj.lora_", request["path"]
+    # SGLang refuses an adapter of q_proj that has none of v_proj beside it: it fuses them.
+    name, path = "base_model.model.model.layers.0.self_attn.o_proj.lora_", request["path"]
     if _worker() == 0:
         os.makedirs(path, exist_ok=True)
         tensors = {
-            name + "A.weight": torch.zeros(1, config.hidden_size),
-            name + "B.weight": torch.zeros(heads * head, 1),
+            name + "A.weight": torch.zeros(1, heads * head),
+            name + "B.weight": torch.zeros(config.hidden_size, 1),
         }
         save_file(tensors, os.path.join(path, "adapter_model.safetensors"))
         settings = {
@@ -116,7 +117,7 @@ def zero_adapter(model, request):
             "task_type": "CAUSAL_LM",
             "r": 1,
             "lora_alpha": 1,
-            "target_modules": ["q_proj"],
+            "target_modules": ["o_proj"],
             "bias": "none",
         }
         with open(os.path.join(path, "adapter_config.json"), "w") as f:
