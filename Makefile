@@ -148,8 +148,9 @@ e2e-trl: build ## the same with TRL instead of recipe's own trainer
 	scripts/venv.sh trl
 	scripts/e2e.sh -run '^TestTRL'
 
-e2e-matrix: e2e-all e2e-sglang e2e-trl e2e-verl ## every pair of engine and trainer of docs/compatibility.md that a CPU carries; nightly
+e2e-matrix: e2e-all e2e-sglang e2e-trl e2e-verl e2e-axolotl ## every pair of engine and trainer of docs/compatibility.md that a CPU carries; nightly
 
+# Not in CI: 5.7 GB of packages beside those of vLLM (docs/benchmarks/e2e.md).
 e2e-sglang: build ## the same with SGLang instead of vLLM
 	scripts/e2e-sglang.sh
 
@@ -180,10 +181,14 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
 
-.PHONY: test-verl e2e-verl
+.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix
 test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version
 	VERL=$(VERL) scripts/test-verl.sh
 
 e2e-verl: build ## the end-to-end script with verl as the trainer
 	scripts/venv.sh verl
 	scripts/e2e.sh -run '^TestVerl'
+
+e2e-axolotl: build ## the end-to-end script with Axolotl as the trainer
+	scripts/venv.sh axolotl
+	scripts/e2e.sh -run '^TestAxolotl'

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// onTrainer is a run of addition.hcl with another project's trainer, "trl" or "verl", in place of recipe's own worker.
+// onTrainer is a run of addition.hcl with another project's trainer, "trl", "verl" or "axolotl", in place of recipe's own worker.
 func onTrainer(t *testing.T, trainer string, vars map[string]string) *run {
 	t.Helper()
 	vars["trainer"] = trainer
@@ -98,4 +98,10 @@ func TestVerlTransports(t *testing.T) {
 			servesBy(t, "verl", transport)
 		})
 	}
+}
+
+// TestAxolotl trains with Axolotl's trainer.
+func TestAxolotl(t *testing.T) {
+	t.Parallel()
+	learnsThroughAKill(t, "axolotl")
 }

@@ -1,6 +1,6 @@
 # One-digit addition, on a machine without a GPU: real vLLM or SGLang (--var engine=sglang), an unmodified Atropos environment and
-# GRPO in PyTorch, TRL or verl (--var trainer=trl or verl) train SmolLM2-135M for a few minutes. scripts/venv.sh and scripts/model.sh
-# make what it needs; make e2e, e2e-sglang, e2e-trl and e2e-verl run it.
+# GRPO in PyTorch, TRL, verl or Axolotl (--var trainer=trl, verl or axolotl) train SmolLM2-135M for a few minutes. scripts/venv.sh and
+# scripts/model.sh make what it needs; make e2e, e2e-sglang, e2e-trl, e2e-verl and e2e-axolotl run it.
 recipe {
   name = "addition"
 }
@@ -24,10 +24,10 @@ variable "engine" {
 variable "trainer" {
   type        = string
   default     = "grpo"
-  description = "What trains the model: grpo, trl or verl"
+  description = "What trains the model: grpo, trl, verl or axolotl"
   validation {
-    condition     = contains(["grpo", "trl", "verl"], var.trainer)
-    error_message = "trainer is grpo, trl or verl."
+    condition     = contains(["grpo", "trl", "verl", "axolotl"], var.trainer)
+    error_message = "trainer is grpo, trl, verl or axolotl."
   }
 }
 
@@ -40,7 +40,7 @@ variable "python" {
 variable "trainer_python" {
   type        = string
   default     = ""
-  description = "Interpreter with TRL or verl; empty: the one that scripts/venv.sh makes for it"
+  description = "Interpreter with TRL, verl or Axolotl; empty: the one that scripts/venv.sh makes for it"
 }
 
 variable "atropos_python" {
@@ -83,7 +83,7 @@ locals {
   environment = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
   python      = var.python != "" ? var.python : "../.cache/venv-${var.engine}/bin/python"
   policy      = concat(inference.vllm.policy, inference.sglang.policy)[0] # the one that there is
-  trainer     = concat(trainer.grpo.policy, trainer.trl.policy, trainer.verl.policy)[0]
+  trainer     = concat(trainer.grpo.policy, trainer.trl.policy, trainer.verl.policy, trainer.axolotl.policy)[0]
   rate        = var.lora_rank > 0 ? 1e-4 : 5e-6
 }
 
@@ -201,6 +201,33 @@ trainer "verl" "policy" {
     actor     = { optim = { lr = local.rate, weight_decay = 0 } }
     model     = { enable_gradient_checkpointing = false, lora_rank = var.lora_rank, lora_alpha = 16 }
     algorithm = { rollout_correction = { bypass_mode = true } } # ratios against what the server said when it sampled
+  }
+  checkpoints { every = 4 }
+
+  runtime { python = var.trainer_python != "" ? var.trainer_python : "../.cache/venv-${var.trainer}/bin/python" }
+  environment_variables = local.environment
+  health { start_timeout = "30m" }
+}
+
+trainer "axolotl" "policy" {
+  count        = var.trainer == "axolotl" ? 1 : 0
+  model        = abspath(var.model)
+  environments = [environment.atropos.addition]
+  steps        = var.steps
+  batch_size   = 64
+  max_length   = 64
+  threads      = 1
+  old_policy   = "rollout"
+
+  config = { # Axolotl's own names
+    learning_rate          = local.rate
+    weight_decay           = 0
+    micro_batch_size       = 16
+    gradient_checkpointing = false
+    adapter                = var.lora_rank > 0 ? "lora" : null
+    lora_r                 = var.lora_rank
+    lora_alpha             = 16
+    lora_target_linear     = true
   }
   checkpoints { every = 4 }
 
