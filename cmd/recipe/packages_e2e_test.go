@@ -1,6 +1,11 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -80,4 +85,46 @@ func TestASavedPlanIsBoundToTheLock(t *testing.T) {
 	if out := w.refused("apply", "--plan", "saved.plan"); !strings.Contains(out, "plugin environment/words is now") {
 		t.Errorf("a saved plan with another lock:\n%s", out)
 	}
+}
+
+// TestThePlatformTeamDemandsASignature: the settings refuse a package until the right key has signed it, and the lock of
+// one that was used before.
+func TestThePlatformTeamDemandsASignature(t *testing.T) {
+	t.Parallel()
+	w, source := published(t)
+	w.recipe("init", "quickstart.hcl") // nobody demands anything yet
+	for _, name := range []string{"author", "stranger"} {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		private, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		public, err := x509.MarshalPKIXPublicKey(key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+		w.write(name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
+	}
+	w.write("settings.hcl", `verify "" { key = "author.pub" }`)
+	w.env = append(w.env, "RECIPE_CONFIG="+filepath.Join(w.dir, "settings.hcl"))
+	for _, command := range [][]string{{"plan"}, {"apply", "-y"}, {"init"}, {"plugin", "verify"}} {
+		if out := w.refused(append(command, "quickstart.hcl")...); !strings.Contains(out, "has to be, by key") {
+			t.Errorf("%v of a package that is not signed:\n%s", command, out)
+		}
+	}
+	w.recipe("plugin", "sign", source+":1.0.0", "--key", "stranger.key")
+	if out := w.refused("init", "quickstart.hcl"); !strings.Contains(out, "none of its 1 signatures") {
+		t.Errorf("a package that somebody else has signed:\n%s", out)
+	}
+	w.recipe("plugin", "sign", source+":1.0.0", "--key", "author.key")
+	w.recipe("init", "quickstart.hcl")
+	w.recipe("plan", "quickstart.hcl")
+	if out := w.recipe("plugin", "verify", "quickstart.hcl"); !strings.Contains(out, "signed by key sha256:") {
+		t.Errorf("plugin verify:\n%s", out)
+	}
+	w.recipe("plugin", "verify", source+":1.0.0", "--key", "author.pub")
 }

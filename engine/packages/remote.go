@@ -130,7 +130,7 @@ func (r *registryRepository) explain(ctx context.Context, doing string, err erro
 	}
 	switch answered.StatusCode {
 	case http.StatusNotFound:
-		return &notFoundError{what: doing, where: r.String()}
+		return &notFoundError{what: "such package or version (could not " + doing + ")", where: r.String()}
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s: the registry refused access (%d)", doing, r,
 			answered.StatusCode), Detail: answered.Error(), Err: err,

@@ -63,6 +63,7 @@ func TestByKey(t *testing.T) {
 	if err != nil || !strings.HasPrefix(signer, "key sha256:") {
 		t.Errorf("got %q, %v", signer, err)
 	}
+	spoilt := strings.Replace(string(signed), `"signature":"`, `"signature":"MEUC`, 1)
 	for name, c := range map[string]struct {
 		key, message string
 		bundle       []byte
@@ -70,7 +71,7 @@ func TestByKey(t *testing.T) {
 		"another key":     {other, "package", signed},
 		"another content": {public, "other", signed},
 		"no bundle":       {public, "package", []byte("{}")},
-		"changed":         {public, "package", []byte(strings.Replace(string(signed), `"signature":"`, `"signature":"MEUC`, 1))},
+		"changed":         {public, "package", []byte(spoilt)},
 	} {
 		if signer, err := (Policy{Key: c.key}).Verify(c.bundle, digest(c.message)); err == nil {
 			t.Errorf("%s: accepted, signed by %q", name, signer)
@@ -149,8 +150,9 @@ func keyless(t *testing.T, authority *ca.VirtualSigstore, identity, issuer, mess
 	sum := sha256.Sum256([]byte(message))
 	b := &protobundle.Bundle{MediaType: "application/vnd.dev.sigstore.bundle+json;version=0.1",
 		VerificationMaterial: &protobundle.VerificationMaterial{
-			Content: &protobundle.VerificationMaterial_X509CertificateChain{X509CertificateChain: &protocommon.X509CertificateChain{
-				Certificates: []*protocommon.X509Certificate{{RawBytes: content.(*bundle.Certificate).Certificate().Raw}}}},
+			Content: &protobundle.VerificationMaterial_X509CertificateChain{
+				X509CertificateChain: &protocommon.X509CertificateChain{Certificates: []*protocommon.X509Certificate{
+					{RawBytes: content.(*bundle.Certificate).Certificate().Raw}}}},
 			TlogEntries: []*rekor.TransparencyLogEntry{entry},
 			TimestampVerificationData: &protobundle.TimestampVerificationData{
 				Rfc3161Timestamps: []*protocommon.RFC3161SignedTimestamp{{SignedTimestamp: stamps[0]}}}},
