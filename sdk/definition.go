@@ -16,7 +16,7 @@ type Definition struct {
 	Kind         kind.Kind
 	Name         string
 	Version      string
-	Summary      string
+	Summary      string       // one sentence without a full stop
 	Schema       *spec.Schema // of the block's configuration
 	Outputs      *spec.Schema
 	Capabilities []string                // protocol.CanPrepare, …

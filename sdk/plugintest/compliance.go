@@ -125,6 +125,9 @@ func describe(t *testing.T, def *sdk.Definition, s Suite) {
 		t.Errorf("kind %q, name %q, version %q, summary %q: all four must be there", first.GetKind(), first.GetName(),
 			first.GetVersion(), first.GetSummary())
 	}
+	if strings.HasSuffix(first.GetSummary(), ".") {
+		t.Errorf("the summary %q ends with a full stop: it stands in tables, without one", first.GetSummary())
+	}
 	config, err := spec.Parse(first.GetSchema())
 	if err != nil {
 		t.Fatalf("the schema of the block cannot be read: %v", err)

@@ -4,6 +4,7 @@ package define
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/internal/attempt"
@@ -46,6 +47,8 @@ func Try[C, P any](
 	if err != nil {
 		return nil, fmt.Errorf("its outputs: %w", err)
 	}
+	// Docstrings end with a full stop; a summary, which stands in tables, does not.
+	summary = strings.TrimSuffix(strings.TrimSpace(summary), ".")
 	d := &sdk.Definition{Kind: k, Name: name, Version: "0.1.0", Summary: summary, Schema: schema, Outputs: given}
 	for _, opt := range opts {
 		if err := opt(d); err != nil {

@@ -75,6 +75,16 @@ func (judge) Validate(c judged) []spec.Problem {
 	return out
 }
 
+// TestSummariesHaveNoFullStop: authors write them with and without one, and they stand in one table.
+func TestSummariesHaveNoFullStop(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{"Counts words.": "Counts words", " Counts words": "Counts words"} {
+		if def := environment.New("judge", given, func() sdk.Service[judged] { return judge{} }); def.Summary != want {
+			t.Errorf("the summary %q became %q, want %q", given, def.Summary, want)
+		}
+	}
+}
+
 // TestValidateWithUnknownValues: errors that do not depend on the unknown values are found, and no others.
 func TestValidateWithUnknownValues(t *testing.T) {
 	t.Parallel()
