@@ -149,8 +149,16 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 
 // run runs one program to its end; an error contains the end of its output.
 func (m Maker) run(ctx context.Context, doing, program string, args ...string) error {
+	return m.runIn(ctx, "", doing, program, args...)
+}
+
+// runIn is run in an activated Python environment; empty: in that of this process.
+func (m Maker) runIn(ctx context.Context, venv, doing, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = m.Dir
+	if venv != "" {
+		cmd.Env = append(os.Environ(), "VIRTUAL_ENV="+venv)
+	}
 	var output bytes.Buffer
 	cmd.Stdout = io.MultiWriter(m.Log, &output)
 	cmd.Stderr = cmd.Stdout

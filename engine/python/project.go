@@ -48,15 +48,12 @@ func (m Maker) makeProject(ctx context.Context, uv string, e interpreter.Environ
 	if err := m.run(ctx, "create a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
 		return err
 	}
-	locked := filepath.Join(e.Dir, "locked.txt")
-	export := append([]string{"export", "--quiet", "--frozen", "--no-dev", "--no-annotate", "--no-header", "--output-file",
-		locked}, of(project)...)
-	if err := m.run(ctx, "read the lock of "+project, uv, export...); err != nil {
-		return err
+	// sync, unlike a list of what is locked, takes packages from the indexes that the project names.
+	sync := append([]string{"sync", "--quiet", "--frozen", "--active", "--compile-bytecode"}, of(project)...)
+	if filepath.Ext(project) != ".py" {
+		sync = append(sync, "--no-dev")
 	}
-	m.Dir = filepath.Dir(project) // paths in the lock count from there
-	return m.run(ctx, "install the packages of "+project, uv, "pip", "install", "--compile-bytecode", "--python",
-		e.Executable(), "--requirements", locked)
+	return m.runIn(ctx, e.Dir, "install the packages of "+project, uv, sync...)
 }
 
 // pythonOf is the interpreter for a project: one that its requires-python allows.
