@@ -157,3 +157,38 @@ func TestFailuresOfScore(t *testing.T) {
 		})
 	}
 }
+
+// Scores in processes of their own arrive; a process that dies is a failure of infrastructure.
+func TestScoresInProcesses(t *testing.T) {
+	def := define(t, load(t, "pool.py"))
+	config, api := body(t, def, nil)
+	b := plugintest.Harness(t, def)
+	b.Start(config)
+	b.Ready()
+	if groups := api.Wait(1); len(groups[0].Scores) != 4 {
+		t.Errorf("scores are %v, want four", groups[0].Scores)
+	}
+	pids := map[string]bool{}
+	for _, e := range b.Events() {
+		if _, pid, ok := strings.Cut(e.GetLog().GetMessage(), "set up in "); ok {
+			pids[pid] = true
+		}
+	}
+	if len(pids) < 2 {
+		t.Errorf("the environment was set up in the processes %v; want the worker and one that scores at least", pids)
+	}
+
+	config, api = body(t, def, map[string]cty.Value{"exits": cty.True})
+	b = plugintest.Harness(t, def)
+	b.Start(config)
+	if said := b.WaitPhase(sdk.Failed); !strings.Contains(said, "a process that scores has ended") {
+		t.Errorf("the block failed with %q", said)
+	}
+	failed := 0.0
+	for _, e := range b.Events() {
+		failed += e.GetMetrics().GetValues()["infra_failed"]
+	}
+	if failed < 10 || len(api.Wait(0)) > 0 {
+		t.Errorf("infra_failed counts %v, and %d groups were posted; want at least 10, and none", failed, len(api.Wait(0)))
+	}
+}

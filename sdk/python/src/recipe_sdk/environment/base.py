@@ -76,6 +76,11 @@ class Environment:
     workers: ClassVar[int] = 32
     """Threads in which methods run that are not asynchronous."""
 
+    processes: ClassVar[int] = 0
+    """Processes in which `score` runs, where it computes much: Python's threads share one core. Each makes the
+    environment anew and calls `setup`; `Task.data` is pickled, and what `score` changes of self stays in its process.
+    0: `score` runs beside the other methods."""
+
     reads: ClassVar[Sequence[str]] = ()
     """Environment variables that it needs beyond those that every program gets: ("HF_TOKEN", "MYTOOL_*")."""
 

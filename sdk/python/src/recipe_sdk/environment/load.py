@@ -64,6 +64,11 @@ def environment_of(module: ModuleType, wanted: str = "") -> type[Environment]:
         raise LoadError(f"the class {cls.__name__} has no method next")
     if cls.score is Environment.score and not hasattr(cls, "rollout"):
         raise LoadError(f"the class {cls.__name__} has no method score")
+    if cls.processes < 0:
+        raise LoadError(f"the class {cls.__name__} has processes = {cls.processes}; expected 0 or more")
+    if cls.processes and rolls_out(cls):
+        raise LoadError(f"the class {cls.__name__} has processes, and rollouts, which run in the worker itself; "
+                        "leave one of them out")  # fmt: skip
     return cls
 
 

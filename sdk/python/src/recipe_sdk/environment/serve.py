@@ -21,6 +21,7 @@ from typing import Any
 from . import load, tools
 from .base import Completion, Context, Environment, InfraFailure, Task
 from .policy import Policy, PolicyError, number
+from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
 
 INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
@@ -29,8 +30,10 @@ INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
 class Server:
     """One environment and the connection on which it is called."""
 
-    def __init__(self, cls: type[Environment]) -> None:
+    def __init__(self, cls: type[Environment], source: str = "", original: str = "", plugin: str = "") -> None:
         self.cls = cls
+        self.code = (source, original, plugin)  # of processes that score; empty: there are none
+        self.scorers: Scorers | None = None
         self.environment: Environment | None = None
         self.tasks: dict[int, Task] = {}
         self.numbers = 0
@@ -67,7 +70,11 @@ class Server:
             reply = {"error": {"code": 1, "message": "cancelled"}}
         except Exception as e:
             kind = INFRA if isinstance(e, InfraFailure) else SETTINGS if isinstance(e, SettingsRefused) else FAILED
-            problem = load.problem(e.__cause__ if isinstance(e, SettingsRefused) and e.__cause__ else e)
+            problem = (
+                e.problem
+                if isinstance(e, ScoreFailed)
+                else load.problem(e.__cause__ if isinstance(e, SettingsRefused) and e.__cause__ else e)
+            )
             reply = {"error": {"code": 1, "message": problem["message"], "data": {"kind": kind, **problem}}}
         finally:
             self.running.pop(number, None)
@@ -127,6 +134,8 @@ class Server:
         except Exception as e:
             raise SettingsRefused from e
         await self.open(context, made)
+        if self.cls.processes and self.code[0]:
+            self.scorers = Scorers(Origin(*self.code, name, folder, state, settings), self.cls.processes)
         return {}
 
     async def open(self, context: Context, settings: Any) -> None:
@@ -158,7 +167,13 @@ class Server:
 
     async def on_score(self, task: int, completion: dict[str, Any]) -> float:
         """The score of one completion."""
-        return number(await self.call(self.env.score, self.tasks[task], Completion(**completion)), "score")
+        return number(await self.score(self.tasks[task], Completion(**completion)), "score")
+
+    async def score(self, task: Task, completion: Completion) -> Any:
+        """Calls the environment's score, where it is to run."""
+        if self.scorers is not None:
+            return await self.scorers.score(task, completion)
+        return await self.call(self.env.score, task, completion)
 
     async def on_rollout(self, task: int, rollout: int) -> list[dict[str, Any]]:
         """Makes one rollout; the scores of its conversations."""
@@ -189,6 +204,8 @@ class Server:
 
     async def on_close(self) -> None:
         """Releases what the environment holds."""
+        if self.scorers is not None:
+            await self.loop.run_in_executor(None, self.scorers.close)
         if self.environment is not None:
             await self.call(self.environment.close)
 
@@ -221,7 +238,7 @@ def main(number: str, source: str, name: str, original: str = "") -> int:
     if hello:
         return 1
     with contextlib.suppress(KeyboardInterrupt, ConnectionError, BrokenPipeError):
-        asyncio.run(Server(cls).run(connection))
+        asyncio.run(Server(cls, source, original, name).run(connection))
     sys.stdout.flush()
     # Threads that are inside of a method of the author's would hold the process.
     os._exit(0)

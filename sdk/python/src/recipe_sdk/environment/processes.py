@@ -1,0 +1,128 @@
+"""Scores in processes of their own, for an environment with `processes`: Python's threads share one core.
+
+Each process makes the environment anew, and ends with its parent. One that dies makes the scores that it owed infra
+failures; others take its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process, util
+from pathlib import Path
+from typing import Any
+
+from . import load
+from .base import Completion, Context, Environment, InfraFailure, Task
+from .settings import build
+
+
+@dataclass(frozen=True)
+class Origin:
+    """From what a process makes the environment: where its code is, and with what it is opened."""
+
+    source: str
+    original: str
+    plugin: str
+    name: str
+    folder: str
+    state: str
+    settings: dict[str, Any]
+
+
+class ScoreFailed(Exception):
+    """The author's score raised an exception in its process; problem names the line."""
+
+    def __init__(self, problem: dict[str, Any]) -> None:
+        super().__init__(problem["message"])
+        self.problem = problem
+
+
+class Scorers:
+    """So many processes, which are started when they are needed."""
+
+    def __init__(self, origin: Origin, processes: int) -> None:
+        self.origin, self.processes = origin, processes
+        self.pool = self._start()
+
+    def _start(self) -> ProcessPoolExecutor:
+        # Spawned: a fork would copy the threads' locks and the connection.
+        return ProcessPoolExecutor(self.processes, get_context("spawn"), _open, (self.origin,))
+
+    async def score(self, task: Task, completion: Completion) -> Any:
+        """What the environment's score returns."""
+        pool = self.pool
+        try:
+            infra, problem, score = await asyncio.get_running_loop().run_in_executor(pool, _score, task, completion)
+        except BrokenProcessPool as e:
+            if self.pool is pool:  # the first that notices
+                self.pool = self._start()
+            pool.shutdown(wait=False)
+            raise InfraFailure(f"a process that scores has ended: {e}") from None
+        if infra:
+            raise InfraFailure(infra)
+        if problem is not None:
+            raise ScoreFailed(problem)
+        return score
+
+    def close(self) -> None:
+        """Ends the processes."""
+        self.pool.shutdown(cancel_futures=True)
+
+
+_environment: Environment
+
+
+def _open(origin: Origin) -> None:
+    """Makes the environment in this process."""
+    global _environment
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cls = load.environment_of(load.module_of(origin.source, origin.original), origin.plugin)
+    made = cls.__new__(cls)
+    made.context = Context(origin.name, Path(origin.folder), Path(origin.state), _log)
+    made.settings = build(load.settings_of(cls), origin.settings)
+    made.__init__()  # type: ignore[misc]
+    _call(made.setup)
+    util.Finalize(None, _call, (made.close,), exitpriority=10)
+    _environment = made
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
+
+
+def _log(level: str, message: str) -> None:
+    print(f"{level}: {message}", file=sys.stderr)
+
+
+def _call(method: Any, *args: Any) -> Any:
+    """Calls a method of the author's, asynchronous or not."""
+    result = method(*args)
+    if not inspect.isawaitable(result):
+        return result
+
+    async def wait() -> Any:
+        return await result
+
+    return asyncio.run(wait())
+
+
+def _score(task: Task, completion: Completion) -> tuple[str, dict[str, Any] | None, Any]:
+    """The text of an infra failure, what the author's code did wrong, or the score."""
+    try:
+        return "", None, _call(_environment.score, task, completion)
+    except InfraFailure as e:
+        return str(e) or type(e).__name__, None, None
+    except Exception as e:
+        return "", load.problem(e), None

@@ -1,0 +1,135 @@
+"""Scores in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recipe_sdk import Completion, InfraFailure, Task
+from recipe_sdk.environment import load
+from recipe_sdk.environment.processes import Origin, ScoreFailed, Scorers
+
+SOURCE = """
+import os, threading
+from recipe_sdk import Environment, InfraFailure, Task
+
+class Pool(Environment):
+    "Scores in processes."
+    processes = 2
+    def setup(self): self.pid = os.getpid()
+    def next(self): return Task("x")
+    def score(self, task, completion):
+        match completion.text:
+            case "pid": return self.pid
+            case "infra": raise InfraFailure("the sandbox is away")
+            case "error": return 1 / 0
+            case "exit": os._exit(7)
+            case "sleep": threading.Event().wait()
+        return task.data
+    def close(self): open(os.path.join(str(self.context.state), f"closed-{os.getpid()}"), "w").close()
+"""
+
+
+@pytest.fixture
+def scorers(tmp_path: Path) -> Iterator[Scorers]:
+    made = Scorers(origin(tmp_path), 2)
+    yield made
+    made.close()
+
+
+def origin(folder: Path) -> Origin:
+    (folder / "pool.py").write_text(SOURCE)
+    return Origin(str(folder / "pool.py"), "", "pool", "test", str(folder), str(folder), {})
+
+
+async def scores(scorers: Scorers, *texts: str, data: object = 0.5) -> list[object]:
+    task = Task("x", data=data)
+    return await asyncio.gather(*(scorers.score(task, Completion(t, "stop")) for t in texts), return_exceptions=True)
+
+
+def test_scores_come_from_other_processes(scorers: Scorers, tmp_path: Path) -> None:
+    pids = asyncio.run(scores(scorers, *["pid"] * 8))
+    assert os.getpid() not in pids and 1 <= len(set(pids)) <= 2
+    assert asyncio.run(scores(scorers, "", data=[0.25])) == [[0.25]]
+    scorers.close()
+    assert {f"closed-{pid}" for pid in pids} <= {path.name for path in tmp_path.glob("closed-*")}
+
+
+def test_failures_name_their_line_and_kind(scorers: Scorers) -> None:
+    error, infra, unpicklable = asyncio.run(_failures(scorers))
+    assert isinstance(error, ScoreFailed) and error.problem["message"] == "ZeroDivisionError: division by zero"
+    assert error.problem["file"].endswith("pool.py") and error.problem["code"] == 'case "error": return 1 / 0'
+    assert isinstance(infra, InfraFailure) and str(infra) == "the sandbox is away"
+    assert isinstance(unpicklable, Exception) and "pickle" in str(unpicklable)
+
+
+async def _failures(scorers: Scorers) -> list[object]:
+    found = await scores(scorers, "error", "infra")
+    return found + await scores(scorers, "", data=threading.Lock())
+
+
+def test_a_process_that_dies_is_an_infra_failure_and_replaced(scorers: Scorers) -> None:
+    for _ in range(2):
+        (died,) = asyncio.run(scores(scorers, "exit"))
+        assert isinstance(died, InfraFailure) and "a process that scores has ended" in str(died)
+        assert asyncio.run(scores(scorers, "")) == [0.5]
+
+
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
+    """Also when it is killed while one of them scores."""
+    program = f"""
+import asyncio
+from recipe_sdk import Completion, Task
+from recipe_sdk.environment.processes import Origin, Scorers
+
+async def main():
+    scorers = Scorers({origin(tmp_path)!r}, 2)
+    print(await scorers.score(Task("x"), Completion("pid", "stop")), flush=True)
+    await scorers.score(Task("x"), Completion("sleep", "stop"))
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+    (tmp_path / "parent.py").write_text(program)
+    with subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        deadline = time.monotonic() + 60
+        while alive(pid):
+            assert time.monotonic() < deadline, f"process {pid} outlived its parent by a minute"
+            time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return not zombie(pid)
+
+
+def zombie(pid: int) -> bool:
+    """Whether it has ended and nobody has asked how: in a container there may be nobody who does."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
+
+
+def test_rollouts_have_no_processes_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "rolls.py").write_text(
+        SOURCE.replace("def next", "def rollout(self, task, policy): return 0.0\n    def next")
+    )
+    with pytest.raises(load.LoadError, match="has processes, and rollouts"):
+        load.environment_of(load.module_of(str(tmp_path / "rolls.py")))
