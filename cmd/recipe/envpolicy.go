@@ -197,13 +197,19 @@ func (a *app) remotePolicy(ctx context.Context, l *lone, declared *schema.Block,
 	return nil
 }
 
-// recipesOwn takes an inference block of the live run, else one that the recipe only names, else it starts the block.
+// recipesOwn takes an inference block of the live run, else it starts the block. A block of a live run that is not ready
+// is an error: a second one beside it would compete for its GPUs, and would not have its weights.
 func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file string) error {
 	if dir, rec, err := locateRun(file); err == nil {
 		if live, err := session.Dial(ctx, dir); err == nil {
 			live.Close()
-			if recorded := rec.Blocks[b.Addr]; recorded != nil && recorded.Phase == string(sdk.Ready) {
+			switch recorded := rec.Blocks[b.Addr]; {
+			case recorded == nil: // the recipe has got it since
+			case recorded.Phase == string(sdk.Ready):
 				return l.live(dir, rec, b)
+			default:
+				return &sdk.Error{Summary: fmt.Sprintf("%s of the live run is %s, not ready", b.Addr, recorded.Phase),
+					Remedy: "wait until recipe status says that it is ready, or name another policy, for example --policy tiny"}
 			}
 		}
 	}
@@ -211,6 +217,8 @@ func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file str
 		return &sdk.Error{Summary: fmt.Sprintf("%s is an external server", b.Addr),
 			Remedy: "name its URL: --policy URL, and --key-env NAME if it wants a key"}
 	}
+	fmt.Fprintf(a.err, "%s no live run: it is started for this command, with the weights that the recipe names\n",
+		a.errStyle().Dim(b.Addr.String()))
 	_, err := l.blocks.Start(ctx, b.Addr, nil)
 	return err
 }

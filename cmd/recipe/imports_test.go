@@ -12,10 +12,7 @@ import (
 	"testing"
 )
 
-const (
-	repository = "../.."
-	module     = "github.com/recipe-rl/recipe"
-)
+const repository = "../.."
 
 // files calls fn with the slash path from the root of every file of the repository that a person wrote.
 func files(t *testing.T, fn func(path string)) {
@@ -90,7 +87,7 @@ func TestImportsPointOneWay(t *testing.T) {
 				t.Errorf("%s: %v", path, err)
 				continue
 			}
-			pkg, ours := strings.CutPrefix(imported, module+"/")
+			pkg, ours := strings.CutPrefix(imported, modulePath+"/")
 			if !ours {
 				continue
 			}

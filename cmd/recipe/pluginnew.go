@@ -36,7 +36,8 @@ written in Go or in Python, the other kinds in Go; programs that a plugin starts
 	cmd.Flags().StringVar(&p.Language, "lang", "go", "the `LANGUAGE` of the plugin: go or python")
 	cmd.Flags().StringVar(&p.Dir, "dir", "", "create the files in this `FOLDER` (default: NAME)")
 	cmd.Flags().StringVar(&p.Module, "module", "", "`PATH` of the Go module, for example github.com/you/words (default: NAME)")
-	cmd.Flags().StringVar(&p.SDK, "sdk", "", "use the SDK in this `FOLDER` with recipe's sources, instead of a released version")
+	cmd.Flags().StringVar(&p.SDK, "sdk", "", "use the SDK in this `FOLDER` with recipe's sources (default: a released "+
+		"version, where this program is one, else the sources that it was built from, where it lies in their bin/)")
 	return cmd
 }
 
@@ -58,18 +59,47 @@ func kinds() string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
+// modulePath is the path of this module.
+const modulePath = "github.com/recipe-rl/recipe"
+
+// isSource says whether a folder holds recipe's sources.
+func isSource(dir string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	return err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n")
+}
+
+// checkout returns the folder with recipe's sources in which this program lies, where make build puts it; empty: none.
+func checkout() string {
+	path, err := os.Executable()
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return ""
+	}
+	for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if isSource(dir) {
+			return dir
+		}
+	}
+	return ""
+}
+
 func (a *app) createPlugin(p scaffold.Plugin) error {
 	p.Dir, p.Module = cmp.Or(p.Dir, p.Name), cmp.Or(p.Module, p.Name)
 	if v := build.Read().Version; released.MatchString(v) {
 		p.Version = v
+	}
+	if p.SDK == "" && p.Version == "" {
+		p.SDK = checkout()
 	}
 	if p.SDK != "" {
 		dir, err := filepath.Abs(p.SDK)
 		if err != nil {
 			return err
 		}
-		if _, err := os.Stat(filepath.Join(dir, "sdk", "plugintest")); err != nil {
-			return fmt.Errorf("--sdk %s: these are not recipe's sources: %w", p.SDK, err)
+		if !isSource(dir) {
+			return fmt.Errorf("--sdk %s: these are not recipe's sources: its go.mod is not that of %s", p.SDK, modulePath)
 		}
 		p.SDK, p.Version = dir, "v0.0.0"
 	}
@@ -85,7 +115,7 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 	fmt.Fprintf(a.out, "\nNext:\n\n  cd %s\n", shellWord(p.Dir))
 	goes := slices.Contains(files, "go.mod")
 	if goes && p.Version == "" {
-		fmt.Fprintln(a.out, "  go get github.com/recipe-rl/recipe@latest")
+		fmt.Fprintf(a.out, "  go get %s@latest    # or begin again with --sdk FOLDER, a checkout of its sources\n", modulePath)
 	}
 	if goes {
 		fmt.Fprintf(a.out, "  go mod tidy\n  go build -o bin/%s .\n  go test ./...\n", p.Name)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -33,7 +34,7 @@ type Proxy struct {
 const proxyTimeout = 20 * time.Minute
 
 // NewProxy serves a proxy of the server at base on loopback. Model is the name to ask for, empty: the first that the
-// server lists. Key is empty where it wants none.
+// server lists. Key is empty where it wants none. A server that cannot be reached, or refuses the key, is an error.
 func NewProxy(ctx context.Context, base, model, key string) (*Proxy, error) {
 	base = strings.TrimRight(base, "/")
 	if !strings.HasSuffix(base, "/v1") {
@@ -42,10 +43,8 @@ func NewProxy(ctx context.Context, base, model, key string) (*Proxy, error) {
 	p := &Proxy{base: base, model: model, key: key, Token: rand.Text(), served: make(chan error, 1),
 		client: &http.Client{Timeout: proxyTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 64,
 			Proxy: http.ProxyFromEnvironment}}}
-	if model == "" {
-		if err := p.askModel(ctx); err != nil {
-			return nil, err
-		}
+	if err := p.reach(ctx); err != nil {
+		return nil, err
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -68,21 +67,32 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-func (p *Proxy) askModel(ctx context.Context) error {
+// reach asks the server for its models, which shows whether it is there and takes the key.
+func (p *Proxy) reach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	code, body, err := p.send(ctx, http.MethodGet, "/models", nil)
 	if err != nil {
-		return err
+		return &sdk.Error{Summary: "the policy's server cannot be reached", Err: err,
+			Remedy: "start the server, or correct the URL of --policy"}
 	}
 	var list struct {
 		Data []struct {
 			ID string `json:"id"`
 		} `json:"data"`
 	}
-	if code != http.StatusOK || json.Unmarshal(body, &list) != nil || len(list.Data) == 0 {
-		return fmt.Errorf("%s/models answered HTTP %d and no list of models: name one with --model, and the variable "+
-			"that holds the key with --key-env: %s", p.base, code, brief(body))
+	switch {
+	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && p.key == "":
+		return &sdk.Error{Summary: fmt.Sprintf("%s wants a key (HTTP %d)", p.base, code), Detail: brief(body),
+			Remedy: "name the environment variable that holds it: --key-env NAME"}
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return &sdk.Error{Summary: fmt.Sprintf("%s refuses the key (HTTP %d)", p.base, code), Detail: brief(body),
+			Remedy: "correct the key in the variable that --key-env names"}
+	case p.model != "": // services differ in what they list
+		return nil
+	case code != http.StatusOK || json.Unmarshal(body, &list) != nil || len(list.Data) == 0:
+		return &sdk.Error{Summary: fmt.Sprintf("%s/models answered HTTP %d and no list of models", p.base, code),
+			Detail: brief(body), Remedy: "name the model: --model NAME"}
 	}
 	p.model = list.Data[0].ID
 	return nil

@@ -2,7 +2,7 @@ package scaffold
 
 import (
 	"fmt"
-	"slices"
+	"path/filepath"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -62,18 +62,46 @@ func (p Plugin) Source() string {
 	return "`main.go`"
 }
 
-// CI are the commands that CI runs before the compliance suite.
+// Repository is where recipe's sources are.
+const Repository = "https://github.com/recipe-rl/recipe"
+
+// PythonSDK is what pip installs to have recipe_sdk outside of recipe, in tests and editors.
+func (p Plugin) PythonSDK() string {
+	switch {
+	case p.SDK != "":
+		return filepath.Join(p.SDK, "sdk", "python")
+	case p.Released():
+		return `"recipe-sdk @ git+` + Repository + "@" + p.Version + `#subdirectory=sdk/python"`
+	}
+	return `"recipe-sdk @ git+` + Repository + `#subdirectory=sdk/python"`
+}
+
+// CI are the commands that CI runs. Without a released version it builds recipe from its sources.
 func (p Plugin) CI() []string {
-	if !p.IsGo() {
-		return []string{
-			`pip install pytest "recipe-sdk @ git+https://github.com/recipe-rl/recipe#subdirectory=sdk/python"`, p.Test()}
+	const sources = `"$RUNNER_TEMP/recipe"`
+	var lines []string
+	if p.Released() {
+		lines = append(lines, "go install github.com/recipe-rl/recipe/cmd/recipe@"+p.Version)
+	} else {
+		lines = append(lines, "git clone --depth 1 "+Repository+" "+sources,
+			"make -C "+sources+` build && echo "$RUNNER_TEMP/recipe/bin" >> "$GITHUB_PATH"`)
 	}
-	lines := append(strings.Split(strings.TrimSpace(p.Build()), "\n"), p.Test())
-	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "recipe init") })
-	if p.Language == "python" {
-		lines = append([]string{"pip install -r requirements.txt"}, lines...)
+	switch {
+	case !p.IsGo() && p.Released():
+		lines = append(lines, "pip install pytest "+p.PythonSDK())
+	case !p.IsGo():
+		lines = append(lines, `pip install pytest "$RUNNER_TEMP/recipe/sdk/python"`)
+	default:
+		if p.Language == "python" {
+			lines = append(lines, "pip install -r requirements.txt")
+		}
+		if !p.Released() {
+			lines = append(lines, "go mod edit -require github.com/recipe-rl/recipe@v0.0.0 "+
+				"-replace github.com/recipe-rl/recipe="+sources)
+		}
+		lines = append(lines, "go mod tidy", "go build -o bin/"+p.Name+" .")
 	}
-	return lines
+	return append(lines, p.Test(), p.Comply()+" --junit report.xml")
 }
 
 // Needs is what the recipe needs beyond the program; empty: nothing.

@@ -73,9 +73,16 @@ func (t Tried) Show(w io.Writer, s Style) error {
 			b.WriteString(turn(s, m.Role, m.Content))
 		}
 		fmt.Fprintf(&b, "\n  %s\n", s.Dim("  score  advantage  completion"))
+		times := map[string]int{}
 		for _, c := range g.Completions {
-			b.WriteString(c.row(s, len(prompt)))
+			times[c.row(s, len(prompt), 1)]++
 			sum, n = sum+c.Score, n+1
+		}
+		for _, c := range g.Completions { // equal ones once, where the first is
+			if row := c.row(s, len(prompt), 1); times[row] > 0 {
+				b.WriteString(c.row(s, len(prompt), times[row]))
+				times[row] = 0
+			}
 		}
 		if g.equal() && len(g.Completions) > 1 {
 			flat++
@@ -92,8 +99,8 @@ func (t Tried) Show(w io.Writer, s Style) error {
 	return err
 }
 
-// row is one completion: score, advantage and the text after the prompt.
-func (c TriedCompletion) row(s Style, prompt int) string {
+// row is a completion that came so many times: score, advantage and the text after the prompt.
+func (c TriedCompletion) row(s Style, prompt, times int) string {
 	paint := func(text string) string { return text }
 	switch {
 	case c.Advantage > 0.005:
@@ -121,6 +128,9 @@ func (c TriedCompletion) row(s Style, prompt int) string {
 		lines[0])
 	for _, line := range lines[1:] {
 		out += strings.Repeat(" ", 22) + line + "\n"
+	}
+	if times > 1 {
+		out = strings.TrimSuffix(out, "\n") + s.Dim(fmt.Sprintf("  ×%d", times)) + "\n"
 	}
 	return out
 }
