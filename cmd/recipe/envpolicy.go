@@ -197,8 +197,8 @@ func (a *app) remotePolicy(ctx context.Context, l *lone, declared *schema.Block,
 	return nil
 }
 
-// recipesOwn takes an inference block of the live run, else it starts the block. A block of a live run that is not ready
-// is an error: a second one beside it would compete for its GPUs, and would not have its weights.
+// recipesOwn takes an inference block of the live run, else it starts the block. A block of a live run that is not
+// ready is an error: a second one beside it would compete for its GPUs, and would not have its weights.
 func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file string) error {
 	if dir, rec, err := locateRun(file); err == nil {
 		if live, err := session.Dial(ctx, dir); err == nil {

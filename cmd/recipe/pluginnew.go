@@ -115,7 +115,8 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 	fmt.Fprintf(a.out, "\nNext:\n\n  cd %s\n", shellWord(p.Dir))
 	goes := slices.Contains(files, "go.mod")
 	if goes && p.Version == "" {
-		fmt.Fprintf(a.out, "  go get %s@latest    # or begin again with --sdk FOLDER, a checkout of its sources\n", modulePath)
+		fmt.Fprintf(a.out, "  go get %s@latest    # or begin again with --sdk FOLDER, a checkout of its sources\n",
+			modulePath)
 	}
 	if goes {
 		fmt.Fprintf(a.out, "  go mod tidy\n  go build -o bin/%s .\n  go test ./...\n", p.Name)

@@ -34,8 +34,8 @@ func TestEveryKindHasAScaffold(t *testing.T) {
 	}
 }
 
-// A module of a release needs no sources: it requires the version, here and in CI. One of a build that is no release and
-// does not lie in a checkout needs go get.
+// A module of a release needs no sources: it requires the version, here and in CI. One of a build that is no release
+// and does not lie in a checkout needs go get.
 func TestWhereTheSDKComesFrom(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

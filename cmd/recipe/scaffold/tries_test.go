@@ -26,8 +26,8 @@ func TestEnvironmentsAreTriedAndEvaluatedWithoutATrainer(t *testing.T) {
 			}
 		}
 	}
-	a.answer(&tried, folder, "recipe", "env", "try", "words.hcl", "environment.words.train", "-n", "2", "--group-size", "4",
-		"--json")
+	a.answer(&tried, folder, "recipe", "env", "try", "words.hcl", "environment.words.train", "-n", "2", "--group-size",
+		"4", "--json")
 	if len(tried.Groups) != 2 || tried.Policy != "inference.tiny.policy" {
 		t.Fatalf("%d groups of %s, want 2 of inference.tiny.policy", len(tried.Groups), tried.Policy)
 	}
