@@ -274,8 +274,8 @@ func references(config map[string]json.RawMessage) []string {
 	return slices.Compact(found)
 }
 
-// configuration is what the run was told to be: the plan that was applied, and the configuration of its blocks, in which
-// sensitive values are fingerprints.
+// configuration is what the run was told to be: the plan that was applied, and the configuration of its blocks, in
+// which sensitive values are fingerprints.
 func (r *run) configuration(http.ResponseWriter, *http.Request) (any, error) {
 	rec, err := state.Read(r.dir)
 	if err != nil {

@@ -79,7 +79,9 @@ func bound(lane []span) []span {
 // parts are the metrics that say how a trainer's step was spent, in order.
 var parts = []struct{ metric, what, label string }{
 	{"seconds_waiting", "wait", "waits for a batch"},
+	{"time/wait", "wait", "waits for a batch"}, // of workers in Python
 	{"seconds_training", "work", "trains"},
+	{"time/step", "work", "trains"},
 	{"seconds_syncing", "sync", "hands weights over"},
 }
 

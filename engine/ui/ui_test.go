@@ -143,7 +143,8 @@ func TestWhoMayAsk(t *testing.T) {
 		{"by a name that begins like an address", open, "/api/runs", []string{"Host", "127.0.0.1.evil.example"}, 421},
 		{"its own page", open, "/api/runs", []string{"Sec-Fetch-Site", "same-origin"}, 200},
 		{"another page", open, "/api/runs", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}, 403},
-		{"an image of another page", open, "/app.js", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+		{"an image of another page", open, "/app.js", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode",
+			"no-cors"}, 403},
 		{"a frame of another page", open, "/", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate",
 			"Sec-Fetch-Dest", "iframe"}, 403},
 		{"a link", open, "/", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
@@ -202,10 +203,13 @@ func TestARunIsShown(t *testing.T) {
 		f.event(event.Event{Type: event.Metrics, Address: "trainer.tiny.policy", Step: step,
 			Metrics: map[string]float64{"reward": float64(step) / 4, "seconds_waiting": 1, "seconds_training": 2}})
 	}
-	f.event(event.Event{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "warn", Message: "gradient \x1b[31mlarge"})
+	f.event(event.Event{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "warn",
+		Message: "gradient \x1b[31mlarge"})
+	f.event(event.Event{Type: event.Metrics, Address: "trainer.grpo.policy", Step: 1,
+		Metrics: map[string]float64{"time/wait": 3, "time/step": 4}})
 	var s summary
 	f.get("", &s)
-	if s.Status != "interrupted" || len(s.Blocks) != 3 || s.Recipe != "demo" || s.Seq == 0 {
+	if s.Status != "interrupted" || len(s.Blocks) != 4 || s.Recipe != "demo" || s.Seq == 0 {
 		t.Errorf("the summary is %+v", s)
 	}
 	if i := slices.IndexFunc(s.Blocks, func(b block) bool { return b.Kind == "environment" }); i < 0 ||
@@ -225,6 +229,11 @@ func TestARunIsShown(t *testing.T) {
 	i := slices.IndexFunc(lanes.Lanes, func(l lane) bool { return l.Name == "trainer.tiny.policy steps" })
 	if i < 0 || len(lanes.Lanes[i].Spans) == 0 {
 		t.Errorf("the timeline is %+v", lanes)
+	}
+	parts := steps(event.Event{Step: 7, Metrics: map[string]float64{"time/wait": 3, "time/step": 4}}, 100)
+	want := []span{{93, 96, "wait", "waits for a batch, step 7"}, {96, 100, "work", "trains, step 7"}}
+	if !slices.Equal(parts, want) {
+		t.Errorf("the parts of a step of a worker are %+v, expected %+v", parts, want)
 	}
 	var lines []logLine
 	f.get("/logs?level=warn&grep=LARGE&address=trainer.tiny.policy", &lines)
@@ -249,11 +258,11 @@ func TestSamplesAreShown(t *testing.T) {
 				scores+`,"inference_logprobs":[[1,1,1,1,-0.5,-1],[1,1,1,1,-2]],"policy_version":2`+more+`}`))
 	}
 	group(1, "[1,0]", "")
-	group(2, "[1,1]", `,"messages":[[{"role":"user","content":"needle"},{"role":"assistant","content":"a"}],`+
-		`[{"role":"user","content":"needle"},{"role":"assistant","content":[{"type":"text","text":"b"}]}]]`)
 	version := int64(3)
 	f.record.Train(samples.Line{ID: 1, Step: 4, Version: &version}, samples.Computed{
 		Logprobs: trajectory.Floats([]float64{-0.75, -1, -2}), Advantages: trajectory.Floats([]float64{1, 1, -1})})
+	group(2, "[1,1]", `,"messages":[[{"role":"user","content":"needle"},{"role":"assistant","content":"a"}],`+
+		`[{"role":"user","content":"needle"},{"role":"assistant","content":[{"type":"text","text":"b"}]}]]`)
 	f.written(2)
 	var list struct {
 		Groups []groupRow
@@ -328,7 +337,8 @@ func TestHostileSamples(t *testing.T) {
 	f.record.Post(samples.Line{ID: 3}, []byte(`not json`))
 	f.event(event.Event{Type: event.LogLine, Address: "a", Message: hostile})
 	f.written(3)
-	for _, path := range []string{"/samples", "/samples/" + blockName + "/1", "/samples/" + blockName + "/1/0", "/logs", ""} {
+	for _, path := range []string{"/samples", "/samples/" + blockName + "/1", "/samples/" + blockName + "/1/0", "/logs",
+		""} {
 		w := f.ask("/api/runs/demo" + path)
 		body := w.Body.String()
 		if w.Code != http.StatusOK || len(body) > 1<<19 {

@@ -39,8 +39,7 @@ type Writer struct {
 	began   time.Time
 	lines   int64 // bytes of index
 	size    int64 // bytes of bodies
-	scratch []byte
-	broken  bool // the last write failed, and it was reported
+	broken  bool  // the last write failed, and it was reported
 }
 
 type entry struct {
