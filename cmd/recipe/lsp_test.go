@@ -67,8 +67,9 @@ func newEditor(t *testing.T, dir string) *editor {
 	}
 	e := &editor{t: t, ctx: ctx, dir: dir, messages: make(chan *protocol.PublishDiagnosticsParams, 100)}
 	_, _, e.server = protocol.NewClient(ctx, e, jsonrpc2.NewStream(pipes{out, in}))
-	folder := uri.File(dir)
-	if _, err := e.server.Initialize(ctx, &protocol.InitializeParams{RootURI: &folder}); err != nil {
+	p := &protocol.InitializeParams{}
+	p.WorkspaceFolders = protocol.NewNullable([]protocol.WorkspaceFolder{{URI: uri.File(dir), Name: "recipes"}})
+	if _, err := e.server.Initialize(ctx, p); err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
 	t.Cleanup(func() {

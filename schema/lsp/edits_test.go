@@ -38,14 +38,14 @@ func TestDiagnosticsFollowTheText(t *testing.T) {
 	s.change("a.hcl", &protocol.TextDocumentContentChangePartial{Text: "/* polícy𐐀 */ ",
 		Range: protocol.Range{Start: protocol.Position{Line: 19, Character: 2}, End: protocol.Position{Line: 19,
 			Character: 2}}},
-		&protocol.TextDocumentContentChangePartial{Text: "modle", Range: protocol.Range{
+		&protocol.TextDocumentContentChangePartial{Text: "modul", Range: protocol.Range{
 			Start: protocol.Position{Line: 19, Character: 17}, End: protocol.Position{Line: 19, Character: 22}}})
 	got := s.diagnostics("a.hcl")
-	if len(got) != 2 || !strings.Contains(summaries(got), `There is no attribute "modle"`) {
+	if len(got) != 2 || !strings.Contains(summaries(got), `There is no attribute "modul"`) {
 		t.Fatal(summaries(got))
 	}
 	for _, d := range got {
-		if strings.Contains(fmt.Sprint(d.Message), "modle") && d.Range != (protocol.Range{
+		if strings.Contains(fmt.Sprint(d.Message), "modul") && d.Range != (protocol.Range{
 			Start: protocol.Position{Line: 19, Character: 17}, End: protocol.Position{Line: 19, Character: 22}}) {
 			t.Errorf("%+v", d.Range)
 		}
@@ -118,7 +118,7 @@ func TestQuickFixes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string][2]string{
 		"attribute": {"  steps        =", "  stepz        ="},
-		"variable":  {"model        = var.model", "model        = var.modle"},
+		"variable":  {"model        = var.model", "model        = var.modul"},
 		"local":     {"local.steps", "local.stpes"},
 		"block":     {"trainer.grpo.policy", "trainer.grpo.polcy"},
 		"plugin":    {`inference "vllm"`, `inference "vlm"`},

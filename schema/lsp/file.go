@@ -122,21 +122,3 @@ func (f *file) at(offset int) (p part, ok bool) {
 	}
 	return part{}, false
 }
-
-// blockAt returns the innermost block whose braces an offset stands between, nil at the top; offset is relative to the
-// part.
-func (p *piece) blockAt(offset int) *block {
-	var found *block
-	for in := &p.top; ; {
-		next := (*block)(nil)
-		for _, b := range in.blocks {
-			if b.whole.start < offset && offset < b.whole.end && offset > b.header.end {
-				next = b
-			}
-		}
-		if next == nil {
-			return found
-		}
-		found, in = next, &next.body
-	}
-}

@@ -2,6 +2,7 @@ package lsp_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,8 +150,10 @@ func TestRename(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := s.diagnostics("a.hcl")
-			for u, edits := range edit.Changes {
-				path := u.FsPath()
+			files := slices.Sorted(maps.Keys(edit.Changes))
+			slices.Reverse(files) // a.hcl last: its diagnostics are those of all files renamed
+			for _, u := range files {
+				edits, path := edit.Changes[u], u.FsPath()
 				src, err := os.ReadFile(path)
 				if err != nil {
 					t.Fatal(err)

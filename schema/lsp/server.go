@@ -108,8 +108,8 @@ func (s *server) initialize(_ context.Context, p *protocol.InitializeParams) (*p
 			folders = append(folders, f.URI.FsPath())
 		}
 	}
-	if len(folders) == 0 && p.RootURI != nil {
-		folders = append(folders, p.RootURI.FsPath())
+	if len(folders) == 0 && p.RootURI != nil { //nolint:staticcheck // all that older editors say
+		folders = append(folders, p.RootURI.FsPath()) //nolint:staticcheck // see above
 	}
 	s.project.mu.Lock()
 	s.project.folders = folders

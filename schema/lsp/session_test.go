@@ -129,9 +129,9 @@ func start(tb testing.TB, dir string, opts lsp.Options) *session {
 	s := &session{tb: tb, ctx: ctx, dir: dir, messages: make(chan *protocol.PublishDiagnosticsParams, 1000),
 		versions: map[string]int32{}}
 	_, s.conn, s.server = protocol.NewClient(ctx, editor{messages: s.messages}, jsonrpc2.NewStream(ours))
-	folder := uri.File(dir)
 	yes := true
-	p := &protocol.InitializeParams{RootURI: &folder}
+	p := &protocol.InitializeParams{}
+	p.WorkspaceFolders = protocol.NewNullable([]protocol.WorkspaceFolder{{URI: uri.File(dir), Name: "test"}})
 	p.Capabilities.TextDocument = &protocol.TextDocumentClientCapabilities{
 		Completion: &protocol.CompletionClientCapabilities{
 			CompletionItem: &protocol.ClientCompletionItemOptions{SnippetSupport: &yes}}}

@@ -110,7 +110,8 @@ func TestPiecesAreTheFile(t *testing.T) {
 
 // FuzzFile: every text is read, in parts that make it up, with places inside it.
 func FuzzFile(f *testing.F) {
-	for _, src := range []string{"trainer \"grpo\" \"x\" {\n  a = [var.b[0].c, \"${upper(local.d)}\"]\n}\n", "x = <<E\n${", "a \"", "}}{",
+	for _, src := range []string{"trainer \"grpo\" \"x\" {\n  a = [var.b[0].c, \"${upper(local.d)}\"]\n}\n",
+		"x = <<E\n${", "a \"", "}}{",
 		"locals {\n  f = {for k, v in var.m : k => v if v.x}\n", "dynamic \"a\" {\n content {", "\xff\r\r\n", "/*\n}\n"} {
 		f.Add(src)
 	}
