@@ -34,8 +34,8 @@ type SourcePolicy struct {
 	signature.Policy
 }
 
-// policies are those that a required plugin must fulfil, each: the one of the settings with the longest matching prefix,
-// and that of the recipe.
+// policies are those that a required plugin must fulfil, each: the one of the settings with the longest matching
+// prefix, and that of the recipe.
 func (s *Store) policies(q schema.RequiredPlugin) []signature.Policy {
 	var out []signature.Policy
 	best := -1
@@ -91,7 +91,8 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 }
 
 // signed verifies the signatures of a version before anything else of it is read, and stores them.
-func (r Resolver) signed(ctx context.Context, from repository, q schema.RequiredPlugin, digest v1.Hash) ([]Signature, error) {
+func (r Resolver) signed(ctx context.Context, from repository, q schema.RequiredPlugin,
+	digest v1.Hash) ([]Signature, error) {
 	policies := r.Store.policies(q)
 	if len(policies) == 0 {
 		return nil, nil
