@@ -150,6 +150,9 @@ func FindFile(path string) (string, error) {
 	return "", fmt.Errorf("the folder %s contains several recipes (%s): name one of them", path, strings.Join(found, ", "))
 }
 
+// LockFile is the file beside a recipe's that holds which packages of plugins it uses.
+func LockFile(recipe string) string { return strings.TrimSuffix(recipe, ".hcl") + ".lock.hcl" }
+
 // IsRecipeFile distinguishes recipes from lock files, variable files, tests and hidden files, which also end in .hcl.
 func IsRecipeFile(name string) bool {
 	if !strings.HasSuffix(name, ".hcl") || strings.HasPrefix(name, ".") {

@@ -48,7 +48,7 @@ func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Op
 			was = " (was " + c.Before + ")"
 		}
 		if _, err := fmt.Fprintf(out, "Locked plugin %s at %s%s, from %s, in %s\n", c.Name, c.Version, was, c.Source,
-			packages.LockFile(r.File)); err != nil {
+			schema.LockFile(r.File)); err != nil {
 			return err
 		}
 	}

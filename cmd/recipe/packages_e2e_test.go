@@ -87,8 +87,8 @@ func TestASavedPlanIsBoundToTheLock(t *testing.T) {
 	}
 }
 
-// TestThePlatformTeamDemandsASignature: the settings refuse a package until the right key has signed it, and the lock of
-// one that was used before.
+// TestThePlatformTeamDemandsASignature: the settings refuse a package until the right key has signed it, and the lock
+// of one that was used before.
 func TestThePlatformTeamDemandsASignature(t *testing.T) {
 	t.Parallel()
 	w, source := published(t)

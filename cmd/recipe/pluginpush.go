@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -101,12 +102,12 @@ same.`,
 			if err != nil {
 				return err
 			}
-			lock, err := packages.ReadLock(packages.LockFile(file))
+			lock, err := packages.ReadLock(schema.LockFile(file))
 			if err != nil {
 				return err
 			}
 			if len(lock.Plugins) == 0 {
-				return &sdk.Error{Summary: packages.LockFile(file) + " names no package",
+				return &sdk.Error{Summary: schema.LockFile(file) + " names no package",
 					Remedy: "run recipe init first, if the recipe requires plugins from packages"}
 			}
 			r, err := a.resolver()

@@ -87,7 +87,8 @@ func (a *app) showUI(ctx context.Context, out io.Writer, options ui.Options, f *
 	if options.TLS != nil {
 		scheme = "https"
 	}
-	if _, err := fmt.Fprintf(out, "The dashboard is at %s://%s/%s (Ctrl-C ends it)\n", scheme, ln.Addr(), query); err != nil {
+	_, err = fmt.Fprintf(out, "The dashboard is at %s://%s/%s (Ctrl-C ends it)\n", scheme, ln.Addr(), query)
+	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	return server.Serve(ctx, ln)
@@ -128,7 +129,8 @@ func (f *uiFlags) secure(o *ui.Options) (query string, err error) {
 	return "?token=" + o.Token, nil
 }
 
-// namedRuns are the runs that a command may mean, by the names of their folders; where two have one name, by their paths.
+// namedRuns are the runs that a command may mean, by the names of their folders; where two have one name, by their
+// paths.
 func namedRuns(file string) (map[string]state.Dir, error) {
 	dirs, err := runDirs(file)
 	if err != nil {

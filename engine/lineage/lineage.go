@@ -101,7 +101,7 @@ type Checkpoint struct {
 // Of is the lineage of a run when a plan is applied. Parent is kept over later plans.
 func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, m Machine, parent *Parent) *Lineage {
 	l := &Lineage{FormatVersion: FormatVersion, Run: run, Program: program, Machine: m, Parent: parent,
-		Lock:   digestOf(r.Dir, strings.TrimSuffix(filepath.Base(r.File), ".hcl")+".lock.hcl"),
+		Lock:   digestOf(r.Dir, schema.LockFile(filepath.Base(r.File))),
 		Blocks: map[addr.Block]Block{}}
 	models := map[string]*Model{}
 	for _, op := range p.Operations {

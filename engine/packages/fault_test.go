@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/recipe-rl/recipe/schema"
 )
 
 func isBlob(r *http.Request) bool {
@@ -343,7 +345,7 @@ func TestATagThatMovesWhileItIsFetched(t *testing.T) {
 	if _, err := b.init("", Options{}); err != nil {
 		t.Fatal(text(err))
 	}
-	l, err := ReadLock(LockFile(b.recipe))
+	l, err := ReadLock(schema.LockFile(b.recipe))
 	if err != nil || l.Plugins["words"].Index != first.String() {
 		t.Errorf("locked %s, %v; want %s, which was read first", l.Plugins["words"].Index, err, first)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/renameio/v2"
@@ -43,9 +42,6 @@ type Platform struct {
 	Manifest string // digest of the manifest
 	Files    string // digest of the archive with its files
 }
-
-// LockFile is the lock file of a recipe file.
-func LockFile(recipe string) string { return strings.TrimSuffix(recipe, ".hcl") + ".lock.hcl" }
 
 // lockSyntax is the file as HCL has it.
 type lockSyntax struct {

@@ -27,7 +27,7 @@ type Locked struct {
 
 // Locked looks a required plugin up in the lock of a recipe file. It fetches nothing and runs nothing.
 func (s *Store) Locked(recipe string, q schema.RequiredPlugin) (*Locked, error) {
-	file := LockFile(recipe)
+	file := schema.LockFile(recipe)
 	l, err := ReadLock(file)
 	if err != nil {
 		return nil, err

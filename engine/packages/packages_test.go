@@ -136,7 +136,7 @@ func (b *bench) init(constraint string, o Options) ([]Change, error) {
 
 func (b *bench) lock() string {
 	b.t.Helper()
-	data, err := os.ReadFile(LockFile(b.recipe))
+	data, err := os.ReadFile(schema.LockFile(b.recipe))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		b.t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestInitLocksFetchesAndStays(t *testing.T) {
 	if err != nil || len(changes) != 1 || changes[0].Version != "1.2.0" {
 		t.Fatalf("got %+v, %v; want 1.2.0, the newest release that ~> 1.0 allows", changes, err)
 	}
-	l, err := ReadLock(LockFile(b.recipe))
+	l, err := ReadLock(schema.LockFile(b.recipe))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestMirrorsAndLayouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := b.lock()
-	l, err := ReadLock(LockFile(b.recipe))
+	l, err := ReadLock(schema.LockFile(b.recipe))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -502,7 +502,7 @@ func TestSignaturesAreDemanded(t *testing.T) {
 			}
 
 			// Vendored copies keep the signature; publishing them again, too.
-			l, err := ReadLock(LockFile(b.recipe))
+			l, err := ReadLock(schema.LockFile(b.recipe))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -40,7 +40,7 @@ type Change struct {
 // of them. It writes the lock only when it changes, after everything has been fetched and checked.
 func (r Resolver) Init(ctx context.Context, recipe string, required []schema.RequiredPlugin,
 	o Options) ([]Change, error) {
-	file := LockFile(recipe)
+	file := schema.LockFile(recipe)
 	l, err := ReadLock(file)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package packages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -91,7 +92,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	b.arrived += n
 	b.mu.Unlock()
-	if cause := context.Cause(b.ctx); err != nil && err != io.EOF && cause != nil {
+	if cause := context.Cause(b.ctx); err != nil && !errors.Is(err, io.EOF) && cause != nil {
 		err = cause
 	}
 	return n, err

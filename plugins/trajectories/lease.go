@@ -210,7 +210,8 @@ func (b *state) leased(id string) (out *batch, ended bool, err error) {
 	return out, false, nil
 }
 
-// leaseID reads a lease id: the number of its batch, and how often that had been handed out. It is called with the lock.
+// leaseID reads a lease id: the number of its batch, and how often that had been handed out. It is called with the
+// lock.
 func (b *state) leaseID(id string) (number uint64, grant int, err error) {
 	parts := strings.Split(id, "-")
 	if len(parts) != 3 || parts[0] != b.doc.Instance {

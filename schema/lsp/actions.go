@@ -2,17 +2,18 @@ package lsp
 
 import (
 	"context"
-	"regexp"
 	"strings"
 
 	"github.com/agext/levenshtein"
 	"go.lsp.dev/protocol"
+
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 var (
-	suggestion = regexp.MustCompile(`Did you mean "([^"]+)"\?`)
-	dottedName = regexp.MustCompile(`[\p{L}_][\p{L}\p{N}_-]*(\.[\p{L}_][\p{L}\p{N}_-]*)*`)
-	plainName  = regexp.MustCompile(`[\p{L}_][\p{L}\p{N}_-]*`)
+	suggestion = lazyregexp.New(`Did you mean "([^"]+)"\?`)
+	dottedName = lazyregexp.New(`[\p{L}_][\p{L}\p{N}_-]*(\.[\p{L}_][\p{L}\p{N}_-]*)*`)
+	plainName  = lazyregexp.New(`[\p{L}_][\p{L}\p{N}_-]*`)
 )
 
 // codeAction offers corrections: where a diagnostic suggests another name, it can be written.

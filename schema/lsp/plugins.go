@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -24,7 +24,7 @@ type catalog struct {
 // open returns the plugins that a recipe is checked with. A recipe that requires others than before gets a new catalog,
 // because a catalog keeps the first source that it is told.
 func (c *catalog) open(s *snapshot, p *project, path string) *remembering {
-	requires := fmt.Sprint(identify(s, lockFile(path))) + required(s, p, path, map[string]bool{})
+	requires := fmt.Sprint(identify(s, schema.LockFile(path))) + required(s, p, path, map[string]bool{})
 	if c.plugins != nil && c.requires == requires && (c.plugins.disk == s.disk || !c.plugins.hasFailed()) {
 		return c.plugins
 	}
@@ -38,11 +38,8 @@ func (c *catalog) open(s *snapshot, p *project, path string) *remembering {
 	return c.plugins
 }
 
-// lockFile holds the versions of packages that a recipe uses.
-func lockFile(recipe string) string { return strings.TrimSuffix(recipe, ".hcl") + ".lock.hcl" }
-
 // localPath finds the sources of plugins that are files.
-var localPath = regexp.MustCompile(`"((?:\.\.?)?/[^"]*)"`)
+var localPath = lazyregexp.New(`"((?:\.\.?)?/[^"]*)"`)
 
 // required are the texts of the required_plugins blocks of a recipe and its modules, and the versions of the files that
 // they name.

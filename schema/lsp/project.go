@@ -271,7 +271,7 @@ func (p *project) analyze(s *snapshot, path string) *analysis {
 		return r.last
 	}
 	a := &analysis{disk: s.disk, read: map[string]identity{path: identify(s, path),
-		lockFile(path): identify(s, lockFile(path))}}
+		schema.LockFile(path): identify(s, schema.LockFile(path))}}
 	plugins := r.plugins.open(s, p, path)
 	a.load(s, path, p.opts, plugins)
 	r.served.Store(plugins)

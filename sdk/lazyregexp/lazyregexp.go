@@ -31,6 +31,16 @@ func (r *Regexp) FindString(s string) string { return r.compile().FindString(s) 
 // FindStringSubmatch is regexp.Regexp.FindStringSubmatch.
 func (r *Regexp) FindStringSubmatch(s string) []string { return r.compile().FindStringSubmatch(s) }
 
+// FindAllStringSubmatch is regexp.Regexp.FindAllStringSubmatch.
+func (r *Regexp) FindAllStringSubmatch(s string, n int) [][]string {
+	return r.compile().FindAllStringSubmatch(s, n)
+}
+
+// FindAllStringIndex is regexp.Regexp.FindAllStringIndex.
+func (r *Regexp) FindAllStringIndex(s string, n int) [][]int {
+	return r.compile().FindAllStringIndex(s, n)
+}
+
 // ReplaceAllString is regexp.Regexp.ReplaceAllString.
 func (r *Regexp) ReplaceAllString(s, with string) string {
 	return r.compile().ReplaceAllString(s, with)
