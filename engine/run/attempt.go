@@ -208,6 +208,20 @@ type streamItem struct {
 // better than the engine why its program was not ready.
 const ownDiagnosis = 15 * time.Second
 
+// updateTimeout limits how long a block may take to apply new values: a trainer does so between two steps, and a step may
+// take minutes.
+const updateTimeout = 30 * time.Minute
+
+func update(ctx context.Context, proc Process, config cty.Value) error {
+	limited, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	err := proc.Update(limited, config)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return fmt.Errorf("no answer within %s: %w", updateTimeout, err)
+	}
+	return err
+}
+
 // watch follows the block until it is over.
 func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 	ctx, cancel := context.WithCancel(ctx)
@@ -232,8 +246,19 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 	printed := time.NewTicker(outputEvery)
 	defer printed.Stop()
 	probing := false
+	var updating chan struct{} // open while the block is handed new values, one order after the other
+	defer func() {
+		cancel()
+		if updating != nil {
+			<-updating
+		}
+	}()
 	for w.end == nil {
 		in, retry := events, (<-chan time.Time)(nil)
+		updates := at.update
+		if updating != nil {
+			updates = nil
+		}
 		if w.ordered == nil && at.e.room.full() { // what it has to say waits in its process until there is room again
 			in, retry = nil, time.After(disk.RetryEvery)
 		}
@@ -247,10 +272,14 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 			w.start(ctx, req)
 		case o := <-at.stop:
 			w.stop(ctx, o)
-		case o := <-at.update:
-			c, cancelCall := context.WithTimeout(ctx, at.health.StopTimeout)
-			o.done <- proc.Update(c, o.config)
-			cancelCall()
+		case o := <-updates:
+			updating = make(chan struct{})
+			go func(finished chan struct{}) {
+				defer close(finished)
+				o.done <- update(ctx, proc, o.config)
+			}(updating)
+		case <-updating:
+			updating = nil
 		case o := <-at.fail:
 			if w.ordered == nil {
 				w.end = &ending{phase: sdk.Failed, ready: w.ready, err: o.err, remedy: o.remedy,

@@ -41,6 +41,7 @@ type fakeHost struct {
 	slowExit   bool
 	evaluate   func(ctx context.Context, limit int) (map[string]float64, int64, error) // nil: not offered
 	checkpoint func() (sdk.CheckpointInfo, error)                                      // nil: not offered
+	update     func(ctx context.Context) error                                         // nil: applied at once
 	// the launch of this block returns only when its context ends
 	slowLaunch string
 }
@@ -313,7 +314,12 @@ func (p *fakeProcess) Start(_ context.Context, req host.Start) error {
 	return nil
 }
 
-func (p *fakeProcess) Update(_ context.Context, config cty.Value) error {
+func (p *fakeProcess) Update(ctx context.Context, config cty.Value) error {
+	if update := p.host.update; update != nil {
+		if err := update(ctx); err != nil {
+			return err
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.updates = append(p.updates, config)
