@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
@@ -169,14 +170,12 @@ func TestScoresInProcesses(t *testing.T) {
 		t.Errorf("scores are %v, want four", groups[0].Scores)
 	}
 	pids := map[string]bool{}
-	for _, e := range b.Events() {
+	b.Wait("its set-up in the worker and in a process that scores", func(e *pluginpb.Event) bool {
 		if _, pid, ok := strings.Cut(e.GetLog().GetMessage(), "set up in "); ok {
 			pids[pid] = true
 		}
-	}
-	if len(pids) < 2 {
-		t.Errorf("the environment was set up in the processes %v; want the worker and one that scores at least", pids)
-	}
+		return len(pids) > 1
+	})
 
 	config, api = body(t, def, map[string]cty.Value{"exits": cty.True})
 	b = plugintest.Harness(t, def)
