@@ -187,6 +187,9 @@ func (l *Log) add(e Event, hold bool) (Event, error) {
 	}
 	e.V = FormatVersion
 	due, counted := l.repeats.take(e)
+	if e.Type == RunEnded { // views of the run read up to here, and show its last samples
+		due = append(due, l.repeats.all()...)
+	}
 	for _, x := range due {
 		if _, err := l.put(x, hold); err != nil {
 			return e, err

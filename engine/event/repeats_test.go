@@ -298,3 +298,24 @@ func TestAnEventOnHoldIsNotWritten(t *testing.T) {
 		t.Errorf("after the close: %d events, want 3", len(got))
 	}
 }
+
+// Views of a run read its log up to its end, so what was counted comes before it.
+func TestCountedEventsComeBeforeTheEndOfTheRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, now := clocked(t, dir)
+	for i := range 5 {
+		if _, err := l.Append(Event{Type: Sample, Address: "environment.x.e", BlockAttempt: 1, Cursor: uint64(i + 1),
+			Environment: "e", Completion: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+		*now = now.Add(time.Second)
+	}
+	if _, err := l.Append(Event{Type: RunEnded, Phase: "completed"}); err != nil {
+		t.Fatal(err)
+	}
+	events := readAll(t, dir)
+	if n := len(events); n != 3 || events[n-1].Type != RunEnded || events[n-2].Completion != "4" {
+		t.Errorf("the log holds %v; want the first and the last sample, then the end", events)
+	}
+}
