@@ -42,6 +42,7 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 			r.File), "the changes for twice the value")
 		break
 	}
+	add("recipe ui -r "+r.File, "its curves and samples, in a browser")
 	add("recipe logs -r "+r.File, "the log")
 	add("recipe show -r "+r.File, "the record of the run")
 	add("recipe graph "+r.File, "the start order of the blocks")
