@@ -208,8 +208,8 @@ type streamItem struct {
 // better than the engine why its program was not ready.
 const ownDiagnosis = 15 * time.Second
 
-// updateTimeout limits how long a block may take to apply new values: a trainer does so between two steps, and a step may
-// take minutes.
+// updateTimeout limits how long a block may take to apply new values: a trainer does so between two steps, and a step
+// may take minutes.
 const updateTimeout = 30 * time.Minute
 
 func update(ctx context.Context, proc Process, config cty.Value) error {
