@@ -34,6 +34,7 @@ func Tests() []Tested {
 		{"sglang", "grpo", atropos, []string{"reload"}, "TestSGLang", "make e2e-sglang"},
 		{"sglang", "grpo", atropos, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang"},
 		{"vllm", "trl", atropos, []string{"reload"}, "TestTRL", "make e2e-trl"},
+		{"vllm", "trl", atropos, []string{"live", "ipc", "nccl", "lora"}, "TestTRLTransports", "make e2e-trl"},
 		{"vllm", "verl", atropos, []string{"reload"}, "TestVerl", "make e2e-verl"},
 		{"vllm", "axolotl", atropos, []string{"reload"}, "TestAxolotl", "make e2e-axolotl"},
 	}
