@@ -94,14 +94,14 @@ func TestASlowDripIsGivenUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.publish("1.0.0")
-	b.resolver.Registries.Stall = 200 * time.Millisecond
+	b.resolver.Registries.Stall = 3 * time.Second // the other requests end long before, on a busy machine too
 	b.fault(func(w http.ResponseWriter, r *http.Request) bool {
 		for isBlob(r) && r.Context().Err() == nil {
 			if _, err := w.Write([]byte("x")); err != nil {
 				break
 			}
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(10 * time.Millisecond) // the pace of the drip
+			time.Sleep(150 * time.Millisecond) // the pace of the drip
 		}
 		return isBlob(r)
 	})
