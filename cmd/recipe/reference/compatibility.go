@@ -36,6 +36,7 @@ func Tests() []Tested {
 		{"vllm", "trl", atropos, []string{"reload"}, "TestTRL", "make e2e-trl"},
 		{"vllm", "trl", atropos, []string{"live", "ipc", "nccl", "lora"}, "TestTRLTransports", "make e2e-trl"},
 		{"vllm", "verl", atropos, []string{"reload"}, "TestVerl", "make e2e-verl"},
+		{"vllm", "verl", atropos, []string{"live", "ipc", "nccl"}, "TestVerlTransports", "make e2e-verl"},
 		{"vllm", "axolotl", atropos, []string{"reload"}, "TestAxolotl", "make e2e-axolotl"},
 	}
 }
