@@ -44,12 +44,14 @@ def early() -> None:
 def train(bridge: Bridge) -> None:
     """Trains the block's batches with TRL."""
     from recipe_sdk.trl import Bridged, run
+    from transformers import set_seed
     from trl import GRPOTrainer
 
     class Trainer(Bridged, GRPOTrainer):
         """GRPOTrainer on the bridge."""
 
     block = bridge.block
+    set_seed(block.seed)  # the first weights of adapters are random, and TRL 1.9 does not seed them itself
     run(Trainer(bridge=bridge, old_policy=block.old_policy, **build(block, bridge.world)))
 
 
