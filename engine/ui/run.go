@@ -150,7 +150,6 @@ type block struct {
 	Version  int64              `json:"version,omitempty"`
 	Needs    []string           `json:"needs"` // blocks that its configuration refers to
 	Metrics  map[string]*number `json:"metrics"`
-	Activity string             `json:"activity,omitempty"`
 }
 
 // stall is a part of the run that makes no progress.
@@ -229,8 +228,7 @@ func (r *run) block(address string, rec *state.Run) block {
 	b := r.snap.Blocks[address]
 	out := block{Address: address, Phase: b.Phase, Message: plain(limit(b.Message, shortText)),
 		Remedy: plain(limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts, Step: b.Step,
-		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: []string{}, Metrics: map[string]*number{},
-		Activity: r.lanes.now[address]}
+		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: []string{}, Metrics: map[string]*number{}}
 	for name, v := range b.Metrics {
 		n := number(v)
 		out.Metrics[name] = &n

@@ -23,14 +23,13 @@ const maxSpans = 100_000
 // timeline is who did what when.
 type timeline struct {
 	phases map[string][]span // by block
-	work   map[string][]span // by block: steps of a trainer, weight updates, activities
+	work   map[string][]span // by block: steps of a trainer, weight updates
 	marks  []span            // restarts, checkpoints, stalls
-	now    map[string]string // by block: what it does or waits for
 }
 
 func (t *timeline) take(e event.Event) {
 	if t.phases == nil {
-		t.phases, t.work, t.now = map[string][]span{}, map[string][]span{}, map[string]string{}
+		t.phases, t.work = map[string][]span{}, map[string][]span{}
 	}
 	at := float64(e.Time.UnixNano()) / 1e9
 	switch e.Type {
@@ -47,7 +46,6 @@ func (t *timeline) take(e event.Event) {
 		for a, list := range t.phases {
 			t.phases[a] = end(list, at)
 		}
-		clear(t.now)
 	}
 }
 

@@ -19,6 +19,9 @@ await build({
   legalComments: "inline",
 });
 cpSync("src/index.html", `${out}/index.html`);
+// Their licenses ask for their notices in copies.
+writeFileSync(`${out}/licenses.txt`, ["preact", "uplot"].map((name) =>
+  `${name}\n\n${readFileSync(`node_modules/${name}/LICENSE`, "utf8")}`).join("\n"));
 
 const hash = createHash("sha256");
 for (const path of ["build.mjs", "package.json", "package-lock.json", ...readdirSync("src").sort().map((f) => `src/${f}`)]) {

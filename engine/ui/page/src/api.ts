@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 export interface RunRow { name: string; recipe: string; status: string; started?: string; ended?: string; step: number; total: number; version: number; path: string }
 export interface Block {
   address: string; kind: string; phase: string; message?: string; remedy?: string; since?: string; starts: number; restarts: number;
-  step?: number; total?: number; unit?: string; version?: number; needs: string[]; metrics: Record<string, number | null>; activity?: string;
+  step?: number; total?: number; unit?: string; version?: number; needs: string[]; metrics: Record<string, number | null>;
 }
 export interface Stall { address: string; message: string; remedy: string; seconds: number }
 export interface Metric { name: string; last: number | null; n: number }

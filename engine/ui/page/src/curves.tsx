@@ -8,7 +8,7 @@ import { Route, change } from "./route";
 const topics: [string, RegExp][] = [
   ["Reward", /^(reward|reward\/mean|scores\/mean)$/],
   ["Loss", /^(loss|policy_loss|loss\/(?!.*(min|max)).*)$/],
-  ["KL divergence", /^(kl|policy_kl|kl\/.*|mismatch\/.*kl)$/],
+  ["KL divergence", /^(kl|policy_kl|kl\/(?!.*coefficient).*|mismatch\/.*kl)$/],
   ["Throughput (tokens a second)", /^(tokens_per_second|tokens\/per_second)$/],
   ["Entropy", /^(entropy|entropy\/mean)$/],
   ["Gradient norm", /^grad_norm$/],
@@ -19,7 +19,7 @@ const topics: [string, RegExp][] = [
   ["Sampler and trainer apart (log-probability)", /^(mismatch\/(fresh|stale)_mean_abs|mismatch\/mean_abs|mismatch\/abs_mean|sync_logprob_difference)$/],
   ["Clipped fraction", /^(clip_fraction|clip\/.*|ratio\/clipped.*)$/],
   ["Learning rate", /^learning_rate$/],
-  ["Groups without a signal", /^(flat_groups|groups\/flat.*|groups_uninformative)$/],
+  ["Groups without a signal", /^(flat_groups|groups\/(zero_variance|equal_dropped))$/],
   ["Memory and devices", /^(memory\/.*|mfu|memory_.*)$/],
 ];
 

@@ -53,7 +53,7 @@ export function Graph({ s, route }: { s: Summary; route: Route }) {
               title={b.message || b.address}>
               <b>{name.join(".")}</b> <span class="muted">{kind} {plugin}</span>
               <span class="phase"><i class="dot" />{b.phase}{b.restarts ? `, ${b.restarts} restarts` : ""}</span>
-              <span class="fact">{b.activity || fact(b) || b.message}</span>
+              <span class="fact">{fact(b) || b.message}</span>
             </a>
           );
         })}
