@@ -66,7 +66,7 @@ func (l Loader) Load(ctx context.Context, name, path string) (*File, error) {
 	key := digestOf(name, path, digestOf(string(content)), locked, pythonsdk.Digest())
 	index := filepath.Join(l.Folder, "index-"+key[:32]+".json")
 	if record, err := os.ReadFile(index); err == nil {
-		if f, err := Read(string(record)); err == nil && f.unchanged() {
+		if f, err := Read(string(record)); err == nil && f.Path == path && f.unchanged() {
 			return f, nil
 		}
 	}
@@ -133,7 +133,7 @@ func (f *File) save(folder string) error {
 	return f.write(own)
 }
 
-// write writes the description to a folder.
+// write writes the description to a folder. The same file in several places shares the folder, not the description.
 func (f *File) write(own string) error {
 	data, err := json.Marshal(f)
 	if err != nil {
@@ -142,7 +142,7 @@ func (f *File) write(own string) error {
 	if err := os.MkdirAll(own, 0o700); err != nil {
 		return err
 	}
-	f.record = filepath.Join(own, "environment.json")
+	f.record = filepath.Join(own, "environment-"+digestOf(f.Path)[:16]+".json")
 	return renameio.WriteFile(f.record, data, 0o600, renameio.WithTempDir(own))
 }
 

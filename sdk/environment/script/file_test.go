@@ -76,6 +76,31 @@ func TestAFileIsRunOnceForItsSchema(t *testing.T) {
 	}
 }
 
+// A clone of a folder, or another user's scaffold of the same name, has the same digest.
+func TestTheSameFileInTwoPlaces(t *testing.T) {
+	t.Parallel()
+	python(t)
+	loader := script.Loader{Folder: t.TempDir(), Environ: os.Environ()}
+	var loaded [2]*script.File
+	for i := range loaded {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"noted.py": noted, "beside.py": "A = 1\n"})
+		f, err := loader.Load(t.Context(), "noted", filepath.Join(dir, "noted.py"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded[i] = f
+	}
+	if loaded[0].Digest != loaded[1].Digest {
+		t.Errorf("the same files have the digests %s and %s", loaded[0].Digest, loaded[1].Digest)
+	}
+	for _, f := range loaded {
+		if read, err := script.Read(f.Record()); err != nil || read.Path != f.Path {
+			t.Errorf("the record of %s is of %s, %v", f.Path, read.Path, err)
+		}
+	}
+}
+
 func TestFilesThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	python(t)
