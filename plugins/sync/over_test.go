@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,5 +59,63 @@ func TestATrainerThatIsOverAndGoneIsNoFault(t *testing.T) {
 		if l := e.GetLog(); l.GetLevel() == "warn" {
 			t.Errorf("it warns: %s", l.GetMessage())
 		}
+	}
+}
+
+// At the end of a run the trainer's process may be gone a moment before this block is stopped, so that one question
+// without an answer says nothing.
+func TestATrainerThatDoesNotAnswerForAWhile(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		cut    int64 // questions without an answer, after the first that is put to a ready trainer
+		phases []string
+	}{
+		{"one question", 1, []string{"ready"}},
+		{"three questions", 3, []string{"ready", "degraded", "ready"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			control := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				pending := strings.HasSuffix(r.URL.Path, "/pending")
+				if n := asked.Load(); (pending || n > 0) && n < c.cut {
+					asked.Add(1)
+					panic(http.ErrAbortHandler)
+				}
+				if pending {
+					asked.Add(1)
+					time.Sleep(10 * time.Millisecond) // nothing is published: a shorter wait than the real one
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				_ = json.NewEncoder(w).Encode(weightserver.State{Phase: "training", Sync: syncAddress})
+			}))
+			control.Config.SetKeepAlivesEnabled(false) // the client tries again when a connection that it kept is cut
+			control.Start()
+			t.Cleanup(control.Close)
+			b := plugintest.Harness(t, sync.Definition())
+			config := config(startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1}),
+				startInference(t, plugintest.FakeConfig{}))
+			config.Trainer = plugintest.Ref("trainer.fake.test", kind.Trainer,
+				outputs.Trainer{ControlURL: control.URL, ControlToken: "x"})
+			b.Start(config, address(syncAddress))
+			b.Ready()
+			for deadline := time.Now().Add(plugintest.Deadline); asked.Load() < c.cut+3; {
+				if time.Now().After(deadline) {
+					t.Fatalf("it has asked %d times, want %d", asked.Load(), c.cut+3)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			var phases []string
+			for _, e := range b.Events() {
+				if p := e.GetPhase().GetPhase(); p == string(sdk.Ready) || p == string(sdk.Degraded) {
+					phases = append(phases, p)
+				}
+			}
+			if !slices.Equal(phases, c.phases) {
+				t.Errorf("phases %v, want %v", phases, c.phases)
+			}
+		})
 	}
 }

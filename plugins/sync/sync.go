@@ -183,16 +183,18 @@ func (s *syncer) close() {
 	}
 }
 
-// takeCharge attaches to the trainer, as often as it takes: it may be starting again.
+// takeCharge attaches to the trainer, as often as it takes: it may be starting again. The second failure is reported:
+// at the end of a run a trainer may be gone a moment before this block is stopped.
 func (s *syncer) takeCharge(ctx context.Context) error {
+	known := s.attached // otherwise this block is starting, and not degraded
 	s.attached = false
 	defer s.waitFor(s.config.Trainer.Address, "it to answer and to accept this block as its sync block")()
-	for reported := false; ; {
+	for failures := 0; ; {
 		s.repair(ctx) // the trainer must learn the highest version that is served
 		err := s.attach(ctx)
 		if err == nil {
 			s.attached, s.over = true, false
-			if reported {
+			if known && failures > 1 {
 				s.host.Phase(sdk.Ready, "")
 			}
 			return nil
@@ -206,9 +208,11 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 		if errors.Is(err, weightclient.ErrRefused) {
 			return fmt.Errorf("attach to %s: %w", s.config.Trainer.Address, err)
 		}
-		if !reported {
-			reported = true
+		if failures++; failures == 2 {
 			s.host.Log("warn", fmt.Sprintf("%s: %v", s.config.Trainer.Address, err))
+			if known {
+				s.host.Phase(sdk.Degraded, s.config.Trainer.Address+" does not answer")
+			}
 		}
 		if err := s.pause(ctx, checkEvery); err != nil {
 			return err
@@ -326,12 +330,7 @@ func (s *syncer) act(ctx context.Context, a answer) error {
 	case s.over && away(a.err):
 		return s.afterwards(ctx) // its process has ended, as it reported before
 	case a.err != nil:
-		s.host.Phase(sdk.Degraded, fmt.Sprintf("%s does not answer", s.config.Trainer.Address))
-		if err := s.takeCharge(ctx); err != nil {
-			return err
-		}
-		s.host.Phase(sdk.Ready, "")
-		return nil
+		return s.takeCharge(ctx)
 	case a.publication != nil && a.publication.Kind == weightserver.TurnWanted:
 		return s.giveTurn(ctx, *a.publication)
 	case a.publication != nil && a.publication.Kind == weightserver.TurnOver:
