@@ -41,7 +41,7 @@ func TestExitCode(t *testing.T) {
 			exitFailed,
 			[]string{"Error: start: port taken", "by pid 7", "What to do: stop it"}},
 		{"failed block", failure, exitFailed, []string{"trainer.tiny.policy failed: out of memory", "│ step 3",
-			"│ killed[2J", "What to do: lower batch_size"}},
+			"│ killed␛[2J", "What to do: lower batch_size"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,16 +1,13 @@
 package ui
 
 import (
-	"fmt"
+	"encoding/json"
 	"math"
-	"strings"
 
+	"github.com/recipe-rl/recipe/engine/transcript"
 	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
-
-// masked is the mask of a token that is not trained.
-const masked = -100
 
 // columns are the numbers of one sequence, for its trained tokens in order.
 type columns struct {
@@ -26,7 +23,7 @@ func columnsOf(g *trajectory.Group, computed *samples.Computed) []columns {
 	out, total := make([]columns, len(g.Tokens)), 0
 	for i := range g.Tokens {
 		for t := 1; t < len(g.Tokens[i]); t++ {
-			if g.Masks[i][t] == masked {
+			if g.Masks[i][t] == transcript.Masked {
 				continue
 			}
 			out[i].positions = append(out[i].positions, t)
@@ -88,80 +85,14 @@ func (c *columns) mismatch() float64 {
 	return sum / float64(n)
 }
 
-// reading turns a group into text.
+// reading is a group and its text.
 type reading struct {
-	group  *trajectory.Group
-	pieces *tokenizer // nil: unknown
-	chats  [][]message
+	*transcript.Transcript
+	group *trajectory.Group
 }
 
 func (r *run) reading(g *trajectory.Group) *reading {
-	return &reading{group: g, pieces: r.tokenizer(), chats: conversations(g)}
-}
-
-// text is a run of tokens.
-func (v *reading) text(ids []int) string {
-	if v.pieces == nil {
-		return fmt.Sprintf("%v", ids)
-	}
-	return v.pieces.text(ids)
-}
-
-// messages are the conversation of a sequence; without one, what was trained and what was not, in turns.
-func (v *reading) messages(i int) []message {
-	var out []message
-	if i < len(v.chats) && len(v.chats[i]) > 0 {
-		out = v.chats[i]
-	} else {
-		out = v.turns(i)
-	}
-	if len(out) > maxMessages {
-		out = append([]message{{"note", fmt.Sprintf("%d messages are left out", len(out)-maxMessages)}},
-			out[len(out)-maxMessages:]...)
-	}
-	for k := range out {
-		out[k].Role, out[k].Text = plain(limit(out[k].Role, 40)), plain(limit(out[k].Text, longText))
-	}
-	return out
-}
-
-func (v *reading) turns(i int) (out []message) {
-	tokens, masks := v.group.Tokens[i], v.group.Masks[i]
-	for from := 0; from < len(tokens); {
-		to, trained := from+1, masks[from] != masked
-		for to < len(tokens) && (masks[to] != masked) == trained {
-			to++
-		}
-		role := "context"
-		switch {
-		case trained:
-			role = "completion"
-		case from == 0:
-			role = "prompt"
-		}
-		out = append(out, message{role, v.text(tokens[from:to])})
-		from = to
-	}
-	return out
-}
-
-// texts are everything before the last message, and the last message.
-func (v *reading) texts(i int) (prompt, completion string) {
-	list := v.chats
-	var messages []message
-	if i < len(list) && len(list[i]) > 0 {
-		messages = list[i]
-	} else {
-		messages = v.turns(i)
-	}
-	if len(messages) == 0 {
-		return "", ""
-	}
-	var before []string
-	for _, m := range messages[:len(messages)-1] {
-		before = append(before, m.Text)
-	}
-	return strings.Join(before, "\n"), messages[len(messages)-1].Text
+	return &reading{transcript.Of(g, r.pieces.Of(r.dir)), g}
 }
 
 // tokens are the tokens of a sequence with all that is known of them.
@@ -169,10 +100,7 @@ func (v *reading) tokens(i int, c columns) []tokenRow {
 	ids := v.group.Tokens[i]
 	out := make([]tokenRow, len(ids))
 	for t, id := range ids {
-		out[t] = tokenRow{ID: id, Text: fmt.Sprintf("[%d]", id)}
-		if v.pieces != nil {
-			out[t].Text = plain(limit(v.pieces.piece(id), 2000))
-		}
+		out[t] = tokenRow{ID: id, Text: v.Piece(id)}
 	}
 	for k, t := range c.positions {
 		out[t].Trained = true
@@ -209,4 +137,12 @@ func (v *reading) versions(i int, out []tokenRow) {
 			}
 		}
 	}
+}
+
+func spansOf(v any) (out []trajectory.VersionSpan) {
+	text, err := json.Marshal(v)
+	if err != nil || json.Unmarshal(text, &out) != nil {
+		return nil
+	}
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
@@ -55,7 +56,7 @@ func (l *logLines) take(e event.Event) {
 	if line.Level == "" {
 		line.Level = "info"
 	}
-	line.Text = plain(limit(text, shortText))
+	line.Text = printable.Text(printable.Limit(text, shortText))
 	l.list = append(l.list, line)
 	if len(l.list) > keptLines+keptLines/8 {
 		l.list = append([]logLine(nil), l.list[keptLines/8:]...)

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/transcript"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/samples"
 )
@@ -36,7 +38,7 @@ type run struct {
 
 	samplesMu sync.Mutex
 	records   map[string]*samples.Reader
-	pieces    map[string]*tokenizer // by the path of its file
+	pieces    transcript.Tokenizers
 }
 
 // operation is one line of the plan that was applied.
@@ -61,7 +63,7 @@ func (s *Server) run(name string) (*run, error) {
 	r := s.runs[name]
 	if r == nil || r.dir != dir {
 		r = &run{name: name, dir: dir, series: map[string]*series{}, moved: make(chan struct{}),
-			caughtUp: make(chan struct{}), records: map[string]*samples.Reader{}, pieces: map[string]*tokenizer{}}
+			caughtUp: make(chan struct{}), records: map[string]*samples.Reader{}}
 		s.runs[name] = r
 		s.wait.Go(func() { r.follow(s.ctx) })
 	}
@@ -194,7 +196,7 @@ func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := &summary{Name: r.name, Recipe: rec.Recipe, File: filepath.Base(rec.File), ID: rec.ID, Status: r.snap.Status,
-		Message: plain(limit(r.snap.Message, shortText)), Started: r.snap.Started, Ended: r.snap.Ended, Engine: alive,
+		Message: printable.Text(printable.Limit(r.snap.Message, shortText)), Started: r.snap.Started, Ended: r.snap.Ended, Engine: alive,
 		Version: r.snap.Version, Seq: r.snap.Last, Blocks: []block{}, Stalls: []stall{}, Outputs: r.snap.Outputs,
 		Metrics: []metric{}, Samples: groups, Now: time.Now().UTC()}
 	if r.failed != nil {
@@ -210,8 +212,8 @@ func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
 		out.Blocks = append(out.Blocks, r.block(address, rec))
 	}
 	for _, e := range r.snap.Stalls {
-		out.Stalls = append(out.Stalls, stall{e.Address, plain(limit(e.Message, shortText)),
-			plain(limit(e.Remedy, shortText)), e.Seconds})
+		out.Stalls = append(out.Stalls, stall{e.Address, printable.Text(printable.Limit(e.Message, shortText)),
+			printable.Text(printable.Limit(e.Remedy, shortText)), e.Seconds})
 	}
 	for name, s := range r.series {
 		if n := len(s.values); n > 0 {
@@ -226,8 +228,8 @@ func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
 
 func (r *run) block(address string, rec *state.Run) block {
 	b := r.snap.Blocks[address]
-	out := block{Address: address, Phase: b.Phase, Message: plain(limit(b.Message, shortText)),
-		Remedy: plain(limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts, Step: b.Step,
+	out := block{Address: address, Phase: b.Phase, Message: printable.Text(printable.Limit(b.Message, shortText)),
+		Remedy: printable.Text(printable.Limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts, Step: b.Step,
 		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: []string{}, Metrics: map[string]*number{}}
 	for name, v := range b.Metrics {
 		n := number(v)

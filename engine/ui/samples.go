@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/printable"
+	"github.com/recipe-rl/recipe/engine/transcript"
 	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -96,13 +97,15 @@ func row(block string, g *samples.Group) groupRow {
 		}
 	}
 	if g.Dropped != nil {
-		out.Dropped = plain(g.Dropped.Reason)
+		out.Dropped = printable.Text(g.Dropped.Reason)
 	}
 	return out
 }
 
 // environmentOf is the name of a group's environment, which the environment chose.
-func environmentOf(g *samples.Group) string { return plain(limit(g.Environment, 200)) }
+func environmentOf(g *samples.Group) string {
+	return printable.Text(printable.Limit(g.Environment, 200))
+}
 
 // filter is which groups the list shows.
 type filter struct {
@@ -211,10 +214,10 @@ func (r *run) preview(reader *samples.Reader, block string, g *samples.Group, te
 	body, _, err := reader.Body(g)
 	var group *trajectory.Group
 	if err == nil {
-		group, err = parse(body)
+		group, err = transcript.Parse(body)
 	}
 	if err != nil {
-		out.Prompt = "unreadable: " + limit(err.Error(), 300)
+		out.Prompt = "unreadable: " + printable.Limit(err.Error(), 300)
 		return out, text == ""
 	}
 	best := 0
@@ -229,15 +232,15 @@ func (r *run) preview(reader *samples.Reader, block string, g *samples.Group, te
 			ok = true
 			break
 		}
-		prompt, completion := v.texts(i)
+		prompt, completion := v.Texts(i)
 		if ok = strings.Contains(strings.ToLower(prompt+"\n"+completion), text); ok {
 			best = i
 			break
 		}
 	}
 	if len(group.Tokens) > 0 && ok {
-		prompt, completion := v.texts(best)
-		out.Prompt, out.Best = plain(limit(prompt, 300)), plain(limit(completion, 300))
+		prompt, completion := v.Texts(best)
+		out.Prompt, out.Best = printable.Text(printable.Limit(prompt, 300)), printable.Text(printable.Limit(completion, 300))
 	}
 	return out, ok
 }
@@ -265,26 +268,15 @@ func (r *run) find(req *http.Request) (*samples.Reader, *samples.Group, error) {
 	return reader, g, nil
 }
 
-// message is one turn of a conversation.
-type message struct {
-	Role string `json:"role"`
-	Text string `json:"text"`
-}
-
 // completionRow is a completion of a group.
 type completionRow struct {
-	Score     *number   `json:"score"`
-	Advantage *number   `json:"advantage"` // mean over its trained tokens
-	Tokens    int       `json:"tokens"`
-	Trained   int       `json:"trained"`
-	Mismatch  *number   `json:"mismatch"` // mean |trainer − sampler| of log-probabilities
-	Messages  []message `json:"messages"` // after those that all completions share
+	Score     *number              `json:"score"`
+	Advantage *number              `json:"advantage"` // mean over its trained tokens
+	Tokens    int                  `json:"tokens"`
+	Trained   int                  `json:"trained"`
+	Mismatch  *number              `json:"mismatch"` // mean |trainer − sampler| of log-probabilities
+	Messages  []transcript.Message `json:"messages"` // after those that all completions share
 }
-
-const (
-	longText    = 100_000 // bytes of a message on the page
-	maxMessages = 500
-)
 
 // showGroup answers with the conversation and the completions of a group.
 func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
@@ -299,18 +291,18 @@ func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
 	v := r.reading(group)
 	out := struct {
 		groupRow
-		Messages    []message       `json:"messages"` // that all completions share
-		Completions []completionRow `json:"completions"`
-		Computed    bool            `json:"computed"`   // the trainer reported log-probabilities or advantages
-		Generation  map[string]any  `json:"generation"` // sampling parameters
+		Messages    []transcript.Message `json:"messages"` // that all completions share
+		Completions []completionRow      `json:"completions"`
+		Computed    bool                 `json:"computed"`   // the trainer reported log-probabilities or advantages
+		Generation  map[string]any       `json:"generation"` // sampling parameters
 	}{groupRow: row(req.PathValue("block"), g), Computed: computed != nil, Generation: group.GenerationParams,
 		Completions: []completionRow{}}
-	all := make([][]message, len(group.Tokens))
+	all := make([][]transcript.Message, len(group.Tokens))
 	for i := range all {
-		all[i] = v.messages(i)
+		all[i] = v.Messages(i)
 	}
 	shared := sharedMessages(all)
-	out.Messages = []message{}
+	out.Messages = []transcript.Message{}
 	if len(all) > 0 {
 		out.Messages = all[0][:shared]
 	}
@@ -328,7 +320,7 @@ func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
 }
 
 // sharedMessages counts the messages at the beginning that all completions have in common. Each keeps its last one.
-func sharedMessages(all [][]message) int {
+func sharedMessages(all [][]transcript.Message) int {
 	if len(all) == 0 {
 		return 0
 	}
@@ -350,28 +342,11 @@ func read(reader *samples.Reader, g *samples.Group) (*trajectory.Group, *samples
 	if err != nil {
 		return nil, nil, &refusal{http.StatusGone, err.Error()}
 	}
-	group, err := parse(body)
+	group, err := transcript.Parse(body)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading group %d: %w", g.ID, err)
 	}
 	return group, computed, nil
-}
-
-// parse reads a group, whose masks must fit its tokens: the record is a file that anything may have written.
-func parse(body []byte) (*trajectory.Group, error) {
-	var g trajectory.Group
-	if err := json.Unmarshal(body, &g); err != nil {
-		return nil, err
-	}
-	if len(g.Masks) != len(g.Tokens) {
-		return nil, fmt.Errorf("it has %d sequences and %d masks", len(g.Tokens), len(g.Masks))
-	}
-	for i := range g.Tokens {
-		if len(g.Masks[i]) != len(g.Tokens[i]) {
-			return nil, fmt.Errorf("sequence %d has %d tokens and %d masks", i, len(g.Tokens[i]), len(g.Masks[i]))
-		}
-	}
-	return &g, nil
 }
 
 // tokenRow is a token of a sequence.

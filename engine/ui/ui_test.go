@@ -21,6 +21,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/transcript"
 	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -288,16 +289,16 @@ func TestSamplesAreShown(t *testing.T) {
 	}
 	var g struct {
 		groupRow
-		Messages    []message
+		Messages    []transcript.Message
 		Completions []struct {
 			Score, Advantage, Mismatch float64
 			Trained                    int
-			Messages                   []message
+			Messages                   []transcript.Message
 		}
 	}
 	f.get("/samples/"+blockName+"/1", &g)
 	if c := g.Completions; len(c) != 2 || c[0].Advantage != 1 || c[1].Advantage != -1 || c[0].Mismatch != 0.125 ||
-		c[0].Trained != 2 || len(c[0].Messages) != 1 || c[0].Messages[0] != (message{"completion", " 7</s>"}) ||
+		c[0].Trained != 2 || len(c[0].Messages) != 1 || c[0].Messages[0] != (transcript.Message{Role: "completion", Text: " 7</s>"}) ||
 		g.Step != 4 || *g.Staleness != 1 {
 		t.Errorf("group 1 is %+v", g)
 	}
@@ -443,44 +444,6 @@ func TestVisibleMergesShortSpans(t *testing.T) {
 	if all := visible(list, 10, 12, 10_000, 0); len(all) > 7 || all[1].Label != "trains" {
 		t.Errorf("two seconds have %+v", all)
 	}
-}
-
-func TestTokenizers(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		file string
-		ids  []int
-		want string
-	}{
-		"byte level": {`{"model":{"type":"BPE","vocab":{"Ġhello":0,"Ã":1,"©":2,"Ċ":3}},"decoder":{"type":"ByteLevel"}}`,
-			[]int{0, 1, 2, 3}, " helloé\n"},
-		"byte fallback": {`{"model":{"type":"BPE","vocab":{"▁a":0,"<0xC3>":1,"<0xA9>":2}},"decoder":{"type":"Sequence",` +
-			`"decoders":[{"type":"ByteFallback"}]}}`, []int{0, 1, 2}, " aé"},
-		"unigram":   {`{"model":{"type":"Unigram","vocab":[["<unk>",0],["▁b",-1]]},"decoder":{"type":"Metaspace"}}`, []int{1, 0}, " b<unk>"},
-		"wordpiece": {`{"model":{"type":"WordPiece","vocab":{"play":0,"##ing":1,"on":2}},"decoder":{"type":"WordPiece"}}`, []int{0, 1, 2}, "playing on"},
-		"unknown":   {`{"model":{"vocab":{"a":0}}}`, []int{0, 9}, "a[9]"},
-	} {
-		tok, err := parseTokenizer([]byte(test.file))
-		must(t, err)
-		if got := tok.text(test.ids); got != test.want {
-			t.Errorf("%s: %q, expected %q", name, got, test.want)
-		}
-	}
-	tok, err := parseTokenizer([]byte(`{"model":{"vocab":{"Ã":1}},"decoder":{"type":"ByteLevel"}}`))
-	must(t, err)
-	if got := tok.piece(1); got != "⟨c3⟩" {
-		t.Errorf("half a character is shown as %q", got)
-	}
-}
-
-func FuzzTokenizer(f *testing.F) {
-	f.Add([]byte(`{"model":{"vocab":{"a":0}},"added_tokens":[{"id":1,"content":"x"}]}`))
-	f.Add([]byte(`{"model":{"vocab":[["a",1],[]]},"decoder":{"type":"Metaspace"}}`))
-	f.Fuzz(func(_ *testing.T, text []byte) {
-		if tok, err := parseTokenizer(text); err == nil {
-			_ = tok.text([]int{0, 1, 2})
-		}
-	})
 }
 
 // The page is built from the sources beside it: whoever changes those runs make ui.

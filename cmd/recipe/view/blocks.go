@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -111,18 +112,9 @@ func remark(b *snapshot.Block) string {
 	return strings.Join(parts, "; ")
 }
 
-// oneLine makes text fit a line of a table or a log: no line breaks, no control characters that a terminal would obey.
+// oneLine makes text fit a line of a table or a log: no line breaks, and nothing that a terminal would obey.
 func oneLine(text string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
-			return -1
-		default:
-			return r
-		}
-	}, text))
+	return strings.TrimSpace(printable.Text(strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(text)))
 }
 
 // Status writes the table of blocks with a line above it that states the run's state. Now is for how long it has

@@ -8,6 +8,8 @@ import (
 
 	"github.com/mattn/go-runewidth"
 	"github.com/mitchellh/go-wordwrap"
+
+	"github.com/recipe-rl/recipe/engine/printable"
 )
 
 // Tried is what an environment did with a few prompts.
@@ -154,7 +156,7 @@ func fold(text string, width int) []string {
 	}
 	var lines []string
 	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		for _, part := range strings.Split(wordwrap.WrapString(printable(line), uint(max(20, width))), "\n") {
+		for _, part := range strings.Split(wordwrap.WrapString(printable.Text(line), uint(max(20, width))), "\n") {
 			lines = append(lines, chunks(part, max(20, width))...)
 		}
 	}
@@ -176,19 +178,6 @@ func chunks(line string, width int) []string {
 		out, line = append(out, head), line[len(head):]
 	}
 	return append(out, line)
-}
-
-// printable escapes what would change the terminal: a model writes anything.
-func printable(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			fmt.Fprintf(&b, "\\x%02x", r)
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }
 
 // turn is a message of the prompt.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+
+	"github.com/recipe-rl/recipe/engine/printable"
 )
 
 // Value writes a recorded value as it would stand in a recipe: references as addresses, secrets and values that are not
@@ -68,8 +70,8 @@ func object(m map[string]any) string {
 	return "{ " + strings.Join(names, ", ") + " }"
 }
 
-// quote writes a string as HCL does. Control characters come out as escapes, so that no value can play with the
-// terminal.
+// quote writes a string as HCL does. Control characters come out as escapes and those that change the direction of text
+// as their numbers, so that no value can play with the terminal.
 func quote(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -77,7 +79,7 @@ func quote(s string) string {
 	if err := enc.Encode(s); err != nil {
 		return fmt.Sprintf("%q", s)
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return printable.Text(strings.TrimSuffix(b.String(), "\n"))
 }
 
 // brief cuts a text that is longer than a line should be: a plan is not the place to read a prompt.

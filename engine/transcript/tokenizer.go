@@ -1,4 +1,4 @@
-package ui
+package transcript
 
 import (
 	"encoding/json"
@@ -8,78 +8,28 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// conversations reads the messages of a group: a list for each sequence. Content may be text or a list of parts.
-func conversations(g *trajectory.Group) [][]message {
-	var lists [][]struct {
-		Role      any `json:"role"`
-		Content   any `json:"content"`
-		ToolCalls any `json:"tool_calls"`
-	}
-	if len(g.Messages) == 0 || json.Unmarshal(g.Messages, &lists) != nil || len(lists) != len(g.Tokens) {
-		return nil
-	}
-	out := make([][]message, len(lists))
-	for i, list := range lists {
-		for _, m := range list {
-			text := contentText(m.Content)
-			if m.ToolCalls != nil {
-				calls, _ := json.Marshal(m.ToolCalls) // it came from JSON
-				text = strings.TrimSpace(text + "\n" + string(calls))
-			}
-			out[i] = append(out[i], message{fmt.Sprint(m.Role), text})
-		}
-	}
-	return out
-}
-
-func contentText(content any) string {
-	switch c := content.(type) {
-	case nil:
-		return ""
-	case string:
-		return c
-	case []any:
-		var parts []string
-		for _, p := range c {
-			if m, ok := p.(map[string]any); ok {
-				if text, ok := m["text"].(string); ok {
-					parts = append(parts, text)
-					continue
-				}
-				parts = append(parts, fmt.Sprintf("[%v]", m["type"]))
-			}
-		}
-		return strings.Join(parts, "\n")
-	default:
-		text, _ := json.Marshal(c) // it came from JSON
-		return string(text)
-	}
-}
-
-func spansOf(v any) (out []trajectory.VersionSpan) {
-	text, err := json.Marshal(v)
-	if err != nil || json.Unmarshal(text, &out) != nil {
-		return nil
-	}
-	return out
-}
-
-// tokenizer turns token ids into text, as a tokenizer.json describes. It encodes nothing.
-type tokenizer struct {
+// Tokenizer turns token ids into text, as a tokenizer.json describes. It encodes nothing.
+type Tokenizer struct {
 	pieces   map[int]string // decoded
 	prefixed bool           // pieces after the first of a word begin with ##
 }
 
-// tokenizer is that of the run's policy; nil when there is none on this machine.
-func (r *run) tokenizer() *tokenizer {
-	rec, err := state.Read(r.dir)
+// Tokenizers reads each tokenizer once. The zero value is ready; it is safe for concurrent use.
+type Tokenizers struct {
+	mu    sync.Mutex
+	known map[string]*Tokenizer // by the path of its file; nil: unreadable
+}
+
+// Of returns the tokenizer of the policy of the run in dir; nil when there is none on this machine.
+func (c *Tokenizers) Of(dir state.Dir) *Tokenizer {
+	rec, err := state.Read(dir)
 	if err != nil {
 		return nil
 	}
@@ -92,7 +42,7 @@ func (r *run) tokenizer() *tokenizer {
 	}
 	sort.Strings(paths)
 	for _, name := range paths {
-		if t := r.load(tokenizerFile(name)); t != nil {
+		if t := c.load(tokenizerFile(name)); t != nil {
 			return t
 		}
 	}
@@ -124,24 +74,26 @@ func tokenizerFile(name string) string {
 	return ""
 }
 
-// load reads a tokenizer once.
-func (r *run) load(path string) *tokenizer {
+func (c *Tokenizers) load(path string) *Tokenizer {
 	if path == "" {
 		return nil
 	}
-	r.samplesMu.Lock()
-	defer r.samplesMu.Unlock()
-	t, known := r.pieces[path]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, known := c.known[path]
 	if !known {
 		if text, err := os.ReadFile(path); err == nil {
 			t, _ = parseTokenizer(text) // without it, ids are shown
 		}
-		r.pieces[path] = t
+		if c.known == nil {
+			c.known = map[string]*Tokenizer{}
+		}
+		c.known[path] = t
 	}
 	return t
 }
 
-func parseTokenizer(text []byte) (*tokenizer, error) {
+func parseTokenizer(text []byte) (*Tokenizer, error) {
 	var f struct {
 		Model struct {
 			Type  string          `json:"type"`
@@ -181,7 +133,7 @@ func parseTokenizer(text []byte) (*tokenizer, error) {
 	case strings.Contains(how, "▁") || strings.Contains(how, `"Metaspace"`) || strings.Contains(how, `"ByteFallback"`):
 		decode = fromSentencePiece
 	}
-	t := &tokenizer{pieces: make(map[int]string, len(vocabulary)), prefixed: f.Model.Type == "WordPiece"}
+	t := &Tokenizer{pieces: make(map[int]string, len(vocabulary)), prefixed: f.Model.Type == "WordPiece"}
 	for piece, id := range vocabulary {
 		t.pieces[id] = decode(piece)
 	}
@@ -191,8 +143,8 @@ func parseTokenizer(text []byte) (*tokenizer, error) {
 	return t, nil
 }
 
-// piece is the text of one token: it may be a part of a character.
-func (t *tokenizer) piece(id int) string {
+// piece is the text of one token, which may be a part of a character.
+func (t *Tokenizer) piece(id int) string {
 	p, ok := t.pieces[id]
 	switch {
 	case !ok:
@@ -203,7 +155,7 @@ func (t *tokenizer) piece(id int) string {
 	return fmt.Sprintf("⟨%x⟩", p)
 }
 
-func (t *tokenizer) text(ids []int) string {
+func (t *Tokenizer) text(ids []int) string {
 	var b strings.Builder
 	for i, id := range ids {
 		p, ok := t.pieces[id]
