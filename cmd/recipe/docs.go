@@ -31,7 +31,14 @@ func newDocs(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return page.WriteOne(dir)
+			if err := page.WriteOne(dir); err != nil {
+				return err
+			}
+			index, err := reference.LLMs(dir, cmd.Root(), plugins)
+			if err != nil {
+				return err
+			}
+			return index.WriteOne(dir)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "docs", "the `FOLDER` to write to")

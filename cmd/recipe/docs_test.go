@@ -40,6 +40,31 @@ func TestDocsAreUpToDate(t *testing.T) {
 	}
 }
 
+// TestTheIndexForLanguageModelsIsUpToDate compares docs/llms.txt with the guides, the commands and the plugins, and
+// follows its links.
+func TestTheIndexForLanguageModelsIsUpToDate(t *testing.T) {
+	t.Parallel()
+	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
+	plugins, err := a.everyPlugin("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := filepath.Join(repository, "docs")
+	pages, err := reference.LLMs(docs, newRoot(a), plugins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := os.ReadFile(filepath.Join(docs, "llms.txt"))
+	if err != nil || string(have) != pages["llms.txt"] {
+		t.Errorf("docs/llms.txt is not up to date (%v); run make docs", err)
+	}
+	for _, m := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllSubmatch(have, -1) {
+		if _, err := os.Stat(filepath.Join(docs, string(m[1]))); err != nil {
+			t.Errorf("docs/llms.txt links to %s, which is not there", m[1])
+		}
+	}
+}
+
 // TestCompatibilityIsUpToDate compares the page of what goes together with the plugins, and looks for the tests that it
 // names.
 func TestCompatibilityIsUpToDate(t *testing.T) {

@@ -91,8 +91,15 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 
 // Handler answers all requests.
 func (s *Server) Handler() http.Handler {
-	mux := http.NewServeMux()
+	mux := s.routes()
 	mux.Handle("GET /", http.FileServerFS(s.page))
+	mux.HandleFunc("GET /api/runs/{run}/stream", s.stream)
+	return s.guard(mux)
+}
+
+// routes answers what the page asks for of runs, whoever asks.
+func (s *Server) routes() *http.ServeMux {
+	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/runs", s.list)
 	for pattern, handle := range map[string]func(*run, http.ResponseWriter, *http.Request) (any, error){
 		"GET /api/runs/{run}":                               (*run).summary,
@@ -114,8 +121,7 @@ func (s *Server) Handler() http.Handler {
 			answer(w, v, err)
 		})
 	}
-	mux.HandleFunc("GET /api/runs/{run}/stream", s.stream)
-	return s.guard(mux)
+	return mux
 }
 
 // policy is the page's content security policy: its own files and nothing else, no inline script or style.

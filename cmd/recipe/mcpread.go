@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/ui"
+)
+
+// mcpTools are the tools of one session with an agent. Each is a command of the command line: the agent gets what a
+// person would read, as JSON where there is JSON.
+type mcpTools struct {
+	app     *app
+	approve bool   // apply without asking
+	folder  string // of saved plans
+
+	mu    sync.Mutex
+	plans map[string]plannedByAgent // by id
+}
+
+// maxAnswer bounds one answer, in bytes: it becomes a part of an agent's context.
+const maxAnswer = 100_000
+
+// command runs a command as a tool. The result of one that fails says what the command would have printed.
+func (t *mcpTools) command(ctx context.Context, args ...string) *mcp.CallToolResult {
+	out, failed := t.run(ctx, args...)
+	result := answerText(out)
+	result.IsError = failed
+	return result
+}
+
+// run runs a command in this process and returns its output. Each has a catalog of its own: a recipe must not know the
+// plugins of another.
+func (t *mcpTools) run(ctx context.Context, args ...string) (output string, failed bool) {
+	var out, errs bytes.Buffer
+	code := execute(ctx, newApp(strings.NewReader(""), &out, &errs, t.app.environ), args)
+	if code == exitDone {
+		return out.String(), false
+	}
+	return fmt.Sprintf("%s%s(exit code %d)", out.String(), errs.String(), code), true
+}
+
+func answerText(text string) *mcp.CallToolResult {
+	if left := len(text) - maxAnswer; left > 0 {
+		cut := maxAnswer
+		for !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = fmt.Sprintf("%s\n… (%d more bytes: ask for less)", text[:cut], len(text)-cut)
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
+}
+
+// flags are arguments of a command; those without a value are left out. Values are attached to their flags, so that
+// none is read as a flag.
+type flags []string
+
+func (f *flags) set(name, value string) {
+	if value != "" {
+		*f = append(*f, "--"+name+"="+value)
+	}
+}
+
+func (f *flags) number(name string, value int) {
+	if value != 0 {
+		f.set(name, strconv.Itoa(value))
+	}
+}
+
+// ofRun selects a run.
+type ofRun struct {
+	Recipe string `json:"recipe,omitempty" jsonschema:"the recipe file of the run, or its folder; needed when there are several runs here"`
+}
+
+type logsArgs struct {
+	ofRun
+	Blocks []string `json:"blocks,omitempty" jsonschema:"only of these addresses, such as trainer.grpo.policy"`
+	Tail   int      `json:"tail,omitempty" jsonschema:"the newest so many lines (100)"`
+	Since  string   `json:"since,omitempty" jsonschema:"only lines since a time such as 10m or 2026-03-01T12:00:00Z"`
+	Level  string   `json:"level,omitempty" jsonschema:"only lines of at least this level: debug, info, warn or error"`
+	Grep   string   `json:"grep,omitempty" jsonschema:"only lines that match this regular expression (RE2)"`
+}
+
+type whyArgs struct {
+	ofRun
+	After string `json:"after,omitempty" jsonschema:"time without progress after which a block counts as stalled, such as 2m"`
+}
+
+type metricsArgs struct {
+	ofRun
+	Names  []string `json:"names,omitempty" jsonschema:"metrics as ADDRESS METRIC, such as trainer.grpo.policy reward; without any, the names and newest values of all are listed"`
+	From   *float64 `json:"from,omitempty" jsonschema:"first step"`
+	To     *float64 `json:"to,omitempty" jsonschema:"last step"`
+	Smooth float64  `json:"smooth,omitempty" jsonschema:"weight of the past in an exponential moving average, 0 to 0.9999"`
+	Points int      `json:"points,omitempty" jsonschema:"at most so many points a metric (100): the least and the greatest of each stretch"`
+}
+
+type samplesArgs struct {
+	ofRun
+	Group       string `json:"group,omitempty" jsonschema:"BLOCK/ID of one group, as the list gives them: its conversation and completions"`
+	Limit       int    `json:"limit,omitempty" jsonschema:"at most so many groups, newest first (10)"`
+	Environment string `json:"environment,omitempty" jsonschema:"only of this environment"`
+	Text        string `json:"text,omitempty" jsonschema:"only with this text in the prompt or a completion"`
+	State       string `json:"state,omitempty" jsonschema:"only degenerate (all scores equal), mixed, trained, waiting or dropped"`
+	Least       string `json:"least,omitempty" jsonschema:"least mean score"`
+	Most        string `json:"most,omitempty" jsonschema:"greatest mean score"`
+}
+
+type docsArgs struct {
+	Block string `json:"block,omitempty" jsonschema:"KIND NAME, such as trainer grpo; without it, all blocks are listed"`
+}
+
+// addReaders adds the tools that change nothing.
+func (t *mcpTools) addReaders(server *mcp.Server) {
+	reader := func(name, description string) *mcp.Tool {
+		closed := false
+		return &mcp.Tool{Name: name, Description: description,
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}}
+	}
+	mcp.AddTool(server, reader("plan", "Check a recipe and show what applying it would do with each block."), t.plan)
+	mcp.AddTool(server, reader("status", "State of a run: phases, steps, newest metrics, policy version, stalls."),
+		func(ctx context.Context, _ *mcp.CallToolRequest, in ofRun) (*mcp.CallToolResult, any, error) {
+			f := flags{"status", "--json"}
+			f.set("recipe", in.Recipe)
+			return t.command(ctx, f...), nil, nil
+		})
+	mcp.AddTool(server, reader("why", "What each block of a run waits for, down to the cause of a stall."),
+		func(ctx context.Context, _ *mcp.CallToolRequest, in whyArgs) (*mcp.CallToolResult, any, error) {
+			f := flags{"status", "--why", "--json"}
+			f.set("recipe", in.Recipe)
+			f.set("after", in.After)
+			return t.command(ctx, f...), nil, nil
+		})
+	mcp.AddTool(server, reader("logs", "The log of a run and its blocks, one line an event, newest last."),
+		func(ctx context.Context, _ *mcp.CallToolRequest, in logsArgs) (*mcp.CallToolResult, any, error) {
+			f := flags{"logs"}
+			if in.Tail <= 0 {
+				in.Tail = 100
+			}
+			f.set("recipe", in.Recipe)
+			f.number("tail", in.Tail)
+			f.set("since", in.Since)
+			f.set("level", in.Level)
+			f.set("grep", in.Grep)
+			return t.command(ctx, append(append(f, "--"), in.Blocks...)...), nil, nil
+		})
+	mcp.AddTool(server, reader("metrics", "Curves of a run: reward, loss, KL, lengths, seconds and all others."),
+		t.metrics)
+	mcp.AddTool(server, reader("samples", "What was sampled: groups of completions, scores, advantages."), t.samples)
+	mcp.AddTool(server, reader("docs", "Reference of the blocks of a recipe: what they are, arguments, outputs."),
+		func(ctx context.Context, _ *mcp.CallToolRequest, in docsArgs) (*mcp.CallToolResult, any, error) {
+			if in.Block == "" {
+				return t.command(ctx, "plugin", "list"), nil, nil
+			}
+			return t.command(ctx, append([]string{"plugin", "docs", "--"}, strings.Fields(in.Block)...)...), nil, nil
+		})
+}
+
+// metrics lists the metrics of a run, or gives the points of some.
+func (t *mcpTools) metrics(ctx context.Context, _ *mcp.CallToolRequest, in metricsArgs) (*mcp.CallToolResult, any,
+	error) {
+	if len(in.Names) == 0 {
+		return t.listMetrics(ctx, in.Recipe)
+	}
+	if in.Points <= 0 {
+		in.Points = 100
+	}
+	query := url.Values{"name": in.Names, "points": {strconv.Itoa(in.Points)},
+		"smooth": {strconv.FormatFloat(in.Smooth, 'g', -1, 64)}}
+	for name, v := range map[string]*float64{"from": in.From, "to": in.To} {
+		if v != nil {
+			query.Set(name, strconv.FormatFloat(*v, 'g', -1, 64))
+		}
+	}
+	return t.ask(ctx, in.Recipe, "/series", query)
+}
+
+func (t *mcpTools) listMetrics(ctx context.Context, recipe string) (*mcp.CallToolResult, any, error) {
+	text, err := readRun(ctx, recipe, "", nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	var summary struct {
+		Metrics json.RawMessage `json:"metrics"`
+	}
+	if err := json.Unmarshal(text, &summary); err != nil {
+		return nil, nil, fmt.Errorf("read the metrics of the run: %w", err)
+	}
+	return answerText(string(summary.Metrics)), nil, nil
+}
+
+// samples lists groups, or shows one.
+func (t *mcpTools) samples(ctx context.Context, _ *mcp.CallToolRequest, in samplesArgs) (*mcp.CallToolResult, any,
+	error) {
+	if in.Group != "" {
+		block, id, ok := strings.Cut(in.Group, "/")
+		if !ok {
+			return nil, nil, fmt.Errorf("group is %q, expected BLOCK/ID, such as trajectories.builtin.default/7", in.Group)
+		}
+		return t.ask(ctx, in.Recipe, "/samples/"+url.PathEscape(block)+"/"+url.PathEscape(id), nil)
+	}
+	if in.Limit <= 0 {
+		in.Limit = 10
+	}
+	query := url.Values{"limit": {strconv.Itoa(in.Limit)}}
+	for name, v := range map[string]string{"environment": in.Environment, "text": in.Text, "state": in.State,
+		"least": in.Least, "most": in.Most} {
+		if v != "" {
+			query.Set(name, v)
+		}
+	}
+	return t.ask(ctx, in.Recipe, "/samples", query)
+}
+
+// ask answers with a part of what the dashboard shows of a run.
+func (t *mcpTools) ask(ctx context.Context, recipe, path string, query url.Values) (*mcp.CallToolResult, any, error) {
+	text, err := readRun(ctx, recipe, path, query)
+	if err != nil {
+		return nil, nil, err
+	}
+	return answerText(string(text)), nil, nil
+}
+
+// readRun reads a run as the dashboard's page does.
+func readRun(ctx context.Context, recipe, path string, query url.Values) (json.RawMessage, error) {
+	dir, _, err := locateRun(recipe)
+	if err != nil {
+		return nil, err
+	}
+	runs := map[string]state.Dir{"run": dir}
+	server, err := ui.New(ui.Options{Runs: func() (map[string]state.Dir, error) { return runs, nil }})
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	return server.Get(ctx, "runs/run"+path, query)
+}

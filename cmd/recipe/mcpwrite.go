@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/session"
+)
+
+type planArgs struct {
+	Recipe  string            `json:"recipe,omitempty" jsonschema:"the recipe file; default: the only one here"`
+	Vars    map[string]string `json:"vars,omitempty" jsonschema:"values of variables, by name"`
+	Targets []string          `json:"targets,omitempty" jsonschema:"only these addresses and the blocks they need"`
+}
+
+// plannedByAgent is a plan that can be applied: its file, and the arguments that it was made with.
+type plannedByAgent struct {
+	file string
+	args []string
+}
+
+// plan makes a plan, and keeps it for apply.
+func (t *mcpTools) plan(ctx context.Context, _ *mcp.CallToolRequest, in planArgs) (*mcp.CallToolResult, any, error) {
+	id := rand.Text()
+	p := plannedByAgent{file: filepath.Join(t.folder, id+".json")}
+	var given flags
+	for _, name := range slices.Sorted(maps.Keys(in.Vars)) {
+		given.set("var", name+"="+in.Vars[name])
+	}
+	for _, target := range in.Targets {
+		given.set("target", target)
+	}
+	p.args = append(given, "--")
+	if in.Recipe != "" {
+		p.args = append(p.args, in.Recipe)
+	}
+	out, failed := t.run(ctx, append([]string{"plan", "--json", "--out=" + p.file}, p.args...)...)
+	if failed {
+		result := answerText(out)
+		result.IsError = true
+		return result, nil, nil
+	}
+	t.mu.Lock()
+	t.plans[id] = p
+	t.mu.Unlock()
+	return answerText("plan_id: " + id + "\n" + out), nil, nil
+}
+
+type applyArgs struct {
+	PlanID string `json:"plan_id" jsonschema:"of the plan to apply, from the tool plan"`
+}
+
+type evaluateArgs struct {
+	ofRun
+	Environment string `json:"environment" jsonschema:"address of the environment, such as environment.words.train"`
+	Limit       int    `json:"limit,omitempty" jsonschema:"at most so many held-out tasks; 0: all"`
+}
+
+type checkpointArgs struct {
+	ofRun
+	Trainer string `json:"trainer" jsonschema:"address of the trainer, such as trainer.grpo.policy"`
+}
+
+// addWriters adds the tools that change something and that the person has allowed.
+func (t *mcpTools) addWriters(server *mcp.Server, allowed []string) {
+	tool := func(name, description string, destructive bool) *mcp.Tool {
+		return &mcp.Tool{Name: name, Description: description,
+			Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}}
+	}
+	add := map[string]func(){
+		"apply": func() {
+			mcp.AddTool(server, tool("apply", "Apply a plan, after the person has approved it: the run continues in the "+
+				"background, and status shows it. Fails when the recipe or the run has changed since.", true), t.apply)
+		},
+		"evaluate": func() {
+			mcp.AddTool(server, tool("evaluate", "Evaluate the policy of a live run on an environment's held-out tasks, and "+
+				"wait for the result.", false),
+				func(ctx context.Context, _ *mcp.CallToolRequest, in evaluateArgs) (*mcp.CallToolResult, any, error) {
+					f := flags{"evaluate", "--json"}
+					f.set("recipe", in.Recipe)
+					f.number("limit", in.Limit)
+					return t.command(ctx, append(f, "--", in.Environment)...), nil, nil
+				})
+		},
+		"checkpoint": func() {
+			mcp.AddTool(server, tool("checkpoint", "Make a trainer of a live run save a checkpoint now.", false),
+				func(ctx context.Context, _ *mcp.CallToolRequest, in checkpointArgs) (*mcp.CallToolResult, any, error) {
+					f := flags{"checkpoint", "--json"}
+					f.set("recipe", in.Recipe)
+					return t.command(ctx, append(f, "--", in.Trainer)...), nil, nil
+				})
+		},
+		"stop": func() {
+			mcp.AddTool(server, tool("stop", "Begin to stop a run so that it can be continued: jobs write a checkpoint and "+
+				"end. status shows the progress.", true),
+				func(ctx context.Context, _ *mcp.CallToolRequest, in ofRun) (*mcp.CallToolResult, any, error) {
+					f := flags{"stop", "--no-wait"}
+					f.set("recipe", in.Recipe)
+					return t.command(ctx, f...), nil, nil
+				})
+		},
+	}
+	for _, name := range allowed {
+		add[name]()
+	}
+}
+
+// approval names the question in a call that was answered.
+const approval = "approval"
+
+// apply applies a plan of this session in a detached engine. It first asks the person, through the client.
+func (t *mcpTools) apply(ctx context.Context, req *mcp.CallToolRequest, in applyArgs) (*mcp.CallToolResult, any,
+	error) {
+	t.mu.Lock()
+	p, ok := t.plans[in.PlanID]
+	t.mu.Unlock()
+	if !ok {
+		return nil, nil, fmt.Errorf("there is no plan %.40q in this session: make one with the tool plan", in.PlanID)
+	}
+	saved, err := session.ReadSaved(p.file)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !t.approve {
+		answer, asked := req.Params.InputResponses[approval].(*mcp.ElicitResult)
+		if !asked {
+			return askFor(req, saved)
+		}
+		if answer.Action != "accept" {
+			return nil, nil, errDeclined
+		}
+	}
+	return t.command(ctx, append([]string{"apply", "--detach", "--plan=" + p.file}, p.args...)...), nil, nil
+}
+
+// askFor makes the client ask the person about a plan; the client calls the tool again with the answer.
+func askFor(req *mcp.CallToolRequest, saved *session.Saved) (*mcp.CallToolResult, any, error) {
+	client := req.Session.InitializeParams()
+	if client == nil || client.Capabilities == nil || client.Capabilities.Elicitation == nil {
+		return nil, nil, fmt.Errorf("this client cannot ask a person for approval; nothing was changed. Let the person run "+
+			"recipe apply %s, or start recipe mcp with --auto-approve", shellWord(saved.File))
+	}
+	question := &mcp.ElicitParams{Message: question(saved),
+		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}}
+	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{approval: question}}, nil, nil
+}
+
+// question says what applying a plan would do.
+func question(saved *session.Saved) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Apply this plan of %s?\n", saved.File)
+	for _, op := range saved.Plan.Operations {
+		if op.Action != plan.Nothing {
+			fmt.Fprintf(&b, "%s %s", op.Action, op.Address)
+			for i, reason := range op.Reasons {
+				fmt.Fprintf(&b, "%s%s", []string{": ", "; "}[min(i, 1)], reason.Text)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
