@@ -78,6 +78,7 @@ class Stepper:
         self.count = sum(p.numel() for p in policy.parameters())
         self.sizing = Sizing(policy, reference.copy, optimizer, ranks)
         self.notes: list[str] = []  # decisions about memory that nobody was told of yet
+        self.tokens: dict[str, Tensor] = {}  # of the last batch, (N,) each: what was computed for its trained tokens
         self.checked = False  # whether the sampler's definition of log-probability has been compared with ours
 
     def train(self, b: Batch, step: int, clock: metrics.Clock, version: int | None = None) -> dict[str, Any]:
@@ -119,6 +120,7 @@ class Stepper:
             # Optimizer steps.
             v = Vectors(b.seq.to(device), adv.to(device, self.wide), behavior, ref, old.get("lp"), old.get("lp"),
                         old.get("entropy"))  # fmt: skip
+            self.tokens = {"logprobs": old.get("lp", torch.full_like(v.adv, math.nan)), "advantages": v.adv}
             if old:  # of the whole batch; otherwise the first forward pass tells it
                 report.update(metrics.describe_served(b, v.old, behavior, version, slice(0, b.size), o.bounds))
             done: list[dict[str, Any]] = []
@@ -164,6 +166,8 @@ class Stepper:
         apart = correction.mismatch(known, plan.behavior, plan.seq, plan.n)
         report = {**metrics.describe_mismatch(apart), **totals.reduce(ranks),
                   **metrics.describe_plan(o, plan, lp, entropy)}  # fmt: skip
+        seen = self.tokens["logprobs"][first:last]
+        seen.copy_(torch.where(seen.isnan(), known, seen))  # of its first pass, where no pass before told them
         if part.number == 0 and v.old is None:
             window = slice(first, last)
             report.update(metrics.describe_served(part.b, known, plan.behavior, part.version, window, o.bounds))

@@ -120,7 +120,7 @@ class Trainer:
             model_config, full = self.policy.causal.config, not self.policy.adapted
             work = metrics.flops(model_config, self.stepper.count, b, full, c.data.epochs)
             report["mfu"] = work / seconds / (peak * bridge.world)
-        bridge.stepped(report, warnings)
+        bridge.stepped(report, warnings, **self.stepper.tokens)
 
     # ---- what the bridge calls ----
 

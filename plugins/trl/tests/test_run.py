@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 from recipe_sdk.checkpoint import complete
-from recipe_sdk.testing import Supervisor
+from recipe_sdk.testing import Supervisor, scores_of
 
 from .conftest import LIMIT, events, given, metrics, ragged, trained
 
@@ -62,6 +62,16 @@ def loaded(folder, ids):
     with torch.no_grad():
         logits = AutoModelForCausalLM.from_pretrained(folder).float()(torch.tensor([ids])).logits[0, :-1]
     return logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None]).squeeze(-1)
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.short), 2])
+def test_a_step_reports_its_tokens(ranks, tmp_path, tiny, api, start):
+    server, folder = api(), tmp_path / "run"
+    run = start(folder, given(folder, tiny, server.url), ranks)
+    assert run.wait(LIMIT) == 0, (folder / "log").read_text()
+    for found, sent in zip(server.trained[0], ragged(0), strict=True):
+        assert found["logprobs"] == pytest.approx(scores_of(tiny, sent), abs=1e-4)
+        assert len(found["advantages"]) == len(found["logprobs"]) and any(found["advantages"])
 
 
 @pytest.mark.parametrize("config", [{}, ADAPTERS], ids=["all weights", "adapters"])

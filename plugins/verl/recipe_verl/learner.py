@@ -40,6 +40,7 @@ class Learner:
         if self._needs_reference() and not self.model.lora_rank:
             self.ref = omega_conf_to_dataclass(config.actor_rollout_ref.ref)
             self.reference = self._engine(self.ref)
+        self.tokens: dict[str, Tensor] = {}  # of the last batch, [N] each: what was computed for its trained tokens
         self.dtype = next(p.dtype for _, p in self.named())
 
     def _needs_reference(self) -> bool:
@@ -109,8 +110,10 @@ class Learner:
         d = {k: pad(rows[k][:n]) for k in ("response_mask", "old_log_probs", "advantages")}
         d["rollout_log_probs"] = d["old_log_probs"]
         metrics: dict[str, Any] = {}
+        trained, self.tokens = d["response_mask"].bool(), {}
         if not self.correction.bypass_mode:
             d["old_log_probs"] = self._old(rows, n, d, metrics, batch.has_logprobs)
+            self.tokens["logprobs"] = d["old_log_probs"][trained]
         if self._needs_reference():
             d["ref_log_prob"] = pad(rows["ref_log_prob"][:n]) if "ref_log_prob" in rows else self._reference(rows, n)
         metrics["time/logprobs"] = time.perf_counter() - began
@@ -118,6 +121,7 @@ class Learner:
         d["advantages"] = torch.where(
             batch.advantages_sent[:, None], d["advantages"], self._advantages(batch, d, metrics)
         )
+        self.tokens["advantages"] = d["advantages"][trained]
         lengths = [len(r) for r in rows["responses"]]
         for name in ("response_mask", "old_log_probs", "advantages", "rollout_is_weights", "ref_log_prob"):
             if name in d:

@@ -76,4 +76,4 @@ def train(backend: str, bridge: Bridge[Any]) -> None:
         if metrics is None:
             bridge.skipped("rollout_correction rejected every token of it")
         else:
-            bridge.stepped(metrics)
+            bridge.stepped(metrics, **learner.tokens)

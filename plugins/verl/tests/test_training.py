@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import BYPASS, LIMIT, ROOT
 from recipe_sdk.checkpoint import complete
-from recipe_sdk.testing import FakeAPI, make_group
+from recipe_sdk.testing import FakeAPI, make_group, scores_of
 from safetensors.torch import load_file
 
 OURS = ROOT / ".cache/venv-test/bin/python"
@@ -58,6 +58,19 @@ def until(what, trainer):
         assert trainer.process.poll() is None, trainer.text()
         assert time.monotonic() < end, trainer.text()
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_step_reports_its_tokens(start, world, tiny):
+    api = FakeAPI()
+    try:
+        start("run", RATE, api=api, world=world).metrics()
+        for found, sent in zip(api.trained[0], api.batch(0), strict=True):
+            assert found["logprobs"] == pytest.approx(scores_of(tiny, sent), abs=1e-4)
+            assert len(found["advantages"]) == len(found["logprobs"])
+        assert any(a for found in api.trained[0] for a in found["advantages"])
+    finally:
+        api.close()
 
 
 def test_another_number_of_ranks_is_refused_with_a_word(start):

@@ -31,6 +31,8 @@ class GroupBatch:
     raw: list[dict[str, Any]]  # the same groups as they came
     facts: dict[str, Any] = field(default_factory=dict)  # what was left out and why, staleness: metrics
     waited: float = 0.0  # seconds
+    lease: str | None = None  # of the trajectory API; None when it has none, or an earlier life of this run had it
+    places: list[int] = field(default_factory=list)  # of each group in the batch as it came
 
 
 @dataclass
@@ -141,7 +143,7 @@ class Batch:
 
     def take(self, sequences: list[int]) -> Batch:
         """The batch with these sequences only, in this order. The totals stay those of the whole batch."""
-        index = self._index(sequences)
+        index = self.index(sequences)
         chosen = torch.tensor(sequences, dtype=torch.long)
         lengths = self.lengths[chosen]
         return replace(
@@ -154,8 +156,12 @@ class Batch:
         )  # fmt: skip
 
     def share(self, rank: int, world: int, *, whole_groups: bool = False) -> Batch:
-        """The part of one rank, balanced by tokens: each sequence (with whole_groups each group) is in exactly one
-        part. Parts differ in size and may be empty; fill makes them equal. Computed alike on every rank."""
+        """The part of one rank: the sequences of members. fill makes parts equal."""
+        return self.take(self.members(rank, world, whole_groups=whole_groups))
+
+    def members(self, rank: int, world: int, *, whole_groups: bool = False) -> list[int]:
+        """The sequences of one rank, balanced by tokens: each sequence (with whole_groups each group) is in exactly one
+        part. Parts differ in size and may be empty. Computed alike on every rank."""
         if not 0 <= rank < world:
             raise ValueError(f"rank {rank}: expected 0 to {world - 1}")
         unit = self.group if whole_groups else torch.arange(len(self))
@@ -170,7 +176,7 @@ class Batch:
             load[lightest] += cost[k]
             if lightest == rank:
                 mine += members[k]
-        return self.take(sorted(mine))
+        return sorted(mine)
 
     def fill(self, n: int) -> Batch:
         """The batch with sequences of two tokens added, of which nothing is trained, until there are n: for trainers
@@ -270,13 +276,13 @@ class Batch:
         return [self._row(sorted(members)) for members in packed]
 
     def _row(self, members: list[int]) -> Row:
-        index = self._index(members)
+        index = self.index(members)
         sizes = self.lengths[members]
         boundaries = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         positions = torch.arange(len(index)) - torch.repeat_interleave(boundaries[:-1], sizes)
         return Row(members, self.tokens[index][None], positions[None], boundaries.int(), int(sizes.max()), index)
 
-    def _index(self, sequences: list[int]) -> Tensor:
+    def index(self, sequences: list[int]) -> Tensor:
         """int64: where the tokens of these sequences lie in the [T] vectors."""
         chosen = torch.tensor(sequences, dtype=torch.long)
         lengths = self.lengths[chosen]

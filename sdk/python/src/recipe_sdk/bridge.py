@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, overload
 
 import torch
+from torch import Tensor
 
 from . import checkpoint, commands, settings, stage, weights
 from .api import shown
@@ -44,6 +45,7 @@ from .hooks import Adapter, Hooks, Logprobs, Save, Select, Update, nothing
 from .ipc import Named, Shared, Storage, host, place
 from .nccl import Sender
 from .ranks import Ranks, default_device
+from .record import Recorder
 from .rollouts import Delivery, Rollouts
 from .settings import RunSettings, Settings
 from .spool import Spool
@@ -72,6 +74,7 @@ class Bridge(Generic[S]):
         self._looked = False  # for a checkpoint
         self._hooks: Hooks | None = None
         self._aside: SetAside | None = None
+        self._recorder: Recorder | None = None  # of rank 0, once connected
         self._warned: set[str] = set()
         self._began = 0.0
         self._handlers: dict[int, Any] = {}
@@ -251,13 +254,18 @@ class Bridge(Generic[S]):
                 self._finish(kind)
                 return
 
-    def stepped(self, metrics: Mapping[str, Any], warnings: tuple[str, ...] | list[str] = ()) -> None:
+    def stepped(
+        self, metrics: Mapping[str, Any], warnings: tuple[str, ...] | list[str] = (), *,
+        logprobs: Tensor | None = None, advantages: Tensor | None = None,
+    ) -> None:  # fmt: skip
         """The batch has been trained. Reports progress and metrics (the data's own are added), writes a checkpoint when
         one is due, and offers the weights; batches() waits until they are served where the run is synchronised.
 
         metrics: numbers by name; see plugins/grpo/worker/PROTOCOL.md for the names that recipe shows. warnings: told
-        once each. CheckpointError when a checkpoint that is due cannot be written; while the disk is full it waits for
-        room."""
+        once each. logprobs (under the weights before the step) and advantages (as they entered the loss): [N] over the
+        batch's trained tokens, sequence after sequence, for the record of samples; rank 0's are taken, and posted in
+        the background. A trainer may leave them out. CheckpointError when a checkpoint that is due cannot be written;
+        while the disk is full it waits for room."""
         batch = self._current()
         seconds = time.perf_counter() - self._began
         own = {} if "reward/mean" in metrics else describe_groups(batch.groups)
@@ -270,6 +278,10 @@ class Bridge(Generic[S]):
         self.current, self.last = None, report
         self.step, self.cursor = self.step + 1, batch.number
         self.note_state()
+        if self._recorder is not None:
+            given = {"logprobs": logprobs, "advantages": advantages}
+            values = {k: x.detach().float().cpu() for k, x in given.items() if x is not None}
+            self._recorder.post(batch, self.version, values)
         self.events.emit("metric", step=self.step, policy_version=self.version, batch=batch.number, metrics=report)
         self.events.emit("progress", step=self.step, steps=self.block.steps)
         if self.feed:
@@ -357,6 +369,8 @@ class Bridge(Generic[S]):
         what to check; WorkerErrors explain themselves, others are reported with a traceback."""
         if error is not None:
             report(error, self.events, self.block, self.main)
+        if self._recorder is not None:
+            self._recorder.close()
         if self.control is not None:
             self.control.close()
         self.sender.close()
@@ -433,6 +447,7 @@ class Bridge(Generic[S]):
         if not block.resume:
             spool.clear()
         rollouts = Rollouts(block, self.events, spool)
+        self._recorder = Recorder(rollouts.client)
         self.feed = Feed(block, self.events, self.control, rollouts)
         rollouts.connect(self.step)
         if self.resumed and block.wait_for_sync:  # inference may serve anything: first it gets these weights
@@ -489,9 +504,10 @@ class Bridge(Generic[S]):
             groups, more = self.hooks.select(groups)
             facts.update(more)
         raws = {id(g): raw for g, raw in fresh}
-        return GroupBatch(
-            delivery.number, self.step + 1, groups, [raws[id(g)] for g in groups], facts, delivery.waited
-        )  # fmt: skip
+        raw = [raws[id(g)] for g in groups]
+        places = {id(raw): i for i, raw in enumerate(delivery.groups)}
+        return GroupBatch(delivery.number, self.step + 1, groups, raw, facts, delivery.waited, delivery.lease,
+                          [places[id(r)] for r in raw])  # fmt: skip
 
     def _offer(self, due: bool) -> None:
         """A turn ends with the offer of the weights. On a shared device that is so whatever came of the batch."""

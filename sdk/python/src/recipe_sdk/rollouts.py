@@ -32,6 +32,7 @@ class Delivery:
     groups: list[Any]
     replayed: bool
     waited: float = 0.0
+    lease: str | None = None
 
 
 class Rollouts:
@@ -165,7 +166,7 @@ class Rollouts:
             return None
         self.spool.acked(number)
         self.next += 1
-        return Delivery(number, groups, False)
+        return Delivery(number, groups, False, lease=lease)
 
     def round(self, interrupted: Callable[[], bool]) -> Delivery | None:
         """R4: polls with growing delays; None after batch_retry_attempts polls or when interrupted. A connection error

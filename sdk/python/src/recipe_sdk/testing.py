@@ -4,12 +4,14 @@ sampled."""
 
 from __future__ import annotations
 
+import base64
 import functools
 import itertools
 import json
 import queue
 import random
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -32,7 +34,7 @@ else:
         return functools.partial(run, state=tmp_path)
 
 
-__all__ = ["FakeAPI", "FakePolicy", "Played", "Supervisor", "make_group", "run", "wait_for"]
+__all__ = ["FakeAPI", "FakePolicy", "Played", "Supervisor", "make_group", "run", "scores_of", "wait_for"]
 
 VOCABULARY = 61
 
@@ -57,6 +59,26 @@ def make_group(seed: int, n: int = 4, env: int = 0, version: int | None = 0) -> 
     return group
 
 
+def floats(text: str) -> list[float]:
+    """float32 in base64, as the trajectory API takes them."""
+    raw = base64.b64decode(text)
+    return list(struct.unpack(f"<{len(raw) // 4}f", raw))
+
+
+def scores_of(model: str, group: dict[str, Any]) -> list[float]:
+    """Log-probabilities of a group's trained tokens, sequence after sequence, by the model in a folder."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    policy, out = AutoModelForCausalLM.from_pretrained(model).float(), list[float]()
+    for tokens, mask in zip(group["tokens"], group["masks"], strict=True):
+        ids = torch.tensor(tokens)
+        with torch.no_grad():
+            every = policy(ids[None]).logits[0, :-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+        out += [float(x) for x, m in zip(every, mask[1:], strict=True) if m != -100]
+    return out
+
+
 class FakeAPI:
     """Answers like run-api. `batches` yields each batch's groups by number; `fault(method, path, count)` may return
     (status, body) to answer instead, or "drop" to close the connection."""
@@ -75,6 +97,7 @@ class FakeAPI:
         self.back: list[int] = []
         self.acked: list[int] = []
         self.versions: list[int] = []
+        self.trained: dict[int, list[dict[str, Any]]] = {}  # what was reported of a batch, decoded
         self.lock = threading.Lock()
         api = self
 
@@ -132,6 +155,11 @@ class FakeAPI:
             if number not in self.acked:
                 self.acked.append(number)
             return 200, {"status": "success"}
+        if url.path.endswith("/trained"):
+            number = self.leased[url.path.split("/")[2]]
+            self.trained[number] = [{k: floats(v) if isinstance(v, str) else v for k, v in g.items()}
+                                    for g in body["groups"]]  # fmt: skip
+            return 200, {"status": "success", "recorded": len(body["groups"])}
         return 404, {"detail": "Not Found"}
 
     def take(self, lease: bool) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Bridged:
         self.found: Checkpoint | None = bridge.resume()
         self.logged: list[dict[str, float]] = []
         self.facts: dict[str, float] = {}
+        self.tokens: dict[str, Tensor] = {}  # [N] each: what was computed for the trained tokens of the batch
         self.padding = 1.0
         dummies = IterableDataset.from_generator(lambda: iter(lambda: {"prompt": ""}, None))
         super().__init__(*given, **{**more, "reward_funcs": [_no_reward], "train_dataset": dummies})
@@ -136,6 +137,18 @@ class Bridged:
                 self.facts = self._mismatch(difference, known)
             if self.beta:
                 out["ref_per_token_logps"] = self._reference(out)
+        self.tokens = {"advantages": batch.advantages[batch.trained]}
+        if self.old_policy == "trainer" and "old_per_token_logps" in out:
+            self.tokens["logprobs"] = self._whole(batch, out["old_per_token_logps"][t["trained"].bool()])
+        return out
+
+    def _whole(self, batch: Batch, mine: Tensor) -> Tensor:
+        """[N] over the batch's trained tokens, of what every rank has for those of its own sequences."""
+        world, out = self.bridge.world, torch.zeros(batch.trained_total)
+        place = batch.trained.long().cumsum(0) - 1  # in the result, of each token
+        for rank, found in enumerate(self.bridge.ranks.gather(mine.float().cpu())):
+            index = batch.index(batch.members(rank, world))
+            out[place[index[batch.trained[index]]]] = found
         return out
 
     def _scores(self, model: Any, t: dict[str, Tensor]) -> Tensor:
@@ -230,7 +243,7 @@ class Bridged:
                             "inference serve this model, at this temperature?")  # fmt: skip
         found = {**names(self.logged), **self.facts, "optimizer_steps": float(self.per_batch)}
         self.logged, self.facts = [], {}
-        self.bridge.stepped(found, warnings)
+        self.bridge.stepped(found, warnings, **self.tokens)
 
 
 def run(trainer: Any) -> None:
