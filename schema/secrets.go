@@ -57,11 +57,7 @@ func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Val
 	if len(diags) == 0 {
 		return diags
 	}
-	for _, n := range p.root.module.variables {
-		if n.variable.sensitive && len(n.done) > 0 && n.done[0] != nil {
-			p.secrets.addValue(n.done[0].value)
-		}
-	}
+	p.addVariables()
 	for a, values := range outputs {
 		inst := p.instances[a]
 		if inst == nil || inst.block.Schema == nil || inst.block.Schema.Outputs == nil ||
@@ -74,11 +70,7 @@ func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Val
 			}
 		}
 	}
-	p.secrets.mu.Lock()
-	texts := sortedKeys(p.secrets.texts)
-	p.secrets.mu.Unlock()
-	// one may contain another
-	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	texts := p.secrets.list()
 	for _, d := range diags {
 		for _, text := range texts {
 			d.Summary = strings.ReplaceAll(d.Summary, text, "(sensitive)")
@@ -86,4 +78,32 @@ func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Val
 		}
 	}
 	return diags
+}
+
+// addVariables adds the values of sensitive variables.
+func (p *evaluator) addVariables() {
+	for _, n := range p.root.module.variables {
+		if n.variable.sensitive && len(n.done) > 0 && n.done[0] != nil {
+			p.secrets.addValue(n.done[0].value)
+		}
+	}
+}
+
+// list returns the texts, the longest first: one may contain another.
+func (s *secrets) list() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	texts := sortedKeys(s.texts)
+	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return texts
+}
+
+// Secrets returns the texts that the recipe keeps secret, as far as they are known before anything runs: values of
+// sensitive variables and those that env has read. The longest comes first.
+func (r *Recipe) Secrets() []string {
+	if r.eval == nil {
+		return nil
+	}
+	r.eval.addVariables()
+	return r.eval.secrets.list()
 }

@@ -109,6 +109,7 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 				defer live.Close()
 				return a.handOver(cmd.Context(), live, s, p, approved)
 			}
+			a.remember(s.Dir)
 			if f.detach {
 				return a.detach(cmd.Context(), s, approved, f.keep)
 			}

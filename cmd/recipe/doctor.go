@@ -15,6 +15,7 @@ func newDoctor(a *app) *cobra.Command {
 	var (
 		recipe recipeFlags
 		asJSON bool
+		bundle string
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE]",
@@ -22,7 +23,10 @@ func newDoctor(a *app) *cobra.Command {
 		Long: `Check this machine and, if named, a recipe, and say what is missing and what to do. It changes nothing. For
 the blocks of a recipe it checks their Python packages, their GPUs, a sandbox that they name, and their models, scripts
 and files. The exit code is 1 when a check failed; warnings concern things that only some recipes need, or that cannot
-be checked locally.`,
+be checked locally.
+
+--bundle writes an archive for those who help: the findings, the recipe, the record, events and logs of its run, without
+secrets and without what was sampled. Look through it before you send it.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
@@ -55,6 +59,15 @@ be checked locally.`,
 			if err != nil {
 				return fmt.Errorf("write the findings: %w", err)
 			}
+			if bundle != "" {
+				file := ""
+				if len(args) > 0 {
+					file = args[0]
+				}
+				if err := a.writeBundle(bundle, file, a.loadForBundle(&recipe, file), findings); err != nil {
+					return err
+				}
+			}
 			if doctor.Failed(findings) {
 				return exitError(exitFailed)
 			}
@@ -63,5 +76,6 @@ be checked locally.`,
 	}
 	recipe.add(cmd)
 	addJSON(cmd, &asJSON)
+	cmd.Flags().StringVar(&bundle, "bundle", "", "write a support bundle to this `FILE` (.tar.gz), without secrets")
 	return cmd
 }

@@ -92,6 +92,6 @@ func addTarget(cmd *cobra.Command, v *[]string) {
 // addRun adds the flag that selects a run.
 func addRun(cmd *cobra.Command, v *string) {
 	cmd.Flags().StringVarP(v, "recipe", "r", "",
-		"the recipe `FILE` of the run; needed when there are several runs here")
+		"the recipe `FILE` of the run, or its name in recipe runs; needed when there are several runs here")
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }

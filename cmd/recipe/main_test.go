@@ -20,6 +20,14 @@ func TestMain(m *testing.M) {
 		script.Serve()
 		sdk.ServeBuiltin(append(builtins(), standIns()...))
 	}
+	// The runs of tests are not listed among this user's. Processes that tests start inherit the folder.
+	if os.Getenv("XDG_STATE_HOME") == "" {
+		folder, err := os.MkdirTemp("", "recipe-test-state-")
+		if err != nil {
+			panic(err)
+		}
+		_ = os.Setenv("XDG_STATE_HOME", folder)
+	}
 	testscript.Main(m, map[string]func(){"recipe": func() { os.Exit(program()) }})
 }
 
@@ -36,6 +44,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("RECIPES", recipes)
 			env.Setenv("TZ", "UTC")
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			return nil
 		},
 		Dir:                 "testdata/script",

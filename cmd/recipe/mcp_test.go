@@ -153,7 +153,7 @@ func TestAnAgentChangesNothingUnlessAllowed(t *testing.T) {
 	dir := agentFolder(t)
 	g := newAgent(t, dir, nil)
 	names, readOnly := g.tools()
-	want := []string{"docs", "logs", "metrics", "plan", "samples", "status", "why"}
+	want := []string{"docs", "logs", "metrics", "plan", "runs", "samples", "status", "why"}
 	if slices.Sort(names); !slices.Equal(names, want) || len(readOnly) != len(want) {
 		t.Errorf("tools %v, read-only %v, want all of %v", names, readOnly, want)
 	}
@@ -202,6 +202,7 @@ func TestAnAgentAppliesWhatAPersonApproves(t *testing.T) {
 
 	g.await("metrics", nil, "trainer.tiny.policy reward")
 	g.must("status", nil, `"trainer.tiny.policy"`, `"phase"`)
+	g.must("runs", nil, dir)
 	g.must("why", map[string]any{"recipe": "agent.hcl"}, `"blocks"`)
 	g.must("logs", map[string]any{"tail": 500}, "run started")
 	g.must("logs", map[string]any{"blocks": []string{"trainer.tiny.policy"}, "grep": "ready|progress|step"}, "trainer")

@@ -79,7 +79,7 @@ func (f *flags) number(name string, value int) {
 
 // ofRun selects a run.
 type ofRun struct {
-	Recipe string `json:"recipe,omitempty" jsonschema:"the recipe file of the run, or its folder; needed when there are several runs here"`
+	Recipe string `json:"recipe,omitempty" jsonschema:"the recipe file of the run, its folder, or its name in runs; needed when there are several runs here"`
 }
 
 type logsArgs struct {
@@ -128,6 +128,10 @@ func (t *mcpTools) addReaders(server *mcp.Server) {
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}}
 	}
 	mcp.AddTool(server, reader("plan", "Check a recipe and show what applying it would do with each block."), t.plan)
+	mcp.AddTool(server, reader("runs", "The runs of this machine, newest first. Other tools take a name as recipe."),
+		func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			return t.command(ctx, "runs", "--json"), nil, nil
+		})
 	mcp.AddTool(server, reader("status", "State of a run: phases, steps, newest metrics, policy version, stalls."),
 		func(ctx context.Context, _ *mcp.CallToolRequest, in ofRun) (*mcp.CallToolResult, any, error) {
 			f := flags{"status", "--json"}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/engine/report"
+)
+
+func newReport(a *app) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "report RUN",
+		Short: "Write what a run came to as one HTML file: curves, samples, warnings, configuration",
+		Long: `Write what a run came to as one HTML file: state, curves, newest samples, warnings, outputs and configuration.
+The file needs no server, loads nothing and runs no script, so it can be mailed and kept. RUN is a name of recipe runs,
+a recipe file, its folder or a run directory. Sensitive values are not in it; prompts and completions are.`,
+		Example: "  recipe report quickstart.hcl -o report.html",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, _, err := findRun(args[0])
+			if err != nil {
+				return err
+			}
+			var page bytes.Buffer
+			if err := report.Write(cmd.Context(), &page, dir); err != nil {
+				return err
+			}
+			if out == "-" {
+				_, err = page.WriteTo(a.out)
+				return err
+			}
+			if err := renameio.WriteFile(out, page.Bytes(), 0o600); err != nil {
+				return fmt.Errorf("write the report: %w", err)
+			}
+			_, err = fmt.Fprintf(a.out, "%s (%d kB)\n", out, page.Len()/1000)
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "report.html", "the `FILE` to write; - is standard output")
+	return cmd
+}

@@ -1,0 +1,160 @@
+// Package report writes what a run came to as one HTML file, which needs no server, no script and nothing from outside.
+package report
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/printable"
+	"github.com/recipe-rl/recipe/engine/snapshot"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/ui"
+)
+
+//go:embed report.html
+var files embed.FS
+
+// What a report shows at most.
+const (
+	maxSamples = 24
+	maxLines   = 200
+	maxText    = 2000 // bytes of a text that a model or a program wrote
+)
+
+// report is what the template shows. All texts are escaped there.
+type report struct {
+	Name, Recipe, File, ID string
+	Status, Message        string
+	Started, Ended, Made   time.Time
+	Version                int64
+	Blocks                 []*snapshot.Block
+	Charts                 []chart
+	Samples                []sample
+	Lines                  []event.Event
+	Config                 []configured
+	Outputs                []configured
+}
+
+// configured is a name with a text in JSON.
+type configured struct{ Name, JSON string }
+
+// sample is a group of the record.
+type sample struct {
+	Environment string
+	Step        int64
+	Mean        *float64
+	Scores      []float64
+	Prompt      string
+	Best        string
+}
+
+// Write writes the report of the run in dir.
+func Write(ctx context.Context, w io.Writer, dir state.Dir) error {
+	r, err := collect(ctx, dir)
+	if err != nil {
+		return err
+	}
+	page, err := template.New("report.html").Funcs(template.FuncMap{"at": at, "short": short, "safe": printable.Text,
+		"number": number}).ParseFS(files, "report.html")
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	if err := page.Execute(w, r); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func collect(ctx context.Context, dir state.Dir) (*report, error) {
+	rec, err := state.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &report{Name: filepath.Base(string(dir)), Recipe: rec.Recipe, File: filepath.Base(rec.File), ID: rec.ID,
+		Made: time.Now().UTC()}
+	snap := &snapshot.Snapshot{}
+	err = event.Read(dir.Events(), 0, func(e event.Event) error {
+		snap.Apply(e)
+		if e.Type == event.Notice || e.Type == event.Restart || e.Type == event.Stalled || e.Level == "warn" ||
+			e.Level == "error" {
+			r.Lines = append(r.Lines, e)
+			if len(r.Lines) > 2*maxLines {
+				r.Lines = slices.Clone(r.Lines[maxLines:])
+			}
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Lines = r.Lines[max(0, len(r.Lines)-maxLines):]
+	r.Status, r.Message, r.Started, r.Ended, r.Version = snap.Status, snap.Message, snap.Started, snap.Ended, snap.Version
+	if r.Status == "" {
+		r.Status = string(rec.Status)
+	}
+	for _, address := range snap.Addresses() {
+		b := snap.Blocks[address]
+		r.Blocks = append(r.Blocks, b)
+		r.Charts = append(r.Charts, chartsOf(b)...)
+	}
+	for a, b := range rec.Blocks {
+		text, err := json.MarshalIndent(b.Config, "", "  ")
+		if err != nil {
+			return nil, fmt.Errorf("read the configuration of %s: %w", a, err)
+		}
+		r.Config = append(r.Config, configured{a.String(), string(text)})
+	}
+	for name, o := range rec.Outputs {
+		text := string(o.Value)
+		if o.Sensitive {
+			text = "(sensitive)"
+		}
+		r.Outputs = append(r.Outputs, configured{name, text})
+	}
+	for _, list := range [][]configured{r.Config, r.Outputs} {
+		slices.SortFunc(list, func(a, b configured) int { return strings.Compare(a.Name, b.Name) })
+	}
+	r.Samples, err = samplesOf(ctx, dir)
+	return r, err
+}
+
+// samplesOf reads the newest groups as the dashboard shows them.
+func samplesOf(ctx context.Context, dir state.Dir) ([]sample, error) {
+	runs := map[string]state.Dir{"run": dir}
+	server, err := ui.New(ui.Options{Runs: func() (map[string]state.Dir, error) { return runs, nil }})
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	text, err := server.Get(ctx, "runs/run/samples", url.Values{"limit": {strconv.Itoa(maxSamples)}})
+	if err != nil {
+		return nil, err
+	}
+	var list struct{ Groups []sample }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("read the samples of the run: %w", err)
+	}
+	return list.Groups, nil
+}
+
+func at(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+func short(s string) string { return printable.Limit(printable.Text(s), maxText) }
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
