@@ -9,7 +9,6 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/host"
-	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/sizing"
@@ -34,9 +33,10 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	machine := doctor.Hardware(ctx, local)
 	sizes := session.Sizes(catalog, machine)
 	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog},
-		func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
-			found, devices := sizes(r, kept)
-			return append(found, doctor.Notes(local, machine, r, packagesOf(catalog))...), devices
+		func(r *schema.Recipe, kept sizing.Devices) sizing.Result {
+			sized := sizes(r, kept)
+			sized.Findings = append(sized.Findings, doctor.Notes(local, machine, r, packagesOf(catalog))...)
+			return sized
 		})
 	if s != nil {
 		f.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics

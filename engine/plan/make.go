@@ -76,7 +76,8 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 	seen := in.Observed[b.Addr]
 	op := &Operation{
 		Address: b.Addr, Kind: b.Addr.Kind, Plugin: b.Addr.Plugin, Action: Nothing, Alive: seen.Alive,
-		Reasons: []Reason{}, Needs: needs(b), Config: config, Devices: in.Devices[b.Addr], Block: b,
+		Reasons: []Reason{}, Needs: needs(b), Config: config, Devices: in.Devices[b.Addr],
+		Nondeterminism: in.Nondeterminism[b.Addr], Block: b,
 	}
 	rec := in.Recorded.Blocks[b.Addr]
 	if rec == nil || rec.Attempt == 0 {

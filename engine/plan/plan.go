@@ -14,7 +14,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.3"
+const FormatVersion = "1.4"
 
 // Action is what apply does with a block.
 type Action string
@@ -61,6 +61,8 @@ type Operation struct {
 	Config map[string]json.RawMessage `json:"config,omitempty"`
 	// Devices are the GPUs of this machine that it uses: named or assigned.
 	Devices []string `json:"devices,omitempty"`
+	// Nondeterminism says why equal seeds may not give equal weights.
+	Nondeterminism []string `json:"nondeterminism,omitempty"`
 
 	Block *schema.Block `json:"-"` // nil for Stop
 }
@@ -130,6 +132,8 @@ type Input struct {
 	Targets  []addr.Block
 	Findings []Finding
 	Devices  map[addr.Block][]string // the GPUs of each block that has some
+
+	Nondeterminism map[addr.Block][]string // why equal seeds may not give equal weights
 }
 
 // Changes says whether apply would do anything.

@@ -4,51 +4,44 @@ import (
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// seeds says of each block whose seed is set what, besides seeds, decides the weights of a run. Where no seed is set,
-// nobody expects equal weights.
+// seeds says of each block why equal seeds may not give equal weights. Where no block has a seed or is to be
+// deterministic, nobody expects equal weights, and where nothing is trained there are none.
 func seeds(ops []*Operation) []Finding {
-	var causes []string
-	trains := false
-	for _, op := range ops {
-		trains = trains || op.Kind == kind.Trainer && op.Action != Stop
-	}
-	for _, op := range ops {
-		if op.Kind != kind.Environment || op.Action == Stop || !trains {
-			continue
-		}
-		if at, ok := op.Config["concurrency"]; ok && string(at) != "1" {
-			causes = append(causes, op.Address.String()+" samples several groups at once, so time decides their order and "+
-				"the seeds of their requests; concurrency = 1 keeps the order, and is slower")
-		}
-		causes = append(causes, op.Address.String()+" samples while the trainer trains, so time decides which policy "+
-			"version samples a group after the first step")
-	}
-	if len(causes) == 0 {
-		return nil
-	}
-	var found []Finding
+	expected, trains := false, false
 	for _, op := range ops {
 		if op.Block == nil || op.Block.Schema == nil || op.Block.Schema.Config == nil {
 			continue
 		}
-		if a := op.Block.Schema.Config.Attribute("seed"); a != nil && chosen(a, string(op.Config["seed"])) {
+		for _, name := range []string{"seed", "deterministic"} {
+			a := op.Block.Schema.Config.Attribute(name)
+			expected = expected || a != nil && chosen(a, string(op.Config[name]))
+		}
+		trains = trains || op.Kind == kind.Trainer
+	}
+	var found []Finding
+	for _, op := range ops {
+		if expected && trains && len(op.Nondeterminism) > 0 {
 			found = append(found, Finding{Severity: "info", Address: op.Address,
-				Summary: "equal seeds do not give equal weights in this recipe", Detail: strings.Join(causes, "\n")})
+				Summary: "equal seeds may not give equal weights", Detail: strings.Join(op.Nondeterminism, "\n")})
 		}
 	}
 	return found
 }
 
-// chosen says that a recorded number is set and is not the attribute's default.
+// chosen says that a recorded number or bool is set and is not the attribute's default.
 func chosen(a *spec.Attribute, recorded string) bool {
-	if recorded == "" {
+	if recorded == "" || recorded == "null" {
 		return false
 	}
-	return a.Default == cty.NilVal || a.Default.IsNull() || a.Default.Type() != cty.Number ||
-		a.Default.AsBigFloat().Text('g', -1) != recorded
+	if a.Default == cty.NilVal || a.Default.IsNull() {
+		return true
+	}
+	plain, err := ctyjson.Marshal(a.Default, a.Default.Type())
+	return err != nil || string(plain) != recorded
 }

@@ -43,7 +43,7 @@ type Session struct {
 
 // Sizing adds up the needs of blocks, assigns GPUs, and compares both with the machine. Blocks that have run keep their
 // GPUs where possible. Nil: no findings, and only the GPUs that blocks name.
-type Sizing func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices)
+type Sizing func(r *schema.Recipe, kept sizing.Devices) sizing.Result
 
 // Open loads the recipe. The diagnostics contain all errors in it; with errors there is no session.
 func Open(req Request, plugins schema.Plugins, host run.Host, check Sizing) (*Session, hcl.Diagnostics) {
@@ -98,7 +98,8 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan
 		for a, b := range rec.Blocks {
 			kept[a] = b.Devices
 		}
-		in.Findings, in.Devices = s.check(s.Recipe, kept)
+		sized := s.check(s.Recipe, kept)
+		in.Findings, in.Devices, in.Nondeterminism = sized.Findings, sized.Devices, sized.Nondeterminism
 	}
 	return plan.Make(in)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
-	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -18,7 +17,7 @@ import (
 // Sizes returns a Sizing that asks built-in plugins, in this process, for the needs of their blocks. Plugins that are
 // separate binaries are not asked: a plan starts nothing.
 func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
-	return func(r *schema.Recipe, kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
+	return func(r *schema.Recipe, kept sizing.Devices) sizing.Result {
 		return sizing.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
 			def := c.Definition(b.Addr.Kind, b.Plugin())
 			if def == nil {

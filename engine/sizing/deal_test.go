@@ -67,17 +67,17 @@ func TestGPUsAreDealt(t *testing.T) {
 			for k, names := range c.kept {
 				kept[addr.Block{Kind: k, Plugin: "x", Name: "a"}] = names
 			}
-			found, devices := world{machine: sizing.Machine{Devices: c.there}, placed: c.placed,
+			result := world{machine: sizing.Machine{Devices: c.there}, placed: c.placed,
 				estimates: c.estimates}.deal(kept)
 			got := dealt{}
-			for a, names := range devices {
+			for a, names := range result.Devices {
 				got[a.Kind] = names
 			}
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("dealt %v, want %v", got, c.want)
 			}
 			faults := ""
-			for _, f := range found {
+			for _, f := range result.Findings {
 				if f.Severity == "error" {
 					faults += f.Summary
 				}
@@ -96,11 +96,11 @@ func TestPluginsAreAskedOfTheGPUsThatTheyGet(t *testing.T) {
 	b := &schema.Block{Addr: a}
 	b.Meta.Placement = &schema.Placement{GPUs: 1}
 	var asked []string
-	_, devices := sizing.Check(&schema.Recipe{Blocks: []*schema.Block{b}},
+	devices := sizing.Check(&schema.Recipe{Blocks: []*schema.Block{b}},
 		func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
 			asked = append(asked, strings.Join(b.Meta.Placement.Devices, ","))
 			return sdk.Estimate{}, nil, nil
-		}, sizing.Machine{Devices: []string{"2"}}, nil)
+		}, sizing.Machine{Devices: []string{"2"}}, nil).Devices
 	if !slices.Equal(asked, []string{"", "2"}) || !slices.Equal(devices[a], []string{"2"}) {
 		t.Errorf("asked of GPUs %q and dealt %v, want none and then 2", asked, devices)
 	}

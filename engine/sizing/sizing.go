@@ -26,6 +26,8 @@
 //	transport, transports, in_flight  of a sync block: requested, allowed (best first), what requests do
 //	corrects                          of a trainer: how it corrects for tokens of older policy versions, if it does
 //	transports, devices, no_memory    of both ends: its transports, its GPUs, why its memory is not offered
+//	nondeterminism                    of any block: what besides its configuration decides what it does, a line each;
+//	                                  empty: nothing; missing: the plugin does not say
 //	max_staleness, queued_batches     of a sync block or a trajectories block, and of an environment
 package sizing
 
@@ -55,6 +57,14 @@ type Machine struct {
 // Sizer asks a block's plugin for an estimate. A plugin that has none returns a zero Estimate.
 type Sizer func(b *schema.Block) (sdk.Estimate, []spec.Problem, error)
 
+// Result is what a check came to.
+type Result struct {
+	Findings []plan.Finding // in address order
+	Devices  Devices        // the GPUs of each block on this machine
+	// Nondeterminism says of blocks why equal seeds may not give equal weights.
+	Nondeterminism map[addr.Block][]string
+}
+
 // sized is a block with its estimate.
 type sized struct {
 	*schema.Block
@@ -69,9 +79,9 @@ func (s sized) fact(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// Check sizes every block, assigns GPUs to those that ask for some without naming them, and returns the findings, in
-// address order, and the GPUs of each block on this machine. Blocks keep the GPUs they had where possible.
-func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Finding, Devices) {
+// Check sizes every block, assigns GPUs to those that ask for some without naming them, and compares. Blocks keep the
+// GPUs they had where possible.
+func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) Result {
 	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]string{},
 		external: map[addr.Block]*schema.External{}}
 	for _, b := range r.Blocks {
@@ -102,7 +112,7 @@ func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) ([]plan.Findin
 	c.memory(m, couples)
 	c.disk(m)
 	slices.SortStableFunc(c.found, func(a, b plan.Finding) int { return addr.Compare(a.Address, b.Address) })
-	return c.found, c.here(m)
+	return Result{c.found, c.here(m), c.nondeterminism()}
 }
 
 type checker struct {

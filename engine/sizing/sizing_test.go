@@ -32,11 +32,10 @@ func gpus(n int) (names []string) {
 }
 
 func (w world) check() []plan.Finding {
-	found, _ := w.deal(nil)
-	return found
+	return w.deal(nil).Findings
 }
 
-func (w world) deal(kept sizing.Devices) ([]plan.Finding, sizing.Devices) {
+func (w world) deal(kept sizing.Devices) sizing.Result {
 	of := func(k kind.Kind) addr.Block { return addr.Block{Kind: k, Plugin: "x", Name: "a"} }
 	need := func(ks ...kind.Kind) (out []schema.Need) {
 		for _, k := range ks {

@@ -17,6 +17,12 @@ type Config struct {
 	Seed int64 `recipe:"seed" default:"0" doc:"Order in which the problems come."`
 }
 
+// SamplingSeed implements environment.Seeded.
+func (c Config) SamplingSeed() int64 { return c.Seed }
+
+// Repeats implements environment.Seeded.
+func (Config) Repeats() bool { return true }
+
 // Definition defines `environment "arithmetic"`. Any model that reads plain text can be given its problems; the model
 // of package tiny was warmed up on them.
 func Definition() *sdk.Definition {

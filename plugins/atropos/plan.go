@@ -69,6 +69,8 @@ func (e *Environment) Validate(c Config) []spec.Problem {
 func (e *Environment) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	// With these servers the environment renders conversations itself, by its tokenizer, and sends token ids.
 	facts := map[string]string{
+		"nondeterminism": "Atropos samples while the trainer trains and posts groups as they are done, so time decides " +
+			"which policy version samples a group, and the order of groups",
 		"group_size":   strconv.FormatInt(c.GroupSize, 10),
 		"renders_chat": strconv.FormatBool(c.ServerType == "vllm" || c.ServerType == "sglang"),
 	}

@@ -43,7 +43,16 @@ type Config struct {
 	ExecutionError      string         `recipe:"execution_error" default:"infra_failed" enum:"infra_failed,invalid_action" doc:"What an exception of the environment's step means. Where an environment raises one for a move that is not allowed, say invalid_action"`
 }
 
-var _ environment.Validator = Config{}
+var (
+	_ environment.Validator = Config{}
+	_ environment.Seeded    = Config{}
+)
+
+// SamplingSeed implements environment.Seeded.
+func (c Config) SamplingSeed() int64 { return c.Seed }
+
+// Repeats implements environment.Seeded: what a server does is not known.
+func (Config) Repeats() bool { return false }
 
 // Validate finds what the schema cannot express.
 func (c Config) Validate() []spec.Problem {

@@ -39,7 +39,16 @@ type Config struct {
 	MaxResponseSizeMB float64       `recipe:"max_response_size_mb" default:"16" min:"0.001" unit:"MB" doc:"Largest answer of the server; a larger one is infra_failed"`
 }
 
-var _ environment.Validator = Config{}
+var (
+	_ environment.Validator = Config{}
+	_ environment.Seeded    = Config{}
+)
+
+// SamplingSeed implements environment.Seeded.
+func (c Config) SamplingSeed() int64 { return c.Seed }
+
+// Repeats implements environment.Seeded: what a server does is not known.
+func (Config) Repeats() bool { return false }
 
 // Validate finds what the schema cannot express.
 func (c Config) Validate() []spec.Problem {

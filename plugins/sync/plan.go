@@ -12,7 +12,7 @@ import (
 // transports that may be taken, the best first, with what trainer and inference offer.
 func (s *syncer) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	facts := map[string]string{"transport": c.Transport, "transports": strings.Join(c.candidates(), ","),
-		"in_flight": c.InFlight, "colocated": c.Colocated}
+		"in_flight": c.InFlight, "colocated": c.Colocated, "nondeterminism": ""}
 	if c.MaxStaleness != nil {
 		facts["max_staleness"] = strconv.FormatInt(*c.MaxStaleness, 10)
 	}

@@ -71,7 +71,7 @@ func logProbs(p *lm.Params, tokens []int) ([]float64, error) {
 }
 
 func estimate(c *lm.Checkpoint, parts map[string]float64) sdk.Estimate {
-	e := sdk.Estimate{Facts: map[string]string{"tokenizer": tokenizerName(c)}}
+	e := sdk.Estimate{Facts: map[string]string{"tokenizer": tokenizerName(c), "nondeterminism": ""}}
 	n := float64(c.Params.Config.Parameters())
 	for _, part := range []string{"weights", "gradients", "optimizer", "kv_cache"} {
 		if bytes, ok := parts[part]; ok {

@@ -272,7 +272,7 @@ func (s *Server) setPolicyVersion(w http.ResponseWriter, r *http.Request) error 
 func (s *Server) policyVersion(w http.ResponseWriter, _ *http.Request) error {
 	b := s.state
 	b.mu.Lock()
-	answer := map[string]int64{"version": b.doc.Version}
+	answer := map[string]any{"version": b.doc.Version, "trainer_waits": !b.watch.wanting.IsZero()}
 	if limit := b.staleness(); limit >= 0 {
 		answer["max_staleness"] = limit
 	}

@@ -135,6 +135,26 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
+// An environment that samples only what is asked for sees from when on, and until when, the trainer waits.
+func TestTheTrainerWaitsForABatch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{Dir: t.TempDir()})
+	waits := func(when string, want bool) {
+		t.Helper()
+		equal(t, "trainer_waits "+when, f.ok("GET", "/policy_version", "")["trainer_waits"], want)
+	}
+	f.ok("POST", "/register", `{"wandb_group":"g","batch_size":4,"max_token_len":9,"checkpoint_dir":"","num_steps":9}`)
+	waits("before it asks", false)
+	f.ok("GET", "/batch", "")
+	waits("once it has asked", true)
+	f.post(0, 4, "")
+	waits("until it has the batch", true)
+	f.ok("GET", "/batch", "")
+	waits("while it trains", false)
+	f.ok("GET", "/batch", "")
+	waits("for the next one", true)
+}
+
 func TestEverythingComesBackAfterARestart(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Dir: t.TempDir()}

@@ -15,6 +15,8 @@ import (
 // Plan says what the block will need of each GPU, or of the machine when it has none.
 func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	facts := map[string]string{"weights": "transformers",
+		"nondeterminism": "time decides which requests share a batch, and vLLM's kernels round differently in another one; " +
+			"VLLM_BATCH_INVARIANT = \"1\" in environment_variables changes that on the GPUs for which vLLM has such kernels",
 		"sleeps": strconv.FormatBool(c.EnableSleepMode && c.CPUKVCacheSpace == 0)}
 	if c.GPUMemoryUtilization > 0 {
 		facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)

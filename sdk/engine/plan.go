@@ -33,7 +33,8 @@ type Planned struct {
 func (s Spec) Estimate(p Planned, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	e := sdk.Estimate{Facts: map[string]string{
 		"model": s.Model, "tokenizer": s.Published, "transports": strings.Join(s.Transports.Names(), ","),
-		"devices": strings.Join(append(slices.Clone(placement.Devices), s.PeerDevices...), ","),
+		"devices":        strings.Join(append(slices.Clone(placement.Devices), s.PeerDevices...), ","),
+		"nondeterminism": "time decides which requests share a batch, and its kernels round differently in another one",
 	}}
 	maps.Copy(e.Facts, p.Facts)
 	if why := s.Transports.noCopy(); why != "" {

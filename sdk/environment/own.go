@@ -133,7 +133,7 @@ func (c *Chat) Answer(ctx context.Context, a Answering) (Completion, error) {
 		c.s.cut = true
 		return Completion{Finish: "length"}, nil
 	}
-	plan := c.policy.plan
+	plan := c.policy.plan.seededForAgent(c.Agent)
 	if a.MaxTokens > 0 {
 		plan.MaxTokens = a.MaxTokens
 	}
@@ -210,8 +210,9 @@ func (r *owns) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*r
 	var wg sync.WaitGroup
 	for i := range made {
 		wg.Go(func() {
+			one := p.seededFor(int64(i))
 			errs[i] = r.attempts(ctx, r.settings.RolloutAttempts, "a rollout", func() (err error) {
-				made[i], err = r.once(ctx, task, p, l)
+				made[i], err = r.once(ctx, task, one, l)
 				return err
 			})
 		})

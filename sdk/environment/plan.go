@@ -2,6 +2,7 @@ package environment
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -12,8 +13,22 @@ import (
 func (r *runner[C, E]) Plan(config C, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	s := config.settings()
 	return sdk.Estimate{Facts: map[string]string{
+		"nondeterminism":        strings.Join(nondeterminism(config), "\n"),
 		"group_size":            strconv.FormatInt(s.GroupSize, 10),
 		"max_completion_tokens": strconv.FormatInt(s.MaxTokens, 10),
 		"queued_batches":        strconv.FormatInt(max(1, s.MaxBatchesOffpolicy), 10),
 	}}, nil
+}
+
+// nondeterminism is what besides seeds decides the groups of an environment.
+func nondeterminism(config Config) []string {
+	var causes []string
+	if s := config.settings(); !s.Deterministic {
+		causes = append(causes, "it samples while the trainer trains, so time decides which policy version samples a group, "+
+			"and groups are posted as they are done; deterministic = true makes inference and training take turns")
+	}
+	if d, ok := config.(Seeded); !ok || !d.Repeats() {
+		causes = append(causes, "its tasks or scores come from code or a server that may draw at random, or depend on time")
+	}
+	return causes
 }

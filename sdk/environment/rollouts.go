@@ -51,8 +51,10 @@ type rollouts struct {
 	own       int // those of them that are this environment's
 	posted    int // since then
 	inFlight  int
-	spanning  bool // an answer has spanned a weight update, and the trainer takes groups that are two versions old
-	finished  bool // Next said that there are no more tasks
+	order     *order // nil: groups are posted as they are done
+	due       int    // with order: groups that may be begun for the batch that the trainer waits for
+	spanning  bool   // an answer has spanned a weight update, and the trainer takes groups that are two versions old
+	finished  bool   // Next said that there are no more tasks
 	lost      lostGroups
 	trouble   bool // the last look at the API failed
 }
@@ -109,8 +111,10 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	for !(r.finished && r.inFlight == 0) {
 		for r.room() {
 			r.inFlight++
-			// registering again changes both
-			go func(id, maxTokens int) { done <- r.group(ctx, working, id, maxTokens) }(r.id, r.maxTokens)
+			r.due--
+			// registering again changes id and maxTokens
+			go func(t *turn, id, maxTokens int) { done <- r.group(ctx, working, t, id, maxTokens) }(r.order.next(), r.id,
+				r.maxTokens)
 		}
 		r.stages.room(r.noRoom())
 		select {
@@ -152,6 +156,9 @@ func reportPause(elapsed time.Duration) time.Duration {
 func (r *rollouts) room() bool {
 	if r.finished || r.trouble || r.inFlight >= cmp.Or(int(r.settings.Concurrency), mostAtOnce) {
 		return false
+	}
+	if r.order != nil {
+		return r.due > 0
 	}
 	if r.batchSize <= 0 {
 		return r.inFlight == 0
@@ -205,6 +212,8 @@ func (r *rollouts) noRoom() string {
 		return ""
 	case r.trouble:
 		return "the trajectory API does not answer"
+	case r.order != nil:
+		return "the trainer has not asked for the next batch, and deterministic = true samples none ahead"
 	}
 	return fmt.Sprintf("%s wait already, and sampling may run ahead of training by no more than "+
 		"max_batches_offpolicy = %d", count(r.queued+r.posted, "group"), r.ahead())
@@ -300,6 +309,9 @@ func (r *rollouts) look(ctx context.Context) error {
 		if r.batchSize <= 0 {
 			return r.learn(ctx)
 		}
+		if r.order != nil && r.inFlight == 0 {
+			return r.demand(asking)
+		}
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case refused(err):
@@ -312,6 +324,20 @@ func (r *rollouts) look(ctx context.Context) error {
 	return nil
 }
 
+// demand counts the groups that the batch still needs for which the trainer waits. It is asked while nothing is in
+// flight, so that the number depends on the groups alone and not on when they were done.
+func (r *rollouts) demand(ctx context.Context) error {
+	r.due = 0
+	p, err := r.api.Policy(ctx)
+	if refused(err) {
+		return fmt.Errorf("ask whether the trainer waits, which deterministic = true needs of the trajectory API: %w", err)
+	}
+	if err == nil && p.TrainerWaits { // an API that does not answer is asked again
+		r.due = max(0, r.batchSize/int(r.settings.GroupSize)-r.queued, r.share()-r.own)
+	}
+	return nil
+}
+
 // refused says whether the API has answered that the request must change.
 func refused(err error) bool {
 	var e *trajectory.Error
@@ -320,10 +346,9 @@ func refused(err error) bool {
 
 // group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does. id is
 // that of the environment, maxTokens the longest sequence that the trainer takes.
-func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcome {
-	end := r.stages.next.begin()
-	task, err := r.roller.next(ctx)
-	end()
+func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens int) outcome {
+	defer t.end(working)
+	task, err := r.take(ctx, t)
 	if task.Release != nil {
 		defer task.Release()
 	}
@@ -333,7 +358,7 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 	if err != nil {
 		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
 	}
-	made, err := r.roller.roll(ctx, working, task, r.plan, limits{tokens: least(maxTokens, r.maxLength)})
+	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength)})
 	if err != nil {
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
@@ -341,6 +366,9 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 			return outcome{bad: err}
 		}
 		return r.ended(ctx, err)
+	}
+	if err := t.awaitPost(working); err != nil {
+		return outcome{}
 	}
 	var all outcome
 	for _, part := range made.byAgent() {
@@ -351,6 +379,16 @@ func (r *rollouts) group(ctx, working context.Context, id, maxTokens int) outcom
 		}
 	}
 	return all
+}
+
+// take asks the environment for the next task, when it is the group's turn.
+func (r *rollouts) take(ctx context.Context, t *turn) (Task, error) {
+	defer t.taken()
+	if err := t.awaitTask(ctx); err != nil {
+		return Task{}, err
+	}
+	defer r.stages.next.begin()()
+	return r.roller.next(ctx)
 }
 
 // send posts one group, unless it teaches nothing or is too long.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -41,12 +43,19 @@ var (
 	_ sdk.Validator[Settings] = (*runner[Settings, Environment])(nil)
 )
 
-// Validate asks the author's configuration.
+// Validate checks what every environment has, and asks the author's configuration.
 func (r *runner[C, E]) Validate(config C) []spec.Problem {
-	if v, ok := any(&config).(Validator); ok {
-		return v.Validate()
+	var problems []spec.Problem
+	if s := config.settings(); s.Deterministic && s.MaxBatchesOffpolicy > 1 {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("max_batches_offpolicy"),
+			Summary: "deterministic samples no batch ahead",
+			Detail: fmt.Sprintf("max_batches_offpolicy is %d, and with deterministic = true a batch is sampled when the "+
+				"trainer asks for it. Leave one of them out.", s.MaxBatchesOffpolicy)})
 	}
-	return nil
+	if v, ok := any(&config).(Validator); ok {
+		problems = append(problems, v.Validate()...)
+	}
+	return problems
 }
 
 // stopGrace bounds what is done after the block was told to stop: posting groups that are scored, and deregistering.
@@ -97,6 +106,9 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	rollouts := &rollouts{
 		host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),
+	}
+	if s.Deterministic {
+		rollouts.order = newOrder(name, req.Config)
 	}
 	rollouts.roller = r.rolls(env, req.Config, rolling{ask: rollouts.draw, stages: &rollouts.stages,
 		tally: rollouts.tally, log: host.Log})

@@ -39,6 +39,7 @@ type sampling struct {
 	Temperature float64  `json:"temperature"`
 	TopP        float64  `json:"top_p"`
 	Stop        []string `json:"stop,omitempty"`
+	Seed        *int64   `json:"seed,omitempty"` // nil: the server's own sequence of seeds
 }
 
 // sample holds the answers to one question.

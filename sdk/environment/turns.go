@@ -25,7 +25,7 @@ func (r *episodes) roll(ctx, _ context.Context, task Task, p sampling, l limits)
 	errs := make([]error, p.N)
 	var wg sync.WaitGroup
 	for i := range out.sequences {
-		wg.Go(func() { out.sequences[i], errs[i] = r.play(ctx, task, p, l) })
+		wg.Go(func() { out.sequences[i], errs[i] = r.play(ctx, task, p.seededFor(int64(i)), l) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
@@ -179,7 +179,7 @@ func (t talk) answer(ctx context.Context, s *sequence, q question, p sampling, l
 		q = question{tokens: s.tokens}
 	}
 	end := t.stages.draw.begin()
-	drawn, err := t.ask(ctx, q, p)
+	drawn, err := t.ask(ctx, q, p.seededFor(int64(s.turns)))
 	end()
 	if err != nil {
 		return nil, err

@@ -124,6 +124,8 @@ func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 	case "/status", "/status-env":
 		reply(map[string]any{"current_step": len(f.groups), "queue_size": 0, "self_queue_size": 0,
 			"unallocated_fraction": 1, "max_group_size": 1, "env_weight": 1})
+	case "/policy_version":
+		reply(map[string]any{"version": 0, "trainer_waits": true})
 	case "/scored_data", "/scored_data_list":
 		f.take(w, r)
 	default:

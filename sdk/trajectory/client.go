@@ -227,7 +227,9 @@ func (c *Client) SetPolicy(ctx context.Context, version, maxStaleness int64) err
 
 // Policy is what the server knows of the policy that is trained.
 type Policy struct {
-	Version      int64  `json:"version"`
+	Version int64 `json:"version"`
+	// TrainerWaits: the trainer has asked for a batch, and none could be formed since.
+	TrainerWaits bool   `json:"trainer_waits"`
 	MaxStaleness *int64 `json:"max_staleness"` // how many versions old a group may be; nil: as old as it comes
 }
 

@@ -62,6 +62,8 @@ var (
 	_ sdk.Dynamic               = (*Config)(nil)
 	_ sdk.Dynamic               = (*RolloutConfig)(nil)
 	_ environment.RolloutConfig = RolloutConfig{}
+	_ environment.Seeded        = Config{}
+	_ environment.Seeded        = RolloutConfig{}
 )
 
 // SetBody implements sdk.Dynamic.
@@ -72,6 +74,30 @@ func (c *RolloutConfig) SetBody(body cty.Value) { c.body = body }
 
 func (c Config) values() cty.Value        { return c.body }
 func (c RolloutConfig) values() cty.Value { return c.body }
+
+// SamplingSeed implements environment.Seeded: it is the author's seed, where there is such a setting.
+func (c Config) SamplingSeed() int64 { return seedOf(c.body) }
+
+// SamplingSeed implements environment.Seeded.
+func (c RolloutConfig) SamplingSeed() int64 { return seedOf(c.body) }
+
+// Repeats implements environment.Seeded: what Python code does is not known.
+func (Config) Repeats() bool { return false }
+
+// Repeats implements environment.Seeded.
+func (RolloutConfig) Repeats() bool { return false }
+
+func seedOf(body cty.Value) int64 {
+	if body == cty.NilVal || body.IsNull() || !body.IsKnown() || !body.Type().HasAttribute("seed") {
+		return 0
+	}
+	seed := body.GetAttr("seed")
+	if seed.IsNull() || !seed.IsKnown() || seed.Type() != cty.Number {
+		return 0
+	}
+	n, _ := seed.AsBigFloat().Int64()
+	return n
+}
 
 // config is what both have.
 type config interface {

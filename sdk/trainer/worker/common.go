@@ -84,6 +84,7 @@ func (c Common) Facts(dtype string, transports []string, placement sdk.Placement
 		"max_length": strconv.FormatInt(c.MaxLength, 10), "logprobs_mode": "processed",
 		"weights": "transformers", "dtype": dtype, "publish_dtype": published, "precision": published,
 		"transports": strings.Join(transports, ","), "devices": strings.Join(placement.Devices, ","),
+		"nondeterminism": "PyTorch adds up in an order that depends on the number of threads, and on GPUs on time",
 	}
 	templates, _, err := chat.Of(c.Model)
 	if err != nil {
