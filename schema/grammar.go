@@ -35,7 +35,10 @@ type outputArguments struct {
 }
 
 type moduleArguments struct {
-	Source    string `recipe:"source" required:"true" doc:"folder that contains one recipe file, starting with ./ or ../"`
+	Source    string `recipe:"source" required:"true" doc:"folder that contains one recipe file, starting with ./ or ../; or a package: oci://HOST/PATH, or an archive: https://…"`
+	Version   string `recipe:"version" doc:"constraint on the version of a package (oci://…)"`
+	Checksum  string `recipe:"checksum" doc:"sha256:… of an archive (https://…)"`
+	Verify    any    `recipe:"verify" doc:"who has to have signed a package (oci://…): { key = … } or { identity = …, issuer = …, trusted_root = … }"`
 	Count     any    `recipe:"count" doc:"number of instances, NAME[0] to NAME[count-1]"`
 	ForEach   any    `recipe:"for_each" doc:"map, object, or set or list of different strings: one instance for each key"`
 	DependsOn []any  `recipe:"depends_on" doc:"blocks and modules that must come first although nothing refers to them"`
@@ -68,7 +71,7 @@ func Declarations() (map[string]*spec.Schema, error) {
 		"variable": {variableArguments{}, "an input value"},
 		"locals":   {struct{}{}, "names for values"},
 		"output":   {outputArguments{}, "a value shown when the run ends"},
-		"module":   {moduleArguments{}, "another recipe file from a local folder, with arguments"},
+		"module":   {moduleArguments{}, "another recipe file, from a folder or a package, with arguments"},
 	}
 	out := make(map[string]*spec.Schema, len(docs))
 	for name, d := range docs {

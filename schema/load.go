@@ -41,8 +41,9 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 // LoadSource is Load for a text that need not be on disk. Its folder, for modules and file functions, is that of
 // filename.
 func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
-	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]RequiredPlugin{},
-		budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile}
+	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]Requirement{},
+		budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile, recipe: filename}
+	l.finder, _ = opts.Plugins.(ModuleFinder)
 	l.budget.refill()
 	dir := filepath.Dir(filename)
 	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
@@ -137,7 +138,13 @@ type Requirer interface {
 type PackageRequirer interface {
 	// RequirePackage says that a plugin is the package that the lock of the recipe file names, unless dev_overrides say
 	// otherwise.
-	RequirePackage(recipe string, q RequiredPlugin)
+	RequirePackage(recipe string, q Requirement)
+}
+
+// ModuleFinder is an optional interface of Plugins, for modules from packages.
+type ModuleFinder interface {
+	// Module returns the folder of the module that the lock of the recipe file names.
+	Module(recipe string, q Requirement) (folder string, err error)
 }
 
 // require passes on the required plugins. The source is a path: "./bin/vllm", "../bin/vllm" or an absolute one, where a
@@ -165,7 +172,10 @@ func isPath(source string) bool {
 	return filepath.IsAbs(source) || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
 }
 
-func isPackage(source string) bool { return strings.HasPrefix(source, "oci://") }
+// isPackage says whether a source is fetched by `recipe init`: from a registry, or as an archive.
+func isPackage(source string) bool { return strings.HasPrefix(source, "oci://") || isArchive(source) }
+
+func isArchive(source string) bool { return strings.HasPrefix(source, "https://") }
 
 func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSchema {
 	if p.opts.Plugins == nil {
@@ -249,6 +259,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	for _, name := range sortedKeys(p.loader.required) {
 		r.Required = append(r.Required, p.loader.required[name])
 	}
+	r.Modules = p.loader.packaged
 	for _, inst := range p.instances {
 		r.Blocks = append(r.Blocks, inst.block)
 	}
@@ -304,6 +315,11 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 		_, _ = fmt.Fprintf(h, "%q %x\n", name, sum) // a hash never fails
 	}
 	rel := func(path string) string {
+		for _, m := range p.loader.modules { // the folder of a package is another on each machine
+			if out, err := filepath.Rel(m.root, path); m.root != "" && err == nil && filepath.IsLocal(out) {
+				return "module." + m.path + "/" + filepath.ToSlash(out)
+			}
+		}
 		if out, err := filepath.Rel(r.Dir, path); err == nil {
 			return filepath.ToSlash(out)
 		}

@@ -32,7 +32,8 @@ type module struct {
 	path     string // "eval.inner"; "" is the root
 	source   *source
 	parent   *module
-	call     *node // in parent; nil for the root
+	call     *node  // in parent; nil for the root
+	root     string // folder of the package that it is in; empty: it is in none
 	depth    int
 	children map[string]*module
 
@@ -67,10 +68,14 @@ type loader struct {
 	sources  map[string]*source // by absolute path of the file
 	modules  []*module
 	diags    hcl.Diagnostics
-	required map[string]RequiredPlugin
+	required map[string]Requirement
 	budget   *budget
 	damaged  map[string]bool // files with syntax errors
 	readFile func(path string) ([]byte, error)
+
+	recipe   string        // the file, whose lock has the modules from packages
+	packaged []Requirement // modules from packages
+	finder   ModuleFinder  // nil: there are none
 }
 
 // parse reads one file's declarations, once.
@@ -172,7 +177,7 @@ func (l *loader) grow(m *module) {
 	m.children = map[string]*module{}
 	m.declareNodes()
 	if m.source.recipe != nil {
-		l.require(m.source.recipe.plugins)
+		l.require(m)
 	}
 	for _, call := range m.source.calls {
 		if child := l.child(m, call); child != nil {
@@ -191,12 +196,26 @@ func (l *loader) child(m *module, call *callDecl) *module {
 		l.diags = append(l.diags, problem(call.sourceAt, summary, detail))
 		return nil
 	}
-	if !strings.HasPrefix(call.source, "./") && !strings.HasPrefix(call.source, "../") && !filepath.IsAbs(call.source) {
-		return fail("Unknown module source", fmt.Sprintf("Expected a local folder that starts with ./ or ../, got %q.",
-			call.source))
-	}
-	dir := call.source
-	if !filepath.IsAbs(dir) {
+	dir, root := call.source, m.root
+	switch {
+	case isPackage(call.source):
+		q := call.required
+		q.Name = pathOf(m, call)
+		l.packaged = append(l.packaged, q)
+		if l.finder == nil {
+			return fail("Module not usable", "Modules from packages are not available here.")
+		}
+		var err error
+		if dir, err = l.finder.Module(l.recipe, q); err != nil {
+			return fail("Module not usable", fmt.Sprintf("The module %s could not be used: %s.%s", q.Name, err, guidance(err)))
+		}
+		root = dir
+	case !isPath(call.source):
+		return fail("Unknown module source", fmt.Sprintf(
+			"Expected a local folder that starts with ./ or ../, or oci://… or https://…, got %q.", call.source))
+	case m.leaves(call.source):
+		return fail("Module not usable", fmt.Sprintf("%s is not in the package of this module, %s.", call.source, m.root))
+	case !filepath.IsAbs(dir):
 		dir = filepath.Join(m.source.dir, dir)
 	}
 	if m.depth >= maxModuleDepth || len(l.modules) >= maxModules {
@@ -215,7 +234,16 @@ func (l *loader) child(m *module, call *callDecl) *module {
 					src.path, pathOf(m, call)))
 		}
 	}
-	return &module{path: pathOf(m, call), source: src, parent: m, call: n, depth: m.depth + 1}
+	return &module{path: pathOf(m, call), source: src, parent: m, call: n, root: root, depth: m.depth + 1}
+}
+
+// leaves says whether a path of a module from a package leads out of the package.
+func (m *module) leaves(path string) bool {
+	if m.root == "" {
+		return false
+	}
+	rel, err := filepath.Rel(m.root, filepath.Join(m.source.dir, path))
+	return filepath.IsAbs(path) || err != nil || !filepath.IsLocal(rel)
 }
 
 func pathOf(m *module, call *callDecl) string {
@@ -225,15 +253,22 @@ func pathOf(m *module, call *callDecl) string {
 	return m.path + "." + call.name
 }
 
-// require collects the required plugins of all modules; two that disagree are an error.
-func (l *loader) require(plugins []RequiredPlugin) {
-	for _, p := range plugins {
+// require collects the required plugins of a module; two modules that disagree are an error.
+func (l *loader) require(m *module) {
+	for _, p := range m.source.recipe.plugins {
 		earlier, ok := l.required[p.Name]
-		if ok && (earlier.Source != p.Source || earlier.Version != p.Version || earlier.Verify != p.Verify) {
+		same := p
+		same.Range = earlier.Range
+		if ok && earlier != same {
 			l.diags = append(l.diags, problem(p.Range, "Plugin required twice",
 				fmt.Sprintf(
-					"The plugin %q is required with another source, version or verify at %s. Require it once, or "+
-						"with the same ones everywhere.", p.Name, at2(earlier.Range))))
+					"The plugin %q is required with another source, version, checksum or verify at %s. Require it once, "+
+						"or with the same ones everywhere.", p.Name, at2(earlier.Range))))
+			continue
+		}
+		if isPath(p.Source) && m.leaves(p.Source) {
+			l.diags = append(l.diags, problem(p.Range, "Plugin not usable",
+				fmt.Sprintf("%s is not in the package of this module, %s.", p.Source, m.root)))
 			continue
 		}
 		l.required[p.Name] = p

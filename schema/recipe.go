@@ -48,8 +48,9 @@ type Recipe struct {
 	// over every source file and every variable value (sensitive ones keyed by their hash); "sha256:…"
 	Digest          string
 	RequiredVersion string
-	Required        []RequiredPlugin
-	Blocks          []*Block // every instance, sorted by address
+	Required        []Requirement // plugins
+	Modules         []Requirement // modules from packages, callers first
+	Blocks          []*Block      // every instance, sorted by address
 	Outputs         []*Output
 	Variables       []*Variable
 	Warnings        hcl.Diagnostics
@@ -58,11 +59,22 @@ type Recipe struct {
 	eval *evaluator
 }
 
-// RequiredPlugin is one entry of recipe.required_plugins.
-type RequiredPlugin struct {
-	Name, Source, Version string
-	Verify                Verify
-	Range                 hcl.Range
+// Requirement is a plugin of recipe.required_plugins, or a module from a package.
+type Requirement struct {
+	Module          bool   // a module; else a plugin
+	Name            string // of the plugin; of a module its path without keys, such as eval.inner
+	Source, Version string
+	Checksum        string // of an archive, "sha256:…"
+	Verify          Verify
+	Range           hcl.Range
+}
+
+// String names it for messages.
+func (q Requirement) String() string {
+	if q.Module {
+		return "module " + q.Name
+	}
+	return "plugin " + q.Name
 }
 
 // Verify says whose signature the package of a plugin must have. Paths are relative to the file that has it. The zero

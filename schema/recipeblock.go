@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -15,6 +16,7 @@ var (
 	constraints = lazyregexp.New(
 		`^\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?\s*` +
 			`(,\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?\s*)*$`)
+	checksum = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 )
 
 // declareRecipe reads `recipe { name required_version required_plugins {} }`.
@@ -73,32 +75,58 @@ func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 		return hcl.Diagnostics{problem(attr.Expr.Range(), "Wrong type",
 			fmt.Sprintf("Expected an object with source and version, got %s: %s.", v.Type().FriendlyName(), example))}
 	}
-	p := RequiredPlugin{Name: attr.Name, Range: attr.Range()}
-	for name, value := range v.AsValueMap() {
-		if name == "verify" {
-			diags = append(diags, p.Verify.read(value, attr.Expr.Range())...)
-			continue
-		}
-		if value.Type() != cty.String || value.IsNull() {
-			diags = append(diags, problem(attr.Expr.Range(), "Wrong type",
-				fmt.Sprintf("%s of a required plugin is a string, got %s: %s.", name, value.Type().FriendlyName(),
-					example)))
-			continue
-		}
-		switch name {
-		case "source":
-			p.Source = value.AsString()
-		case "version":
-			p.Version = value.AsString()
-			diags = append(diags, checkConstraint(p.Version, attr.Expr.Range())...)
-		default:
-			diags = append(diags, problem(attr.Expr.Range(), "Unknown attribute",
-				fmt.Sprintf("A required plugin has source, version and verify, got %q.%s", name,
-					didYouMean(name, []string{"source", "version", "verify"}))))
-		}
+	p := Requirement{Name: attr.Name, Range: attr.Range()}
+	given := v.AsValueMap()
+	for _, name := range sortedKeys(given) {
+		diags = append(diags, p.set(name, given[name], attr.Expr.Range())...)
+	}
+	if wrong := p.check(attr.Expr.Range()); len(wrong) > 0 { // nothing is fetched
+		return append(diags, wrong...)
 	}
 	s.recipe.plugins = append(s.recipe.plugins, p)
 	return diags
+}
+
+// set reads one attribute of a required plugin, or of a module from a package.
+func (q *Requirement) set(name string, value cty.Value, at hcl.Range) hcl.Diagnostics {
+	fields := map[string]*string{"source": &q.Source, "version": &q.Version, "checksum": &q.Checksum}
+	field, known := fields[name]
+	switch {
+	case name == "verify":
+		return q.Verify.read(value, at)
+	case !known:
+		names := []string{"source", "version", "checksum", "verify"}
+		return hcl.Diagnostics{problem(at, "Unknown attribute",
+			fmt.Sprintf("A required plugin has source, version, checksum and verify, got %q.%s", name, didYouMean(name, names)))}
+	case value.Type() != cty.String || value.IsNull():
+		return hcl.Diagnostics{problem(at, "Wrong type", fmt.Sprintf("%s is a string, got %s.", name,
+			value.Type().FriendlyName()))}
+	}
+	if *field = value.AsString(); name == "version" {
+		return checkConstraint(q.Version, at)
+	}
+	return nil
+}
+
+// check reports attributes that do not fit the source.
+func (q *Requirement) check(at hcl.Range) hcl.Diagnostics {
+	const example = `checksum = "sha256:…", which sha256sum prints`
+	detail := ""
+	switch {
+	case strings.HasPrefix(q.Source, "http://"):
+		detail = "An archive is fetched by https: write https:// or oci://."
+	case isArchive(q.Source) && q.Checksum == "":
+		detail = "An archive from the network needs its checksum: write " + example + "."
+	case isArchive(q.Source) && !checksum.MatchString(q.Checksum):
+		detail = fmt.Sprintf("Expected %s, got %q.", example, q.Checksum)
+	case isArchive(q.Source) && q.Module && q.Version != "":
+		detail = "A module in an archive has no version: its checksum says which one it is. Remove version."
+	case !isArchive(q.Source) && q.Checksum != "":
+		detail = "Only an archive (https://…) takes a checksum; the lock has the digests of packages (oci://…). Remove it."
+	default:
+		return nil
+	}
+	return hcl.Diagnostics{problem(at, "Invalid source", detail)}
 }
 
 // read reads verify = { key = "…" } or { identity = "…", issuer = "…", trusted_root = "…" }.

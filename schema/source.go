@@ -49,11 +49,12 @@ type outputDecl struct {
 	header      hcl.Range
 }
 
-// callDecl is a module block: a folder, its arguments and how often.
+// callDecl is a module block: a folder or a package, its arguments and how often.
 type callDecl struct {
 	name      string
 	source    string
 	sourceAt  hcl.Range
+	required  Requirement // of a module from a package; its name is set when the tree of modules is built
 	args      map[string]*hclsyntax.Attribute
 	header    hcl.Range
 	count     *hclsyntax.Attribute
@@ -65,7 +66,7 @@ type recipeDecl struct {
 	name            string
 	requiredVersion string
 	versionRange    hcl.Range
-	plugins         []RequiredPlugin
+	plugins         []Requirement
 	header          hcl.Range
 }
 
@@ -197,21 +198,37 @@ func (s *source) declareCall(block *hclsyntax.Block) hcl.Diagnostics {
 	call := &callDecl{name: block.Labels[0], header: header(block), args: map[string]*hclsyntax.Attribute{},
 		count: attrs["count"], forEach: attrs["for_each"], dependsOn: attrs["depends_on"]}
 	diags = append(diags, bothRepeated(call.count, call.forEach)...)
-	for name, attr := range attrs {
-		switch name {
-		case "source":
-			call.source, call.sourceAt = literalString(attr, &diags), attr.Expr.Range()
-		case "count", "for_each", "depends_on":
-		default:
-			call.args[name] = attr
-		}
-	}
-	if attrs["source"] == nil {
+	if attr := attrs["source"]; attr != nil {
+		call.source, call.sourceAt = literalString(attr, &diags), attr.Expr.Range()
+	} else {
 		diags = append(diags, problem(call.header, "Missing attribute",
 			`A module needs a source: write source = "./folder".`))
 	}
+	call.required = Requirement{Module: true, Source: call.source, Range: call.sourceAt}
+	var wrong hcl.Diagnostics // with the package
+	for _, attr := range sortedAttributes(block.Body) {
+		switch attr.Name {
+		case "source", "count", "for_each", "depends_on":
+			continue
+		case "version", "checksum", "verify":
+			// A module in a folder may have variables of these names.
+			if isPackage(call.source) {
+				v, valueDiags := attr.Expr.Value(nil)
+				if valueDiags.HasErrors() {
+					wrong = append(wrong, placed(valueDiags, attr.Expr.Range())...)
+					continue
+				}
+				wrong = append(wrong, call.required.set(attr.Name, v, attr.Expr.Range())...)
+				continue
+			}
+		}
+		call.args[attr.Name] = attr
+	}
+	if wrong = append(wrong, call.required.check(call.sourceAt)...); len(wrong) > 0 {
+		call.source = "" // nothing is fetched
+	}
 	s.calls = append(s.calls, call)
-	return diags
+	return append(diags, wrong...)
 }
 
 // duplicates reports every name that is declared more than once, at each place after the first.

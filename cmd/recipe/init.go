@@ -28,10 +28,10 @@ func newInit(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
-		Short: "Fetch and lock a recipe's plugins, and create its Python environments",
-		Long: `Fetch the packages that required_plugins names by an oci:// source, check them, and write the versions and
-digests of all platforms to NAME.lock.hcl beside the recipe NAME.hcl. A plugin that is locked stays at its version;
---upgrade chooses the newest allowed one. Commit the lock: everybody gets the same packages.
+		Short: "Fetch and lock a recipe's plugins and modules, and create its Python environments",
+		Long: `Fetch the packages that required_plugins and module blocks name by an oci:// or https:// source, check them, and
+write the versions and digests of all platforms to NAME.lock.hcl beside the recipe NAME.hcl. What is locked stays at its
+version; --upgrade chooses the newest allowed one. Commit the lock: everybody gets the same packages.
 
 Then create the Python environments of a recipe's blocks, with uv: for a block with runtime { requirements = … }
 with these, for a block without a runtime with the pinned packages of its plugin (vLLM for GPUs where there is one,
@@ -100,7 +100,7 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 	cmd.Flags().StringVar(&gpu, "gpu", "auto",
 		"packages for a machine with a GPU: auto, yes or no; yes on a login node whose jobs get one")
 	addLocked(cmd, &locked.Frozen)
-	cmd.Flags().BoolVar(&locked.Upgrade, "upgrade", false, "lock the newest versions that required_plugins allows")
+	cmd.Flags().BoolVar(&locked.Upgrade, "upgrade", false, "lock the newest versions that the recipe allows")
 	cmd.MarkFlagsMutuallyExclusive("locked", "upgrade")
 	cmd.Flags().StringVar(&from, "from", "",
 		"take packages from this OCI `LAYOUT` (a folder or a .tar) only, which recipe plugin vendor, pull or build wrote")

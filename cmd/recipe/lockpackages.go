@@ -15,17 +15,15 @@ import (
 
 // addLocked gives a command the --locked flag.
 func addLocked(cmd *cobra.Command, v *bool) {
-	cmd.Flags().BoolVar(v, "locked", false, "fail when the lock of the plugins' packages would change")
+	cmd.Flags().BoolVar(v, "locked", false, "fail when the lock of the recipe's packages would change")
 }
 
-// lockPackages makes sure that the packages of a recipe's plugins are locked and on this machine, and says what it
-// changed. It does nothing for a recipe without packages. from is a layout to take them from; empty: where the settings
-// and the sources say.
+// lockPackages makes sure that the packages of a recipe's plugins and modules are locked and on this machine, and says
+// what it changed. It does nothing for a recipe without packages. from is a layout to take them from; empty: where the
+// settings and the sources say.
 func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Options, out io.Writer) error {
-	r, _ := schema.Load(file, schema.Options{Environ: a.environ}) // what is wrong with it is said by who loads it next
-	if r == nil || !slices.ContainsFunc(r.Required, func(q schema.RequiredPlugin) bool {
-		return packages.IsSource(q.Source)
-	}) {
+	requires := a.requires(file)
+	if !slices.ContainsFunc(requires(nil), func(q schema.Requirement) bool { return packages.IsPackage(q.Source) }) {
 		return nil
 	}
 	resolver, err := a.resolver()
@@ -38,19 +36,31 @@ func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Op
 		}
 		resolver.Mirrors = []packages.Mirror{{Location: from}}
 	}
-	changes, err := resolver.Init(ctx, r.File, r.Required, o)
+	changes, err := resolver.Init(ctx, file, requires, o)
 	if err != nil {
 		return err
 	}
 	for _, c := range changes {
-		was := ""
+		was, version := "", c.Version
+		if version == "" {
+			version = "its checksum"
+		}
 		if c.Before != "" {
 			was = " (was " + c.Before + ")"
 		}
-		if _, err := fmt.Fprintf(out, "Locked plugin %s at %s%s, from %s, in %s\n", c.Name, c.Version, was, c.Source,
-			schema.LockFile(r.File)); err != nil {
+		if _, err := fmt.Fprintf(out, "Locked %s at %s%s, from %s, in %s\n", c.What, version, was, c.Source,
+			schema.LockFile(file)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// requires lists the plugins and modules that a recipe requires. What is wrong with the recipe is said by who loads it
+// next.
+func (a *app) requires(file string) packages.Requires {
+	return func(found packages.Modules) []schema.Requirement {
+		r, _ := schema.Load(file, schema.Options{Environ: a.environ, Plugins: found})
+		return slices.Concat(r.Required, r.Modules)
+	}
 }

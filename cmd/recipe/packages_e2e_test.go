@@ -128,3 +128,54 @@ func TestThePlatformTeamDemandsASignature(t *testing.T) {
 	}
 	w.recipe("plugin", "verify", source+":1.0.0", "--key", "author.pub")
 }
+
+// TestAModuleFromPushToApply: a recipe with its plugin, a Python file that imports one beside it, is published as a
+// module; another recipe calls it, and trains with it twice.
+func TestAModuleFromPushToApply(t *testing.T) {
+	t.Parallel()
+	w := newWords(t)
+	w.env = []string{"XDG_CACHE_HOME=" + t.TempDir()}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	source := "oci://" + strings.TrimPrefix(server.URL, "http://") + "/acme/train"
+	text := func(name string) string {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join(w.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	if err := os.Mkdir(filepath.Join(w.dir, "train"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.write("train/train.hcl", "variable \"steps\" { type = number }\n"+
+		strings.Replace(text("quickstart.hcl"), "steps         = 1000000", "steps         = var.steps", 1)+
+		"output \"checkpoint\" { value = trainer.tiny.policy.checkpoint }\n")
+	w.write("train/words.py", "import beside\n"+text("words.py"))
+	w.write("train/beside.py", "")
+	w.write("quickstart.hcl", `module "train" {
+  source  = "`+source+`"
+  version = "~> 1.0"
+  steps   = 2
+}
+output "checkpoint" { value = module.train.checkpoint }
+`)
+	if out := w.refused("module", "push", "train", source); !strings.Contains(out, ":VERSION") {
+		t.Errorf("a module without a version:\n%s", out)
+	}
+	w.recipe("module", "push", "train", source+":1.0.0")
+	if out := w.refused("validate", "quickstart.hcl"); !strings.Contains(out, "it is not locked") {
+		t.Errorf("a module that is not locked:\n%s", out)
+	}
+	if out := w.recipe("apply", "-y", "quickstart.hcl"); !strings.Contains(out,
+		"Locked module train at 1.0.0, from "+source) {
+		t.Errorf("apply does not say what it locked:\n%s", out)
+	}
+	if out := w.recipe("plugin", "verify", "quickstart.hcl"); !strings.Contains(out, "module train 1.0.0 is as locked") {
+		t.Errorf("plugin verify after a run:\n%s", out)
+	}
+	server.Close()
+	w.recipe("destroy", "-y")
+	w.recipe("apply", "-y", "--locked", "quickstart.hcl")
+}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
@@ -56,17 +57,27 @@ a list of what it contains (SPDX). The same source gives the same digest.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return view.JSON(a.out, map[string]string{"version": version, "digest": digest, "layout": out})
-			}
-			_, err = fmt.Fprintf(a.out, "Built version %s in %s: %s\n", version, out, digest)
-			return err
+			return a.sayBuilt(version, digest, out, asJSON)
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVarP(&out, "out", "o", "dist", "the `FOLDER` of the layout; a version that is in it is replaced")
+	addOut(cmd, &out)
 	addJSON(cmd, &asJSON)
 	return cmd
+}
+
+// addOut gives a command that builds packages the --out flag.
+func addOut(cmd *cobra.Command, out *string) {
+	cmd.Flags().StringVarP(out, "out", "o", "dist",
+		"the `FOLDER` of the layout, where a version that is in it is replaced; or a file whose name ends in .tar")
+}
+
+func (a *app) sayBuilt(version, digest, out string, asJSON bool) error {
+	if asJSON {
+		return view.JSON(a.out, map[string]string{"version": version, "digest": digest, "layout": out})
+	}
+	_, err := fmt.Fprintf(a.out, "Built version %s in %s: %s\n", version, out, digest)
+	return err
 }
 
 // buildPackage writes the package of a plugin into a layout.
@@ -85,11 +96,17 @@ func (a *app) buildPackage(ctx context.Context, paths []string, f buildFlags, ou
 	if err != nil {
 		return "", "", err
 	}
+	digest, err = writePackage(out, version, index)
+	return version, digest, err
+}
+
+// writePackage writes the index of a version into a layout, and returns its digest.
+func writePackage(out, version string, index v1.ImageIndex) (digest string, err error) {
 	if err := packages.WriteLayout(out, strings.ReplaceAll(version, "+", "_"), index); err != nil {
-		return "", "", err
+		return "", err
 	}
 	d, err := index.Digest()
-	return version, d.String(), err
+	return d.String(), err
 }
 
 // gather finds out what the paths are and reads them.

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -24,33 +21,14 @@ built as by that command. Credentials come from the docker configuration (docker
 is published cannot be changed: locks refuse it.`,
 		Example: "  recipe plugin push dist oci://registry.example.com/acme/words",
 		Args:    cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			to, version, err := packages.ParseReference(args[1])
-			if err != nil {
-				return err
-			}
-			dir := args[0]
-			if !packages.IsLayout(dir) {
-				if dir, err = os.MkdirTemp("", "recipe-push"); err != nil {
-					return err
-				}
-				defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.push(cmd, args, asJSON, func(version, dir string) (string, error) {
 				if f.version == "" {
 					f.version = version
 				}
-				if version, _, err = a.buildPackage(cmd.Context(), args[:1], f, dir); err != nil {
-					return err
-				}
-			}
-			version, digest, err := packages.Registries{}.Push(cmd.Context(), dir, version, to)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return view.JSON(a.out, map[string]string{"source": to.String(), "version": version, "digest": digest})
-			}
-			_, err = fmt.Fprintf(a.out, "Published %s:%s, %s\n", to, version, digest)
-			return err
+				version, _, err := a.buildPackage(cmd.Context(), args[:1], f, dir)
+				return version, err
+			})
 		},
 	}
 	f.add(cmd)
@@ -106,9 +84,9 @@ same.`,
 			if err != nil {
 				return err
 			}
-			if len(lock.Plugins) == 0 {
+			if len(lock.Plugins)+len(lock.Modules) == 0 {
 				return &sdk.Error{Summary: schema.LockFile(file) + " names no package",
-					Remedy: "run recipe init first, if the recipe requires plugins from packages"}
+					Remedy: "run recipe init first, if the recipe requires packages"}
 			}
 			r, err := a.resolver()
 			if err != nil {
@@ -117,7 +95,7 @@ same.`,
 			if err := r.Vendor(cmd.Context(), lock, out); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.out, "Copied %d packages into %s\n", len(lock.Plugins), out)
+			_, err = fmt.Fprintf(a.out, "Copied %d packages into %s\n", len(lock.Plugins)+len(lock.Modules), out)
 			return err
 		},
 	}

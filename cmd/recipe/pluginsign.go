@@ -110,34 +110,26 @@ func (a *app) verifyLock(args []string) error {
 	if err != nil {
 		return err
 	}
-	r, _ := schema.Load(file, schema.Options{Environ: a.environ}) // other mistakes do not matter here
 	n := 0
-	for _, q := range r.Required {
-		if !packages.IsSource(q.Source) {
-			continue
-		}
-		locked, err := store.Locked(r.File, q)
-		if err == nil {
-			err = locked.Check()
-		}
-		if err != nil {
-			return fmt.Errorf("plugin %s: %w", q.Name, err)
-		}
+	err = store.Verify(file, a.requires(file), func(q schema.Requirement, e packages.Entry) error {
+		n++
 		by := "no signature was demanded"
 		var signers []string
-		for _, s := range locked.Entry.Signatures {
+		for _, s := range e.Signatures {
 			signers = append(signers, s.Signer)
 		}
 		if len(signers) > 0 {
 			by = "signed by " + strings.Join(signers, ", ")
 		}
-		if _, err := fmt.Fprintf(a.out, "%s %s is as locked; %s\n", q.Name, locked.Entry.Version, by); err != nil {
-			return err
-		}
-		n++
+		what := strings.TrimSpace(q.String() + " " + e.Version)
+		_, err := fmt.Fprintf(a.out, "The %s is as locked; %s\n", what, by)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if n == 0 {
-		_, err = fmt.Fprintln(a.out, "The recipe requires no plugin from a package.")
+		_, err = fmt.Fprintln(a.out, "The recipe requires no package.")
 	}
 	return err
 }

@@ -51,8 +51,8 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 		newDestroy(a), newClaim(a))
 	add(groupLook, newRuns(a), newReport(a), newStatus(a), newLogs(a), newUI(a), newShow(a), newOutput(a), newTrajectories(a),
 		newLineage(a), newDiff(a))
-	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newEnv(a), newCompletion(a),
-		newVersion(a))
+	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a),
+		newCompletion(a), newVersion(a))
 	root.AddCommand(newDocs(a), newEngine(a))
 	root.SetHelpCommandGroupID(groupTools)
 	return root

@@ -49,6 +49,7 @@ var (
 	_ schema.Requirer = (*Catalog)(nil)
 
 	_ schema.PackageRequirer = (*Catalog)(nil)
+	_ schema.ModuleFinder    = (*Catalog)(nil)
 
 	_ schema.Program   = (*Catalog)(nil)
 	_ schema.Validator = (*Catalog)(nil)

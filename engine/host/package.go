@@ -21,7 +21,7 @@ type packaged struct {
 
 // RequirePackage implements schema.PackageRequirer: a plugin is the package that the lock of the recipe names.
 // dev_overrides take precedence. Why a package cannot be used is reported when the plugin is looked up.
-func (c *Catalog) RequirePackage(recipe string, q schema.RequiredPlugin) {
+func (c *Catalog) RequirePackage(recipe string, q schema.Requirement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dev[q.Name] {
@@ -35,7 +35,7 @@ func (c *Catalog) RequirePackage(recipe string, q schema.RequiredPlugin) {
 	}
 }
 
-func (c *Catalog) fromPackage(recipe string, q schema.RequiredPlugin) (*external, error) {
+func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, error) {
 	if c.Store == nil {
 		return nil, errors.New("packages are not available here")
 	}
@@ -87,6 +87,14 @@ func (c *Catalog) fromPackage(recipe string, q schema.RequiredPlugin) (*external
 	}
 	e.schema.Version, e.schema.Source, e.check = d.Version, locked.Source(), locked.Check
 	return e, nil
+}
+
+// Module implements schema.ModuleFinder.
+func (c *Catalog) Module(recipe string, q schema.Requirement) (folder string, err error) {
+	if c.Store == nil {
+		return "", errors.New("packages are not available here")
+	}
+	return c.Store.Module(recipe, q)
 }
 
 // Document returns what a package keeps of a plugin that Add has returned. folder is the root of the package, for a

@@ -80,7 +80,7 @@ type typedIndex struct {
 }
 
 // newIndex makes the index of a version from the manifests of its platforms.
-func newIndex(targets map[string]v1.Image) (v1.ImageIndex, error) {
+func newIndex(f format, targets map[string]v1.Image) (v1.ImageIndex, error) {
 	base := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, name := range slices.Sorted(maps.Keys(targets)) {
 		platform, err := parsePlatform(name)
@@ -88,13 +88,13 @@ func newIndex(targets map[string]v1.Image) (v1.ImageIndex, error) {
 			return nil, err
 		}
 		base = mutate.AppendManifests(base, mutate.IndexAddendum{Add: targets[name],
-			Descriptor: v1.Descriptor{MediaType: types.OCIManifestSchema1, ArtifactType: typeTarget, Platform: platform}})
+			Descriptor: v1.Descriptor{MediaType: types.OCIManifestSchema1, ArtifactType: f.target, Platform: platform}})
 	}
 	m, err := base.IndexManifest()
 	if err != nil {
 		return nil, err
 	}
-	m.ArtifactType = typeIndex
+	m.ArtifactType = f.index
 	raw, err := json.Marshal(m)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"archive/zip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,14 +29,21 @@ type Target struct {
 	SBOM       []byte // SPDX JSON
 }
 
+func checkVersion(text string) error {
+	if v, err := version.NewSemver(text); err != nil || v.String() != text {
+		return fmt.Errorf("the version %q is no semantic version: expected MAJOR.MINOR.PATCH, such as 1.2.0", text)
+	}
+	return nil
+}
+
 // Index makes the index of the version. The same input gives the same digest.
 func (b Build) Index() (v1.ImageIndex, error) {
 	d, err := readDescribed(b.Schema)
 	if err != nil {
 		return nil, err
 	}
-	if v, err := version.NewSemver(d.Version); err != nil || v.String() != d.Version {
-		return nil, fmt.Errorf("the version %q is no semantic version: expected MAJOR.MINOR.PATCH, such as 1.2.0", d.Version)
+	if err := checkVersion(d.Version); err != nil {
+		return nil, err
 	}
 	if len(b.Targets) == 0 {
 		return nil, errors.New("a package needs a platform")
@@ -51,7 +59,7 @@ func (b Build) Index() (v1.ImageIndex, error) {
 		if err != nil {
 			return nil, err
 		}
-		packed, err := archive(t.Files)
+		packed, err := archive(t.Files, zip.Deflate)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", platform, err)
 		}
@@ -61,5 +69,5 @@ func (b Build) Index() (v1.ImageIndex, error) {
 			return nil, fmt.Errorf("%s: %w", platform, err)
 		}
 	}
-	return newIndex(images)
+	return newIndex(pluginFormat, images)
 }

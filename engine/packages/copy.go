@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -93,8 +92,10 @@ func (r Resolver) Pull(ctx context.Context, source Source, version, digest, dir 
 		if err != nil {
 			return err
 		}
-		if _, err := parseIndex(raw); err != nil {
-			return err
+		if _, err := parseIndex(raw, pluginFormat); err != nil {
+			if _, err = parseIndex(raw, moduleFormat); err != nil {
+				return err
+			}
 		}
 		hash = digestOf(raw)
 	} else if err != nil {
@@ -111,27 +112,29 @@ func (r Resolver) Pull(ctx context.Context, source Source, version, digest, dir 
 }
 
 // Vendor copies every package of a lock, for all platforms, into a layout: a folder, or a .tar of one.
-func (r Resolver) Vendor(ctx context.Context, l Lock, to string) (err error) {
-	dir := to
-	if strings.HasSuffix(to, ".tar") {
-		if dir, err = os.MkdirTemp(filepath.Dir(to), ".vendor-"); err != nil {
-			return fmt.Errorf("write the layout: %w", err)
+func (r Resolver) Vendor(ctx context.Context, l Lock, to string) error {
+	return inLayout(to, func(dir string) error {
+		for what, entries := range map[string]map[string]Entry{"plugin": l.Plugins, "module": l.Modules} {
+			for name, e := range entries {
+				if err := r.vendor(ctx, e, dir); err != nil {
+					return fmt.Errorf("%s %s: %w", what, name, err)
+				}
+			}
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	}
-	for name, e := range l.Plugins {
-		source, err := ParseSource(e.Source)
-		if err != nil {
-			return err
-		}
-		if err := r.Pull(ctx, source, e.Version, e.Index, dir); err != nil {
-			return fmt.Errorf("plugin %s: %w", name, err)
-		}
-	}
-	if dir == to {
 		return nil
+	})
+}
+
+// vendor copies one package into a layout folder.
+func (r Resolver) vendor(ctx context.Context, e Entry, dir string) error {
+	if IsArchive(e.Source) {
+		return r.vendorArchive(ctx, e, dir)
 	}
-	return writeTar(dir, to)
+	source, err := ParseSource(e.Source)
+	if err != nil {
+		return err
+	}
+	return r.Pull(ctx, source, e.Version, e.Index, dir)
 }
 
 // writeTar writes the files of a folder, in the order of their names, without times and owners. The file is complete or

@@ -247,7 +247,7 @@ func TestModesAreNormalised(t *testing.T) {
 // FuzzExtract: whatever an archive has, nothing appears outside of the folder, only plain files are in it, and they are
 // those of the archive.
 func FuzzExtract(f *testing.F) {
-	good, err := archive(program("1.0.0"))
+	good, err := archive(program("1.0.0"), zip.Deflate)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -294,6 +294,7 @@ func FuzzLock(f *testing.F) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	f.Add((Lock{Plugins: map[string]Entry{"words": {Source: "oci://registry.example.com/acme/words", Version: "1.0.0",
 		Index: digest, Schema: digest, Platforms: map[string]Platform{"linux/amd64": {Manifest: digest, Files: digest}}}},
+		Modules: map[string]Entry{"eval.inner": {Source: "https://example.com/eval.zip", Checksum: digest, Files: digest}},
 	}).Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, err := parseLock("x.lock.hcl", data)
@@ -317,10 +318,12 @@ func FuzzManifests(f *testing.F) {
 	f.Add(raw)
 	f.Add([]byte(`{"artifactType":"application/vnd.recipe.plugin.v1","manifests":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if v, err := parseIndex(data); err == nil {
-			_, _ = v.targets()
+		for _, f := range []format{pluginFormat, moduleFormat} {
+			if v, err := parseIndex(data, f); err == nil {
+				_, _ = v.targets()
+			}
+			_, _ = parseTarget(data, f)
 		}
-		_, _ = parseTarget(data)
 		_, _ = parseManifest(data)
 	})
 }

@@ -24,7 +24,28 @@ const (
 	typeDocs   = "text/markdown"                                  // the reference page of the block
 	typeSBOM   = "application/spdx+json"
 	refName    = "org.opencontainers.image.ref.name" // in a layout: the version, or REPOSITORY:VERSION
+
+	typeModule       = "application/vnd.recipe.module.v1"        // artifactType of the index of a module
+	typeModuleFiles  = "application/vnd.recipe.module.target.v1" // artifactType of its manifest, for any/any
+	typeModuleConfig = "application/vnd.recipe.module.manifest.v1+json"
+	typeArchive      = "application/vnd.recipe.archive.v1" // artifactType of the manifest of an archive in a layout
+	typeBytes        = "application/octet-stream"
 )
+
+// format is what distinguishes the packages of plugins and of modules.
+type format struct{ index, target, config string }
+
+var (
+	pluginFormat = format{typeIndex, typeTarget, typeConfig}
+	moduleFormat = format{typeModule, typeModuleFiles, typeModuleConfig}
+)
+
+func formatOf(module bool) format {
+	if module {
+		return moduleFormat
+	}
+	return pluginFormat
+}
 
 // AnyPlatform is the platform of a plugin without compiled parts.
 const AnyPlatform = "any/any"
@@ -39,6 +60,7 @@ const (
 	maxArchive   = 2 << 30  // bytes of an archive
 	maxExtracted = 4 << 30  // bytes of the files in it
 	maxFiles     = 20_000   // files in it
+	maxModule    = 64 << 20 // bytes of a module's archive, and of the files in it: they are compared with each load
 	maxPlatforms = 64       // manifests of a version
 	maxTags      = 100_000  // of a repository
 )

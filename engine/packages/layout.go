@@ -49,9 +49,14 @@ func openLayout(path string, source Source) (*layoutRepository, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the layout: %w", err)
 	}
+	return l, l.readFrom(f)
+}
+
+// readFrom makes a tar the content of the layout, and closes it with the layout.
+func (l *layoutRepository) readFrom(f *os.File) error {
 	files, err := tarFiles(f)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read the layout %s: %w", path, err), f.Close())
+		return errors.Join(fmt.Errorf("read the layout %s: %w", l.path, err), f.Close())
 	}
 	l.close = f.Close
 	l.open = func(name string) (io.ReadCloser, error) {
@@ -61,7 +66,42 @@ func openLayout(path string, source Source) (*layoutRepository, error) {
 		}
 		return io.NopCloser(io.NewSectionReader(f, section.offset, section.size)), nil
 	}
-	return l, nil
+	return nil
+}
+
+// openArchive opens the layout in a .tar or .tar.gz at a path, which messages call name. The caller closes it.
+func openArchive(path, name string) (_ *layoutRepository, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	l := &layoutRepository{path: name}
+	plain, err := decompressed(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if plain == io.Reader(f) {
+		return l, l.readFrom(f)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	temp, err := os.CreateTemp("", "recipe-layout-") // files in a compressed tar cannot be found by their offset
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(temp.Name()); err != nil {
+		return nil, errors.Join(err, temp.Close())
+	}
+	n, err := io.Copy(temp, io.LimitReader(plain, maxArchive+1))
+	if err == nil && n > maxArchive {
+		err = fmt.Errorf("it has more than %d bytes", maxArchive)
+	}
+	if err == nil {
+		_, err = temp.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read %s: %w", name, err), temp.Close())
+	}
+	return l, l.readFrom(temp)
 }
 
 type section struct{ offset, size int64 }
@@ -212,21 +252,52 @@ func (l *layoutRepository) referrers(ctx context.Context, digest v1.Hash) ([]v1.
 
 func blobPath(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
-// WriteLayout adds an index to the OCI layout in a folder, which is made when it is not there, under a reference: a
-// version, or REPOSITORY:VERSION. It replaces what has this reference.
-func WriteLayout(dir, reference string, index v1.ImageIndex) error {
-	path, err := layout.FromPath(dir)
+// WriteLayout adds an index to an OCI layout under a reference: a version, or REPOSITORY:VERSION. The layout is a
+// folder, which is made when it is not there and in which what has this reference is replaced; or a .tar, which is
+// written anew.
+func WriteLayout(to, reference string, index v1.ImageIndex) error {
+	return inLayout(to, func(dir string) error { return addIndex(dir, reference, index) })
+}
+
+// inLayout calls write with the folder of a layout, of which it makes a tar when to is the name of one.
+func inLayout(to string, write func(dir string) error) (err error) {
+	if !strings.HasSuffix(to, ".tar") {
+		return write(to)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(to), ".layout-")
 	if err != nil {
-		if entries, readErr := os.ReadDir(dir); readErr == nil && len(entries) > 0 {
-			return fmt.Errorf("%s is a folder of something else: name a new folder, or one with an OCI layout", dir)
-		}
-		if path, err = layout.Write(dir, empty.Index); err != nil {
-			return fmt.Errorf("write the layout: %w", err)
-		}
+		return fmt.Errorf("write the layout: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := write(dir); err != nil {
+		return err
+	}
+	return writeTar(dir, to)
+}
+
+func addIndex(dir, reference string, index v1.ImageIndex) error {
+	path, err := layoutFolder(dir)
+	if err != nil {
+		return err
 	}
 	if err := path.ReplaceIndex(index, match.Annotation(refName, reference),
 		layout.WithAnnotations(map[string]string{refName: reference})); err != nil {
 		return fmt.Errorf("write the layout: %w", err)
 	}
 	return nil
+}
+
+// layoutFolder is the OCI layout in a folder, which is made when it is not there.
+func layoutFolder(dir string) (layout.Path, error) {
+	path, err := layout.FromPath(dir)
+	if err == nil {
+		return path, nil
+	}
+	if entries, readErr := os.ReadDir(dir); readErr == nil && len(entries) > 0 {
+		return "", fmt.Errorf("%s is a folder of something else: name a new folder, or one with an OCI layout", dir)
+	}
+	if path, err = layout.Write(dir, empty.Index); err != nil {
+		return "", fmt.Errorf("write the layout: %w", err)
+	}
+	return path, nil
 }

@@ -26,18 +26,9 @@ type Locked struct {
 }
 
 // Locked looks a required plugin up in the lock of a recipe file. It fetches nothing and runs nothing.
-func (s *Store) Locked(recipe string, q schema.RequiredPlugin) (*Locked, error) {
-	file := schema.LockFile(recipe)
-	l, err := ReadLock(file)
+func (s *Store) Locked(recipe string, q schema.Requirement) (*Locked, error) {
+	e, err := s.lockedEntry(recipe, q)
 	if err != nil {
-		return nil, err
-	}
-	e, ok := l.Plugins[q.Name]
-	if reason := outdated(e, ok, q); reason != "" {
-		return nil, &sdk.Error{Summary: fmt.Sprintf("%s in %s", reason, filepath.Base(file)),
-			Remedy: "run recipe init, which chooses a version of " + q.Source + " and locks it"}
-	}
-	if err := s.checkSigned(q, e); err != nil {
 		return nil, err
 	}
 	digest, err := v1.NewHash(e.Schema)
@@ -46,19 +37,77 @@ func (s *Store) Locked(recipe string, q schema.RequiredPlugin) (*Locked, error) 
 	}
 	document, err := s.document(digest, maxDocument)
 	if err != nil {
-		return nil, damaged(q.Name, err)
+		return nil, damaged(q.String(), err)
 	}
 	return &Locked{Name: q.Name, Entry: e, Schema: document, store: s}, nil
 }
 
+// lockedEntry returns the entry of the lock that is what the recipe asks for, signed as demanded.
+func (s *Store) lockedEntry(recipe string, q schema.Requirement) (Entry, error) {
+	file := schema.LockFile(recipe)
+	l, err := ReadLock(file)
+	if err != nil {
+		return Entry{}, err
+	}
+	e, ok := l.of(q)
+	if reason := outdated(e, ok, q); reason != "" {
+		return e, &sdk.Error{Summary: fmt.Sprintf("%s in %s", reason, filepath.Base(file)),
+			Remedy: "run recipe init, which fetches " + q.Source + " and locks it"}
+	}
+	return e, s.checkSigned(q, e)
+}
+
+// Module returns the folder of a module that the lock of a recipe file names, after comparing its files with the lock.
+func (s *Store) Module(recipe string, q schema.Requirement) (folder string, err error) {
+	folder, _, err = s.module(recipe, q)
+	return folder, err
+}
+
+func (s *Store) module(recipe string, q schema.Requirement) (folder string, e Entry, err error) {
+	e, err = s.lockedEntry(recipe, q)
+	if err != nil {
+		return "", e, err
+	}
+	files, err := v1.NewHash(e.Files)
+	if err != nil {
+		return "", e, err
+	}
+	if folder, err = s.checkedTree(files); err != nil {
+		return "", e, damaged(q.String(), err)
+	}
+	return folder, e, nil
+}
+
+// Verify checks every package of a recipe: that it is locked as the recipe requires, signed as demanded, and stored as
+// the lock says. It calls report for each.
+func (s *Store) Verify(recipe string, requires Requires, report func(schema.Requirement, Entry) error) error {
+	return requires.each(func(q schema.Requirement) (folder string, err error) {
+		var e Entry
+		if q.Module {
+			folder, e, err = s.module(recipe, q)
+		} else {
+			var locked *Locked
+			if locked, err = s.Locked(recipe, q); err == nil {
+				e, err = locked.Entry, locked.Check()
+			}
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", q, err)
+		}
+		return folder, report(q, e)
+	})
+}
+
 // outdated says why an entry of the lock is not what the recipe asks for; empty: it is.
-func outdated(e Entry, locked bool, q schema.RequiredPlugin) string {
+func outdated(e Entry, locked bool, q schema.Requirement) string {
 	switch {
 	case !locked:
 		return "it is not locked"
 	case e.Source != q.Source:
 		return fmt.Sprintf("it is locked with the source %s", e.Source)
-	case !allows(q.Version, e.Version):
+	case e.Checksum != q.Checksum:
+		return "it is locked with another checksum"
+	case e.Version != "" && !allows(q.Version, e.Version): // a module in an archive has none
 		return fmt.Sprintf("it is locked at %s, which %q does not allow,", e.Version, q.Version)
 	}
 	return ""
@@ -80,7 +129,7 @@ func allows(constraint, have string) bool {
 
 // Source names the package in the record of a run.
 func (l *Locked) Source() string {
-	return fmt.Sprintf("%s:%s@%s", strings.TrimPrefix(l.Entry.Source, scheme), l.Entry.Version, l.Entry.Index)
+	return fmt.Sprintf("%s:%s@%s", address(l.Entry.Source), l.Entry.Version, l.Entry.Index)
 }
 
 // Tree is the folder in which the package's files for this platform are, and the path of the one that is run. It
@@ -101,7 +150,7 @@ func (l *Locked) Check() error {
 		return err
 	}
 	if _, err := l.store.checkedTree(files); err != nil {
-		return damaged(l.Name, err)
+		return damaged("plugin "+l.Name, err)
 	}
 	return nil
 }
@@ -118,15 +167,15 @@ func (l *Locked) files() (files v1.Hash, entrypoint string, err error) {
 	}
 	raw, err := l.store.document(digest, maxManifest)
 	if err != nil {
-		return files, "", damaged(l.Name, err)
+		return files, "", damaged("plugin "+l.Name, err)
 	}
-	t, err := parseTarget(raw)
+	t, err := parseTarget(raw, pluginFormat)
 	if err != nil {
 		return files, "", err
 	}
 	config, err := l.store.document(t.config.Digest, maxManifest)
 	if err != nil {
-		return files, "", damaged(l.Name, err)
+		return files, "", damaged("plugin "+l.Name, err)
 	}
 	var m Manifest
 	if err := json.Unmarshal(config, &m); err != nil {

@@ -124,14 +124,18 @@ func (b *bench) put(version string, index v1.ImageIndex) {
 	}
 }
 
-func (b *bench) required(constraint string) schema.RequiredPlugin {
-	return schema.RequiredPlugin{Name: "words", Source: b.source.String(), Version: constraint}
+func (b *bench) required(constraint string) schema.Requirement {
+	return schema.Requirement{Name: "words", Source: b.source.String(), Version: constraint}
+}
+
+func requires(all ...schema.Requirement) Requires {
+	return func(Modules) []schema.Requirement { return all }
 }
 
 func (b *bench) init(constraint string, o Options) ([]Change, error) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
-	return b.resolver.Init(ctx, b.recipe, []schema.RequiredPlugin{b.required(constraint)}, o)
+	return b.resolver.Init(ctx, b.recipe, requires(b.required(constraint)), o)
 }
 
 func (b *bench) lock() string {
@@ -438,8 +442,8 @@ func TestTheLockFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := l.Plugins["words"]; e.Version != "1.2.0" || len(e.Platforms) != 1 {
-		t.Errorf("read as %+v", e)
+	if e := l.Plugins["words"]; e.Version != "1.2.0" || len(e.Platforms) != 1 || len(l.Modules) != 2 {
+		t.Errorf("read as %+v", l)
 	}
 	if written := string(l.Bytes()); written != example {
 		t.Errorf("written as\n%s\nwant\n%s", written, example)
@@ -462,7 +466,7 @@ func TestSignaturesAreDemanded(t *testing.T) {
 			q := b.required("")
 			q.Verify.Key = public
 			initialise := func() error {
-				_, err := b.resolver.Init(t.Context(), b.recipe, []schema.RequiredPlugin{q}, Options{})
+				_, err := b.resolver.Init(t.Context(), b.recipe, requires(q), Options{})
 				return err
 			}
 			b.refused(initialise(), "it is not signed", "")

@@ -26,7 +26,7 @@ type File struct {
 
 // archive returns the zip of files. The same files give the same bytes: names are sorted, and there are no times,
 // owners or modes other than 0644 and 0755.
-func archive(files map[string]File) ([]byte, error) {
+func archive(files map[string]File, method uint16) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	// A pinned module compresses: a new Go release must not change the digest of a package.
@@ -37,7 +37,7 @@ func archive(files map[string]File) ([]byte, error) {
 		if err := checkName(name); err != nil {
 			return nil, err
 		}
-		h := &zip.FileHeader{Name: name, Method: zip.Deflate}
+		h := &zip.FileHeader{Name: name, Method: method}
 		h.SetMode(0o644)
 		if files[name].Executable {
 			h.SetMode(0o755)
@@ -73,6 +73,11 @@ type limits struct {
 	bytes int64
 	files int
 }
+
+var (
+	pluginLimits = limits{bytes: maxExtracted, files: maxFiles}
+	moduleLimits = limits{bytes: maxModule, files: maxFiles}
+)
 
 // extract writes the files of an archive below dir, which must be an empty folder of this user. It refuses names that
 // lead elsewhere, names that occur twice, links, devices, and more than the limits, whatever the archive says of the

@@ -28,24 +28,29 @@ type Registries struct {
 	Retry     time.Duration     // wait before the first of two retries; 0: one second
 }
 
-func (g Registries) options(ctx context.Context) []remote.Option {
-	base := g.Transport
-	if base == nil {
-		base = remote.DefaultTransport
+// transport is that of all requests: it ends those that stall.
+func (g Registries) transport() http.RoundTripper {
+	t := &stallTransport{base: g.Transport, stall: g.Stall}
+	if t.base == nil {
+		t.base = remote.DefaultTransport
 	}
+	if t.stall == 0 {
+		t.stall = Stall
+	}
+	return t
+}
+
+func (g Registries) options(ctx context.Context) []remote.Option {
 	keychain := g.Keychain
 	if keychain == nil {
 		keychain = authn.DefaultKeychain
 	}
-	stall, retry := g.Stall, g.Retry
-	if stall == 0 {
-		stall = Stall
-	}
+	retry := g.Retry
 	if retry == 0 {
 		retry = time.Second
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain),
-		remote.WithTransport(&stallTransport{base: base, stall: stall}), remote.WithUserAgent("recipe"),
+		remote.WithTransport(g.transport()), remote.WithUserAgent("recipe"),
 		remote.WithRetryBackoff(remote.Backoff{Duration: retry, Factor: 3, Jitter: 0.1, Steps: 3})}
 }
 

@@ -79,20 +79,20 @@ type release struct {
 	digest v1.Hash
 	index  v1.IndexManifest
 	raw    []byte
+	format format
 }
 
 // parseIndex reads the index of a version.
-func parseIndex(raw []byte) (v release, err error) {
+func parseIndex(raw []byte, f format) (v release, err error) {
 	if len(raw) > maxManifest {
 		return v, fmt.Errorf("its index has more than %d bytes", maxManifest)
 	}
-	v.raw, v.digest = raw, digestOf(raw)
+	v.raw, v.digest, v.format = raw, digestOf(raw), f
 	if err := json.Unmarshal(raw, &v.index); err != nil {
 		return v, fmt.Errorf("read its index: %w", err)
 	}
-	if v.index.ArtifactType != typeIndex {
-		return v, fmt.Errorf("it is no package of a plugin: its artifactType is %q, expected %q", v.index.ArtifactType,
-			typeIndex)
+	if v.index.ArtifactType != f.index {
+		return v, fmt.Errorf("it is no such package: its artifactType is %q, expected %q", v.index.ArtifactType, f.index)
 	}
 	if len(v.index.Manifests) > maxPlatforms {
 		return v, fmt.Errorf("its index lists %d manifests, at most %d are allowed", len(v.index.Manifests), maxPlatforms)
@@ -104,7 +104,7 @@ func parseIndex(raw []byte) (v release, err error) {
 func (v release) targets() (map[string]v1.Descriptor, error) {
 	out := map[string]v1.Descriptor{}
 	for _, d := range v.index.Manifests {
-		if d.ArtifactType != typeTarget {
+		if d.ArtifactType != v.format.target {
 			continue
 		}
 		p := platformName(d.Platform)
@@ -129,23 +129,28 @@ type target struct {
 	documents             []v1.Descriptor // docs, SBOM
 }
 
-func parseTarget(raw []byte) (t target, err error) {
+func parseTarget(raw []byte, f format) (t target, err error) {
 	if err := json.Unmarshal(raw, &t.manifest); err != nil {
 		return t, fmt.Errorf("read its manifest: %w", err)
 	}
 	t.config = t.manifest.Config
-	if t.manifest.ArtifactType != typeTarget || t.config.MediaType != typeConfig {
+	if t.manifest.ArtifactType != f.target || string(t.config.MediaType) != f.config {
 		return t, fmt.Errorf("its manifest has artifactType %q with %q, expected %q with %q", t.manifest.ArtifactType,
-			t.config.MediaType, typeTarget, typeConfig)
+			t.config.MediaType, f.target, f.config)
 	}
 	if t.config.Size > maxManifest {
 		return t, fmt.Errorf("its configuration has %d bytes, at most %d are allowed", t.config.Size, maxManifest)
 	}
-	for _, one := range []struct {
+	type layer struct {
 		mediaType string
 		limit     int64
 		to        *v1.Descriptor
-	}{{typeSchema, maxDocument, &t.schema}, {typeZip, maxArchive, &t.files}} {
+	}
+	layers := []layer{{typeSchema, maxDocument, &t.schema}, {typeZip, maxArchive, &t.files}}
+	if f == moduleFormat {
+		layers = []layer{{typeZip, maxModule, &t.files}}
+	}
+	for _, one := range layers {
 		found := slices.DeleteFunc(slices.Clone(t.manifest.Layers),
 			func(d v1.Descriptor) bool { return string(d.MediaType) != one.mediaType })
 		if len(found) != 1 {

@@ -30,50 +30,53 @@ type Options struct {
 	Upgrade bool // choose the newest allowed versions, whatever the lock has
 }
 
-// Change is what Init did to one plugin of the lock.
+// Change is what Init did to one entry of the lock.
 type Change struct {
-	Name, Source    string
-	Before, Version string // Before is empty for a plugin that was not locked
+	What, Source    string // "plugin words", "module eval"
+	Before, Version string // Before is empty for what was not locked, Version for a module from an archive
 }
 
-// Init makes the lock of a recipe file complete for the plugins that it requires, and fetches what this machine needs
-// of them. It writes the lock only when it changes, after everything has been fetched and checked.
-func (r Resolver) Init(ctx context.Context, recipe string, required []schema.RequiredPlugin,
-	o Options) ([]Change, error) {
+// Init makes the lock of a recipe file complete for the plugins and modules that it requires, and fetches what this
+// machine needs of them. It writes the lock only when it changes, after everything has been fetched and checked.
+func (r Resolver) Init(ctx context.Context, recipe string, requires Requires, o Options) ([]Change, error) {
 	file := schema.LockFile(recipe)
 	l, err := ReadLock(file)
 	if err != nil {
 		return nil, err
 	}
-	next := Lock{Plugins: map[string]Entry{}}
+	next := newLock()
 	var changes []Change
-	for _, q := range required {
-		if !IsSource(q.Source) {
-			continue
-		}
-		before, locked := l.Plugins[q.Name]
+	err = requires.each(func(q schema.Requirement) (folder string, err error) {
+		before, locked := l.of(q)
 		e, err := r.entry(ctx, q, before, locked, o)
 		if err != nil {
-			return nil, fmt.Errorf("plugin %s: %w", q.Name, err)
+			return "", fmt.Errorf("%s: %w", q, err)
 		}
-		next.Plugins[q.Name] = e
-		if before.Version != e.Version || before.Source != e.Source {
-			changes = append(changes, Change{Name: q.Name, Source: e.Source, Before: before.Version, Version: e.Version})
+		next.entries(q)[q.Name] = e
+		if before.Version != e.Version || before.Source != e.Source || before.Checksum != e.Checksum {
+			changes = append(changes, Change{What: q.String(), Source: e.Source, Before: before.Version, Version: e.Version})
 		}
+		if q.Module {
+			folder, err = r.Store.treeOf(e.Files)
+		}
+		return folder, err
+	})
+	if err != nil {
+		return nil, err
 	}
-	if string(next.Bytes()) == string(l.Bytes()) || len(next.Plugins)+len(l.Plugins) == 0 {
+	if string(next.Bytes()) == string(l.Bytes()) || next.size()+l.size() == 0 {
 		return changes, nil
 	}
 	if o.Frozen {
 		return nil, &sdk.Error{Summary: "the lock " + file + " must not be changed (--locked), and would be: the recipe " +
-			"requires other plugins or signatures",
+			"requires other packages or signatures",
 			Remedy: "run recipe init without --locked, and commit the lock"}
 	}
 	return changes, next.Write(file)
 }
 
-// entry is what the lock has to say of a plugin, whose package is stored then.
-func (r Resolver) entry(ctx context.Context, q schema.RequiredPlugin, before Entry, locked bool,
+// entry is what the lock has to say of a plugin or module, whose package is stored then.
+func (r Resolver) entry(ctx context.Context, q schema.Requirement, before Entry, locked bool,
 	o Options) (Entry, error) {
 	reason := outdated(before, locked, q)
 	if o.Frozen && reason != "" {
@@ -83,6 +86,9 @@ func (r Resolver) entry(ctx context.Context, q schema.RequiredPlugin, before Ent
 	if reason == "" && !o.Upgrade && r.stored(ctx, q, before) == nil {
 		before.Constraint = q.Version
 		return before, nil
+	}
+	if IsArchive(q.Source) {
+		return r.fromArchive(ctx, q, before, reason == "")
 	}
 	source, err := ParseSource(q.Source)
 	if err != nil {
@@ -105,7 +111,7 @@ func (r Resolver) entry(ctx context.Context, q schema.RequiredPlugin, before Ent
 		return Entry{}, err
 	}
 	if locked && before.Source == q.Source && before.Version == chosen && digestOf(raw).String() != before.Index {
-		return Entry{}, moved(from, q.Name, before, digestOf(raw).String())
+		return Entry{}, moved(from, q, before, digestOf(raw).String())
 	}
 	return r.lock(ctx, from, q, chosen, raw)
 }
@@ -126,7 +132,7 @@ func (r Resolver) open(source Source) (from repository, done func(), err error) 
 
 // again fetches the package that the lock has. Its tag must still name it: one that was moved is a sign of somebody who
 // publishes other content under the same version.
-func (r Resolver) again(ctx context.Context, from repository, q schema.RequiredPlugin, e Entry) (Entry, error) {
+func (r Resolver) again(ctx context.Context, from repository, q schema.Requirement, e Entry) (Entry, error) {
 	raw, err := from.index(ctx, e.Version)
 	var missing *notFoundError
 	switch {
@@ -137,15 +143,14 @@ func (r Resolver) again(ctx context.Context, from repository, q schema.RequiredP
 	case err != nil:
 		return Entry{}, err
 	case digestOf(raw).String() != e.Index:
-		return Entry{}, moved(from, q.Name, e, digestOf(raw).String())
+		return Entry{}, moved(from, q, e, digestOf(raw).String())
 	}
 	next, err := r.lock(ctx, from, q, e.Version, raw)
 	if err != nil {
 		return Entry{}, err
 	}
-	if next.Schema != e.Schema || !maps.Equal(next.Platforms, e.Platforms) {
-		return Entry{}, &sdk.Error{Summary: "the lock contradicts itself: its digests for " + q.Name +
-			" are not those of the index that it names", Remedy: "restore the lock from version control"}
+	if err := sameContents(q, e, next); err != nil {
+		return Entry{}, err
 	}
 	if len(next.Signatures) == 0 { // nobody demands them here
 		next.Signatures = e.Signatures
@@ -153,12 +158,21 @@ func (r Resolver) again(ctx context.Context, from repository, q schema.RequiredP
 	return next, nil
 }
 
-func moved(from repository, name string, e Entry, now string) error {
+// sameContents says whether a package that was fetched again has the digests of its entry in the lock.
+func sameContents(q schema.Requirement, locked, fetched Entry) error {
+	if fetched.Schema == locked.Schema && fetched.Files == locked.Files && maps.Equal(fetched.Platforms, locked.Platforms) {
+		return nil
+	}
+	return &sdk.Error{Summary: "the lock contradicts itself: its digests for " + q.String() +
+		" are not those of the package that it names", Remedy: "restore the lock from version control"}
+}
+
+func moved(from repository, q schema.Requirement, e Entry, now string) error {
 	return &sdk.Error{
-		Summary: fmt.Sprintf("version %s of plugin %s is not what was locked: somebody has published other content under "+
-			"the same version", e.Version, name),
+		Summary: fmt.Sprintf("version %s of %s is not what was locked: somebody has published other content under "+
+			"the same version", e.Version, q),
 		Detail: fmt.Sprintf("locked: %s\n%s has now: %s", e.Index, from, now),
-		Remedy: "ask the author why. If the new content is right, remove the plugin's block from the lock and run recipe " +
+		Remedy: "ask the author why. If the new content is right, remove its block from the lock and run recipe " +
 			"init; authors publish changes as a new version",
 	}
 }
@@ -183,7 +197,7 @@ func releases(ctx context.Context, from repository) ([]*version.Version, error) 
 }
 
 // choose returns the newest version that the constraint allows.
-func choose(ctx context.Context, from repository, q schema.RequiredPlugin) (string, error) {
+func choose(ctx context.Context, from repository, q schema.Requirement) (string, error) {
 	known, err := releases(ctx, from)
 	if err != nil {
 		return "", err
@@ -199,10 +213,10 @@ func choose(ctx context.Context, from repository, q schema.RequiredPlugin) (stri
 // shownVersions is how many versions a message lists.
 const shownVersions = 10
 
-func noVersion(from repository, q schema.RequiredPlugin, known []*version.Version) error {
+func noVersion(from repository, q schema.Requirement, known []*version.Version) error {
 	if len(known) == 0 {
-		return &sdk.Error{Summary: fmt.Sprintf("%s has no version of a plugin", from),
-			Remedy: "check the source; recipe plugin push publishes a version"}
+		return &sdk.Error{Summary: fmt.Sprintf("%s has no version of %s", from, q),
+			Remedy: "check the source; recipe plugin push and recipe module push publish a version"}
 	}
 	var names []string
 	for _, v := range known[:min(len(known), shownVersions)] {
@@ -211,14 +225,14 @@ func noVersion(from repository, q schema.RequiredPlugin, known []*version.Versio
 	return &sdk.Error{
 		Summary: fmt.Sprintf("%s has no version that %q allows", from, q.Version),
 		Detail:  "newest versions: " + strings.Join(names, ", "),
-		Remedy:  "change version in required_plugins; a pre-release is only chosen when it is named",
+		Remedy:  "change version in the recipe; a pre-release is only chosen when it is named",
 	}
 }
 
 // lock fetches a version, checks it, and returns its entry for the lock.
-func (r Resolver) lock(ctx context.Context, from repository, q schema.RequiredPlugin, chosen string,
+func (r Resolver) lock(ctx context.Context, from repository, q schema.Requirement, chosen string,
 	raw []byte) (Entry, error) {
-	v, err := parseIndex(raw)
+	v, err := parseIndex(raw, formatOf(q.Module))
 	if err != nil {
 		return Entry{}, fmt.Errorf("version %s of %s: %w", chosen, from, err)
 	}
@@ -230,13 +244,19 @@ func (r Resolver) lock(ctx context.Context, from repository, q schema.RequiredPl
 	if !ok {
 		return Entry{}, noPlatform(q.Name, chosen, slices.Sorted(maps.Keys(targets)))
 	}
-	e := Entry{Source: q.Source, Constraint: q.Version, Version: chosen, Index: v.digest.String(),
+	e := Entry{Source: q.Source, Constraint: q.Version, Checksum: q.Checksum, Version: chosen, Index: v.digest.String(),
 		Platforms: map[string]Platform{}}
 	if e.Signatures, err = r.signed(ctx, from, q, v.digest); err != nil {
 		return Entry{}, fmt.Errorf("version %s of %s: %w", chosen, from, err)
 	}
+	if q.Module {
+		if e.Files, err = r.module(ctx, from, here, chosen); err != nil {
+			return Entry{}, fmt.Errorf("version %s of %s: %w", chosen, from, err)
+		}
+		return e, nil
+	}
 	for name, d := range targets {
-		t, err := r.target(ctx, from, d)
+		t, err := r.target(ctx, from, d, pluginFormat)
 		if err != nil {
 			return Entry{}, fmt.Errorf("version %s of %s for %s: %w", chosen, from, name, err)
 		}
@@ -257,7 +277,7 @@ func (r Resolver) lock(ctx context.Context, from repository, q schema.RequiredPl
 }
 
 // target reads the manifest of a platform and stores it.
-func (r Resolver) target(ctx context.Context, from repository, d v1.Descriptor) (target, error) {
+func (r Resolver) target(ctx context.Context, from repository, d v1.Descriptor, f format) (target, error) {
 	raw, err := r.Store.document(d.Digest, maxManifest)
 	if err != nil {
 		if raw, err = readManifest(ctx, from, d.Digest); err != nil {
@@ -267,7 +287,7 @@ func (r Resolver) target(ctx context.Context, from repository, d v1.Descriptor) 
 			return target{}, err
 		}
 	}
-	return parseTarget(raw)
+	return parseTarget(raw, f)
 }
 
 // fetch stores the layers of this platform and unpacks its files.
@@ -294,13 +314,20 @@ func (r Resolver) fetch(ctx context.Context, from repository, name, chosen strin
 		return fmt.Errorf("it speaks version %d of the plugin protocol, this program version %d: use another version",
 			m.Protocol, protocol.Version)
 	}
-	return r.Store.unpack(ctx, t.files.Digest)
+	return r.Store.unpack(ctx, t.files.Digest, pluginLimits)
 }
 
 // stored makes sure that what an entry names is stored whole; it fetches nothing. The error says what is missing.
-func (r Resolver) stored(ctx context.Context, q schema.RequiredPlugin, e Entry) error {
+func (r Resolver) stored(ctx context.Context, q schema.Requirement, e Entry) error {
 	if err := r.Store.checkSigned(q, e); err != nil {
 		return err
+	}
+	if q.Module {
+		files, err := v1.NewHash(e.Files)
+		if err != nil {
+			return err
+		}
+		return r.Store.unpack(ctx, files, moduleLimits)
 	}
 	digest, err := v1.NewHash(e.Schema)
 	if err != nil {
@@ -313,7 +340,7 @@ func (r Resolver) stored(ctx context.Context, q schema.RequiredPlugin, e Entry) 
 	if err != nil {
 		return err
 	}
-	return r.Store.unpack(ctx, files)
+	return r.Store.unpack(ctx, files, pluginLimits)
 }
 
 // Versions lists the versions of a source, newest first.

@@ -36,11 +36,11 @@ type SourcePolicy struct {
 
 // policies are those that a required plugin must fulfil, each: the one of the settings with the longest matching
 // prefix, and that of the recipe.
-func (s *Store) policies(q schema.RequiredPlugin) []signature.Policy {
+func (s *Store) policies(q schema.Requirement) []signature.Policy {
 	var out []signature.Policy
 	best := -1
 	for _, p := range s.Policies {
-		if below(strings.TrimPrefix(q.Source, scheme), p.Prefix) && len(p.Prefix) > best {
+		if below(address(q.Source), p.Prefix) && len(p.Prefix) > best {
 			best, out = len(p.Prefix), []signature.Policy{p.Policy}
 		}
 	}
@@ -90,8 +90,18 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 	return out, nil
 }
 
+// unsignable refuses a module in an archive, which cannot be signed, where a signature is demanded.
+func unsignable(q schema.Requirement, policies []signature.Policy) error {
+	if !q.Module || !IsArchive(q.Source) || len(policies) == 0 {
+		return nil
+	}
+	return &sdk.Error{Summary: "it is an archive, which has no signature, and has to be signed by " + policies[0].String(),
+		Remedy: "use a module from a registry (oci://…), which has signatures: recipe module push publishes one; verify " +
+			"in the module block and in the settings says who has to sign"}
+}
+
 // signed verifies the signatures of a version before anything else of it is read, and stores them.
-func (r Resolver) signed(ctx context.Context, from repository, q schema.RequiredPlugin,
+func (r Resolver) signed(ctx context.Context, from repository, q schema.Requirement,
 	digest v1.Hash) ([]Signature, error) {
 	policies := r.Store.policies(q)
 	if len(policies) == 0 {
@@ -119,10 +129,13 @@ func (r Resolver) signed(ctx context.Context, from repository, q schema.Required
 
 // checkSigned verifies the signatures that an entry of the lock names against the policies that hold now. It is done
 // whenever the lock is read, so that neither the schema nor the program of a package that is not signed is used.
-func (s *Store) checkSigned(q schema.RequiredPlugin, e Entry) error {
+func (s *Store) checkSigned(q schema.Requirement, e Entry) error {
 	policies := s.policies(q)
 	if len(policies) == 0 {
 		return nil
+	}
+	if err := unsignable(q, policies); err != nil {
+		return err
 	}
 	var bundles [][]byte
 	for _, signed := range e.Signatures {
@@ -132,7 +145,7 @@ func (s *Store) checkSigned(q schema.RequiredPlugin, e Entry) error {
 		}
 		b, err := s.document(digest, maxBundle)
 		if err != nil {
-			return damaged(q.Name, err)
+			return damaged(q.String(), err)
 		}
 		bundles = append(bundles, b)
 	}

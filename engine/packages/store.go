@@ -53,7 +53,7 @@ func (s *Store) document(digest v1.Hash, limit int64) ([]byte, error) {
 }
 
 // put stores what r gives under its digest, in one step: a blob is complete, or not there. Two that store the same blob
-// do not disturb each other.
+// do not disturb each other. A size below 0 is not known.
 func (s *Store) put(digest v1.Hash, size int64, r io.Reader) (err error) {
 	file := s.blobFile(digest)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -65,8 +65,15 @@ func (s *Store) put(digest v1.Hash, size int64, r io.Reader) (err error) {
 	}
 	defer func() { _ = os.Remove(temp.Name()) }() // nothing is left under that name after the rename
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(temp, sum), io.LimitReader(r, size+1))
-	if err == nil && n != size {
+	limit := size
+	if size < 0 {
+		limit = maxArchive
+	}
+	n, err := io.Copy(io.MultiWriter(temp, sum), io.LimitReader(r, limit+1))
+	switch {
+	case err == nil && size < 0 && n > limit:
+		err = fmt.Errorf("it has more than %d bytes", limit)
+	case err == nil && size >= 0 && n != size:
 		err = fmt.Errorf("expected %d bytes, got %d%s", size, n, orMore(n > size))
 	}
 	if have := digestSum(sum); err == nil && have != digest {
@@ -127,6 +134,12 @@ func hashes(f *os.File, want v1.Hash) error {
 
 func (s *Store) tree(files v1.Hash) string { return filepath.Join(s.dir, "trees", files.Hex) }
 
+// treeOf is the folder of the archive with a digest as a lock has it.
+func (s *Store) treeOf(files string) (string, error) {
+	h, err := v1.NewHash(files)
+	return s.tree(h), err
+}
+
 // checkedTree returns the folder with the files of an archive, after it has compared each with the archive, and the
 // archive with its digest.
 func (s *Store) checkedTree(files v1.Hash) (string, error) {
@@ -147,7 +160,7 @@ func (s *Store) checkedTree(files v1.Hash) (string, error) {
 
 // unpack makes the tree of an archive that is stored, unless it is there as it should be. Concurrent callers make it
 // once; a part that a killed one left is removed.
-func (s *Store) unpack(ctx context.Context, files v1.Hash) (err error) {
+func (s *Store) unpack(ctx context.Context, files v1.Hash, limit limits) (err error) {
 	if _, err := s.checkedTree(files); err == nil {
 		return nil
 	}
@@ -188,7 +201,7 @@ func (s *Store) unpack(ctx context.Context, files v1.Hash) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := extract(f, info.Size(), temp, limits{bytes: maxExtracted, files: maxFiles}); err != nil {
+	if err := extract(f, info.Size(), temp, limit); err != nil {
 		return errors.Join(fmt.Errorf("unpack: %w", err), os.RemoveAll(temp))
 	}
 	if err := os.Rename(temp, s.tree(files)); err != nil {
@@ -197,12 +210,12 @@ func (s *Store) unpack(ctx context.Context, files v1.Hash) (err error) {
 	return private.SyncDir(trees)
 }
 
-// damaged is the error for a store that does not have what the lock says.
-func damaged(name string, err error) error {
-	e := &sdk.Error{Summary: "the package of plugin " + name + " is not as the lock says", Detail: err.Error(), Err: err,
+// damaged is the error for a store that does not have what the lock says of a plugin or a module.
+func damaged(what string, err error) error {
+	e := &sdk.Error{Summary: "the package of " + what + " is not as the lock says", Detail: err.Error(), Err: err,
 		Remedy: "run recipe init, which fetches it again"}
 	if errors.Is(err, fs.ErrNotExist) {
-		e.Summary, e.Detail = "the package of plugin "+name+" has not been fetched on this machine", ""
+		e.Summary, e.Detail = "the package of "+what+" has not been fetched on this machine", ""
 		e.Remedy = "run recipe init, which fetches what the lock says"
 	}
 	return e

@@ -1,6 +1,7 @@
 package lsp
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,6 +94,7 @@ var (
 	_ schema.Validator = (*remembering)(nil)
 
 	_ schema.PackageRequirer = (*remembering)(nil)
+	_ schema.ModuleFinder    = (*remembering)(nil)
 )
 
 func (r *remembering) hasFailed() bool {
@@ -146,10 +148,18 @@ func (r *remembering) Require(name, path string) {
 }
 
 // RequirePackage implements schema.PackageRequirer.
-func (r *remembering) RequirePackage(recipe string, q schema.RequiredPlugin) {
+func (r *remembering) RequirePackage(recipe string, q schema.Requirement) {
 	if inner, ok := r.Plugins.(schema.PackageRequirer); ok {
 		inner.RequirePackage(recipe, q)
 	}
+}
+
+// Module implements schema.ModuleFinder.
+func (r *remembering) Module(recipe string, q schema.Requirement) (string, error) {
+	if inner, ok := r.Plugins.(schema.ModuleFinder); ok {
+		return inner.Module(recipe, q)
+	}
+	return "", errors.New("modules from packages are not available here")
 }
 
 // ProgramVersion implements schema.Program; without a version every constraint is satisfied.
