@@ -46,6 +46,8 @@ type TaskScore struct {
 	Digest string    `json:"digest"` // of its prompt
 	Prompt string    `json:"prompt"` // its end, for people
 	Scores []float64 `json:"scores"`
+	// Metrics are the means of the numbers that the environment gave beside the scores, by name.
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Checkpointer is a trainer that can write a checkpoint between two steps, when asked.

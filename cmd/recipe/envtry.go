@@ -199,10 +199,28 @@ func triedGroups(groups []trajectory.Group) ([]view.TriedGroup, error) {
 					c.Messages = append(c.Messages, view.TriedMessage(m))
 				}
 			}
+			if len(g.Overrides) > j {
+				c.Metrics = numbers(g.Overrides[j][trajectory.OverrideMetrics])
+			}
 			out[i].Completions = append(out[i].Completions, c)
 		}
 	}
 	return out, nil
+}
+
+// numbers reads an object of numbers; nil when it is none.
+func numbers(v any) map[string]float64 {
+	object, _ := v.(map[string]any)
+	var out map[string]float64
+	for name, v := range object {
+		if n, ok := v.(float64); ok {
+			if out == nil {
+				out = map[string]float64{}
+			}
+			out[name] = n
+		}
+	}
+	return out
 }
 
 // masked is the mask of a token that is not trained on.

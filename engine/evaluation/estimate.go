@@ -79,6 +79,8 @@ type Summary struct {
 	Tasks  int      `json:"tasks"`
 	PassAt []At     `json:"pass_at"`
 	Score  Estimate `json:"score"`
+	// Metrics are what the environment gives beside scores, by name, each over the tasks that have it.
+	Metrics map[string]Estimate `json:"metrics,omitempty"`
 }
 
 // Summarize estimates pass@k for each k, where a completion passes whose score is at least pass.
@@ -94,6 +96,7 @@ func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error)
 		}
 	}
 	s.Score = Mean(means)
+	s.Metrics = metrics(results)
 	for _, k := range ks {
 		values := make([]float64, len(results))
 		for i, r := range results {
@@ -111,4 +114,25 @@ func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error)
 		s.PassAt = append(s.PassAt, At{k, Proportion(values)})
 	}
 	return s, nil
+}
+
+// metrics estimates each of the numbers beside the scores; nil when there are none.
+func metrics(results []sdk.TaskScore) map[string]Estimate {
+	var values map[string][]float64
+	for _, r := range results {
+		for name, v := range r.Metrics {
+			if values == nil {
+				values = map[string][]float64{}
+			}
+			values[name] = append(values[name], v)
+		}
+	}
+	if values == nil {
+		return nil
+	}
+	out := map[string]Estimate{}
+	for name, v := range values {
+		out[name] = Mean(v)
+	}
+	return out
 }

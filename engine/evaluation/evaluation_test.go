@@ -80,6 +80,15 @@ func TestSummarize(t *testing.T) {
 	if err != nil || s.PassAt[0].Mean != 0.625 || s.PassAt[1].Mean != 1 || s.Score.Mean != 0.625 {
 		t.Errorf("%+v, %v", s, err)
 	}
+	if s.Metrics != nil {
+		t.Errorf("metrics %v of tasks without any", s.Metrics)
+	}
+	results[0].Metrics = map[string]float64{"right": 0.25, "brief": 1}
+	results[1].Metrics = map[string]float64{"right": 0.75}
+	if s, err = Summarize(results, []int{1}, 1); err != nil || len(s.Metrics) != 2 ||
+		s.Metrics["right"] != Mean([]float64{0.25, 0.75}) || s.Metrics["brief"].Mean != 1 {
+		t.Errorf("%+v, %v; want right 0.5 of two tasks and brief 1 of one", s.Metrics, err)
+	}
 	if _, err := Summarize(results, []int{5}, 1); err == nil || !strings.Contains(err.Error(), "pass@5") {
 		t.Errorf("pass@5 of 4 completions: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +29,8 @@ func TestTheDescriptionIsTheCodes(t *testing.T) {
 
 // rewards are functions as people have them for TRL.
 const rewards = `
-def letters(completions, letter, **kwargs):
+def letters(completions, letter, log_metric, **kwargs):
+    log_metric("counted", completions[0].count(letter[0]))
     return [float(text.count(want)) for text, want in zip(completions, letter)]
 
 async def chat(prompts, completions, completion_ids, letter, **kwargs):
@@ -141,16 +143,18 @@ func TestScores(t *testing.T) {
 			"weight": cty.NumberFloatVal(weight)})
 	}
 	for name, c := range map[string]struct {
-		more   map[string]cty.Value
-		weight float64
-		turns  int
+		more    map[string]cty.Value
+		weight  float64
+		turns   int
+		metrics []string
 	}{
-		"jsonl":   {nil, 1, 2},
-		"parquet": {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2},
+		"jsonl":   {nil, 1, 2, []string{"counted"}},
+		"parquet": {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2, []string{"counted"}},
 		"conversation": {map[string]cty.Value{"function": cty.StringVal("rewards.py:chat"),
-			"system_prompt": cty.StringVal("be brief")}, 1, 3},
+			"system_prompt": cty.StringVal("be brief")}, 1, 3, nil},
 		"several functions": {map[string]cty.Value{"function": cty.NullVal(cty.String), "functions": cty.TupleVal(
-			[]cty.Value{function("letters", 2), function("none", 1), function("letters", 0.5)})}, 2.5, 2},
+			[]cty.Value{function("letters", 2), function("none", 1), function("letters", 0.5)})}, 2.5, 2,
+			[]string{"counted", "reward/letters"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			def := Plugin()
@@ -172,6 +176,12 @@ func TestScores(t *testing.T) {
 						t.Errorf("the model reads %+v (%v); rows 0 and 1 are kept back", said, err)
 					}
 					letter := string(rune('a' + row))
+					for _, name := range c.metrics {
+						own := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
+						if own[name] != float64(strings.Count(said[c.turns-1].Content, letter)) || len(own) != len(c.metrics) {
+							t.Errorf("metrics %v for %+v, want %v with the number of %s", own, said, c.metrics, letter)
+						}
+					}
 					if want := c.weight * float64(strings.Count(said[c.turns-1].Content, letter)); g.Scores[i] != want {
 						t.Errorf("score %v for %+v, want %v", g.Scores[i], said, want)
 					}

@@ -39,7 +39,8 @@ class Conversations:
 
     async def evaluate(self, *args, **kwargs):
         started = time.time()
-        rollouts = await asyncio.gather(*(self.conversation(item, 0.0, "eval") for item in self.held_out()))
+        temperature = self.config.eval_temperature
+        rollouts = await asyncio.gather(*(self.conversation(item, temperature, "eval") for item in self.held_out()))
         count = max(1, len(rollouts))
         await self.evaluate_log(
             metrics={
@@ -48,5 +49,5 @@ class Conversations:
             },
             start_time=started,
             end_time=time.time(),
-            generation_parameters={"temperature": 0.0, "max_new_tokens": self.config.max_new_tokens},
+            generation_parameters={"temperature": temperature, "max_new_tokens": self.config.max_new_tokens},
         )

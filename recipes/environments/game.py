@@ -20,6 +20,7 @@ RULES = "Find a number from 1 to {largest}. Each turn write one guess and a full
 class GameConfig(AdditionConfig):
     max_turns: int = Field(default=6, description="Guesses of one game")
     max_new_tokens: int = Field(default=4, description="Tokens of one guess")
+    eval_temperature: float = Field(default=0.0, description="Temperature of evaluation; 0: greedy")
     largest: int = Field(default=16, description="Largest number")
 
 

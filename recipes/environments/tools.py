@@ -38,6 +38,7 @@ OPERATORS = {
 class ToolsConfig(GSM8KConfig):
     max_turns: int = Field(default=6, description="Turns of one conversation")
     max_new_tokens: int = Field(default=256, description="Tokens of one turn")
+    eval_temperature: float = Field(default=0.0, description="Temperature of evaluation; 0: greedy")
     system_prompt: str = Field(default=SYSTEM, description="Text before the question")
 
 

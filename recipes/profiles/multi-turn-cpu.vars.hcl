@@ -5,18 +5,20 @@ model              = "HuggingFaceTB/SmolLM2-135M-Instruct"
 chat_template_name = null
 devices            = null
 dtype              = "float32"
-steps              = 10
+steps              = 12
 batch_size         = 16
 learning_rate      = 1e-5
 lora_rank          = 0
-max_length         = 256
+max_length         = 320 # a conversation with two whole turns has up to 280 tokens
 
 config = {
   train_path     = "environments/products/train.jsonl"
   test_path      = "environments/products/test.jsonl"
   max_turns      = 2
-  max_new_tokens = 48
-  system_prompt  = <<-TEXT
+  max_new_tokens = 40
+  # Greedy, the untrained model is right in all of the held-out questions after these examples; sampled, in a third.
+  eval_temperature = 1
+  system_prompt    = <<-TEXT
     Problem: What is 23 * 31?
     <tool_call>{"name": "calculator", "arguments": {"expression": "23 * 31"}}</tool_call>
     <tool_response>713</tool_response>

@@ -69,7 +69,14 @@ type Completion struct {
 	Finish   string // "stop": it ended by itself; "length": it was cut off at max_tokens
 	Tokens   []int  // without the prompt
 	Logprobs []float64
+
+	metrics *metrics
 }
+
+// Metric records a number beside the score, such as one part of it. It is not trained on: the mean over completions is
+// reported as metrics/NAME, and env try and evaluate show it. Names are few and the same for all tasks. Score calls it,
+// from one goroutine at a time.
+func (c Completion) Metric(name string, value float64) { c.metrics.set(name, value) }
 
 // Settings are the attributes that every environment made with this package has. An author's configuration struct
 // embeds them.

@@ -37,6 +37,7 @@ type config struct {
 	Tasks  int64  `recipe:"tasks" default:"0" doc:"How many tasks there are; 0: no end"`
 	Broken bool   `recipe:"broken" default:"false" doc:"Score returns errors"`
 	Chat   bool   `recipe:"chat" default:"false" doc:"Ask as a conversation"`
+	Metric string `recipe:"metric" doc:"What is wrong with the metrics of scores"`
 }
 
 // Validate finds what the schema of the block cannot express.
@@ -84,7 +85,22 @@ func (l *letters) Score(_ context.Context, _ environment.Task, c environment.Com
 	case l.config.Broken:
 		return 0, errors.New("the judge is on strike")
 	}
-	return float64(strings.Count(c.Text, l.config.Letter)), nil
+	letters := float64(strings.Count(c.Text, l.config.Letter))
+	c.Metric("letters", letters)
+	if letters > 0 {
+		c.Metric("share", letters/float64(len(c.Text))) // of the completions that have any
+	}
+	switch l.config.Metric {
+	case "nan":
+		c.Metric("letters", math.NaN())
+	case "nameless":
+		c.Metric("", 1)
+	case "many":
+		for i := range 100 {
+			c.Metric(fmt.Sprint("task ", i), 1)
+		}
+	}
+	return letters, nil
 }
 
 func (l *letters) EvaluationTasks(context.Context) ([]environment.Task, error) {

@@ -88,8 +88,9 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 		return nil, 0, err
 	}
 	n := float64(len(h.tasks))
-	return map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": n,
-		"completion_tokens": e.tokens / n}, e.version(), nil
+	values := map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": n, "completion_tokens": e.tokens / n}
+	e.means.each(func(name string, mean float64) { values[metricPrefix+name] = mean })
+	return values, e.version(), nil
 }
 
 // EvaluateTasks answers a part of the held-out set, several times each, and returns every score.
@@ -112,13 +113,21 @@ func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTas
 	e := evaluation{oldest: math.MaxInt64}
 	out.Results = make([]sdk.TaskScore, len(h.tasks))
 	err = h.each(ctx, func(i int, list []sequence) {
-		scores := make([]float64, len(list))
+		result := sdk.TaskScore{Task: first + i, Digest: h.tasks[i].digest(), Prompt: h.tasks[i].text(),
+			Scores: make([]float64, len(list))}
+		var own means
 		for j, s := range list {
-			scores[j] = s.score
+			result.Scores[j] = s.score
+			own.add(s.metrics)
 			e.add(s)
 		}
-		out.Results[i] = sdk.TaskScore{Task: first + i, Digest: h.tasks[i].digest(), Prompt: h.tasks[i].text(),
-			Scores: scores}
+		own.each(func(name string, mean float64) {
+			if result.Metrics == nil {
+				result.Metrics = map[string]float64{}
+			}
+			result.Metrics[name] = mean
+		})
+		out.Results[i] = result
 	})
 	out.PolicyVersion = e.version()
 	return out, err
@@ -137,6 +146,7 @@ var _ sdk.TaskEvaluator = (*evaluated[Settings, Environment])(nil)
 type evaluation struct {
 	mu               sync.Mutex
 	sum, cut, tokens float64
+	means            means
 	oldest           int64
 }
 
@@ -144,6 +154,7 @@ func (e *evaluation) add(s sequence) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sum += s.score
+	e.means.add(s.metrics)
 	e.tokens += float64(s.sampled)
 	if s.cut {
 		e.cut++

@@ -34,21 +34,22 @@ func (r *rolled) group(p sampling, env int) (*trajectory.Group, error) {
 	return g, nil
 }
 
-// overrides say of sequences that several policy versions sampled which token came from which; nil when there are none.
+// overrides hold the metrics of sequences and, where several policy versions sampled one, which token came from which;
+// nil when there are neither.
 func (r *rolled) overrides() []map[string]any {
-	var list []map[string]any
+	list, some := make([]map[string]any, len(r.sequences)), false
 	for i := range r.sequences {
-		spans := r.sequences[i].versionSpans()
-		if spans == nil {
-			continue
+		s := &r.sequences[i]
+		list[i] = map[string]any{}
+		if spans := s.versionSpans(); spans != nil {
+			list[i][trajectory.OverrideVersions], some = spans, true
 		}
-		if list == nil {
-			list = make([]map[string]any, len(r.sequences))
-			for j := range list {
-				list[j] = map[string]any{}
-			}
+		if len(s.metrics) > 0 {
+			list[i][trajectory.OverrideMetrics], some = s.metrics, true
 		}
-		list[i][trajectory.OverrideVersions] = spans
+	}
+	if !some {
+		return nil
 	}
 	return list
 }

@@ -75,7 +75,9 @@ type Chat struct {
 	prompt string    // begins the conversation as it is; empty: messages do
 	said   []Message // since the last answer
 	scored bool
-	full   bool // nothing more fits
+	// beside the score; nil: none so far
+	metrics *metrics
+	full    bool // nothing more fits
 }
 
 // Answering changes one answer.
@@ -171,6 +173,18 @@ func (c *Chat) Score(score float64, advantages [][]float64) error {
 	made, err := c.s.spread(advantages)
 	c.s.advantages = made
 	return err
+}
+
+// Metric records a number beside the score, as Completion.Metric does.
+func (c *Chat) Metric(name string, value float64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.metrics == nil {
+		c.metrics = newMetrics()
+		c.s.metrics = c.metrics.values
+	}
+	c.metrics.set(name, value)
+	return c.metrics.err
 }
 
 // spread puts the advantages of answers where their tokens are; 0 stands on what the model has read.

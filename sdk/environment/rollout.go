@@ -83,9 +83,10 @@ type sequence struct {
 	unknown       bool                     // an answer did not say its version
 	conversation  []Message
 	score         float64
-	sampled       int    // tokens
-	text          string // what the model said last
-	cut           bool   // it was cut off: the last answer at max_tokens, or the sequence at its limits
+	metrics       map[string]float64 // beside the score
+	sampled       int                // tokens
+	text          string             // what the model said last
+	cut           bool               // it was cut off: the last answer at max_tokens, or the sequence at its limits
 	turns         int
 	invalid       int // turns that were no action
 	agent         string
@@ -181,7 +182,7 @@ func (s *sample) rolled(task Task, scores []float64) *rolled {
 		one := &out.sequences[i]
 		one.read(s.prompt)
 		one.answered(c, s.versions, s.spans[i])
-		one.score = scores[i]
+		one.score, one.metrics = scores[i], c.metrics.all()
 		one.conversation = append(task.conversation(), Message{"assistant", c.Text})
 	}
 	return out

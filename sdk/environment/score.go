@@ -31,6 +31,9 @@ func (s notFinite) Error() string {
 // score asks for the score of every completion. The error names each cause once, with the number of completions that
 // have it.
 func (r *single) score(ctx context.Context, task Task, list []Completion) ([]float64, error) {
+	for i := range list {
+		list[i].metrics = newMetrics()
+	}
 	scores := make([]float64, len(list))
 	errs := make([]error, len(list))
 	var wg sync.WaitGroup
@@ -54,6 +57,9 @@ func scoreOne(ctx context.Context, env Environment, task Task, c Completion) (sc
 	score, err = env.Score(ctx, task, c)
 	if err == nil && (math.IsNaN(score) || math.IsInf(score, 0)) {
 		err = notFinite(score)
+	}
+	if err == nil && c.metrics != nil {
+		err = c.metrics.err
 	}
 	return score, err
 }

@@ -15,6 +15,7 @@ type tally struct {
 	mu     sync.Mutex
 	began  time.Time
 	counts counts
+	means  means // of the author's metrics
 	show   *sdk.Sample
 }
 
@@ -36,6 +37,7 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 	for _, s := range made.sequences {
 		c.sequences++
 		c.reward += s.score
+		t.means.add(s.metrics)
 		c.tokens += float64(s.sampled)
 		c.turns += float64(s.turns)
 		c.invalid += float64(s.invalid)
@@ -100,8 +102,8 @@ func (t *tally) failed() {
 func (t *tally) take() (map[string]float64, *sdk.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c, show, took := t.counts, t.show, time.Since(t.began).Seconds()
-	t.counts, t.show, t.began = counts{}, nil, time.Now()
+	c, own, show, took := t.counts, t.means, t.show, time.Since(t.began).Seconds()
+	t.counts, t.means, t.show, t.began = counts{}, means{}, nil, time.Now()
 	if c == (counts{}) {
 		return nil, nil
 	}
@@ -131,6 +133,7 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 	if c.sentSequences > 0 {
 		values["reward_sent"] = c.rewardSent / c.sentSequences
 	}
+	own.each(func(name string, mean float64) { values[metricPrefix+name] = mean })
 	return values, show
 }
 

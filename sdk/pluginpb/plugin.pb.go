@@ -2813,6 +2813,7 @@ type TaskScores struct {
 	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // of its prompt: two tasks with one digest are the same question
 	Prompt        string                 `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"` // its end, for people
 	Scores        []float64              `protobuf:"fixed64,4,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	Metrics       map[string]float64     `protobuf:"bytes,5,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // means over the completions of the numbers beside the scores
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2871,6 +2872,13 @@ func (x *TaskScores) GetPrompt() string {
 func (x *TaskScores) GetScores() []float64 {
 	if x != nil {
 		return x.Scores
+	}
+	return nil
+}
+
+func (x *TaskScores) GetMetrics() map[string]float64 {
+	if x != nil {
+		return x.Metrics
 	}
 	return nil
 }
@@ -3195,13 +3203,17 @@ const file_plugin_proto_rawDesc = "" +
 	"\aresults\x18\x04 \x03(\v2\x1c.recipe.plugin.v1.TaskScoresR\aresults\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"h\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xe9\x01\n" +
 	"\n" +
 	"TaskScores\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\x03R\x04task\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +
 	"\x06prompt\x18\x03 \x01(\tR\x06prompt\x12\x16\n" +
-	"\x06scores\x18\x04 \x03(\x01R\x06scores\"\x13\n" +
+	"\x06scores\x18\x04 \x03(\x01R\x06scores\x12C\n" +
+	"\ametrics\x18\x05 \x03(\v2).recipe.plugin.v1.TaskScores.MetricsEntryR\ametrics\x1a:\n" +
+	"\fMetricsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x13\n" +
 	"\x11CheckpointRequest\"c\n" +
 	"\x12CheckpointResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
@@ -3235,7 +3247,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),    // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),   // 1: recipe.plugin.v1.DescribeResponse
@@ -3287,6 +3299,7 @@ var file_plugin_proto_goTypes = []any{
 	nil,                        // 47: recipe.plugin.v1.Metrics.ValuesEntry
 	nil,                        // 48: recipe.plugin.v1.Weights.PhasesEntry
 	nil,                        // 49: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	nil,                        // 50: recipe.plugin.v1.TaskScores.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -3316,37 +3329,38 @@ var file_plugin_proto_depIdxs = []int32{
 	48, // 24: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
 	49, // 25: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
 	42, // 26: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
-	0,  // 27: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 28: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 29: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	14, // 30: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
-	11, // 31: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	16, // 32: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	18, // 33: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	20, // 34: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	26, // 35: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	28, // 36: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	40, // 37: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	43, // 38: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	23, // 39: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	1,  // 40: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 41: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 42: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 43: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 44: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 45: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 46: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 47: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 48: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 49: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	41, // 50: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	44, // 51: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	24, // 52: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	40, // [40:53] is the sub-list for method output_type
-	27, // [27:40] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	50, // 27: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
+	0,  // 28: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 29: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 30: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	14, // 31: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
+	11, // 32: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	16, // 33: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	18, // 34: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	20, // 35: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	26, // 36: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	28, // 37: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	40, // 38: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	43, // 39: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	23, // 40: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	1,  // 41: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 42: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 43: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 44: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 45: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 46: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 47: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 48: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 49: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 50: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	41, // 51: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	44, // 52: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	24, // 53: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	41, // [41:54] is the sub-list for method output_type
+	28, // [28:41] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -3372,7 +3386,7 @@ func file_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

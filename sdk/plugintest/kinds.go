@@ -346,11 +346,31 @@ func CheckGroup(t testing.TB, g trajectory.Group) {
 		if trained == 0 {
 			t.Errorf("sequence %d has no token to train on", i)
 		}
+		if len(g.Overrides) > i {
+			checkMetrics(t, i, g.Overrides[i][trajectory.OverrideMetrics])
+		}
 	}
 	if g.EnvID == nil {
 		t.Error("the group does not name its environment (env_id)")
 	}
 	if g.PolicyVersion == nil {
 		t.Error("the group has no policy version (policy_version)")
+	}
+}
+
+// checkMetrics holds what a group says beside the score of a sequence to the form: numbers by name.
+func checkMetrics(t testing.TB, sequence int, metrics any) {
+	t.Helper()
+	if metrics == nil {
+		return
+	}
+	object, ok := metrics.(map[string]any)
+	if !ok {
+		t.Errorf("sequence %d: the metrics are %v, want an object", sequence, metrics)
+	}
+	for name, v := range object {
+		if _, ok := v.(float64); !ok || name == "" {
+			t.Errorf("sequence %d: the metric %q is %v, want a name and a number", sequence, name, v)
+		}
 	}
 }

@@ -29,7 +29,8 @@ type Group struct {
 	// GenerationParams are the sampling parameters of the group, such as temperature.
 	GenerationParams map[string]any `json:"generation_params,omitempty"`
 	// Overrides are hints to the trainer, one a sequence (set_advantage_to_zero, temperature). The key policy_versions
-	// holds []VersionSpan where several versions sampled the sequence and it is known which token came from which.
+	// holds []VersionSpan where several versions sampled the sequence and it is known which token came from which; the
+	// key metrics an object of numbers that the environment gave beside the score, for people.
 	Overrides []map[string]any `json:"overrides,omitempty"`
 	// GroupOverrides are hints to the trainer for the whole group.
 	GroupOverrides map[string]any `json:"group_overrides,omitempty"`
@@ -100,6 +101,9 @@ type VersionSpan struct {
 
 // OverrideVersions is the key of Overrides under which a sequence's spans stand.
 const OverrideVersions = "policy_versions"
+
+// OverrideMetrics is the key of Overrides under which the numbers beside a sequence's score stand, by name.
+const OverrideMetrics = "metrics"
 
 // At is the range of a group that one version sampled.
 func At(version int64) *Versions { return &Versions{version, version} }

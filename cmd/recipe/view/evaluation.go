@@ -56,7 +56,11 @@ func (e Scores) Show(w io.Writer, s Style) error {
 	for _, at := range e.PassAt {
 		rows = append(rows, row(fmt.Sprintf("pass@%d", at.K), at.Estimate))
 	}
-	for _, line := range Rows(append(rows, row("score", e.Score)), 0) {
+	rows = append(rows, row("score", e.Score))
+	for _, name := range slices.Sorted(maps.Keys(e.Metrics)) {
+		rows = append(rows, row("metrics/"+name, e.Metrics[name]))
+	}
+	for _, line := range Rows(rows, 0) {
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,6 +32,8 @@ type TriedCompletion struct {
 	PromptTokens int            `json:"prompt_tokens"` // tokens that are not trained on
 	Tokens       int            `json:"tokens"`        // tokens that are
 	Messages     []TriedMessage `json:"messages"`
+	// Metrics are what the environment gives beside the score, by name.
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // TriedMessage is one turn of a conversation.
@@ -134,7 +137,19 @@ func (c TriedCompletion) row(s Style, prompt, times int) string {
 	if times > 1 {
 		out = strings.TrimSuffix(out, "\n") + s.Dim(fmt.Sprintf("  ×%d", times)) + "\n"
 	}
+	if len(c.Metrics) > 0 {
+		out += strings.Repeat(" ", 22) + s.Dim(c.metrics()) + "\n"
+	}
 	return out
+}
+
+// metrics are the numbers beside the score, in one line.
+func (c TriedCompletion) metrics() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(c.Metrics)) {
+		parts = append(parts, name+" "+figure(c.Metrics[name]))
+	}
+	return printable.Text(strings.Join(parts, ", "))
 }
 
 func pad(text string, width int) string {

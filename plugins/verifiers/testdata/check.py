@@ -37,6 +37,8 @@ def alphabet(messages):
 # One turn: the rewards of the task, weighted; each task once, none of the held-out ones.
 got = play("letters", alphabet, tasks=10)
 assert {p.reward for p in got} == {2.5}, [p.rewards for p in got]
+parts = {"reward/occurrences": 2, "reward/one": 1, "length": 2}
+assert all(parts.items() <= p.metrics[""].items() for p in got), [p.metrics for p in got]
 asked = [p.conversations[""] for p in got]
 assert {c[1]["content"] for c in asked} == {f"Say {x}: " for x in "cdefghijkl"}, asked
 assert all([m["role"] for m in c] == ["system", "user", "assistant"] for c in asked), asked

@@ -163,9 +163,18 @@ func (p *program) Next(ctx context.Context) (environment.Task, error) {
 }
 
 // Score implements environment.Environment.
-func (p *program) Score(ctx context.Context, t environment.Task, c environment.Completion) (score float64, err error) {
-	err = p.call(ctx, "score", map[string]any{"task": t.Data, "completion": completion(c)}, &score)
-	return score, p.explain(err)
+func (p *program) Score(ctx context.Context, t environment.Task, c environment.Completion) (float64, error) {
+	var got struct {
+		Score   float64            `json:"score"`
+		Metrics map[string]float64 `json:"metrics"`
+	}
+	if err := p.call(ctx, "score", map[string]any{"task": t.Data, "completion": completion(c)}, &got); err != nil {
+		return 0, p.explain(err)
+	}
+	for name, v := range got.Metrics {
+		c.Metric(name, v)
+	}
+	return got.Score, nil
 }
 
 // completion is how the worker reads one.

@@ -15,9 +15,10 @@ func (p *player) Rollout(ctx context.Context, t environment.Task, policy *enviro
 	id, end := p.began(ctx, policy)
 	defer end()
 	var chats []struct {
-		Agent      string      `json:"agent"`
-		Score      *float64    `json:"score"`
-		Advantages [][]float64 `json:"advantages"`
+		Agent      string             `json:"agent"`
+		Score      *float64           `json:"score"`
+		Metrics    map[string]float64 `json:"metrics"`
+		Advantages [][]float64        `json:"advantages"`
 	}
 	if err := p.call(ctx, "rollout", map[string]any{"task": t.Data, "rollout": id}, &chats); err != nil {
 		return p.explain(err)
@@ -29,6 +30,11 @@ func (p *player) Rollout(ctx context.Context, t environment.Task, policy *enviro
 		}
 		if err := policy.Chat(c.Agent).Score(*c.Score, c.Advantages); err != nil {
 			return fmt.Errorf("agent %q: %w", c.Agent, err)
+		}
+		for name, v := range c.Metrics {
+			if err := policy.Chat(c.Agent).Metric(name, v); err != nil {
+				return fmt.Errorf("agent %q: %w", c.Agent, err)
+			}
 		}
 	}
 	return nil

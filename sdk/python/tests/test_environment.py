@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from recipe_sdk import Code, Completion, Environment, InfraFailure, Policy, Reference, Task, setting, tool
+from recipe_sdk import Code, Completion, Environment, InfraFailure, Policy, Reference, Score, Task, setting, tool
 from recipe_sdk.environment import describe, load
 from recipe_sdk.environment.settings import SettingsError, build, schema
 from recipe_sdk.testing import Played, run_environment  # noqa: F401
@@ -140,6 +140,30 @@ class Game(Environment):
         return {"first": len(answer.text)}
 
 
+class Measured(Environment):
+    """Scores with metrics, of one turn; an answer of the letter n has a metric that is no number."""
+
+    def next(self) -> Task:
+        return Task("say a")
+
+    def score(self, task: Task, completion: Completion) -> Score:
+        a = completion.text.count("a")
+        return Score(a / 3, {"a": a, "length": float("nan") if completion.text == "n" else len(completion.text)})
+
+
+class MeasuredGame(Game):
+    async def rollout(self, task: Task, policy: Policy) -> Score:  # type: ignore[override]
+        first, second = policy.chat("go", agent="first"), policy.chat("wait", agent="second")
+        await first.answer()
+        second.score(Score(1, {"won": 1}) if (await second.answer()).text else 0)
+        return Score(0.5, {"won": 0})
+
+
+class MeasuredAdder(Adder):
+    def score(self, task: Task, completion: Completion) -> Score:  # type: ignore[override]
+        return Score(super().score(task, completion), {"short": len(completion.text) < 3})
+
+
 class Blocking(Environment):
     def next(self) -> Task | None:
         return None if getattr(self, "done", False) else self.last()
@@ -197,6 +221,19 @@ def test_rollouts_of_several_agents(run_environment: Run) -> None:  # noqa: F811
     (played,) = run_environment(Game, answers=["left", "right"], tasks=1, rollouts=1)
     assert played.rewards == {"second": 1, "first": 5} and played.advantages["second"] == [[0.5] * 5]
     assert [m["content"] for m in played.conversations["second"]] == ["wait", "left", "right"]
+
+
+def test_scores_have_metrics(run_environment: Run) -> None:  # noqa: F811
+    good, bad = run_environment(Measured, answers=["aab", "z"], tasks=1)
+    assert (good.reward, good.metrics) == (2 / 3, {"": {"a": 2, "length": 3}})
+    assert (bad.reward, bad.metrics) == (0, {"": {"a": 0, "length": 1}})
+    with pytest.raises(ValueError, match="score as the metric 'length' returned nan"):
+        run_environment(Measured, answers=["n"])
+    (played,) = run_environment(MeasuredGame, answers=["x"], tasks=1)
+    assert played.rewards == {"first": 0.5, "second": 1}
+    assert played.metrics == {"first": {"won": 0}, "second": {"won": 1}}
+    (played,) = run_environment(MeasuredAdder, answers=["5"], tasks=1)
+    assert (played.reward, played.metrics) == (1, {"": {"short": 1.0}})
 
 
 def test_tasks_end(run_environment: Run) -> None:  # noqa: F811

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from recipe_sdk import Completion, InfraFailure, Task
+from recipe_sdk import Completion, InfraFailure, Score, Task
 from recipe_sdk.environment import load
 from recipe_sdk.environment.processes import Origin, ScoreFailed, Scorers
 
 SOURCE = """
 import os, threading
-from recipe_sdk import Environment, InfraFailure, Task
+from recipe_sdk import Environment, InfraFailure, Score, Task
 
 class Pool(Environment):
     "Scores in processes."
@@ -32,6 +32,7 @@ class Pool(Environment):
             case "pid": return self.pid
             case "infra": raise InfraFailure("the sandbox is away")
             case "error": return 1 / 0
+            case "metrics": return Score(0.5, {"a": 1})
             case "exit": os._exit(7)
             case "sleep": threading.Event().wait()
         return task.data
@@ -60,6 +61,7 @@ def test_scores_come_from_other_processes(scorers: Scorers, tmp_path: Path) -> N
     pids = asyncio.run(scores(scorers, *["pid"] * 8))
     assert os.getpid() not in pids and 1 <= len(set(pids)) <= 2
     assert asyncio.run(scores(scorers, "", data=[0.25])) == [[0.25]]
+    assert asyncio.run(scores(scorers, "metrics")) == [Score(0.5, {"a": 1})]
     scorers.close()
     assert {f"closed-{pid}" for pid in pids} <= {path.name for path in tmp_path.glob("closed-*")}
 

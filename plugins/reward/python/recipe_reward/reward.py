@@ -9,7 +9,7 @@ from typing import Any
 
 from dataclasses import dataclass, field
 
-from recipe_sdk import Code, Completion, Environment, Task, setting
+from recipe_sdk import Code, Completion, Environment, Score, Task, setting
 
 from .dataset import Row, read
 
@@ -81,11 +81,13 @@ class Reward(Environment):
             self._random.shuffle(self._next)
         return self._task(self._next.pop())
 
-    async def score(self, task: Task, completion: Completion) -> float:
+    async def score(self, task: Task, completion: Completion) -> Score:
         prompt: Any = list(task.messages) or task.prompt
         answer: Any = [{"role": "assistant", "content": completion.text}] if task.messages else completion.text
         columns = {name: [value] for name, value in task.data.items() if name not in ("prompt", "completion")}
-        total, counted = 0.0, 0
+        total = 0.0
+        metrics: dict[str, float] = {}
+        rewards: dict[str, float] = {}
         for function, name, weight in self._functions:
             given = function(
                 prompts=[prompt],
@@ -93,22 +95,23 @@ class Reward(Environment):
                 completion_ids=[list(completion.tokens)],
                 trainer_state=None,
                 log_extra=_ignore,
-                log_metric=_ignore,
+                log_metric=metrics.__setitem__,
                 **columns,
             )
             value = _single(await given if inspect.isawaitable(given) else given, name)
             if value is not None:
-                total, counted = total + weight * value, counted + 1
-        if not counted:
+                total += weight * value
+                rewards[f"reward/{name}"] = value
+        if not rewards:
             raise ValueError(f"every reward function returned None for the prompt {str(prompt)[:80]!r}")
-        return total
+        return Score(total, metrics | rewards if self.settings.functions else metrics)
 
     def held_out(self) -> list[Task]:
         return [self._task(row) for row in self._held]
 
 
 def _ignore(*_: Any, **__: Any) -> None:
-    """log_extra and log_metric of TRL: nothing is logged."""
+    """log_extra of TRL, columns of its table of completions: it is not shown."""
 
 
 def _single(given: Any, name: str) -> float | None:

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from aiohttp import web
-from recipe_sdk import Completion, Policy
+from recipe_sdk import Completion, Policy, Score
 from recipe_sdk.environment import tools as text_tools
 from recipe_sdk.environment.policy import Chat
 from verifiers.v1.clients.client import SESSION_ID_HEADER
@@ -44,7 +44,13 @@ class Run:
         """Takes the rewards of the traces that the policy has sampled."""
         for c in self.conversations.values():
             if c.chat is not None:
-                c.chat.score(c.trace.reward)
+                c.chat.score(Score(c.trace.reward, _metrics(c.trace)))
+
+
+def _metrics(trace: Any) -> dict[str, float]:
+    """The taskset's metrics, and what each of its reward functions returned, before it is weighted."""
+    rewards = {f"reward/{name}": r.score for name, r in trace.rewards.items() if r is not None}
+    return rewards | {name: v for name, v in trace.metrics.items() if v is not None}
 
 
 class Conversation:

@@ -121,9 +121,7 @@ class Verifiers(Environment):
         run = Run(policy, self._alone)
         self._endpoint.runs.append(run)
         try:
-            episode = await self._env.run_episode(
-                task.data, self._model, on_trace=run.minted, on_discard=run.discarded
-            )
+            episode = await self._env.run_episode(task.data, self._model, on_trace=run.minted, on_discard=run.discarded)
         finally:
             self._endpoint.runs.remove(run)
         if run.problem is not None:

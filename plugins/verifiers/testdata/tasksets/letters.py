@@ -30,6 +30,10 @@ class Count(vf.Task[Data]):
             await asyncio.sleep(60)
         return float(trace.last_reply.count(self.data.letter))
 
+    @vf.metric
+    async def length(self, trace):
+        return float(len(trace.last_reply))
+
     @vf.reward(weight=0.5)
     async def one(self, trace):
         return 1.0
@@ -41,8 +45,6 @@ class Letters(vf.Taskset[Count, Config]):
         for letter in "abcdefghijkl" if self.config.split == "train" else "yz":
             prompt = f"Say {letter}: "
             yield Count(
-                Data(
-                    prompt=prompt, system_prompt="Be brief.", letter=letter, fails=self.config.fails, timeout=timeout
-                ),
+                Data(prompt=prompt, system_prompt="Be brief.", letter=letter, fails=self.config.fails, timeout=timeout),
                 self.config.task,
             )

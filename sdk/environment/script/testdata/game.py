@@ -1,6 +1,6 @@
 """Two agents that talk in turns, and advantages for each token of one of them."""
 
-from recipe_sdk import Environment, Policy, Task
+from recipe_sdk import Environment, Policy, Score, Task
 
 
 class Game(Environment):
@@ -11,7 +11,7 @@ class Game(Environment):
     def next(self) -> Task:
         return Task(data="fruit")
 
-    async def rollout(self, task: Task, policy: Policy) -> dict[str, float]:
+    async def rollout(self, task: Task, policy: Policy) -> dict[str, Score]:
         first = policy.chat(f"Name a {task.data}.", agent="first")
         second = policy.chat([{"role": "system", "content": "You play."}], agent="second")
         for _ in range(2):
@@ -20,7 +20,8 @@ class Game(Environment):
             heard = await second.answer(max_tokens=3)
             first.say(heard.text)
         first.score(len(said.text), advantages=[[0.5] * len(c.tokens) for c in first.completions])
-        return {"second": sum(map(sum, (c.logprobs for c in second.completions)))}
+        likely = sum(map(sum, (c.logprobs for c in second.completions)))
+        return {"second": Score(likely, {"answers": len(second.completions)})}
 
     def held_out(self) -> list[Task]:
         return [Task(data="nut")]

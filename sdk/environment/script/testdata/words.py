@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from recipe_sdk import Completion, Environment, InfraFailure, Task, setting
+from recipe_sdk import Completion, Environment, InfraFailure, Score, Task, setting
 
 from lists import WORDS
 
@@ -42,7 +42,7 @@ class Words(Environment):
         self.at += 1
         return Task(WORDS[self.at % len(WORDS)], data={"number": self.at})
 
-    async def score(self, task: Task, completion: Completion) -> float:
+    async def score(self, task: Task, completion: Completion) -> float | Score:
         match self.settings.fails:
             case "error":
                 return 1 / 0
@@ -55,7 +55,10 @@ class Words(Environment):
             case "nan":
                 return float("nan")
         assert task.data["number"] >= 0 and len(completion.tokens) == len(completion.logprobs)
-        return min(completion.text.count(self.settings.letter), self.settings.most) / self.settings.most
+        count = completion.text.count(self.settings.letter)
+        return Score(
+            min(count, self.settings.most) / self.settings.most, {"letters": count, "length": len(completion.text)}
+        )
 
     def held_out(self) -> list[Task]:
         return [Task(f"held out: {word}", data={"number": 0}) for word in WORDS]

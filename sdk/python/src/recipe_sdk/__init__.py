@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Policy,
         PolicyError,
         Reference,
+        Score,
         Task,
         setting,
         tool,
@@ -38,12 +39,13 @@ _HOME = {
     "Code": "environment", "Completion": "environment", "Environment": "environment", "InfraFailure": "environment",
     "Message": "environment", "Reference": "environment", "Task": "environment", "setting": "environment",
     "Chat": "environment", "Policy": "environment", "PolicyError": "environment", "tool": "environment",
+    "Score": "environment",
 }  # fmt: skip
 
 __all__ = [
     "Batch", "Bridge", "Chat", "Checkpoint", "Code", "Completion", "Environment", "GroupBatch", "InfraFailure",
-    "Message", "Policy", "PolicyError", "ReadOptions", "Reference", "Row", "RunSettings", "Settings", "Task", "leave",
-    "setting", "tool", "work",
+    "Message", "Policy", "PolicyError", "ReadOptions", "Reference", "Row", "RunSettings", "Score", "Settings", "Task",
+    "leave", "setting", "tool", "work",
 ]  # fmt: skip
 
 

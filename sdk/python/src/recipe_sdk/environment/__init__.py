@@ -4,12 +4,12 @@ This package needs nothing beyond Python itself. The plugin process, which is pa
 and posts them; it calls the class in a worker process (`recipe_sdk.environment.serve`).
 """
 
-from .base import Completion, Environment, InfraFailure, Message, Task
+from .base import Completion, Environment, InfraFailure, Message, Score, Task
 from .policy import Chat, Policy, PolicyError
 from .settings import Code, Reference, setting
 from .tools import tool
 
 __all__ = [
     "Chat", "Code", "Completion", "Environment", "InfraFailure", "Message", "Policy", "PolicyError", "Reference",
-    "Task", "setting", "tool",
+    "Score", "Task", "setting", "tool",
 ]  # fmt: skip

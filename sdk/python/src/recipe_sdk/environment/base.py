@@ -35,6 +35,17 @@ class Completion:
         return self.finish == "length"
 
 
+@dataclass(frozen=True)
+class Score:
+    """A score with numbers that say more, such as its parts: Score(0.8, {"right": 1, "brief": 0.3}).
+
+    Only value is trained on. Of the others the mean over completions is reported as metrics/NAME; `recipe env try` and
+    `recipe evaluate` show them. Names are few and the same for all tasks."""
+
+    value: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
 class InfraFailure(Exception):
     """Raise it when something that the environment needs is away (a sandbox, a judge, a network): the score is unknown,
     and the group is left out and counted as `infra_failed` instead of being scored low."""
@@ -94,8 +105,9 @@ class Environment:
         """The next task. None says that there are no more."""
         raise NotImplementedError("an environment needs a method next")
 
-    def score(self, task: Task, completion: Completion) -> float | Awaitable[float]:
-        """How good a completion is; higher is better. An exception leaves the whole group out."""
+    def score(self, task: Task, completion: Completion) -> float | Score | Awaitable[float | Score]:
+        """How good a completion is; higher is better. An exception leaves the whole group out. A Score has metrics,
+        which are reported and not trained on."""
         raise NotImplementedError("an environment needs a method score")
 
     def held_out(self) -> Sequence[Task] | Awaitable[Sequence[Task]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from .base import Completion, Message, Task
+from .base import Completion, Message, Score, Task
 
 Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -30,6 +30,7 @@ class Chat:
         self.completions: list[Completion] = []
         """The model's answers, in their order."""
         self.reward: float | None = None
+        self.metrics: Mapping[str, float] = {}
         self.advantages: Sequence[Sequence[float]] | None = None
         self._ask, self._loop, self._prompt = ask, loop, prompt
         self._said: list[Message] = [*messages]
@@ -57,10 +58,11 @@ class Chat:
         coroutine = self.answer(max_tokens=max_tokens, stop=stop)
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    def score(self, reward: float, advantages: Sequence[Sequence[float]] | None = None) -> None:
+    def score(self, reward: float | Score, advantages: Sequence[Sequence[float]] | None = None) -> None:
         """How good the conversation was; higher is better. advantages, one number for each token of each answer, train
         the tokens instead of what the trainer makes of the rewards."""
-        self.reward = number(reward, "rollout")
+        scored = read(reward, "rollout")
+        self.reward, self.metrics = scored.value, scored.metrics
         self.advantages = advantages and [[number(a, "rollout") for a in answer] for answer in advantages]
 
 
@@ -86,17 +88,25 @@ class Policy:
         return made
 
     def settle(self, returned: object) -> list[dict[str, Any]]:
-        """The scores of all conversations, from what rollout returned: a number is that of those without one, a dict
-        has one for each agent."""
+        """The scores of all conversations, from what rollout returned: a number or a Score is that of those without
+        one, a dict has one for each agent."""
         if isinstance(returned, dict):
             for agent, reward in returned.items():
                 self.chats[agent].score(reward)
         elif returned is not None:
             for chat in self.chats.values():
                 if chat.reward is None:
-                    chat.score(number(returned, "rollout"))
-        return [{"agent": c.agent, "score": c.reward, "advantages": c.advantages}
+                    chat.score(read(returned, "rollout"))
+        return [{"agent": c.agent, "score": c.reward, "metrics": dict(c.metrics), "advantages": c.advantages}
                 for c in self.chats.values()]  # fmt: skip
+
+
+def read(value: Any, method: str) -> Score:
+    """What a method of the author's returned as a score: a number, or a Score."""
+    if not isinstance(value, Score):
+        return Score(number(value, method))
+    metrics = {str(k): number(v, f"{method} as the metric {k!r}") for k, v in value.metrics.items()}
+    return Score(number(value.value, method), metrics)
 
 
 def number(value: Any, method: str) -> float:

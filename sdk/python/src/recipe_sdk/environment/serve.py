@@ -20,7 +20,7 @@ from typing import Any
 
 from . import load, tools
 from .base import Completion, Context, Environment, InfraFailure, Task
-from .policy import Policy, PolicyError, number
+from .policy import Policy, PolicyError, read
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
 
@@ -165,9 +165,10 @@ class Server:
         self.tasks[self.numbers] = task
         return {"task": self.numbers, "prompt": task.prompt, "messages": [dict(m) for m in task.messages]}
 
-    async def on_score(self, task: int, completion: dict[str, Any]) -> float:
-        """The score of one completion."""
-        return number(await self.score(self.tasks[task], Completion(**completion)), "score")
+    async def on_score(self, task: int, completion: dict[str, Any]) -> dict[str, Any]:
+        """The score of one completion, with its metrics."""
+        made = read(await self.score(self.tasks[task], Completion(**completion)), "score")
+        return {"score": made.value, "metrics": made.metrics}
 
     async def score(self, task: Task, completion: Completion) -> Any:
         """Calls the environment's score, where it is to run."""

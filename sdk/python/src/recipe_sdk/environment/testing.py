@@ -37,6 +37,7 @@ class Played:
     conversations: dict[str, list[Message]]
     completions: dict[str, list[Completion]]
     advantages: dict[str, Sequence[Sequence[float]] | None] = field(default_factory=dict)
+    metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)  # by agent
 
     @property
     def reward(self) -> float:
@@ -114,9 +115,9 @@ async def _play(server: Server, number: int, fake: FakePolicy) -> Played:
         conversation: list[Message] = [*task.messages] or [{"role": "user", "content": task.prompt}]
         made = fake.complete(conversation)
         answer = {"text": made.text, "finish": made.finish, "tokens": made.tokens, "logprobs": made.logprobs}
-        reward = _finite(await server.on_score(number, answer), "")
+        scored = await server.on_score(number, answer)
         conversation.append({"role": "assistant", "content": made.text})
-        return Played(task, {"": reward}, {"": conversation}, {"": [made]})
+        return Played(task, {"": scored["score"]}, {"": conversation}, {"": [made]}, {}, {"": scored["metrics"]})
 
     async def ask(params: dict[str, Any]) -> dict[str, Any]:
         chat = policy.chats[params["agent"]]
@@ -135,6 +136,7 @@ async def _play(server: Server, number: int, fake: FakePolicy) -> Played:
     return Played(
         task, {c.agent: _finite(c.reward, c.agent) for c in chats}, {c.agent: list(c.messages) for c in chats},
         {c.agent: list(c.completions) for c in chats}, {c.agent: c.advantages for c in chats},
+        {c.agent: c.metrics for c in chats},
     )  # fmt: skip
 
 

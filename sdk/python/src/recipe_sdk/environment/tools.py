@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .base import Completion, Environment, InfraFailure, Message, Task
-from .policy import Chat, Policy, number
+from .base import Completion, Environment, InfraFailure, Message, Score, Task
+from .policy import Chat, Policy
+from .policy import read as read_score
 
 F = TypeVar("F", bound=Callable[..., Any])
 Call = Callable[..., Awaitable[Any]]
@@ -137,7 +138,7 @@ async def use(chat: Chat, tools: Sequence[Tool], call: Call) -> Completion:
         chat.say(said)
 
 
-async def rollout(environment: Environment, task: Task, policy: Policy, call: Call) -> float:
+async def rollout(environment: Environment, task: Task, policy: Policy, call: Call) -> Score:
     """The rollout of an environment that has tools and none of its own: the score of the last answer."""
     tools = tools_of(environment)
     messages: list[Message] = [*task.messages] or [{"role": "user", "content": task.prompt}]
@@ -147,4 +148,4 @@ async def rollout(environment: Environment, task: Task, policy: Policy, call: Ca
         messages.insert(0, {"role": "system", "content": prompt(tools)})
     chat = policy.chat(messages)
     answer = await use(chat, tools, call)
-    return number(await call(environment.score, {"task": task, "completion": answer}), "score")
+    return read_score(await call(environment.score, {"task": task, "completion": answer}), "score")

@@ -1,0 +1,66 @@
+package environment
+
+import (
+	"fmt"
+	"math"
+)
+
+// metricPrefix begins the names of an author's metrics, so that none hides one of this package.
+const metricPrefix = "metrics/"
+
+// maxMetrics are as many as one score may have: a name for each task would make a series for each task.
+const maxMetrics = 64
+
+// metrics are the numbers that an author records beside one score.
+type metrics struct {
+	values map[string]float64
+	err    error // the first one that was refused
+}
+
+func newMetrics() *metrics { return &metrics{values: map[string]float64{}} }
+
+// set records a number. A nil receiver, which a Completion made by hand has, drops it.
+func (m *metrics) set(name string, value float64) {
+	switch {
+	case m == nil || m.err != nil:
+	case name == "":
+		m.err = fmt.Errorf("a metric with the value %v has no name", value)
+	case math.IsNaN(value) || math.IsInf(value, 0):
+		m.err = fmt.Errorf("the metric %q is %v, which is no finite number", name, value)
+	case len(m.values) >= maxMetrics:
+		m.err = fmt.Errorf("the metric %q is one of more than %d of one score; use few names, the same for all tasks",
+			name, maxMetrics)
+	default:
+		m.values[name] = value
+	}
+}
+
+// all returns the numbers; nil when there are none.
+func (m *metrics) all() map[string]float64 {
+	if m == nil {
+		return nil
+	}
+	return m.values
+}
+
+// means are the means of metrics, each over the sequences that have it.
+type means struct {
+	sums, counts map[string]float64
+}
+
+func (m *means) add(values map[string]float64) {
+	if len(values) > 0 && m.sums == nil {
+		m.sums, m.counts = map[string]float64{}, map[string]float64{}
+	}
+	for name, v := range values {
+		m.sums[name] += v
+		m.counts[name]++
+	}
+}
+
+// each calls f with each mean.
+func (m *means) each(f func(name string, mean float64)) {
+	for name, sum := range m.sums {
+		f(name, sum/m.counts[name])
+	}
+}
