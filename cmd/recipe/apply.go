@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +33,7 @@ type applyFlags struct {
 	keep    bool
 	detach  bool
 	ui      bool
+	plain   bool
 	asJSON  bool
 	locked  packages.Options
 }
@@ -47,7 +50,10 @@ from their newest checkpoint. When another engine already owns the run, the chan
 Plugins from packages that are not locked yet are fetched and locked first, as by recipe init.
 
 Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. A second Ctrl-C, at least a second
-later, kills. SIGTERM drains and never kills. When the terminal is closed, the run continues as with --detach.`,
+later, kills. SIGTERM drains and never kills. When the terminal is closed, the run continues as with --detach.
+
+At a terminal the run fills the screen until it ends: ? lists the keys, q continues with lines. In a pipe, in the
+background of a shell, with TERM=dumb or --plain it prints lines.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			saved, args, err := f.savedPlan(args)
@@ -125,6 +131,7 @@ later, kills. SIGTERM drains and never kills. When the terminal is closed, the r
 		"apply exactly the plan that recipe plan --out saved in this file, without asking; fails when the recipe, "+
 			"a plugin or the run has changed")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "run in a separate engine process and return")
+	addPlain(cmd, &f.plain)
 	addLocked(cmd, &f.locked.Frozen)
 	cmd.Flags().BoolVar(&f.keep, "keep", false,
 		"keep services running when the last job has ended, until the run is stopped")
@@ -207,12 +214,17 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 		}
 		defer stop()
 	}
-	w := a.watch(watching, s.Dir.Events(), time.Now(), f.asJSON)
+	began := time.Now()
+	// Ctrl-C is a key in the live view, and a signal to this process elsewhere.
+	v := a.viewOf(s.Dir, s.Recipe.Name, began, f.plain || f.asJSON,
+		func() { _ = syscall.Kill(os.Getpid(), syscall.SIGINT) })
+	w := &watcher{live: v, done: make(chan watched, 1)}
 	orders := listen(reactions{draining: w.live.Draining, killing: w.live.Killing, leaving: func() {
 		w.leave()
 		a.leaveTerminal(s.Dir)
 	}})
 	defer orders.close()
+	a.watch(watching, w, s.Dir.Events(), began, f.asJSON)
 
 	_, err := s.Apply(context.WithoutCancel(ctx), p, session.ApplyOptions{
 		Command: "apply " + s.Recipe.File, Keep: f.keep, Stop: orders.stop, Kill: orders.kill,

@@ -95,3 +95,8 @@ func addRun(cmd *cobra.Command, v *string) {
 		"the recipe `FILE` of the run, or its name in recipe runs; needed when there are several runs here")
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }
+
+// addPlain adds the flag that switches the live view off.
+func addPlain(cmd *cobra.Command, v *bool) {
+	cmd.Flags().BoolVar(v, "plain", false, "print lines at a terminal, too, instead of the live view")
+}

@@ -16,9 +16,9 @@ import (
 
 func newStatus(a *app) *cobra.Command {
 	var (
-		file   string
-		asJSON bool
-		ask    whyFlags
+		file                 string
+		asJSON, watch, plain bool
+		ask                  whyFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -26,7 +26,9 @@ func newStatus(a *app) *cobra.Command {
 		Long: `Show the state of a run: phases, steps, reward, policy version.
 
 With --why it asks every block what it waits for and follows that from block to block, to the cause of a stall. It
-needs the run's engine; without one it shows the engine's last report.`,
+needs the run's engine; without one it shows the engine's last report.
+
+With --watch at a terminal it shows the live view of recipe apply: ? lists its keys, q leaves it and the run continues.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, run, err := locateRun(file)
@@ -36,35 +38,66 @@ needs the run's engine; without one it shows the engine's last report.`,
 			if ask.why || ask.stacks {
 				return ask.show(cmd.Context(), a, dir, asJSON)
 			}
-			holder := state.Holder(dir)
-			run, seen := look(cmd.Context(), dir, run, holder)
-			snap, err := snapshot.Read(dir.Events())
-			if err != nil {
-				return err
+			if watch {
+				return a.watchRun(cmd.Context(), dir, run, plain)
 			}
-			view.Complete(snap, run)
-			seen.Overlay(snap)
-			standing := view.Standing(run, holder)
-			foreign := foreignTo(cmd, dir)
-			if foreign != nil {
-				standing = view.Elsewhere
-			}
-			if asJSON {
-				return view.StatusJSON(a.out, run, snap, holder, foreign, seen)
-			}
-			if err := view.Status(a.out, a.style(), run.Recipe, standing, snap, time.Now()); err != nil {
-				return err
-			}
-			if err := view.Troubles(a.out, a.style(), seen); err != nil {
-				return err
-			}
-			return view.Foreign(a.out, a.style(), foreign)
+			return a.showStatus(cmd.Context(), dir, run, asJSON)
 		},
 	}
 	addRun(cmd, &file)
 	addJSON(cmd, &asJSON)
 	ask.add(cmd)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the run while it goes on: a live view at a terminal, else "+
+		"lines until it ends")
+	addPlain(cmd, &plain)
+	for _, other := range []string{"json", "why", "stacks"} {
+		cmd.MarkFlagsMutuallyExclusive("watch", other)
+	}
 	return cmd
+}
+
+// showStatus prints the state of a run.
+func (a *app) showStatus(ctx context.Context, dir state.Dir, run *state.Run, asJSON bool) error {
+	holder := state.Holder(dir)
+	run, seen := look(ctx, dir, run, holder)
+	snap, err := snapshot.Read(dir.Events())
+	if err != nil {
+		return err
+	}
+	view.Complete(snap, run)
+	seen.Overlay(snap)
+	standing := view.Standing(run, holder)
+	foreign := foreignTo(ctx, dir)
+	if foreign != nil {
+		standing = view.Elsewhere
+	}
+	if asJSON {
+		return view.StatusJSON(a.out, run, snap, holder, foreign, seen)
+	}
+	if err := view.Status(a.out, a.style(), run.Recipe, standing, snap, time.Now()); err != nil {
+		return err
+	}
+	if err := view.Troubles(a.out, a.style(), seen); err != nil {
+		return err
+	}
+	return view.Foreign(a.out, a.style(), foreign)
+}
+
+// watchRun shows a run while it goes on, and its state in the end.
+func (a *app) watchRun(ctx context.Context, dir state.Dir, run *state.Run, plain bool) error {
+	v := a.viewOf(dir, run.Recipe, time.Now(), plain, nil)
+	_, lines := v.(*view.Live)
+	if running := run.Status == state.Running && state.Holder(dir) != nil; !lines || running {
+		v.Lost(func(error) {}) // a reader that has gone does not concern the run
+		if _, err := v.Follow(ctx, dir.Events()); err != nil {
+			return err
+		}
+	}
+	run, err := state.Read(dir)
+	if err != nil {
+		return err
+	}
+	return a.showStatus(ctx, dir, run, false)
 }
 
 // answerWithin bounds the engine's answer to a status request; after it, status uses the record on disk.
@@ -101,9 +134,9 @@ func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owne
 }
 
 // foreignTo returns why a run directory is a copy of another, or nil.
-func foreignTo(cmd *cobra.Command, dir state.Dir) *state.ForeignError {
+func foreignTo(ctx context.Context, dir state.Dir) *state.ForeignError {
 	var foreign *state.ForeignError
-	if errors.As(enginerun.Belongs(cmd.Context(), dir, enginerun.Processes{}), &foreign) {
+	if errors.As(enginerun.Belongs(ctx, dir, enginerun.Processes{}), &foreign) {
 		return foreign
 	}
 	return nil

@@ -76,9 +76,9 @@ var errWaited = errors.New("timed out")
 
 // stop stops a run and shows the progress until everything has stopped.
 func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *stopFlags) error {
-	text := "Stopping: jobs write a checkpoint and end, then services stop."
+	text := view.StoppingText
 	if f.kill {
-		text = "Killing every process of the run."
+		text = view.KillingText
 	}
 	if _, err := fmt.Fprintln(a.out, text); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
@@ -22,7 +21,7 @@ type watched struct {
 
 // watcher shows the events of a run: live for people, one JSON object a line for machines.
 type watcher struct {
-	live *view.Live
+	live runView
 	done chan watched
 	left atomic.Bool // the terminal was closed
 }
@@ -36,9 +35,9 @@ func (w *watcher) leave() {
 // gone reports that the output has no reader: a pipe without a reader, a closed terminal.
 func gone(err error) bool { return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) }
 
-// watch shows the events of a run until it has ended or ctx ends. Events older than since are not shown.
-func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON bool) *watcher {
-	w := &watcher{live: view.NewLive(a.out, a.style(), since), done: make(chan watched, 1)}
+// watch begins to show the events of a run, until it has ended or ctx ends; with asJSON those since a time, one JSON
+// object a line.
+func (a *app) watch(ctx context.Context, w *watcher, dir string, since time.Time, asJSON bool) {
 	go func() {
 		if !asJSON {
 			w.live.Lost(a.blind)
@@ -62,7 +61,6 @@ func (a *app) watch(ctx context.Context, dir string, since time.Time, asJSON boo
 		})
 		w.done <- watched{snap, err}
 	}()
-	return w
 }
 
 // blind reports that a run continues without output: in `recipe apply | tee log`, for example, Ctrl-C ends tee.

@@ -117,3 +117,21 @@ func (t *Transcript) Texts(i int) (prompt, completion string) {
 	}
 	return strings.Join(before, "\n"), messages[len(messages)-1].Text
 }
+
+// Shared counts the messages at the beginning that all completions have in common. Each keeps its last one.
+func Shared(all [][]Message) int {
+	if len(all) == 0 {
+		return 0
+	}
+	n := max(len(all[0])-1, 0)
+	for _, list := range all[1:] {
+		n = min(n, max(len(list)-1, 0))
+		for i := range n {
+			if list[i] != all[0][i] {
+				n = i
+				break
+			}
+		}
+	}
+	return n
+}

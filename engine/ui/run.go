@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strconv"
 	"sync"
@@ -238,40 +237,10 @@ func (r *run) block(address string, rec *state.Run) block {
 	if a, err := addr.Parse(address); err == nil {
 		out.Kind = string(a.Kind)
 		if recorded := rec.Blocks[a]; recorded != nil {
-			out.Needs = references(recorded.Config)
+			out.Needs = recorded.References()
 		}
 	}
 	return out
-}
-
-// references are the blocks that a recorded body refers to.
-func references(config map[string]json.RawMessage) []string {
-	found := []string{}
-	var visit func(v any)
-	visit = func(v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			if ref, ok := v["ref"].(string); ok && len(v) == 1 {
-				found = append(found, ref)
-				return
-			}
-			for _, x := range v {
-				visit(x)
-			}
-		case []any:
-			for _, x := range v {
-				visit(x)
-			}
-		}
-	}
-	for _, text := range config {
-		var v any
-		if json.Unmarshal(text, &v) == nil {
-			visit(v)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
 }
 
 // configuration is what the run was told to be: the plan that was applied, and the configuration of its blocks, in

@@ -301,7 +301,7 @@ func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
 	for i := range all {
 		all[i] = v.Messages(i)
 	}
-	shared := sharedMessages(all)
+	shared := transcript.Shared(all)
 	out.Messages = []transcript.Message{}
 	if len(all) > 0 {
 		out.Messages = all[0][:shared]
@@ -317,24 +317,6 @@ func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
 			Tokens: len(group.Tokens[i]), Trained: len(c.positions), Mismatch: &mismatch, Messages: all[i][shared:]})
 	}
 	return out, nil
-}
-
-// sharedMessages counts the messages at the beginning that all completions have in common. Each keeps its last one.
-func sharedMessages(all [][]transcript.Message) int {
-	if len(all) == 0 {
-		return 0
-	}
-	n := max(len(all[0])-1, 0)
-	for _, list := range all[1:] {
-		n = min(n, max(len(list)-1, 0))
-		for i := range n {
-			if list[i] != all[0][i] {
-				n = i
-				break
-			}
-		}
-	}
-	return n
 }
 
 func read(reader *samples.Reader, g *samples.Group) (*trajectory.Group, *samples.Computed, error) {

@@ -15,7 +15,8 @@ import (
 // head names the columns of the table.
 var head = []string{"BLOCK", "PHASE", "STEP", "REWARD", "TOKENS/S", "VERSION", ""}
 
-func (s Style) phase(phase string) func(string) string {
+// Phase returns how the name of a phase is painted.
+func (s Style) Phase(phase string) func(string) string {
 	switch sdk.Phase(phase) {
 	case sdk.Ready, sdk.Completed:
 		return s.Green
@@ -47,10 +48,10 @@ func BlockTable(s Style, snap *snapshot.Snapshot, limit int) []string {
 		blk := snap.Blocks[a]
 		rows = append(rows, []Cell{
 			{Text: a},
-			{Text: blk.Phase, Paint: s.phase(blk.Phase)},
-			{Text: steps(blk), Right: true},
-			{Text: metric(blk, "reward", "reward_mean", "score"), Right: true},
-			{Text: metric(blk, "tokens_per_second"), Right: true},
+			{Text: blk.Phase, Paint: s.Phase(blk.Phase)},
+			{Text: Steps(blk), Right: true},
+			{Text: Metric(blk, "reward", "reward_mean", "score"), Right: true},
+			{Text: Metric(blk, "tokens_per_second"), Right: true},
 			{Text: version(blk.Version), Right: true},
 			{Text: remark(blk), Paint: s.Dim},
 		})
@@ -58,7 +59,8 @@ func BlockTable(s Style, snap *snapshot.Snapshot, limit int) []string {
 	return Rows(rows, limit)
 }
 
-func steps(b *snapshot.Block) string {
+// Steps returns how far a job is: 3/10, or 3 where the end is unknown.
+func Steps(b *snapshot.Block) string {
 	switch {
 	case b.Total > 0:
 		return fmt.Sprintf("%d/%d", b.Step, b.Total)
@@ -69,17 +71,18 @@ func steps(b *snapshot.Block) string {
 	}
 }
 
-func metric(b *snapshot.Block, names ...string) string {
+// Metric returns the newest value of the first of these metrics that a block has reported; "" when it has none.
+func Metric(b *snapshot.Block, names ...string) string {
 	for _, name := range names {
 		if v, ok := b.Metrics[name]; ok {
-			return number(v)
+			return Number(v)
 		}
 	}
 	return ""
 }
 
-// number writes a measurement with three significant digits or so, and large ones whole.
-func number(v float64) string {
+// Number writes a measurement with three significant digits or so, and large ones whole.
+func Number(v float64) string {
 	switch abs := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return fmt.Sprint(v)
@@ -107,13 +110,13 @@ func remark(b *snapshot.Block) string {
 		parts = append(parts, fmt.Sprintf("restarted %d×", b.Restarts))
 	}
 	if b.Message != "" {
-		parts = append(parts, oneLine(b.Message))
+		parts = append(parts, OneLine(b.Message))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// oneLine makes text fit a line of a table or a log: no line breaks, and nothing that a terminal would obey.
-func oneLine(text string) string {
+// OneLine makes text fit a line of a table or a log: no line breaks, and nothing that a terminal would obey.
+func OneLine(text string) string {
 	return strings.TrimSpace(printable.Text(strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(text)))
 }
 
@@ -133,13 +136,13 @@ func Status(w io.Writer, s Style, name, status string, snap *snapshot.Snapshot, 
 		if end.IsZero() {
 			end = now
 		}
-		line += ", " + span(end.Sub(snap.Started))
+		line += ", " + Span(end.Sub(snap.Started))
 	}
 	if snap.Version > 0 {
 		line += fmt.Sprintf(", policy version %d", snap.Version)
 	}
 	if snap.Message != "" {
-		line += ", " + oneLine(snap.Message)
+		line += ", " + OneLine(snap.Message)
 	}
 	limit := 0
 	if s.Terminal {
@@ -162,8 +165,8 @@ func Status(w io.Writer, s Style, name, status string, snap *snapshot.Snapshot, 
 	return err
 }
 
-// span writes a duration as people say it: 48s, 12m05s, 3h04m, 2d03h.
-func span(d time.Duration) string {
+// Span writes a duration as people say it: 48s, 12m05s, 3h04m, 2d03h.
+func Span(d time.Duration) string {
 	d = d.Round(time.Second)
 	switch {
 	case d < time.Minute:

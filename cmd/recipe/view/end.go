@@ -57,7 +57,7 @@ func LastLines(lines []string) string {
 	}
 	out := make([]string, len(lines))
 	for i, l := range lines {
-		out[i] = "  │ " + oneLine(l)
+		out[i] = "  │ " + OneLine(l)
 	}
 	return "Last lines of its output:\n" + strings.Join(out, "\n")
 }

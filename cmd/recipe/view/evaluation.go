@@ -18,7 +18,7 @@ func Evaluation(w io.Writer, s Style, e *run.Evaluation) error {
 	}
 	var rows [][]Cell
 	for _, name := range slices.Sorted(maps.Keys(e.Metrics)) {
-		rows = append(rows, Cells("  "+name, number(e.Metrics[name])))
+		rows = append(rows, Cells("  "+name, Number(e.Metrics[name])))
 	}
 	for _, line := range Rows(rows, 0) {
 		if _, err := fmt.Fprintln(w, line); err != nil {

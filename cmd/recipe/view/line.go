@@ -27,14 +27,14 @@ func Line(s Style, e event.Event) string {
 }
 
 func say(s Style, e event.Event) string {
-	message := oneLine(e.Message)
+	message := OneLine(e.Message)
 	switch e.Type {
 	case event.RunStarted:
 		return s.Bold("run started") + after(": ", message)
 	case event.RunEnded:
-		return s.phase(e.Phase)("run "+e.Phase) + after(": ", message)
+		return s.Phase(e.Phase)("run "+e.Phase) + after(": ", message)
 	case event.Phase:
-		return s.phase(e.Phase)(e.Phase) + after(": ", message) + after("; what to do: ", oneLine(e.Remedy))
+		return s.Phase(e.Phase)(e.Phase) + after(": ", message) + after("; what to do: ", OneLine(e.Remedy))
 	case event.Progress:
 		if e.Total > 0 {
 			return fmt.Sprintf("%d/%d %s", e.Step, e.Total, e.Unit)
@@ -62,7 +62,7 @@ func say(s Style, e event.Event) string {
 		return fmt.Sprintf("weights version %d served by %s after %.2fs (%s)", e.Version, e.Inference, e.Seconds,
 			e.Transport)
 	case event.Sample:
-		return fmt.Sprintf("sample, score %s: %s → %s", number(e.Score), quote(brief(e.Prompt)),
+		return fmt.Sprintf("sample, score %s: %s → %s", Number(e.Score), quote(brief(e.Prompt)),
 			quote(brief(e.Completion)))
 	case event.Restart:
 		return s.Yellow(fmt.Sprintf("restart %d in %.1fs", e.Attempt, e.Delay)) + after(": ", message)
@@ -70,7 +70,7 @@ func say(s Style, e event.Event) string {
 		return fmt.Sprintf("adopted (pid %d)", e.PID)
 	case event.Stalled:
 		return s.Yellow("no progress for "+why.Span(fromSeconds(e.Seconds))+": ") + message +
-			after("; what to do: ", oneLine(e.Remedy))
+			after("; what to do: ", OneLine(e.Remedy))
 	case event.StallOver:
 		return "progress again after " + why.Span(fromSeconds(e.Seconds))
 	case event.Operation:
@@ -115,7 +115,7 @@ func measurements(m map[string]float64) string {
 	}
 	sort.Strings(names)
 	for i, name := range names {
-		names[i] = name + " " + number(m[name])
+		names[i] = name + " " + Number(m[name])
 	}
 	return strings.Join(names, ", ")
 }

@@ -156,7 +156,7 @@ func RecordedBlock(w io.Writer, s Style, a addr.Block, b *state.Block) error {
 		{"  attempt", fmt.Sprint(b.Attempt)}, {"  address", b.Listen},
 	}
 	if b.Total > 0 || b.Step > 0 {
-		pairs = append(pairs, [2]string{"  step", steps(&snapshot.Block{Step: b.Step, Total: b.Total})})
+		pairs = append(pairs, [2]string{"  step", Steps(&snapshot.Block{Step: b.Step, Total: b.Total})})
 	}
 	if b.Checkpoint != nil {
 		pairs = append(pairs, [2]string{"  checkpoint",

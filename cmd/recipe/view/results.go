@@ -27,7 +27,7 @@ func results(s Style, trainers []*snapshot.Block) []string {
 		row := Cells(blk.Address, blk.Phase, strconv.FormatInt(blk.Step, 10), "-", "-", "-", "", "-")
 		if r := blk.History["reward"]; r != nil {
 			first, last := r.Ends()
-			row[3].Text, row[4].Text, row[5].Text, row[6].Text = number(first), number(last), number(r.Best()),
+			row[3].Text, row[4].Text, row[5].Text, row[6].Text = Number(first), Number(last), Number(r.Best()),
 				Sparkline(r.Resample(sparkWidth))
 			row[6].Paint = s.Green
 		}

@@ -105,67 +105,6 @@ func TestLiveShowsNothingOfEarlierApplies(t *testing.T) {
 	}
 }
 
-// screen is a minimal terminal: it interprets what Live writes, and holds what a person would see.
-func screen(t *testing.T, text string) []string {
-	t.Helper()
-	var lines []string
-	at := 0
-	for text != "" {
-		if m := regexp.MustCompile(`^\x1b\[(\d*)([A-Za-z])`).FindStringSubmatch(text); m != nil {
-			text = text[len(m[0]):]
-			switch m[2] {
-			case "A":
-				n := 0
-				for _, c := range m[1] {
-					n = n*10 + int(c-'0')
-				}
-				if at -= n; at < 0 {
-					t.Fatal("the cursor was moved above the first line")
-				}
-			case "J":
-				lines = lines[:min(at, len(lines))]
-			case "K":
-				if at < len(lines) {
-					lines[at] = ""
-				}
-			default:
-				t.Fatalf("escape %q is not expected", m[0])
-			}
-			continue
-		}
-		if after, ok := strings.CutPrefix(text, "\r"); ok {
-			text = after
-			continue
-		}
-		line, rest, _ := strings.Cut(text, "\n")
-		text = rest
-		for len(lines) <= at {
-			lines = append(lines, "")
-		}
-		lines[at] = line
-		at++
-	}
-	return lines
-}
-
-func TestLiveAtATerminalRedrawsOneTable(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	l := NewLive(&out, Style{Terminal: true, Width: 80}, began)
-	l.size = func() (int, int) { return 80, 24 }
-	for i, e := range aRun() {
-		e.Time = began.Add(time.Duration(i) * time.Second)
-		l.event(e)
-		l.draw(e.Time)
-	}
-	got := strings.Join(screen(t, out.String()), "\n")
-	got = clock.ReplaceAllString(got, "hh:mm:ss")
-	golden(t, "live.screen", []byte(got+"\n"))
-	if n := strings.Count(got, "BLOCK"); n != 1 {
-		t.Errorf("%d tables stand on the screen", n)
-	}
-}
-
 func TestLiveAnswersCtrlC(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -184,28 +123,6 @@ func TestLiveAnswersCtrlC(t *testing.T) {
 	}
 	for range 10 {
 		l.Draining() // nobody follows: Live must not wait
-	}
-}
-
-func TestLiveFitsALowTerminal(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	l := NewLive(&out, Style{Terminal: true}, began)
-	l.size = func() (int, int) { return 40, 5 }
-	for _, e := range aRun() {
-		l.event(e)
-	}
-	out.Reset()
-	l.drawn = 0
-	l.draw(began)
-	lines := screen(t, out.String())
-	if len(lines) > 4 {
-		t.Errorf("%d lines on a terminal of 5", len(lines))
-	}
-	for _, line := range lines[:len(lines)-1] {
-		if len([]rune(line)) > 39 {
-			t.Errorf("a line of %d columns on a terminal of 40: %q", len([]rune(line)), line)
-		}
 	}
 }
 

@@ -21,7 +21,7 @@ func Summary(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 	var lines []string
 	var trainers []*snapshot.Block
 	for _, a := range snap.Addresses() {
-		if blk := snap.Blocks[a]; isTrainer(a) && blk.Phase != string(sdk.Pending) {
+		if blk := snap.Blocks[a]; IsTrainer(a) && blk.Phase != string(sdk.Pending) {
 			trainers = append(trainers, blk)
 		}
 	}
@@ -45,7 +45,8 @@ func Summary(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 	return err
 }
 
-func isTrainer(address string) bool {
+// IsTrainer says whether an address is that of a trainer.
+func IsTrainer(address string) bool {
 	a, err := addr.Parse(address)
 	return err == nil && a.Kind == kind.Trainer
 }
@@ -53,8 +54,8 @@ func isTrainer(address string) bool {
 func trained(s Style, blk *snapshot.Block) []string {
 	reward := blk.History["reward"]
 	before, now := reward.Ends()
-	lines := []string{"", fmt.Sprintf("%s: reward %s → %s over %d %s", s.Bold(blk.Address), number(before),
-		s.Bold(number(now)), blk.Step, unit(blk.Unit))}
+	lines := []string{"", fmt.Sprintf("%s: reward %s → %s over %d %s", s.Bold(blk.Address), Number(before),
+		s.Bold(Number(now)), blk.Step, unit(blk.Unit))}
 	if len(reward.Points) > 1 {
 		for _, l := range Plot(reward.Resample(plotWidth), plotHeight) {
 			lines = append(lines, "  "+s.Green(l))
@@ -81,7 +82,7 @@ func evaluated(s Style, blk *snapshot.Block) []string {
 	lines := []string{"", s.Bold(blk.Address) + ": evaluation, before → after"}
 	for _, name := range names {
 		series := blk.History[name]
-		lines = append(lines, fmt.Sprintf("  %s %s → %s", name, number(series.First), s.Bold(number(series.Last))))
+		lines = append(lines, fmt.Sprintf("  %s %s → %s", name, Number(series.First), s.Bold(Number(series.Last))))
 	}
 	return lines
 }
@@ -110,10 +111,10 @@ func examples(s Style, snap *snapshot.Snapshot) []string {
 		first, last := snap.Samples[name].First, snap.Samples[name].Last
 		lines = append(lines, "", s.Bold(name)+": what the policy answered")
 		lines = append(lines, fmt.Sprintf("  first  %s → %s (score %s)", quote(brief(first.Prompt)),
-			quote(brief(first.Completion)), number(first.Score)))
+			quote(brief(first.Completion)), Number(first.Score)))
 		if last.Seq != first.Seq {
 			lines = append(lines, fmt.Sprintf("  last   %s → %s (score %s)", quote(brief(last.Prompt)),
-				quote(brief(last.Completion)), number(last.Score)))
+				quote(brief(last.Completion)), Number(last.Score)))
 		}
 	}
 	return lines

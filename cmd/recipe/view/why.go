@@ -75,11 +75,11 @@ func whyFromLog(b *strings.Builder, s Style, d *why.Document) {
 func whyBlocks(s Style, blocks []why.BlockDocument) []string {
 	rows := [][]Cell{{{Text: "BLOCK", Paint: s.Bold}, {Text: "PHASE", Paint: s.Bold}, {Text: "DOES", Paint: s.Bold}}}
 	for _, d := range blocks {
-		texts := doings(d)
+		texts := Doings(d)
 		for i, text := range texts {
 			row := []Cell{{Text: ""}, {Text: ""}, {Text: text}}
 			if i == 0 {
-				row[0].Text, row[1] = d.Address.String(), Cell{Text: string(d.Phase), Paint: s.phase(string(d.Phase))}
+				row[0].Text, row[1] = d.Address.String(), Cell{Text: string(d.Phase), Paint: s.Phase(string(d.Phase))}
 			}
 			rows = append(rows, row)
 		}
@@ -87,7 +87,8 @@ func whyBlocks(s Style, blocks []why.BlockDocument) []string {
 	return Rows(rows, 0)
 }
 
-func doings(d why.BlockDocument) []string {
+// Doings returns what a block does or waits for, an activity a line.
+func Doings(d why.BlockDocument) []string {
 	var out []string
 	for _, l := range d.Activities {
 		out = append(out, strings.TrimPrefix(strings.TrimPrefix(l.Text, d.Address.String()), ": "))
@@ -95,7 +96,7 @@ func doings(d why.BlockDocument) []string {
 	switch {
 	case len(out) > 0:
 	case d.Phase.Over(), d.Phase == sdk.Pending, d.Phase == sdk.Preparing, d.Phase == sdk.Starting, d.Phase == sdk.Loading:
-		out = []string{oneLine(d.Message)}
+		out = []string{OneLine(d.Message)}
 	case !d.Reports:
 		out = []string{"does not report"}
 	default:
@@ -112,7 +113,7 @@ func WhyFromLog(snap *snapshot.Snapshot, now time.Time) *why.Document {
 	d := &why.Document{FormatVersion: why.FormatVersion, Time: now.UTC(), After: why.DefaultAfter.Seconds(),
 		Stalls: []why.StallDocument{}}
 	for _, e := range stallsOf(snap) {
-		d.Last = append(d.Last, oneLine(e.Message))
+		d.Last = append(d.Last, OneLine(e.Message))
 		if d.LastTime == nil || e.Time.After(*d.LastTime) {
 			d.LastTime = &e.Time
 		}
@@ -142,7 +143,7 @@ func StallLines(s Style, snap *snapshot.Snapshot, limit int, now time.Time) []st
 		if snap.Ended.IsZero() {
 			idle, verb = idle+max(0, now.Sub(e.Time)), "no progress for "
 		}
-		rows = append(rows, []Cell{{Text: verb + why.Span(idle) + ": " + oneLine(e.Message), Paint: s.Yellow}})
+		rows = append(rows, []Cell{{Text: verb + why.Span(idle) + ": " + OneLine(e.Message), Paint: s.Yellow}})
 	}
 	return Rows(rows, limit)
 }

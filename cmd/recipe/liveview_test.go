@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/recipe-rl/recipe/engine/state"
+)
+
+// seat is a command at a terminal of its own.
+type seat struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	keys  *os.File
+	mu    sync.Mutex
+	shown bytes.Buffer
+}
+
+func (w *workshop) seat(args ...string) *seat {
+	w.t.Helper()
+	w.env = append(w.env, "TERM=xterm-256color", "NO_COLOR=1")
+	s := &seat{t: w.t, cmd: w.command(args...)}
+	var err error
+	if s.keys, err = pty.StartWithSize(s.cmd, &pty.Winsize{Cols: 120, Rows: 40}); err != nil {
+		w.t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := s.keys.Read(buf)
+			s.mu.Lock()
+			s.shown.Write(buf[:n])
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
+	w.t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // it has ended, unless the test failed
+		_ = s.keys.Close()
+		reading.Wait()
+	})
+	return s
+}
+
+func (s *seat) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown.String()
+}
+
+func (s *seat) shows(text string) {
+	s.t.Helper()
+	eventually(s.t, text+" is shown", func() bool { return strings.Contains(s.text(), text) })
+}
+
+func (s *seat) press(keys string) {
+	s.t.Helper()
+	if _, err := s.keys.WriteString(keys); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ends waits until the command has ended well.
+func (s *seat) ends() {
+	s.t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- s.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			s.t.Errorf("%v\n%q", err, s.text())
+		}
+	case <-time.After(time.Minute):
+		s.t.Fatalf("%s has not ended within a minute", s.cmd)
+	}
+}
+
+// The live view of an apply beside that of a status, with a real run below both.
+func TestARunInTwoLiveViews(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	apply := w.seat("apply", "-y", "--var", "steps=1000000", "quickstart.hcl")
+	apply.shows("/1000000 steps")
+	apply.shows("waits for") // what the blocks report to the engine
+	apply.shows("─ samples ")
+	status := w.seat("status", "--watch")
+	status.shows("/1000000 steps")
+	status.press("s")
+	status.shows("completion 1 of 16")
+	status.press("q")
+	status.ends()
+	eventually(t, "the state is printed after the view", func() bool {
+		_, after, _ := strings.Cut(status.text(), "\x1b[?1049l")
+		return strings.Contains(after, "quickstart: running")
+	})
+	apply.press("\x03")
+	apply.ends()
+	apply.shows("The run is stopped. Continue with")
+	if r := w.record(); r.Status != state.Stopped {
+		t.Errorf("the run is %s", r.Status)
+	}
+}
+
+// Without a person at the terminal, or on request, lines are printed.
+func TestNoLiveViewWithoutAPerson(t *testing.T) {
+	t.Parallel()
+	for name, argv := range map[string][]string{
+		"plain":      {"recipe", "apply", "-y", "--plain", "--var", "steps=2", "quickstart.hcl"},
+		"input":      {"sh", "-c", "recipe apply -y --var steps=2 quickstart.hcl </dev/null"},
+		"background": {"sh", "-c", "set -m; recipe apply -y --var steps=2 quickstart.hcl & wait"},
+		"dumb":       {"sh", "-c", "TERM=dumb recipe apply -y --var steps=2 quickstart.hcl"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorkshop(t)
+			cmd := exec.Command(argv[0], argv[1:]...)
+			cmd.Dir, cmd.Env = w.dir, append(os.Environ(), "TERM=xterm-256color")
+			terminal, err := pty.Start(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			_, _ = out.ReadFrom(terminal) // ends with an error when the other side is closed
+			_ = terminal.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v\n%s", err, &out)
+			}
+			if text := out.String(); strings.Contains(text, "\x1b[?1049h") || !strings.Contains(text, "run completed") {
+				t.Errorf("lines were expected: %q", text)
+			}
+		})
+	}
+}
