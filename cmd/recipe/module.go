@@ -64,7 +64,8 @@ version that is published cannot be changed: locks refuse it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.push(cmd, args, asJSON, func(version, dir string) (string, error) {
 				if version == "" {
-					return "", &sdk.Error{Summary: args[1] + " names no version", Remedy: "write " + args[1] + ":VERSION"}
+					return "", &sdk.Error{Summary: args[1] + " names no version",
+						Remedy: "write " + args[1] + ":VERSION"}
 				}
 				_, err := buildModule(args[0], version, dir)
 				return version, err
@@ -98,7 +99,7 @@ func buildModule(folder, version, out string) (digest string, err error) {
 	return writePackage(out, version, index)
 }
 
-// push publishes the package in a layout, or one that build makes in an empty folder. Args are the layout or the source,
+// push publishes the package in a layout, or one that build makes in an empty folder. Args are the layout or source,
 // and the address.
 func (a *app) push(cmd *cobra.Command, args []string, asJSON bool,
 	build func(version, dir string) (string, error)) (err error) {

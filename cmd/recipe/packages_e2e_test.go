@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/recipe-rl/recipe/engine/packages/signature/standin"
 )
 
 // published is a workshop with a registry that has the environment of recipes/words.hcl as version 1.0.0, and the
@@ -178,4 +180,41 @@ output "checkpoint" { value = module.train.checkpoint }
 	server.Close()
 	w.recipe("destroy", "-y")
 	w.recipe("apply", "-y", "--locked", "quickstart.hcl")
+}
+
+// TestAPackageThatACIJobHasSigned: keyless, before it is published, and demanded by the settings.
+func TestAPackageThatACIJobHasSigned(t *testing.T) {
+	t.Parallel()
+	w, source := published(t)
+	services := standin.New(t)
+	const identity = "https://ci.example.com/acme/words/release"
+	w.write("settings.hcl", `verify "" {
+  identity     = "`+identity+`"
+  issuer       = "`+standin.Issuer+`"
+  trusted_root = "`+services.TrustedRoot+`"
+}
+`)
+	w.env = append(w.env, "RECIPE_CONFIG="+filepath.Join(w.dir, "settings.hcl"))
+	if err := os.Rename(filepath.Join(w.dir, "elsewhere.py"), filepath.Join(w.dir, "words.py")); err != nil {
+		t.Fatal(err)
+	}
+	w.recipe("plugin", "build", "words.py", "--version", "1.1.0", "-o", "dist")
+	sign := []string{"plugin", "sign", "dist", "--keyless", "--signing-config", services.Config}
+	if out := w.refused(sign...); !strings.Contains(out, "SIGSTORE_ID_TOKEN") {
+		t.Errorf("without a token:\n%s", out)
+	}
+	w.write("token", services.Token(identity)+"\n")
+	w.recipe(append(sign, "--identity-token", "token")...)
+	w.recipe("plugin", "push", "dist", source)
+	w.recipe("init", "quickstart.hcl")
+	if out := w.recipe("plugin", "verify", "quickstart.hcl"); !strings.Contains(out, "as locked; signed by "+identity) {
+		t.Errorf("plugin verify:\n%s", out)
+	}
+
+	w.env = append(w.env, "SIGSTORE_ID_TOKEN="+services.Token("https://ci.example.com/acme/words/branch"))
+	w.recipe("plugin", "push", "words.py", source+":1.2.0")
+	w.recipe("plugin", "sign", source+":1.2.0", "--keyless", "--signing-config", services.Config)
+	if out := w.refused("init", "--upgrade", "quickstart.hcl"); !strings.Contains(out, "none of its 1 signatures is by") {
+		t.Errorf("another job:\n%s", out)
+	}
 }

@@ -14,26 +14,33 @@ import (
 )
 
 func newPluginSign(a *app) *cobra.Command {
-	var keyFile string
+	var f signFlags
 	cmd := &cobra.Command{
 		Use:   "sign LAYOUT|oci://HOST/PATH:VERSION",
-		Short: "Sign the package of a plugin with a key",
-		Long: `Sign the package of a plugin with a private key: one in a layout, before recipe plugin push publishes both, or
-a version in a registry. The signature is a sigstore bundle, attached to the index of the version (OCI referrers, or the
-tag that stands for them). The key is PEM (PKCS #8, not encrypted), ECDSA on the curve P-256:
+		Short: "Sign a package, with a key or keyless",
+		Long: `Sign the package of a plugin or a module: one in a layout, before recipe plugin push publishes both, or a
+version in a registry. The signature is a sigstore bundle, attached to the index of the version (OCI referrers, or the tag that
+stands for them).
+
+--key is a private key in PEM (PKCS #8, not encrypted), ECDSA on the curve P-256:
 
   openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out author.key
-  openssl pkey -in author.key -pubout -out author.pub`,
+  openssl pkey -in author.key -pubout -out author.pub
+
+--keyless signs as the identity of an OIDC token, such as that of a CI job, with a key that is used once. The token is in
+SIGSTORE_ID_TOKEN, or in the file of --identity-token. --signing-config names the services: Fulcio, Rekor, a time stamp
+authority. Your identity becomes public with the entry in the log, unless these services are your own.`,
 		Example: "  recipe plugin sign dist --key author.key\n" +
-			"  recipe plugin sign oci://registry.example.com/acme/words:1.2.0 --key author.key",
+			"  recipe plugin sign oci://registry.example.com/acme/words:1.2.0 --key author.key\n" +
+			"  recipe plugin sign dist --keyless --signing-config signing_config.json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := os.ReadFile(keyFile)
+			by, err := f.signer(a.environ)
 			if err != nil {
-				return fmt.Errorf("read the private key: %w", err)
+				return err
 			}
 			if packages.IsLayout(args[0]) {
-				n, err := packages.SignLayout(cmd.Context(), args[0], key)
+				n, err := packages.SignLayout(cmd.Context(), args[0], by)
 				if err != nil {
 					return err
 				}
@@ -44,7 +51,7 @@ tag that stands for them). The key is PEM (PKCS #8, not encrypted), ECDSA on the
 			if err != nil {
 				return err
 			}
-			digest, err := packages.Registries{}.Sign(cmd.Context(), source, version, key)
+			digest, err := packages.Registries{}.Sign(cmd.Context(), source, version, by)
 			if err != nil {
 				return err
 			}
@@ -52,9 +59,54 @@ tag that stands for them). The key is PEM (PKCS #8, not encrypted), ECDSA on the
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&keyFile, "key", "", "the `FILE` with the private key")
-	_ = cmd.MarkFlagRequired("key")
+	cmd.Flags().StringVar(&f.key, "key", "", "the `FILE` with the private key")
+	cmd.Flags().BoolVar(&f.keyless, "keyless", false, "sign as the identity of an OIDC token")
+	cmd.Flags().StringVar(&f.token, "identity-token", "",
+		"the `FILE` with the OIDC token; default the one in SIGSTORE_ID_TOKEN")
+	cmd.Flags().StringVar(&f.config, "signing-config", "", "the `FILE` with sigstore's signing configuration (JSON)")
+	cmd.MarkFlagsOneRequired("key", "keyless")
+	cmd.MarkFlagsMutuallyExclusive("key", "keyless")
 	return cmd
+}
+
+// signFlags say who signs.
+type signFlags struct {
+	key           string
+	keyless       bool
+	token, config string
+}
+
+func (f *signFlags) signer(environ []string) (signature.Signer, error) {
+	if !f.keyless {
+		key, err := os.ReadFile(f.key)
+		if err != nil {
+			return nil, fmt.Errorf("read the private key: %w", err)
+		}
+		return signature.Key(key), nil
+	}
+	if f.config == "" {
+		return nil, &sdk.Error{Summary: "--keyless needs --signing-config, which names the services",
+			Remedy: "give the signing_config.json of your sigstore installation; the public one is in " +
+				"https://github.com/sigstore/root-signing (targets)"}
+	}
+	var token string
+	for _, e := range environ {
+		if value, ok := strings.CutPrefix(e, "SIGSTORE_ID_TOKEN="); ok {
+			token = value
+		}
+	}
+	if f.token != "" {
+		content, err := os.ReadFile(f.token)
+		if err != nil {
+			return nil, fmt.Errorf("read the identity token: %w", err)
+		}
+		token = string(content)
+	}
+	if token = strings.TrimSpace(token); token == "" {
+		return nil, &sdk.Error{Summary: "--keyless needs an OIDC identity token",
+			Remedy: "set SIGSTORE_ID_TOKEN, which GitLab CI does for an id_token of that name, or give --identity-token FILE"}
+	}
+	return signature.Keyless{Token: token, Config: f.config}, nil
 }
 
 func newPluginVerify(a *app) *cobra.Command {

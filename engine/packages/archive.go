@@ -82,7 +82,8 @@ func (r Resolver) download(ctx context.Context, source string, checksum v1.Hash)
 		return err
 	}
 	if at.User != nil {
-		return errors.New("the address of an archive contains a user or password, which would stand in the recipe and its lock")
+		return errors.New("the address of an archive contains a user or password, which would be in the recipe and its " +
+			"lock")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, nil)
 	if err != nil {

@@ -49,7 +49,8 @@ func ModuleIndex(version string, files map[string]File) (v1.ImageIndex, error) {
 }
 
 // module fetches the files of a module from the manifest that an index names, and returns the digest of their archive.
-func (r Resolver) module(ctx context.Context, from repository, d v1.Descriptor, chosen string) (files string, err error) {
+func (r Resolver) module(ctx context.Context, from repository, d v1.Descriptor,
+	chosen string) (files string, err error) {
 	t, err := r.target(ctx, from, d, moduleFormat)
 	if err != nil {
 		return "", err

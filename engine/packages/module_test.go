@@ -146,7 +146,8 @@ output "x" { value = module.eval.x }
 	}
 
 	b.resolver = here
-	if changes, err = initialise(Options{Upgrade: true}); err != nil || len(changes) != 1 || changes[0].Version != "1.3.0" {
+	changes, err = initialise(Options{Upgrade: true})
+	if err != nil || len(changes) != 1 || changes[0].Version != "1.3.0" {
 		t.Errorf("an upgrade: %+v, %v", changes, text(err))
 	}
 	before = b.lock()
@@ -285,8 +286,8 @@ func (s *site) init(requires Requires, o Options) error {
 
 // calls writes a recipe that calls the module in the archive at a path.
 func (s *site) calls(path string, content []byte) Requires {
-	return s.write(fmt.Sprintf("module \"eval\" {\n  source = %q\n  checksum = %q\n}\noutput \"x\" { value = module.eval.x }\n",
-		s.web.URL+path, digestOf(content)))
+	return s.write(fmt.Sprintf("module \"eval\" {\n  source = %q\n  checksum = %q\n}\n"+
+		"output \"x\" { value = module.eval.x }\n", s.web.URL+path, digestOf(content)))
 }
 
 // tarGz packs files as a code host does: with a global header and a folder around them.
@@ -383,14 +384,16 @@ func TestArchivesThatAreRefused(t *testing.T) {
 		served, promised []byte
 		want             string
 	}{
-		"another checksum":     {tarGz(t, "", good), []byte("x"), "ask its author whether it was changed"},
-		"another host":         {[]byte("Location: " + elsewhere.URL + "/x"), []byte("x"), "write it as source"},
-		"away from https":      {[]byte("Location: http://127.0.0.1/x"), []byte("x"), "redirects to elsewhere"},
-		"redirects for ever":   {[]byte("Location: /x"), []byte("x"), "more than 5 redirects"},
-		"no such file":         {nil, []byte("x"), "answered 404"},
-		"no archive":           {[]byte("hello, world"), nil, "expected a .tar, .tar.gz or .zip"},
-		"a link":               {tarGz(t, "", good, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc"}), nil, "regular"},
-		"a hard link":          {tarGz(t, "", good, tar.Header{Typeflag: tar.TypeLink, Name: "l", Linkname: "eval.hcl"}), nil, "regular"},
+		"another checksum":   {tarGz(t, "", good), []byte("x"), "ask its author whether it was changed"},
+		"another host":       {[]byte("Location: " + elsewhere.URL + "/x"), []byte("x"), "write it as source"},
+		"away from https":    {[]byte("Location: http://127.0.0.1/x"), []byte("x"), "redirects to elsewhere"},
+		"redirects for ever": {[]byte("Location: /x"), []byte("x"), "more than 5 redirects"},
+		"no such file":       {nil, []byte("x"), "answered 404"},
+		"no archive":         {[]byte("hello, world"), nil, "expected a .tar, .tar.gz or .zip"},
+		"a link": {tarGz(t, "", good, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc"}), nil,
+			"regular"},
+		"a hard link": {tarGz(t, "", good, tar.Header{Typeflag: tar.TypeLink, Name: "l", Linkname: "eval.hcl"}), nil,
+			"regular"},
 		"a device":             {tarGz(t, "", good, tar.Header{Typeflag: tar.TypeChar, Name: "d"}), nil, "regular"},
 		"a path out":           {tarGz(t, "", good, tar.Header{Typeflag: tar.TypeReg, Name: "../x"}), nil, "is refused"},
 		"a path from the root": {tarGz(t, "", good, tar.Header{Typeflag: tar.TypeReg, Name: "/x"}), nil, "is refused"},

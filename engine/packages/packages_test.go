@@ -545,7 +545,7 @@ func TestASignedLayoutIsPublishedWithItsSignature(t *testing.T) {
 }
 
 // keyPair returns a private key and the path of the public one.
-func keyPair(t *testing.T) (private []byte, public string) {
+func keyPair(t *testing.T) (private signature.Key, public string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -160,7 +160,8 @@ func (r Resolver) again(ctx context.Context, from repository, q schema.Requireme
 
 // sameContents says whether a package that was fetched again has the digests of its entry in the lock.
 func sameContents(q schema.Requirement, locked, fetched Entry) error {
-	if fetched.Schema == locked.Schema && fetched.Files == locked.Files && maps.Equal(fetched.Platforms, locked.Platforms) {
+	if fetched.Schema == locked.Schema && fetched.Files == locked.Files &&
+		maps.Equal(fetched.Platforms, locked.Platforms) {
 		return nil
 	}
 	return &sdk.Error{Summary: "the lock contradicts itself: its digests for " + q.String() +

@@ -251,8 +251,8 @@ func appendSignature(dir string, img v1.Image) error {
 }
 
 // signatureImage signs the index of a version.
-func signatureImage(index, key []byte) (v1.Image, error) {
-	bundle, err := signature.Sign(key, index)
+func signatureImage(ctx context.Context, index []byte, by signature.Signer) (v1.Image, error) {
+	bundle, err := by.Sign(ctx, index)
 	if err != nil {
 		return nil, err
 	}
@@ -261,8 +261,9 @@ func signatureImage(index, key []byte) (v1.Image, error) {
 		document(bundle, signature.MediaType))
 }
 
-// Sign attaches a signature by a private key (PEM) to a version in a registry, and returns the digest that was signed.
-func (g Registries) Sign(ctx context.Context, source Source, version string, key []byte) (digest string, err error) {
+// Sign attaches a signature to a version in a registry, and returns the digest that was signed.
+func (g Registries) Sign(ctx context.Context, source Source, version string,
+	by signature.Signer) (digest string, err error) {
 	r, err := openRemote(source.String(), g)
 	if err != nil {
 		return "", err
@@ -271,7 +272,7 @@ func (g Registries) Sign(ctx context.Context, source Source, version string, key
 	if err != nil {
 		return "", err
 	}
-	img, err := signatureImage(index, key)
+	img, err := signatureImage(ctx, index, by)
 	if err != nil {
 		return "", err
 	}
@@ -289,7 +290,7 @@ func (r *registryRepository) attach(ctx context.Context, img v1.Image) error {
 }
 
 // SignLayout signs every version in a layout folder, and returns how many there are.
-func SignLayout(ctx context.Context, dir string, key []byte) (n int, err error) {
+func SignLayout(ctx context.Context, dir string, by signature.Signer) (n int, err error) {
 	l, err := openLayout(dir, Source{})
 	if err != nil {
 		return 0, err
@@ -307,7 +308,7 @@ func SignLayout(ctx context.Context, dir string, key []byte) (n int, err error) 
 		if err != nil {
 			return n, err
 		}
-		img, err := signatureImage(index, key)
+		img, err := signatureImage(ctx, index, by)
 		if err != nil {
 			return n, err
 		}

@@ -3,6 +3,7 @@
 package signature
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -24,7 +25,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// MediaType is that of the bundles that Sign makes.
+// MediaType is that of the bundles that signers make.
 const MediaType = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 // Policy says whose signature a package must have: Key, or Identity, Issuer and TrustedRoot.
@@ -130,8 +131,22 @@ func fingerprintOf(der []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Sign makes a bundle with the signature of a message by a private key (PEM, PKCS #8, not encrypted; ECDSA on P-256).
-func Sign(key, message []byte) ([]byte, error) {
+// Signer makes sigstore bundles.
+type Signer interface {
+	// Sign makes a bundle with the signature of a message.
+	Sign(ctx context.Context, message []byte) (bundle []byte, err error)
+}
+
+var (
+	_ Signer = Key{}
+	_ Signer = Keyless{}
+)
+
+// Key is a private key (PEM, PKCS #8, not encrypted; ECDSA on P-256).
+type Key []byte
+
+// Sign implements Signer.
+func (key Key) Sign(_ context.Context, message []byte) ([]byte, error) {
 	const expected = "expected a private key in PEM (PKCS #8, not encrypted), ECDSA on the curve P-256"
 	block, _ := pem.Decode(key)
 	if block == nil || block.Type != "PRIVATE KEY" {

@@ -55,7 +55,7 @@ func TestByKey(t *testing.T) {
 	t.Parallel()
 	private, public := keys(t)
 	_, other := keys(t)
-	signed, err := Sign(private, []byte("package"))
+	signed, err := Key(private).Sign(t.Context(), []byte("package"))
 	if err != nil {
 		t.Fatal(err)
 	}
