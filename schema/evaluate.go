@@ -27,6 +27,7 @@ type evaluator struct {
 	ordered   []*node
 	secrets   *secrets
 	read      *names // variables of the environment
+	alerts    []*Alert
 	code      *codeFiles
 }
 
@@ -183,6 +184,8 @@ func (ev *evaluation) compute(n *node, mi *moduleInstance) *result {
 		return ev.computeExpression(n, mi, n.local.attr.Expr)
 	case n.output != nil && n.output.value != nil:
 		return ev.computeExpression(n, mi, n.output.value.Expr)
+	case n.observer != nil:
+		return ev.computeObserver(n, mi)
 	case n.call != nil:
 		ev.expandCall(n, mi)
 		return &result{value: noValue, uses: ev.uses(n, mi, nil)}

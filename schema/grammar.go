@@ -60,8 +60,8 @@ type externalArguments struct {
 	Endpoint string `recipe:"endpoint" required:"true" doc:"address of the server, http://host:port"`
 }
 
-// Declarations describes the blocks of a recipe that are not of a kind, by their type: recipe, variable, locals, output
-// and module. locals, required_plugins and module take names of the author's besides.
+// Declarations describes the blocks of a recipe that are not of a kind, by their type: recipe, variable, locals, output,
+// module and alert. locals, required_plugins and module take names of the author's besides.
 func Declarations() (map[string]*spec.Schema, error) {
 	docs := map[string]struct {
 		arguments any
@@ -72,6 +72,7 @@ func Declarations() (map[string]*spec.Schema, error) {
 		"locals":   {struct{}{}, "names for values"},
 		"output":   {outputArguments{}, "a value shown when the run ends"},
 		"module":   {moduleArguments{}, "another recipe file, from a folder or a package, with arguments"},
+		"alert":    {alertArguments{}, "a condition on the run, and who is told when it begins to hold"},
 	}
 	out := make(map[string]*spec.Schema, len(docs))
 	for name, d := range docs {

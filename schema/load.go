@@ -68,6 +68,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.evaluateAll(p.ordered)
 	p.checkSubstitutes()
 	p.finish(r, root, files)
+	p.checkAlerts()
 	p.checkLoop(r)
 	diags := p.redact(tidy(append(l.diags, l.credible(p.diags)...)), nil)
 	p.locate(diags)
@@ -293,6 +294,9 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	}
 	slices.SortFunc(r.Variables, func(a, b *Variable) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Outputs, func(a, b *Output) int { return cmp.Compare(a.Name, b.Name) })
+	for _, a := range p.alerts {
+		r.Alerts = append(r.Alerts, *a)
+	}
 	r.Digest = p.digest(r, files)
 }
 

@@ -42,6 +42,7 @@ type module struct {
 	outputs   map[string]*node
 	calls     map[string]*node
 	blocks    map[blockName]*node
+	observers []*node
 
 	instances []*moduleInstance
 	within    map[*moduleInstance][]*moduleInstance // instances by the parent's instance, in order of their keys

@@ -25,6 +25,7 @@ type node struct {
 	output   *outputDecl
 	call     *callDecl
 	child    *module // of call; nil when it could not be loaded
+	observer *observerDecl
 	block    *blockDecl
 	plugin   *PluginSchema // of block; nil when there is none
 
@@ -97,6 +98,10 @@ func (m *module) declareNodes() {
 	for _, d := range s.outputs {
 		add(m, m.outputs, d.name, &node{label: "output." + d.name, header: d.header, output: d, scope: m})
 	}
+	for _, d := range s.observers {
+		m.observers = append(m.observers, &node{label: d.kind + "." + d.name, header: d.header, observer: d, module: m,
+			scope: m})
+	}
 	for _, d := range s.calls {
 		add(m, m.calls, d.name, &node{label: "module." + d.name, header: d.header, call: d, scope: m})
 	}
@@ -144,6 +149,7 @@ func (m *module) nodes() []*node {
 		n := m.outputs[d.name]
 		keep(n, n.output == d)
 	}
+	out = append(out, m.observers...)
 	if n := m.blocks[defaultTrajectories]; n != nil && n.block.body == emptyBody {
 		out = append(out, n)
 	}
@@ -168,6 +174,10 @@ func (p *evaluator) prepare(n *node) {
 	case n.output != nil:
 		if n.output.value != nil {
 			r.add("value", n.output.value.Expr)
+		}
+	case n.observer != nil:
+		for _, attr := range sortedAttributes(n.observer.body) {
+			r.add(attr.Name, attr.Expr)
 		}
 	case n.call != nil:
 		r.early = true

@@ -53,6 +53,7 @@ type Recipe struct {
 	Blocks          []*Block      // every instance, sorted by address
 	Outputs         []*Output
 	Variables       []*Variable
+	Alerts          []Alert
 	Warnings        hcl.Diagnostics
 	Files           map[string]*hcl.File // for diagnostics
 

@@ -21,6 +21,7 @@ type source struct {
 	outputs   []*outputDecl
 	calls     []*callDecl
 	blocks    []*blockDecl
+	observers []*observerDecl
 }
 
 // blockDecl is a block of one of the kinds as written.
@@ -80,6 +81,7 @@ var labels = map[string]struct {
 	"variable": {1, `variable "model" { … }`},
 	"output":   {1, `output "checkpoint" { … }`},
 	"module":   {1, `module "eval" { … }`},
+	"alert":    {1, `alert "reward_fell" { … }`},
 }
 
 // declare sorts the blocks of a parsed file into a source.
@@ -132,6 +134,10 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 		return s.declareOutput(block)
 	case "module":
 		return s.declareCall(block)
+	case "alert":
+		s.observers = append(s.observers, &observerDecl{kind: block.Type, name: block.Labels[0], body: block.Body,
+			header: header(block)})
+		return nil
 	}
 	attrs := block.Body.Attributes
 	s.blocks = append(s.blocks, &blockDecl{kind: k, plugin: block.Labels[0], name: block.Labels[1], body: block.Body,
@@ -141,7 +147,7 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 }
 
 func blockTypes() []string {
-	types := []string{"recipe", "variable", "locals", "output", "module"}
+	types := []string{"recipe", "variable", "locals", "output", "module", "alert"}
 	for _, k := range kind.All() {
 		types = append(types, string(k))
 	}
@@ -255,6 +261,9 @@ func (s *source) duplicates() hcl.Diagnostics {
 	}
 	for _, c := range s.calls {
 		see("module."+c.name, c.header)
+	}
+	for _, o := range s.observers {
+		see(o.kind+"."+o.name, o.header)
 	}
 	for _, b := range s.blocks {
 		see(string(b.kind)+"."+b.plugin+"."+b.name, b.header)

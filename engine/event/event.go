@@ -33,6 +33,9 @@ const (
 	// Address (of the cause), Message (who waits for whom), Remedy, Seconds (without progress)
 	Stalled   Type = "stalled"
 	StallOver Type = "stall_over" // Address, Seconds (length of the stall)
+	// Name (of the alert), Message, Address and Step (of what it is about): its condition begins to hold
+	Alert     Type = "alert"
+	AlertOver Type = "alert_over" // Name: its condition holds no more
 )
 
 // Event is one line of the log. Fields that a type does not use are left out.

@@ -348,6 +348,12 @@ func (e *Engine) append(ev event.Event) {
 	e.room.check(e)
 }
 
+// Record writes an event of those who watch the run into its log.
+func (e *Engine) Record(ev event.Event) { e.append(ev) }
+
+// Hide keeps texts out of everything that the run writes.
+func (e *Engine) Hide(secrets ...string) { e.addSecrets(secrets...) }
+
 func (e *Engine) notice(level, message string) {
 	e.append(event.Event{Type: event.Notice, Level: level, Message: message})
 }

@@ -11,12 +11,14 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/recipe-rl/recipe/engine/alert"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
 // Request names a recipe and its values. It is sent over the engine's socket when a live run is changed. It may contain
@@ -161,6 +163,13 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 		return nil, err
 	}
 	defer srv.close()
+	watch, err := alert.Start(ctx, alert.Options{Alerts: s.Recipe.Alerts, Events: s.Dir.Events(), Run: s.Recipe.Name,
+		RunID: e.Recorded().ID, Record: e.Record, Secrets: e.Hide,
+		Free: func() (uint64, error) { return disk.Free(string(s.Dir)) }})
+	if err != nil {
+		return nil, err
+	}
+	defer watch.Stop()
 	done := make(chan struct{})
 	defer close(done)
 	go relay(ctx, e, o, done)

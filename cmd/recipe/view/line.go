@@ -73,6 +73,10 @@ func say(s Style, e event.Event) string {
 			after("; what to do: ", OneLine(e.Remedy))
 	case event.StallOver:
 		return "progress again after " + why.Span(fromSeconds(e.Seconds))
+	case event.Alert:
+		return s.Yellow("alert "+e.Name+": ") + message
+	case event.AlertOver:
+		return "alert " + e.Name + " is over"
 	case event.Operation:
 		return e.Action + after(": ", message)
 	default:
