@@ -36,6 +36,9 @@ func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packa
 		t, python := runtimeOf(m, r, b, packages)
 		if python {
 			add("python", pythonOf(ctx, m, file, t))
+			if f, ok := cudaOf(ctx, m, b, t); ok {
+				add("cuda", f)
+			}
 		}
 		if f, ok := scriptOf(r, b); ok {
 			add("script", f)
@@ -155,15 +158,14 @@ func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding 
 		return Finding{Verdict: Fail, Found: path + " does not exist",
 			Remedy: "correct model: a folder with the model, or its name in the hub"}
 	}
-	folder := filepath.Join(hubCache(m, b), "models--"+strings.ReplaceAll(name, "/", "--"))
+	folder := filepath.Join(hubCache(func(name string) string { return variable(m, b, name) }), "models--"+strings.ReplaceAll(name, "/", "--"))
 	if list, err := filepath.Glob(filepath.Join(folder, "snapshots", "*", "config.json")); err == nil && len(list) > 0 {
 		return Finding{Verdict: OK, Found: name + " is in the cache, " + folder}
 	}
-	switch strings.ToLower(variable(m, b, "HF_HUB_OFFLINE")) {
-	case "1", "true", "yes", "on":
+	if by := offline(func(name string) string { return variable(m, b, name) }); by != "" {
 		return Finding{Verdict: Fail, Found: name + " is not in the cache " + filepath.Dir(folder) +
-			", and HF_HUB_OFFLINE forbids downloads",
-			Remedy: "download it where the hub can be reached (hf download " + name + "), or unset HF_HUB_OFFLINE"}
+			", and " + by + " forbids downloads",
+			Remedy: "download it where the hub can be reached (hf download " + name + "), or unset " + by}
 	}
 	return Finding{Verdict: Warn, Found: name + " is not in the cache " + filepath.Dir(folder) +
 		": the start downloads it, if the hub can be reached",
@@ -171,20 +173,6 @@ func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding 
 }
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
-
-// hubCache is where the Python library huggingface_hub keeps models.
-func hubCache(m Machine, b *schema.Block) string {
-	if dir := variable(m, b, "HF_HUB_CACHE"); dir != "" {
-		return dir
-	}
-	if dir := variable(m, b, "HF_HOME"); dir != "" {
-		return filepath.Join(dir, "hub")
-	}
-	if dir := variable(m, b, "XDG_CACHE_HOME"); dir != "" {
-		return filepath.Join(dir, "huggingface", "hub")
-	}
-	return filepath.Join(variable(m, b, "HOME"), ".cache", "huggingface", "hub")
-}
 
 // Notes are the reasons why apply would fail on this machine. They are not errors: a plan may be made on another
 // machine than the one that runs it, for example in continuous integration. Nothing is started to find them.

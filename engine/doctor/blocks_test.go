@@ -225,3 +225,34 @@ func TestNotes(t *testing.T) {
 		t.Errorf("with a venv that is not there: %s", got)
 	}
 }
+
+func TestTheCUDAOfABlockAndTheDriver(t *testing.T) {
+	t.Parallel()
+	gpus := &schema.Block{}
+	gpus.Meta.Placement = &sdk.Placement{GPUs: 1}
+	for name, c := range map[string]struct {
+		driver string
+		has    map[string]string
+		block  *schema.Block
+		want   Verdict // "": no finding
+		found  string
+	}{
+		"old driver":   {"535.104.05", map[string]string{"nvidia-cuda-runtime": "13.0.48"}, gpus, Warn, "older than 580"},
+		"new enough":   {"535.104.05", map[string]string{"nvidia-cuda-runtime-cu12": "12.8.90"}, gpus, OK, "CUDA 12.8.90, driver 535"},
+		"without CUDA": {"535.104.05", map[string]string{}, gpus, "", ""},
+		"on the CPU":   {"535.104.05", map[string]string{"nvidia-cuda-runtime": "13.0.48"}, &schema.Block{}, "", ""},
+	} {
+		m := interpreters(t, "/srv", c.has)
+		before := m.Run
+		m.Run = func(ctx context.Context, name string, args ...string) (string, error) {
+			if name == "nvidia-smi" {
+				return "NVIDIA L4, 23034, 0, " + c.driver + "\n", nil
+			}
+			return before(ctx, name, args...)
+		}
+		f, ok := cudaOf(t.Context(), m, c.block, blockPython{path: "/venv/bin/python"})
+		if ok != (c.want != "") || f.Verdict != c.want || !strings.Contains(f.Found, c.found) {
+			t.Errorf("%s: %+v, %v", name, f, ok)
+		}
+	}
+}

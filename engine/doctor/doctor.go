@@ -40,6 +40,11 @@ type Machine struct {
 	Disk      func(dir string) (free uint64, err error)   // bytes that a user may still write
 	Memory    func() (total, available uint64, err error) // bytes
 	Files     func() (limit uint64, err error)            // open files that a process may have
+	Processes func() (limit uint64, err error)            // processes and threads that this user may have
+	// Size is that of the file system at dir, in bytes.
+	Size       func(dir string) (uint64, error)
+	ReadFile   func(path string) ([]byte, error)
+	Interfaces func() (names []string, err error) // of the network
 }
 
 // deadline bounds one check; a driver that hangs is a finding, not a hanging doctor.
@@ -55,11 +60,22 @@ func checks() []check {
 		{"go", goToolchain},
 		{"python", python},
 		{"uv", uv},
+		{"python variables", pythonVariables},
 		{"gpu", gpu},
+		{"gpu processes", gpuProcesses},
+		{"gpu allocator", allocator},
+		{"nccl", nccl},
 		{"ports", ports},
+		{"port range", portRange},
+		{"proxy", proxy},
 		{"disk", disk},
+		{"model cache", modelCache},
+		{"temporary folder", temporaryFolder},
 		{"memory", memory},
+		{"memory limit", memoryLimit},
+		{"shared memory", sharedMemory},
 		{"open files", openFiles},
+		{"processes", processes},
 		{"run directory", runDirectory},
 	}
 }

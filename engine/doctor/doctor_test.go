@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -22,7 +23,10 @@ func healthy(dir string) Machine {
 		OS:        "linux",
 		LookPath:  func(name string) (string, error) { return name, nil },
 		LookupEnv: func(string) (string, bool) { return "", false },
-		Run: func(_ context.Context, name string, _ ...string) (string, error) {
+		Run: func(_ context.Context, name string, args ...string) (string, error) {
+			if name == "nvidia-smi" && strings.Contains(args[0], "compute-apps") {
+				return "", nil
+			}
 			return answers[name], nil
 		},
 		Listen:   func(string) error { return nil },
@@ -30,6 +34,40 @@ func healthy(dir string) Machine {
 		Disk:     func(string) (uint64, error) { return 100 * gib, nil },
 		Memory:   func() (uint64, uint64, error) { return 32 * gib, 16 * gib, nil },
 		Files:    func() (uint64, error) { return 4096, nil },
+
+		Processes: func() (uint64, error) { return 1 << 62, nil },
+		Size:      func(string) (uint64, error) { return 64 * gib, nil },
+		ReadFile: func(path string) ([]byte, error) {
+			return nil, &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist}
+		},
+		Interfaces: func() ([]string, error) { return []string{"lo", "eth0"}, nil },
+	}
+}
+
+// variables sets variables of the environment: NAME=VALUE.
+func variables(list ...string) func(*Machine) {
+	return func(m *Machine) {
+		m.LookupEnv = func(name string) (string, bool) {
+			for _, v := range list {
+				if value, ok := strings.CutPrefix(v, name+"="); ok {
+					return value, true
+				}
+			}
+			return "", false
+		}
+	}
+}
+
+// holds puts a file on the machine.
+func holds(path, text string) func(*Machine) {
+	return func(m *Machine) {
+		before := m.ReadFile
+		m.ReadFile = func(name string) ([]byte, error) {
+			if name == path {
+				return []byte(text), nil
+			}
+			return before(name)
+		}
 	}
 }
 
@@ -53,6 +91,16 @@ func TestExamine(t *testing.T) {
 					return answer, err
 				}
 				return before(ctx, name, args...)
+			}
+		}
+	}
+	space := func(at string, free uint64) func(*Machine) {
+		return func(m *Machine) {
+			m.Disk = func(dir string) (uint64, error) {
+				if dir == at {
+					return free, nil
+				}
+				return 100 * gib, nil
 			}
 		}
 	}
@@ -97,6 +145,54 @@ func TestExamine(t *testing.T) {
 			"memory", Warn, "0.2 GiB available", "close"},
 		{"few files", func(m *Machine) { m.Files = func() (uint64, error) { return 256, nil } }, "open files", Warn,
 			"256", "ulimit -n 4096"},
+		{"few processes", func(m *Machine) { m.Processes = func() (uint64, error) { return 512, nil } }, "processes", Warn,
+			"512", "ulimit -u"},
+		{"shared memory", func(*Machine) {}, "shared memory", OK, "64.0 GiB", ""},
+		{"shared memory of Docker", func(m *Machine) { m.Size = func(string) (uint64, error) { return 64 << 20, nil } },
+			"shared memory", Warn, "0.1 GiB", "--shm-size"},
+		{"no shared memory", func(m *Machine) {
+			m.Size = func(string) (uint64, error) { return 0, errors.New("no such file") }
+		}, "shared memory", Warn, "no such file", "mount a tmpfs"},
+		{"no limit of memory", holds("/sys/fs/cgroup/memory.max", "max\n"), "memory limit", OK, "none", ""},
+		{"limit of memory", holds("/sys/fs/cgroup/memory.max", "8589934592\n"), "memory limit", OK,
+			"8.0 GiB, of the 32.0 GiB", ""},
+		{"low limit of memory", holds("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n"), "memory limit", Warn,
+			"1.0 GiB", "docker run --memory"},
+		{"ports of the system", holds("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"), "port range", OK,
+			"32768 to 60999", ""},
+		{"few ports", holds("/proc/sys/net/ipv4/ip_local_port_range", "50000 50100"), "port range", Warn, "50000 to 50100",
+			"sysctl"},
+		{"proxy", variables("http_proxy=http://proxy:3128"), "proxy", Warn, "http_proxy is set", "no_proxy="},
+		{"proxy for others", variables("HTTP_PROXY=http://proxy:3128", "NO_PROXY=localhost, 127.0.0.1"), "proxy", OK,
+			"not for this machine", ""},
+		{"proxy's password", variables("http_proxy=http://name:secret@proxy"), "proxy", Warn, "http_proxy is set", "no_proxy"},
+		{"offline", variables("HOME=/root", "TRANSFORMERS_OFFLINE=1"), "model cache", OK,
+			"TRANSFORMERS_OFFLINE forbids downloads", ""},
+		{"cache elsewhere", variables("HF_HOME=/models"), "model cache", OK, "/models/hub, 100.0 GiB free", ""},
+		{"full cache", func(m *Machine) { variables("HF_HOME=/models")(m); space("/models/hub", gib)(m) }, "model cache", Warn,
+			"1.0 GiB free", "HF_HOME"},
+		{"long temporary folder", variables("TMPDIR=/scratch/" + strings.Repeat("x", 70)), "temporary folder", Warn,
+			"too long", "TMPDIR"},
+		{"full temporary folder", space("/tmp", gib/2), "temporary folder", Warn, "0.5 GiB free", "TMPDIR"},
+		{"wrong interface", variables("NCCL_SOCKET_IFNAME=ib0"), "nccl", Warn, "names no interface", "ip -br link"},
+		{"interface", variables("NCCL_SOCKET_IFNAME=eth"), "nccl", OK, "NCCL_SOCKET_IFNAME=eth", ""},
+		{"whole name of an interface", variables("GLOO_SOCKET_IFNAME==eth"), "nccl", Warn, "names no interface", "unset"},
+		{"all interfaces but some", variables("NCCL_SOCKET_IFNAME=^docker,lo"), "nccl", OK, "^docker,lo", ""},
+		{"slow collectives", variables("NCCL_P2P_DISABLE=1"), "nccl", Warn, "NCCL_P2P_DISABLE=1", "slower"},
+		{"expandable segments", variables("PYTORCH_CUDA_ALLOC_CONF=expandable_segments: True"), "gpu allocator", Warn,
+			"expandable_segments", "sleep mode"},
+		{"another allocator setting", variables("PYTORCH_ALLOC_CONF=max_split_size_mb:128"), "gpu allocator", OK,
+			"max_split_size_mb", ""},
+		{"PYTHONPATH", variables("PYTHONPATH=/opt/site"), "python variables", Warn, "PYTHONPATH=/opt/site", "unset"},
+		{"PYTHONHOME", variables("PYTHONHOME=/opt/python"), "python variables", Warn, "PYTHONHOME", "standard library"},
+		{"free gpu", func(*Machine) {}, "gpu processes", OK, "none on any GPU", ""},
+		{"orphans on a gpu", func(m *Machine) {
+			holds("/proc/7/stat", "7 (python)")(m)
+			m.Run = func(context.Context, string, ...string) (string, error) {
+				return "7, 2048, python\n812, 40960, VLLM::EngineCore\n", nil
+			}
+		}, "gpu processes", Warn, "pid 7 (python, 2048 MiB); pid 812 (VLLM::EngineCore, 40960 MiB), not visible",
+			"recipe destroy"},
 		{"folder of others", func(m *Machine) {
 			m.Writable = func(string) error {
 				return errors.New(
@@ -115,6 +211,9 @@ func TestExamine(t *testing.T) {
 				}
 				if f.Verdict != c.want || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Remedy, c.remedy) {
 					t.Fatalf("got %+v, want verdict %s, found …%s…, remedy …%s…", f, c.want, c.found, c.remedy)
+				}
+				if strings.Contains(f.Found+f.Remedy, "secret") {
+					t.Fatalf("a password is shown: %+v", f)
 				}
 				if c.remedy == "" && f.Remedy != "" {
 					t.Fatalf("a check that is well offers a remedy: %+v", f)
@@ -180,5 +279,18 @@ func TestHardware(t *testing.T) {
 	m.Disk = func(string) (uint64, error) { return 0, errors.New("gone") }
 	if h := Hardware(context.Background(), m); len(h.Devices) != 0 || h.GPUMemory != 0 || h.DiskFree != 0 {
 		t.Fatalf("what is not known must be zero: %+v", h)
+	}
+}
+
+func TestThePageHasEveryCheck(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range checks() {
+		if !strings.Contains(string(page), "\n| `"+c.name+"` |") {
+			t.Errorf("docs/doctor.md does not have the check %q", c.name)
+		}
 	}
 }

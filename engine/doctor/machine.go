@@ -44,5 +44,25 @@ func Local(dir string) Machine {
 			err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
 			return r.Cur, err
 		},
+		Processes: func() (uint64, error) {
+			var r unix.Rlimit
+			err := unix.Getrlimit(unix.RLIMIT_NPROC, &r)
+			return r.Cur, err
+		},
+		Size: func(dir string) (uint64, error) {
+			var s unix.Statfs_t
+			if err := unix.Statfs(dir, &s); err != nil {
+				return 0, err
+			}
+			return s.Blocks * uint64(s.Bsize), nil
+		},
+		ReadFile: os.ReadFile,
+		Interfaces: func() (names []string, err error) {
+			list, err := net.Interfaces()
+			for _, i := range list {
+				names = append(names, i.Name)
+			}
+			return names, err
+		},
 	}
 }
