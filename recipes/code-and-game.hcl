@@ -29,6 +29,17 @@ variable "steps" {
   default = 10
 }
 
+variable "game" {
+  type        = bool
+  default     = true
+  description = "false: code alone, whose answers are short"
+}
+
+variable "batch_size" {
+  type    = number
+  default = 64
+}
+
 locals {
   threads = var.devices == null ? { OMP_NUM_THREADS = "1" } : {} # without a GPU the blocks share a few cores
 }
@@ -72,6 +83,7 @@ environment "atropos" "code" {
 }
 
 environment "atropos" "game" {
+  count                 = var.game ? 1 : 0
   script                = "environments/game.py"
   inference             = inference.vllm.policy
   group_size            = 8
@@ -91,9 +103,9 @@ environment "atropos" "game" {
 
 trainer "grpo" "policy" {
   model         = var.model
-  environments  = [environment.atropos.code, environment.atropos.game]
+  environments  = concat([environment.atropos.code], environment.atropos.game)
   steps         = var.steps
-  batch_size    = 64
+  batch_size    = var.batch_size
   learning_rate = 5e-6
   max_length    = 128
 

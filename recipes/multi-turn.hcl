@@ -3,6 +3,10 @@
 # calling is trained on GSM8K on a GPU; with a file of variables SmolLM2-135M is trained on products of two numbers, on a CPU:
 #
 #   recipe apply --var-file recipes/profiles/multi-turn-cpu.vars.hcl recipes/multi-turn.hcl
+#
+# With another file the model searches a folder of texts as well, and is asked what stands in them:
+#
+#   recipe apply --var-file recipes/profiles/multi-turn-search.vars.hcl recipes/multi-turn.hcl
 
 variable "model" {
   type    = string

@@ -188,6 +188,52 @@ func TestMultiTurn(t *testing.T) {
 	}
 }
 
+// TestSearch: a tool that finds passages in a folder of texts by BM25, and an answer in words.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mu sync.Mutex
+	begun, read := 0, ""
+	w.reply = func(prompt string, _ int) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, response, called := strings.Cut(strings.ReplaceAll(prompt, "<unk>", ""), "<tool_response>"); called {
+			read = response
+			return "<answer> grenn. </answer>"
+		}
+		if begun++; begun%2 == 0 {
+			return "<answer>Velm</answer>" // half of the conversations guess
+		}
+		// Words that are operators of SQLite's query language, and a quotation mark.
+		return `<tool_call>{"name": "search", "arguments": {"query": "AND NOT capitals \"of Thule NEAR("}}</tool_call>`
+	}
+	texts, questions := t.TempDir(), filepath.Join(t.TempDir(), "questions.jsonl")
+	if err := os.Mkdir(filepath.Join(texts, "far"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(texts, "far", "north.txt"), "The capital of Thule is Grenn.\n\nThe capital of Ultima is Velm.\n")
+	write(t, filepath.Join(texts, "south.md"), "Nobody lives on Hy Brasil.\n")
+	write(t, filepath.Join(texts, "picture.png"), "Thule Thule Thule")
+	write(t, questions, `{"question": "What is the capital of Thule?", "answer": "#### Grenn"}`+"\n")
+	tools := func(c *Config) {
+		script(t, "tools.py")(c)
+		c.Config = map[string]any{"train_path": questions, "test_path": questions, "corpus": texts, "passages": 2}
+	}
+	for i, text := range trained(t, rolled(t, w, 1, tools)[0]) {
+		if !strings.HasPrefix(text, "·<tool_call>") && text != "·<answer>Velm</answer>" {
+			t.Errorf("conversation %d trains %q; want a call and an answer, or a guess", i, text)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	// "of" is in both capitals and in no other passage; "Thule" ranks its own higher. The test's tokenizer
+	// has no token for the end of a line between them.
+	want := "The capital of Thule is Grenn.The capital of Ultima is Velm.</tool_response>"
+	if strings.TrimSpace(read) != want {
+		t.Errorf("the model reads %q, want %q", read, want)
+	}
+}
+
 // TestTwoAgents: each role produces a group of its own.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()

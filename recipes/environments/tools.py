@@ -1,11 +1,11 @@
-"""GSM8K in several turns with a tool: the model calls a calculator in the form of Hermes models, reads the result, and
-goes on until it answers.
+"""GSM8K in several turns with tools: the model calls a calculator in the form of Hermes models, reads the result, and
+goes on until it answers. With `corpus`, a folder of text files, it can search these as well, and answers may be words.
 
 What is different when a rollout has more than one turn:
 - each member of the group is a conversation of its own, so they run side by side, each in its own managed server;
 - the prompt of a turn is the whole text so far with the tool's answer appended. It only grows, so that the tokens of
   earlier turns stay the sampled ones and are never tokenized again; the tool's text is masked and not trained on;
-- the tool runs here, in the environment. A call that fails gets the error as its answer: the model learns from it.
+- the tools run here, in the environment. A call that fails gets the error as its answer: the model learns from it.
 
 The questions come from the hub (openai/gsm8k) or from local files, as in gsm8k.py.
 """
@@ -14,10 +14,11 @@ import ast
 import json
 import operator
 import re
-from typing import List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from atroposlib.envs.base import APIServerConfig
 from conversations import Conversations, carry
+from corpus import Corpus
 from gsm8k import GSM8K, GSM8KConfig, same_number
 from pydantic import Field
 
@@ -25,6 +26,13 @@ SYSTEM = (
     "Solve the problem step by step. You can call a calculator. To do so, write\n"
     '<tool_call>{"name": "calculator", "arguments": {"expression": "12 * (3 + 0.5)"}}</tool_call>\n'
     "and read the result. When you know the answer, write it as a number, for example <answer>42</answer>.\n"
+)
+SEARCH = (
+    "Answer the question. You can search a collection of texts. To do so, write\n"
+    '<tool_call>{"name": "search", "arguments": {"query": "height of the tower"}}</tool_call>\n'
+    "and read what is found. A calculator is called in the same way:\n"
+    '<tool_call>{"name": "calculator", "arguments": {"expression": "12 * (3 + 0.5)"}}</tool_call>\n'
+    "When you know the answer, write nothing but it in the tags: <answer>42</answer>.\n"
 )
 OPERATORS = {
     ast.Add: operator.add,
@@ -39,7 +47,9 @@ class ToolsConfig(GSM8KConfig):
     max_turns: int = Field(default=6, description="Turns of one conversation")
     max_new_tokens: int = Field(default=256, description="Tokens of one turn")
     eval_temperature: float = Field(default=0.0, description="Temperature of evaluation; 0: greedy")
-    system_prompt: str = Field(default=SYSTEM, description="Text before the question")
+    corpus: Optional[str] = Field(default=None, description="Folder of text files; with it there is a tool search")
+    passages: int = Field(default=3, description="Passages that one search returns at most")
+    system_prompt: str = Field(default="", description="Text before the question; empty: one that explains the tools")
 
 
 def calculate(expression: str) -> str:
@@ -60,18 +70,26 @@ def calculate(expression: str) -> str:
     return str(result) if isinstance(result, int) else f"{result:.10g}"
 
 
-def call(text: str) -> Optional[str]:
+Tool = Callable[[Dict[str, Any]], str]
+
+
+def call(text: str, tools: Dict[str, Tool]) -> Optional[str]:
     """The tool's answer to the call in a turn; None when the turn has none."""
     found = re.search(r"<tool_call>(.*?)</tool_call>", text, re.DOTALL)
     if found is None:
         return None
     try:
         request = json.loads(found[1])
-        if request["name"] != "calculator":
-            raise ValueError(f"there is no tool {request['name']}, only calculator")
-        return calculate(request["arguments"]["expression"])
+        if request["name"] not in tools:
+            raise ValueError(f"there is no tool {request['name']}, only {', '.join(tools)}")
+        return tools[request["name"]](request["arguments"])
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, SyntaxError, RecursionError) as e:
         return f"error: {e}"
+
+
+def same_answer(answer: str, gold: str) -> bool:
+    """Whether both are the same number, or the same words but for case and a full stop."""
+    return same_number(answer, gold) or answer.strip(" .\n").casefold() == gold.strip(" .").casefold()
 
 
 class Tools(Conversations, GSM8K):
@@ -87,11 +105,23 @@ class Tools(Conversations, GSM8K):
         )
         return config, servers
 
+    async def setup(self):
+        await super().setup()
+        self.tools: Dict[str, Tool] = {"calculator": lambda given: calculate(given["expression"])}
+        if self.config.corpus is not None:
+            corpus = Corpus(self.config.corpus)
+            self.tools["search"] = lambda given: self.found(corpus.search(given["query"], self.config.passages))
+        self.system = self.config.system_prompt or (SYSTEM if self.config.corpus is None else SEARCH)
+
+    @staticmethod
+    def found(passages: List[str]) -> str:
+        return "\n".join(passages) or "nothing was found"
+
     def held_out(self) -> List[dict]:
         return self.test[: self.config.eval_limit or None]
 
     def question(self, item: dict) -> str:
-        return f"{self.config.system_prompt}\nProblem: {item['question']}\n"
+        return f"{self.system}\nProblem: {item['question']}\n"
 
     async def conversation(self, item: dict, temperature: float, split: str = "train"):
         """One rollout: its sequence, its score, and how often it called the tool."""
@@ -113,10 +143,10 @@ class Tools(Conversations, GSM8K):
                 text = node.full_text
                 answer = re.search(r"<answer>([^<]*)", turn)
                 if answer is not None:
-                    right = same_number(answer[1], item["gold"])
+                    right = same_answer(answer[1], item["gold"])
                     break
                 # Some servers include the text that stopped the turn, others do not.
-                response = call(turn if "</tool_call>" in turn else turn + "</tool_call>")
+                response = call(turn if "</tool_call>" in turn else turn + "</tool_call>", self.tools)
                 if response is None:
                     break
                 calls += 1
