@@ -181,7 +181,7 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
 
-.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix
+.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm
 test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version
 	VERL=$(VERL) scripts/test-verl.sh
 
@@ -192,3 +192,6 @@ e2e-verl: build ## the end-to-end script with verl as the trainer
 e2e-axolotl: build ## the end-to-end script with Axolotl as the trainer
 	scripts/venv.sh axolotl
 	scripts/e2e.sh -run '^TestAxolotl'
+
+e2e-slurm: build ## executor "slurm" on a cluster of three hosts, started here; skipped without root or the packages
+	scripts/e2e-slurm.sh

@@ -2,6 +2,8 @@ package schema
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -24,6 +26,11 @@ type placementBlock struct {
 	Devices  []string  `recipe:"devices" doc:"devices by index or UUID; default: chosen automatically"`
 	Executor *spec.Ref `recipe:"executor" reference:"executor" doc:"where the process runs; default: this machine"`
 	Host     string    `recipe:"host" doc:"name of the host, for an executor that takes one"`
+
+	CPUs        int            `recipe:"cpus" min:"0" doc:"number of CPUs that the executor is asked for"`
+	Memory      string         `recipe:"memory" pattern:"[1-9][0-9]{0,5}(MiB|GiB|TiB)" doc:"memory that the executor is asked for"`
+	TimeLimit   *time.Duration `recipe:"time_limit" min:"1m" doc:"how long the executor is asked to let the block run; the block ends then"`
+	Constraints []string       `recipe:"constraints" doc:"features that the machine must have, all of them, as the executor's cluster names them"`
 }
 
 // Attributes of restart and health that are not set have the values of DefaultRestart and DefaultHealth.
@@ -59,6 +66,21 @@ type stopBlock struct {
 	For     int            `recipe:"for" default:"1" min:"1" doc:"steps in a row for which the comparison must hold"`
 	Tokens  *int64         `recipe:"tokens" min:"1" doc:"completion tokens trained on"`
 	Wall    *time.Duration `recipe:"wall" min:"1s" doc:"time since the trainer started"`
+}
+
+// resources are what a placement asks of an executor beside GPUs.
+func (b placementBlock) resources() Resources {
+	r := Resources{CPUs: b.CPUs, Constraints: b.Constraints}
+	if b.TimeLimit != nil {
+		r.TimeLimit = *b.TimeLimit
+	}
+	for unit, bytes := range map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40} {
+		if number, ok := strings.CutSuffix(b.Memory, unit); ok {
+			n, _ := strconv.ParseInt(number, 10, 64) // of the pattern's digits
+			r.Memory = n * bytes
+		}
+	}
+	return r
 }
 
 // metaSchemas are the schemas of the meta-argument blocks, each made by the same tags as a plugin's.
@@ -99,6 +121,7 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 				if b.Executor != nil {
 					m.Placement.Executor = b.Executor.Address
 				}
+				m.Resources = b.resources()
 			}
 		case "restart":
 			var b restartBlock

@@ -139,6 +139,7 @@ const (
 // Meta holds the meta-arguments that every kind takes, evaluated.
 type Meta struct {
 	Placement   *Placement
+	Resources   Resources // of placement, for an executor
 	Restart     *Restart
 	Health      *Health
 	Runtime     *Runtime
@@ -154,6 +155,14 @@ type (
 	// Runtime says which Python a block's program needs, as in a start request.
 	Runtime = sdk.Runtime
 )
+
+// Resources are what placement asks of an executor beside GPUs. Zero values leave it to the executor.
+type Resources struct {
+	CPUs        int
+	Memory      int64 // bytes
+	TimeLimit   time.Duration
+	Constraints []string // features that the machine must have
+}
 
 // Restart says what happens when a block fails.
 type Restart struct {

@@ -27,7 +27,7 @@ var layers = [][]string{
 	{ // the kinds, and kits for their plugins
 		"sdk/interpreter", "sdk/gateway", "sdk/inference", "sdk/engine", "sdk/trainer/weightserver",
 		"sdk/trainer/weightclient", "sdk/trainer",
-		"sdk/trainer/worker", "sdk/sync",
+		"sdk/trainer/worker", "sdk/sync", "sdk/executor",
 		"sdk/trajectories", "sdk/environment", "sdk/environment/example", "sdk/environment/envserver",
 		"sdk/environment/toolcall",
 		"sdk/environment/script", "sdk/environment/script/scripttest",

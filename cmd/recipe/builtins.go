@@ -6,11 +6,13 @@ import (
 	"github.com/recipe-rl/recipe/plugins/axolotl"
 	"github.com/recipe-rl/recipe/plugins/grpo"
 	"github.com/recipe-rl/recipe/plugins/gymnasium"
+	"github.com/recipe-rl/recipe/plugins/local"
 	"github.com/recipe-rl/recipe/plugins/openenv"
 	"github.com/recipe-rl/recipe/plugins/ors"
 	reasoninggym "github.com/recipe-rl/recipe/plugins/reasoning_gym"
 	"github.com/recipe-rl/recipe/plugins/reward"
 	"github.com/recipe-rl/recipe/plugins/sglang"
+	"github.com/recipe-rl/recipe/plugins/slurm"
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/textarena"
 	"github.com/recipe-rl/recipe/plugins/tiny"
@@ -30,10 +32,12 @@ func builtins() []*sdk.Definition {
 		axolotl.Plugin(),
 		grpo.Plugin(),
 		gymnasium.Plugin(),
+		local.Plugin(),
 		openenv.Plugin(),
 		ors.Plugin(),
 		reasoninggym.Plugin(),
 		reward.Plugin(),
+		slurm.Plugin(),
 		sync.Definition(),
 		textarena.Plugin(),
 		tiny.Inference(),

@@ -53,7 +53,7 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 		newLineage(a), newDiff(a))
 	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a),
 		newCompletion(a), newVersion(a))
-	root.AddCommand(newDocs(a), newEngine(a))
+	root.AddCommand(newDocs(a), newEngine(a), newAgentCommand(a))
 	root.SetHelpCommandGroupID(groupTools)
 	return root
 }

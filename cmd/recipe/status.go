@@ -59,7 +59,11 @@ With --watch at a terminal it shows the live view of recipe apply: ? lists its k
 // showStatus prints the state of a run.
 func (a *app) showStatus(ctx context.Context, dir state.Dir, run *state.Run, asJSON bool) error {
 	holder := state.Holder(dir)
-	run, seen := look(ctx, dir, run, holder)
+	catalog, err := a.catalog()
+	if err != nil {
+		return err
+	}
+	run, seen := look(ctx, dir, run, holder, enginerun.Processes{Catalog: catalog})
 	snap, err := snapshot.Read(dir.Events())
 	if err != nil {
 		return err
@@ -105,9 +109,10 @@ const answerWithin = 3 * time.Second
 
 // look determines the current state of a run: from its engine, or, without one, from the live processes. The record is
 // the engine's if it answers: it may hold what could not be written yet.
-func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owner) (*state.Run, view.Seen) {
+func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owner,
+	host enginerun.Host) (*state.Run, view.Seen) {
 	if holder == nil {
-		_, found, err := enginerun.Observe(ctx, dir, enginerun.Processes{})
+		_, found, err := enginerun.Observe(ctx, dir, host)
 		if err != nil {
 			return run, view.Seen{Silent: err.Error()}
 		}

@@ -42,7 +42,7 @@ func (p *Plugin) Exit(ctx context.Context) error {
 func (p *Plugin) Sweep(ctx context.Context) error {
 	err := p.process.Kill(ctx)
 	if err == nil {
-		err = p.runner.Sweep(ctx, p.process.Identity(), lastHandle(p.dir), nil)
+		err = p.runner.Sweep(ctx, p.process.Identity(), LastHandle(p.dir), nil)
 	}
 	if err != nil {
 		return fmt.Errorf("end %s: %w", p.record.Block, err)

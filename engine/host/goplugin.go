@@ -95,6 +95,12 @@ func (s *starter) Start(ctx context.Context) error {
 	return err
 }
 
+// PluginToHost records the plugin's own address: a later engine translates it anew.
+func (s *starter) PluginToHost(network, address string) (string, string, error) {
+	s.record.Network, s.record.Address = network, address
+	return s.attachment.PluginToHost(network, address)
+}
+
 // get returns the process, nil before there is one.
 func (s *starter) get() Process {
 	s.mu.Lock()

@@ -140,14 +140,14 @@ func clear(ctx context.Context, runner Runner, dir string, keep []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := runner.Sweep(ctx, old.Process, lastHandle(dir), keep); err != nil {
+	if err := runner.Sweep(ctx, old.Process, LastHandle(dir), keep); err != nil {
 		return fmt.Errorf("end the leftovers of an earlier process of %s: %w", old.Block, err)
 	}
 	return old.remove(dir)
 }
 
-// lastHandle is the newest handle that the plugin of this directory has recorded.
-func lastHandle(dir string) []byte {
+// LastHandle is the newest handle that the plugin of this directory has recorded.
+func LastHandle(dir string) []byte {
 	handle, err := eventlog.LastHandle(filepath.Join(dir, eventlog.FileName))
 	if err != nil {
 		return nil // what cannot be read names no program
@@ -267,9 +267,6 @@ func connect(ctx context.Context, client *plugin.Client, process func() Process,
 		err = r.matches(status)
 	}
 	if err == nil && len(r.Server) == 0 {
-		if at := client.ReattachConfig(); at != nil {
-			r.Network, r.Address = at.Addr.Network(), at.Addr.String()
-		}
 		r.Server = server
 		err = r.save(dir)
 	}

@@ -91,6 +91,9 @@ func rotate(path string) {
 
 // Find finds a process that an earlier engine has started.
 func (Local) Find(_ context.Context, id Identity) (Process, error) {
+	if id.Host != "" {
+		return nil, fmt.Errorf("pid %d is of job %s, not of this machine: %w", id.PID, id.Host, ErrGone)
+	}
 	if id.Boot != proc.BootID() {
 		return nil, fmt.Errorf("pid %d was started before the machine booted: %w", id.PID, ErrGone)
 	}
@@ -103,7 +106,7 @@ func (Local) Find(_ context.Context, id Identity) (Process, error) {
 
 // Sweep ends the leftovers of a dead plugin process.
 func (Local) Sweep(ctx context.Context, id Identity, handle, keep []byte) error {
-	if id.PID == 0 || id.Boot != proc.BootID() {
+	if id.PID == 0 || id.Host != "" || id.Boot != proc.BootID() {
 		return nil
 	}
 	kept := proc.Parse(keep)

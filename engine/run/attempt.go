@@ -34,6 +34,8 @@ type attempt struct {
 	adopt    Process
 	cursor   uint64
 	printed  *printed
+	placed   *Placed           // the job that it runs in; nil: this machine
+	others   map[string]string // see supervisor.names
 
 	start  chan host.Start // of a block that was prepared
 	stop   chan stopOrder
@@ -151,8 +153,18 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 			return nil, failed("write the journal before the start", err)
 		}
 		launch := Launch{Block: at.block, Plugin: at.plugin.Name, Source: at.source(), RunID: at.request.RunID,
-			Dir: at.e.opts.Dir.Block(at.block), Handle: at.request.Handle}
-		if proc, err = at.e.opts.Host.Launch(ctx, launch); err != nil {
+			Dir: at.e.opts.Dir.Block(at.block), Handle: at.request.Handle, Placed: at.placed}
+		if at.placed != nil {
+			at.placed.Spec.Attempt = at.number
+			at.placed.Report = func(message string) {
+				at.e.notice("info", at.block.String()+": "+message)
+				r.message(message)
+			}
+		}
+		switch proc, err = at.launch(ctx, launch); {
+		case errors.Is(err, errStopped):
+			return nil, &ending{phase: sdk.Stopped, ordered: true}
+		case err != nil:
 			return nil, failed("start the plugin process", err)
 		}
 	}
@@ -177,10 +189,14 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 func (at *attempt) startBlock(ctx context.Context, proc Process, req host.Start) *ending {
 	callCtx, cancel := context.WithTimeout(ctx, at.health.Timeout)
 	defer cancel()
+	req, err := at.reachable(callCtx, req)
+	if err != nil {
+		return failed("start the block", err)
+	}
 	if err := proc.Start(callCtx, req); err != nil {
 		return refused("start the block", err)
 	}
-	err := at.record(ctx, func(rec *state.Block) { rec.Intent = state.IntentRun })
+	err = at.record(ctx, func(rec *state.Block) { rec.Intent = state.IntentRun })
 	if err != nil && !errors.Is(err, errStopped) { // one that is stopped ends in order, as it runs already
 		return failed("write the journal after the start", err)
 	}
@@ -211,6 +227,15 @@ const ownDiagnosis = 15 * time.Second
 // updateTimeout limits how long a block may take to apply new values: a trainer does so between two steps, and a step
 // may take minutes.
 const updateTimeout = 30 * time.Minute
+
+// updated hands new values to the block, with addresses that it can reach.
+func (at *attempt) updated(ctx context.Context, proc Process, config cty.Value) error {
+	req, err := at.reachable(ctx, host.Start{Config: config})
+	if err != nil {
+		return err
+	}
+	return update(ctx, proc, req.Config)
+}
 
 func update(ctx context.Context, proc Process, config cty.Value) error {
 	limited, cancel := context.WithTimeout(ctx, updateTimeout)
@@ -276,7 +301,7 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 			updating = make(chan struct{})
 			go func(finished chan struct{}) {
 				defer close(finished)
-				o.done <- update(ctx, proc, o.config)
+				o.done <- at.updated(ctx, proc, o.config)
 			}(updating)
 		case <-updating:
 			updating = nil

@@ -36,6 +36,7 @@ type blockState struct {
 	cancel   context.CancelFunc
 	attempts int // attempts so far
 	adopt    Process
+	next     *Placed   // the job of the attempt that is to begin; nil: this machine
 	outputs  cty.Value // known outputs; an object, or cty.NilVal
 
 	preparing    bool   // it is prepared, and not started yet

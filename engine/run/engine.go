@@ -20,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -71,6 +72,9 @@ type Engine struct {
 	lineage    atomic.Pointer[lineage.Lineage] // of the newest plan that was applied; nil before the first
 
 	servers *servers // that someone else runs
+
+	hubOnce sync.Once
+	jobs    *remote.Hub // nil before there is a job: see hub
 }
 
 // Open takes the run's lock, reads its record and finds what is alive of it. It returns *state.LockedError when another
@@ -154,7 +158,13 @@ func (e *Engine) find(ctx context.Context) error {
 
 func (e *Engine) reattach(ctx context.Context, a addr.Block, run string) (Process, error) {
 	dir := e.opts.Dir.Block(a)
-	proc, err := e.opts.Host.Reattach(ctx, dir)
+	var proc Process
+	var err error
+	if host, ok := e.opts.Host.(placer); ok && remote.Placed(dir) {
+		proc, err = host.ReattachPlaced(ctx, dir, e.hub())
+	} else {
+		proc, err = e.opts.Host.Reattach(ctx, dir)
+	}
 	if errors.Is(err, host.ErrGone) || errors.Is(err, host.ErrNoRecord) {
 		return nil, e.catchUp(a)
 	}
@@ -304,6 +314,9 @@ func (e *Engine) Close() {
 	for a, p := range e.found {
 		p.Release()
 		delete(e.found, a)
+	}
+	if e.jobs != nil {
+		e.jobs.Close()
 	}
 	e.room.close()
 	e.servers.close()

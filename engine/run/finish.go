@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/disk"
@@ -26,6 +28,13 @@ func (s *supervisor) close() (map[string]any, error) {
 	for _, b := range s.blocks {
 		if b.stopChecks != nil {
 			b.stopChecks()
+		}
+	}
+	if s.e.jobs != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := remote.EndRelay(ctx, absolute(string(s.e.opts.Dir))); err != nil {
+			s.e.notice("error", err.Error())
 		}
 	}
 	end := s.ending

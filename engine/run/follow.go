@@ -237,7 +237,7 @@ func (s *supervisor) sendUpdate(b *blockState) {
 		b.restart = true
 		return
 	}
-	value, _, diags := s.recipe.Evaluate(b.addr(), s.outputValues())
+	value, _, diags := s.recipe.Evaluate(b.addr(), s.valuesFor(b))
 	if diags.HasErrors() {
 		s.e.notice("error", fmt.Sprintf("update %s: %v", b.addr(), diagnosticsError(diags)))
 		return

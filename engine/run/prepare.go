@@ -14,13 +14,13 @@ import (
 
 // A block whose plugin offers it is prepared while what it refers to starts: its process is launched and told what is
 // known already, so that independent work is done side by side. It is started, in the same process, when its needs are
-// far enough.
+// far enough. In a run with jobs none is: an allocation that waits costs, and addresses are made at the start.
 
 // mayPrepare says whether a block that may not start yet is to be prepared. Not when the recipe orders it to wait
 // (depends_on), and not when its turn may be hours away: it would hold memory meanwhile.
 func (s *supervisor) mayPrepare(b *blockState) bool {
 	p := b.block.Schema
-	return p != nil && p.Prepares && b.block.Meta.External == nil && b.block.Mock == cty.NilVal && !b.unprepared &&
+	return p != nil && p.Prepares && !s.anyPlaced() && b.block.Meta.External == nil && b.block.Mock == cty.NilVal && !b.unprepared &&
 		s.soon(b)
 }
 
@@ -85,7 +85,7 @@ func (s *supervisor) startPrepared(b *blockState) {
 
 // evaluate gives the values of a block's body with the outputs that are known, and checks its preconditions.
 func (s *supervisor) evaluate(b *blockState) (cty.Value, schema.Meta, []string, error) {
-	value, meta, diags := s.recipe.Evaluate(b.addr(), s.outputValues())
+	value, meta, diags := s.recipe.Evaluate(b.addr(), s.valuesFor(b))
 	if diags.HasErrors() {
 		return cty.NilVal, meta, nil, diagnosticsError(diags)
 	}

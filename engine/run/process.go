@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	blockevent "github.com/recipe-rl/recipe/sdk/event"
@@ -40,7 +41,8 @@ type Launch struct {
 	RunID  string
 	Dir    string
 	Handle []byte
-	Source string // of the plugin's schema
+	Source string  // of the plugin's schema
+	Placed *Placed // the job that it runs in; nil: this machine
 }
 
 // Process is one plugin process; *host.Plugin is one.
@@ -75,11 +77,20 @@ func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 	}
 	// The address is for people who look at the list of processes.
 	argv = append(argv, l.Block.String())
-	return host.Launch(ctx, host.LaunchSpec{
+	spec := host.LaunchSpec{
 		Kind: l.Block.Kind, Name: l.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
 		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Plugin, os.Environ()), env...),
 		Keep: l.Handle,
-	})
+	}
+	if l.Placed != nil {
+		return p.launchPlaced(ctx, l, spec)
+	}
+	if remote.Placed(l.Dir) { // its recipe placed it elsewhere before
+		if err := p.Sweep(ctx, l.Dir); err != nil {
+			return nil, err
+		}
+	}
+	return host.Launch(ctx, spec)
 }
 
 // Reattach implements Host.
@@ -91,11 +102,24 @@ func (Processes) Reattach(ctx context.Context, dir string) (Process, error) {
 	return p, nil
 }
 
-// Probe implements Host.
-func (Processes) Probe(ctx context.Context, dir string) (int, bool) { return host.Probe(ctx, dir, nil) }
+// Probe implements Host. A block with a job is alive while that is not over; its pid is on another machine.
+func (p Processes) Probe(ctx context.Context, dir string) (int, bool) {
+	if !remote.Placed(dir) {
+		return host.Probe(ctx, dir, nil)
+	}
+	s, err := remote.Probe(ctx, dir, p.openExecutor)
+	return 0, err == nil && !s.State.Over()
+}
 
-// Sweep implements Host.
-func (Processes) Sweep(ctx context.Context, dir string) error { return host.Sweep(ctx, dir, nil) }
+// Sweep implements Host. A job is given back.
+func (p Processes) Sweep(ctx context.Context, dir string) error {
+	if remote.Placed(dir) {
+		if err := remote.Sweep(ctx, dir, p.openExecutor); err != nil {
+			return err
+		}
+	}
+	return host.Sweep(ctx, dir, nil)
+}
 
 // LastEvents implements Host.
 func (Processes) LastEvents(dir string, after uint64, outputs *spec.Schema) ([]blockevent.Event, error) {

@@ -42,6 +42,11 @@ func (s *supervisor) start(b *blockState) {
 		plain, _ := value.UnmarkDeep()
 		b.phase, b.ready = sdk.Ready, true
 		s.setOutputs(b, plain)
+		s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(sdk.Ready)})
+		config := b.config
+		s.e.note(b.addr(), func(rec *state.Block) {
+			rec.Intent, rec.Attempt, rec.Phase, rec.Config = state.IntentDone, 1, string(sdk.Ready), config
+		})
 		return
 	}
 	req, err := s.request(b, value, meta)
@@ -50,6 +55,13 @@ func (s *supervisor) start(b *blockState) {
 		return
 	}
 	req.Sensitive = append(secrets, req.Token, req.ControlToken)
+	if b.next, err = s.place(b, meta); err != nil {
+		s.cannotStart(b, err)
+		return
+	}
+	if b.next != nil {
+		req.Handle = nil // its programs ended with the job that they were in
+	}
 	s.begin(b, req, sdk.Starting)
 }
 
@@ -84,7 +96,8 @@ func (s *supervisor) cannotStart(b *blockState, err error) {
 func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 	b.attempts++
 	at := newAttempt(s.e, b.addr(), b.block.Schema, b.attempts, healthPolicy(b.block.Meta.Health, b.addr().Kind))
-	at.request, at.adopt = req, b.adopt
+	at.request, at.adopt, at.placed, at.others = req, b.adopt, b.next, s.names()
+	b.next = nil
 	if b.adopt != nil {
 		b.attempts-- // an adopted process continues its attempt
 		at.number = b.attempts

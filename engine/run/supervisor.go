@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // supervisor owns the picture of the run. Everything that changes it is a function run in its goroutine.
@@ -284,7 +285,7 @@ func (s *supervisor) restoreRecorded(b *blockState, rec *state.Block) {
 		b.phase = sdk.Stopped
 	}
 	s.setOutputs(b, RecordedOutputs(rec.Outputs, b.block.Schema))
-	if rec.External {
+	if rec.External || b.addr().Kind.Life() == kind.Config {
 		b.phase = sdk.Pending
 	}
 }

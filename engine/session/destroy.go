@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 )
@@ -55,6 +56,7 @@ func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool
 			errs = append(errs, fmt.Errorf("ending %s: %w", a, err))
 		}
 	}
+	errs = append(errs, remote.EndRelay(ctx, string(dir)))
 	if err := errors.Join(errs...); err != nil {
 		return out, fmt.Errorf("nothing was removed: %w", err)
 	}

@@ -145,11 +145,16 @@ func hasGPU(b sized) bool {
 // memory says whether a transport copies from the trainer's memory.
 func memory(transport string) bool { return transport == "live" || transport == "ipc" }
 
+// host is the machine of a block; a job without a named machine may run on any, so it counts as one of its own.
 func host(b sized) string {
-	if b.Meta.Placement == nil {
+	p := b.Meta.Placement
+	switch {
+	case p == nil:
 		return ""
+	case p.Host == "" && p.Executor != "":
+		return "the job of " + b.Addr.String()
 	}
-	return b.Meta.Placement.Host
+	return p.Host
 }
 
 func list(text string) []string {

@@ -32,6 +32,9 @@ type Spec struct {
 	Ports  []int    // remembered in the handle, for whoever adopts the program
 	Data   string   // remembered in the handle; never a secret
 
+	// Session gives the program a session of its own: it outlives the terminal of this process.
+	Session bool
+
 	Files []*os.File // the program inherits them as its descriptors 3, 4, …; they stay the caller's to close
 }
 
@@ -79,7 +82,7 @@ func Start(ctx context.Context, s Spec) (*Program, error) {
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = log.f, log.f
 	cmd.ExtraFiles = s.Files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !s.Session, Setsid: s.Session} // both make a group
 	if err := cmd.Start(); err != nil {
 		_ = log.close()
 		return nil, fmt.Errorf("start %s: %w", s.Argv[0], err)

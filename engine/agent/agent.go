@@ -1,0 +1,272 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/sdk/executor"
+)
+
+const (
+	// dialTimeout bounds an attempt to reach one address, TLS included.
+	dialTimeout = 5 * time.Second
+	// redialEvery is how long an agent waits before it looks for its engine again.
+	redialEvery = time.Second
+	// endTimeout bounds the end of what an agent has started.
+	endTimeout = 30 * time.Second
+	// stopGrace is how long a plugin may take to stop its block when the agent itself is asked to end.
+	stopGrace = 20 * time.Second
+)
+
+// ErrLost says that an agent has found no engine for as long as it may live without one.
+var ErrLost = errors.New("no engine was reached for too long")
+
+// Agent runs on the machine of a job.
+type Agent struct {
+	boot     Bootstrap
+	instance string
+	log      io.Writer
+	runner   host.Local
+
+	exit     chan struct{} // closed when the engine has asked for the end
+	exitOnce sync.Once
+
+	data *data
+
+	mu        sync.Mutex
+	lease     time.Duration // 0: no limit
+	seen      time.Time     // when an engine was last connected
+	processes []host.Process
+	dirs      map[string]string // of processes, by mark
+	sockets   string            // folder of the plugin's sockets
+}
+
+// Run is the life of an agent with a bootstrap. It returns nil when the engine has told it to end or the context has
+// ended, and ErrLost without an engine; whatever it has started has ended, too.
+func Run(ctx context.Context, b Bootstrap, log io.Writer) error {
+	server, err := b.Credentials.Config("")
+	if err != nil {
+		return err
+	}
+	a := &Agent{boot: b, instance: rand.Text(), log: log, exit: make(chan struct{}), lease: b.Patience,
+		seen: time.Now(), data: newData(server, b.Credentials), dirs: map[string]string{}}
+	session, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the engine may see how the processes end
+	defer cancel()
+	connected := make(chan error, 1)
+	go func() { connected <- a.connect(session) }()
+	select {
+	case err = <-connected:
+	case <-a.exit:
+		// The answer to exit is on its way; the engine closes the connection when it has it.
+		select {
+		case <-connected:
+		case <-time.After(redialEvery):
+		}
+	case <-ctx.Done():
+	}
+	err = errors.Join(err, a.end(ctx.Err() != nil))
+	a.data.close()
+	return err
+}
+
+// connect keeps a session with an engine, a later one when one is gone, until there was none for too long.
+func (a *Agent) connect(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := a.session(ctx)
+		select {
+		case <-a.exit:
+			return nil
+		default:
+		}
+		a.mu.Lock()
+		lost := a.lease > 0 && time.Since(a.seen) > a.lease
+		lease := a.lease
+		a.mu.Unlock()
+		if lost {
+			return fmt.Errorf("%w (%s): %w", ErrLost, lease, err)
+		}
+		fmt.Fprintf(a.log, "%s no engine: %v\n", time.Now().Format(time.RFC3339), err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(redialEvery):
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// session connects to the engine and answers it until the connection ends.
+func (a *Agent) session(ctx context.Context) error {
+	// Read again each time: another engine of the run may have written its own.
+	var engine Addresses
+	if err := readJSON(a.boot.Engine, &engine); err != nil {
+		return err
+	}
+	config, err := a.boot.Credentials.Config(EngineName)
+	if err != nil {
+		return err
+	}
+	c, err := dialFirst(ctx, engine.Addresses, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	own, _, err := net.SplitHostPort(c.LocalAddr().String())
+	if err != nil {
+		return err
+	}
+	if a.boot.Listen != "" {
+		own = a.boot.Listen
+	}
+	if err := a.data.listen(own); err != nil {
+		return err
+	}
+	mux, err := yamux.Server(c, Multiplex())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = mux.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = mux.Close() })
+	defer stop()
+	fmt.Fprintf(a.log, "%s connected to the engine at %s\n", time.Now().Format(time.RFC3339), c.RemoteAddr())
+	for {
+		stream, err := mux.Accept()
+		if err != nil {
+			a.mu.Lock()
+			a.seen = time.Now()
+			a.mu.Unlock()
+			return fmt.Errorf("the connection to the engine ended: %w", err)
+		}
+		go a.answer(ctx, mux, stream)
+	}
+}
+
+// dialFirst connects to the first of the addresses where the server that the configuration names answers.
+func dialFirst(ctx context.Context, addresses []string, config *tls.Config) (*tls.Conn, error) {
+	errs := []error{errors.New("none of these addresses answers")}
+	for _, address := range addresses {
+		c, cancel := context.WithTimeout(ctx, dialTimeout)
+		conn, err := (&tls.Dialer{Config: config}).DialContext(c, "tcp", address)
+		cancel()
+		if err == nil {
+			return conn.(*tls.Conn), nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", address, err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// answer answers one request.
+func (a *Agent) answer(ctx context.Context, mux *yamux.Session, stream net.Conn) {
+	defer func() { _ = stream.Close() }()
+	in := bufio.NewReader(stream)
+	_ = stream.SetReadDeadline(time.Now().Add(dialTimeout))
+	var r Request
+	if err := readLine(in, &r); err != nil {
+		_ = writeLine(stream, Response{Error: fmt.Sprintf("read the request: %v", err)})
+		return
+	}
+	_ = stream.SetReadDeadline(time.Time{})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // no answer is waited for when the connection is gone
+		select {
+		case <-mux.CloseChan():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	out, then, err := a.do(ctx, r)
+	if err != nil {
+		out.Error, out.Gone = err.Error(), errors.Is(err, host.ErrGone)
+	}
+	if err := writeLine(stream, out); err == nil && then != nil {
+		then(conn{stream, in})
+	}
+}
+
+// do carries out a request. What then does with the stream follows the response.
+func (a *Agent) do(ctx context.Context, r Request) (out Response, then func(net.Conn), err error) {
+	if r.Process != nil {
+		r.Process.Host = "" // the engine's name for this agent
+	}
+	switch r.Op {
+	case opHello:
+		out.Hello = a.hello(r.Lease)
+	case opStart:
+		out.Process, err = a.start(ctx, *r.Command)
+	case opFind:
+		_, err = a.process(r.Process)
+	case opOutput:
+		then, err = a.output(r.Process)
+	case opWait:
+		out.Ended, err = a.wait(ctx, r.Process)
+	case opKill:
+		err = a.kill(ctx, r.Process)
+	case opSweep:
+		err = a.runner.Sweep(ctx, *r.Process, r.Handle, nil)
+	case opDial:
+		then, err = a.dial(ctx, r.Address)
+	case opForward:
+		out.Address, err = a.data.forward(*r.Forward)
+	case opExpose:
+		err = a.data.expose(*r.Expose)
+	case opExit:
+		a.exitOnce.Do(func() { close(a.exit) })
+	default:
+		err = fmt.Errorf("the agent does not know the request %q; the engine and its agents must be the same version of "+
+			"recipe", r.Op)
+	}
+	return out, then, err
+}
+
+// hello makes the engine that asks the agent's own.
+func (a *Agent) hello(lease time.Duration) *Hello {
+	name, _ := os.Hostname()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lease, a.seen = lease, time.Now()
+	h := &Hello{Job: a.boot.Job, Instance: a.instance, Host: name}
+	h.Data, h.Forwards, h.Exposes = a.data.state()
+	return h
+}
+
+// end ends the processes; in order, their blocks are stopped first.
+func (a *Agent) end(inOrder bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	a.mu.Lock()
+	processes := a.processes
+	a.mu.Unlock()
+	if inOrder {
+		a.terminate(processes)
+	}
+	var errs []error
+	for _, p := range processes {
+		errs = append(errs, p.Kill(ctx),
+			a.runner.Sweep(ctx, p.Identity(), host.LastHandle(a.dirs[p.Identity().Mark]), nil))
+	}
+	if a.sockets != "" {
+		errs = append(errs, os.RemoveAll(a.sockets))
+	}
+	return errors.Join(errs...)
+}
+
+// NameOf is the name in the certificate of the agent of a job, at most 63 characters as names of hosts have.
+func NameOf(k executor.Key) string {
+	sum := sha256.Sum256([]byte(k.String()))
+	return hex.EncodeToString(sum[:16]) + ".agent"
+}

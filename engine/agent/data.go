@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// data carries connections of blocks to blocks on other machines. A block listens on loopback, as without an executor;
+// the agent beside it accepts connections of the agents that the engine allows, by mutual TLS, and an agent beside the
+// block that connects gives it a loopback port. None of it passes through the engine.
+type data struct {
+	server      *tls.Config
+	credentials Credentials
+
+	mu       sync.Mutex
+	listener net.Listener
+	exposes  map[[2]string]Exposure // by target and block
+	forwards map[[2]string]*forward // by block and target
+	closed   bool
+}
+
+type forward struct {
+	Forward
+	listener net.Listener
+}
+
+func newData(server *tls.Config, c Credentials) *data {
+	return &data{server: server, credentials: c, exposes: map[[2]string]Exposure{}, forwards: map[[2]string]*forward{}}
+}
+
+// listen opens the port for other agents, once.
+func (d *data) listen(host string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.listener != nil || d.closed {
+		return nil
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return fmt.Errorf("listen for agents of other machines: %w", err)
+	}
+	d.listener = l
+	go accept(l, d.serve)
+	return nil
+}
+
+// accept serves each connection in a goroutine of its own, until the listener is closed.
+func accept(l net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(50 * time.Millisecond) // too many open files, for one; it passes
+			continue
+		}
+		go serve(c)
+	}
+}
+
+// state is where other agents connect, and what was asked for so far.
+func (d *data) state() (address string, forwards []Forward, exposes []Exposure) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.listener != nil {
+		address = d.listener.Addr().String()
+	}
+	for _, f := range d.forwards {
+		forwards = append(forwards, f.Forward)
+	}
+	for _, e := range d.exposes {
+		exposes = append(exposes, e)
+	}
+	return address, forwards, exposes
+}
+
+// expose allows an agent to connect to a port of this machine.
+func (d *data) expose(e Exposure) error {
+	if err := loopbackOnly(e.Target); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.exposes[[2]string{e.Target, e.Block}] = e
+	return nil
+}
+
+func loopbackOnly(target string) error {
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s is not an address on loopback", target)
+	}
+	return nil
+}
+
+// allowed says whether the holder of a certificate may connect to a target.
+func (d *data) allowed(name, target string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.exposes {
+		if e.Target == target && e.Name == name && name != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// opening is the first line of a connection between agents; its answer is a Response.
+type opening struct {
+	Target string `json:"target"`
+}
+
+// serve carries a connection of another agent to a port of this machine.
+func (d *data) serve(raw net.Conn) {
+	c := tls.Server(raw, d.server)
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(dialTimeout))
+	in := bufio.NewReader(c)
+	var o opening
+	if err := c.Handshake(); err != nil {
+		return
+	}
+	if err := readLine(in, &o); err != nil {
+		return
+	}
+	if !d.allowed(PeerName(c), o.Target) {
+		_ = writeLine(c, Response{Error: fmt.Sprintf("connections to %s are not allowed", o.Target)})
+		return
+	}
+	to, err := net.DialTimeout("tcp", o.Target, dialTimeout)
+	if err != nil {
+		_ = writeLine(c, Response{Error: err.Error()})
+		return
+	}
+	if err := writeLine(c, Response{}); err != nil {
+		_ = to.Close()
+		return
+	}
+	_ = c.SetDeadline(time.Time{})
+	splice(conn{c, in}, to)
+}
+
+// forward gives a port of another machine a loopback port of this one: the same one if that is free, so that an address
+// is read alike everywhere. Asked again for the same port, it returns the same address and connects by the newer way.
+func (d *data) forward(f Forward) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := [2]string{f.Block, f.Target}
+	if old := d.forwards[key]; old != nil {
+		old.Forward = f
+		return old.listener.Addr().String(), nil
+	}
+	if d.closed {
+		return "", net.ErrClosed
+	}
+	_, port, err := net.SplitHostPort(f.Target)
+	if err != nil {
+		return "", err
+	}
+	if n, err := strconv.Atoi(port); err != nil || n <= 0 {
+		return "", fmt.Errorf("%s has no port", f.Target)
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return "", err
+	}
+	added := &forward{Forward: f, listener: l}
+	d.forwards[key] = added
+	go accept(l, func(c net.Conn) { d.carry(added, c) })
+	return l.Addr().String(), nil
+}
+
+// carry carries a connection of a block of this machine to the other one.
+func (d *data) carry(f *forward, c net.Conn) {
+	defer func() { _ = c.Close() }()
+	d.mu.Lock()
+	to := f.Forward
+	d.mu.Unlock()
+	config, err := d.credentials.Config(to.Name)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*dialTimeout)
+	defer cancel()
+	other, err := dialFirst(ctx, to.Via, config)
+	if err != nil {
+		return // the block sees a connection that is closed, as from a server that is down
+	}
+	defer func() { _ = other.Close() }()
+	_ = other.SetDeadline(time.Now().Add(dialTimeout))
+	in := bufio.NewReader(other)
+	var r Response
+	if err := writeLine(other, opening{to.Target}); err != nil {
+		return
+	}
+	if err := readLine(in, &r); err != nil || r.Error != "" {
+		return
+	}
+	_ = other.SetDeadline(time.Time{})
+	splice(c, conn{other, in})
+}
+
+func (d *data) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	if d.listener != nil {
+		_ = d.listener.Close()
+	}
+	for _, f := range d.forwards {
+		_ = f.listener.Close()
+	}
+}

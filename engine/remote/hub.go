@@ -1,0 +1,275 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/agent"
+	"github.com/recipe-rl/recipe/sdk/executor"
+)
+
+// addressFile holds the addresses of the newest engine, in the run directory: agents read it whenever they look for an
+// engine.
+const addressFile = "engine-address.json"
+
+// helloTimeout bounds what a new connection may take until it is known whose it is.
+const helloTimeout = 15 * time.Second
+
+// Hub is what an engine has of its jobs. It opens nothing before the first job.
+type Hub struct {
+	run   string // directory, absolute
+	id    string // of the run
+	lease time.Duration
+
+	ctx    context.Context // of everything that runs in the background
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+
+	mu        sync.Mutex
+	authority *authority
+	config    *tls.Config
+	listeners map[bool]net.Listener // by whether it is for this machine only
+	peers     map[string]*peer      // expected agents, by the name in their certificate
+	current   map[string]*peer      // the newest agent of each block
+	routes    map[route]bool
+	jobs      map[*Job]bool
+	watching  bool
+	relay     *peer
+}
+
+// route is a way from a block to a port of a block on another machine.
+type route struct{ from, to, target string }
+
+// New returns the hub of a run. Lease is how long agents live without an engine; 0: no limit.
+func New(run, id string, lease time.Duration) *Hub {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Hub{run: run, id: id, lease: lease, ctx: ctx, cancel: cancel, listeners: map[bool]net.Listener{},
+		peers: map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, jobs: map[*Job]bool{}}
+}
+
+// Close lets go of all agents: they look for another engine, for as long as their lease allows.
+func (h *Hub) Close() {
+	h.cancel()
+	h.mu.Lock()
+	for _, l := range h.listeners {
+		_ = l.Close()
+	}
+	for _, p := range h.peers {
+		p.disconnect()
+	}
+	h.mu.Unlock()
+	h.group.Wait()
+}
+
+// listen opens the engine's port: on loopback for agents on this machine, else on all of its addresses.
+func (h *Hub) listen(near bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.authority == nil {
+		a, err := openAuthority(h.run)
+		if err != nil {
+			return err
+		}
+		own, err := a.issue(agent.EngineName)
+		if err != nil {
+			return err
+		}
+		if h.config, err = own.Config(""); err != nil {
+			return err
+		}
+		h.authority = a
+	}
+	if h.listeners[near] != nil {
+		return nil
+	}
+	at := ":0"
+	if near {
+		at = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return fmt.Errorf("listen for agents: %w", err)
+	}
+	h.listeners[near] = l
+	h.group.Add(1)
+	go h.accept(l)
+	if err := h.expectRecorded(); err != nil {
+		return err
+	}
+	file := agent.Addresses{Format: agent.BootstrapFormat}
+	for near, l := range h.listeners {
+		more, err := reachable(l.Addr().(*net.TCPAddr).Port, near)
+		if err != nil {
+			return err
+		}
+		file.Addresses = append(file.Addresses, more...)
+	}
+	slices.Sort(file.Addresses)
+	return agent.WriteJSON(filepath.Join(h.run, addressFile), file)
+}
+
+// expectRecorded expects the agents that an earlier engine has left, before any of them connects: one that is not
+// expected is told to end.
+func (h *Hub) expectRecorded() error {
+	records, err := filepath.Glob(filepath.Join(h.run, "blocks", "*", recordName))
+	if err != nil {
+		return fmt.Errorf("find the jobs of an earlier engine: %w", err)
+	}
+	for _, path := range records {
+		if r, err := readRecord(filepath.Dir(path)); err == nil { // who needs the job says what is wrong with its record
+			h.expectLocked(r.Handle.Key)
+		}
+	}
+	if r, err := readRelay(h.run); err == nil && r.Program.Alive() {
+		h.relay = h.expectLocked(r.Job)
+	}
+	return nil
+}
+
+// reachable lists the addresses at which others may reach a port of this machine.
+func reachable(port int, near bool) ([]string, error) {
+	if near {
+		return []string{fmt.Sprintf("127.0.0.1:%d", port)}, nil
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+	}
+	var out []string
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			out = append(out, net.JoinHostPort(n.IP.String(), fmt.Sprint(port)))
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("this machine has no address but loopback: agents on other machines cannot reach it")
+	}
+	return out, nil
+}
+
+func (h *Hub) accept(l net.Listener) {
+	defer h.group.Done()
+	limit := make(chan struct{}, 64) // connections of which it is not known yet whose they are
+	for {
+		limit <- struct{}{}
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			<-limit
+			time.Sleep(50 * time.Millisecond) // too many open files, for one; it passes
+			continue
+		}
+		h.group.Add(1)
+		go func() {
+			defer h.group.Done()
+			defer func() { <-limit }()
+			if err := h.greet(c); err != nil {
+				_ = c.Close()
+			}
+		}()
+	}
+}
+
+// greet finds out which agent has connected, and makes this engine its own.
+func (h *Hub) greet(raw net.Conn) error {
+	ctx, cancel := context.WithTimeout(h.ctx, helloTimeout)
+	defer cancel()
+	h.mu.Lock()
+	c := tls.Server(raw, h.config)
+	h.mu.Unlock()
+	if err := c.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	client, err := agent.NewClient(c)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	p := h.peers[agent.PeerName(c)]
+	h.mu.Unlock()
+	hello, err := client.Hello(ctx, h.lease)
+	if err == nil && (p == nil || !p.connected(client, hello)) {
+		// Of a job that this run has given up, or a second one with the same bootstrap: it must not go on beside the other.
+		err = errors.Join(errors.New("not an agent of this run"), client.Exit(ctx))
+	}
+	if err != nil {
+		client.Close()
+		return err
+	}
+	h.mu.Lock()
+	for _, f := range hello.Forwards {
+		h.routes[route{p.block(), f.Block, f.Target}] = true
+	}
+	h.mu.Unlock()
+	h.group.Add(1)
+	go func() {
+		defer h.group.Done()
+		h.reroute(p)
+	}()
+	return nil
+}
+
+// expect makes a certificate for an agent, whose connection is accepted from now on.
+func (h *Hub) expect(k executor.Key) *peer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.expectLocked(k)
+}
+
+func (h *Hub) expectLocked(k executor.Key) *peer {
+	name := agent.NameOf(k)
+	if p := h.peers[name]; p != nil {
+		return p
+	}
+	p := &peer{key: k, name: name, changed: make(chan struct{})}
+	h.peers[name], h.current[k.Block] = p, p
+	return p
+}
+
+// forget accepts the agent of a job no more.
+func (h *Hub) forget(p *peer) {
+	h.mu.Lock()
+	delete(h.peers, p.name)
+	for r := range h.routes {
+		if r.from == p.block() {
+			delete(h.routes, r)
+		}
+	}
+	if h.current[p.key.Block] == p {
+		delete(h.current, p.key.Block)
+	}
+	h.mu.Unlock()
+	p.disconnect()
+}
+
+// bootstrap writes the file with which an agent is started.
+func (h *Hub) bootstrap(path string, p *peer, listen string) error {
+	h.mu.Lock()
+	a := h.authority
+	h.mu.Unlock()
+	own, err := a.issue(p.name)
+	if err != nil {
+		return err
+	}
+	return agent.WriteJSON(path, agent.Bootstrap{Format: agent.BootstrapFormat, Job: p.key,
+		Engine: filepath.Join(h.run, addressFile), Credentials: own, Listen: listen, Patience: connectPatience})
+}
+
+// Program is the command of an agent. The recipe program must lie at the same path on the machine where it runs.
+func Program(bootstrap string) ([]string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program, which the agent is: %w", err)
+	}
+	return []string{path, "agent", "--bootstrap", bootstrap}, nil
+}

@@ -1,0 +1,313 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/agent"
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/executor"
+)
+
+const (
+	// recordName is the file in a block's directory by which a later engine, or none, finds the block's job.
+	recordName   = "job.json"
+	recordFormat = 1
+	// connectPatience is how long the agent of a running job may take to connect, and how long it looks for an engine.
+	connectPatience = 2 * time.Minute
+	// answerPatience is how long an agent is waited for whose job could be canceled instead.
+	answerPatience = 3 * time.Second
+	// cancelGrace is how long a canceled job may take to end in order.
+	cancelGrace = 10 * time.Second
+)
+
+// Executor says which executor a job belongs to, so that it can be opened without the recipe.
+type Executor struct {
+	Block  string          `json:"block"`  // address
+	Plugin string          `json:"plugin"` // name
+	Config json.RawMessage `json:"config"` // of the block, without what is sensitive
+	Dir    string          `json:"directory"`
+}
+
+// Open opens an executor.
+type Open func(Executor) (executor.Executor, error)
+
+// record is the content of job.json.
+type record struct {
+	Format   int             `json:"format"`
+	Executor Executor        `json:"executor"`
+	Handle   executor.Handle `json:"handle"` // without ID: it is not known whether it was submitted
+}
+
+// Placed says whether a job is recorded in a block's directory.
+func Placed(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, recordName))
+	return err == nil
+}
+
+func readRecord(dir string) (record, error) {
+	var r record
+	path := filepath.Join(dir, recordName)
+	data, err := private.ReadFile(path, 1<<20)
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err == nil && r.Format != recordFormat {
+		err = fmt.Errorf("%s has format %d, expected %d; use the version of recipe that started the run", path, r.Format,
+			recordFormat)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read the record of a job: %w", err)
+	}
+	return r, nil
+}
+
+// Job is an allocation with its agent, which starts plugin processes: a host.Runner.
+type Job struct {
+	hub      *Hub
+	peer     *peer
+	executor executor.Executor
+	record   record
+	dir      string // of the block
+
+	mu     sync.Mutex
+	status executor.Status
+}
+
+var _ host.Runner = (*Job)(nil)
+
+// Spec says which job to submit.
+type Spec struct {
+	Executor Executor
+	Block    string
+	Attempt  int
+	Dir      string // of the block, on a file system that the machine shares
+	executor.Resources
+}
+
+func bootstrapPath(dir string) string { return filepath.Join(dir, "agent.json") }
+
+// Describe is the job that Submit would submit, for a plan. It writes nothing.
+func Describe(s Spec, run string) (executor.Job, error) {
+	argv, err := Program(bootstrapPath(s.Dir))
+	return executor.Job{Key: executor.Key{Run: run, Block: s.Block, Attempt: s.Attempt}, Argv: argv, Dir: s.Dir,
+		Resources: s.Resources}, err
+}
+
+// Submit submits a job and waits until its agent has connected; report is called with what it waits for. A failed or
+// canceled submission leaves no job behind.
+func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)) (*Job, error) {
+	x, err := open(s.Executor)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", s.Executor.Block, err)
+	}
+	described, err := Describe(s, h.id)
+	if err != nil {
+		return nil, err
+	}
+	_, near := x.(executor.OnThisMachine)
+	if err := h.listen(near); err != nil {
+		return nil, err
+	}
+	j := &Job{hub: h, executor: x, dir: s.Dir, peer: h.expect(described.Key), record: record{Format: recordFormat,
+		Executor: s.Executor, Handle: executor.Handle{Key: described.Key}}}
+	err = h.bootstrap(bootstrapPath(s.Dir), j.peer, "")
+	if err == nil {
+		// Before the submission, so that the job is found if the engine is killed during it.
+		err = agent.WriteJSON(filepath.Join(s.Dir, recordName), j.record)
+	}
+	if err == nil {
+		err = j.submit(ctx, described, report)
+	}
+	if err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cancelGrace)
+		defer cancel()
+		return nil, errors.Join(fmt.Errorf("run %s by %s: %w", s.Block, s.Executor.Block, err), j.End(end))
+	}
+	return j, nil
+}
+
+func (j *Job) submit(ctx context.Context, described executor.Job, report func(string)) (err error) {
+	if j.record.Handle, err = j.executor.Submit(ctx, described); err != nil {
+		return err
+	}
+	if err := agent.WriteJSON(filepath.Join(j.dir, recordName), j.record); err != nil {
+		return err
+	}
+	j.hub.watch(j)
+	defer func() {
+		if err != nil {
+			j.hub.unwatch(j)
+		}
+	}()
+	return j.connected(ctx, report)
+}
+
+// connected waits for the agent.
+func (j *Job) connected(ctx context.Context, report func(string)) error {
+	said := ""
+	var running time.Time
+	for {
+		client, over, changed := j.peer.state()
+		status := j.seen()
+		switch {
+		case client != nil:
+			return nil
+		case over != "":
+			return fmt.Errorf("job %s ended before its agent had connected (%s)%s", j.record.Handle.ID, over, j.printed())
+		case status.State != executor.Running:
+			running = time.Time{}
+		case running.IsZero():
+			running = time.Now()
+		case time.Since(running) > connectPatience:
+			return fmt.Errorf("job %s runs on %s, but its agent has not connected within %s: a firewall may keep it from the "+
+				"addresses in %s%s", j.record.Handle.ID, status.Node, connectPatience,
+				filepath.Join(j.hub.run, addressFile), j.printed())
+		}
+		if text := status.String(); status.State != "" && text != said {
+			said = text
+			report(fmt.Sprintf("job %s is %s", j.record.Handle.ID, text))
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Second / 4):
+		case <-ctx.Done():
+			return fmt.Errorf("job %s was %s: %w", j.record.Handle.ID, status, context.Cause(ctx))
+		}
+	}
+}
+
+// printed is the end of what the job's program has printed.
+func (j *Job) printed() string {
+	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
+	defer cancel()
+	var log strings.Builder
+	if err := j.executor.Logs(ctx, j.record.Handle, &log); err != nil || log.Len() == 0 {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	return "; it printed:\n" + strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+func (j *Job) seen() executor.Status {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.status
+}
+
+// Find takes over the job that an earlier engine has submitted. The error is host.ErrGone when it is over, or when its
+// agent has never connected: it is canceled then.
+func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
+	r, err := readRecord(dir)
+	if err != nil {
+		return nil, err
+	}
+	x, err := open(r.Executor)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", r.Executor.Block, err)
+	}
+	s := executor.Status{State: executor.Lost}
+	if r.Handle.ID != "" {
+		if s, err = executor.One(ctx, x, r.Handle); err != nil {
+			return nil, err
+		}
+	}
+	if s.State != executor.Running {
+		return nil, errors.Join(fmt.Errorf("its job is %s: %w", s, host.ErrGone), end(ctx, x, r.Handle))
+	}
+	_, near := x.(executor.OnThisMachine)
+	if err := h.listen(near); err != nil {
+		return nil, err
+	}
+	j := &Job{hub: h, executor: x, dir: dir, record: r, peer: h.expect(r.Handle.Key)}
+	h.watch(j)
+	if _, err := j.peer.get(ctx); err != nil {
+		h.unwatch(j)
+		return nil, err
+	}
+	return j, nil
+}
+
+// End gives the allocation back: the agent is told to end, and the job is canceled if it does not. Nothing of it is
+// left then.
+func (j *Job) End(ctx context.Context) error {
+	c, cancel := context.WithTimeout(ctx, answerPatience)
+	if client, _, _ := j.peer.state(); client != nil && client.Exit(c) == nil {
+		client.Close()
+		_ = executor.Wait(c, j.executor, j.record.Handle, 200*time.Millisecond) // else it is canceled below
+	}
+	cancel()
+	j.hub.unwatch(j)
+	j.hub.forget(j.peer)
+	err := end(ctx, j.executor, j.record.Handle)
+	j.peer.end("given back")
+	return errors.Join(err, removeRecord(j.dir, err))
+}
+
+// end cancels a job. One whose submission was interrupted is looked for.
+func end(ctx context.Context, x executor.Executor, h executor.Handle) error {
+	if h.ID != "" {
+		return x.Cancel(ctx, h, cancelGrace)
+	}
+	list, err := x.List(ctx, h.Run)
+	for _, other := range list {
+		if other.Key == h.Key {
+			err = errors.Join(err, x.Cancel(ctx, other, cancelGrace))
+		}
+	}
+	return err
+}
+
+// removeRecord removes the record of a job that has ended; not after an error, so that it is tried again.
+func removeRecord(dir string, failed error) error {
+	if failed != nil {
+		return nil
+	}
+	for _, path := range []string{bootstrapPath(dir), filepath.Join(dir, recordName)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the record of the job: %w", err)
+		}
+	}
+	return nil
+}
+
+// Sweep cancels the job that is recorded in a block's directory, without its agent.
+func Sweep(ctx context.Context, dir string, open Open) error {
+	r, err := readRecord(dir)
+	if err != nil {
+		return err
+	}
+	x, err := open(r.Executor)
+	if err == nil {
+		err = end(ctx, x, r.Handle)
+	}
+	if err != nil {
+		return fmt.Errorf("end the job of %s at %s: %w", r.Handle.Block, r.Executor.Block, err)
+	}
+	return removeRecord(dir, nil)
+}
+
+// Probe asks the executor for the job that is recorded in a block's directory.
+func Probe(ctx context.Context, dir string, open Open) (executor.Status, error) {
+	r, err := readRecord(dir)
+	if err != nil {
+		return executor.Status{}, err
+	}
+	x, err := open(r.Executor)
+	if err != nil {
+		return executor.Status{}, err
+	}
+	if r.Handle.ID == "" {
+		return executor.Status{State: executor.Lost}, nil
+	}
+	return executor.One(ctx, x, r.Handle)
+}

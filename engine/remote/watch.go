@@ -1,0 +1,82 @@
+package remote
+
+import (
+	"context"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/executor"
+)
+
+// Executors are asked for the status of all of their jobs together: often while one of them is not connected, else
+// only to see that a job has ended without its agent saying so.
+const (
+	watchSoon = time.Second
+	watchRest = 10 * time.Second
+	askLimit  = 30 * time.Second
+)
+
+func (h *Hub) watch(j *Job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.jobs[j] = true
+	if !h.watching {
+		h.watching = true
+		h.group.Add(1)
+		go h.watchAll()
+	}
+}
+
+func (h *Hub) unwatch(j *Job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.jobs, j)
+}
+
+func (h *Hub) watchAll() {
+	defer h.group.Done()
+	var last time.Time
+	for {
+		h.mu.Lock()
+		by, waiting := map[string][]*Job{}, false
+		for j := range h.jobs {
+			by[j.record.Executor.Block] = append(by[j.record.Executor.Block], j)
+			client, _, _ := j.peer.state()
+			waiting = waiting || client == nil
+		}
+		h.mu.Unlock()
+		if waiting || time.Since(last) >= watchRest {
+			last = time.Now()
+			for _, jobs := range by {
+				h.askFor(jobs)
+			}
+		}
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-time.After(watchSoon):
+		}
+	}
+}
+
+// askFor asks an executor for the status of its jobs. An executor that does not answer is asked again: its jobs may run
+// all the same.
+func (h *Hub) askFor(jobs []*Job) {
+	ctx, cancel := context.WithTimeout(h.ctx, askLimit)
+	defer cancel()
+	handles := make([]executor.Handle, len(jobs))
+	for i, j := range jobs {
+		handles[i] = j.record.Handle
+	}
+	list, err := jobs[0].executor.Status(ctx, handles)
+	if err != nil || len(list) != len(jobs) {
+		return
+	}
+	for i, j := range jobs {
+		j.mu.Lock()
+		j.status = list[i]
+		j.mu.Unlock()
+		if list[i].State.Over() {
+			j.peer.end(list[i].String())
+		}
+	}
+}

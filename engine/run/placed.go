@@ -1,0 +1,325 @@
+package run
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/remote"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+)
+
+// A block with placement { executor = … } runs in a job. Blocks listen on loopback wherever they run, so an output that
+// names a loopback address means nothing to a block on another machine. Such a block is given an address of its own
+// machine instead, which leads there: see remote.Hub.Reach. When its body is evaluated, its machine is not known yet;
+// so the address of the other block stands there as a name, which is replaced when the block is started.
+
+// Placed is the job in which a block is to run.
+type Placed struct {
+	Hub    *remote.Hub
+	Spec   remote.Spec
+	Report func(message string) // what is waited for
+}
+
+// placed says whether a block runs in a job.
+func placed(m schema.Meta) bool {
+	return m.Placement != nil && m.Placement.Executor != "" && m.External == nil
+}
+
+// anyPlaced says whether any block of the run does.
+func (s *supervisor) anyPlaced() bool {
+	for _, b := range s.blocks {
+		if placed(b.block.Meta) {
+			return true
+		}
+	}
+	return false
+}
+
+// hub is that of this engine's jobs.
+func (e *Engine) hub() *remote.Hub {
+	e.hubOnce.Do(func() { e.jobs = remote.New(absolute(string(e.opts.Dir)), e.store.ID(), e.opts.Lease) })
+	return e.jobs
+}
+
+// place is the job of a block's next attempt; nil for a block of this machine.
+func (s *supervisor) place(b *blockState, m schema.Meta) (*Placed, error) {
+	if !placed(m) {
+		return nil, nil
+	}
+	at, err := addr.Parse(m.Placement.Executor)
+	if err != nil {
+		return nil, fmt.Errorf("placement: %w", err)
+	}
+	x, err := s.executorOf(at)
+	if err != nil {
+		return nil, err
+	}
+	return &Placed{Hub: s.e.hub(), Spec: remote.Spec{Executor: x, Block: b.addr().String(),
+		Dir: absolute(s.e.opts.Dir.Block(b.addr())), Resources: Resources(m)}}, nil
+}
+
+// executorOf is what a job records of its executor.
+func (s *supervisor) executorOf(at addr.Block) (remote.Executor, error) {
+	value, _, diags := s.recipe.Evaluate(at, s.outputValues())
+	if diags.HasErrors() {
+		return remote.Executor{}, diagnosticsError(diags)
+	}
+	block := s.recipe.Lookup(at)
+	if block == nil {
+		return remote.Executor{}, fmt.Errorf("placement: there is no %s", at)
+	}
+	return ExecutorOf(block, value, absolute(s.e.opts.Dir.Block(at)))
+}
+
+// ExecutorOf describes the executor of a block, with its evaluated body, to package remote.
+func ExecutorOf(b *schema.Block, value cty.Value, dir string) (remote.Executor, error) {
+	if value.ContainsMarked() {
+		return remote.Executor{}, fmt.Errorf("%s: its attributes are written down with each job, so they must not be "+
+			"sensitive", b.Addr)
+	}
+	config, err := ctyjson.Marshal(value, cty.DynamicPseudoType)
+	if err != nil {
+		return remote.Executor{}, fmt.Errorf("record %s: %w", b.Addr, err)
+	}
+	return remote.Executor{Block: b.Addr.String(), Plugin: b.Plugin(), Config: json.RawMessage(config), Dir: dir}, nil
+}
+
+// Resources are what a block asks of its executor.
+func Resources(m schema.Meta) executor.Resources {
+	r := executor.Resources{CPUs: m.Resources.CPUs, Memory: m.Resources.Memory, TimeLimit: m.Resources.TimeLimit,
+		Constraints: m.Resources.Constraints}
+	if m.Placement != nil {
+		r.GPUs, r.Host = m.Placement.Count(), m.Placement.Host
+	}
+	return r
+}
+
+var (
+	loopbackAddress = lazyregexp.New(`(127\.0\.0\.1|localhost|\[::1\]):([0-9]{1,5})`)
+	namedAddress    = lazyregexp.New(`([0-9a-f]{16})\.block\.invalid:([0-9]{1,5})`)
+)
+
+// nameOf is the name that stands for the machine of a block; .invalid resolves nowhere.
+func nameOf(a addr.Block) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(a.String()))
+	return hex.EncodeToString(h.Sum(nil)) + ".block.invalid"
+}
+
+// valuesFor is what a block sees of the outputs of others: addresses on loopback that it could not reach stand as names.
+func (s *supervisor) valuesFor(b *blockState) map[addr.Block]cty.Value {
+	if !s.anyPlaced() {
+		return s.outputValues()
+	}
+	out := make(map[addr.Block]cty.Value, len(s.values))
+	for a, v := range s.values {
+		if other := s.blocks[a]; a != b.addr() && other != nil && (placed(b.block.Meta) || placed(other.block.Meta)) {
+			v = inStrings(v, func(text string) string {
+				return replaceAll(loopbackAddress, text, func(m []string) string { return nameOf(a) + ":" + m[2] })
+			})
+		}
+		out[a] = v
+	}
+	return out
+}
+
+// replaceAll replaces every match of a pattern.
+func replaceAll(pattern *lazyregexp.Regexp, text string, by func(match []string) string) string {
+	var out strings.Builder
+	last := 0
+	for _, at := range pattern.FindAllStringIndex(text, -1) {
+		out.WriteString(text[last:at[0]])
+		out.WriteString(by(pattern.FindStringSubmatch(text[at[0]:at[1]])))
+		last = at[1]
+	}
+	out.WriteString(text[last:])
+	return out.String()
+}
+
+// inStrings changes every string in a value.
+func inStrings(v cty.Value, change func(string) string) cty.Value {
+	if v == cty.NilVal {
+		return v
+	}
+	out, err := cty.Transform(v, func(_ cty.Path, v cty.Value) (cty.Value, error) {
+		plain, marks := v.Unmark()
+		if !plain.IsKnown() || plain.IsNull() || plain.Type() != cty.String {
+			return v, nil
+		}
+		return cty.StringVal(change(plain.AsString())).WithMarks(marks), nil
+	})
+	if err != nil { // the function returns none
+		return v
+	}
+	return out
+}
+
+// reachable replaces the names of other blocks' machines in a start request by addresses that the block can reach.
+func (at *attempt) reachable(ctx context.Context, req host.Start) (host.Start, error) {
+	if at.others == nil {
+		return req, nil
+	}
+	r := resolver{ctx: ctx, at: at}
+	req.Config = inStrings(req.Config, r.text)
+	environment := make(map[string]string, len(req.Environment))
+	for name, v := range req.Environment {
+		environment[name] = r.text(v)
+	}
+	req.Environment = environment
+	sensitive := make([]string, len(req.Sensitive))
+	for i, v := range req.Sensitive {
+		sensitive[i] = r.text(v)
+	}
+	req.Sensitive = sensitive
+	at.e.addSecrets(sensitive...)
+	return req, errors.Join(r.errs...)
+}
+
+// resolver replaces names; it remembers what failed.
+type resolver struct {
+	ctx  context.Context
+	at   *attempt
+	errs []error
+}
+
+func (r *resolver) text(text string) string {
+	if !strings.Contains(text, ".block.invalid:") {
+		return text
+	}
+	return replaceAll(namedAddress, text, func(m []string) string {
+		to, ok := r.at.others[m[1]]
+		if !ok {
+			return m[0]
+		}
+		address, err := r.at.e.hub().Reach(r.ctx, r.at.block.String(), to, "127.0.0.1:"+m[2])
+		if err != nil {
+			r.errs = append(r.errs, fmt.Errorf("connect it to %s: %w", to, err))
+			return m[0]
+		}
+		return address
+	})
+}
+
+// names are the addresses of the blocks that names stand for; nil when no block of the run has a job.
+func (s *supervisor) names() map[string]string {
+	if !s.anyPlaced() {
+		return nil
+	}
+	out := make(map[string]string, len(s.blocks))
+	for a := range s.blocks {
+		name, _, _ := strings.Cut(nameOf(a), ".")
+		out[name] = a.String()
+	}
+	return out
+}
+
+// launch starts the process of an attempt. While it waits for a job, an order to stop ends it.
+func (at *attempt) launch(ctx context.Context, l Launch) (Process, error) {
+	if l.Placed == nil {
+		return at.e.opts.Host.Launch(ctx, l)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		proc Process
+		err  error
+	}
+	launched := make(chan result, 1)
+	go func() {
+		proc, err := at.e.opts.Host.Launch(ctx, l)
+		launched <- result{proc, err}
+	}()
+	select {
+	case r := <-launched:
+		return r.proc, r.err
+	case <-at.stop:
+		cancel()
+		r := <-launched
+		if r.proc != nil {
+			r.err = errors.Join(r.err, r.proc.Exit(ctx))
+		}
+		if r.err != nil && !errors.Is(r.err, context.Canceled) {
+			at.e.notice("warn", fmt.Sprintf("%s: stopped while it was started: %v", at.block, r.err))
+		}
+		return nil, errStopped
+	}
+}
+
+// launchPlaced starts the process of a block in a job of its own.
+func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchSpec) (Process, error) {
+	if err := p.Sweep(ctx, l.Dir); err != nil { // of an earlier attempt, wherever it ran
+		return nil, err
+	}
+	job, err := l.Placed.Hub.Submit(ctx, l.Placed.Spec, p.openExecutor, l.Placed.Report)
+	if err != nil {
+		return nil, err
+	}
+	spec.Runner, spec.Keep = job, nil // programs of the handle are on another machine, or gone
+	proc, err := host.Launch(ctx, spec)
+	if err != nil {
+		return nil, errors.Join(err, job.End(context.WithoutCancel(ctx)))
+	}
+	return proc, nil
+}
+
+// placer is what a Host can do that runs blocks in jobs.
+type placer interface {
+	// ReattachPlaced is Reattach for a block with a job; host.ErrGone also means that the job is over.
+	ReattachPlaced(ctx context.Context, dir string, hub *remote.Hub) (Process, error)
+}
+
+var _ placer = Processes{}
+
+// ReattachPlaced finds the process of a block in the job that an earlier engine has submitted.
+func (p Processes) ReattachPlaced(ctx context.Context, dir string, hub *remote.Hub) (Process, error) {
+	job, err := hub.Find(ctx, dir, p.openExecutor)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := host.Reattach(ctx, dir, job)
+	if err != nil {
+		if errors.Is(err, host.ErrGone) || errors.Is(err, host.ErrNoRecord) {
+			return nil, errors.Join(err, job.End(ctx))
+		}
+		return nil, err
+	}
+	return proc, nil
+}
+
+// openExecutor opens the executor that a job names.
+func (p Processes) openExecutor(x remote.Executor) (executor.Executor, error) {
+	return OpenExecutor(p.Catalog, x)
+}
+
+// OpenExecutor opens an executor. It has to be one of this program: executors that are separate programs cannot be
+// used.
+func OpenExecutor(c *host.Catalog, x remote.Executor) (executor.Executor, error) {
+	if c == nil {
+		return nil, errors.New("this command knows no executors")
+	}
+	def := c.Definition("executor", x.Plugin)
+	if def == nil {
+		return nil, fmt.Errorf("this program has no executor %q; it has %v", x.Plugin, c.Names("executor"))
+	}
+	opener, ok := def.Implementation.(executor.Opener)
+	if !ok {
+		return nil, fmt.Errorf("the executor %q was not made by executor.New", x.Plugin)
+	}
+	config, err := ctyjson.Unmarshal(x.Config, cty.DynamicPseudoType)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration of %s: %w", x.Block, err)
+	}
+	return opener.Open(config, x.Dir)
+}

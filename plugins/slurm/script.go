@@ -1,0 +1,113 @@
+package slurm
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+)
+
+// stopBefore is how long before its time limit a job is asked to end, so that its block can stop in order: a trainer
+// writes a checkpoint. Slurm may ask up to a minute earlier.
+const stopBefore = 60 * time.Second
+
+var unusual = lazyregexp.New(`[^A-Za-z0-9._-]+`)
+
+// Render implements executor.Executor: the request is the script that sbatch gets.
+func (s *slurm) Render(j executor.Job) (executor.Request, error) {
+	if len(j.Argv) == 0 {
+		return executor.Request{}, fmt.Errorf("job %s has no command", j.Key)
+	}
+	var b strings.Builder
+	b.WriteString("#!/bin/bash\n")
+	option := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "#SBATCH --%s=%s\n", name, value)
+		}
+	}
+	for _, path := range []string{j.Dir, j.Host} {
+		if strings.ContainsAny(path, "\"\n") {
+			return executor.Request{}, fmt.Errorf("job %s: %q cannot stand in a script of sbatch", j.Key, path)
+		}
+	}
+	option("job-name", unusual.ReplaceAllString("recipe-"+j.Block, "_"))
+	option("comment", comment(j.Key))
+	option("partition", s.config.Partition)
+	option("account", s.config.Account)
+	option("qos", s.config.QOS)
+	option("nodes", "1")
+	option("ntasks", "1")
+	if j.CPUs > 0 {
+		option("cpus-per-task", fmt.Sprint(j.CPUs))
+	}
+	if j.Memory > 0 {
+		option("mem", fmt.Sprintf("%dM", (j.Memory+1<<20-1)>>20))
+	}
+	if j.GPUs > 0 {
+		kind := "gpu"
+		if s.config.GPUType != "" {
+			kind += ":" + s.config.GPUType
+		}
+		option("gres", fmt.Sprintf("%s:%d", kind, j.GPUs))
+	}
+	if j.TimeLimit > 0 {
+		option("time", fmt.Sprint(int64((j.TimeLimit+time.Minute-1)/time.Minute)))
+	}
+	option("signal", fmt.Sprintf("B:TERM@%d", int(stopBefore.Seconds())))
+	option("nodelist", j.Host)
+	if len(j.Constraints) > 0 {
+		text := strings.Join(j.Constraints, "&")
+		if strings.ContainsAny(text, "\"\n") {
+			return executor.Request{}, fmt.Errorf("job %s: constraints %q cannot stand in a script of sbatch", j.Key, text)
+		}
+		option("constraint", `"`+text+`"`)
+	}
+	option("chdir", `"`+j.Dir+`"`)
+	option("output", `"`+strings.ReplaceAll(logOf(j), "%", "%%")+`"`)
+	// The engine decides what becomes of a block whose job was lost, and submits a new attempt.
+	b.WriteString("#SBATCH --no-requeue\n")
+	// Nothing of the environment of the engine: what its block needs goes through the agent, and secrets must not be in
+	// the queue.
+	option("export", "HOME,USER,LOGNAME,SHELL,PATH,LANG")
+	for _, o := range s.config.Options {
+		fmt.Fprintf(&b, "#SBATCH %s\n", o)
+	}
+	b.WriteString("umask 077\n")
+	for _, line := range s.config.Setup {
+		b.WriteString(line + "\n")
+	}
+	b.WriteString("exec")
+	for _, a := range j.Argv {
+		b.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
+	}
+	b.WriteString("\n")
+	return executor.Request{Language: "sbatch", Text: b.String()}, nil
+}
+
+// logOf is where a job's program prints.
+func logOf(j executor.Job) string {
+	return filepath.Join(j.Dir, fmt.Sprintf("agent-%d.log", j.Attempt))
+}
+
+const commentPrefix = "recipe:"
+
+// comment holds the key of a job, in characters that no command of Slurm changes.
+func comment(k executor.Key) string { return commentPrefix + url.QueryEscape(k.String()) }
+
+// keyIn reads a comment; false for a job of someone else.
+func keyIn(comment string) (executor.Key, bool) {
+	text, ours := strings.CutPrefix(comment, commentPrefix)
+	if !ours {
+		return executor.Key{}, false
+	}
+	text, err := url.QueryUnescape(text)
+	if err != nil {
+		return executor.Key{}, false
+	}
+	k, err := executor.ParseKey(text)
+	return k, err == nil
+}

@@ -1,0 +1,92 @@
+package slurm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/executor"
+)
+
+// TestTheScriptOfAJob compares with testdata/job.sbatch.
+func TestTheScriptOfAJob(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Partition: "gpu", Account: "rl", QOS: "high", GPUType: "h100", Options: []string{"--exclusive"},
+		Setup: []string{"module load cuda"}}, "")
+	got, err := s.Render(executor.Job{
+		Key:  executor.Key{Run: "01J", Block: `trainer.grpo.policy["it's"]`, Attempt: 2},
+		Argv: []string{"/opt/recipe", "agent", "--bootstrap", "/shared/it's 100%/agent.json"}, Dir: "/shared/it's 100%",
+		Resources: executor.Resources{GPUs: 8, CPUs: 16, Memory: 3<<30 + 1, TimeLimit: 90*time.Minute + time.Second,
+			Host: "n1", Constraints: []string{"ib", "h100"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "job.sbatch")
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Text != string(want) {
+		t.Errorf("the script differs from %s:\n%s", path, got.Text)
+	}
+}
+
+func TestWhatCannotStandInAScriptIsRefused(t *testing.T) {
+	t.Parallel()
+	argv := []string{"true"}
+	for what, j := range map[string]executor.Job{
+		"a quote in a folder":      {Argv: argv, Dir: `/a"b`},
+		"a line end in a folder":   {Argv: argv, Dir: "/a\n#SBATCH --uid=0"},
+		"a line end in a host":     {Argv: argv, Dir: "/a", Resources: executor.Resources{Host: "n1\ntrue"}},
+		"a quote in a constraint":  {Argv: argv, Dir: "/a", Resources: executor.Resources{Constraints: []string{`a"`}}},
+		"a line end in constraint": {Argv: argv, Dir: "/a", Resources: executor.Resources{Constraints: []string{"a\n"}}},
+	} {
+		if got, err := New(Config{}, "").Render(j); err == nil {
+			t.Errorf("%s: rendered as\n%s", what, got.Text)
+		}
+	}
+	if p := (Config{}).Validate(Config{Options: []string{"--nice=1", "rm -rf", "--a\nb"}}); len(p) != 2 {
+		t.Errorf("of three options, two of which are none, %v are refused", p)
+	}
+}
+
+func TestTheQueueIsRead(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 14, 30, 0, 0, time.Local)
+	key := executor.Key{Run: "01J", Block: `trainer.tiny.a["x|y"]`, Attempt: 1}
+	ours := comment(key)
+	if strings.ContainsAny(ours, "| \"'") {
+		t.Errorf("the comment %q holds characters that squeue or sbatch read otherwise", ours)
+	}
+	for line, want := range map[string]executor.Status{
+		"7|PENDING|Priority||2026-11-22T14:30:00|":  {State: executor.Pending, Reason: "Priority", Expected: at},
+		"7|PENDING|Resources||N/A|":                 {State: executor.Pending, Reason: "Resources"},
+		"7|RUNNING|None|n1|2026-11-22T14:30:00|":    {State: executor.Running, Node: "n1"},
+		"7|COMPLETING|None|n1|2026-11-22T14:30:00|": {State: executor.Running, Node: "n1"},
+		"7|COMPLETED|None|n1|2026-11-22T14:30:00|":  {State: executor.Succeeded, Node: "n1"},
+		"7|FAILED|NonZeroExitCode|n1|N/A|":          {State: executor.Failed, Reason: "NonZeroExitCode", Node: "n1"},
+		"7|CANCELLED|None||N/A|":                    {State: executor.Canceled},
+		"7|TIMEOUT|TimeLimit|n1|N/A|":               {State: executor.Failed, Reason: "TIMEOUT", Node: "n1"},
+		"7|PREEMPTED|None|n1|N/A|":                  {State: executor.Failed, Reason: "PREEMPTED", Node: "n1"},
+		"7|NODE_FAIL|NodeDown|n1|N/A|":              {State: executor.Lost, Reason: "NODE_FAIL", Node: "n1"},
+	} {
+		list, err := parseQueue("3|RUNNING|None|n1|N/A|someone else's | comment\n" + line + ours + "\n")
+		if err != nil || len(list) != 1 || list[0].id != "7" || list[0].key != key || list[0].status != want {
+			t.Errorf("%s: %+v, %v; expected %+v", line, list, err, want)
+		}
+	}
+	if _, err := parseQueue("slurm_load_jobs error\n"); err == nil {
+		t.Error("a line that is no job is read without an error")
+	}
+	for text, want := range map[string]int{"0:0": 0, "3:0": 3, "0:15": 143, "1:9": 1} {
+		if got := exitCode(text); got == nil || *got != want {
+			t.Errorf("exit code %s is %v; expected %d", text, got, want)
+		}
+	}
+	if exitCode("") != nil {
+		t.Error("an unknown exit code is a number")
+	}
+}

@@ -1,0 +1,289 @@
+// Package slurm is the executor of clusters that Slurm schedules. It drives Slurm by its commands, which every login
+// node has: sbatch, squeue, scancel, scontrol and, where there is accounting, sacct.
+package slurm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Config is the configuration of an `executor "slurm"` block.
+type Config struct {
+	Partition string   `recipe:"partition" pattern:"[^\\s\"]+" doc:"partition of the jobs; default: the cluster's"`
+	Account   string   `recipe:"account" pattern:"[^\\s\"]+" doc:"account that is charged"`
+	QOS       string   `recipe:"qos" pattern:"[^\\s\"]+" doc:"quality of service"`
+	GPUType   string   `recipe:"gpu_type" pattern:"[A-Za-z0-9_.-]+" doc:"type of GPU as in the cluster's gres, such as h100; default: any"`
+	Options   []string `recipe:"options" doc:"further options of sbatch, one in each element, such as \"--exclusive\""`
+	Setup     []string `recipe:"setup" doc:"lines of shell that run on the machine before the block, such as \"module load cuda\""`
+}
+
+// Validate implements sdk.Validator.
+func (Config) Validate(c Config) []spec.Problem {
+	var out []spec.Problem
+	for i, o := range c.Options {
+		if !strings.HasPrefix(o, "--") || strings.ContainsAny(o, "\n\r") {
+			out = append(out, spec.Problem{Path: cty.GetAttrPath("options").IndexInt(i), Summary: "Not an option of sbatch",
+				Detail: fmt.Sprintf("Expected an option such as \"--exclusive\" or \"--nice=100\"; got %q.", o)})
+		}
+	}
+	return out
+}
+
+var _ sdk.Validator[Config] = Config{}
+
+// Plugin is the definition of the executor.
+func Plugin() *sdk.Definition {
+	return executor.New("slurm", "Runs blocks as jobs of a Slurm cluster",
+		func(c Config, dir string) (executor.Executor, error) { return New(c, dir), nil })
+}
+
+// slurm is one cluster.
+type slurm struct {
+	config Config
+	dir    string // for its records of jobs
+
+	mu   sync.Mutex
+	over map[string]executor.Status // by job id: a job that has ended does not change
+}
+
+var _ executor.Executor = (*slurm)(nil)
+
+// New returns the executor of the cluster that the commands of this machine reach.
+func New(c Config, dir string) executor.Executor {
+	return &slurm{config: c, dir: dir, over: map[string]executor.Status{}}
+}
+
+// commandTimeout bounds one command: slurmctld may be restarting.
+const commandTimeout = time.Minute
+
+// run runs a command of Slurm and returns what it has printed.
+func run(ctx context.Context, stdin string, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var out, printed bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &printed
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
+	if err := cmd.Run(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return "", fmt.Errorf("%s is not installed here: run recipe on a machine with Slurm's commands, such as a login "+
+				"node: %w", argv[0], err)
+		}
+		return "", fmt.Errorf("%s: %w: %s", argv[0], cmp.Or(ctx.Err(), err), strings.TrimSpace(printed.String()))
+	}
+	return out.String(), nil
+}
+
+// submitted is what is recorded of a job, so that it is not submitted twice and its log is found.
+type submitted struct {
+	ID  string `json:"id"`
+	Log string `json:"log"`
+}
+
+func (s *slurm) file(k executor.Key) string {
+	return filepath.Join(s.dir, strings.ReplaceAll(k.String(), "/", "_")+".job")
+}
+
+func (s *slurm) recorded(k executor.Key) (submitted, error) {
+	var r submitted
+	data, err := os.ReadFile(s.file(k))
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read the record of job %s: %w", k, err)
+	}
+	return r, nil
+}
+
+// Submit implements executor.Executor.
+func (s *slurm) Submit(ctx context.Context, j executor.Job) (executor.Handle, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := executor.Handle{Key: j.Key}
+	r, err := s.recorded(j.Key)
+	if err == nil {
+		h.ID = r.ID
+		return h, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return h, err
+	}
+	request, err := s.Render(j)
+	if err != nil {
+		return h, err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return h, fmt.Errorf("submit %s: %w", j.Key, err)
+	}
+	// An engine may have been killed between the submission and its record.
+	queue, err := queue(ctx)
+	if err != nil {
+		return h, fmt.Errorf("submit %s: %w", j.Key, err)
+	}
+	for _, q := range queue {
+		if q.key == j.Key {
+			h.ID = q.id
+		}
+	}
+	if h.ID == "" {
+		out, err := run(ctx, request.Text, "sbatch", "--parsable")
+		if err != nil {
+			return h, fmt.Errorf("submit %s: %w", j.Key, err)
+		}
+		h.ID, _, _ = strings.Cut(strings.TrimSpace(out), ";") // ID;CLUSTER in a federation
+	}
+	data, err := json.Marshal(submitted{ID: h.ID, Log: logOf(j)})
+	if err == nil {
+		err = renameio.WriteFile(s.file(j.Key), data, 0o600)
+	}
+	if err != nil {
+		return h, fmt.Errorf("record job %s of %s: %w", h.ID, j.Key, err)
+	}
+	return h, nil
+}
+
+// Status implements executor.Executor.
+func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]executor.Status, error) {
+	list, err := queue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := make(map[string]queued, len(list))
+	for _, q := range list {
+		now[q.id] = q
+	}
+	out := make([]executor.Status, len(handles))
+	for i, h := range handles {
+		s.mu.Lock()
+		known, over := s.over[h.ID]
+		s.mu.Unlock()
+		if over {
+			out[i] = known
+			continue
+		}
+		q, queued := now[h.ID]
+		if queued && q.key == h.Key {
+			out[i] = q.status
+		}
+		if out[i].State.Over() || out[i].State == "" {
+			out[i] = s.ended(ctx, h, out[i])
+		}
+	}
+	return out, nil
+}
+
+// ended completes the status of a job that has ended, of which slurmctld may know nothing any more.
+func (s *slurm) ended(ctx context.Context, h executor.Handle, st executor.Status) executor.Status {
+	if st.State == "" {
+		if st = accounted(ctx, h.ID); st.State == "" {
+			return executor.Status{State: executor.Lost, Reason: "Slurm does not know job " + h.ID + " any more"}
+		}
+	} else if out, err := run(ctx, "", "scontrol", "show", "job", "--oneliner", h.ID); err == nil {
+		st.ExitCode = exitCode(field(out, "ExitCode"))
+	}
+	if st.State.Over() {
+		s.mu.Lock()
+		s.over[h.ID] = st
+		s.mu.Unlock()
+	}
+	return st
+}
+
+// accounted asks the accounting, which many clusters do not have.
+func accounted(ctx context.Context, id string) executor.Status {
+	if _, err := strconv.Atoi(id); err != nil {
+		return executor.Status{}
+	}
+	out, err := run(ctx, "", "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+id,
+		"--format=State,ExitCode,NodeList")
+	fields := strings.Split(strings.TrimSpace(out), "|")
+	if err != nil || len(fields) != 3 {
+		return executor.Status{}
+	}
+	name, _, _ := strings.Cut(fields[0], " ") // "CANCELLED by 1000"
+	st := statusOf(name, "", fields[2])
+	if st.State.Over() {
+		st.ExitCode = exitCode(fields[1])
+	}
+	return st
+}
+
+// Logs implements executor.Executor.
+func (s *slurm) Logs(_ context.Context, h executor.Handle, to io.Writer) error {
+	r, err := s.recorded(h.Key)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(r.Log)
+	if err != nil {
+		return fmt.Errorf("read the log of job %s: %w", h.ID, err)
+	}
+	defer func() { _ = f.Close() }()
+	_, err = io.Copy(to, f)
+	return err
+}
+
+// pollEvery is how often a job is looked at that is to end.
+const pollEvery = 250 * time.Millisecond
+
+// Cancel implements executor.Executor.
+func (s *slurm) Cancel(ctx context.Context, h executor.Handle, grace time.Duration) error {
+	st, err := executor.One(ctx, s, h)
+	if err != nil || st.State.Over() {
+		return err
+	}
+	if st.State == executor.Running && grace > 0 {
+		_, err := run(ctx, "", "scancel", "--batch", "--signal=TERM", h.ID)
+		if err == nil {
+			c, cancel := context.WithTimeout(ctx, grace)
+			err = executor.Wait(c, s, h, pollEvery)
+			cancel()
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	if _, err := run(ctx, "", "scancel", h.ID); err != nil {
+		if st, again := executor.One(ctx, s, h); again == nil && st.State.Over() {
+			return nil // it ended meanwhile
+		}
+		return fmt.Errorf("cancel job %s: %w", h.ID, err)
+	}
+	return executor.Wait(ctx, s, h, pollEvery)
+}
+
+// List implements executor.Executor.
+func (*slurm) List(ctx context.Context, run string) ([]executor.Handle, error) {
+	list, err := queue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []executor.Handle
+	for _, q := range list {
+		if q.key.Run == run && !q.status.State.Over() {
+			out = append(out, executor.Handle{Key: q.key, ID: q.id})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# e2e-slurm.sh [go test flags]: executor "slurm" on a real cluster of three hosts, which scripts/slurm.sh starts on this machine for
+# the time of the tests. Without root or Debian's packages of Slurm it says what is missing and tests nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=$(scripts/slurm.sh why)
+if [ -n "$missing" ]; then
+  echo "SKIPPED: no Slurm cluster can be started here: $missing"
+  exit 0
+fi
+[ -x bin/recipe ] || make build
+shared=$(mktemp -d /var/tmp/recipe-e2e-slurm.XXXXXX) # not below /tmp, which each host has for itself
+cleanup() {
+  scripts/slurm.sh down
+  rm -rf "$shared"
+}
+trap cleanup EXIT
+scripts/slurm.sh up >"$shared/env"
+export "$(cat "$shared/env")" RECIPE_SLURM_SHARED=$shared TMPDIR=$shared
+go test -count 1 -timeout 10m -v -run '^TestCompliance$' "$@" ./plugins/slurm
+go test -tags e2e -count 1 -timeout 15m -parallel 1 -v -run '^TestSlurm' "$@" ./e2e

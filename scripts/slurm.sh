@@ -1,0 +1,138 @@
+#!/bin/bash
+# A real Slurm cluster on this machine, for tests: a controller and three hosts, n1 and n2 with two (false) GPUs each and
+# n3 with CPUs. Each host is a network namespace with a host name, an address and a /tmp of its own; other folders are
+# shared, as on clusters. It needs root and Debian's packages of Slurm.
+#
+#   scripts/slurm.sh up      start it; prints what to export
+#   scripts/slurm.sh down    end it
+#   scripts/slurm.sh why     says what is missing here, and nothing when nothing is
+set -euo pipefail
+
+STATE=${RECIPE_SLURM_STATE:-/var/tmp/recipe-slurm}
+BRIDGE=${RECIPE_SLURM_BRIDGE:-brrecipe}
+NET=${RECIPE_SLURM_NET:-10.77.0}
+HOSTS="n1 n2 n3"
+PACKAGES="slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2"
+
+why() {
+  [ "$(id -u)" = 0 ] || { echo "Slurm's hosts are network namespaces, which only root can make"; return; }
+  for program in slurmctld slurmd sbatch munged ip unshare; do
+    command -v "$program" >/dev/null || { echo "$program is not installed: apt-get install $PACKAGES"; return; }
+  done
+  ip netns add recipe-probe 2>/dev/null || { echo "network namespaces cannot be made here"; return; }
+  ip netns del recipe-probe
+}
+
+up() {
+  mkdir -p "$STATE"/{etc,log,state,spool,munge}
+  chmod 755 "$STATE"
+  chmod 711 "$STATE/munge"
+  ip link add "$BRIDGE" type bridge
+  ip addr add "$NET.1/24" dev "$BRIDGE"
+  ip link set "$BRIDGE" up
+  { echo "127.0.0.1 localhost"; echo "$NET.1 head"; } >"$STATE/etc/hosts"
+  local i=10 n
+  for n in $HOSTS; do i=$((i + 1)); echo "$NET.$i $n" >>"$STATE/etc/hosts"; done
+  i=10
+  for n in $HOSTS; do
+    i=$((i + 1))
+    mkdir -p "/etc/netns/recipe-$n"
+    cp "$STATE/etc/hosts" "/etc/netns/recipe-$n/hosts"
+    ip netns add "recipe-$n"
+    ip link add "v-$n" type veth peer name eth0 netns "recipe-$n"
+    ip link set "v-$n" master "$BRIDGE" up
+    ip -n "recipe-$n" addr add "$NET.$i/24" dev eth0
+    ip -n "recipe-$n" link set eth0 up
+    ip -n "recipe-$n" link set lo up
+    ip -n "recipe-$n" route add default via "$NET.1"
+  done
+  head -c 128 /dev/urandom >"$STATE/munge/key"
+  chmod 600 "$STATE/munge/key"
+  munged --key-file="$STATE/munge/key" --socket="$STATE/munge/sock" --pid-file="$STATE/munge/pid" \
+    --log-file="$STATE/munge/log" --seed-file="$STATE/munge/seed" --num-threads=2 --force 2>/dev/null
+  configure
+  # A controller and hosts that are processes of their own; each writes its pid, which is that of its session.
+  SLURM_CONF="$STATE/etc/slurm.conf" setsid unshare --uts --mount bash -c \
+    "hostname head; mount --bind '$STATE/etc/hosts' /etc/hosts; exec slurmctld -D" >"$STATE/log/ctld.out" 2>&1 &
+  echo $! >"$STATE/log/ctld.sid"
+  for n in $HOSTS; do
+    mkdir -p "$STATE/spool/$n"
+    SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "recipe-$n" unshare --uts bash -c \
+      "hostname $n; mount -t tmpfs tmpfs /tmp; exec slurmd -D" >"$STATE/log/slurmd-$n.out" 2>&1 &
+    echo $! >"$STATE/log/slurmd-$n.sid"
+  done
+  export SLURM_CONF="$STATE/etc/slurm.conf"
+  for _ in $(seq 300); do
+    [ "$(sinfo -h -N -o %T 2>/dev/null | grep -c '^idle$')" -ge 3 ] && { echo "SLURM_CONF=$SLURM_CONF"; return; }
+    sleep 0.1
+  done
+  echo "the hosts are not idle after 30 seconds: see $STATE/log" >&2
+  return 1
+}
+
+configure() {
+  cat >"$STATE/etc/slurm.conf" <<CONF
+ClusterName=recipe
+SlurmctldHost=head($NET.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket=$STATE/munge/sock,cred_expire=5
+SlurmctldPort=16817
+SlurmdPort=16818
+SlurmctldPidFile=$STATE/log/slurmctld.pid
+SlurmdPidFile=$STATE/log/slurmd-%n.pid
+SlurmctldLogFile=$STATE/log/slurmctld.log
+SlurmdLogFile=$STATE/log/slurmd-%n.log
+SlurmdSpoolDir=$STATE/spool/%n
+StateSaveLocation=$STATE/state
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+JobCompType=jobcomp/none
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=5,bf_interval=5,batch_sched_delay=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=5
+MinJobAge=300
+SlurmdParameters=config_overrides
+NodeName=n[1-2] NodeAddr=$NET.[11-12] CPUs=4 RealMemory=8000 Gres=gpu:2 Feature=gpu
+NodeName=n3 NodeAddr=$NET.13 CPUs=8 RealMemory=8000 Feature=cpu
+PartitionName=gpu Nodes=n[1-2] Default=NO MaxTime=1:00:00 State=UP
+PartitionName=cpu Nodes=n3 Default=YES MaxTime=1:00:00 State=UP
+CONF
+  echo 'NodeName=n[1-2] Name=gpu File=/dev/recipegpu[0-1]' >"$STATE/etc/gres.conf"
+  printf 'CgroupPlugin=cgroup/v1\nConstrainCores=no\nConstrainRAMSpace=no\n' >"$STATE/etc/cgroup.conf"
+  local k
+  for k in 0 1; do [ -e "/dev/recipegpu$k" ] || mknod "/dev/recipegpu$k" c 1 3; done
+  chmod 644 "$STATE"/etc/*
+}
+
+down() {
+  local f n p
+  for f in "$STATE"/log/*.sid "$STATE"/log/*.pid "$STATE/munge/pid"; do
+    [ -s "$f" ] && kill "$(cat "$f" 2>/dev/null)" 2>/dev/null || true
+  done
+  for n in $HOSTS; do
+    for p in $(ip netns pids "recipe-$n" 2>/dev/null || true); do kill -9 "$p" 2>/dev/null || true; done
+    ip netns del "recipe-$n" 2>/dev/null || true
+    rm -rf "/etc/netns/recipe-$n"
+  done
+  ip link del "$BRIDGE" 2>/dev/null || true
+  rm -f /dev/recipegpu0 /dev/recipegpu1
+  rm -rf "$STATE"
+}
+
+case "${1:-}" in
+  up) up ;;
+  down) down ;;
+  why) why ;;
+  *) sed -n '2,9p' "$0"; exit 2 ;;
+esac

@@ -1,0 +1,163 @@
+// Package executor is the contract of executors, which run blocks on other machines: a cluster's scheduler is asked for
+// an allocation, and starts one program there, `recipe agent`. The agent connects to the engine, which starts the
+// block's plugin through it; an executor needs no addresses, ports or streams.
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Executor is one cluster, as a block of the recipe configures it. Its methods are safe for concurrent use, and none
+// waits for a job to start.
+type Executor interface {
+	// Render returns the request that Submit would make. It asks nobody and changes nothing: `recipe plan` shows it.
+	Render(j Job) (Request, error)
+	// Submit hands the job to the scheduler. A job whose key was submitted before, by this engine or by one that was
+	// killed, is not submitted again: its handle is returned.
+	Submit(ctx context.Context, j Job) (Handle, error)
+	// Status returns the status of each handle, in their order, by as few questions as possible.
+	Status(ctx context.Context, handles []Handle) ([]Status, error)
+	// Logs writes what the job's program has printed so far.
+	Logs(ctx context.Context, h Handle, to io.Writer) error
+	// Cancel asks the program to end, and ends it with everything that it has started after the grace. It returns when
+	// the job is over. A job that is over, or unknown, is no error.
+	Cancel(ctx context.Context, h Handle, grace time.Duration) error
+	// List returns the jobs of a run that are not over.
+	List(ctx context.Context, run string) ([]Handle, error)
+}
+
+// OnThisMachine is an Executor whose jobs run on the machine of the engine, which then listens on loopback only.
+type OnThisMachine interface{ OnThisMachine() }
+
+// Key names a job: one attempt of one block of a run.
+type Key struct {
+	Run     string `json:"run"`
+	Block   string `json:"block"` // address
+	Attempt int    `json:"attempt"`
+}
+
+// String is RUN/BLOCK/ATTEMPT.
+func (k Key) String() string { return fmt.Sprintf("%s/%s/%d", k.Run, k.Block, k.Attempt) }
+
+// ParseKey reads what String has written.
+func ParseKey(text string) (Key, error) {
+	first, last := strings.Index(text, "/"), strings.LastIndex(text, "/")
+	if first <= 0 || last <= first+1 {
+		return Key{}, fmt.Errorf("the name of a job is %q; expected RUN/BLOCK/ATTEMPT", text)
+	}
+	k := Key{Run: text[:first], Block: text[first+1 : last]}
+	if _, err := fmt.Sscanf(text[last+1:], "%d", &k.Attempt); err != nil || k.String() != text {
+		return Key{}, fmt.Errorf("the name of a job is %q; its attempt %q is not a number", text, text[last+1:])
+	}
+	return k, nil
+}
+
+// Job is what an executor runs.
+type Job struct {
+	Key
+	Argv []string // nothing in it is secret
+	// Dir is where the program starts and where the job's log goes. It is on a file system that the machine shares.
+	Dir string
+	Resources
+}
+
+// Resources are what the job needs of one machine. Zero values leave it to the cluster.
+type Resources struct {
+	GPUs        int
+	CPUs        int
+	Memory      int64 // bytes
+	TimeLimit   time.Duration
+	Host        string   // name of the machine
+	Constraints []string // features that the machine must have, all of them
+}
+
+// Request is what is handed to a scheduler, in its own language.
+type Request struct {
+	Language string // of Text, such as "sbatch" or "yaml"
+	Text     string // without secrets
+}
+
+// Handle finds a job again.
+type Handle struct {
+	Key
+	ID string `json:"id"` // the scheduler's own
+}
+
+// State is how far a job is.
+type State string
+
+// The states of a job.
+const (
+	Pending   State = "pending"
+	Running   State = "running"
+	Succeeded State = "succeeded" // its program has ended with status 0
+	Failed    State = "failed"
+	Canceled  State = "canceled"
+	Lost      State = "lost" // its machine was lost, or the scheduler does not know it
+)
+
+// Over says whether the job has ended.
+func (s State) Over() bool { return s != Pending && s != Running }
+
+// Status is the scheduler's knowledge of a job. The agent's connection may be ahead of it.
+type Status struct {
+	State    State
+	Reason   string    // why it is pending or has ended, in the scheduler's words; may be empty
+	Node     string    // where it runs or ran; empty when unknown
+	Expected time.Time // when a pending job is expected to start; zero when unknown
+	ExitCode *int      // of a job that is over; nil when unknown
+}
+
+// String is the state with what is known of it, for people.
+func (s Status) String() string {
+	var parts []string
+	if s.Reason != "" {
+		parts = append(parts, s.Reason)
+	}
+	if !s.Expected.IsZero() {
+		parts = append(parts, "expected to start at "+s.Expected.Format(time.RFC3339))
+	}
+	if s.Node != "" {
+		parts = append(parts, "on "+s.Node)
+	}
+	if s.ExitCode != nil && s.State.Over() {
+		parts = append(parts, fmt.Sprintf("exit status %d", *s.ExitCode))
+	}
+	if len(parts) == 0 {
+		return string(s.State)
+	}
+	return string(s.State) + ": " + strings.Join(parts, ", ")
+}
+
+// One returns the status of one job.
+func One(ctx context.Context, e Executor, h Handle) (Status, error) {
+	list, err := e.Status(ctx, []Handle{h})
+	if err != nil {
+		return Status{}, err
+	}
+	if len(list) != 1 {
+		return Status{}, fmt.Errorf("the executor returned %d statuses for one job", len(list))
+	}
+	return list[0], nil
+}
+
+// Wait polls until a job is over, as implementations of Cancel need it. The error names the job when the context ends
+// first.
+func Wait(ctx context.Context, e Executor, h Handle, every time.Duration) error {
+	for {
+		s, err := One(ctx, e, h)
+		if err == nil && s.State.Over() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("job %s (%s) is still %s: %w", h.ID, h.Key, s.State, ctx.Err()), err)
+		case <-time.After(every):
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package executor
+
+import (
+	"testing"
+	"time"
+)
+
+func TestKeysAreReadAsWritten(t *testing.T) {
+	t.Parallel()
+	for _, k := range []Key{
+		{"01J", "trainer.tiny.policy", 1},
+		{"01J", `module.a["x/y"].environment.arithmetic.sums["it's 1/2"]`, 12},
+	} {
+		if got, err := ParseKey(k.String()); got != k || err != nil {
+			t.Errorf("ParseKey(%q) = %+v, %v", k.String(), got, err)
+		}
+	}
+	for _, bad := range []string{"", "a", "a/b", "/b/1", "a//1", "a/b/", "a/b/x", "a/b/1x", "a/b/01"} {
+		if k, err := ParseKey(bad); err == nil {
+			t.Errorf("ParseKey(%q) = %+v; expected an error", bad, k)
+		}
+	}
+}
+
+func TestStatusIsReadable(t *testing.T) {
+	t.Parallel()
+	one := 1
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for want, s := range map[string]Status{
+		"running": {State: Running},
+		"pending: Priority, expected to start at 2026-01-02T03:04:05Z": {State: Pending, Reason: "Priority", Expected: at},
+		"failed: on n1, exit status 1":                                 {State: Failed, Node: "n1", ExitCode: &one},
+	} {
+		if got := s.String(); got != want {
+			t.Errorf("got %q, expected %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/executor"
+)
+
+// ExecutorSuite says how the compliance suite reaches an executor.
+type ExecutorSuite struct {
+	// Open opens the executor anew, as another engine would; dir is the folder where it may keep files of its own.
+	Open func(dir string) (executor.Executor, error)
+	// Shared is a folder that the machines of jobs see, too; empty: a temporary one.
+	Shared string
+	// Patience is how long a job may take to start, or to be over; 0: a minute.
+	Patience time.Duration
+}
+
+// Executor checks that an executor keeps the contract of package sdk/executor. It runs real jobs: small shell scripts.
+func Executor(t *testing.T, s ExecutorSuite) {
+	t.Helper()
+	if s.Shared == "" {
+		s.Shared = t.TempDir()
+	}
+	if s.Patience == 0 {
+		s.Patience = time.Minute
+	}
+	t.Run("a request is rendered without asking or changing anything", s.renders)
+	t.Run("a job runs once and its end is known", s.runsOnce)
+	t.Run("the exit status of a job is known", s.exitStatus)
+	t.Run("another engine finds a job and cancels it", s.isFound)
+	t.Run("a job that ignores the request to end is killed", s.isKilled)
+	t.Run("statuses come in the order of the handles", s.statuses)
+}
+
+// executorJob is a job of the suite.
+type executorJob struct {
+	*testing.T
+	suite    ExecutorSuite
+	ctx      context.Context
+	executor executor.Executor
+	job      executor.Job
+	files    string // of the executor
+}
+
+func (s ExecutorSuite) job(t *testing.T, script string) *executorJob {
+	t.Helper()
+	dir, err := os.MkdirTemp(s.Shared, "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ctx, cancel := context.WithTimeout(t.Context(), 3*s.Patience)
+	t.Cleanup(cancel)
+	e := &executorJob{T: t, suite: s, ctx: ctx, files: filepath.Join(dir, "executor")}
+	e.executor = e.open()
+	e.job = executor.Job{Dir: dir, Argv: []string{"/bin/sh", "-c", script},
+		Key: executor.Key{Run: filepath.Base(dir), Block: `environment.arithmetic.sums["it's"]`, Attempt: 1}}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.Patience)
+		defer cancel()
+		left, err := e.executor.List(ctx, e.job.Run)
+		for _, h := range left {
+			err = errors.Join(err, e.executor.Cancel(ctx, h, 0))
+		}
+		if err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
+	return e
+}
+
+func (e *executorJob) open() executor.Executor {
+	e.Helper()
+	x, err := e.suite.Open(e.files)
+	if err != nil {
+		e.Fatalf("Open: %v", err)
+	}
+	return x
+}
+
+func (e *executorJob) submit() executor.Handle {
+	e.Helper()
+	h, err := e.executor.Submit(e.ctx, e.job)
+	if err != nil {
+		e.Fatalf("Submit: %v", err)
+	}
+	if h.Key != e.job.Key || h.ID == "" {
+		e.Fatalf("the handle is %+v; expected the key %s and an ID", h, e.job.Key)
+	}
+	return h
+}
+
+// until waits until the status is as wanted.
+func (e *executorJob) until(h executor.Handle, what string, wanted func(executor.Status) bool) executor.Status {
+	e.Helper()
+	var last executor.Status
+	for end := time.Now().Add(e.suite.Patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		s, err := executor.One(e.ctx, e.executor, h)
+		if err != nil {
+			e.Fatalf("Status: %v", err)
+		}
+		if last = s; wanted(s) {
+			return s
+		}
+	}
+	e.Fatalf("the job is %s after %s; expected it to be %s", last, e.suite.Patience, what)
+	return last
+}
+
+func (e *executorJob) over(h executor.Handle) executor.Status {
+	e.Helper()
+	return e.until(h, "over", func(s executor.Status) bool { return s.State.Over() })
+}
+
+// appears waits for a file that the job writes.
+func (e *executorJob) appears(name string) {
+	e.Helper()
+	path := filepath.Join(e.job.Dir, name)
+	for end := time.Now().Add(e.suite.Patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+	}
+	e.Fatalf("the job has not written %s within %s", path, e.suite.Patience)
+}
+
+func (e *executorJob) listed() []executor.Handle {
+	e.Helper()
+	list, err := e.executor.List(e.ctx, e.job.Run)
+	if err != nil {
+		e.Fatalf("List: %v", err)
+	}
+	return list
+}
+
+func (s ExecutorSuite) renders(t *testing.T) {
+	e := s.job(t, "true")
+	first, err := e.executor.Render(e.job)
+	if err != nil {
+		t.Fatalf("Render: %v", err)
+	}
+	again, err := e.open().Render(e.job)
+	if err != nil || first != again {
+		t.Errorf("rendered twice, a request is\n%s\nand\n%s\n%v", first.Text, again.Text, err)
+	}
+	if first.Language == "" || !strings.Contains(first.Text, "/bin/sh") {
+		t.Errorf("the request does not show its language and the command: %+v", first)
+	}
+	if list := e.listed(); len(list) != 0 {
+		t.Errorf("after Render, the run has the jobs %v; expected none", list)
+	}
+	if _, err := e.executor.Render(executor.Job{Key: e.job.Key, Dir: e.job.Dir}); err == nil {
+		t.Error("a job without a command is rendered; expected an error")
+	}
+}
+
+func (s ExecutorSuite) runsOnce(t *testing.T) {
+	e := s.job(t, "echo ran >>runs; echo 'printed by the job'; pwd")
+	h := e.submit()
+	if again := e.submit(); again != h {
+		t.Errorf("submitted twice, a job has the handles %+v and %+v", h, again)
+	}
+	if got := e.over(h); got.State != executor.Succeeded || got.ExitCode == nil || *got.ExitCode != 0 {
+		t.Errorf("a program that ends with status 0 is %s", got)
+	}
+	if again := e.submit(); again != h {
+		t.Errorf("submitted after its end, a job has the handle %+v; expected %+v", again, h)
+	}
+	if ran, _ := os.ReadFile(filepath.Join(e.job.Dir, "runs")); string(ran) != "ran\n" {
+		t.Errorf("the program wrote %q; expected one line, as it is to run once, in the job's folder", ran)
+	}
+	var log strings.Builder
+	if err := e.executor.Logs(e.ctx, h, &log); err != nil || !strings.Contains(log.String(), "printed by the job") {
+		t.Errorf("the log is %q, %v; expected what the program has printed", log.String(), err)
+	}
+	if list := e.listed(); len(list) != 0 {
+		t.Errorf("the job is over, and List returns %v", list)
+	}
+	if err := e.executor.Cancel(e.ctx, h, time.Second); err != nil {
+		t.Errorf("cancel a job that is over: %v", err)
+	}
+}
+
+func (s ExecutorSuite) exitStatus(t *testing.T) {
+	e := s.job(t, "exit 3")
+	if got := e.over(e.submit()); got.State != executor.Failed || got.ExitCode == nil || *got.ExitCode != 3 {
+		t.Errorf("a program that ends with status 3 is %s", got)
+	}
+}
+
+func (s ExecutorSuite) isFound(t *testing.T) {
+	e := s.job(t, "trap 'touch asked; exit 0' TERM; touch started; while true; do sleep 0.05; done")
+	h := e.submit()
+	e.appears("started")
+	e.until(h, "running on a known machine", func(s executor.Status) bool {
+		return s.State == executor.Running && s.Node != ""
+	})
+	e.executor = e.open() // as another engine
+	if list := e.listed(); !slices.Equal(list, []executor.Handle{h}) {
+		t.Fatalf("List returns %+v; expected %+v", list, h)
+	}
+	if again := e.submit(); again != h {
+		t.Errorf("another engine that submits the job gets the handle %+v; expected %+v", again, h)
+	}
+	if err := e.executor.Cancel(e.ctx, h, s.Patience/2); err != nil {
+		t.Fatalf("Cancel: %v", err)
+	}
+	e.appears("asked")
+	if got := e.over(h); got.State == executor.Lost {
+		t.Errorf("a job that was canceled is %s", got)
+	}
+	if list := e.listed(); len(list) != 0 {
+		t.Errorf("after Cancel, List returns %v", list)
+	}
+}
+
+func (s ExecutorSuite) isKilled(t *testing.T) {
+	e := s.job(t, "trap '' TERM; sh -c 'touch started; while true; do touch alive; sleep 0.05; done' & wait")
+	h := e.submit()
+	e.appears("started")
+	if err := e.executor.Cancel(e.ctx, h, 100*time.Millisecond); err != nil {
+		t.Fatalf("Cancel: %v", err)
+	}
+	// Its child must be gone, too: nobody touches the file any more.
+	path := filepath.Join(e.job.Dir, "alive")
+	for end := time.Now().Add(s.Patience); ; {
+		_ = os.Remove(path)
+		time.Sleep(500 * time.Millisecond) // ten rounds of the child's loop
+		if _, err := os.Stat(path); err != nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("a child of the program runs on after Cancel")
+		}
+	}
+}
+
+func (s ExecutorSuite) statuses(t *testing.T) {
+	good, bad := s.job(t, "exit 0"), s.job(t, "exit 1")
+	bad.executor = good.executor
+	a, b := good.submit(), bad.submit()
+	good.over(a)
+	bad.over(b)
+	unknown := executor.Handle{Key: executor.Key{Run: "none", Block: "trainer.tiny.none", Attempt: 1}, ID: "999999999"}
+	list, err := good.executor.Status(good.ctx, []executor.Handle{b, unknown, a})
+	if err != nil || len(list) != 3 {
+		t.Fatalf("Status returns %v, %v; expected three statuses", list, err)
+	}
+	got := fmt.Sprint(list[0].State, " ", list[1].State, " ", list[2].State)
+	if got != "failed lost succeeded" {
+		t.Errorf("the states are %q; expected \"failed lost succeeded\"", got)
+	}
+	if err := good.executor.Cancel(good.ctx, unknown, time.Second); err != nil {
+		t.Errorf("cancel a job that is unknown: %v", err)
+	}
+}
