@@ -2,11 +2,16 @@ package scaffold_test
 
 import (
 	"cmp"
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/scaffold"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -37,6 +42,11 @@ func TestThePagesOfAuthorsAreRun(t *testing.T) {
 			rises := name == "python-environment.md" || name == "go-environment.md"
 			if !rises {
 				a.environ = append(a.environ, "RECIPE_VAR_steps=8")
+			}
+			if strings.Contains(commands, "$REGISTRY") {
+				server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+				t.Cleanup(server.Close)
+				a.environ = append(a.environ, "REGISTRY="+strings.TrimPrefix(server.URL, "http://")+"/you")
 			}
 			if !strings.Contains(commands, "git clone") { // the reader has done it on another page
 				if err := os.Symlink(sources, filepath.Join(a.dir, "recipe")); err != nil {
@@ -153,7 +163,7 @@ func TestThePagesOfAuthorsNameCommandsThatExist(t *testing.T) {
 func subcommand(line string) string {
 	words := strings.Fields(line)
 	n := 1
-	groups := map[string]bool{"recipe": true, "plugin": true, "env": true}
+	groups := map[string]bool{"recipe": true, "plugin": true, "module": true, "env": true}
 	for n < len(words) && groups[words[n-1]] && !strings.HasPrefix(words[n], "-") {
 		n++
 	}
