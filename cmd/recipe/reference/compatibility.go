@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,30 +15,35 @@ import (
 
 // Tested is a whole run of a combination, with real programs on both sides.
 type Tested struct {
-	Engine, Trainer, Environment string
-	Transports                   []string
-	Test                         string // a Go test of this repository
-	With                         string // how it is run
+	Engine, Trainer string
+	Environments    []string // kinds of them
+	Transports      []string
+	Test            string // a Go test of this repository
+	With            string // how it is run
 }
+
+// Kinds of environment.
+const inGo, inPython, atropos = "Go", "Python", "Atropos"
 
 // Tests are the runs that are recorded. A test checks that each exists.
 func Tests() []Tested {
-	const atropos = "Atropos"
+	one := []string{atropos}
 	return []Tested{
-		{"tiny", "tiny", "Go", []string{"reload"}, "TestQuickstartBlocksLearn", "make test"},
-		{"tiny", "tiny", atropos, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test"},
-		{"vllm", "grpo", atropos, []string{"reload"}, "TestAddition", "make e2e"},
-		{"vllm", "grpo", atropos, []string{"live"}, "TestReasoningGym", "make e2e-all"},
-		{"vllm", "grpo", atropos, []string{"ipc"}, "TestMemory", "make e2e-all"},
-		{"vllm", "grpo", atropos, []string{"nccl"}, "TestCollective", "make e2e-all"},
-		{"vllm", "grpo", atropos, []string{"lora"}, "TestAdapter", "make e2e-all"},
-		{"sglang", "grpo", atropos, []string{"reload"}, "TestSGLang", "make e2e-sglang"},
-		{"sglang", "grpo", atropos, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang"},
-		{"vllm", "trl", atropos, []string{"reload"}, "TestTRL", "make e2e-trl"},
-		{"vllm", "trl", atropos, []string{"live", "ipc", "nccl", "lora"}, "TestTRLTransports", "make e2e-trl"},
-		{"vllm", "verl", atropos, []string{"reload"}, "TestVerl", "make e2e-verl"},
-		{"vllm", "verl", atropos, []string{"live", "ipc", "nccl"}, "TestVerlTransports", "make e2e-verl"},
-		{"vllm", "axolotl", atropos, []string{"reload"}, "TestAxolotl", "make e2e-axolotl"},
+		{"tiny", "tiny", []string{inGo}, []string{"reload"}, "TestQuickstartBlocksLearn", "make test"},
+		{"tiny", "tiny", one, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test"},
+		{"tiny", "tiny", []string{inPython}, []string{"reload"}, "TestTinyWithAPythonEnvironment", "make test"},
+		{"vllm", "grpo", one, []string{"reload"}, "TestAddition", "make e2e"},
+		{"vllm", "grpo", one, []string{"live"}, "TestReasoningGym", "make e2e-all"},
+		{"vllm", "grpo", one, []string{"ipc"}, "TestMemory", "make e2e-all"},
+		{"vllm", "grpo", one, []string{"nccl"}, "TestCollective", "make e2e-all"},
+		{"vllm", "grpo", one, []string{"lora"}, "TestAdapter", "make e2e-all"},
+		{"sglang", "grpo", one, []string{"reload"}, "TestSGLang", "make e2e-sglang"},
+		{"sglang", "grpo", one, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang"},
+		{"vllm", "trl", one, []string{"reload"}, "TestTRL", "make e2e-trl"},
+		{"vllm", "trl", one, []string{"live", "ipc", "nccl", "lora"}, "TestTRLTransports", "make e2e-trl"},
+		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl"},
+		{"vllm", "verl", one, []string{"live", "ipc", "nccl"}, "TestVerlTransports", "make e2e-verl"},
+		{"vllm", "axolotl", one, []string{"reload"}, "TestAxolotl", "make e2e-axolotl"},
 	}
 }
 
@@ -61,11 +67,16 @@ const introduction = "Engines (`inference`), trainers and the transports between
 
 const environments = `
 Environments in Go, in Python and of Atropos speak with any engine through its gateway, and with any trainer through the
-trajectory API: nothing of a pair of engine and trainer depends on them. Every environment can sample from an external
-server; without a sync block its weights stay what they are.
+trajectory API: nothing of a pair of engine and trainer depends on them. The engines with which a whole run of a trainer
+and a kind of environment is a test:
+
+`
+
+const runs = `
+Every environment can sample from an external server; without a sync block its weights stay what they are.
 
 ## Whole runs that are tests
-| engine | trainer | environment | transport | test | run by |
+| engine | trainer | environments | transport | test | run by |
 |---|---|---|---|---|---|
 `
 
@@ -107,11 +118,32 @@ func Compatibility(definitions []*sdk.Definition) (Pages, error) {
 		fmt.Fprintf(&b, "%d. %s.\n", i+1, why)
 	}
 	b.WriteString(environments)
+	byEnvironment(&b, ordered(trainers, "tiny", "grpo"))
+	b.WriteString(runs)
 	for _, r := range Tests() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` | `%s` |\n", r.Engine, r.Trainer, r.Environment,
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` | `%s` |\n", r.Engine, r.Trainer, strings.Join(r.Environments, ", "),
 			strings.Join(r.Transports, ", "), r.Test, r.With)
 	}
 	return Pages{"compatibility.md": b.String()}, nil
+}
+
+// byEnvironment writes a table of the engines with which a run of a trainer and a kind of environment is a test.
+func byEnvironment(b *strings.Builder, trainers []string) {
+	kinds := []string{inGo, inPython, atropos}
+	fmt.Fprintf(b, "| trainer | %s |\n|---|%s\n", strings.Join(kinds, " | "), strings.Repeat("---|", len(kinds)))
+	for _, t := range trainers {
+		fmt.Fprintf(b, "| `%s`", t)
+		for _, kind := range kinds {
+			var engines []string
+			for _, r := range Tests() {
+				if r.Trainer == t && slices.Contains(r.Environments, kind) && !slices.Contains(engines, r.Engine) {
+					engines = append(engines, r.Engine)
+				}
+			}
+			fmt.Fprintf(b, " | %s", cmp.Or(strings.Join(engines, ", "), "not run"))
+		}
+		b.WriteString(" |\n")
+	}
 }
 
 // cell is the transports of a pair, or the number of the reason why there are none.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/plugins/atropos"
+	"github.com/recipe-rl/recipe/plugins/reward"
 	weights "github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
@@ -32,21 +34,56 @@ func TestTinyWithAnAtroposEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	environment := trainTinyOn(t, atropos.Plugin(), map[string]cty.Value{
+		"script":           cty.StringVal(script),
+		"keep_same_scores": cty.True, // a model this small may give equal answers
+	}, func(r *pluginpb.StartRequest) {
+		r.Runtime, r.Environment = &pluginpb.Runtime{Python: python}, map[string]string{"HF_HUB_OFFLINE": "1"}
+	})
+	sample := environment.Wait("sample", func(e *pluginpb.Event) bool { return e.GetSample() != nil }).GetSample()
+	if len(sample.GetPrompt()) != len("What is 3+4? Answer: ") {
+		t.Errorf("the sample's prompt is %q", sample.GetPrompt())
+	}
+}
+
+// The tiny model learns from a reward function in Python.
+func TestTinyWithAPythonEnvironment(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not in PATH")
+	}
+	recipes, err := filepath.Abs(filepath.Join("..", "recipes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment := trainTinyOn(t, reward.Plugin(), map[string]cty.Value{
+		"dataset":  cty.StringVal("environments/reward/sums.jsonl"),
+		"function": cty.StringVal("environments/reward/rewards.py:digits"), "max_tokens": cty.NumberIntVal(4),
+		"drop_uninformative": cty.False,
+	}, func(r *pluginpb.StartRequest) { r.Runtime, r.RecipeDir = &pluginpb.Runtime{Python: python}, recipes })
+	environment.Wait("sample", func(e *pluginpb.Event) bool { return e.GetSample() != nil })
+}
+
+// trainTinyOn runs a tiny trainer for three steps on the groups of an environment, whose weights are served after each.
+func trainTinyOn(t *testing.T, def *sdk.Definition, config map[string]cty.Value, option plugintest.Option,
+) (environment *plugintest.Block) {
+	t.Helper()
 	api, inference := plugintest.Harness(t, trajectories.Plugin()), plugintest.Harness(t, tiny.Inference())
-	environment, trainer, sync := plugintest.Harness(t, atropos.Plugin()), plugintest.Harness(t, tiny.Trainer()),
-		plugintest.Harness(t, weights.Definition())
+	trainer, sync := plugintest.Harness(t, tiny.Trainer()), plugintest.Harness(t, weights.Definition())
+	environment = plugintest.Harness(t, def)
 	api.Start(configure(t, api.Def, func(*trajectories.Block) {}))
 	api.Ready()
 	inference.Start(configure(t, inference.Def, func(*tiny.InferenceConfig) {}))
 	inference.Ready()
 	book := api.Reference()
-	environment.Start(cty.ObjectVal(map[string]cty.Value{
-		"script": cty.StringVal(script), "inference": inference.Reference().Values, "trajectories": book.Values,
-		"group_size":       cty.NumberIntVal(4),
-		"keep_same_scores": cty.True, // a model this small may give equal answers
-	}), func(r *pluginpb.StartRequest) {
-		r.Runtime, r.Environment = &pluginpb.Runtime{Python: python}, map[string]string{"HF_HUB_OFFLINE": "1"}
-	})
+	config["inference"], config["trajectories"] = inference.Reference().Values, book.Values
+	config["group_size"] = cty.NumberIntVal(4)
+	body, err := def.Schema.Conform(cty.ObjectVal(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment.Start(def.Schema.ApplyDefaults(body), option)
 	// Its imports take a minute on a busy machine, which is the time limit of the harness.
 	for deadline := time.Now().Add(5 * time.Minute); environment.Status().GetPhase() != string(sdk.Ready); time.Sleep(
 		50 * time.Millisecond) {
@@ -54,10 +91,9 @@ func TestTinyWithAnAtroposEnvironment(t *testing.T) {
 			t.Fatalf("the environment is not ready after 5 minutes: %v", environment.Events())
 		}
 	}
-	const steps = 3
 	trainer.Start(configure(t, trainer.Def, func(c *tiny.TrainerConfig) {
 		c.Model, c.Environments, c.Trajectories = inference.Output("model"), []spec.Ref{environment.Reference()}, &book
-		c.Steps, c.BatchSize = steps, 16
+		c.Steps, c.BatchSize = 3, 16
 	}), func(r *pluginpb.StartRequest) { r.SyncedBy = []string{sync.Address} })
 	trainer.Ready()
 	sync.Start(configure(t, sync.Def, func(c *weights.Config) {
@@ -69,8 +105,5 @@ func TestTinyWithAnAtroposEnvironment(t *testing.T) {
 			t.Errorf("the trainer warns: %s", l.GetMessage())
 		}
 	}
-	sample := environment.Wait("sample", func(e *pluginpb.Event) bool { return e.GetSample() != nil }).GetSample()
-	if len(sample.GetPrompt()) != len("What is 3+4? Answer: ") {
-		t.Errorf("the sample's prompt is %q", sample.GetPrompt())
-	}
+	return environment
 }
