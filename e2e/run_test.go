@@ -264,3 +264,17 @@ func has(address, metric string) func(event) bool {
 		return e.Type == "metrics" && ok && (address == "" || e.Address == address)
 	}
 }
+
+// learned: the accuracy on held-out questions rose by at least 0.3 from the first evaluation to the last.
+func learned(t *testing.T, r *run) {
+	t.Helper()
+	list := r.all(has(environment, accuracy))
+	if len(list) < 2 {
+		t.Fatalf("%d evaluations, want one before training and one after\n%s", len(list), r.story())
+	}
+	before, after := list[0].Metrics[accuracy], list[len(list)-1].Metrics[accuracy]
+	t.Logf("held-out accuracy %.3f before, %.3f after", before, after)
+	if after < before+0.3 {
+		t.Errorf("held-out accuracy went from %.3f to %.3f; want at least 0.3 more", before, after)
+	}
+}

@@ -63,7 +63,7 @@ variable "shuffle_rewards" {
 variable "lora_rank" {
   type        = number
   default     = 0
-  description = "Train LoRA adapters of this rank and serve them (SGLang: merged, on a CPU it serves none); 0: all weights are trained"
+  description = "Train LoRA adapters of this rank and serve them; 0: all weights are trained"
 }
 
 variable "evaluate" {
@@ -112,6 +112,8 @@ inference "sglang" "policy" {
   context_length       = 128
   max_running_requests = 64
   max_total_tokens     = 16384
+  enable_lora          = var.lora_rank > 0
+  max_lora_rank        = 8
 
   runtime { python = local.python }
   environment_variables = local.environment
@@ -240,7 +242,7 @@ sync "weights" "policy" {
   trainer       = local.trainer
   inference     = [local.policy]
   every         = 1
-  transport     = var.transport != "" ? var.transport : var.lora_rank > 0 && var.engine == "vllm" ? "lora" : "reload"
+  transport     = var.transport != "" ? var.transport : var.lora_rank > 0 ? "lora" : "reload"
   max_staleness = 4
 }
 

@@ -47,12 +47,7 @@ func newServer() *Server {
 var extension embed.FS
 
 func newProgram(c Config, in engine.Installation) (engine.Program, error) {
-	cpu := c.onCPU(in.GPU)
-	if cpu && c.EnableLora {
-		return nil, &sdk.Error{Summary: "SGLang serves LoRA adapters on a GPU only", Detail: "this block computes on the CPU",
-			Remedy: "leave enable_lora out: adapters are merged for inference, which every other transport does"}
-	}
-	return &program{c, in, cpu}, nil
+	return &program{c, in, c.onCPU(in.GPU)}, nil
 }
 
 func (c Config) spec() engine.Spec {

@@ -136,7 +136,7 @@ func TestAnUpdateUnderRequests(t *testing.T) {
 func TestAnAdapterTakesThePolicysName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	g := serve(t, map[string]cty.Value{"enable_lora": cty.True, "device": cty.StringVal("cuda")},
+	g := serve(t, map[string]cty.Value{"enable_lora": cty.True},
 		map[string]string{fakeBusy: filepath.Join(dir, "busy")})
 	for version := range int64(2) {
 		weight := float64(version + 3)

@@ -34,10 +34,6 @@ func (s *Server) Validate(c Config) []spec.Problem {
 		add("served_model_name", "served_model_name cannot hold a colon",
 			"SGLang takes what follows it for the name of an adapter.")
 	}
-	if c.EnableLora && c.Device == "cpu" {
-		add("enable_lora", "SGLang serves LoRA adapters on a GPU only",
-			"Leave enable_lora out: adapters are merged for inference, which every other transport does.")
-	}
 	if c.EnableLora && c.DpSize > 1 {
 		add("dp_size", "enable_lora does not go with dp_size > 1",
 			"SGLang loads adapters at run time into one copy of the model only. Use replicas instead.")

@@ -4,7 +4,11 @@ The package of that name holds kernels for GPUs only. With the attention backend
 PyTorch, but it imports names from here all the same. What is called that PyTorch does not do is an error with its name.
 """
 
+import pageable
+
 __version__ = "0.4.5"
+
+pageable.install()
 
 
 def __getattr__(name):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +20,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 SHAPE = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}  # fmt: skip
+
+# A process of its own imports what stands for the kernels: it changes PyTorch.
+WITHOUT_A_GPU = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "cpu")}
 
 
 class Fused(nn.Module):
@@ -108,11 +114,16 @@ def test_the_plugins_request_is_what_the_unpickler_reads():
 
 
 def test_a_name_of_the_kernels_can_be_imported_and_not_called():
-    import importlib.util
+    code = "from sgl_kernel import top_k; top_k()"
+    ran = subprocess.run([sys.executable, "-c", code], env=WITHOUT_A_GPU, capture_output=True, text=True)
+    assert ran.returncode == 1 and "sgl_kernel.top_k is a kernel for GPUs" in ran.stderr, ran.stderr
 
-    path = Path(__file__).parents[1] / "cpu" / "sgl_kernel.py"
-    spec = importlib.util.spec_from_file_location("sgl_kernel_stand_in", path)
-    kernel = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(kernel)
-    with pytest.raises(NotImplementedError, match="sgl_kernel.top_k is a kernel for GPUs"):
-        kernel.top_k()
+
+def test_page_locked_memory_is_ignored_where_there_is_no_gpu():
+    code = (
+        "import sgl_kernel, torch\n"
+        "t = torch.tensor([1, 2], dtype=torch.int32, pin_memory=True, device='cpu').pin_memory()\n"
+        "assert t.tolist() == [1, 2] and torch.zeros((3,), pin_memory=True).sum() == 0 and not t.is_pinned()\n"
+        "assert torch.arange(2, pin_memory=False).tolist() == [0, 1] and len(torch.empty(2, pin_memory=True)) == 2\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=WITHOUT_A_GPU)
