@@ -19,7 +19,8 @@ func newLineage(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lineage [RUN|CHECKPOINT]",
 		Short: "Show what a run or a checkpoint comes from",
-		Long: `Show what a run or a checkpoint comes from: recipe, plugins and their versions, models, files, machine.
+		Long: `Show what a run or a checkpoint comes from: recipe, plugins and their versions, models, files,
+packages of Python, machine.
 RUN is a recipe file, its folder or a run directory; CHECKPOINT is the path of a checkpoint.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -46,8 +47,8 @@ func newDiff(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff RUN RUN",
 		Short: "Show what differs between two runs",
-		Long: `Show what differs between two runs: recipe, plugins and versions, models and files, machine, and then the last
-value of each metric. A run is a recipe file, its folder, a run directory or a checkpoint; of a checkpoint there are no
+		Long: `Show what differs between two runs: recipe, plugins and versions, models and files, packages of Python, machine, and
+then the last value of each metric. A run is a recipe file, its folder, a run directory or a checkpoint; of a checkpoint there are no
 metrics.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -23,9 +23,10 @@ type Comparison struct {
 	FormatVersion string       `json:"format_version"`
 	Before        Run          `json:"before"`
 	After         Run          `json:"after"`
-	Recipe        []Difference `json:"recipe"`  // blocks and their configuration
-	Plugins       []Difference `json:"plugins"` // which, their versions and digests, the program, the lock
-	Inputs        []Difference `json:"inputs"`  // models and files
+	Recipe        []Difference `json:"recipe"`   // blocks and their configuration
+	Plugins       []Difference `json:"plugins"`  // which, their versions and digests, the program, the lock
+	Inputs        []Difference `json:"inputs"`   // models, datasets and files
+	Packages      []Difference `json:"packages"` // of Python
 	Machine       []Difference `json:"machine"`
 	Metrics       []Difference `json:"metrics"` // the last value of each
 }
@@ -33,7 +34,7 @@ type Comparison struct {
 // Compare says what differs between two lineages. Metrics are left to the caller.
 func Compare(a, b *Lineage) *Comparison {
 	c := &Comparison{FormatVersion: FormatVersion, Before: a.Run, After: b.Run, Recipe: []Difference{},
-		Plugins: []Difference{}, Inputs: []Difference{}, Machine: []Difference{}, Metrics: []Difference{}}
+		Plugins: []Difference{}, Inputs: []Difference{}, Packages: []Difference{}, Machine: []Difference{}, Metrics: []Difference{}}
 	add := func(to *[]Difference, what, before, after string) {
 		if before != after {
 			*to = append(*to, Difference{what, before, after})
@@ -57,6 +58,13 @@ func Compare(a, b *Lineage) *Comparison {
 		add(&c.Plugins, name+": schema", x.Schema, y.Schema)
 		add(&c.Plugins, name+": program", x.Binary, y.Binary)
 		add(&c.Inputs, name+": model", x.Model.text(), y.Model.text())
+		datasets, others := revisions(x.Datasets), revisions(y.Datasets)
+		for _, dataset := range slices.Sorted(maps.Keys(union(datasets, others))) {
+			add(&c.Inputs, name+": "+dataset, datasets[dataset], others[dataset])
+		}
+		for _, p := range x.Python.differences(y.Python) {
+			add(&c.Packages, name+": "+p.What, p.Before, p.After)
+		}
 		files := filesByPath(x.Files)
 		after := filesByPath(y.Files)
 		for _, path := range slices.Sorted(maps.Keys(union(files, after))) {
@@ -89,7 +97,7 @@ func (c *Comparison) CompareMetrics(a, b map[string]map[string]float64) {
 
 // Same says that nothing differs but metrics.
 func (c *Comparison) Same() bool {
-	return len(c.Recipe)+len(c.Plugins)+len(c.Inputs)+len(c.Machine) == 0
+	return len(c.Recipe)+len(c.Plugins)+len(c.Inputs)+len(c.Packages)+len(c.Machine) == 0
 }
 
 func configs(name string, a, b map[string]json.RawMessage) []Difference {
@@ -139,6 +147,26 @@ func (m *Model) text() string {
 		return m.Name
 	}
 	return m.Name + "@" + m.Revision
+}
+
+func revisions(list []Model) map[string]string {
+	out := map[string]string{}
+	for _, m := range list {
+		out[m.Name] = m.Revision
+	}
+	return out
+}
+
+// differences are those of two Python environments. One that is not recorded is not compared.
+func (p *Python) differences(other *Python) (out []Difference) {
+	if p == nil || other == nil {
+		return nil
+	}
+	out = append(out, Difference{"Python", p.Version, other.Version})
+	for _, name := range slices.Sorted(maps.Keys(union(p.Packages, other.Packages))) {
+		out = append(out, Difference{name, p.Packages[name], other.Packages[name]})
+	}
+	return out
 }
 
 func filesByPath(files []File) map[string]string {

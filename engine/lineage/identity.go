@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,8 +21,8 @@ import (
 )
 
 const (
-	maxFile   = 64 << 20 // bytes of a file that is read for its digest
-	hubFolder = "hub"    // in the cache of Hugging Face
+	maxFile  = 64 << 20 // bytes of a file that is read for its digest
+	maxFiles = 10_000   // of a folder that is read for its digest
 )
 
 // Here is this machine.
@@ -46,33 +48,26 @@ func revisionOf(dir, model string) string {
 		}
 		return fileDigest(path, info.Size())
 	}
-	home := os.Getenv("HF_HOME")
-	if home == "" {
-		cache, err := os.UserHomeDir()
-		if err != nil {
-			return ""
-		}
-		home = filepath.Join(cache, ".cache", "huggingface")
-	}
-	hub := filepath.Join(home, hubFolder)
-	if set := os.Getenv("HF_HUB_CACHE"); set != "" {
-		hub = set
-	}
-	ref := filepath.Join(hub, "models--"+strings.ReplaceAll(model, "/", "--"), "refs", "main")
-	commit, err := os.ReadFile(ref)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(commit))
+	return cached("models", model)
 }
 
 // folderDigest is a digest over the names and sizes of a folder's files and the content of those that are small:
-// weights of many GB are not read.
+// weights of many GB are not read, nor is what begins with a dot or what Python has compiled. Empty: it has too many
+// files, or one cannot be read.
 func folderDigest(folder string) string {
-	h := sha256.New()
+	h, files := sha256.New(), 0
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		name := d.Name()
+		switch {
+		case err != nil:
 			return err
+		case path != folder && d.IsDir() && (strings.HasPrefix(name, ".") || name == "__pycache__"):
+			return fs.SkipDir
+		case d.IsDir() || strings.HasPrefix(name, "."):
+			return nil
+		}
+		if files++; files > maxFiles {
+			return errors.New("too many files")
 		}
 		info, err := os.Stat(path)
 		if err != nil {
@@ -108,46 +103,63 @@ func fileDigest(path string, size int64) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// digestOf is a file of a folder by its content, or nil when it is not there.
+// digestOf is a file or a folder by its content, or nil when it is not there.
 func digestOf(dir, name string) *File {
-	info, err := os.Stat(filepath.Join(dir, name))
-	if err != nil || !info.Mode().IsRegular() {
+	path := filepath.Join(dir, name)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil
+	case info.IsDir():
+		return &File{Path: filepath.ToSlash(name), Digest: folderDigest(path)}
+	case !info.Mode().IsRegular():
 		return nil
 	}
-	return &File{Path: filepath.ToSlash(name), Digest: fileDigest(filepath.Join(dir, name), info.Size())}
+	return &File{Path: filepath.ToSlash(name), Digest: fileDigest(path, info.Size())}
 }
 
-// filesOf are the files that texts in a configuration name, relative to the recipe: scripts, datasets, templates.
+// filesOf are the files and folders that texts in a configuration name, relative to the recipe: scripts, datasets,
+// templates, the code of an environment's server.
 func filesOf(dir string, config map[string]json.RawMessage) []File {
 	var out []File
-	seen := map[string]bool{}
-	var visit func(any)
-	visit = func(v any) {
+	eachText(config, func(text string) {
+		if len(text) > 1024 || text == "." || !filepath.IsLocal(text) {
+			return
+		}
+		if f := digestOf(dir, text); f != nil {
+			out = append(out, *f)
+		}
+	})
+	return out
+}
+
+// eachText calls visit with each text in a configuration, besides the model, in order and once.
+func eachText(config map[string]json.RawMessage, visit func(string)) {
+	texts := map[string]bool{}
+	var collect func(any)
+	collect = func(v any) {
 		switch v := v.(type) {
 		case map[string]any:
 			for _, inner := range v {
-				visit(inner)
+				collect(inner)
 			}
 		case []any:
 			for _, inner := range v {
-				visit(inner)
+				collect(inner)
 			}
 		case string:
-			if seen[v] || v == "" || len(v) > 1024 || !filepath.IsLocal(v) {
-				return
-			}
-			seen[v] = true
-			if f := digestOf(dir, v); f != nil {
-				out = append(out, *f)
+			if v != "" {
+				texts[v] = true
 			}
 		}
 	}
 	for name, raw := range config {
 		var v any
 		if name != "model" && json.Unmarshal(raw, &v) == nil {
-			visit(v)
+			collect(v)
 		}
 	}
-	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	return out
+	for _, text := range slices.Sorted(maps.Keys(texts)) {
+		visit(text)
+	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // FormatVersion is the version of lineage.json. A new minor version only adds fields.
-const FormatVersion = "1.0"
+const FormatVersion = "1.1"
 
 // FileName is the name of the file in a run directory and in a checkpoint that is a folder. Beside a checkpoint that is
 // a file its name follows that of the checkpoint.
@@ -71,10 +71,13 @@ type Block struct {
 	Config  map[string]json.RawMessage `json:"config"` // as in a plan, with seeds
 	Devices []string                   `json:"devices,omitempty"`
 	Model   *Model                     `json:"model,omitempty"`
-	Files   []File                     `json:"files,omitempty"` // that the configuration names
+	Files   []File                     `json:"files,omitempty"` // and folders, that the configuration names
+	// Datasets are those of Hugging Face that the configuration names.
+	Datasets []Model `json:"datasets,omitempty"`
+	Python   *Python `json:"python,omitempty"` // where its program runs; nil: none, or not on this machine
 }
 
-// Model is the model that a block names.
+// Model is a model or a dataset that a block names.
 type Model struct {
 	Name     string `json:"name"`
 	Revision string `json:"revision,omitempty"` // commit in the cache of Hugging Face, or of a folder the digest; empty: unknown
@@ -98,12 +101,15 @@ type Checkpoint struct {
 	Written time.Time  `json:"written"`
 }
 
+// Interpreter returns the path of the Python in which the program of a block runs; empty: it has none here.
+type Interpreter func(b *schema.Block) string
+
 // Of is the lineage of a run when a plan is applied. Parent is kept over later plans.
-func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, m Machine, parent *Parent) *Lineage {
+func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, python Interpreter, m Machine,
+	parent *Parent) *Lineage {
 	l := &Lineage{FormatVersion: FormatVersion, Run: run, Program: program, Machine: m, Parent: parent,
 		Lock:   digestOf(r.Dir, schema.LockFile(filepath.Base(r.File))),
 		Blocks: map[addr.Block]Block{}}
-	models := map[string]*Model{}
 	for _, op := range p.Operations {
 		if op.Action == plan.Stop {
 			continue
@@ -112,17 +118,33 @@ func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, m Machine, pare
 		if op.Block != nil && op.Block.Schema != nil {
 			s := op.Block.Schema
 			b.Plugin, b.Version, b.Schema, b.Binary = op.Block.Plugin(), s.Version, s.Digest, s.Binary
-		}
-		var name string
-		if json.Unmarshal(op.Config["model"], &name) == nil && name != "" {
-			if models[name] == nil {
-				models[name] = &Model{Name: name, Revision: revisionOf(r.Dir, name)}
-			}
-			b.Model = models[name]
+			b.Python = pythonOf(python(op.Block))
 		}
 		l.Blocks[op.Address] = b
 	}
-	return l
+	return l.Resolve(r.Dir)
+}
+
+// Resolve adds the revisions of models and datasets that were not known before: programs download them when they start.
+// dir is the recipe's folder.
+func (l *Lineage) Resolve(dir string) *Lineage {
+	revisions := map[string]string{} // by name: several blocks name one model, whose digest takes time
+	resolved := *l
+	resolved.Blocks = map[addr.Block]Block{}
+	for a, b := range l.Blocks {
+		var name string
+		if json.Unmarshal(b.Config["model"], &name) == nil && name != "" && (b.Model == nil || b.Model.Revision == "") {
+			if _, ok := revisions[name]; !ok {
+				revisions[name] = revisionOf(dir, name)
+			}
+			b.Model = &Model{Name: name, Revision: revisions[name]}
+		}
+		if len(b.Datasets) == 0 {
+			b.Datasets = datasetsOf(b.Config)
+		}
+		resolved.Blocks[a] = b
+	}
+	return &resolved
 }
 
 // Beside is the path of the lineage of a checkpoint.

@@ -15,9 +15,25 @@ import (
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
+
+// hub stands for the cache of Hugging Face.
+var hub string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "lineage")
+	if err != nil {
+		panic(err)
+	}
+	hub = filepath.Join(dir, "hub")
+	_ = os.Setenv("HF_HUB_CACHE", hub)
+	status := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(status)
+}
 
 func address(t *testing.T, s string) addr.Block {
 	t.Helper()
@@ -43,9 +59,15 @@ func write(t *testing.T, path, text string) {
 func sums(t *testing.T) *lineage.Lineage {
 	t.Helper()
 	dir := t.TempDir()
+	write(t, filepath.Join(hub, "datasets--acme--sums", "snapshots", "c0ffee", "data.parquet"), "")
 	write(t, filepath.Join(dir, "sums.lock.hcl"), "locked\n")
 	write(t, filepath.Join(dir, "model", "config.json"), "{}\n")
 	write(t, filepath.Join(dir, "data", "sums.jsonl"), "1\n")
+	write(t, filepath.Join(dir, "server", "app.py"), "print()\n")
+	write(t, filepath.Join(dir, "venv", "pyvenv.cfg"), "home = /usr/bin\nversion = 3.12.3\n")
+	packages := filepath.Join(dir, "venv", "lib", "python3.12", "site-packages")
+	write(t, filepath.Join(packages, "torch-2.9.0.dist-info", "METADATA"), "")
+	write(t, filepath.Join(packages, "Flash_Attn-1.dist-info", "direct_url.json"), `{"vcs_info":{"commit_id":"abc"}}`)
 	r := &schema.Recipe{Name: "sums", Dir: dir, File: filepath.Join(dir, "sums.hcl")}
 	op := func(a string, config map[string]string) *plan.Operation {
 		b := address(t, a)
@@ -59,11 +81,18 @@ func sums(t *testing.T) *lineage.Lineage {
 	}
 	p := &plan.Plan{Operations: []*plan.Operation{
 		op("trainer.grpo.policy", map[string]string{"model": `"model"`, "seed": "7", "api_key": `{"sensitive":"aa"}`}),
-		op("environment.reward.sums", map[string]string{"dataset": `"data/sums.jsonl"`, "nested": `[{"again":"data/sums.jsonl"}]`}),
+		op("environment.reward.sums", map[string]string{"dataset": `"data/sums.jsonl"`, "nested": `[{"again":"data/sums.jsonl"}]`,
+			"command_dir": `"server"`, "train": `"acme/sums"`}),
 		{Address: address(t, "environment.reward.old"), Action: plan.Stop},
 	}}
 	return lineage.Of(lineage.Run{ID: "r1", Recipe: "sums", File: "sums.hcl", Digest: "sha256:00",
 		Applied: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}, r, p, "0.2.0",
+		func(b *schema.Block) string {
+			if b.Addr.Kind != kind.Trainer {
+				return ""
+			}
+			return filepath.Join(dir, "venv", "bin", "python")
+		},
 		lineage.Machine{Host: "gpu-1", OS: "linux", Arch: "amd64", CPUs: 8, GPUs: []string{"NVIDIA H100"}, Driver: "570.1"},
 		&lineage.Parent{Run: "r0", Recipe: "base", Digest: "sha256:09", Address: address(t, "trainer.grpo.policy"), Step: 40})
 }
@@ -93,7 +122,7 @@ func TestTheFormat(t *testing.T) {
 	if back, err := lineage.Read(path); err != nil || !reflect.DeepEqual(back.Run, l.Run) || back.Lock == nil {
 		t.Errorf("read back: %+v, %v", back, err)
 	}
-	write(t, path, strings.Replace(string(got), `"format_version": "1.0"`, `"format_version": "2.0"`, 1))
+	write(t, path, strings.Replace(string(got), `"format_version": "1.1"`, `"format_version": "2.0"`, 1))
 	if _, err := lineage.Read(path); err == nil || !strings.Contains(err.Error(), `format version "2.0"`) {
 		t.Errorf("a later format must be refused, got %v", err)
 	}
@@ -138,6 +167,7 @@ func TestCompare(t *testing.T) {
 	}
 	trainer, data := address(t, "trainer.grpo.policy"), address(t, "environment.reward.sums")
 	changed := b.Blocks[trainer]
+	changed.Python = &lineage.Python{Version: "3.12.3", Packages: map[string]string{"torch": "2.10.0", "flash-attn": "1 (abc)"}}
 	changed.Version, changed.Binary, changed.Devices = "1.3.0", "sha256:03", []string{"1"}
 	changed.Model = &lineage.Model{Name: "model", Revision: "sha256:other"}
 	changed.Config = map[string]json.RawMessage{"model": json.RawMessage(`"model"`), "seed": json.RawMessage("8"),
@@ -156,14 +186,40 @@ func TestCompare(t *testing.T) {
 		return names
 	}
 	for name, got := range map[string][2][]string{
-		"recipe":  {what(c.Recipe), {"environment.reward.other", "environment.reward.sums", "trainer.grpo.policy: seed"}},
-		"plugins": {what(c.Plugins), {"lock file", "trainer.grpo.policy: version", "trainer.grpo.policy: program"}},
-		"inputs":  {what(c.Inputs), {"trainer.grpo.policy: model"}},
-		"machine": {what(c.Machine), {"trainer.grpo.policy: devices", "GPUs"}},
-		"metrics": {what(c.Metrics), {"t: loss"}},
+		"recipe":   {what(c.Recipe), {"environment.reward.other", "environment.reward.sums", "trainer.grpo.policy: seed"}},
+		"plugins":  {what(c.Plugins), {"lock file", "trainer.grpo.policy: version", "trainer.grpo.policy: program"}},
+		"inputs":   {what(c.Inputs), {"trainer.grpo.policy: model"}},
+		"packages": {what(c.Packages), {"trainer.grpo.policy: torch"}},
+		"machine":  {what(c.Machine), {"trainer.grpo.policy: devices", "GPUs"}},
+		"metrics":  {what(c.Metrics), {"t: loss"}},
 	} {
 		if !reflect.DeepEqual(got[0], got[1]) {
 			t.Errorf("%s: got %q, want %q", name, got[0], got[1])
 		}
+	}
+}
+
+// TestRevisionsAreFoundLater: a program downloads what it names when it starts, so a checkpoint knows more than the plan.
+func TestRevisionsAreFoundLater(t *testing.T) {
+	t.Parallel()
+	a := address(t, "trainer.grpo.policy")
+	before := &lineage.Lineage{Blocks: map[addr.Block]lineage.Block{a: {Config: map[string]json.RawMessage{
+		"model": json.RawMessage(`"acme/later"`), "data": json.RawMessage(`["acme/rows", "not there", 3]`)}}}}
+	if b := before.Resolve("").Blocks[a]; b.Model.Revision != "" || b.Datasets != nil {
+		t.Errorf("before it is downloaded: %+v", b)
+	}
+	write(t, filepath.Join(hub, "models--acme--later", "refs", "main"), "f00d\n")
+	write(t, filepath.Join(hub, "datasets--acme--rows", "snapshots", "old", "x"), "")
+	write(t, filepath.Join(hub, "datasets--acme--rows", "snapshots", "new", "x"), "")
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(hub, "datasets--acme--rows", "snapshots", "old"), long, long); err != nil {
+		t.Fatal(err)
+	}
+	b := before.Resolve("").Blocks[a]
+	if b.Model.Revision != "f00d" || !reflect.DeepEqual(b.Datasets, []lineage.Model{{Name: "acme/rows", Revision: "new"}}) {
+		t.Errorf("after it was downloaded: %+v", b)
+	}
+	if before.Blocks[a].Model != nil {
+		t.Error("the lineage that others read was changed")
 	}
 }

@@ -10,8 +10,12 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // lineagePath is the path of the lineage of a run.
@@ -40,7 +44,8 @@ func (s *supervisor) recordLineage(p *plan.Plan) {
 		program = known.ProgramVersion()
 	}
 	l := lineage.Of(lineage.Run{ID: rec.ID, Recipe: e.opts.Name, File: e.opts.File, Digest: p.Digest,
-		Applied: e.now().UTC()}, s.recipe, p, program, lineage.Here(context.WithoutCancel(s.ctx)), parent)
+		Applied: e.now().UTC()}, s.recipe, p, program, e.interpreter(s.recipe.Dir),
+		lineage.Here(context.WithoutCancel(s.ctx)), parent)
 	if before := e.lineage.Load(); before != nil { // a plan for a part of the recipe leaves the rest as it is
 		for a, b := range before.Blocks {
 			if _, planned := l.Blocks[a]; !planned && s.recipe.Lookup(a) != nil {
@@ -54,12 +59,26 @@ func (s *supervisor) recordLineage(p *plan.Plan) {
 	}
 }
 
+// interpreter finds the Python of blocks whose program runs on this machine.
+func (e *Engine) interpreter(dir string) lineage.Interpreter {
+	return func(b *schema.Block) string {
+		known, ok := e.opts.Plugins.(interface {
+			Packages(k kind.Kind, name string, gpu bool) sdk.Packages
+		})
+		if !ok {
+			return ""
+		}
+		return python.Find(b, known.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU()), dir)
+	}
+}
+
 // besideCheckpoint writes the lineage of a checkpoint beside it.
 func (e *Engine) besideCheckpoint(a addr.Block, ev event.Event) {
 	l := e.lineage.Load()
 	if l == nil {
 		return
 	}
+	l = l.Resolve(filepath.Dir(e.opts.File))
 	err := l.WriteBeside(lineage.Checkpoint{Address: a, Path: ev.Path, Step: ev.Step, Version: ev.Version,
 		Written: e.now().UTC()})
 	if err != nil {

@@ -2,11 +2,11 @@ package session
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -28,7 +28,7 @@ func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 				return sdk.Estimate{}, nil, err
 			}
 			placement := placementOf(b.Meta)
-			placement.Python = pythonOf(r, b, c)
+			placement.Python = python.Find(b, c.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU()), r.Dir)
 			return def.Plan(value, placement)
 		}, m, kept)
 	}
@@ -57,25 +57,4 @@ func placementOf(m schema.Meta) sdk.Placement {
 		return sdk.Placement{}
 	}
 	return *m.Placement
-}
-
-// pythonOf is the interpreter that a block's program would run in here; empty: it needs none, none is there yet, or it
-// runs elsewhere.
-func pythonOf(r *schema.Recipe, b *schema.Block, c *host.Catalog) string {
-	if p := b.Meta.Placement; p != nil && (p.Executor != "" || p.Host != "") {
-		return ""
-	}
-	packages := c.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU())
-	var asked sdk.Runtime
-	if b.Meta.Runtime != nil {
-		asked = *b.Meta.Runtime
-	}
-	if packages.Empty() && len(asked.Requirements) == 0 && asked.Python == "" && asked.Venv == "" {
-		return ""
-	}
-	path, err := interpreter.Find(asked, packages, r.Dir, os.Getenv)
-	if err != nil {
-		return "" // `recipe doctor` says why
-	}
-	return path
 }

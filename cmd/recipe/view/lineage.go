@@ -47,6 +47,12 @@ func Lineage(w io.Writer, s Style, l *lineage.Lineage) error {
 		}
 		inner := [][2]string{{"  plugin", strings.TrimSpace(b.Plugin + " " + b.Version)}, {"  program", b.Binary},
 			{"  model", model}, {"  seed", string(b.Config["seed"])}, {"  devices", strings.Join(b.Devices, ", ")}}
+		for _, d := range b.Datasets {
+			inner = append(inner, [2]string{"  " + d.Name, d.Revision})
+		}
+		if p := b.Python; p != nil {
+			inner = append(inner, [2]string{"  Python", fmt.Sprintf("%s, %d packages", p.Version, len(p.Packages))})
+		}
 		for _, f := range b.Files {
 			inner = append(inner, [2]string{"  " + f.Path, f.Digest})
 		}
@@ -63,12 +69,12 @@ func Comparison(out io.Writer, s Style, names []string, c *lineage.Comparison) e
 	fmt.Fprintf(w, "%s %s (run %s)\n", s.Red("-"), names[0], c.Before.ID)
 	fmt.Fprintf(w, "%s %s (run %s)\n", s.Green("+"), names[1], c.After.ID)
 	if c.Same() {
-		fmt.Fprint(w, "\nRecipe, plugins, models, files and machine are the same.\n")
+		fmt.Fprint(w, "\nRecipe, plugins, models, files, packages and machine are the same.\n")
 	}
 	for _, section := range []struct {
 		title string
 		list  []lineage.Difference
-	}{{"Recipe", c.Recipe}, {"Plugins", c.Plugins}, {"Models and files", c.Inputs}, {"Machine", c.Machine},
+	}{{"Recipe", c.Recipe}, {"Plugins", c.Plugins}, {"Models and files", c.Inputs}, {"Packages of Python", c.Packages}, {"Machine", c.Machine},
 		{"Metrics, last values", c.Metrics}} {
 		if len(section.list) == 0 {
 			continue
