@@ -42,7 +42,8 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 // filename.
 func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
 	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]Requirement{},
-		budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile, recipe: filename}
+		budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile, parts: opts.Parts,
+		recipe: filename}
 	l.finder, _ = opts.Plugins.(ModuleFinder)
 	l.budget.refill()
 	dir := filepath.Dir(filename)

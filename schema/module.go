@@ -73,6 +73,7 @@ type loader struct {
 	budget   *budget
 	damaged  map[string]bool // files with syntax errors
 	readFile func(path string) ([]byte, error)
+	parts    *Parts
 
 	recipe   string        // the file, whose lock has the modules from packages
 	packaged []Requirement // modules from packages
@@ -97,7 +98,7 @@ func (l *loader) parse(path string, src []byte) *source {
 		l.diags = append(l.diags, d)
 		return s
 	}
-	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	file, diags := l.parts.parse(path, src)
 	l.files[path] = file
 	l.diags = append(l.diags, diags...)
 	l.damaged[path] = diags.HasErrors()

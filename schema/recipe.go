@@ -248,6 +248,8 @@ type Options struct {
 
 	// ReadFile returns the text of a recipe or of a variable file, as an editor holds it. nil: os.ReadFile
 	ReadFile func(path string) ([]byte, error)
+	// Parts keeps what was parsed for the next load of an editor's files. nil: files are parsed whole
+	Parts *Parts
 }
 
 func (o *Options) readFile(path string) ([]byte, error) {

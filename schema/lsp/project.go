@@ -239,6 +239,7 @@ func (p *project) rootsOf(s *snapshot, path string) []string {
 type root struct {
 	mu      sync.Mutex // held while it is loaded
 	plugins catalog
+	parts   schema.Parts
 	last    *analysis
 	served  atomic.Pointer[remembering] // those of the last analysis, for requests that do not wait for the next
 }
@@ -273,7 +274,7 @@ func (p *project) analyze(s *snapshot, path string) *analysis {
 	a := &analysis{disk: s.disk, read: map[string]identity{path: identify(s, path),
 		schema.LockFile(path): identify(s, schema.LockFile(path))}}
 	plugins := r.plugins.open(s, p, path)
-	a.load(s, path, p.opts, plugins)
+	a.load(s, path, p.opts, plugins, &r.parts)
 	r.served.Store(plugins)
 	for name := range a.recipe.Files {
 		if absolute, err := filepath.Abs(name); err == nil && !strings.HasPrefix(name, "<") {
@@ -297,7 +298,7 @@ func (a *analysis) current(s *snapshot) bool {
 }
 
 // load never panics: what the language, or a plugin that it asks, does is reported as an error of the recipe.
-func (a *analysis) load(s *snapshot, path string, opts Options, plugins *remembering) {
+func (a *analysis) load(s *snapshot, path string, opts Options, plugins *remembering, parts *schema.Parts) {
 	failed := func(detail string) {
 		at := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
 		a.recipe = &schema.Recipe{File: path, Files: map[string]*hcl.File{}}
@@ -313,6 +314,7 @@ func (a *analysis) load(s *snapshot, path string, opts Options, plugins *remembe
 	if plugins != nil {
 		o.Plugins = plugins
 	}
+	o.Parts = parts
 	o.ReadFile = func(path string) ([]byte, error) { return source(s, path) }
 	src, err := source(s, path)
 	if err != nil {
