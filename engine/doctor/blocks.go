@@ -158,11 +158,12 @@ func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding 
 		return Finding{Verdict: Fail, Found: path + " does not exist",
 			Remedy: "correct model: a folder with the model, or its name in the hub"}
 	}
-	folder := filepath.Join(hubCache(func(name string) string { return variable(m, b, name) }), "models--"+strings.ReplaceAll(name, "/", "--"))
+	lookup := func(name string) string { return variable(m, b, name) }
+	folder := filepath.Join(hubCache(lookup), "models--"+strings.ReplaceAll(name, "/", "--"))
 	if list, err := filepath.Glob(filepath.Join(folder, "snapshots", "*", "config.json")); err == nil && len(list) > 0 {
 		return Finding{Verdict: OK, Found: name + " is in the cache, " + folder}
 	}
-	if by := offline(func(name string) string { return variable(m, b, name) }); by != "" {
+	if by := offline(lookup); by != "" {
 		return Finding{Verdict: Fail, Found: name + " is not in the cache " + filepath.Dir(folder) +
 			", and " + by + " forbids downloads",
 			Remedy: "download it where the hub can be reached (hf download " + name + "), or unset " + by}

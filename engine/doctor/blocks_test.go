@@ -237,8 +237,9 @@ func TestTheCUDAOfABlockAndTheDriver(t *testing.T) {
 		want   Verdict // "": no finding
 		found  string
 	}{
-		"old driver":   {"535.104.05", map[string]string{"nvidia-cuda-runtime": "13.0.48"}, gpus, Warn, "older than 580"},
-		"new enough":   {"535.104.05", map[string]string{"nvidia-cuda-runtime-cu12": "12.8.90"}, gpus, OK, "CUDA 12.8.90, driver 535"},
+		"old driver": {"535.104.05", map[string]string{"nvidia-cuda-runtime": "13.0.48"}, gpus, Warn, "older than 580"},
+		"new enough": {"535.104.05", map[string]string{"nvidia-cuda-runtime-cu12": "12.8.90"}, gpus, OK,
+			"CUDA 12.8.90, driver 535"},
 		"without CUDA": {"535.104.05", map[string]string{}, gpus, "", ""},
 		"on the CPU":   {"535.104.05", map[string]string{"nvidia-cuda-runtime": "13.0.48"}, &schema.Block{}, "", ""},
 	} {

@@ -37,8 +37,8 @@ func gpuProcesses(ctx context.Context, m Machine) Finding {
 		return Finding{Verdict: OK, Found: "none on any GPU"}
 	}
 	return Finding{Verdict: Warn, Found: strings.Join(seen, "; "),
-		Remedy: "if they are left over from a run: recipe status shows whether it is alive, recipe stop and recipe destroy end " +
-			"it; one that is not visible belongs to another container or user"}
+		Remedy: "if they are left over from a run: recipe status shows whether it is alive, recipe stop and recipe " +
+			"destroy end it; one that is not visible belongs to another container or user"}
 }
 
 // allocator finds a setting of PyTorch's allocator that vLLM's sleep mode refuses.

@@ -47,8 +47,8 @@ func proxy(_ context.Context, m Machine) Finding {
 		return Finding{Verdict: OK, Found: set + " is set, and not for this machine"}
 	}
 	return Finding{Verdict: Warn, Found: set + " is set, and no_proxy does not name 127.0.0.1 and localhost",
-		Remedy: "export no_proxy=127.0.0.1,localhost: else Python programs ask the proxy for servers of this machine, which " +
-			"never become ready"}
+		Remedy: "export no_proxy=127.0.0.1,localhost: else Python programs ask the proxy for servers of this machine, " +
+			"which never become ready"}
 }
 
 // nccl finds variables with which collectives hang or are slow.

@@ -195,7 +195,8 @@ func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := &summary{Name: r.name, Recipe: rec.Recipe, File: filepath.Base(rec.File), ID: rec.ID, Status: r.snap.Status,
-		Message: printable.Text(printable.Limit(r.snap.Message, shortText)), Started: r.snap.Started, Ended: r.snap.Ended, Engine: alive,
+		Message: printable.Text(printable.Limit(r.snap.Message, shortText)), Started: r.snap.Started, Ended: r.snap.Ended,
+		Engine:  alive,
 		Version: r.snap.Version, Seq: r.snap.Last, Blocks: []block{}, Stalls: []stall{}, Outputs: r.snap.Outputs,
 		Metrics: []metric{}, Samples: groups, Now: time.Now().UTC()}
 	if r.failed != nil {
@@ -228,7 +229,8 @@ func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
 func (r *run) block(address string, rec *state.Run) block {
 	b := r.snap.Blocks[address]
 	out := block{Address: address, Phase: b.Phase, Message: printable.Text(printable.Limit(b.Message, shortText)),
-		Remedy: printable.Text(printable.Limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts, Step: b.Step,
+		Remedy: printable.Text(printable.Limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts,
+		Step:  b.Step,
 		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: []string{}, Metrics: map[string]*number{}}
 	for name, v := range b.Metrics {
 		n := number(v)

@@ -298,7 +298,8 @@ func TestSamplesAreShown(t *testing.T) {
 	}
 	f.get("/samples/"+blockName+"/1", &g)
 	if c := g.Completions; len(c) != 2 || c[0].Advantage != 1 || c[1].Advantage != -1 || c[0].Mismatch != 0.125 ||
-		c[0].Trained != 2 || len(c[0].Messages) != 1 || c[0].Messages[0] != (transcript.Message{Role: "completion", Text: " 7</s>"}) ||
+		c[0].Trained != 2 || len(c[0].Messages) != 1 ||
+		c[0].Messages[0] != (transcript.Message{Role: "completion", Text: " 7</s>"}) ||
 		g.Step != 4 || *g.Staleness != 1 {
 		t.Errorf("group 1 is %+v", g)
 	}

@@ -54,8 +54,9 @@ func (v *View) Follow(ctx context.Context, dir string) (*snapshot.Snapshot, erro
 // loop ends when the events have ended and were all read.
 func (f *follower) loop(ctx context.Context, cancel func(), events <-chan event.Event, done <-chan error,
 	found <-chan facts) error {
-	tick := time.NewTicker(batchEvery)
+	tick, clock := time.NewTicker(batchEvery), time.NewTicker(time.Second)
 	defer tick.Stop()
+	defer clock.Stop()
 	left := f.v.ended
 	for {
 		select {
@@ -67,6 +68,8 @@ func (f *follower) loop(ctx context.Context, cancel func(), events <-chan event.
 			f.event(e)
 		case <-tick.C:
 			f.flush()
+		case <-clock.C:
+			f.send(clockMsg{})
 		case facts := <-found:
 			f.send(factsMsg(facts))
 		case text := <-f.v.said:

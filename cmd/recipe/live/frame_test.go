@@ -54,7 +54,8 @@ func events(fails bool) []event.Event {
 		event.Event{Type: event.Checkpoint, Address: trainer, Path: "checkpoints/step-30", Step: 30})
 	if fails {
 		list = append(list,
-			event.Event{Type: event.Phase, Address: trainer, Phase: "failed", Message: "out of memory", Remedy: "lower batch_size"},
+			event.Event{Type: event.Phase, Address: trainer, Phase: "failed", Message: "out of memory",
+				Remedy: "lower batch_size"},
 			event.Event{Type: event.RunEnded, Phase: "failed", Message: trainer + " failed: out of memory"})
 	}
 	return list
@@ -72,7 +73,8 @@ func aScreen(list []event.Event) *screen {
 		versions: []int64{2, 3}, prompt: message("user", "2+2="),
 		completions: []completion{{1, message("assistant", "4")}, {0, message("assistant", "⟦U+202E⟧5")}}}
 	s.facts = facts{standing: "running", memory: memory{3 << 30, 24 << 30},
-		needs:  map[string][]string{environment: {inference, trajectories}, trainer: {environment, trajectories}, weights: {trainer, inference}},
+		needs: map[string][]string{environment: {inference, trajectories}, trainer: {environment, trajectories},
+			weights: {trainer, inference}},
 		doing:  map[string][]string{trainer: {"waits for " + trajectories + ": 16 groups: 3 of 16 groups available"}},
 		queue:  queue{recorded: true, groups: 300, waiting: 3, dropped: 1},
 		newest: []sample{group, {environment: "sums", failed: "unreadable: torn"}}}

@@ -59,7 +59,8 @@ type View struct {
 func New(o Options) *View {
 	v := &View{opts: o, out: &gate{file: o.Out}, said: make(chan string, 4), ended: make(chan struct{})}
 	v.source = &source{dir: o.Dir}
-	v.model = &model{screen: screen{style: o.Style, name: o.Name, run: newRun(), now: time.Now(), keys: "q leaves the view"},
+	v.model = &model{
+		screen:   screen{style: o.Style, name: o.Name, run: newRun(), now: time.Now(), keys: "q leaves the view"},
 		commands: o.Commands, ctrlC: o.CtrlC, read: v.source.sample}
 	if o.CtrlC != nil {
 		v.model.screen.keys = "ctrl-c stops the run"

@@ -17,8 +17,8 @@ type (
 		sample   *sample
 		position int
 	}
-	answerMsg string // what came of a command
-	clockMsg  time.Time
+	answerMsg string   // what came of a command
+	clockMsg  struct{} // times advance where no event comes
 )
 
 // model is the screen and what keys do with it.
@@ -32,10 +32,7 @@ type model struct {
 	held     []string      // the frame that is shown while the display is held
 }
 
-func (m *model) Init() tea.Cmd { return clock() }
-
-// clock lets times advance where no event comes.
-func clock() tea.Cmd { return tea.Tick(time.Second, func(t time.Time) tea.Msg { return clockMsg(t) }) }
+func (m *model) Init() tea.Cmd { return nil }
 
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	m.screen.now = time.Now()
@@ -57,8 +54,6 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.screen.sample, m.screen.position, m.screen.scroll = msg.sample, msg.position, 0
 	case answerMsg:
 		m.screen.message = string(msg)
-	case clockMsg:
-		return m, clock()
 	case tea.KeyPressMsg:
 		return m, m.key(msg.String())
 	}

@@ -151,7 +151,8 @@ func (s *screen) newestSamples(width, n int) []string {
 	return out
 }
 
-// groupLine is a group in one line: its mean score, its prompt, the best completion, and the worst if its score differs.
+// groupLine is a group in one line: its mean score, its prompt, the best completion, and the worst if its score is
+// lower.
 func (s *screen) groupLine(g *sample) string {
 	if g.failed != "" || len(g.completions) == 0 {
 		return s.style.Dim(view.OneLine(g.failed))

@@ -34,8 +34,8 @@ var columns = []column{
 }
 
 // table is the graph of blocks, a line a block: its number, its phase, the numbers of the blocks that it needs, what it
-// does or waits for. At most height lines, the selected block among them. Complete says that there was room for what the
-// blocks do.
+// does or waits for. At most height lines, the selected block among them. Complete says that there was room for what
+// the blocks do.
 func (s *screen) table(width, height int) (lines []string, complete bool) {
 	addresses := s.run.addresses()
 	if len(addresses) == 0 {

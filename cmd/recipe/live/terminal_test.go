@@ -227,7 +227,8 @@ func TestCtrlCAndQOfAnApply(t *testing.T) {
 		event.Event{Type: event.RunEnded, Phase: "stopped"})
 	r.end()
 	r.await("lines", func() bool { return strings.Contains(r.after(), "run stopped") })
-	if rest := r.after(); !strings.Contains(rest, environment+" stopped") || !strings.Contains(rest, "jobs write a checkpoint") {
+	if rest := r.after(); !strings.Contains(rest, environment+" stopped") ||
+		!strings.Contains(rest, "jobs write a checkpoint") {
 		t.Errorf("no lines follow the view: %q", rest)
 	}
 }
