@@ -14,7 +14,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.4"
+const FormatVersion = "1.5"
 
 // Action is what apply does with a block.
 type Action string
@@ -63,8 +63,17 @@ type Operation struct {
 	Devices []string `json:"devices,omitempty"`
 	// Nondeterminism says why equal seeds may not give equal weights.
 	Nondeterminism []string `json:"nondeterminism,omitempty"`
+	// Job is what a start of the block would submit to its executor; nil without one, or when nothing is started.
+	Job *Job `json:"job,omitempty"`
 
 	Block *schema.Block `json:"-"` // nil for Stop
+}
+
+// Job is a request to a cluster's scheduler, without secrets.
+type Job struct {
+	Executor addr.Block `json:"executor"`
+	Language string     `json:"language"` // of the request, such as "sbatch"
+	Request  string     `json:"request"`
 }
 
 // Dependency is one edge of the start order.

@@ -32,15 +32,15 @@ type Placed struct {
 	Report func(message string) // what is waited for
 }
 
-// placed says whether a block runs in a job.
-func placed(m schema.Meta) bool {
+// IsPlaced says whether a block runs in a job.
+func IsPlaced(m schema.Meta) bool {
 	return m.Placement != nil && m.Placement.Executor != "" && m.External == nil
 }
 
 // anyPlaced says whether any block of the run does.
 func (s *supervisor) anyPlaced() bool {
 	for _, b := range s.blocks {
-		if placed(b.block.Meta) {
+		if IsPlaced(b.block.Meta) {
 			return true
 		}
 	}
@@ -55,7 +55,7 @@ func (e *Engine) hub() *remote.Hub {
 
 // place is the job of a block's next attempt; nil for a block of this machine.
 func (s *supervisor) place(b *blockState, m schema.Meta) (*Placed, error) {
-	if !placed(m) {
+	if !IsPlaced(m) {
 		return nil, nil
 	}
 	at, err := addr.Parse(m.Placement.Executor)
@@ -125,7 +125,7 @@ func (s *supervisor) valuesFor(b *blockState) map[addr.Block]cty.Value {
 	}
 	out := make(map[addr.Block]cty.Value, len(s.values))
 	for a, v := range s.values {
-		if other := s.blocks[a]; a != b.addr() && other != nil && (placed(b.block.Meta) || placed(other.block.Meta)) {
+		if other := s.blocks[a]; a != b.addr() && other != nil && (IsPlaced(b.block.Meta) || IsPlaced(other.block.Meta)) {
 			v = inStrings(v, func(text string) string {
 				return replaceAll(loopbackAddress, text, func(m []string) string { return nameOf(a) + ":" + m[2] })
 			})
@@ -272,6 +272,19 @@ func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchS
 		return nil, errors.Join(err, job.End(context.WithoutCancel(ctx)))
 	}
 	return proc, nil
+}
+
+// Render returns the request that a start of a block would make to its executor.
+func (p Processes) Render(s remote.Spec, run string) (executor.Request, error) {
+	x, err := p.openExecutor(s.Executor)
+	if err != nil {
+		return executor.Request{}, err
+	}
+	j, err := remote.Describe(s, run)
+	if err != nil {
+		return executor.Request{}, err
+	}
+	return x.Render(j)
 }
 
 // placer is what a Host can do that runs blocks in jobs.

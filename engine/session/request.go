@@ -103,7 +103,11 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan
 		sized := s.check(s.Recipe, kept)
 		in.Findings, in.Devices, in.Nondeterminism = sized.Findings, sized.Devices, sized.Nondeterminism
 	}
-	return plan.Make(in)
+	p, err := plan.Make(in)
+	if err == nil {
+		s.addJobs(p, rec)
+	}
+	return p, err
 }
 
 // ApplyOptions are the choices of an apply.

@@ -114,7 +114,18 @@ func operation(w io.Writer, s Style, op *plan.Operation) {
 	if op.Action == plan.Create {
 		config(w, s, op)
 	}
+	if op.Job != nil {
+		job(w, s, op.Job)
+	}
 	fmt.Fprintln(w)
+}
+
+// job shows what would be submitted to a cluster.
+func job(w io.Writer, s Style, j *plan.Job) {
+	fmt.Fprintf(w, "        %s\n", s.Dim("# "+j.Executor.String()+" gets ("+j.Language+"):"))
+	for line := range strings.Lines(j.Request) {
+		fmt.Fprintf(w, "          %s\n", s.Dim(strings.TrimRight(line, "\n")))
+	}
 }
 
 // change shows one changed value, or which file has changed.
