@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/recipe-rl/recipe/engine/usage"
 )
 
 // Local is the machine that this process runs on; dir is where run directories will be.
@@ -38,7 +40,7 @@ func Local(dir string) Machine {
 			}
 			return s.Bavail * uint64(s.Bsize), nil
 		},
-		Memory: memoryOf,
+		Memory: usage.Memory,
 		Files: func() (uint64, error) {
 			var r unix.Rlimit
 			err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)

@@ -36,6 +36,16 @@ const (
 	// Name (of the alert), Message, Address and Step (of what it is about): its condition begins to hold
 	Alert     Type = "alert"
 	AlertOver Type = "alert_over" // Name: its condition holds no more
+	// Address, State, On (the block waited for), Message (what it is), Seconds (how long it has lasted)
+	Activity Type = "activity"
+	Machine  Type = "machine" // Metrics: use of the processors, memory and GPUs of the engine's machine
+)
+
+// The states of an Activity.
+const (
+	Working = "work"
+	Waiting = "wait"
+	Resting = "rest" // there is nothing to do
 )
 
 // Event is one line of the log. Fields that a type does not use are left out.
@@ -56,6 +66,9 @@ type Event struct {
 	Stream  string `json:"stream,omitempty"` // stdout or stderr: a line that the plugin's process has printed
 	Action  string `json:"action,omitempty"`
 	Digest  string `json:"digest,omitempty"`
+
+	State string `json:"state,omitempty"`
+	On    string `json:"on,omitempty"`
 
 	Step    int64              `json:"step,omitempty"`
 	Total   int64              `json:"total,omitempty"`

@@ -40,7 +40,7 @@ func (r *repeats) take(e Event) (due []Event, counted bool) {
 		return due, false
 	}
 	x := r.kinds[key]
-	phase := e.Phase + "\x00" + withoutNumbers(e.Message)
+	phase := e.Phase + "\x00" + WithoutNumbers(e.Message)
 	if x != nil && e.Type == Phase && x.phase != phase {
 		// The phase has changed: the counted event of the phase before comes first.
 		if x.newest != nil {
@@ -110,7 +110,7 @@ func sortByTime(list []Event) {
 func keyOf(e Event) (key string, first int) {
 	switch e.Type {
 	case LogLine, Notice:
-		return strings.Join([]string{string(e.Type), e.Address, e.Level, withoutNumbers(e.Message)}, "\x00"),
+		return strings.Join([]string{string(e.Type), e.Address, e.Level, WithoutNumbers(e.Message)}, "\x00"),
 			repeatFirst
 	case Phase:
 		return string(e.Type) + "\x00" + e.Address, repeatFirst
@@ -121,8 +121,8 @@ func keyOf(e Event) (key string, first int) {
 	}
 }
 
-// withoutNumbers replaces every run of digits by one #.
-func withoutNumbers(s string) string {
+// WithoutNumbers replaces every run of digits by one #.
+func WithoutNumbers(s string) string {
 	if !strings.ContainsAny(s, "0123456789") {
 		return s
 	}

@@ -105,7 +105,10 @@ func (r attemptReport) progress(ev event.Event) {
 }
 
 func (r attemptReport) status(st host.Status, err error) {
-	r.send(func(s *supervisor, b *blockState) { b.activity.answered(s.e.now(), st, err) })
+	r.send(func(s *supervisor, b *blockState) {
+		b.activity.answered(s.e.now(), st, err)
+		s.recordActivity(b)
+	})
 }
 
 func (r attemptReport) message(message string) {

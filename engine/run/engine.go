@@ -42,6 +42,7 @@ type Options struct {
 	Command string         // how this engine was called, for others that find the run locked
 	Lease   time.Duration  // 0: DefaultLease; negative: detached, plugins live until stopped
 	Stall   time.Duration  // how long nothing may come of an edge before it is said; 0: why.DefaultAfter
+	Usage   time.Duration  // between samples of the machine in the event log; 0: none
 	Keep    bool           // services stay when the last job has ended, until the run is stopped
 	Now     func() time.Time
 	// OnJournal is called after every write of the record. Tests kill the engine there.

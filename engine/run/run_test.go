@@ -49,11 +49,13 @@ const (
 
 // fixture is one run directory with a host.
 type fixture struct {
-	t    testing.TB
-	dir  state.Dir
-	host *fakeHost
-	plug plugins
-	root string
+	usage time.Duration    // between samples of the machine
+	now   func() time.Time // nil: the clock
+	t     testing.TB
+	dir   state.Dir
+	host  *fakeHost
+	plug  plugins
+	root  string
 
 	devices map[addr.Block][]string // assigned by the sizing of a plan
 }
@@ -102,7 +104,7 @@ func (f *fixture) apply(r *schema.Recipe) *running {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	e, err := run.Open(ctx, run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host, Plugins: f.plug,
-		Command: "test"})
+		Command: "test", Usage: f.usage, Now: f.now})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -93,6 +93,7 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 		return nil, err
 	}
 	s.applyPlan(p)
+	defer e.watchMachine(attempts)()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	s.tick, s.cancelled = tick.C, ctx.Done()

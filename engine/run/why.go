@@ -29,6 +29,7 @@ type activity struct {
 	message       string    // of its phase
 	phase         sdk.Phase // as last looked at
 	since         time.Time // when it was first seen in that phase
+	recorded      recorded
 }
 
 // answered takes the answer to a question for the block's status.

@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/usage"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/disk"
@@ -137,7 +138,7 @@ func (s *Session) Live(ctx context.Context) *Client {
 // Apply executes the approved plan in this process and returns the outputs when the run is over.
 func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions) (map[string]any, error) {
 	opts := run.Options{Dir: s.Dir, File: s.Recipe.File, Name: s.Recipe.Name, Host: s.host, Plugins: s.plugins,
-		Command: o.Command, Keep: o.Keep}
+		Command: o.Command, Keep: o.Keep, Usage: usage.Every}
 	if o.Detached {
 		opts.Lease = -1
 	}

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/transcript"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
@@ -110,6 +112,10 @@ func (r *run) take(e event.Event) {
 		for name, value := range e.Metrics {
 			r.add(e.Address+" "+name, float64(e.Step), at, value)
 		}
+	case event.Machine:
+		for name, value := range e.Metrics {
+			r.add(machine+" "+name, max(0, e.Time.Sub(r.snap.Started).Seconds()), at, value)
+		}
 	case event.Weights:
 		r.add(e.Address+" seconds", float64(e.Version), at, e.Seconds)
 	case event.RunStarted:
@@ -128,6 +134,9 @@ func (r *run) add(name string, step, at, value float64) {
 	s.add(step, at, value)
 }
 
+// machine stands before the metrics of the engine's machine, where others have the address of a block.
+const machine = "machine"
+
 // metric is one curve that there is.
 type metric struct {
 	Name string  `json:"name"` // ADDRESS METRIC
@@ -142,6 +151,7 @@ type block struct {
 	Phase    string             `json:"phase"`
 	Message  string             `json:"message,omitempty"`
 	Remedy   string             `json:"remedy,omitempty"`
+	Doing    string             `json:"doing,omitempty"`
 	Since    time.Time          `json:"since,omitzero"`
 	Starts   int                `json:"starts"`
 	Restarts int                `json:"restarts"`
@@ -236,6 +246,9 @@ func (r *run) block(address string, rec *state.Run) block {
 		n := number(v)
 		out.Metrics[name] = &n
 	}
+	if !sdk.Phase(b.Phase).Over() {
+		out.Doing = r.lanes.does(address)
+	}
 	if a, err := addr.Parse(address); err == nil {
 		out.Kind = string(a.Kind)
 		if recorded := rec.Blocks[a]; recorded != nil {
@@ -260,12 +273,16 @@ func (r *run) configuration(http.ResponseWriter, *http.Request) (any, error) {
 		Checkpoint *state.Checkpoint          `json:"checkpoint,omitempty"`
 	}
 	out := struct {
-		Digest string            `json:"digest"`
-		File   string            `json:"file"`
-		Plan   []operation       `json:"plan"`
-		Blocks []entry           `json:"blocks"`
-		Output map[string]string `json:"outputs"`
+		Digest  string            `json:"digest"`
+		File    string            `json:"file"`
+		Lineage *lineage.Lineage  `json:"lineage,omitempty"` // as recipe lineage prints it
+		Plan    []operation       `json:"plan"`
+		Blocks  []entry           `json:"blocks"`
+		Output  map[string]string `json:"outputs"`
 	}{Digest: rec.Digest, File: rec.File, Plan: []operation{}, Blocks: []entry{}, Output: map[string]string{}}
+	if out.Lineage, err = lineage.Read(filepath.Join(string(r.dir), lineage.FileName)); err != nil {
+		out.Lineage = nil // a run of an earlier version has none
+	}
 	r.mu.RLock()
 	out.Plan = append(out.Plan, r.plans...)
 	r.mu.RUnlock()

@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/printable"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // span is a stretch of a lane.
@@ -23,18 +27,24 @@ const maxSpans = 100_000
 // timeline is who did what when.
 type timeline struct {
 	phases map[string][]span // by block
+	doing  map[string][]span // by block: what it said that it did
 	work   map[string][]span // by block: steps of a trainer, weight updates
 	marks  []span            // restarts, checkpoints, stalls
 }
 
 func (t *timeline) take(e event.Event) {
 	if t.phases == nil {
-		t.phases, t.work = map[string][]span{}, map[string][]span{}
+		t.phases, t.work, t.doing = map[string][]span{}, map[string][]span{}, map[string][]span{}
 	}
 	at := float64(e.Time.UnixNano()) / 1e9
 	switch e.Type {
 	case event.Phase:
 		t.phases[e.Address] = next(t.phases[e.Address], span{From: at, What: e.Phase, Label: e.Phase})
+		if sdk.Phase(e.Phase).Over() {
+			t.doing[e.Address] = end(t.doing[e.Address], at)
+		}
+	case event.Activity:
+		t.doing[e.Address] = next(t.doing[e.Address], span{From: at - e.Seconds, What: e.State, Label: activity(e)})
 	case event.Metrics:
 		t.work[e.Address] = bound(append(t.work[e.Address], steps(e, at)...))
 	case event.Weights:
@@ -46,7 +56,30 @@ func (t *timeline) take(e event.Event) {
 		for a, list := range t.phases {
 			t.phases[a] = end(list, at)
 		}
+		for a, list := range t.doing {
+			t.doing[a] = end(list, at)
+		}
 	}
+}
+
+// activity is an activity in words.
+func activity(e event.Event) string {
+	switch {
+	case e.Message == "":
+		return "idle"
+	case e.On != "":
+		return printable.Text(printable.Limit("waits for "+e.On+": "+e.Message, shortText))
+	}
+	return printable.Text(printable.Limit(e.Message, shortText))
+}
+
+// does is what a block does now; empty when it has not said so.
+func (t *timeline) does(address string) string {
+	list := t.doing[address]
+	if n := len(list); n > 0 && list[n-1].To == 0 {
+		return list[n-1].Label
+	}
+	return ""
 }
 
 // next ends the last span of a lane and begins another, unless it is the same.
@@ -104,13 +137,18 @@ func steps(e event.Event, at float64) (out []span) {
 
 // lane is one row of the chart.
 type lane struct {
-	Name  string `json:"name"`
-	Spans []span `json:"spans"`
+	Name    string   `json:"name"`
+	Devices []string `json:"devices,omitempty"` // GPUs of its block
+	Spans   []span   `json:"spans"`
 }
 
 // timelineOf answers with the lanes between two times. Spans too short to see are merged.
 func (r *run) timelineOf(_ http.ResponseWriter, req *http.Request) (any, error) {
 	q := parameters(req)
+	rec, err := state.Read(r.dir)
+	if err != nil {
+		return nil, err
+	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	start, now := float64(r.snap.Started.UnixNano())/1e9, float64(time.Now().UnixNano())/1e9
@@ -135,10 +173,18 @@ func (r *run) timelineOf(_ http.ResponseWriter, req *http.Request) (any, error) 
 	}{start, now, from, to, []lane{}, visible(r.lanes.marks, from, to, now, 0)}
 	shortest := (to - from) / float64(pixels)
 	for _, address := range r.snap.Addresses() {
-		spans := visible(r.lanes.phases[address], from, to, now, shortest)
-		out.Lanes = append(out.Lanes, lane{address, spans})
-		if work := r.lanes.work[address]; len(work) > 0 {
-			out.Lanes = append(out.Lanes, lane{address + " steps", visible(work, from, to, now, shortest)})
+		var devices []string
+		if a, err := addr.Parse(address); err == nil && rec.Blocks[a] != nil {
+			devices = rec.Blocks[a].Devices
+		}
+		for _, part := range []struct {
+			suffix string
+			spans  []span
+		}{{"", r.lanes.phases[address]}, {" activity", r.lanes.doing[address]}, {" steps", r.lanes.work[address]}} {
+			if part.suffix == "" || len(part.spans) > 0 {
+				out.Lanes = append(out.Lanes,
+					lane{address + part.suffix, devices, visible(part.spans, from, to, now, shortest)})
+			}
 		}
 	}
 	return out, nil

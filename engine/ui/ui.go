@@ -45,6 +45,8 @@ type Server struct {
 	page fs.FS
 	ctx  context.Context
 	stop context.CancelFunc
+	// blocks asks blocks of live runs for their metrics. It follows no redirection, and uses no proxy.
+	blocks *http.Client
 
 	mu   sync.Mutex
 	runs map[string]*run
@@ -58,7 +60,10 @@ func New(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("opening the page: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	return &Server{opts: opts, page: page, ctx: ctx, stop: stop, runs: map[string]*run{}}, nil
+	return &Server{opts: opts, page: page, ctx: ctx, stop: stop, runs: map[string]*run{}, blocks: &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
 }
 
 // Close stops following runs.
@@ -101,6 +106,7 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/runs", s.list)
+	mux.HandleFunc("GET /metrics", s.prometheus)
 	for pattern, handle := range map[string]func(*run, http.ResponseWriter, *http.Request) (any, error){
 		"GET /api/runs/{run}":                               (*run).summary,
 		"GET /api/runs/{run}/series":                        (*run).seriesOf,
@@ -109,6 +115,7 @@ func (s *Server) routes() *http.ServeMux {
 		"GET /api/runs/{run}/config":                        (*run).configuration,
 		"GET /api/runs/{run}/samples":                       (*run).listSamples,
 		"GET /api/runs/{run}/samples/{block}/{id}":          (*run).showGroup,
+		"GET /api/runs/{run}/samples/{block}/{id}/same":     (*run).samePrompt,
 		"GET /api/runs/{run}/samples/{block}/{id}/{number}": (*run).showSequence,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -148,6 +155,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		case foreign(r):
 			http.Error(w, "the dashboard does not answer pages of other sites", http.StatusForbidden)
 		case s.opts.Token == "":
+			next.ServeHTTP(w, r)
+		case same(r.Header.Get("Authorization"), "Bearer "+s.opts.Token): // a program, such as Prometheus
 			next.ServeHTTP(w, r)
 		case same(r.URL.Query().Get("token"), s.opts.Token):
 			http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.opts.Token, Path: "/", HttpOnly: true,

@@ -208,6 +208,11 @@ func TestARunIsShown(t *testing.T) {
 		Message: "gradient \x1b[31mlarge"})
 	f.event(event.Event{Type: event.Metrics, Address: "trainer.grpo.policy", Step: 1,
 		Metrics: map[string]float64{"time/wait": 3, "time/step": 4}})
+	f.event(event.Event{Type: event.Activity, Address: "inference.tiny.policy", State: event.Working,
+		Message: "3 requests at its engine", Seconds: 2})
+	f.event(event.Event{Type: event.Activity, Address: "inference.tiny.policy", State: event.Waiting, On: "sync.a.b",
+		Message: "2 requests"})
+	f.event(event.Event{Type: event.Machine, Metrics: map[string]float64{"cpu": 0.5}})
 	var s summary
 	f.get("", &s)
 	if s.Status != "interrupted" || len(s.Blocks) != 4 || s.Recipe != "demo" || s.Seq == 0 {
@@ -235,6 +240,20 @@ func TestARunIsShown(t *testing.T) {
 	want := []span{{93, 96, "wait", "waits for a batch, step 7"}, {96, 100, "work", "trains, step 7"}}
 	if !slices.Equal(parts, want) {
 		t.Errorf("the parts of a step of a worker are %+v, expected %+v", parts, want)
+	}
+	f.get("/timeline?points=10000", &lanes)
+	i = slices.IndexFunc(lanes.Lanes, func(l lane) bool { return l.Name == "inference.tiny.policy activity" })
+	if i < 0 || len(lanes.Lanes[i].Spans) != 2 || lanes.Lanes[i].Spans[0].What != "work" ||
+		lanes.Lanes[i].Spans[1].Label != "waits for sync.a.b: 2 requests" {
+		t.Errorf("the activities are %+v", lanes)
+	}
+	f.get("/series?name=machine+cpu&x=time", &curves)
+	if c := curves["machine cpu"]; !slices.Equal(c.Y, []float64{0.5}) {
+		t.Errorf("the machine is %+v", curves)
+	}
+	if b := s.Blocks[slices.IndexFunc(s.Blocks, func(b block) bool { return b.Kind == "inference" })]; b.Doing !=
+		"waits for sync.a.b: 2 requests" {
+		t.Errorf("the block that samples does %q", b.Doing)
 	}
 	var lines []logLine
 	f.get("/logs?level=warn&grep=LARGE&address=trainer.tiny.policy", &lines)
@@ -283,6 +302,10 @@ func TestSamplesAreShown(t *testing.T) {
 		if !slices.Equal(got, want) || list.Total != 2 {
 			t.Errorf("samples%s are %v of %d, expected %v", query, got, list.Total, want)
 		}
+	}
+	f.get("/samples/"+blockName+"/1/same", &list)
+	if len(list.Groups) != 1 || list.Groups[0].ID != 2 {
+		t.Errorf("groups of the same prompt are %+v", list.Groups)
 	}
 	if f.get("/samples?limit=1", &list); list.Next != 1 {
 		t.Errorf("after one of two samples it goes on at %d", list.Next)

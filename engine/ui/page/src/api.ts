@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 export interface RunRow { name: string; recipe: string; status: string; started?: string; ended?: string; step: number; total: number; version: number; path: string }
 export interface Block {
   address: string; kind: string; phase: string; message?: string; remedy?: string; since?: string; starts: number; restarts: number;
-  step?: number; total?: number; unit?: string; version?: number; needs: string[]; metrics: Record<string, number | null>;
+  step?: number; total?: number; unit?: string; version?: number; doing?: string; needs: string[]; metrics: Record<string, number | null>;
 }
 export interface Stall { address: string; message: string; remedy: string; seconds: number }
 export interface Metric { name: string; last: number | null; n: number }
@@ -18,23 +18,28 @@ export interface GroupRow {
   scores: number[] | null; versions?: number[]; step?: number; staleness?: number; dropped?: string; prompt: string; best: string;
 }
 export interface GroupList { groups: GroupRow[]; total: number; lost: number; next: number; environments: string[] }
+export interface Same { groups: GroupRow[]; whole: boolean }
 export interface Message { role: string; text: string }
 export interface Completion { score: number | null; advantage: number | null; tokens: number; trained: number; mismatch: number | null; messages: Message[] }
 export interface Group extends GroupRow { messages: Message[]; completions: Completion[]; computed: boolean; generation: Record<string, unknown> | null }
 export interface Token { id: number; text: string; trained: boolean; sampler?: number | null; trainer?: number | null; advantage?: number | null; version?: number }
 export interface Sequence { tokens: Token[]; total: number; first: number }
 export interface Span { from: number; to: number; what: string; label: string }
-export interface Timeline { start: number; end: number; from: number; to: number; lanes: { name: string; spans: Span[] }[]; marks: Span[] }
+export interface Timeline { start: number; end: number; from: number; to: number; lanes: { name: string; devices?: string[]; spans: Span[] }[]; marks: Span[] }
 export interface LogLine { seq: number; time: string; type: string; address?: string; level: string; text: string; repeats?: number }
 export interface Configuration {
   digest: string; file: string; plan: { time: string; address: string; action: string; reason: string }[];
   blocks: { address: string; config: Record<string, unknown> | null; plugin?: string; devices?: string[]; checkpoint?: { path: string; step: number } }[];
   outputs: Record<string, string>;
+  lineage?: { run: { applied: string }; program?: string; machine: Record<string, unknown>; blocks: Record<string, unknown>; parent?: Record<string, unknown> };
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   const response = await fetch("api/" + path, { signal });
-  const body = await response.json().catch(() => ({ error: response.statusText }));
+  const body = await response.json().catch((e) => {
+    if (response.ok) throw e; // aborted, or cut short: no answer
+    return { error: response.statusText };
+  });
   if (!response.ok) throw new Error(body.error ?? response.statusText);
   return body as T;
 }

@@ -17,6 +17,12 @@ export function Configured({ s }: { s: Summary }) {
         {c.blocks.map((b) => <details key={b.address}><summary>{b.address}{b.devices?.length ? ` on ${b.devices.join(", ")}` : ""}</summary>
           <pre class="config">{JSON.stringify(b.config, null, 2)}</pre>
           {b.checkpoint && <p class="muted">newest checkpoint: step {b.checkpoint.step}, {b.checkpoint.path}</p>}</details>)}
+        {c.lineage && <>
+          <h2>Lineage</h2>
+          <p>{c.lineage.parent ? "A fork of another run." : "Not a fork."} Applied {new Date(c.lineage.run.applied).toLocaleString()}{c.lineage.program && ` by recipe ${c.lineage.program}`}.</p>
+          {[["Parent", c.lineage.parent], ["Models, files and plugins of each block", c.lineage.blocks], ["Machine", c.lineage.machine]].map(([name, value]) => value && <details key={String(name)}>
+            <summary>{String(name)}</summary><pre class="config">{JSON.stringify(value, null, 2)}</pre></details>)}
+        </>}
         <h2>Outputs</h2>
         <dl class="outputs">{Object.entries(c.outputs).map(([k, v]) => <div key={k}><dt>{k}</dt><dd><code>{v}</code></dd></div>)}</dl>
       </>}

@@ -32,7 +32,7 @@ function split(name: string): [string, string] {
 
 // charts are those of a run that have a topic, and then one for each metric that has none, if asked for.
 export function charts(s: Summary, all = false): ChartOf[] {
-  const out: ChartOf[] = [], used = new Set<string>();
+  const out: ChartOf[] = [], used = new Set(s.metrics.map((m) => m.name).filter((n) => n.startsWith("machine "))); // those are beside the timeline
   for (const [title, wanted] of topics) {
     const found = s.metrics.filter((m) => wanted.test(split(m.name)[1]));
     if (!found.length) continue;

@@ -1,6 +1,7 @@
 export function num(v: number | null | undefined, digits = 3): string {
   if (v === null || v === undefined || Number.isNaN(v)) return "–";
   const a = Math.abs(v);
+  if (a >= 1e9) return (v / 1e9).toFixed(a >= 1e10 ? 0 : 1) + " G";
   if (a >= 1e6) return (v / 1e6).toFixed(a >= 1e7 ? 0 : 1) + " M";
   if (a >= 1e4) return (v / 1e3).toFixed(a >= 1e5 ? 0 : 1) + " k";
   if (Number.isInteger(v)) return String(v);

@@ -50,10 +50,10 @@ export function Graph({ s, route }: { s: Summary; route: Route }) {
           const p = place.get(b.address)!, [kind, plugin, ...name] = b.address.split(".");
           return (
             <a key={b.address} class={"block " + b.phase} href={link(route.run, "logs", [], { address: b.address })} style={{ left: p.x + "px", top: p.y + "px", width: width + "px", height: height + "px" }}
-              title={b.message || b.address}>
+              title={[b.address, b.message, b.doing].filter(Boolean).join("; ")}>
               <b>{name.join(".")}</b> <span class="muted">{kind} {plugin}</span>
-              <span class="phase"><i class="dot" />{b.phase}{b.restarts ? `, ${b.restarts} restarts` : ""}</span>
-              <span class="fact">{fact(b) || b.message}</span>
+              <span class="phase"><i class="dot" />{b.phase}{b.restarts ? `, ${b.restarts} restarts` : ""}{b.phase === "ready" && b.doing && (fact(b) || b.message) ? `: ${b.doing}` : ""}</span>
+              <span class="fact">{fact(b) || b.message || b.doing}</span>
             </a>
           );
         })}

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { Completion, Group, GroupList, GroupRow, Message, Sequence, Summary, Token, get, part, query, useGet } from "./api";
+import { Completion, Group, GroupList, GroupRow, Message, Same, Sequence, Summary, Token, get, part, query, useGet } from "./api";
 import { useDark } from "./chart";
 import { clock, num } from "./format";
 import { Route, change, link } from "./route";
@@ -69,6 +69,32 @@ function Row({ g, run }: { g: GroupRow; run: string }) {
   );
 }
 
+const versionOf = (g: GroupRow): string => g.versions ? (g.versions[0] === g.versions[1] ? `${g.versions[0]}` : g.versions.join("–")) : "?";
+
+// SamePrompt lists what was made of a group's prompt at other times, and shows one of them beside the group.
+function SamePrompt({ s, route, g, path }: { s: Summary; route: Route; g: Group; path: string }) {
+  const same = useGet<Same>(`${path}/same`, s.status).value, beside = route.q.get("with") ?? "";
+  const other = useGet<Group>(beside ? `runs/${part(s.name)}/samples/${part(g.block)}/${part(beside)}` : null);
+  if (!same?.groups.length) return null;
+  const column = (o: Group) => (
+    <section aria-label={`Group ${o.id}`}>
+      <h3>Policy version {versionOf(o)} <small class="muted">{o.step ? `step ${o.step}, ` : ""}mean score {num(o.mean)}</small></h3>
+      <ol class="conversation">{o.completions.map((c, i) => <li key={i}><b>{num(c.score)}</b> <Shown text={short(c)} /></li>)}</ol>
+    </section>
+  );
+  return (
+    <>
+      <h2>Same prompt at other versions</h2>
+      <p class="controls"><label>Beside this group <select value={beside} onChange={(e) => change(route, { with: e.currentTarget.value })}>
+        <option value="">none</option>
+        {same.groups.map((o) => <option key={o.id} value={o.id}>version {versionOf(o)}, {o.step ? `step ${o.step}, ` : ""}mean score {num(o.mean)}, group {o.id}</option>)}
+      </select></label>{!same.whole && <span class="muted">Only the newest groups were searched.</span>}</p>
+      {other.error && <p class="error" role="alert">{other.error}</p>}
+      {other.value && <div class="beside">{[g, other.value].sort((a, b) => a.id - b.id).map((o) => <div key={o.id}>{column(o)}</div>)}</div>}
+    </>
+  );
+}
+
 function OneGroup({ s, route }: { s: Summary; route: Route }) {
   const [block, id] = route.rest, path = `runs/${part(s.name)}/samples/${part(block)}/${part(id)}`;
   const { value: g, error } = useGet<Group>(path, s.status);
@@ -99,6 +125,7 @@ function OneGroup({ s, route }: { s: Summary; route: Route }) {
             </tbody>
           </table>
         </div>
+        <SamePrompt s={s} route={route} g={g} path={path} />
         {g.completions[chosen] && <>
           <h2>Completion {chosen}</h2>
           <Conversation messages={g.completions[chosen].messages} />

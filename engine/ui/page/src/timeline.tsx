@@ -1,10 +1,18 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Span, Summary, Timeline, part, query, useGet } from "./api";
-import { useDark, Window } from "./chart";
+import { Chart, useDark, Window } from "./chart";
 import { clock, short, span } from "./format";
 
-const light: Record<string, string> = { work: "#2563eb", wait: "#d1d5db", sync: "#d97706", ready: "#a7f3d0", starting: "#fde68a", loading: "#fcd34d", preparing: "#fde68a", prepared: "#fef3c7", pending: "#e5e7eb", degraded: "#fdba74", draining: "#ddd6fe", completed: "#86efac", stopped: "#e5e7eb", failed: "#fca5a5" };
-const dark_: Record<string, string> = { work: "#3b82f6", wait: "#374151", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
+const light: Record<string, string> = { work: "#2563eb", wait: "#d1d5db", rest: "#f3f4f6", sync: "#d97706", ready: "#a7f3d0", starting: "#fde68a", loading: "#fcd34d", preparing: "#fde68a", prepared: "#fef3c7", pending: "#e5e7eb", degraded: "#fdba74", draining: "#ddd6fe", completed: "#86efac", stopped: "#e5e7eb", failed: "#fca5a5" };
+const dark_: Record<string, string> = { work: "#3b82f6", wait: "#374151", rest: "#1f2937", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
+// machine are charts of how far the engine's machine was used, by the names of the metrics.
+const machine: [string, RegExp][] = [
+  ["Processors and GPUs busy (part of the time)", /^machine (cpu|gpu\/\d+\/utilization)$/],
+  ["Memory of the machine (bytes)", /^machine memory(_used)?_bytes$/],
+  ["Memory of GPUs (bytes)", /^machine gpu\/\d+\/memory_used_bytes$/],
+  ["Power of GPUs (W)", /^machine gpu\/\d+\/power_watts$/],
+  ["Temperature of GPUs (°C)", /^machine gpu\/\d+\/temperature_celsius$/],
+];
 const rowHeight = 26, top = 22;
 
 // Lanes shows who did what when, drawn on a canvas: a lane can have thousands of spans.
@@ -45,8 +53,8 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
         g.fillRect(from, y, Math.max(1, to - from), rowHeight - 6);
       }
       g.fillStyle = ink;
-      if (names) g.fillText(label(lane.name), 0, y + (rowHeight - 6) / 2, names - 8);
-      else g.fillText(label(lane.name), 4, y + (rowHeight - 6) / 2);
+      if (names) g.fillText(label(lane), 0, y + (rowHeight - 6) / 2, names - 8);
+      else g.fillText(label(lane), 4, y + (rowHeight - 6) / 2);
     });
     g.fillStyle = dark ? "#f87171" : "#b91c1c";
     for (const m of t.marks) if (m.what !== "checkpoint") g.fillRect(x(m.from), top, 1.5, height - top);
@@ -72,7 +80,7 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
         <button type="button" onClick={() => zoom(0.5)}>Zoom in</button><button type="button" onClick={() => zoom(2)}>Zoom out</button>
         <button type="button" onClick={() => zoom(1, -1)}>Earlier</button><button type="button" onClick={() => zoom(1, 1)}>Later</button>
         <button type="button" onClick={() => setWindow({})}>All</button>
-        <span class="legend">{["work", "wait", "sync", "ready", "loading", "degraded", "failed"].map((k) => <span key={k}><i class="swatch" style={{ background: (dark ? dark_ : light)[k] }} />{k}</span>)}</span>
+        <span class="legend">{["work", "wait", "rest", "sync", "ready", "loading", "degraded", "failed"].map((k) => <span key={k}><i class="swatch" style={{ background: (dark ? dark_ : light)[k] }} />{k}</span>)}</span>
       </p>
       <div ref={box}>
         <canvas ref={canvas} role="img" aria-label={`Timeline of ${t?.lanes.length ?? 0} lanes; the table below says the same`}
@@ -89,11 +97,19 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
       {t && <details><summary>Shares of the time shown</summary>
         <div class="scroll" tabIndex={0} role="region" aria-label="Shares"><table><thead><tr><th>Lane</th><th>Shares</th></tr></thead><tbody>
           {t.lanes.map((l) => <tr key={l.name}><td>{l.name}</td><td>{shares(l.spans, t)}</td></tr>)}</tbody></table></div></details>}
+      <div class="charts">{machine.map(([title, wanted]) => {
+        const curves = s.metrics.filter((m) => wanted.test(m.name)).map((m) => ({ run: s.name, name: m.name, label: m.name.slice("machine ".length).replaceAll("_", " ") }));
+        return curves.length > 0 && <Chart key={title} title={title} curves={curves} x="time" window={window} onWindow={setWindow} again={again} />;
+      })}</div>
     </>
   );
 }
 
-const label = (name: string): string => name.endsWith(" steps") ? "  " + short(name.slice(0, -6)) + " steps" : short(name);
+// label names a lane: the block with its GPUs, or what of the block below it the lane shows.
+function label(lane: Timeline["lanes"][0]): string {
+  const [address, what] = lane.name.split(" ");
+  return what ? "  " + what : short(address) + (lane.devices?.length ? ` (GPU ${lane.devices.join(", ")})` : "");
+}
 
 function shares(spans: Span[], t: Timeline): string {
   const sums = new Map<string, number>();

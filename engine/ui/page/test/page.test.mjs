@@ -125,6 +125,38 @@ test("samples are filtered, opened and coloured, and links are stable", async ()
   await close(page);
 });
 
+test("a prompt is shown at two versions side by side", async () => {
+  const lines = readFileSync(join(samples, "00000001.jsonl"), "utf8").trim().split("\n").map((l) => JSON.parse(l)).filter((l) => l.type === "group");
+  let id;
+  for (const l of lines.slice(0, 40)) {
+    const same = await (await fetch(`${base}api/runs/quickstart/samples/trajectories.builtin.default/${l.id}/same`)).json();
+    if (same.groups.some((g) => g.versions?.[0] !== l.versions?.[0])) { id = l.id; break; }
+  }
+  assert.ok(id, "no prompt came twice among the first 40");
+  const page = await open(`#/quickstart/samples/trajectories.builtin.default/${id}`);
+  const choice = page.getByLabel("Beside this group");
+  await choice.selectOption({ index: 1 });
+  await page.locator(".beside section").nth(1).waitFor();
+  assert.match(page.url(), /with=\d+/);
+  assert.ok((await page.locator(".beside section").first().locator("li").count()) > 1);
+  if (shots) await page.screenshot({ path: join(shots, "same-prompt.png"), fullPage: true });
+  await close(page);
+});
+
+test("the timeline has activities and the machine, the graph says what blocks do, the plan has the lineage", async () => {
+  const events = () => readdirSync(join(folder, ".recipe/quickstart/events")).map((f) => readFileSync(join(folder, ".recipe/quickstart/events", f), "utf8")).join("");
+  const page = await open("#/quickstart/timeline");
+  await page.getByText("Shares of the time shown").click();
+  assert.match(events(), /"type":"machine"/); // the run took longer than an interval
+  await page.locator("td", { hasText: /^trainer\.\S+ activity$/ }).waitFor();
+  await page.locator(".chart", { hasText: "Memory of the machine" }).locator("canvas").waitFor();
+  await page.goto(base + "#/quickstart/config");
+  await page.getByRole("heading", { name: "Lineage" }).waitFor();
+  await page.getByText("Models, files and plugins of each block").click();
+  await page.locator("details[open] pre.config", { hasText: "trainer.tiny" }).waitFor();
+  await close(page);
+});
+
 test("every view is accessible and fits, in both colour schemes and on a phone", async () => {
   const group = JSON.parse(readFileSync(join(samples, "00000001.jsonl"), "utf8").split("\n")[0]).id;
   const views = ["overview", "curves", "samples", `samples/trajectories.builtin.default/${group}`, "timeline", "logs", "config"];

@@ -1,4 +1,4 @@
-package doctor
+package usage
 
 import (
 	"errors"
@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-func memoryOf() (total, available uint64, err error) {
+// Memory returns the bytes of memory of this machine, and those that a program could still get.
+func Memory() (total, available uint64, err error) {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, 0, err

@@ -1,9 +1,10 @@
-package doctor
+package usage
 
 import "golang.org/x/sys/unix"
 
-// memoryOf counts free and purgeable pages as available; macOS has no figure of its own for that.
-func memoryOf() (total, available uint64, err error) {
+// Memory returns the bytes of memory of this machine, and those that a program could still get: free and purgeable
+// pages, as macOS has no figure of its own for that.
+func Memory() (total, available uint64, err error) {
 	total, err = unix.SysctlUint64("hw.memsize")
 	if err != nil {
 		return 0, 0, err
