@@ -195,3 +195,8 @@ e2e-axolotl: build ## the end-to-end script with Axolotl as the trainer
 
 e2e-slurm: build ## executor "slurm" on a cluster of three hosts, started here; skipped without root or the packages
 	scripts/e2e-slurm.sh
+
+.PHONY: test-trackers
+test-trackers: ## read what tracking blocks write with TensorBoard's own reader
+	scripts/venv.sh trackers
+	RECIPE_TRACKERS_PYTHON=$(CACHE)/venv-trackers/bin/python $(GO) test -count 1 -run TestTensorBoardReadsIt ./engine/tracking

@@ -28,6 +28,7 @@ type evaluator struct {
 	secrets   *secrets
 	read      *names // variables of the environment
 	alerts    []*Alert
+	trackers  []*Tracking
 	code      *codeFiles
 }
 

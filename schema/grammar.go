@@ -61,7 +61,7 @@ type externalArguments struct {
 }
 
 // Declarations describes the blocks of a recipe that are not of a kind, by their type: recipe, variable, locals, output,
-// module and alert. locals, required_plugins and module take names of the author's besides.
+// module, alert and tracking. locals, required_plugins and module take names of the author's besides.
 func Declarations() (map[string]*spec.Schema, error) {
 	docs := map[string]struct {
 		arguments any
@@ -73,6 +73,7 @@ func Declarations() (map[string]*spec.Schema, error) {
 		"output":   {outputArguments{}, "a value shown when the run ends"},
 		"module":   {moduleArguments{}, "another recipe file, from a folder or a package, with arguments"},
 		"alert":    {alertArguments{}, "a condition on the run, and who is told when it begins to hold"},
+		"tracking": {trackingArguments{}, "an experiment tracker to which the run is passed on"},
 	}
 	out := make(map[string]*spec.Schema, len(docs))
 	for name, d := range docs {

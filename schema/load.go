@@ -298,6 +298,9 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	for _, a := range p.alerts {
 		r.Alerts = append(r.Alerts, *a)
 	}
+	for _, t := range p.trackers {
+		r.Trackers = append(r.Trackers, *t)
+	}
 	r.Digest = p.digest(r, files)
 }
 

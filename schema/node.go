@@ -99,7 +99,7 @@ func (m *module) declareNodes() {
 		add(m, m.outputs, d.name, &node{label: "output." + d.name, header: d.header, output: d, scope: m})
 	}
 	for _, d := range s.observers {
-		m.observers = append(m.observers, &node{label: d.kind + "." + d.name, header: d.header, observer: d, module: m,
+		m.observers = append(m.observers, &node{label: d.address(), header: d.header, observer: d, module: m,
 			scope: m})
 	}
 	for _, d := range s.calls {

@@ -14,11 +14,21 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// observerDecl is a block that watches the run and is no part of it: alert.
+// observerDecl is a block that watches the run and is no part of it: alert or tracking.
 type observerDecl struct {
-	kind, name string
-	body       *hclsyntax.Body
-	header     hcl.Range
+	kind    string
+	tracker string // of tracking
+	name    string
+	body    *hclsyntax.Body
+	header  hcl.Range
+}
+
+// address is how the block is called in messages.
+func (o *observerDecl) address() string {
+	if o.tracker != "" {
+		return o.kind + "." + o.tracker + "." + o.name
+	}
+	return o.kind + "." + o.name
 }
 
 // Alert is one alert block: a condition on the events of a run, and who is told when it begins to hold. Exactly one of
@@ -60,7 +70,7 @@ type alertArguments struct {
 	Timeout    time.Duration  `recipe:"timeout" default:"10s" min:"100ms" doc:"of one delivery; there are three attempts"`
 }
 
-// computeObserver evaluates the body of an alert.
+// computeObserver evaluates the body of an alert or a tracking block.
 func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	o := n.observer
 	if n.module.call != nil {
@@ -68,9 +78,13 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 			fmt.Sprintf("A block %s stands in the recipe that is applied, not in a module: move it there.", o.kind)))
 		return &result{value: noValue}
 	}
-	s, err := spec.Of(alertArguments{})
+	arguments, keep := any(alertArguments{}), (*decoder).alert
+	if o.kind == "tracking" {
+		arguments, keep = trackingArguments{}, (*decoder).tracking
+	}
+	s, err := spec.Of(arguments)
 	if err != nil {
-		ev.diags = append(ev.diags, problem(n.header, "Alert not usable", err.Error()))
+		ev.diags = append(ev.diags, problem(n.header, "Block not usable", err.Error()))
 		return &result{value: noValue}
 	}
 	d := decoder{ev: ev, ctx: ev.context(n.exprs, mi), header: n.header, label: n.label, scope: n.module}
@@ -80,7 +94,7 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 			fmt.Sprintf("The values of %s must be known before anything starts: they must not use outputs of blocks.", n.label)))
 	}
 	if !d.diags.HasErrors() {
-		d.alert(n, s, v)
+		keep(&d, n, s, v)
 	}
 	ev.diags = append(ev.diags, d.diags...)
 	return &result{value: v}

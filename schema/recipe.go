@@ -54,6 +54,7 @@ type Recipe struct {
 	Outputs         []*Output
 	Variables       []*Variable
 	Alerts          []Alert
+	Trackers        []Tracking
 	Warnings        hcl.Diagnostics
 	Files           map[string]*hcl.File // for diagnostics
 

@@ -82,6 +82,7 @@ var labels = map[string]struct {
 	"output":   {1, `output "checkpoint" { … }`},
 	"module":   {1, `module "eval" { … }`},
 	"alert":    {1, `alert "reward_fell" { … }`},
+	"tracking": {2, `tracking "tensorboard" "curves" { … }`},
 }
 
 // declare sorts the blocks of a parsed file into a source.
@@ -134,6 +135,10 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 		return s.declareOutput(block)
 	case "module":
 		return s.declareCall(block)
+	case "tracking":
+		s.observers = append(s.observers, &observerDecl{kind: block.Type, tracker: block.Labels[0], name: block.Labels[1],
+			body: block.Body, header: header(block)})
+		return nil
 	case "alert":
 		s.observers = append(s.observers, &observerDecl{kind: block.Type, name: block.Labels[0], body: block.Body,
 			header: header(block)})
@@ -147,7 +152,7 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 }
 
 func blockTypes() []string {
-	types := []string{"recipe", "variable", "locals", "output", "module", "alert"}
+	types := []string{"recipe", "variable", "locals", "output", "module", "alert", "tracking"}
 	for _, k := range kind.All() {
 		types = append(types, string(k))
 	}
@@ -263,7 +268,7 @@ func (s *source) duplicates() hcl.Diagnostics {
 		see("module."+c.name, c.header)
 	}
 	for _, o := range s.observers {
-		see(o.kind+"."+o.name, o.header)
+		see(o.address(), o.header)
 	}
 	for _, b := range s.blocks {
 		see(string(b.kind)+"."+b.plugin+"."+b.name, b.header)

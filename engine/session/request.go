@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/engine/usage"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -175,10 +177,26 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 		return nil, err
 	}
 	defer watch.Stop()
+	trackers, err := s.track(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	defer trackers.Stop()
 	done := make(chan struct{})
 	defer close(done)
 	go relay(ctx, e, o, done)
 	return e.Apply(ctx, s.Recipe, p)
+}
+
+// track begins to pass the run on to the recipe's trackers.
+func (s *Session) track(ctx context.Context, e *run.Engine) (*tracking.Trackers, error) {
+	o := tracking.Options{Trackers: slices.Clone(s.Recipe.Trackers), Dir: s.Dir, Record: e.Record}
+	for i := range o.Trackers {
+		if t := &o.Trackers[i]; t.Dir != "" && !filepath.IsAbs(t.Dir) {
+			t.Dir = filepath.Join(s.Recipe.Dir, t.Dir)
+		}
+	}
+	return tracking.Start(ctx, o)
 }
 
 // relay turns the caller's signals into calls.

@@ -162,7 +162,7 @@ func isTopBlock(word string) bool {
 }
 
 // declarations are the top-level blocks that are not of a kind.
-var declarations = []string{"recipe", "variable", "locals", "output", "module", "alert"}
+var declarations = []string{"recipe", "variable", "locals", "output", "module", "alert", "tracking"}
 
 func (r *reader) newline() {
 	if r.current != nil {
