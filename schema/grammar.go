@@ -60,8 +60,8 @@ type externalArguments struct {
 	Endpoint string `recipe:"endpoint" required:"true" doc:"address of the server, http://host:port"`
 }
 
-// Declarations describes the blocks of a recipe that are not of a kind, by their type: recipe, variable, locals, output,
-// module, alert and tracking. locals, required_plugins and module take names of the author's besides.
+// Declarations describes the blocks of a recipe that are not of a kind, by their type: recipe, variable, locals,
+// output, module, alert and tracking. locals, required_plugins and module take names of the author's besides.
 func Declarations() (map[string]*spec.Schema, error) {
 	docs := map[string]struct {
 		arguments any

@@ -72,8 +72,8 @@ func (p *parsedPart) parse(path string) {
 	}
 }
 
-// inParts divides a text behind lines that are a closing brace alone. A cut inside a block, a text or a comment makes the
-// part before it one with a syntax error.
+// inParts divides a text behind lines that are a closing brace alone. A cut inside a block, a text or a comment makes
+// the part before it one with a syntax error.
 func inParts(src string) []parsedPart {
 	var out []parsedPart
 	start := hcl.InitialPos

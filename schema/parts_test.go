@@ -30,8 +30,8 @@ func TestPartsAreParsedAsTheWhole(t *testing.T) {
 		all.Write(text)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	texts := []string{"x", "\n", "}", "{", "\n}\n", "a {\n}\n", "/*", "*/", "#", "\"", "${", "<<E\n}\nE\n", "é", "\r\n", "\ufeff",
-		"a = 1\n", ""}
+	texts := []string{"x", "\n", "}", "{", "\n}\n", "a {\n}\n", "/*", "*/", "#", "\"", "${", "<<E\n}\nE\n", "é", "\r\n",
+		"\ufeff", "a = 1\n", ""}
 	p, src, reused, joined := &Parts{}, all.String(), 0, 0
 	for edit := range 120 {
 		if edit%6 == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// writeBundle writes the findings, the recipe and its run into an archive that only its owner can read. Without a recipe
-// it takes the run here, if there is one.
+// writeBundle writes the findings, the recipe and its run into an archive that only its owner can read. Without a
+// recipe it takes the run here, if there is one.
 func (a *app) writeBundle(path, file string, r *schema.Recipe, findings []doctor.Finding) error {
 	contents := bundle.Contents{Texts: map[string][]byte{}, Files: map[string]string{}}
 	var err error

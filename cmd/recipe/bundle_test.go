@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestABundleHoldsNoSecret plants secrets in the environment, in sensitive variables and in the logs of a run, and looks
-// for them in every file of the bundle.
+// TestABundleHoldsNoSecret plants secrets in the environment, in sensitive variables and in the logs of a run, and
+// looks for them in every file of the bundle.
 func TestABundleHoldsNoSecret(t *testing.T) {
 	// not parallel: it sets an environment variable
 	const exported, printed = "planted-in-the-environment-71c0", "hf_PlantedInALogAbcdefghijklmnop"
@@ -26,7 +26,8 @@ func TestABundleHoldsNoSecret(t *testing.T) {
 	}
 	// What a foreign program prints is kept as it is in the block's own file.
 	log := "loading with token " + canaryEnv + "\nHF_TOKEN=" + printed + " api_key: 'planted-setting-99'\n" +
-		"wandb: login with key 0123456789abcdef0123456789abcdef01234567\nhttps://me:planted-password@host/x\nan innocent line\n"
+		"wandb: login with key 0123456789abcdef0123456789abcdef01234567\nhttps://me:planted-password@host/x\n" +
+		"an innocent line\n"
 	if err := os.WriteFile(filepath.Join(blocks[0], "stderr"), []byte(log), 0o600); err != nil {
 		t.Fatal(err)
 	}

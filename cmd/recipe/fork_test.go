@@ -93,7 +93,7 @@ t.LlamaForCausalLM(c).save_pretrained("model")`
 		t.Errorf("the lineage of the fork: %s", data)
 	}
 	out := run("recipe diff first.hcl second.hcl")
-	if !strings.Contains(out, "learning_rate  0.001 → 0.0001") || strings.Contains(out, "Packages of Python") {
+	if !strings.Contains(out, "learning_rate  0.001 → 0.0001") || strings.Contains(out, "Python packages") {
 		t.Errorf("the runs differ in:\n%s", out)
 	}
 }

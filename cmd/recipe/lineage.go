@@ -20,7 +20,7 @@ func newLineage(a *app) *cobra.Command {
 		Use:   "lineage [RUN|CHECKPOINT]",
 		Short: "Show what a run or a checkpoint comes from",
 		Long: `Show what a run or a checkpoint comes from: recipe, plugins and their versions, models, files,
-packages of Python, machine.
+Python packages, machine.
 RUN is a recipe file, its folder or a run directory; CHECKPOINT is the path of a checkpoint.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -47,9 +47,9 @@ func newDiff(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff RUN RUN",
 		Short: "Show what differs between two runs",
-		Long: `Show what differs between two runs: recipe, plugins and versions, models and files, packages of Python, machine, and
-then the last value of each metric. A run is a recipe file, its folder, a run directory or a checkpoint; of a checkpoint there are no
-metrics.`,
+		Long: `Show what differs between two runs: recipe, plugins and versions, models and files, Python packages, machine,
+and then the last value of each metric. A run is a recipe file, its folder, a run directory or a checkpoint; of a
+checkpoint there are no metrics.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var of [2]*lineage.Lineage

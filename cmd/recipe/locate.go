@@ -43,8 +43,8 @@ func recipeFile(args []string) (string, error) {
 // errNoRun means that nothing was ever applied.
 var errNoRun = errors.New("there is no run")
 
-// locateRun finds the run that a command means: that of the recipe file given, the only one of the folder given, the one
-// that recipe runs lists under the name given, or the only one here or in a folder of here.
+// locateRun finds the run that a command means: that of the recipe file given, the only one of the folder given, the
+// one that recipe runs lists under the name given, or the only one here or in a folder of here.
 func locateRun(file string) (state.Dir, *state.Run, error) {
 	named := file
 	if info, err := os.Stat(file); err == nil && info.IsDir() {

@@ -19,17 +19,17 @@ func newPluginSign(a *app) *cobra.Command {
 		Use:   "sign LAYOUT|oci://HOST/PATH:VERSION",
 		Short: "Sign a package, with a key or keyless",
 		Long: `Sign the package of a plugin or a module: one in a layout, before recipe plugin push publishes both, or a
-version in a registry. The signature is a sigstore bundle, attached to the index of the version (OCI referrers, or the tag that
-stands for them).
+version in a registry. The signature is a sigstore bundle, attached to the index of the version (OCI referrers, or the
+tag that stands for them).
 
 --key is a private key in PEM (PKCS #8, not encrypted), ECDSA on the curve P-256:
 
   openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out author.key
   openssl pkey -in author.key -pubout -out author.pub
 
---keyless signs as the identity of an OIDC token, such as that of a CI job, with a key that is used once. The token is in
-SIGSTORE_ID_TOKEN, or in the file of --identity-token. --signing-config names the services: Fulcio, Rekor, a time stamp
-authority. Your identity becomes public with the entry in the log, unless these services are your own.`,
+--keyless signs as the identity of an OIDC token, such as that of a CI job, with a key that is used once. The token is
+in SIGSTORE_ID_TOKEN, or in the file of --identity-token. --signing-config names the services: Fulcio, Rekor, a time
+stamp authority. Your identity becomes public with the entry in the log, unless these services are your own.`,
 		Example: "  recipe plugin sign dist --key author.key\n" +
 			"  recipe plugin sign oci://registry.example.com/acme/words:1.2.0 --key author.key\n" +
 			"  recipe plugin sign dist --keyless --signing-config signing_config.json",

@@ -49,8 +49,8 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 	add(groupWrite, newInit(a), newValidate(a), newFmt(a), newGraph(a), newConsole(a), newTest(a))
 	add(groupRun, newPlan(a), newApply(a), newStop(a), newRestart(a), newEvaluate(a), newCheckpoint(a), newFork(a),
 		newDestroy(a), newClaim(a))
-	add(groupLook, newRuns(a), newReport(a), newStatus(a), newLogs(a), newUI(a), newShow(a), newOutput(a), newTrajectories(a),
-		newLineage(a), newDiff(a))
+	add(groupLook, newRuns(a), newReport(a), newStatus(a), newLogs(a), newUI(a), newShow(a), newOutput(a),
+		newTrajectories(a), newLineage(a), newDiff(a))
 	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a),
 		newCompletion(a), newVersion(a))
 	root.AddCommand(newDocs(a), newEngine(a), newAgentCommand(a))

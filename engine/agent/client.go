@@ -132,11 +132,12 @@ func (c *Client) open(ctx context.Context, r Request) (net.Conn, Response, error
 	if err = writeLine(stream, r); err == nil {
 		err = readLine(in, &out)
 	}
-	if !stop() {
+	switch {
+	case !stop():
 		err = context.Cause(ctx)
-	} else if err != nil {
+	case err != nil:
 		err = fmt.Errorf("%w: %w", ErrCut, err)
-	} else {
+	default:
 		err = out.err()
 	}
 	if err != nil {

@@ -42,7 +42,9 @@ func deliver(ctx context.Context, a schema.Alert, m Message) error {
 	}
 	var errs []error
 	if a.Webhook != "" {
-		errs = append(errs, tried(ctx, a, "the webhook", func(ctx context.Context) error { return post(ctx, a.Webhook, text) }))
+		errs = append(errs, tried(ctx, a, "the webhook", func(ctx context.Context) error {
+			return post(ctx, a.Webhook, text)
+		}))
 	}
 	if len(a.Command) > 0 {
 		errs = append(errs, tried(ctx, a, "the command", func(ctx context.Context) error {

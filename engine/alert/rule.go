@@ -1,5 +1,5 @@
-// Package alert watches the events of a run for the conditions of its alert blocks, and tells someone when one begins to
-// hold.
+// Package alert watches the events of a run for the conditions of its alert blocks, and tells someone when one begins
+// to hold.
 package alert
 
 import (

@@ -34,7 +34,8 @@ type Comparison struct {
 // Compare says what differs between two lineages. Metrics are left to the caller.
 func Compare(a, b *Lineage) *Comparison {
 	c := &Comparison{FormatVersion: FormatVersion, Before: a.Run, After: b.Run, Recipe: []Difference{},
-		Plugins: []Difference{}, Inputs: []Difference{}, Packages: []Difference{}, Machine: []Difference{}, Metrics: []Difference{}}
+		Plugins: []Difference{}, Inputs: []Difference{}, Packages: []Difference{}, Machine: []Difference{},
+		Metrics: []Difference{}}
 	add := func(to *[]Difference, what, before, after string) {
 		if before != after {
 			*to = append(*to, Difference{what, before, after})

@@ -167,7 +167,8 @@ func TestCompare(t *testing.T) {
 	}
 	trainer, data := address(t, "trainer.grpo.policy"), address(t, "environment.reward.sums")
 	changed := b.Blocks[trainer]
-	changed.Python = &lineage.Python{Version: "3.12.3", Packages: map[string]string{"torch": "2.10.0", "flash-attn": "1 (abc)"}}
+	changed.Python = &lineage.Python{Version: "3.12.3",
+		Packages: map[string]string{"torch": "2.10.0", "flash-attn": "1 (abc)"}}
 	changed.Version, changed.Binary, changed.Devices = "1.3.0", "sha256:03", []string{"1"}
 	changed.Model = &lineage.Model{Name: "model", Revision: "sha256:other"}
 	changed.Config = map[string]json.RawMessage{"model": json.RawMessage(`"model"`), "seed": json.RawMessage("8"),
@@ -199,7 +200,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRevisionsAreFoundLater: a program downloads what it names when it starts, so a checkpoint knows more than the plan.
+// TestRevisionsAreFoundLater: a program downloads what it names when it starts, so a checkpoint knows more than the
+// plan.
 func TestRevisionsAreFoundLater(t *testing.T) {
 	t.Parallel()
 	a := address(t, "trainer.grpo.policy")
@@ -216,7 +218,8 @@ func TestRevisionsAreFoundLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := before.Resolve("").Blocks[a]
-	if b.Model.Revision != "f00d" || !reflect.DeepEqual(b.Datasets, []lineage.Model{{Name: "acme/rows", Revision: "new"}}) {
+	if b.Model.Revision != "f00d" ||
+		!reflect.DeepEqual(b.Datasets, []lineage.Model{{Name: "acme/rows", Revision: "new"}}) {
 		t.Errorf("after it was downloaded: %+v", b)
 	}
 	if before.Blocks[a].Model != nil {

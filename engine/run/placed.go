@@ -118,7 +118,8 @@ func nameOf(a addr.Block) string {
 	return hex.EncodeToString(h.Sum(nil)) + ".block.invalid"
 }
 
-// valuesFor is what a block sees of the outputs of others: addresses on loopback that it could not reach stand as names.
+// valuesFor is what a block sees of the outputs of others: addresses on loopback that it could not reach stand as
+// names.
 func (s *supervisor) valuesFor(b *blockState) map[addr.Block]cty.Value {
 	if !s.anyPlaced() {
 		return s.outputValues()

@@ -20,8 +20,8 @@ import (
 // (depends_on), and not when its turn may be hours away: it would hold memory meanwhile.
 func (s *supervisor) mayPrepare(b *blockState) bool {
 	p := b.block.Schema
-	return p != nil && p.Prepares && !s.anyPlaced() && b.block.Meta.External == nil && b.block.Mock == cty.NilVal && !b.unprepared &&
-		s.soon(b)
+	return p != nil && p.Prepares && !s.anyPlaced() && b.block.Meta.External == nil && b.block.Mock == cty.NilVal &&
+		!b.unprepared && s.soon(b)
 }
 
 // soon says whether everything that a block still needs is on its way.

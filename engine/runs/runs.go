@@ -32,8 +32,8 @@ type Entry struct {
 	Label string    `json:"label,omitempty"` // the name that a person has given it
 }
 
-// Default is the registry of this user: recipe/runs in XDG_STATE_HOME, which is ~/.local/state by default. Environ is as
-// os.Environ.
+// Default is the registry of this user: recipe/runs in XDG_STATE_HOME, which is ~/.local/state by default. Environ is
+// as os.Environ.
 func Default(environ []string) (Registry, error) {
 	home := ""
 	for _, e := range environ {

@@ -211,7 +211,8 @@ func TestSearch(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(texts, "far"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(texts, "far", "north.txt"), "The capital of Thule is Grenn.\n\nThe capital of Ultima is Velm.\n")
+	write(t, filepath.Join(texts, "far", "north.txt"),
+		"The capital of Thule is Grenn.\n\nThe capital of Ultima is Velm.\n")
 	write(t, filepath.Join(texts, "south.md"), "Nobody lives on Hy Brasil.\n")
 	write(t, filepath.Join(texts, "picture.png"), "Thule Thule Thule")
 	write(t, questions, `{"question": "What is the capital of Thule?", "answer": "#### Grenn"}`+"\n")

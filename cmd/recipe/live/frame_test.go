@@ -48,7 +48,8 @@ func events(fails bool) []event.Event {
 	list = append(list,
 		event.Event{Type: event.LogLine, Address: environment, Level: "warn", Message: "a reply" + hostile},
 		event.Event{Type: event.LogLine, Address: environment, Level: "info",
-			Message: "a line that is a good deal longer than the terminals of most people are wide: " + strings.Repeat("long ", 40)},
+			Message: "a line that is a good deal longer than the terminals of most people are wide: " +
+				strings.Repeat("long ", 40)},
 		event.Event{Type: event.Stalled, Address: trainer, Level: "warn", Seconds: 61,
 			Message: trainer + " waits for 16 groups: 3 of 16 available", Remedy: "recipe restart " + environment},
 		event.Event{Type: event.Checkpoint, Address: trainer, Path: "checkpoints/step-30", Step: 30})

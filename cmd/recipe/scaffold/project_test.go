@@ -46,8 +46,8 @@ class Words(Environment):
         return rate(completion.text)
 `
 
-// TestAPythonProjectFromARegistry: a project of several modules, with packages from an index and their lock, is published
-// by its author, and used by somebody else, with nothing of the author's, at the versions of the lock.
+// TestAPythonProjectFromARegistry: a project of several modules, with packages from an index and their lock, is
+// published by its author, and used by somebody else, with nothing of the author's, at the versions of the lock.
 func TestAPythonProjectFromARegistry(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))

@@ -74,8 +74,8 @@ func Comparison(out io.Writer, s Style, names []string, c *lineage.Comparison) e
 	for _, section := range []struct {
 		title string
 		list  []lineage.Difference
-	}{{"Recipe", c.Recipe}, {"Plugins", c.Plugins}, {"Models and files", c.Inputs}, {"Packages of Python", c.Packages}, {"Machine", c.Machine},
-		{"Metrics, last values", c.Metrics}} {
+	}{{"Recipe", c.Recipe}, {"Plugins", c.Plugins}, {"Models and files", c.Inputs}, {"Python packages", c.Packages},
+		{"Machine", c.Machine}, {"Metrics, last values", c.Metrics}} {
 		if len(section.list) == 0 {
 			continue
 		}
