@@ -104,7 +104,7 @@ func TestCompatibilityIsUpToDate(t *testing.T) {
 }
 
 // TestReadmeShowsARecipeThatLoads loads every recipe that the README shows, and follows its links within the
-// repository.
+// repository. It links to every guide.
 func TestReadmeShowsARecipeThatLoads(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(repository, "README.md"))
@@ -130,6 +130,15 @@ func TestReadmeShowsARecipeThatLoads(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(repository, filepath.FromSlash(link))); err != nil {
 				t.Errorf("the README links to %s, which is not there", link)
 			}
+		}
+	}
+	guides, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
+	if err != nil || len(guides) == 0 {
+		t.Fatalf("docs: %v, %v", guides, err)
+	}
+	for _, guide := range guides {
+		if !strings.Contains(string(page), "(docs/"+filepath.Base(guide)+")") {
+			t.Errorf("the README does not link to docs/%s", filepath.Base(guide))
 		}
 	}
 }
