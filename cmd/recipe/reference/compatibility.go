@@ -39,6 +39,7 @@ func Tests() []Tested {
 		{"vllm", "grpo", one, []string{"lora"}, "TestAdapter", "make e2e-all"},
 		{"sglang", "grpo", one, []string{"reload"}, "TestSGLang", "make e2e-sglang"},
 		{"sglang", "grpo", one, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang"},
+		{"sglang", "grpo", one, []string{"lora"}, "TestSGLangAdapter", "make e2e-sglang"},
 		{"vllm", "trl", one, []string{"reload"}, "TestTRL", "make e2e-trl"},
 		{"vllm", "trl", one, []string{"live", "ipc", "nccl", "lora"}, "TestTRLTransports", "make e2e-trl"},
 		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl"},
