@@ -54,7 +54,7 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 		"panic": {goPanic + stack + "END\nexit 2", deadline,
 			[]string{"exit status 2", `panic: sdk: environment "ticker": two attributes are called letter`, "frame 0\n",
 				"more lines of the stack"}, "frame 59"},
-		"no handshake": {"echo hello\nsleep 600", 2 * time.Second,
+		"no handshake": {"echo hello\nsleep 600", 15 * time.Second, // a busy machine may take seconds until hello
 			[]string{"its process started but did not complete the handshake", "sdk.Serve", "hello"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
