@@ -104,6 +104,7 @@ func (r *run) apply() {
 	args := append([]string{"apply", "--auto-approve", "--json"}, append(r.args, r.recipe)...)
 	cmd := exec.Command(r.binary(), args...)
 	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(r.dir, "state")) // not among this user's runs
 	cmd.Stderr = &r.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()

@@ -82,7 +82,8 @@ func newAuthor(t *testing.T) *author {
 	}
 	// Built with the flags of the program, modules share its objects in Go's cache.
 	return &author{t, dir, append(os.Environ(), "RECIPE_CONFIG="+settings, "GOFLAGS=-mod=mod -trimpath", "CGO_ENABLED=0",
-		"GOWORK=off", "NO_COLOR=1", "PYTHONDONTWRITEBYTECODE=1", "PLUGINTEST_DEADLINE=10m")}
+		"GOWORK=off", "NO_COLOR=1", "PYTHONDONTWRITEBYTECODE=1", "PLUGINTEST_DEADLINE=10m",
+		"XDG_STATE_HOME="+t.TempDir())}
 }
 
 // run runs a command line and returns what it printed; a failure ends the test.
