@@ -87,6 +87,10 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 		Config: req.Config, Name: name, Dir: req.Dir, RecipeDir: req.RecipeDir, Environment: req.Environment,
 		Log: host.Log, Block: req.Block, SetHandle: host.SetHandle, Host: host,
 	})
+	if err != nil && ctx.Err() != nil { // a stop interrupted it, whatever the error says
+		host.Log("info", fmt.Sprintf("opening the environment was interrupted: %v", err))
+		return ctx.Err()
+	}
 	if err != nil {
 		return fmt.Errorf("open the environment: %w", err)
 	}

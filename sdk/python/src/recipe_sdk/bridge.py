@@ -565,8 +565,10 @@ def work(block: RunSettings, train: Callable[[Bridge[Any]], None], early: Callab
 
 def leave(status: int) -> None:
     """Ends the process. Threads that send weights may be inside torch, which aborts when the interpreter is taken down
-    around them; receivers see the sockets close."""
-    if any(t.name.startswith("weights") for t in threading.enumerate()):
+    around them; receivers see the sockets close. So may those of a process group that a library made and left."""
+    distributed = sys.modules.get("torch.distributed")
+    grouped = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    if grouped or any(t.name.startswith("weights") for t in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
