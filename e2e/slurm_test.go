@@ -123,20 +123,10 @@ func TestSlurmQuickstart(t *testing.T) {
 // TestSlurmDestroy leaves no allocation, whether a job runs or waits, and without an engine.
 func TestSlurmDestroy(t *testing.T) {
 	r := newSlurmRun(t)
-	text := strings.ReplaceAll(slurmRecipe, `cpus       = 1`, `cpus       = 4`) + `
-trainer "tiny" "waits" {
-  environments = [environment.arithmetic.sums]
-  steps        = 5
-  batch_size   = 256
-  placement {
-    executor = executor.slurm.gpu
-    gpus     = 2
-    host     = "n1"
-    cpus     = 4
-  }
-}
-
-trainer "tiny" "also" {
+	text := strings.ReplaceAll(slurmRecipe, `cpus       = 1`, `cpus       = 4`)
+	for _, name := range []string{"waits", "also"} { // n1 has no room for both
+		text += `
+trainer "tiny" "` + name + `" {
   environments = [environment.arithmetic.sums]
   steps        = 5
   batch_size   = 256
@@ -148,6 +138,7 @@ trainer "tiny" "also" {
   }
 }
 `
+	}
 	if err := os.WriteFile(filepath.Join(r.dir, r.recipe), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
