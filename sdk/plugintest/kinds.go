@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -143,6 +144,27 @@ func (s Suite) request(t *testing.T, b *Block, version int64) gateway.WeightUpda
 	return gateway.WeightUpdate{Weights: w}
 }
 
+// everyReplica returns when all replicas are up: a block is ready when one is, and a replica that comes up between two
+// questions changes the answer.
+func everyReplica(t *testing.T, ctx context.Context, g *gateway.Client) {
+	t.Helper()
+	for {
+		status, err := g.Status(ctx)
+		if err != nil {
+			t.Fatalf("wait for every replica: %v", err)
+		}
+		down := slices.IndexFunc(status.Replicas, func(r gateway.ReplicaStatus) bool { return !r.Healthy })
+		if down < 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("replica %s did not come up in %s", status.Replicas[down].ID, Deadline)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
 	b := s.started(t, def)
 	b.Ready()
@@ -150,6 +172,7 @@ func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
 	defer g.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
+	everyReplica(t, ctx, g)
 	tokens := []int{1, 2, 3, 4}
 	var seen [][]float64
 	for version := int64(1); version <= 2; version++ {

@@ -21,6 +21,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,7 +47,9 @@ type Services struct {
 	authorityKey *ecdsa.PrivateKey
 	stamper      *x509.Certificate
 	stamperKey   *ecdsa.PrivateKey
-	known        map[string]string // identity by token
+
+	mu    sync.Mutex
+	known map[string]string // identity by token
 }
 
 // New starts the services, which end with the test.
@@ -123,13 +126,17 @@ func (s *Services) Token(identity string) string {
 	s.must(err)
 	part := base64.RawURLEncoding.EncodeToString
 	token := part([]byte(`{"alg":"none"}`)) + "." + part(claims) + "." + part(nonce)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.known[token] = identity
 	return token
 }
 
 // certify is Fulcio: it signs a certificate for the bearer of a token who has the key.
 func (s *Services) certify(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
 	identity, ok := s.known[bearer(r)]
+	s.mu.Unlock()
 	if !ok {
 		http.Error(w, `{"message": "There was an error processing the identity token"}`, http.StatusUnauthorized)
 		return
