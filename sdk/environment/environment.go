@@ -74,8 +74,8 @@ type Completion struct {
 }
 
 // Metric records a number beside the score, such as one part of it. It is not trained on: the mean over completions is
-// reported as metrics/NAME, and env try and evaluate show it. Names are few and the same for all tasks. Score calls it,
-// from one goroutine at a time.
+// reported as metrics/NAME, and env try and evaluate show it. Names are few and the same for all tasks. Score and
+// Step call it, from one goroutine at a time.
 func (c Completion) Metric(name string, value float64) { c.metrics.set(name, value) }
 
 // Settings are the attributes that every environment made with this package has. An author's configuration struct

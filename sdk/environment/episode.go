@@ -22,7 +22,8 @@ type Episodic interface {
 // Episode is one episode that has begun.
 type Episode interface {
 	// Step takes what the model said and returns what follows. Errors are as those of Begin: what the model does wrong
-	// is no error but an answer to it.
+	// is no error but an answer to it. A number that it records with said.Metric is that of the episode, and replaces
+	// one that an earlier turn recorded under the same name.
 	Step(ctx context.Context, said Completion) (Step, error)
 	// Close releases what the episode holds. It is called once, also after an error.
 	Close(ctx context.Context)

@@ -104,14 +104,20 @@ func (r *episodes) episode(ctx context.Context, episode Episode, said []Message,
 		return s, errors.New("begin an episode: the environment's Begin returned no message; the model needs one")
 	}
 	talking := talk{ask: r.ask, bridge: r.bridge, stages: r.stages}
+	beside := newMetrics()
+	s.metrics = beside.values
 	for {
 		answer, err := talking.answer(ctx, &s, question{messages: said}, p, l)
 		if err != nil || answer == nil {
 			return s, err
 		}
+		answer.metrics = beside
 		end := r.stages.act.begin()
 		step, err := episode.Step(ctx, *answer)
 		end()
+		if err == nil {
+			err = beside.err
+		}
 		if err != nil {
 			return s, fmt.Errorf("turn %d: %w", s.turns, err)
 		}

@@ -158,6 +158,10 @@ func (e *turnsEpisode) Step(ctx context.Context, said environment.Completion) (e
 		<-ctx.Done()
 		return environment.Step{}, ctx.Err()
 	}
+	said.Metric("turn", float64(e.turn))
+	if e.env.config.Fault == "metric" {
+		said.Metric("", 1)
+	}
 	return environment.Step{Messages: []environment.Message{{Role: "user", Content: fmt.Sprintf("turn %d", e.turn)}},
 		Reward: float64(e.turn), Done: e.turn == int(e.env.config.Turns), Invalid: e.turn == 2}, nil
 }
@@ -224,6 +228,9 @@ func TestEpisodesKeepTheTokensThatWereSampled(t *testing.T) {
 					if !slices.Equal(g.Tokens[i], want) || !slices.Equal(g.Masks[i], mask) || g.Scores[i] != 6 {
 						t.Fatalf("score %v, tokens\n%v, want\n%v; masks\n%v, want\n%v", g.Scores[i], g.Tokens[i], want,
 							g.Masks[i], mask)
+					}
+					if own, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any); own["turn"] != 3.0 {
+						t.Errorf("metrics %v, want the number that the last turn recorded", own)
 					}
 				}
 				var conversations [][]environment.Message
@@ -303,6 +310,7 @@ func TestInfrastructureFailuresAreNoRewards(t *testing.T) {
 		"always": {"10 groups in a row were lost because the environment failed", "its own log"},
 		"hang":   {"the episode took longer than episode_timeout = 1s", "its own log"},
 		"broken": {"the data set is empty", ""},
+		"metric": {"a metric with the value 1 has no name", ""},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
@@ -369,7 +377,8 @@ func TestEvaluateEpisodes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
 	defer cancel()
 	r, err := b.Client.Evaluate(ctx, &pluginpb.EvaluateRequest{})
-	if err != nil || r.GetMetrics()["score"] != 6 || r.GetMetrics()["tasks"] != 3 {
-		t.Errorf("%v, %v", r, err)
+	m := r.GetMetrics()
+	if err != nil || m["score"] != 6 || m["tasks"] != 3 || m["metrics/turn"] != 3 {
+		t.Errorf("%v, %v; want the score 6 of 3 tasks, and the metric of the last turn", r, err)
 	}
 }
