@@ -28,6 +28,7 @@ assert got.reward == 0 and len(got.completions[""]) == 2, got
 assert got.reward == 0 and len(got.completions[""]) == 8, got
 (got,) = play(["I wait", "dow"], max_turns=3, invalid_action_reward=-0.25, **lake)
 assert got.reward == -0.75 and "The actions: left, down" in got.conversations[""][3]["content"], got
+assert got.metrics[""] == {"invalid_actions": 3}, got
 (got,) = play(["down", "I wait"], invalid_action="end", invalid_action_reward=-2, **lake)
 assert got.reward == -2 and len(got.completions[""]) == 2, got
 (got,) = play(["<a>down</a> right", "<a>up</a>, or"], max_turns=2, action_pattern="<a>(.*?)</a>", **lake)

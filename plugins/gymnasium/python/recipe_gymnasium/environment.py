@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recipe_sdk import Environment, InfraFailure, Policy, Task, setting
+from recipe_sdk import Environment, InfraFailure, Policy, Score, Task, setting
 
 from . import text
 
@@ -82,7 +82,7 @@ class Gymnasium(Environment):
     def held_out(self) -> list[Task]:
         return [Task(data=HELD_OUT + self.settings.seed + i) for i in range(self.settings.eval_tasks)]
 
-    async def rollout(self, task: Task, policy: Policy) -> float:
+    async def rollout(self, task: Task, policy: Policy) -> Score:
         import gymnasium
 
         s = self.settings
@@ -92,7 +92,7 @@ class Gymnasium(Environment):
             system = s.instructions or "Choose an action in each turn. " + self._rules
             start = await self._show(env, seen)
             chat = policy.chat([{"role": "system", "content": system}, {"role": "user", "content": start}])
-            total, reward = 0.0, 0.0
+            total, reward, invalid = 0.0, 0.0, 0
             while True:
                 answer = await chat.answer()
                 if answer.truncated and not answer.tokens:  # max_turns, or no room: the rewards so far count
@@ -101,6 +101,7 @@ class Gymnasium(Environment):
                 if action is None:
                     reward = s.invalid_action_reward
                     total += reward
+                    invalid += 1
                     if s.invalid_action == "end":
                         break
                     chat.say(f"That names no action. {self._rules}")
@@ -113,7 +114,7 @@ class Gymnasium(Environment):
                 chat.say(await self._show(env, seen))
         finally:
             await _run(env.close)
-        return total if s.reward == "sum" else reward
+        return Score(total if s.reward == "sum" else reward, {"invalid_actions": invalid})
 
     def _action(self, answer: str) -> Any:
         if self._first is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recipe_sdk import Environment, InfraFailure, Policy, Task, setting
+from recipe_sdk import Environment, InfraFailure, Policy, Score, Task, setting
 from recipe_sdk.environment.policy import Chat
 
 HELD_OUT = 1_000_000_000  # added to the seed
@@ -60,6 +60,7 @@ class TextArena(Environment):
 
     async def rollout(self, task: Task, policy: Policy) -> None:
         chats: dict[int, Chat] = {}
+        invalid: dict[int, int] = {}  # moves of each player that the game refused
         # The games draw from the random numbers of the process: they are called in the event loop, one at a time.
         game = _call(self._begin, task.data)
         done = False
@@ -73,13 +74,17 @@ class TextArena(Environment):
                 start = [{"role": "system", "content": system}] if system else []
                 agent = f"player-{player}" if self.settings.players > 1 else ""
                 chats[player] = policy.chat([*start, {"role": "user", "content": said}], agent)
+                invalid[player] = 0
             answer = await chats[player].answer()
             if answer.truncated and not answer.tokens:  # max_turns, or no room
                 break
+            told = game.state.error_count  # invalid moves in a row
             done, _ = _call(game.step, answer.text)
+            invalid[player] += game.state.error_count > told or game.state.game_info[player]["invalid_move"]
         rewards = _call(game.close)[0] if done else {}
         for player, chat in chats.items():
-            chat.score(rewards[player] if done else 0.0)
+            moves = {"moves": len(chat.completions), "invalid_moves": invalid[player]}
+            chat.score(Score(rewards[player] if done else 0.0, moves))
 
 
 def _text(game: Any, player: int, observed: Sequence[tuple[int, str, Any]]) -> str:
