@@ -30,9 +30,9 @@ var layers = [][]string{
 		"sdk/trainer/worker", "sdk/sync", "sdk/executor",
 		"sdk/trajectories", "sdk/environment", "sdk/environment/example", "sdk/environment/envserver",
 		"sdk/environment/toolcall",
-		"sdk/environment/script", "sdk/environment/script/scripttest",
+		"sdk/environment/script",
 	},
-	{"sdk/plugintest", "sdk/trainer/worker/workertest"},
+	{"sdk/plugintest", "sdk/trainer/worker/workertest", "sdk/environment/script/scripttest"},
 }
 
 // Package sdk is contracts: the connection to an engine, and whatever else runs a plugin, is behind them.

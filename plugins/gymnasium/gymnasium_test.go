@@ -1,11 +1,6 @@
 package gymnasium
 
 import (
-	"context"
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,9 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
-	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
@@ -26,42 +19,18 @@ func TestTheDescriptionIsTheCodes(t *testing.T) {
 	scripttest.Described(t, "gymnasium", source(), "description.json", "")
 }
 
-// python is an interpreter with Gymnasium.
-func python(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs("../../.cache/venv-games/bin/python")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("scripts/venv.sh games makes the Python environment that this test needs")
-	}
-	return path
-}
-
 // body is a configuration over a fake policy and a fake trajectory API.
 func body(t *testing.T, def *sdk.Definition, id string) (cty.Value, *plugintest.Trajectories) {
 	t.Helper()
-	api := plugintest.FakeTrajectories(t, 16)
-	server := plugintest.Harness(t, plugintest.FakeInference())
-	server.Start(plugintest.FakeConfig{})
-	server.Ready()
-	v, err := def.Schema.Conform(cty.ObjectVal(map[string]cty.Value{
-		"inference": server.Reference().Values, "trajectories": api.Reference().Values,
-		"group_size": cty.NumberIntVal(4), "concurrency": cty.NumberIntVal(2), "max_tokens": cty.NumberIntVal(16),
-		"max_batches_offpolicy": cty.NumberIntVal(1), "drop_uninformative": cty.False, "max_turns": cty.NumberIntVal(3),
-		"id": cty.StringVal(id), "invalid_action_reward": cty.NumberIntVal(-1), "eval_tasks": cty.NumberIntVal(2),
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return def.Schema.ApplyDefaults(v), api
+	return scripttest.Body(t, def, map[string]cty.Value{
+		"id": cty.StringVal(id), "max_turns": cty.NumberIntVal(3), "invalid_action_reward": cty.NumberIntVal(-1),
+		"eval_tasks": cty.NumberIntVal(2),
+	})
 }
 
 // The policy of the test says letters, which name no action: the environment says so, three turns long.
 func TestCompliance(t *testing.T) {
-	def, path := Plugin(), python(t)
-	with := func(r *pluginpb.StartRequest) { r.Runtime = &pluginpb.Runtime{Python: path} }
+	def, with := Plugin(), scripttest.With(scripttest.Python(t, "games"))
 	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return body(t, def, "FrozenLake-v1") }
 	bad := func(id string) func(*testing.T) any {
 		return func(t *testing.T) any { c, _ := body(t, def, id); return c }
@@ -79,30 +48,17 @@ func TestCompliance(t *testing.T) {
 	b := plugintest.Harness(t, def)
 	b.Start(c, with)
 	for _, g := range api.Wait(2) {
-		plugintest.CheckGroup(t, g)
-		var all [][]environment.Message
-		if err := json.Unmarshal(g.Messages, &all); err != nil {
-			t.Fatal(err)
-		}
-		for i, said := range all {
+		for i, said := range scripttest.Conversations(t, g) {
 			if len(said) != 7 || !strings.HasPrefix(said[1].Content, "[S]FFF") || g.Scores[i] != -3 {
 				t.Errorf("%+v scores %v; want three turns on the lake, and -3", said, g.Scores[i])
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
-	defer cancel()
-	if r, err := b.Client.Evaluate(ctx, &pluginpb.EvaluateRequest{}); err != nil || r.GetMetrics()["tasks"] != 2 {
-		t.Errorf("%v, %v; want 2 held-out tasks", r, err)
-	}
+	scripttest.Evaluated(t, b, 2)
 }
 
 // The Python side by itself, with answers that a test chooses.
 func TestGames(t *testing.T) {
 	t.Parallel()
-	run := exec.CommandContext(t.Context(), python(t), "testdata/check.py")
-	run.Env = append(os.Environ(), "PYTHONPATH=python:../../sdk/python/src")
-	if out, err := run.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	scripttest.Check(t, scripttest.Python(t, "games"), nil)
 }

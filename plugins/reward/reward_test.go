@@ -1,8 +1,8 @@
 package reward
 
 import (
-	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
@@ -76,24 +75,12 @@ func folder(t *testing.T, python string) string {
 // body is a configuration over a fake policy and a fake trajectory API.
 func body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Value, *plugintest.Trajectories) {
 	t.Helper()
-	api := plugintest.FakeTrajectories(t, 16)
-	server := plugintest.Harness(t, plugintest.FakeInference())
-	server.Start(plugintest.FakeConfig{})
-	server.Ready()
 	values := map[string]cty.Value{
-		"inference": server.Reference().Values, "trajectories": api.Reference().Values,
-		"group_size": cty.NumberIntVal(4), "concurrency": cty.NumberIntVal(4), "max_tokens": cty.NumberIntVal(16),
-		"max_batches_offpolicy": cty.NumberIntVal(1), "dataset": cty.StringVal("rows.jsonl"),
-		"function": cty.StringVal("rewards.py:letters"), "eval_rows": cty.NumberIntVal(2),
+		"dataset": cty.StringVal("rows.jsonl"), "function": cty.StringVal("rewards.py:letters"),
+		"eval_rows": cty.NumberIntVal(2), "drop_uninformative": cty.True,
 	}
-	for name, v := range more {
-		values[name] = v
-	}
-	v, err := def.Schema.Conform(cty.ObjectVal(values))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return def.Schema.ApplyDefaults(v), api
+	maps.Copy(values, more)
+	return scripttest.Body(t, def, values)
 }
 
 func in(dir string) plugintest.Option {
@@ -130,13 +117,7 @@ func TestCompliance(t *testing.T) {
 
 // The scores are those of the functions, given what TRL gives them.
 func TestScores(t *testing.T) {
-	venv, err := filepath.Abs("../../.cache/venv-atropos/bin/python") // it has pyarrow
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(venv); err != nil {
-		t.Skip("scripts/venv.sh atropos makes the Python environment that this test needs")
-	}
+	venv := scripttest.Python(t, "atropos") // it has pyarrow
 	dir := folder(t, venv)
 	function := func(name string, weight float64) cty.Value {
 		return cty.ObjectVal(map[string]cty.Value{"function": cty.StringVal("rewards.py:" + name),
@@ -160,14 +141,9 @@ func TestScores(t *testing.T) {
 			def := Plugin()
 			config, api := body(t, def, c.more)
 			b := plugintest.Harness(t, def)
-			b.Start(config, in(dir), func(r *pluginpb.StartRequest) { r.Runtime = &pluginpb.Runtime{Python: venv} })
+			b.Start(config, in(dir), scripttest.With(venv))
 			for _, g := range api.Wait(3) {
-				plugintest.CheckGroup(t, g)
-				var all [][]environment.Message
-				if err := json.Unmarshal(g.Messages, &all); err != nil {
-					t.Fatal(err)
-				}
-				for i, said := range all {
+				for i, said := range scripttest.Conversations(t, g) {
 					var row int
 					if len(said) != c.turns {
 						t.Fatalf("%+v, want %d turns", said, c.turns)

@@ -1,10 +1,7 @@
 package verifiers
 
 import (
-	"context"
-	"encoding/json"
-	"os"
-	"os/exec"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
@@ -30,13 +26,7 @@ func TestTheDescriptionIsTheCodes(t *testing.T) {
 // that lie there: with a proxy NLTK downloads none.
 func start(t *testing.T) plugintest.Option {
 	t.Helper()
-	python, err := filepath.Abs("../../.cache/venv-verifiers/bin/python")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(python); err != nil {
-		t.Skip("scripts/venv.sh verifiers makes the Python environment that this test needs")
-	}
+	python := scripttest.Python(t, "verifiers")
 	data, err := filepath.Abs("testdata")
 	if err != nil {
 		t.Fatal(err)
@@ -54,24 +44,12 @@ func start(t *testing.T) plugintest.Option {
 func body(t *testing.T, def *sdk.Definition, taskset string, more map[string]cty.Value) (cty.Value,
 	*plugintest.Trajectories) {
 	t.Helper()
-	api := plugintest.FakeTrajectories(t, 16)
-	server := plugintest.Harness(t, plugintest.FakeInference())
-	server.Start(plugintest.FakeConfig{})
-	server.Ready()
 	values := map[string]cty.Value{
-		"inference": server.Reference().Values, "trajectories": api.Reference().Values,
-		"group_size": cty.NumberIntVal(2), "concurrency": cty.NumberIntVal(2), "max_tokens": cty.NumberIntVal(16),
-		"max_batches_offpolicy": cty.NumberIntVal(1), "drop_uninformative": cty.False, "max_turns": cty.NumberIntVal(3),
-		"taskset": cty.StringVal(taskset), "path": cty.StringVal("tasksets"), "eval_tasks": cty.NumberIntVal(2),
+		"group_size": cty.NumberIntVal(2), "max_turns": cty.NumberIntVal(3), "taskset": cty.StringVal(taskset),
+		"path": cty.StringVal("tasksets"), "eval_tasks": cty.NumberIntVal(2),
 	}
-	for name, v := range more {
-		values[name] = v
-	}
-	v, err := def.Schema.Conform(cty.ObjectVal(values))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return def.Schema.ApplyDefaults(v), api
+	maps.Copy(values, more)
+	return scripttest.Body(t, def, values)
 }
 
 func config(name, value string) map[string]cty.Value {
@@ -104,22 +82,13 @@ func TestTheEnvironmentsOfThePackage(t *testing.T) {
 			b := plugintest.Harness(t, def)
 			b.Start(config, started)
 			for _, g := range api.Wait(1) {
-				plugintest.CheckGroup(t, g)
-				var all [][]environment.Message
-				if err := json.Unmarshal(g.Messages, &all); err != nil {
-					t.Fatal(err)
-				}
-				for _, said := range all {
+				for _, said := range scripttest.Conversations(t, g) {
 					if len(said) < 5 || !strings.Contains(said[1].Content, asks) {
 						t.Errorf("the conversation is %+v; want %q, and several turns", said, asks)
 					}
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), plugintest.Deadline)
-			defer cancel()
-			if r, err := b.Client.Evaluate(ctx, &pluginpb.EvaluateRequest{}); err != nil || r.GetMetrics()["tasks"] != 2 {
-				t.Errorf("%v, %v; want 2 held-out tasks", r, err)
-			}
+			scripttest.Evaluated(t, b, 2)
 		})
 	}
 }
@@ -128,13 +97,5 @@ func TestTheEnvironmentsOfThePackage(t *testing.T) {
 func TestConversations(t *testing.T) {
 	started := &pluginpb.StartRequest{}
 	start(t)(started)
-	run := exec.CommandContext(t.Context(), started.GetRuntime().GetPython(), "testdata/check.py")
-	run.Env = os.Environ()
-	for name, value := range started.GetEnvironment() {
-		run.Env = append(run.Env, name+"="+value)
-	}
-	run.Env = append(run.Env, "PYTHONPATH=python:../../sdk/python/src")
-	if out, err := run.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	scripttest.Check(t, started.GetRuntime().GetPython(), started.GetEnvironment())
 }
