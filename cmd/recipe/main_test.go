@@ -20,15 +20,23 @@ func TestMain(m *testing.M) {
 		script.Serve()
 		sdk.ServeBuiltin(append(builtins(), standIns()...))
 	}
-	// The runs of tests are not listed among this user's. Processes that tests start inherit the folder.
-	if os.Getenv("XDG_STATE_HOME") == "" {
-		folder, err := os.MkdirTemp("", "recipe-test-state-")
-		if err != nil {
-			panic(err)
-		}
-		_ = os.Setenv("XDG_STATE_HOME", folder)
+	testscript.Main(apart{m}, map[string]func(){"recipe": func() { os.Exit(program()) }})
+}
+
+// apart runs the tests with a folder of their own for the registry of runs, so that theirs are not listed among this
+// user's. Processes that tests start inherit it.
+type apart struct{ *testing.M }
+
+func (m apart) Run() int {
+	folder, err := os.MkdirTemp("", "recipe-test-state-")
+	if err != nil {
+		panic(err)
 	}
-	testscript.Main(m, map[string]func(){"recipe": func() { os.Exit(program()) }})
+	defer func() { _ = os.RemoveAll(folder) }()
+	if err := os.Setenv("XDG_STATE_HOME", folder); err != nil {
+		panic(err)
+	}
+	return m.M.Run()
 }
 
 // TestScripts runs testdata/script: each file tests one use of the command line. `go test -run TestScripts ./cmd/recipe
