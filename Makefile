@@ -181,7 +181,7 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
 
-.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm
+.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all
 test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version
 	VERL=$(VERL) scripts/test-verl.sh
 
@@ -195,6 +195,9 @@ e2e-axolotl: build ## the end-to-end script with Axolotl as the trainer
 
 e2e-slurm: build ## executor "slurm" on a cluster of three hosts, started here; skipped without root or the packages
 	scripts/e2e-slurm.sh
+
+e2e-slurm-all: build ## the same with what takes longest: a network cut of 30 s, preemption
+	RECIPE_SLURM_ALL=1 scripts/e2e-slurm.sh
 
 .PHONY: test-trackers
 test-trackers: ## read what tracking blocks write with TensorBoard's own reader

@@ -43,28 +43,62 @@ sync "weights" "policy" {
 }
 `
 
-// newSlurmRun is a run on the cluster of scripts/slurm.sh.
-func newSlurmRun(t *testing.T) *run {
+// newSlurmRun is a run of slurmRecipe on the cluster of scripts/slurm.sh; edits are pairs of text and what replaces it.
+func newSlurmRun(t *testing.T, edits ...string) *run {
 	t.Helper()
 	if os.Getenv("RECIPE_SLURM_SHARED") == "" {
 		t.Skip("RECIPE_SLURM_SHARED names no folder that is shared with a Slurm cluster: make e2e-slurm sets it")
 	}
 	r := &run{t: t, dir: t.TempDir(), recipe: "slurm.hcl", trainer: "trainer.tiny.policy"}
-	if err := os.WriteFile(filepath.Join(r.dir, r.recipe), []byte(slurmRecipe), 0o600); err != nil {
+	text := strings.NewReplacer(edits...).Replace(slurmRecipe)
+	if err := os.WriteFile(filepath.Join(r.dir, r.recipe), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.cleanup)
 	return r
 }
 
+// killEngine kills the engine of a run, as a crash of its machine would.
+func (r *run) killEngine() {
+	r.t.Helper()
+	if err := syscall.Kill(r.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		r.t.Fatal(err)
+	}
+	_ = r.wait(time.Minute) // killed
+}
+
+// command runs a command of the cluster, and returns what it has printed.
+func command(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// host does something to a host of the cluster: see scripts/slurm.sh.
+func host(t *testing.T, argv ...string) {
+	t.Helper()
+	command(t, append([]string{filepath.Join(repository(t), "scripts", "slurm.sh")}, argv...)...)
+}
+
+// jobOf is the job of a block, and where it runs.
+func jobOf(t *testing.T, block string) (id, node string) {
+	t.Helper()
+	for _, job := range squeue(t, "%i,%j,%N") {
+		if fields := strings.Split(job, ","); fields[1] == "recipe-"+block {
+			return fields[0], fields[2]
+		}
+	}
+	t.Fatalf("%s has no job: %v", block, squeue(t, "%i,%j,%T"))
+	return "", ""
+}
+
 // squeue lists the jobs that are not over, as format says.
 func squeue(t *testing.T, format string) []string {
 	t.Helper()
-	out, err := exec.Command("squeue", "--noheader", "--format="+format).Output()
-	if err != nil {
-		t.Fatalf("squeue: %v", err)
-	}
-	return strings.Fields(string(out))
+	return strings.Fields(command(t, "squeue", "--noheader", "--format="+format))
 }
 
 func noJobsLeft(t *testing.T) {
@@ -92,10 +126,7 @@ func TestSlurmQuickstart(t *testing.T) {
 	}
 
 	before := squeue(t, "%i")
-	if err := syscall.Kill(r.cmd.Process.Pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = r.wait(time.Minute) // killed
+	r.killEngine()
 	r.apply()
 	for _, a := range []string{r.trainer, "environment.arithmetic.sums"} {
 		r.await(time.Minute, a+" to be adopted", 0, func(e event) bool { return e.Type == "adopted" && e.Address == a })
@@ -104,13 +135,8 @@ func TestSlurmQuickstart(t *testing.T) {
 		t.Errorf("after the engine was killed, the jobs are %v; expected %v", after, before)
 	}
 
-	for _, job := range squeue(t, "%i,%j") { // as an operator would
-		if id, name, _ := strings.Cut(job, ","); name == "recipe-environment.arithmetic.sums" {
-			if out, err := exec.Command("scancel", id).CombinedOutput(); err != nil {
-				t.Fatalf("scancel: %v\n%s", err, out)
-			}
-		}
-	}
+	id, _ := jobOf(t, "environment.arithmetic.sums")
+	command(t, "scancel", id) // as an operator would
 	r.await(time.Minute, "the environment to be restarted", 0, func(e event) bool {
 		return e.Type == "restart" && e.Address == "environment.arithmetic.sums"
 	})
@@ -147,10 +173,7 @@ trainer "tiny" "` + name + `" {
 		return strings.Contains(e.Message, "is pending: Resources") || strings.Contains(e.Message, "is pending: Priority")
 	})
 	t.Log(pending.Message)
-	if err := syscall.Kill(r.cmd.Process.Pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = r.wait(time.Minute) // killed
+	r.killEngine()
 	cmd := exec.Command(r.binary(), "destroy", "--auto-approve", "--checkpoints", "--recipe", r.recipe)
 	cmd.Dir = r.dir
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -19,4 +19,7 @@ trap cleanup EXIT
 scripts/slurm.sh up >"$shared/env"
 export "$(cat "$shared/env")" RECIPE_SLURM_SHARED=$shared TMPDIR=$shared
 go test -count 1 -timeout 10m -v -run '^TestCompliance$' "$@" ./plugins/slurm
-go test -tags e2e -count 1 -timeout 15m -parallel 1 -v -run '^TestSlurm' "$@" ./e2e
+# What takes longest is left to `make e2e-slurm-all`.
+skip='^TestSlurm(NetworkCut|Preemption)$'
+[ -z "${RECIPE_SLURM_ALL:-}" ] || skip='^$'
+go test -tags e2e -count 1 -timeout 15m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e

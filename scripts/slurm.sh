@@ -5,6 +5,9 @@
 #
 #   scripts/slurm.sh up      start it; prints what to export
 #   scripts/slurm.sh down    end it
+#   scripts/slurm.sh cut|join HOST         take its network away, and give it back
+#   scripts/slurm.sh kill|start HOST       kill everything on it, as a loss of power would; start it again
+#   scripts/slurm.sh patience SECONDS      how long the controller waits for a host that does not answer
 #   scripts/slurm.sh why     says what is missing here, and nothing when nothing is
 set -euo pipefail
 
@@ -55,12 +58,7 @@ up() {
   SLURM_CONF="$STATE/etc/slurm.conf" setsid unshare --uts --mount bash -c \
     "hostname head; mount --bind '$STATE/etc/hosts' /etc/hosts; exec slurmctld -D" >"$STATE/log/ctld.out" 2>&1 &
   echo $! >"$STATE/log/ctld.sid"
-  for n in $HOSTS; do
-    mkdir -p "$STATE/spool/$n"
-    SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "recipe-$n" unshare --uts bash -c \
-      "hostname $n; mount -t tmpfs tmpfs /tmp; exec slurmd -D" >"$STATE/log/slurmd-$n.out" 2>&1 &
-    echo $! >"$STATE/log/slurmd-$n.sid"
-  done
+  for n in $HOSTS; do start "$n"; done
   export SLURM_CONF="$STATE/etc/slurm.conf"
   for _ in $(seq 300); do
     [ "$(sinfo -h -N -o %T 2>/dev/null | grep -c '^idle$')" -ge 3 ] && { echo "SLURM_CONF=$SLURM_CONF"; return; }
@@ -68,6 +66,23 @@ up() {
   done
   echo "the hosts are not idle after 30 seconds: see $STATE/log" >&2
   return 1
+}
+
+start() {
+  mkdir -p "$STATE/spool/$1"
+  SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "recipe-$1" unshare --uts bash -c \
+    "hostname $1; mount -t tmpfs tmpfs /tmp; exec slurmd -D" >"$STATE/log/slurmd-$1.out" 2>&1 &
+  echo $! >"$STATE/log/slurmd-$1.sid"
+}
+
+kill_host() {
+  local p
+  for p in $(ip netns pids "recipe-$1" 2>/dev/null || true); do kill -9 "$p" 2>/dev/null || true; done
+}
+
+patience() {
+  sed -i "s/^SlurmdTimeout=.*/SlurmdTimeout=$1/" "$STATE/etc/slurm.conf"
+  SLURM_CONF="$STATE/etc/slurm.conf" scontrol reconfigure
 }
 
 configure() {
@@ -105,7 +120,10 @@ MinJobAge=300
 SlurmdParameters=config_overrides
 NodeName=n[1-2] NodeAddr=$NET.[11-12] CPUs=4 RealMemory=8000 Gres=gpu:2 Feature=gpu
 NodeName=n3 NodeAddr=$NET.13 CPUs=8 RealMemory=8000 Feature=cpu
-PartitionName=gpu Nodes=n[1-2] Default=NO MaxTime=1:00:00 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=gpu Nodes=n[1-2] Default=NO MaxTime=1:00:00 State=UP PriorityTier=1 GraceTime=20
+PartitionName=urgent Nodes=n[1-2] MaxTime=1:00:00 State=UP PriorityTier=9 PreemptMode=OFF
 PartitionName=cpu Nodes=n3 Default=YES MaxTime=1:00:00 State=UP
 CONF
   echo 'NodeName=n[1-2] Name=gpu File=/dev/recipegpu[0-1]' >"$STATE/etc/gres.conf"
@@ -116,12 +134,12 @@ CONF
 }
 
 down() {
-  local f n p
+  local f n
   for f in "$STATE"/log/*.sid "$STATE"/log/*.pid "$STATE/munge/pid"; do
     [ -s "$f" ] && kill "$(cat "$f" 2>/dev/null)" 2>/dev/null || true
   done
   for n in $HOSTS; do
-    for p in $(ip netns pids "recipe-$n" 2>/dev/null || true); do kill -9 "$p" 2>/dev/null || true; done
+    kill_host "$n"
     ip netns del "recipe-$n" 2>/dev/null || true
     rm -rf "/etc/netns/recipe-$n"
   done
@@ -134,5 +152,10 @@ case "${1:-}" in
   up) up ;;
   down) down ;;
   why) why ;;
-  *) sed -n '2,9p' "$0"; exit 2 ;;
+  cut) ip link set "v-$2" down ;;
+  join) ip link set "v-$2" up ;;
+  kill) kill_host "$2" ;;
+  start) start "$2" ;;
+  patience) patience "$2" ;;
+  *) sed -n '2,12p' "$0"; exit 2 ;;
 esac

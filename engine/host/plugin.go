@@ -335,6 +335,14 @@ func (p *Plugin) PID() int { return p.process.Identity().PID }
 // Exited is closed when the plugin process has ended.
 func (p *Plugin) Exited() <-chan struct{} { return p.process.Exited() }
 
+// Cut implements Distant: zero for a process of this machine.
+func (p *Plugin) Cut() time.Time {
+	if d, ok := p.process.(Distant); ok {
+		return d.Cut()
+	}
+	return time.Time{}
+}
+
 // Ended says how the plugin process ended, if known; see Process.
 func (p *Plugin) Ended() string { return p.process.Ended() }
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 )
 
 // Runner starts plugin processes: Local on this machine; an agent on another machine.
@@ -62,4 +63,10 @@ type Process interface {
 	Wait()
 	// Release stops watching. The process continues.
 	Release()
+}
+
+// Distant is what a Process on another machine can say.
+type Distant interface {
+	// Cut is since when its machine cannot be reached; zero while it can. The process may run on there.
+	Cut() time.Time
 }

@@ -26,11 +26,23 @@ type cluster struct {
 	mu     sync.Mutex
 	jobs   map[executor.Key]*clusterJob
 	silent bool // jobs stay pending
+	keep   bool // Cancel is not heard, as from an engine that was killed
+}
+
+// run starts the jobs that are pending.
+func (c *cluster) run() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = false
+	for _, j := range c.jobs {
+		close(j.room)
+	}
 }
 
 type clusterJob struct {
 	bootstrap string
 	cancel    context.CancelFunc
+	room      chan struct{} // closed when it leaves the queue
 	done      chan struct{}
 	err       error
 }
@@ -46,14 +58,18 @@ func (c *cluster) Submit(_ context.Context, j executor.Job) (executor.Handle, er
 	if c.jobs[j.Key] != nil {
 		return h, nil
 	}
-	job := &clusterJob{bootstrap: j.Argv[len(j.Argv)-1], done: make(chan struct{})}
+	job := &clusterJob{bootstrap: j.Argv[len(j.Argv)-1], room: make(chan struct{}), done: make(chan struct{})}
+	if !c.silent {
+		close(job.room)
+	}
 	var ctx context.Context
 	ctx, job.cancel = context.WithCancel(context.Background())
 	c.jobs[j.Key] = job
 	go func() {
 		defer close(job.done)
-		if c.silent {
-			<-ctx.Done()
+		select {
+		case <-job.room:
+		case <-ctx.Done():
 			return
 		}
 		b, err := agent.ReadBootstrap(job.bootstrap)
@@ -90,9 +106,9 @@ func (c *cluster) Logs(context.Context, executor.Handle, io.Writer) error { retu
 
 func (c *cluster) Cancel(ctx context.Context, h executor.Handle, _ time.Duration) error {
 	c.mu.Lock()
-	j := c.jobs[h.Key]
+	j, keep := c.jobs[h.Key], c.keep
 	c.mu.Unlock()
-	if j == nil {
+	if j == nil || keep {
 		return nil
 	}
 	j.cancel()
@@ -239,22 +255,6 @@ func TestAnAgentWithoutAnEngineEnds(t *testing.T) {
 	id.Host = ""
 	if _, err := (host.Local{}).Find(s.ctx, id); !errors.Is(err, host.ErrGone) {
 		t.Errorf("the process that it has started: %v; expected %v", err, host.ErrGone)
-	}
-}
-
-func TestASecondAgentOfAJobIsToldToEnd(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	j := s.submit(s.hub(time.Minute), "trainer.tiny.a")
-	b, err := agent.ReadBootstrap(s.cluster.jobs[j.record.Handle.Key].bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := agent.Run(s.ctx, b, io.Discard); err != nil {
-		t.Errorf("a second agent ended with %v; expected that it was told to", err)
-	}
-	if client, _, _ := j.peer.state(); client == nil {
-		t.Error("the first agent lost its engine to the second")
 	}
 }
 

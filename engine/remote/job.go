@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,9 @@ type record struct {
 	Format   int             `json:"format"`
 	Executor Executor        `json:"executor"`
 	Handle   executor.Handle `json:"handle"` // without ID: it is not known whether it was submitted
+	// Asked is what the job asks for, and Used whether a process was started in it: see Waits.
+	Asked executor.Resources `json:"asked"`
+	Used  bool               `json:"used"`
 }
 
 // Placed says whether a job is recorded in a block's directory.
@@ -69,6 +73,19 @@ func readRecord(dir string) (record, error) {
 		return r, fmt.Errorf("read the record of a job: %w", err)
 	}
 	return r, nil
+}
+
+// Waits says whether the job that is recorded in a block's directory is what Submit would submit, and no process was
+// started in it: its engine was killed while it was pending, for one. Submit takes it over then.
+func Waits(s Spec) bool {
+	r, err := readRecord(s.Dir)
+	return err == nil && r.waits(s)
+}
+
+func (r record) waits(s Spec) bool {
+	old, err := json.Marshal([]any{r.Executor, r.Asked, r.Handle.Block})
+	now, err2 := json.Marshal([]any{s.Executor, s.Resources, s.Block})
+	return err == nil && err2 == nil && !r.Used && bytes.Equal(old, now)
 }
 
 // Job is an allocation with its agent, which starts plugin processes: a host.Runner.
@@ -103,12 +120,15 @@ func Describe(s Spec, run string) (executor.Job, error) {
 		Resources: s.Resources}, err
 }
 
-// Submit submits a job and waits until its agent has connected; report is called with what it waits for. A failed or
-// canceled submission leaves no job behind.
+// Submit submits a job, or takes over the one that waits, and waits until its agent has connected; report is called
+// with what it waits for. A failed or canceled submission leaves no job behind.
 func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)) (*Job, error) {
 	x, err := open(s.Executor)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.Executor.Block, err)
+	}
+	if err := s.takeOver(ctx, x, report); err != nil {
+		return nil, err
 	}
 	described, err := Describe(s, h.id)
 	if err != nil {
@@ -119,7 +139,7 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 		return nil, err
 	}
 	j := &Job{hub: h, executor: x, dir: s.Dir, peer: h.expect(described.Key), record: record{Format: recordFormat,
-		Executor: s.Executor, Handle: executor.Handle{Key: described.Key}}}
+		Executor: s.Executor, Handle: executor.Handle{Key: described.Key}, Asked: s.Resources}}
 	err = h.bootstrap(bootstrapPath(s.Dir), j.peer, "")
 	if err == nil {
 		// Before the submission, so that the job is found if the engine is killed during it.
@@ -134,6 +154,23 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 		return nil, errors.Join(fmt.Errorf("run %s by %s: %w", s.Block, s.Executor.Block, err), j.End(end))
 	}
 	return j, nil
+}
+
+// takeOver gives the spec the key of the job that waits, if there is one: an executor submits no key twice.
+func (s *Spec) takeOver(ctx context.Context, x executor.Executor, report func(string)) error {
+	old, err := readRecord(s.Dir)
+	if err != nil || !old.waits(*s) {
+		return nil //nolint:nilerr // there is none
+	}
+	if old.Handle.ID != "" {
+		now, err := executor.One(ctx, x, old.Handle)
+		if err != nil || now.State.Over() {
+			return err
+		}
+		report(fmt.Sprintf("job %s of an earlier engine is taken over", old.Handle.ID))
+	}
+	s.Attempt = old.Handle.Attempt
+	return nil
 }
 
 func (j *Job) submit(ctx context.Context, described executor.Job, report func(string)) (err error) {
@@ -204,8 +241,8 @@ func (j *Job) seen() executor.Status {
 	return j.status
 }
 
-// Find takes over the job that an earlier engine has submitted. The error is host.ErrGone when it is over, or when its
-// agent has never connected: it is canceled then.
+// Find takes over the job that an earlier engine has submitted. The error is host.ErrGone when it is over, or when no
+// process was started in it: it is left to Submit then.
 func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
 	r, err := readRecord(dir)
 	if err != nil {
@@ -215,11 +252,12 @@ func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", r.Executor.Block, err)
 	}
-	s := executor.Status{State: executor.Lost}
-	if r.Handle.ID != "" {
-		if s, err = executor.One(ctx, x, r.Handle); err != nil {
-			return nil, err
-		}
+	if !r.Used {
+		return nil, fmt.Errorf("nothing was started in job %q: %w", r.Handle.ID, host.ErrGone)
+	}
+	s, err := executor.One(ctx, x, r.Handle)
+	if err != nil {
+		return nil, err
 	}
 	if s.State != executor.Running {
 		return nil, errors.Join(fmt.Errorf("its job is %s: %w", s, host.ErrGone), end(ctx, x, r.Handle))

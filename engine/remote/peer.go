@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/host"
@@ -20,6 +21,7 @@ type peer struct {
 	mu      sync.Mutex
 	client  *agent.Client // nil: not connected
 	hello   agent.Hello
+	cut     time.Time     // when it was found to be connected no more; zero while it is, and before it ever was
 	over    string        // how its job ended; empty while it may connect again
 	changed chan struct{} // closed at each change, and replaced
 }
@@ -42,7 +44,7 @@ func (p *peer) connected(c *agent.Client, hello agent.Hello) bool {
 	if p.client != nil {
 		p.client.Close()
 	}
-	p.client, p.hello = c, hello
+	p.client, p.hello, p.cut = c, hello, time.Time{}
 	p.notify()
 	return true
 }
@@ -73,11 +75,19 @@ func (p *peer) state() (client *agent.Client, over string, changed <-chan struct
 	if p.client != nil {
 		select {
 		case <-p.client.Closed():
-			p.client = nil
+			p.client, p.cut = nil, time.Now()
 		default:
 		}
 	}
 	return p.client, p.over, p.changed
+}
+
+// cutSince is when the agent was found to be connected no more; zero while it is.
+func (p *peer) cutSince() time.Time {
+	p.state()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cut
 }
 
 // get waits for the connection of the agent. The error is host.ErrGone when its job is over.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/host"
@@ -31,13 +32,23 @@ type process struct {
 	local net.Listener // a socket of this machine that leads to the plugin's
 }
 
-var _ host.Process = (*process)(nil)
+var (
+	_ host.Process = (*process)(nil)
+	_ host.Distant = (*process)(nil)
+)
 
 // Start implements host.Runner.
 func (j *Job) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	client, err := j.peer.get(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !j.record.Used {
+		// Before the start, so that a later engine takes no job for an unused one.
+		j.record.Used = true
+		if err := agent.WriteJSON(filepath.Join(j.dir, recordName), j.record); err != nil {
+			return nil, err
+		}
 	}
 	c.Dir = j.dir // absolute: the agent has another working directory
 	id, err := client.Start(ctx, c)
@@ -182,6 +193,9 @@ func (p *process) carry(l net.Listener, address string) {
 		}()
 	}
 }
+
+// Cut implements host.Distant.
+func (p *process) Cut() time.Time { return p.job.peer.cutSince() }
 
 func (p *process) Wait() {
 	select {

@@ -394,6 +394,7 @@ type watcher struct {
 	ordered       *stopOrder
 	seen          uint64 // number of the newest event
 	failures      int
+	unreached     bool // its machine could not be reached at the last health check
 	current       sdk.Phase
 	startDeadline *time.Timer
 	stopDeadline  *time.Timer
@@ -436,7 +437,7 @@ func (w *watcher) phase(ctx context.Context, ph blockevent.PhaseChange) {
 		w.end = &ending{phase: sdk.Stopped, ready: w.ready, ordered: w.ordered != nil, outputs: w.outputs(ctx),
 			logged: true}
 		if w.ordered == nil {
-			w.end.phase, w.end.err = sdk.Failed, errors.New("it stopped by itself: "+ph.Message)
+			w.end.phase, w.end.err = sdk.Failed, w.unasked(ph.Message)
 		}
 	case sdk.Failed:
 		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy,
@@ -560,7 +561,7 @@ func (w *watcher) startOverdue() {
 }
 
 func (w *watcher) probed(err error) {
-	if err == nil {
+	if w.cut(err) || err == nil {
 		w.failures = 0
 		return
 	}

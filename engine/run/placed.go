@@ -260,7 +260,11 @@ func (at *attempt) launch(ctx context.Context, l Launch) (Process, error) {
 
 // launchPlaced starts the process of a block in a job of its own.
 func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchSpec) (Process, error) {
-	if err := p.Sweep(ctx, l.Dir); err != nil { // of an earlier attempt, wherever it ran
+	sweep := p.Sweep // of an earlier attempt, wherever it ran
+	if remote.Waits(l.Placed.Spec) {
+		sweep = func(ctx context.Context, dir string) error { return host.Sweep(ctx, dir, nil) }
+	}
+	if err := sweep(ctx, l.Dir); err != nil {
 		return nil, err
 	}
 	job, err := l.Placed.Hub.Submit(ctx, l.Placed.Spec, p.openExecutor, l.Placed.Report)

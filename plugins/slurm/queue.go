@@ -61,7 +61,9 @@ func statusOf(state, reason, nodes string) executor.Status {
 	switch state {
 	case "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED":
 		st.State = executor.Pending
-	case "CONFIGURING", "RUNNING", "RESIZING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED":
+	case "CONFIGURING": // its machines are booting, which takes minutes
+		st.State, st.Reason = executor.Pending, state
+	case "RUNNING", "RESIZING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED":
 		st.State = executor.Running
 	case "COMPLETED":
 		st.State, st.Reason = executor.Succeeded, ""

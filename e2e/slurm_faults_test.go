@@ -1,0 +1,189 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stepped waits until the trainer has done a step after the event with the given number.
+func (r *run) stepped(after int64) event {
+	r.t.Helper()
+	return r.await(2*time.Minute, "a further step", after, func(e event) bool {
+		return e.Type == "metrics" && e.Address == r.trainer && e.Step > 0
+	})
+}
+
+// last is the number of the newest event.
+func (r *run) last() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.events) == 0 {
+		return 0
+	}
+	return r.events[len(r.events)-1].Seq
+}
+
+// steps are those that the trainer has reported, in order.
+func (r *run) steps() (out []int64) {
+	for _, e := range r.all(func(e event) bool { return e.Type == "metrics" && e.Address == r.trainer }) {
+		if len(out) == 0 || out[len(out)-1] != e.Step {
+			out = append(out, e.Step)
+		}
+	}
+	return out
+}
+
+// restarts counts those of a block.
+func (r *run) restarts(block string) int {
+	return len(r.all(func(e event) bool { return e.Type == "restart" && e.Address == block }))
+}
+
+// complete waits for the end of the run, and sees that nothing is left in the queue.
+func (r *run) complete() {
+	r.t.Helper()
+	if err := r.wait(3 * time.Minute); err != nil {
+		r.t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	noJobsLeft(r.t)
+}
+
+// TestSlurmPending kills the engine while a job waits for a GPU: the next engine waits for the same job. Then the run
+// fails, and gives everything back.
+func TestSlurmPending(t *testing.T) {
+	r := newSlurmRun(t, "gpus       = 1", `gpus = 2
+    host = "n1"`, "steps        = 60", `steps = 60
+  restart { attempts = 0 }`)
+	blocker := command(t, "sbatch", "--parsable", "--partition=gpu", "--nodelist=n1", "--gres=gpu:1",
+		"--chdir=/", "--output=/dev/null", "--wrap=sleep 600")
+	t.Cleanup(func() { command(t, "scancel", blocker) })
+	r.apply()
+	pending := func(e event) bool {
+		return strings.Contains(e.Message, "trainer.tiny.policy: job") &&
+			strings.Contains(e.Message, "is pending: ")
+	}
+	r.await(time.Minute, "the trainer's job to wait", 0, pending)
+	before, _ := jobOf(t, r.trainer)
+	r.killEngine()
+	from := r.last()
+	r.apply()
+	r.await(time.Minute, "the next engine to wait for it", from, func(e event) bool {
+		return strings.Contains(e.Message, "job "+before+" of an earlier engine is taken over")
+	})
+	command(t, "scancel", blocker)
+	r.stepped(from)
+	after, node := jobOf(t, r.trainer)
+	if after != before || node != "n1" {
+		t.Errorf("the trainer runs in job %s on %s; expected job %s, which was pending, on n1", after, node, before)
+	}
+
+	command(t, "scancel", after)
+	if err := r.wait(time.Minute); err == nil {
+		t.Error("the run completed although its trainer may not be restarted")
+	}
+	noJobsLeft(t)
+}
+
+// TestSlurmHostLost kills everything on the trainer's host: the run goes on from the last checkpoint on another one.
+func TestSlurmHostLost(t *testing.T) {
+	r := newSlurmRun(t, "steps        = 60", "steps        = 60\n  save_every   = 5")
+	r.apply()
+	r.await(2*time.Minute, "a checkpoint", 0, func(e event) bool { return e.Type == "checkpoint" })
+	_, node := jobOf(t, r.trainer)
+	killed := time.Now()
+	host(t, "kill", node)
+	t.Cleanup(func() { host(t, "start", node) })
+	lost := r.await(90*time.Second, "the loss to be seen", 0, func(e event) bool {
+		return e.Type == "restart" && e.Address == r.trainer
+	})
+	t.Logf("after %s: %s", time.Since(killed).Round(time.Second), lost.Message)
+	r.stepped(lost.Seq)
+	t.Logf("failover in %s", time.Since(killed).Round(time.Second))
+	if _, now := jobOf(t, r.trainer); now == node || now == "" {
+		t.Errorf("the trainer runs on %q again, which was lost", now)
+	}
+	r.complete()
+	if n := r.restarts(r.trainer); n != 1 {
+		t.Errorf("%d restarts; expected one", n)
+	}
+}
+
+// TestSlurmNetworkCut takes the network of the trainer's host away for 30 s: nothing is restarted, and no step is lost
+// or done twice.
+func TestSlurmNetworkCut(t *testing.T) {
+	r := newSlurmRun(t, "steps        = 60", "steps        = 120")
+	host(t, "patience", "300") // Slurm itself would give up the host
+	t.Cleanup(func() { host(t, "patience", "10") })
+	r.apply()
+	r.stepped(0)
+	id, node := jobOf(t, r.trainer)
+	host(t, "cut", node)
+	t.Cleanup(func() { host(t, "join", node) })
+	time.Sleep(30 * time.Second) // the length of the cut
+	host(t, "join", node)
+	joined := time.Now()
+	r.stepped(r.last())
+	t.Logf("a step %s after the network was back", time.Since(joined).Round(time.Second))
+	if now, _ := jobOf(t, r.trainer); now != id {
+		t.Errorf("the trainer is in job %s now; expected %s", now, id)
+	}
+	r.complete()
+	steps := r.steps()
+	if want := int(steps[len(steps)-1]); len(steps) != want || want != 120 || !slices.IsSorted(steps) {
+		t.Errorf("the steps are %v; expected 1 to 120, each once", steps)
+	}
+	if n := len(r.all(func(e event) bool { return e.Type == "restart" })); n > 0 {
+		t.Errorf("%d blocks were restarted\n%s", n, r.story())
+	}
+}
+
+// asked sees a trainer through the end that its cluster has asked for: it writes a checkpoint of its last step, and a
+// new job goes on with the next one.
+func (r *run) asked(limit time.Duration) {
+	r.t.Helper()
+	again := r.await(limit, "the trainer to be asked to end", 0, func(e event) bool {
+		return e.Type == "restart" && e.Address == r.trainer
+	})
+	if !strings.Contains(again.Message, "its cluster has asked its job to end") {
+		r.t.Errorf("the restart is explained by %q; expected that the cluster has asked for the end", again.Message)
+	}
+	next := r.stepped(again.Seq)
+	saved := r.all(func(e event) bool { return e.Type == "checkpoint" && e.Seq < again.Seq })
+	if len(saved) == 0 || saved[len(saved)-1].Step != next.Step-1 {
+		r.t.Errorf("the trainer goes on with step %d; the checkpoints before are %v", next.Step, saved)
+	}
+	// The step of the checkpoint may have been without its metrics yet; none is done twice.
+	if steps := r.steps(); !slices.IsSorted(steps) || int64(len(steps)) < steps[len(steps)-1]-1 {
+		r.t.Errorf("the steps are %v; expected each once, in order", steps)
+	}
+}
+
+// TestSlurmTimeLimit lets the trainer's job reach its time limit.
+func TestSlurmTimeLimit(t *testing.T) {
+	r := newSlurmRun(t, `"30m"`, `"2m"`, "steps        = 60", "steps        = 100000")
+	r.apply()
+	r.asked(2 * time.Minute)
+	stop := exec.Command(r.binary(), "stop", "--recipe", r.recipe)
+	stop.Dir = r.dir
+	if out, err := stop.CombinedOutput(); err != nil {
+		t.Errorf("recipe stop: %v\n%s", err, out)
+	}
+	noJobsLeft(t)
+}
+
+// TestSlurmPreemption gives the trainer's GPUs to a job of a partition with a higher priority.
+func TestSlurmPreemption(t *testing.T) {
+	r := newSlurmRun(t, "gpus       = 1", "gpus       = 2", "steps        = 60", "steps        = 300")
+	r.apply()
+	r.stepped(0)
+	_, node := jobOf(t, r.trainer)
+	urgent := command(t, "sbatch", "--parsable", "--partition=urgent", "--nodelist="+node, "--gres=gpu:1",
+		"--chdir=/", "--output=/dev/null", "--wrap=sleep 10")
+	t.Cleanup(func() { command(t, "scancel", urgent) })
+	r.asked(time.Minute)
+	r.complete()
+}
