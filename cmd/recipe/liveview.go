@@ -97,6 +97,14 @@ func (c runCommands) Stop() string {
 	})
 }
 
+// Pause implements live.Commands.
+func (c runCommands) Pause(paused bool) string {
+	what := map[bool]string{true: "pause", false: "resume"}[paused]
+	return c.do(what, func(ctx context.Context, client *session.Client) (string, error) {
+		return what + "d", client.Pause(ctx, paused)
+	})
+}
+
 // Restart implements live.Commands.
 func (c runCommands) Restart(address string) string {
 	return c.do("restart", func(ctx context.Context, client *session.Client) (string, error) {

@@ -45,7 +45,9 @@ docs/agents.md shows how clients start it.`,
 }
 
 // writers are the tools that must be allowed.
-func writers() []string { return []string{"apply", "checkpoint", "evaluate", "stop"} }
+func writers() []string {
+	return []string{"apply", "checkpoint", "evaluate", "pause", "resume", "stop"}
+}
 
 const mcpInstructions = `recipe plans and runs RL post-training of language models from one file (*.hcl).
 Start with plan or status. A plan is applied with apply, by its plan_id, where the person has allowed that.

@@ -182,7 +182,7 @@ func TestAnAgentAppliesWhatAPersonApproves(t *testing.T) {
 	g := newAgent(t, dir, func(question string) string {
 		asked = append(asked, question)
 		return answer
-	}, "--allow", "apply,evaluate,checkpoint,stop")
+	}, "--allow", "apply,evaluate,checkpoint,pause,resume,stop")
 	id := g.planned()
 	g.refused("apply", map[string]any{"plan_id": id}, "not approved")
 	g.refused("apply", map[string]any{"plan_id": "another"}, "there is no plan")
@@ -223,6 +223,8 @@ func TestAnAgentAppliesWhatAPersonApproves(t *testing.T) {
 	g.refused("samples", map[string]any{"group": "7"}, "expected BLOCK/ID")
 	g.must("evaluate", map[string]any{"environment": "environment.arithmetic.sums", "limit": 4}, `"metrics"`)
 	g.must("checkpoint", map[string]any{"trainer": "trainer.tiny.policy"}, `"path"`)
+	g.must("pause", nil, "recipe resume")
+	g.must("resume", nil, "resumed")
 	g.must("stop", nil, "stopping")
 	g.await("status", nil, `"status": "stopped"`)
 }

@@ -98,6 +98,8 @@ func (t *mcpTools) addWriters(server *mcp.Server, allowed []string) {
 					return t.command(ctx, append(f, "--", in.Trainer)...), nil, nil
 				})
 		},
+		"pause":  t.pauseOrResume(server, tool("pause", "Pause a live run: inference holds requests, trainers wait.", false)),
+		"resume": t.pauseOrResume(server, tool("resume", "Continue a paused run.", false)),
 		"stop": func() {
 			mcp.AddTool(server, tool("stop", "Begin to stop a run so that it can be continued: jobs write a checkpoint and "+
 				"end. status shows the progress.", true),
@@ -110,6 +112,17 @@ func (t *mcpTools) addWriters(server *mcp.Server, allowed []string) {
 	}
 	for _, name := range allowed {
 		add[name]()
+	}
+}
+
+// pauseOrResume adds the tool whose command has its name.
+func (t *mcpTools) pauseOrResume(server *mcp.Server, tool *mcp.Tool) func() {
+	return func() {
+		mcp.AddTool(server, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in ofRun) (*mcp.CallToolResult, any, error) {
+			f := flags{tool.Name}
+			f.set("recipe", in.Recipe)
+			return t.command(ctx, f...), nil, nil
+		})
 	}
 }
 

@@ -28,6 +28,8 @@ const (
 	Output    Type = "output"    // Name, Value (never of a sensitive output)
 	Removed   Type = "removed"   // Address: the block has ended and is no longer part of the run
 	Notice    Type = "notice"    // Level, Message: from the engine itself
+	Paused    Type = "paused"    // a person has paused the run
+	Resumed   Type = "resumed"   // it goes on; Seconds (length of the pause)
 	// Cursors: the first line of every file but the first, with the number of the event before it
 	LogFile Type = "log_file"
 	// Address (of the cause), Message (who waits for whom), Remedy, Seconds (without progress)

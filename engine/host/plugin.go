@@ -309,6 +309,15 @@ func (p *Plugin) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
 	return sdk.CheckpointInfo{Path: r.GetPath(), Step: r.GetStep(), Version: r.GetPolicyVersion()}, nil
 }
 
+// Pause makes the block begin no new work, or go on. It returns when the work in progress has ended; inference lets its
+// requests in flight end later.
+func (p *Plugin) Pause(ctx context.Context, paused bool) error {
+	if _, err := p.rpc.Pause(ctx, &pluginpb.PauseRequest{Paused: paused}); err != nil {
+		return p.failed("pause", err)
+	}
+	return nil
+}
+
 // Stack holds the stacks of one program of a block.
 type Stack struct {
 	Program     string

@@ -41,6 +41,7 @@ type attempt struct {
 	stop   chan stopOrder
 	update chan updateOrder
 	fail   chan failOrder
+	paused bool                    // as it was told; only the supervisor's goroutine touches it
 	proc   atomic.Pointer[Process] // once it runs; to ask it, from any goroutine
 }
 

@@ -40,6 +40,7 @@ type fakeHost struct {
 	// processes end only when nobody waits for them any more
 	slowExit   bool
 	evaluate   func(ctx context.Context, limit int) (map[string]float64, int64, error) // nil: not offered
+	pausable   func(addr.Block) bool                                                   // nil: every block
 	checkpoint func() (sdk.CheckpointInfo, error)                                      // nil: not offered
 	update     func(ctx context.Context) error                                         // nil: applied at once
 	// the launch of this block returns only when its context ends
@@ -356,6 +357,14 @@ func (p *fakeProcess) Checkpoint(context.Context) (sdk.CheckpointInfo, error) {
 		return sdk.CheckpointInfo{}, fmt.Errorf("checkpoint %s: %w", p.block, host.ErrUnsupported)
 	}
 	return p.host.checkpoint()
+}
+
+func (p *fakeProcess) Pause(_ context.Context, paused bool) error {
+	if p.host.pausable != nil && !p.host.pausable(p.block) {
+		return fmt.Errorf("pause %s: %w", p.block, host.ErrUnsupported)
+	}
+	p.host.note(fmt.Sprintf("pause %s %v", p.block, paused))
+	return nil
 }
 
 func (p *fakeProcess) Watch(ctx context.Context, after uint64, fn func(blockevent.Event)) error {

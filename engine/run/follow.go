@@ -112,6 +112,7 @@ func (s *supervisor) onTick() {
 		}
 	}
 	s.watchStalls(s.e.now())
+	s.tellPauses()
 }
 
 // ended handles the end of an attempt: it decides what happens to the block.

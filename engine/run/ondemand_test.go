@@ -3,10 +3,13 @@ package run_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -123,5 +126,105 @@ func TestALongEvaluationHoldsUpNothing(t *testing.T) {
 		}
 	case <-time.After(30 * time.Second):
 		t.Error("the evaluation continues after the one who asked for it has left")
+	}
+}
+
+const forPauses = "pause "
+
+// pauses lists what blocks were told about a pause.
+func (f *fixture) pauses() (out []string) {
+	for _, what := range f.host.happened() {
+		if strings.HasPrefix(what, forPauses) {
+			out = append(out, strings.TrimPrefix(what, forPauses))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Inference and the trainer are told, also those that come up later; nothing stalls meanwhile, and the next engine knows.
+func TestAPausedRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = service
+	f.host.scripts[env] = does(sdk.Activity{On: inf, What: "the completions of 2 groups", Sign: "answer"})
+	f.host.scripts[inf] = does(sdk.Activity{What: "2 requests", Detail: "the run is paused"})
+	a := f.apply(f.load(wholeLoop))
+	f.until("the trainer is ready", isReady(f, trainer))
+	for range 2 { // a second pause changes nothing
+		if err := a.engine.Pause(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := f.pauses(), []string{inf + " true", trainer + " true"}; !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	if f.record().Paused.IsZero() {
+		t.Error("the record does not say that it is paused")
+	}
+	doc, err := a.engine.Why(t.Context(), run.WhyRequest{})
+	if err != nil || len(doc.Stalls) > 0 {
+		t.Errorf("a paused run stalls: %+v, %v", doc, err)
+	}
+	if err := a.engine.Restart(t.Context(), address(t, inf)); err != nil {
+		t.Fatal(err)
+	}
+	f.until("inference that has come back is told", func() bool { return len(f.pauses()) == 3 })
+	if err := a.engine.Pause(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{inf + " false", inf + " true", inf + " true", trainer + " false", trainer + " true"}
+	if got := f.pauses(); !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	if doc, err = a.engine.Why(t.Context(), run.WhyRequest{}); err != nil || len(doc.Stalls) > 0 {
+		t.Errorf("what waited in the pause stalls after it: %+v, %v", doc, err)
+	}
+	if !f.record().Paused.IsZero() {
+		t.Error("the record says that it is paused")
+	}
+}
+
+// A pause that inference cannot do is undone, and the error names the block.
+func TestAPauseThatIsNotPossible(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[trainer] = service
+	f.host.pausable = func(a addr.Block) bool { return a.String() != inf }
+	a := f.apply(f.load(wholeLoop))
+	f.until("the trainer is ready", isReady(f, trainer))
+	if err := a.engine.Pause(t.Context(), true); err == nil || !strings.Contains(err.Error(), inf) {
+		t.Errorf("the pause: %v", err)
+	}
+	if got, want := f.pauses(), []string{trainer + " false", trainer + " true"}; !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	if !f.record().Paused.IsZero() {
+		t.Error("the record says that it is paused")
+	}
+}
+
+// An engine that adopts a run which an engine that was killed had paused keeps it paused.
+func TestAPauseOutlastsItsEngine(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := f.orphan(inf, wholeLoop, func(p *fakeProcess) {
+		p.ready("url")
+		<-p.stopping
+		p.say(sdk.Stopped, "", "")
+	})
+	store, err := state.OpenStore(f.dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Note(func(r *state.Run) { r.Status, r.Paused = state.Running, time.Now() })
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.host.scripts[trainer] = service
+	f.apply(f.load(wholeLoop))
+	f.until("the adopted process is told", func() bool { return slices.Contains(f.pauses(), inf+" true") })
+	if p != f.host.process(inf) || f.record().Paused.IsZero() {
+		t.Errorf("adopted: %v, paused: %v", p == f.host.process(inf), f.record().Paused)
 	}
 }

@@ -57,6 +57,7 @@ type Process interface {
 	Stacks(ctx context.Context) ([]host.Stack, error)
 	Evaluate(ctx context.Context, limit int) (metrics map[string]float64, policyVersion int64, err error)
 	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
+	Pause(ctx context.Context, paused bool) error
 	Watch(ctx context.Context, after uint64, each func(blockevent.Event)) error
 	Exit(ctx context.Context) error
 	Exited() <-chan struct{}

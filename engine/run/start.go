@@ -101,6 +101,7 @@ func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 	if b.adopt != nil {
 		b.attempts-- // an adopted process continues its attempt
 		at.number = b.attempts
+		at.paused = !s.pauses.paused() // what the engine before this one told it is not known
 	}
 	// Events of a block are numbered over all of its attempts.
 	at.cursor = s.e.log.Cursor(b.addr().String()).Seq

@@ -34,6 +34,7 @@ type supervisor struct {
 	cancelled <-chan struct{} // nil once that was seen
 	killed    bool
 	stalls    stalls
+	pauses    pauses
 }
 
 // endOfRun is why the run ends.
@@ -161,10 +162,11 @@ func (s *supervisor) kill() {
 // open records that this engine works on the run.
 func (s *supervisor) open(p *plan.Plan) error {
 	e := s.e
+	s.takePause()
 	s.e.append(event.Event{Type: event.RunStarted, Digest: p.Digest, Message: e.opts.Command})
 	e.store.Note(func(r *state.Run) {
 		r.Recipe, r.File, r.Digest, r.Status, r.Error = e.opts.Name, e.opts.File, p.Digest, state.Running, ""
-		r.Ended = time.Time{}
+		r.Ended, r.Paused = time.Time{}, s.pauses.since
 		if r.Started.IsZero() {
 			r.Started = e.now().UTC()
 		}

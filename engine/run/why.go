@@ -77,7 +77,7 @@ func (s *supervisor) watchStalls(now time.Time) {
 	if s.stalls.known == nil {
 		s.stalls.known = map[addr.Block]*stalling{}
 	}
-	report := why.Explain(s.snapshot(now, s.e.stallAfter()))
+	report := s.explain(now, s.e.stallAfter())
 	seen := map[addr.Block]bool{}
 	for _, stall := range report.Stalls {
 		seen[stall.Root] = true
@@ -155,7 +155,7 @@ func (s *supervisor) failIfOverdue(stall why.Stall) {
 func (s *supervisor) reportStallsAtEnd(status state.Status) {
 	now, seen := s.e.now(), map[addr.Block]bool{}
 	if status != state.Completed {
-		for _, stall := range why.Explain(s.snapshot(now, s.e.stallAfter())).Stalls {
+		for _, stall := range s.explain(now, s.e.stallAfter()).Stalls {
 			seen[stall.Root] = true
 			s.e.append(stallEvent(stall))
 		}
@@ -248,7 +248,7 @@ func (e *Engine) Why(ctx context.Context, req WhyRequest) (*why.Document, error)
 				b.activity.answered(now, got.status, got.err)
 			}
 		}
-		doc = why.Explain(s.snapshot(now, after)).Document(now, after)
+		doc = s.explain(now, after).Document(now, after)
 		return nil
 	})
 	if err == nil && req.Stacks {

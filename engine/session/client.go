@@ -119,6 +119,11 @@ func (c *Client) Checkpoint(ctx context.Context, a addr.Block) (*run.Saved, erro
 	return &out, err
 }
 
+// Pause pauses the run, or makes it go on, and waits until the steps in progress have ended.
+func (c *Client) Pause(ctx context.Context, paused bool) error {
+	return c.callWith(ctx, c.wait, http.MethodPost, "/v1/pause", orderRequest{Paused: paused}, nil)
+}
+
 // Plan asks the engine what applying the request would change on the live run.
 func (c *Client) Plan(ctx context.Context, req Request) (*plan.Plan, error) {
 	var p plan.Plan

@@ -131,6 +131,7 @@ type orderRequest struct {
 	Why     string     `json:"why,omitempty"`
 	Kill    bool       `json:"kill,omitempty"`
 	Limit   int        `json:"limit,omitempty"`
+	Paused  bool       `json:"paused,omitempty"`
 }
 
 type applyRequest struct {
@@ -169,6 +170,12 @@ func handler(s *Session, e *run.Engine) http.Handler {
 		var o orderRequest
 		if read(w, r, &o) {
 			answer(w, struct{}{}, e.Restart(r.Context(), o.Address))
+		}
+	})
+	mux.HandleFunc("POST /v1/pause", func(w http.ResponseWriter, r *http.Request) {
+		var o orderRequest
+		if read(w, r, &o) {
+			answer(w, struct{}{}, e.Pause(r.Context(), o.Paused))
 		}
 	})
 	mux.HandleFunc("POST /v1/evaluate", func(w http.ResponseWriter, r *http.Request) {

@@ -18,6 +18,7 @@ type Snapshot struct {
 	Ended   time.Time // zero while it runs
 	Status  string    // completed, failed or stopped once ended; running before
 	Message string    // why it ended
+	Paused  time.Time // since when a person has paused it; zero: it is not
 	Version int64     // newest policy version that inference serves
 	Outputs map[string]any
 	Samples map[string]Samples     // by environment address or name, as in the events
@@ -53,12 +54,17 @@ func (snap *Snapshot) Apply(e event.Event) {
 	switch e.Type {
 	case event.RunStarted:
 		snap.Started, snap.Ended, snap.Status, snap.Message = e.Time, time.Time{}, "running", ""
+		snap.Paused = time.Time{}
 		clear(snap.Stalls)
 		for _, blk := range snap.Blocks {
 			blk.Restarts = 0
 		}
 	case event.RunEnded:
-		snap.Ended, snap.Status, snap.Message = e.Time, e.Phase, e.Message
+		snap.Ended, snap.Status, snap.Message, snap.Paused = e.Time, e.Phase, e.Message, time.Time{}
+	case event.Paused:
+		snap.Paused = e.Time
+	case event.Resumed:
+		snap.Paused = time.Time{}
 	case event.Stalled:
 		if snap.Stalls == nil {
 			snap.Stalls = map[string]event.Event{}
@@ -133,6 +139,9 @@ func (blk *Block) apply(e event.Event) {
 	case event.Phase:
 		if e.Phase != blk.Phase {
 			blk.Since = e.Time
+		}
+		if e.Phase == string(sdk.Ready) && blk.Phase != e.Phase && blk.Step >= blk.Total {
+			blk.Step, blk.Total, blk.Unit = 0, 0, "" // what it counted was its start
 		}
 		blk.Phase, blk.Message, blk.Remedy = e.Phase, e.Message, e.Remedy
 	case event.Progress:

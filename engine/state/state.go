@@ -38,6 +38,7 @@ type Run struct {
 	Error   string                    `json:"error,omitempty"`
 	Started time.Time                 `json:"started,omitzero"`
 	Ended   time.Time                 `json:"ended,omitzero"`
+	Paused  time.Time                 `json:"paused,omitzero"` // since when; zero: it is not
 	Engine  Engine                    `json:"engine"`
 	Policy  Policy                    `json:"policy"`
 	Blocks  map[addr.Block]*Block     `json:"blocks"`

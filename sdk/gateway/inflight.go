@@ -92,15 +92,20 @@ func (g *Gateway) alarm(after time.Duration) (late chan struct{}, stop func() bo
 }
 
 // extendLocked returns how much longer a request waits for a hold that its owner has renewed meanwhile.
+// A pause has no end of its own.
 func (g *Gateway) extendLocked(c *call) time.Duration {
-	h := g.hold
-	if h == nil {
+	now := g.cfg.Clock.Now()
+	switch h := g.hold; {
+	case !g.paused.IsZero():
+		c.waitUntil = now.Add(g.cfg.HoldTimeout)
+	case h == nil:
 		return 0
+	default:
+		if until := h.renewed.Add(g.cfg.HoldTimeout); until.After(c.waitUntil) {
+			c.waitUntil = until
+		}
 	}
-	if until := h.renewed.Add(g.cfg.HoldTimeout); until.After(c.waitUntil) {
-		c.waitUntil = until
-	}
-	return c.waitUntil.Sub(g.cfg.Clock.Now())
+	return c.waitUntil.Sub(now)
 }
 
 func (g *Gateway) waitChange(ctx context.Context, changed, late <-chan struct{}) error {
@@ -120,6 +125,10 @@ func (g *Gateway) waitChange(ctx context.Context, changed, late <-chan struct{})
 func (g *Gateway) startLocked(ctx context.Context, c *call, now time.Time) (*inFlight, string) {
 	if h := g.hold; h != nil {
 		return nil, fmt.Sprintf("requests are held since %s: %s", h.Since.Format(time.RFC3339), h.Reason)
+	}
+	if !g.paused.IsZero() {
+		return nil, fmt.Sprintf("the run is paused since %s: recipe resume lets requests through",
+			g.paused.Format(time.RFC3339))
 	}
 	r := g.pickLocked(c, now)
 	if r == nil {

@@ -16,13 +16,15 @@ type Pulse struct {
 	Held     bool      // by a weight update, or because the engine sleeps
 	Reason   string    // of the hold
 	HeldFrom time.Time
+	Paused   bool // by a person
 }
 
 // Pulse returns what goes through the gateway now.
 func (g *Gateway) Pulse() Pulse {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := Pulse{InFlight: len(g.inFlight), Waiting: g.waiting, Since: g.waitingSince}
+	p := Pulse{InFlight: len(g.inFlight), Waiting: g.waiting, Since: g.waitingSince,
+		Paused: !g.paused.IsZero()}
 	for f := range g.inFlight {
 		if p.Oldest.IsZero() || f.began.Before(p.Oldest) {
 			p.Oldest = f.began
@@ -34,7 +36,7 @@ func (g *Gateway) Pulse() Pulse {
 	if h := g.hold; h != nil {
 		p.Held, p.Reason, p.HeldFrom = true, h.Reason, h.Since
 	}
-	if g.waiting > 0 && g.hold == nil {
+	if g.waiting > 0 && g.hold == nil && !p.Paused {
 		p.Why = g.whyNoneLocked(g.cfg.Clock.Now())
 	}
 	return p

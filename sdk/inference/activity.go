@@ -100,6 +100,8 @@ func (h *host) flowing() []sdk.Activity {
 		a.On, a.Detail = h.syncedBy[0], "held: "+p.Reason
 	case p.Held:
 		a.Detail = "held: " + p.Reason
+	case p.Paused:
+		a.Detail = "the run is paused"
 	default:
 		a.What += " for a replica that can answer"
 		a.Detail = strings.TrimSuffix(p.Why, ";")

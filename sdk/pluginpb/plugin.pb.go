@@ -2883,6 +2883,86 @@ func (x *TaskScores) GetMetrics() map[string]float64 {
 	return nil
 }
 
+type PauseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paused        bool                   `protobuf:"varint,1,opt,name=paused,proto3" json:"paused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRequest) Reset() {
+	*x = PauseRequest{}
+	mi := &file_plugin_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRequest) ProtoMessage() {}
+
+func (x *PauseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
+func (*PauseRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *PauseRequest) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+type PauseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseResponse) Reset() {
+	*x = PauseResponse{}
+	mi := &file_plugin_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseResponse) ProtoMessage() {}
+
+func (x *PauseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
+func (*PauseResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{44}
+}
+
 type CheckpointRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2891,7 +2971,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +2983,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +2996,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{43}
+	return file_plugin_proto_rawDescGZIP(), []int{45}
 }
 
 type CheckpointResponse struct {
@@ -2930,7 +3010,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_plugin_proto_msgTypes[44]
+	mi := &file_plugin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2942,7 +3022,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[44]
+	mi := &file_plugin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2955,7 +3035,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{44}
+	return file_plugin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CheckpointResponse) GetPath() string {
@@ -3213,12 +3293,15 @@ const file_plugin_proto_rawDesc = "" +
 	"\ametrics\x18\x05 \x03(\v2).recipe.plugin.v1.TaskScores.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x13\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"&\n" +
+	"\fPauseRequest\x12\x16\n" +
+	"\x06paused\x18\x01 \x01(\bR\x06paused\"\x0f\n" +
+	"\rPauseResponse\"\x13\n" +
 	"\x11CheckpointRequest\"c\n" +
 	"\x12CheckpointResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x03R\x04step\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion2\xfa\a\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion2\xc4\b\n" +
 	"\x06Plugin\x12Q\n" +
 	"\bDescribe\x12!.recipe.plugin.v1.DescribeRequest\x1a\".recipe.plugin.v1.DescribeResponse\x12Q\n" +
 	"\bValidate\x12!.recipe.plugin.v1.ValidateRequest\x1a\".recipe.plugin.v1.ValidateResponse\x12E\n" +
@@ -3232,7 +3315,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\x05Watch\x12\x1e.recipe.plugin.v1.WatchRequest\x1a\x17.recipe.plugin.v1.Event0\x01\x12Q\n" +
 	"\bEvaluate\x12!.recipe.plugin.v1.EvaluateRequest\x1a\".recipe.plugin.v1.EvaluateResponse\x12W\n" +
 	"\n" +
-	"Checkpoint\x12#.recipe.plugin.v1.CheckpointRequest\x1a$.recipe.plugin.v1.CheckpointResponse\x12K\n" +
+	"Checkpoint\x12#.recipe.plugin.v1.CheckpointRequest\x1a$.recipe.plugin.v1.CheckpointResponse\x12H\n" +
+	"\x05Pause\x12\x1e.recipe.plugin.v1.PauseRequest\x1a\x1f.recipe.plugin.v1.PauseResponse\x12K\n" +
 	"\x06Stacks\x12\x1f.recipe.plugin.v1.StacksRequest\x1a .recipe.plugin.v1.StacksResponseB*Z(github.com/recipe-rl/recipe/sdk/pluginpbb\x06proto3"
 
 var (
@@ -3247,7 +3331,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),    // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),   // 1: recipe.plugin.v1.DescribeResponse
@@ -3292,14 +3376,16 @@ var file_plugin_proto_goTypes = []any{
 	(*EvaluateRequest)(nil),    // 40: recipe.plugin.v1.EvaluateRequest
 	(*EvaluateResponse)(nil),   // 41: recipe.plugin.v1.EvaluateResponse
 	(*TaskScores)(nil),         // 42: recipe.plugin.v1.TaskScores
-	(*CheckpointRequest)(nil),  // 43: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil), // 44: recipe.plugin.v1.CheckpointResponse
-	nil,                        // 45: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                        // 46: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                        // 47: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                        // 48: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                        // 49: recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	nil,                        // 50: recipe.plugin.v1.TaskScores.MetricsEntry
+	(*PauseRequest)(nil),       // 43: recipe.plugin.v1.PauseRequest
+	(*PauseResponse)(nil),      // 44: recipe.plugin.v1.PauseResponse
+	(*CheckpointRequest)(nil),  // 45: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil), // 46: recipe.plugin.v1.CheckpointResponse
+	nil,                        // 47: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                        // 48: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                        // 49: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                        // 50: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                        // 51: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	nil,                        // 52: recipe.plugin.v1.TaskScores.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -3307,8 +3393,8 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	45, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	46, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	47, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	48, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
@@ -3325,11 +3411,11 @@ var file_plugin_proto_depIdxs = []int32{
 	37, // 20: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
 	38, // 21: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
 	39, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
-	47, // 23: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	48, // 24: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	49, // 25: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	49, // 23: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	50, // 24: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	51, // 25: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
 	42, // 26: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
-	50, // 27: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
+	52, // 27: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
 	0,  // 28: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
 	3,  // 29: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
 	5,  // 30: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
@@ -3341,23 +3427,25 @@ var file_plugin_proto_depIdxs = []int32{
 	26, // 36: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
 	28, // 37: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
 	40, // 38: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	43, // 39: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	23, // 40: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	1,  // 41: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 42: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 43: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 44: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 45: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 46: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 47: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 48: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 49: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 50: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	41, // 51: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	44, // 52: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	24, // 53: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	41, // [41:54] is the sub-list for method output_type
-	28, // [28:41] is the sub-list for method input_type
+	45, // 39: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	43, // 40: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
+	23, // 41: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	1,  // 42: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 43: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 44: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 45: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 46: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 47: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 48: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 49: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 50: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 51: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	41, // 52: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	46, // 53: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	44, // 54: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
+	24, // 55: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	42, // [42:56] is the sub-list for method output_type
+	28, // [28:42] is the sub-list for method input_type
 	28, // [28:28] is the sub-list for extension type_name
 	28, // [28:28] is the sub-list for extension extendee
 	0,  // [0:28] is the sub-list for field type_name
@@ -3386,7 +3474,7 @@ func file_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

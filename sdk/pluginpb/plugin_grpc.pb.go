@@ -35,6 +35,7 @@ const (
 	Plugin_Watch_FullMethodName      = "/recipe.plugin.v1.Plugin/Watch"
 	Plugin_Evaluate_FullMethodName   = "/recipe.plugin.v1.Plugin/Evaluate"
 	Plugin_Checkpoint_FullMethodName = "/recipe.plugin.v1.Plugin/Checkpoint"
+	Plugin_Pause_FullMethodName      = "/recipe.plugin.v1.Plugin/Pause"
 	Plugin_Stacks_FullMethodName     = "/recipe.plugin.v1.Plugin/Stacks"
 )
 
@@ -67,6 +68,9 @@ type PluginClient interface {
 	Evaluate(ctx context.Context, in *EvaluateRequest, opts ...grpc.CallOption) (*EvaluateResponse, error)
 	// Checkpoint makes a trainer write a checkpoint now. Only trainers answer.
 	Checkpoint(ctx context.Context, in *CheckpointRequest, opts ...grpc.CallOption) (*CheckpointResponse, error)
+	// Pause makes a block begin no new work until it is told to go on, and returns when it does none. Inference holds
+	// requests, a trainer waits before its next step; others, and trainers that cannot, answer UNIMPLEMENTED.
+	Pause(ctx context.Context, in *PauseRequest, opts ...grpc.CallOption) (*PauseResponse, error)
 	// Stacks says where every thread of the plugin and of its programs is. It holds no values of variables.
 	Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (*StacksResponse, error)
 }
@@ -208,6 +212,16 @@ func (c *pluginClient) Checkpoint(ctx context.Context, in *CheckpointRequest, op
 	return out, nil
 }
 
+func (c *pluginClient) Pause(ctx context.Context, in *PauseRequest, opts ...grpc.CallOption) (*PauseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseResponse)
+	err := c.cc.Invoke(ctx, Plugin_Pause_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *pluginClient) Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (*StacksResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StacksResponse)
@@ -247,6 +261,9 @@ type PluginServer interface {
 	Evaluate(context.Context, *EvaluateRequest) (*EvaluateResponse, error)
 	// Checkpoint makes a trainer write a checkpoint now. Only trainers answer.
 	Checkpoint(context.Context, *CheckpointRequest) (*CheckpointResponse, error)
+	// Pause makes a block begin no new work until it is told to go on, and returns when it does none. Inference holds
+	// requests, a trainer waits before its next step; others, and trainers that cannot, answer UNIMPLEMENTED.
+	Pause(context.Context, *PauseRequest) (*PauseResponse, error)
 	// Stacks says where every thread of the plugin and of its programs is. It holds no values of variables.
 	Stacks(context.Context, *StacksRequest) (*StacksResponse, error)
 	mustEmbedUnimplementedPluginServer()
@@ -294,6 +311,9 @@ func (UnimplementedPluginServer) Evaluate(context.Context, *EvaluateRequest) (*E
 }
 func (UnimplementedPluginServer) Checkpoint(context.Context, *CheckpointRequest) (*CheckpointResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Checkpoint not implemented")
+}
+func (UnimplementedPluginServer) Pause(context.Context, *PauseRequest) (*PauseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Pause not implemented")
 }
 func (UnimplementedPluginServer) Stacks(context.Context, *StacksRequest) (*StacksResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stacks not implemented")
@@ -528,6 +548,24 @@ func _Plugin_Checkpoint_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Plugin_Pause_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PluginServer).Pause(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Plugin_Pause_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PluginServer).Pause(ctx, req.(*PauseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Plugin_Stacks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StacksRequest)
 	if err := dec(in); err != nil {
@@ -596,6 +634,10 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Checkpoint",
 			Handler:    _Plugin_Checkpoint_Handler,
+		},
+		{
+			MethodName: "Pause",
+			Handler:    _Plugin_Pause_Handler,
 		},
 		{
 			MethodName: "Stacks",

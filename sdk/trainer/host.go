@@ -53,6 +53,9 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 			err = errors.Join(err, fmt.Errorf("serve the control endpoint of %s: %w", req.Address, e))
 		}
 	}()
+	if p, ok := plugin.(Pauser); ok {
+		base.OnPause(p.Pause)
+	}
 	return plugin.Run(ctx, req, &host{
 		Host: base, weights: weights, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken,
 	})

@@ -32,6 +32,13 @@ type Plugin[C any] interface {
 	Run(ctx context.Context, req sdk.Request[C], host Host) error
 }
 
+// Pauser is a trainer that can wait before its next step. One that cannot waits for a batch while a run is paused:
+// inference answers no requests then.
+type Pauser interface {
+	// Pause makes it wait, or go on. It returns when the step in progress has ended.
+	Pause(ctx context.Context, paused bool) error
+}
+
 // Host is the Host of a trainer.
 type Host interface {
 	sdk.Host

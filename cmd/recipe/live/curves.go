@@ -10,14 +10,6 @@ import (
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
-// The names under which trainers report what the overview shows.
-var (
-	rewards = []string{"reward", "reward/mean", "scores/mean", "reward_mean", "score"}
-	losses  = []string{"loss", "policy_loss", "loss/policy", "loss/total"}
-	speeds  = []string{"tokens_per_second", "tokens/per_second"}
-	lags    = []string{"staleness", "staleness/mean"}
-)
-
 // curves are the main curves of the selected trainer, or of the first one, in as many columns as there is room for.
 func (s *screen) curves(width int) []string {
 	trainer := s.trainer()
@@ -30,12 +22,9 @@ func (s *screen) curves(width int) []string {
 	for _, curve := range []struct {
 		label string
 		names []string
-	}{{"reward", rewards}, {"loss", losses}, {"tokens/s", speeds}, {"staleness", lags}} {
-		for _, name := range curve.names {
-			if series := trainer.History[name]; series != nil && len(series.Points) > 1 {
-				cells = append(cells, s.curve(curve.label, 9, series, each))
-				break
-			}
+	}{{"reward", view.Rewards()}, {"loss", view.Losses()}, {"tokens/s", view.Speeds()}, {"staleness", view.Lags()}} {
+		if series := view.History(trainer, curve.names...); series != nil && len(series.Points) > 1 {
+			cells = append(cells, s.curve(curve.label, 9, series, each))
 		}
 	}
 	return inColumns(cells, columns, each)

@@ -45,6 +45,10 @@ func events(fails bool) []event.Event {
 				"tokens_per_second": 1000 + 10*float64(i), "memory/process_peak": 3 << 30}},
 			event.Event{Type: event.Weights, Address: weights, Inference: inference, Version: step})
 	}
+	list = append(list, // what is not in the log
+		event.Event{Type: event.Machine, Metrics: map[string]float64{"cpu": 1}},
+		event.Event{Type: event.Activity, Address: trainer, State: event.Working, Message: "training step 31"},
+		event.Event{Type: event.Phase, Address: trainer, Phase: "ready", Message: "training"})
 	list = append(list,
 		event.Event{Type: event.LogLine, Address: environment, Level: "warn", Message: "a reply" + hostile},
 		event.Event{Type: event.LogLine, Address: environment, Level: "info",

@@ -11,6 +11,7 @@ func (s *screen) help() []string {
 		{"esc", "back to the overview"},
 		{"space", "hold the display; the run continues"},
 		{"c", "save a checkpoint of the selected trainer now"},
+		{"p", "pause the run, or resume it"},
 		{"r", "restart the selected block"},
 		{"x", "stop the run at a checkpoint; recipe apply continues it"},
 		{"", s.keys},

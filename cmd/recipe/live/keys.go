@@ -45,7 +45,7 @@ func (m *model) key(key string) tea.Cmd {
 	case "s":
 		s.page, s.scroll = samplesPage, 0
 		return m.readSample(nil, 0)
-	case "c", "r", "x":
+	case "c", "p", "r", "x":
 		m.ask(key)
 	default:
 		return m.move(key)
@@ -60,6 +60,12 @@ func (m *model) ask(key string) {
 	switch key {
 	case "x":
 		s.question, m.pending = "Stop the run at a checkpoint?", m.commands.Stop
+	case "p":
+		if s.run.snap.Paused.IsZero() {
+			s.question, m.pending = "Pause the run?", func() string { return m.commands.Pause(true) }
+		} else {
+			s.question, m.pending = "Resume the run?", func() string { return m.commands.Pause(false) }
+		}
 	case "r":
 		s.question, m.pending = "Restart "+view.OneLine(selected)+"?", func() string { return m.commands.Restart(selected) }
 	case "c":

@@ -25,6 +25,7 @@ const (
 // Commands are what keys change in a run. Each returns a line that says what came of it.
 type Commands interface {
 	Stop() string
+	Pause(paused bool) string // false: resume
 	Restart(address string) string
 	Checkpoint(address string) string
 }

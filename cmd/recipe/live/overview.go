@@ -39,7 +39,7 @@ func (s *screen) overview(width, height int) []string {
 	return append(lines, s.pane("samples", width, forSamples, s.newestSamples(width, forSamples-1))...)
 }
 
-// progress has a bar for each job that knows its total, with the time that is left.
+// progress has a bar for each block that knows its total, with the time that is left.
 func (s *screen) progress(width int) []string {
 	var lines []string
 	for _, a := range s.run.addresses() {

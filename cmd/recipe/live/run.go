@@ -3,9 +3,11 @@ package live
 import (
 	"time"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/snapshot"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 const (
@@ -28,6 +30,8 @@ func newRun() *run {
 // apply folds one event. Events come in the order of their numbers.
 func (r *run) apply(e event.Event) {
 	again := e.Type == event.Phase && r.snap.SamePhase(e)
+	// What a ready block does is in the table.
+	busy := e.Type == event.Phase && e.Phase == string(sdk.Ready) && r.phase(e.Address) == e.Phase
 	r.snap.Apply(e)
 	switch e.Type {
 	case event.RunStarted:
@@ -46,14 +50,23 @@ func (r *run) apply(e event.Event) {
 	case event.Metrics, event.Weights, event.Sample, event.Operation, event.Output:
 		return // shown elsewhere, or too often for a line
 	}
-	if again || e.Level == "debug" {
+	if again || e.Level == "debug" || view.Line(view.Style{}, e) == "" {
 		return
 	}
 	e.Message = printable.Limit(e.Message, keptText)
-	r.keep("", e)
+	if !busy {
+		r.keep("", e)
+	}
 	if e.Address != "" {
 		r.keep(e.Address, e)
 	}
+}
+
+func (r *run) phase(address string) string {
+	if b := r.snap.Blocks[address]; b != nil {
+		return b.Phase
+	}
+	return ""
 }
 
 // addresses lists the blocks in display order.

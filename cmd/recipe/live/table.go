@@ -22,8 +22,8 @@ type column struct {
 var columns = []column{
 	{"STEP", true, func(_ *screen, b *snapshot.Block) string { return view.Steps(b) }},
 	{"NEEDS", false, (*screen).needs},
-	{"REWARD", true, func(_ *screen, b *snapshot.Block) string { return view.Metric(b, rewards...) }},
-	{"TOKENS/S", true, func(_ *screen, b *snapshot.Block) string { return view.Metric(b, speeds...) }},
+	{"REWARD", true, func(_ *screen, b *snapshot.Block) string { return view.Metric(b, view.Rewards()...) }},
+	{"TOKENS/S", true, func(_ *screen, b *snapshot.Block) string { return view.Metric(b, view.Speeds()...) }},
 	{"VERSION", true, func(_ *screen, b *snapshot.Block) string {
 		if b.Version == 0 {
 			return ""

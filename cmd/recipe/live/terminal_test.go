@@ -41,6 +41,7 @@ func (r *terminal) call(what string) string {
 }
 
 func (r *terminal) Stop() string                  { return r.call("stop") }
+func (r *terminal) Pause(paused bool) string      { return r.call(fmt.Sprintf("pause %v", paused)) }
 func (r *terminal) Restart(address string) string { return r.call("restart " + address) }
 func (r *terminal) Checkpoint(a string) string    { return r.call("checkpoint " + a) }
 
@@ -182,6 +183,12 @@ func TestKeysOfAWatchedRun(t *testing.T) {
 	r.calls("stop", "restart "+environment)
 	r.press("cy")
 	r.calls("stop", "restart "+environment, "checkpoint "+trainer)
+	r.press("py")
+	r.calls("stop", "restart "+environment, "checkpoint "+trainer, "pause true")
+	r.append(event.Event{Type: event.Paused})
+	r.shows("paused: recipe resume continues it")
+	r.press("py")
+	r.calls("stop", "restart "+environment, "checkpoint "+trainer, "pause true", "pause false")
 	r.press("?")
 	r.shows("hold the display")
 	r.press("\x1b[B") // down: nothing to scroll

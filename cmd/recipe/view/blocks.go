@@ -50,8 +50,8 @@ func BlockTable(s Style, snap *snapshot.Snapshot, limit int) []string {
 			{Text: a},
 			{Text: blk.Phase, Paint: s.Phase(blk.Phase)},
 			{Text: Steps(blk), Right: true},
-			{Text: Metric(blk, "reward", "reward_mean", "score"), Right: true},
-			{Text: Metric(blk, "tokens_per_second"), Right: true},
+			{Text: Metric(blk, Rewards()...), Right: true},
+			{Text: Metric(blk, Speeds()...), Right: true},
 			{Text: version(blk.Version), Right: true},
 			{Text: remark(blk), Paint: s.Dim},
 		})

@@ -35,7 +35,8 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 		rows = append(rows, []Cell{{Text: "  " + command}, {Text: what, Paint: s.Dim}})
 	}
 	for _, v := range r.Variables {
-		if v.Sensitive || v.Type != cty.Number || !v.Value.IsKnown() || v.Value.IsNull() {
+		if v.Sensitive || v.Type != cty.Number || !v.Value.IsKnown() || v.Value.IsNull() ||
+			v.Value.RawEquals(cty.Zero) { // twice as much is the same
 			continue
 		}
 		add(fmt.Sprintf("recipe plan --var %s=%s %s", v.Name, Expression(v.Value.Multiply(cty.NumberIntVal(2))),

@@ -73,6 +73,10 @@ func say(s Style, e event.Event) string {
 			after("; what to do: ", OneLine(e.Remedy))
 	case event.StallOver:
 		return "progress again after " + why.Span(fromSeconds(e.Seconds))
+	case event.Paused:
+		return s.Yellow("paused") + ": recipe resume continues it"
+	case event.Resumed:
+		return "resumed after " + why.Span(fromSeconds(e.Seconds))
 	case event.Alert:
 		return s.Yellow("alert "+e.Name+": ") + message
 	case event.AlertOver:

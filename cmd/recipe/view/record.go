@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // Standing is the state of a run in a few words. Holder is the engine of the run, or nil.
@@ -23,6 +24,9 @@ func Standing(run *state.Run, holder *state.Owner) string {
 	}
 	if holder == nil {
 		return "running without an engine (apply adopts it)"
+	}
+	if !run.Paused.IsZero() {
+		return "paused"
 	}
 	return "running"
 }
@@ -44,7 +48,9 @@ func Complete(snap *snapshot.Snapshot, run *state.Run) {
 			}
 			snap.Blocks[a.String()] = blk
 		}
-		blk.Step, blk.Total = max(blk.Step, rec.Step), max(blk.Total, rec.Total)
+		if a.Kind.Life() == kind.Job { // others count their start
+			blk.Step, blk.Total = max(blk.Step, rec.Step), max(blk.Total, rec.Total)
+		}
 	}
 }
 

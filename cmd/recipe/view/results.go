@@ -16,16 +16,16 @@ func results(s Style, trainers []*snapshot.Block) []string {
 		head[i].Paint = s.Bold
 		head[i].Right = i >= 2 && i <= 5
 	}
-	best := -1
+	best, greatest := -1, 0.0
 	for i, blk := range trainers {
-		if r := blk.History["reward"]; r != nil && (best < 0 || r.Best() > trainers[best].History["reward"].Best()) {
-			best = i
+		if r := History(blk, Rewards()...); r != nil && (best < 0 || r.Best() > greatest) {
+			best, greatest = i, r.Best()
 		}
 	}
 	rows := [][]Cell{head}
 	for i, blk := range trainers {
 		row := Cells(blk.Address, blk.Phase, strconv.FormatInt(blk.Step, 10), "-", "-", "-", "", "-")
-		if r := blk.History["reward"]; r != nil {
+		if r := History(blk, Rewards()...); r != nil {
 			first, last := r.Ends()
 			row[3].Text, row[4].Text, row[5].Text, row[6].Text = Number(first), Number(last), Number(r.Best()),
 				Sparkline(r.Resample(sparkWidth))

@@ -233,7 +233,7 @@ func TestSummaryOfASweepComparesItsTrainers(t *testing.T) {
 			}
 			say(event.Event{Type: event.Progress, Address: a, Step: int64(i + 1), Total: 20, Unit: "steps"})
 			say(event.Event{Type: event.Metrics, Address: a, Step: int64(i + 1),
-				Metrics: map[string]float64{"reward": reward}})
+				Metrics: map[string]float64{"reward/mean": reward}})
 		}
 		say(event.Event{Type: event.Checkpoint, Address: a, Path: "checkpoints/" + rate + "/step-20", Step: 20})
 		say(event.Event{Type: event.Phase, Address: a, Phase: "completed"})

@@ -29,7 +29,7 @@ func Summary(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 		lines = results(s, trainers)
 	} else {
 		for _, blk := range trainers {
-			if blk.History["reward"] != nil {
+			if History(blk, Rewards()...) != nil {
 				lines = trained(s, blk)
 			}
 		}
@@ -52,7 +52,7 @@ func IsTrainer(address string) bool {
 }
 
 func trained(s Style, blk *snapshot.Block) []string {
-	reward := blk.History["reward"]
+	reward := History(blk, Rewards()...)
 	before, now := reward.Ends()
 	lines := []string{"", fmt.Sprintf("%s: reward %s → %s over %d %s", s.Bold(blk.Address), Number(before),
 		s.Bold(Number(now)), blk.Step, unit(blk.Unit))}
@@ -89,7 +89,7 @@ func evaluated(s Style, blk *snapshot.Block) []string {
 
 // measuresSkill picks the metrics that say how good the policy is, by the names that trainers and environments use.
 func measuresSkill(name string) bool {
-	return strings.HasPrefix(name, "eval/") || strings.Contains(name, "accuracy") ||
+	return strings.HasPrefix(name, "eval/") && name != "eval/policy_version" || strings.Contains(name, "accuracy") ||
 		strings.Contains(name, "percent_correct")
 }
 

@@ -50,6 +50,7 @@ type Attempt struct {
 	done    chan struct{} // closed when Run has returned and the last phase has been reported
 
 	activities activities
+	pause      atomic.Pointer[func(ctx context.Context, paused bool) error] // nil: the block cannot be paused
 
 	mu       sync.Mutex
 	phase    sdk.Phase
@@ -308,6 +309,15 @@ func (a *Attempt) State() State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return State{a.phase, a.failure, a.outputs, a.handle, a.listen, a.version, a.events.Last()}
+}
+
+// Pause makes the block begin no new work, or go on.
+func (a *Attempt) Pause(ctx context.Context, paused bool) error {
+	pause := a.pause.Load()
+	if pause == nil {
+		return ErrUnsupported
+	}
+	return Guard(a.start.Address, func() error { return (*pause)(ctx, paused) })
 }
 
 // Start is what the attempt was started with.

@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +24,8 @@ type Host interface {
 	Outputs() cty.Value
 	// ReachVersion raises the policy version that the block's status gives; it never goes back.
 	ReachVersion(version int64)
+	// OnPause says what pauses the block and makes it go on; it returns when the block does no more work.
+	OnPause(pause func(ctx context.Context, paused bool) error)
 	// Fail ends the block because its plugin broke the contract.
 	Fail(err error)
 	// Call calls code of the plugin's author outside of Run; a panic becomes an error.
@@ -79,6 +82,8 @@ func (h *host) Outputs() cty.Value {
 	defer h.mu.Unlock()
 	return h.outputs
 }
+
+func (h *host) OnPause(pause func(ctx context.Context, paused bool) error) { h.pause.Store(&pause) }
 
 func (h *host) Fail(err error) { h.fail(err) }
 

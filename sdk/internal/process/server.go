@@ -354,6 +354,22 @@ func (s *Server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) 
 	return &pluginpb.CheckpointResponse{Path: c.Path, Step: c.Step, PolicyVersion: c.Version}, nil
 }
 
+// Pause makes the block begin no new work, or go on.
+func (s *Server) Pause(ctx context.Context, req *pluginpb.PauseRequest) (*pluginpb.PauseResponse, error) {
+	defer s.lease.Contact()()
+	l, err := s.block()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Running(); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	if err := l.Pause(ctx, req.GetPaused()); err != nil {
+		return nil, callError("pause "+l.Start().Address, err)
+	}
+	return &pluginpb.PauseResponse{}, nil
+}
+
 func callError(what string, err error) error {
 	if errors.Is(err, attempt.ErrUnsupported) {
 		return status.Errorf(codes.Unimplemented, "%s: %v", what, err)

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from recipe_sdk import Bridge, Settings, settings, work
+from recipe_sdk import Bridge, Settings, commands, settings, work
 from recipe_sdk.errors import CheckpointError, DataError
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.testing import make_group
@@ -220,3 +220,19 @@ def test_nothing_of_a_closed_bridge_goes_on(tmp_path, api):
         bridge.stepped({})
     bridge.close()
     assert not [t for t in started if t.is_alive() and t.name == "control"]
+
+
+def test_a_paused_run_takes_no_batch_and_its_time_does_not_count(tmp_path, api, monkeypatch):
+    monkeypatch.setattr("recipe_sdk.feed.HEARTBEAT", 0.05)
+    bridge = opened(tmp_path, api().url)
+    attach(bridge)
+    bridge.connect()
+    commands.carry_out(bridge, "pause", {"paused": True})
+    bridge.feed.since = float("-inf")
+    assert bridge.feed.decide() == ("idle", None)
+    commands.carry_out(bridge, "pause", {"paused": False})
+    monkeypatch.setattr("recipe_sdk.feed.HEARTBEAT", 10.0)
+    kind, _ = bridge.feed.decide()
+    assert kind == "batch" and bridge.feed.since > 0
+    assert [e["phase"] for e in events(tmp_path) if e["type"] == "phase"][-2:] == ["paused", "waiting"]
+    bridge.close()

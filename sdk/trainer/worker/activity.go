@@ -11,8 +11,8 @@ import (
 // taken.
 const patienceForFirst = 15 * time.Minute
 
-// patienceForRoom is longer than any run.
-const patienceForRoom = 10 * 365 * 24 * time.Hour
+// patienceForPeople is longer than any run.
+const patienceForPeople = 10 * 365 * 24 * time.Hour
 
 // doing is what the worker does, as its phases tell.
 type doing struct {
@@ -40,14 +40,18 @@ func (t *Trainer[C]) activity(d *doing, e event) (sdk.Activity, bool) {
 		queue = t.program.Trajectories.Address
 	}
 	switch e.Phase {
-	case "starting", "loading", "sync", "turn", "done", "ended":
+	case "starting", "loading", "sync", "turn":
 		return sdk.Activity{}, false
+	case "done", "ended": // freeing memory can take long
+		return sdk.Activity{What: "the end of its program", Patience: patienceForFirst / 3}, true
 	case "connecting":
 		return sdk.Activity{On: queue, What: "it to register this trainer"}, true
 	case "waiting":
 		return sdk.Activity{On: queue, What: fmt.Sprintf("batch %d", e.Step+1)}, true
+	case "paused":
+		return sdk.Activity{What: "the run to be resumed", Patience: patienceForPeople, Remedy: "recipe resume"}, true
 	case "no_room": // starting it again would not help
-		return sdk.Activity{What: e.ForWhat, Patience: patienceForRoom, Remedy: "make room on that disk"}, true
+		return sdk.Activity{What: e.ForWhat, Patience: patienceForPeople, Remedy: "make room on that disk"}, true
 	case "training":
 		a := sdk.Activity{What: fmt.Sprintf("training step %d", e.Step+1), Patience: max(patienceForFirst/3, 3*d.longest)}
 		if d.longest == 0 {

@@ -19,6 +19,8 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 		"training": {What: "training step 7", Detail: "on 2 ranks, which wait for each other",
 			Patience: patienceForFirst},
 		"checkpointing": {What: "checkpointing at step 6", Patience: patienceForFirst / 3},
+		"done":          {What: "the end of its program", Patience: patienceForFirst / 3},
+		"paused":        {What: "the run to be resumed", Patience: patienceForPeople, Remedy: "recipe resume"},
 		"sync":          {}, // reported by TrainerHost.Sync
 		"turn":          {}, // reported by TrainerHost.Turn
 		"loading":       {}, // not ready yet

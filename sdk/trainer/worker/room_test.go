@@ -25,7 +25,7 @@ func TestAWorkerThatWaitsForRoomIsDegraded(t *testing.T) {
 		t.Errorf("it reported the phases %q", reported)
 	}
 	a, ok := tr.activity(&doing{}, event{Phase: "no_room", ForWhat: "room on the disk of /c"})
-	if !ok || a.Patience < patienceForRoom || a.What != "room on the disk of /c" {
+	if !ok || a.Patience < patienceForPeople || a.What != "room on the disk of /c" {
 		t.Errorf("it says that it does %+v", a)
 	}
 }

@@ -115,6 +115,11 @@ func (t *Trainer[C]) SaveCheckpoint(ctx context.Context) (sdk.CheckpointInfo, er
 	return sdk.CheckpointInfo{Path: answer.Checkpoint, Step: answer.Step, Version: t.host.Version()}, nil
 }
 
+// Pause makes the worker wait before its next step, or go on.
+func (t *Trainer[C]) Pause(ctx context.Context, paused bool) error {
+	return t.call(ctx, "pause", map[string]any{"paused": paused}, nil)
+}
+
 // Update hands the worker the settings that have changed.
 func (t *Trainer[C]) Update(ctx context.Context, config C) error {
 	next := t.req

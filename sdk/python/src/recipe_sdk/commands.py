@@ -69,6 +69,13 @@ def _checkpoint(bridge: Bridge[Any], body: Body) -> Body:
     return {"checkpoint": bridge.save("asked"), "step": bridge.step}
 
 
+def _pause(bridge: Bridge[Any], body: Body) -> Body:
+    """No step begins until the run is resumed."""
+    if bridge.feed is not None:
+        bridge.feed.paused = bool(body["paused"])
+    return {}
+
+
 def _update(bridge: Bridge[Any], body: Body) -> Body:
     apply = bridge.hooks.update or (lambda change: settings.update(bridge.block, change))
     new = apply(body)
@@ -79,8 +86,8 @@ def _update(bridge: Bridge[Any], body: Body) -> Body:
 
 
 HANDLERS: dict[str, Callable[[Bridge[Any], Body], Body]] = {
-    "publish": _publish, "logprobs": _logprobs, "tokenize": _tokenize, "checkpoint": _checkpoint, "update": _update,
-    "synced": _synced, "turn": _turn,
+    "publish": _publish, "logprobs": _logprobs, "tokenize": _tokenize, "checkpoint": _checkpoint, "pause": _pause,
+    "update": _update, "synced": _synced, "turn": _turn,
 }  # fmt: skip
 
 

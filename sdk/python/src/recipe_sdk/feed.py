@@ -32,6 +32,7 @@ class Feed:
         self.asked = self.granted = False  # the device, for the batch that is held
         self.sync: tuple[float, int] | None = None  # since when, and of which step, weights wait to be synced
         self.held: Delivery | None = None
+        self.paused = False  # a person has paused the run
         self.since = time.monotonic()
         self.explained = False
 
@@ -131,7 +132,12 @@ class Feed:
         return None
 
     def _batch(self) -> Order | None:
-        """A batch to train, or None after one round of polls."""
+        """A batch to train, or None after one round of polls or a second of a pause."""
+        if self.paused:
+            if self.events.state["phase"] != "paused":
+                self.events.phase("paused", for_what="the run to be resumed")
+            self.pause(1.0)
+            return None
         if self.events.state["phase"] not in ("waiting", "turn", "no_room"):
             self.since, self.explained = time.monotonic(), False
             self.events.phase("waiting", for_what="a batch")
