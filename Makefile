@@ -172,6 +172,10 @@ conformance: ## run the trajectory API suite against ours and the original run-a
 fuzz: ## run every fuzz target for FUZZ_EXECS executions (10^6), on FUZZ_CORES cores (2); seeds alone are part of `make test`
 	scripts/fuzz.sh
 
+.PHONY: power-loss
+power-loss: ## cut the power of a file system while packages are written; needs root and loop devices
+	RECIPE_POWER_LOSS=1 go test -count=1 -run TestPackagesAfterAPowerLoss -v ./cmd/recipe
+
 # The short forms of these tests are part of `make test`. KILLS sets how often the stand-in plugins are struck; a real run takes
 # longer to come back, so it is struck a quarter as often.
 KILLS ?= 500

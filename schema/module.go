@@ -160,12 +160,16 @@ func FindFile(path string) (string, error) {
 // LockFile is the file beside a recipe's that holds which packages of plugins it uses.
 func LockFile(recipe string) string { return strings.TrimSuffix(recipe, ".hcl") + ".lock.hcl" }
 
-// IsRecipeFile distinguishes recipes from lock files, variable files, tests and hidden files, which also end in .hcl.
+// PolicySuffix ends the names of files with conditions about plans.
+const PolicySuffix = ".policy.hcl"
+
+// IsRecipeFile distinguishes recipes from lock files, variable files, tests, policies and hidden files, which also end
+// in .hcl.
 func IsRecipeFile(name string) bool {
 	if !strings.HasSuffix(name, ".hcl") || strings.HasPrefix(name, ".") {
 		return false
 	}
-	for _, other := range []string{".lock.hcl", ".vars.hcl", ".test.hcl"} {
+	for _, other := range []string{".lock.hcl", ".vars.hcl", ".test.hcl", PolicySuffix} {
 		if strings.HasSuffix(name, other) {
 			return false
 		}

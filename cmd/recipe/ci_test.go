@@ -156,11 +156,11 @@ func parse(t *testing.T, name string, into any) {
 	}
 }
 
-// TestPolicyExamples asks the policy of docs/ci in Python about a plan within its limits and one beyond them, and the
-// one for Open Policy Agent, too, where that is installed.
+// TestPolicyExamples asks the policies of docs/ci in Python and in HCL about a plan within its limits and one beyond
+// them, and the one for Open Policy Agent, too, where that is installed.
 func TestPolicyExamples(t *testing.T) {
 	t.Parallel()
-	policies := []string{"ci/limits.py"}
+	policies := []string{"ci/limits.py", "ci/limits.policy.hcl"}
 	if _, err := exec.LookPath("opa"); err == nil {
 		policies = append(policies, "ci/opa.sh")
 	}

@@ -162,7 +162,7 @@ func (a *app) gatherPrograms(paths []string, f buildFlags, name string) (b packa
 		if err != nil {
 			return b, "", err
 		}
-		_, platform, err := packages.ProgramSBOM("", "", content)
+		_, platform, err := packages.ProgramSBOM("", "", content, nil)
 		if err != nil {
 			return b, "", fmt.Errorf("%s: %w", path, err)
 		}
@@ -181,11 +181,15 @@ func (a *app) gatherPrograms(paths []string, f buildFlags, name string) (b packa
 	if err != nil {
 		return b, "", err
 	}
+	python, err := a.lockedPackages(s)
+	if err != nil {
+		return b, "", err
+	}
 	b.Runtime, b.Targets = packages.Program, map[string]packages.Target{}
 	for platform, content := range contents {
 		t := packages.Target{Entrypoint: s.Name, Files: map[string]packages.File{s.Name: {Content: content,
 			Executable: true}}}
-		if t.SBOM, _, err = packages.ProgramSBOM(s.Name, s.Version, content); err != nil {
+		if t.SBOM, _, err = packages.ProgramSBOM(s.Name, s.Version, content, python); err != nil {
 			return b, "", err
 		}
 		b.Targets[platform] = t
@@ -264,4 +268,28 @@ func (a *app) document(path, folder string, f buildFlags, b *packages.Build) (*s
 	b.Docs = reference.Block(&s)
 	b.Schema, err = json.Marshal(d)
 	return &s, err
+}
+
+// lockedPackages are the Python packages of a program, for both kinds of machine. Without their hashes its users would
+// get others than its author.
+func (a *app) lockedPackages(s *schema.PluginSchema) ([]string, error) {
+	catalog, err := a.catalog()
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, gpu := range []bool{false, true} {
+		list := catalog.Packages(s.Kind, s.Name, gpu)
+		if !list.Empty() && !list.Locked() {
+			return nil, &sdk.Error{
+				Summary: "the Python packages of the plugin are not locked: expected each with its hashes",
+				Detail:  strings.Join(list.Requirements, ", "),
+				Remedy: "run uv pip compile --universal --generate-hashes requirements.in -o requirements.txt, where " +
+					"requirements.in lists them, and build the program with what that writes",
+			}
+		}
+		all = append(all, list.Requirements...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }

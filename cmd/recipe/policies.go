@@ -19,8 +19,8 @@ type planPolicies struct {
 
 func (f *planPolicies) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.paths, "policy", nil,
-		"ask an `EXECUTABLE` that reads the plan as JSON and may deny it; repeatable; those of the settings "+
-			"(policies) are asked first")
+		"ask an `EXECUTABLE` that reads the plan as JSON, or a file NAME.policy.hcl of conditions, which may deny it; "+
+			"repeatable; those of the settings (policies) are asked first")
 	cmd.Flags().DurationVar(&f.timeout, "policy-timeout", policy.DefaultTimeout,
 		"deny the plan when a policy has not answered within this time")
 	_ = cmd.MarkFlagFilename("policy")

@@ -135,13 +135,22 @@ func builtinSchema(def *sdk.Definition) *schema.PluginSchema {
 	}
 }
 
-// Packages returns the Python packages that the program of a built-in plugin or a Python file needs; none for a
-// separate binary, whose blocks list their own.
+// Packages returns the Python packages that a plugin's program needs.
 func (c *Catalog) Packages(k kind.Kind, name string, gpu bool) sdk.Packages {
-	if def := c.Definition(k, name); def != nil && def.Packages != nil {
-		return def.Packages(gpu)
+	if def := c.Definition(k, name); def != nil {
+		if def.Packages != nil {
+			return def.Packages(gpu)
+		}
+		return sdk.Packages{}
 	}
-	return sdk.Packages{}
+	e, err := c.override(k, name)
+	switch {
+	case err != nil || e == nil:
+		return sdk.Packages{}
+	case gpu:
+		return e.packages.GPU
+	}
+	return e.packages.CPU
 }
 
 // Environment is what the process of a plugin gets of environ.

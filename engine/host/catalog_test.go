@@ -96,7 +96,12 @@ func TestABinaryIsAskedOnceForItsSchema(t *testing.T) {
 		if argv, env, err := c.Command(kind.Environment, "ticker", ""); err != nil || argv[0] != path || len(env) != 0 {
 			t.Errorf("command %v with %v, %v", argv, env, err)
 		}
-		// The variables that a plugin reads are cached together with its schema.
+		// The packages and variables of a plugin are cached together with its schema.
+		for gpu, want := range map[bool]string{false: "ticks==1", true: "ticks==2"} {
+			if got := c.Packages(kind.Environment, "ticker", gpu); !slices.Equal(got.Requirements, []string{want}) {
+				t.Errorf("gpu %v: it needs the packages %v, want %s", gpu, got.Requirements, want)
+			}
+		}
 		if got := c.Environment(kind.Environment, "ticker",
 			[]string{"TICKER_KEY=1", "TICKERS=2", "PATH=/bin"}); !slices.Equal(got,
 			[]string{"TICKER_KEY=1", "PATH=/bin"}) {

@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
@@ -27,6 +28,8 @@ import (
 type external struct {
 	path   string
 	schema *schema.PluginSchema
+
+	packages sdk.PackagesByMachine // of a separate binary: what its program needs of Python
 
 	file  *script.File    // of a Python file
 	def   *sdk.Definition // of a Python file
@@ -44,6 +47,8 @@ type Document struct {
 	Outputs     json.RawMessage `json:"outputs"`
 	Environment []string        `json:"environment,omitempty"`
 	Prepares    bool            `json:"prepares,omitempty"`
+	// Packages are set for a program that needs Python packages.
+	Packages *sdk.PackagesByMachine `json:"packages,omitempty"`
 	// Python is set for an environment in a Python file.
 	Python *script.Packaged `json:"python,omitempty"`
 }
@@ -56,7 +61,7 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
-	cached := filepath.Join(cacheDir, "schemas", digest+".3.json") // 3: with whether it prepares
+	cached := filepath.Join(cacheDir, "schemas", digest+".4.json") // 4: with its Python packages
 	if e, err := readDescribed(path, cached); err == nil {
 		e.schema.Binary = "sha256:" + digest
 		return e, nil
@@ -136,7 +141,16 @@ func (d Document) external(path string) (*external, error) {
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err
 	}
-	return &external{path: path, schema: s}, nil
+	e := &external{path: path, schema: s}
+	if d.Packages != nil {
+		e.packages = *d.Packages
+		for _, requirement := range slices.Concat(e.packages.CPU.Requirements, e.packages.GPU.Requirements) {
+			if err := interpreter.CheckIndexed(requirement); err != nil {
+				return nil, fmt.Errorf("the Python packages that it needs: %w", err)
+			}
+		}
+	}
+	return e, nil
 }
 
 // describeBinary starts a binary, asks for its description, and ends it.
@@ -156,10 +170,14 @@ func describeBinary(ctx context.Context, path string) (d Document, err error) {
 	if err != nil {
 		return Document{}, p.failed("describe", err)
 	}
-	return Document{
+	d = Document{
 		Kind: r.GetKind(), Name: r.GetName(), Version: r.GetVersion(), Summary: r.GetSummary(), Config: r.GetSchema(),
 		Outputs:     r.GetOutputs(),
 		Environment: r.GetEnvironmentVariables(),
 		Prepares:    slices.Contains(r.GetCapabilities(), protocol.CanPrepare),
-	}, nil
+	}
+	if packages := r.GetPackages(); len(packages) > 0 {
+		err = json.Unmarshal(packages, &d.Packages)
+	}
+	return d, err
 }

@@ -113,7 +113,9 @@ func (service) Update(_ context.Context, c config) error {
 
 func definition() *sdk.Definition {
 	return environment.New("ticker", "A plugin for tests.", func() sdk.Service[config] { return service{} },
-		sdk.WithEnvironmentVariables("TICKER_*"))
+		sdk.WithEnvironmentVariables("TICKER_*"), sdk.WithPackages(func(gpu bool) sdk.Packages {
+			return sdk.Packages{Requirements: []string{map[bool]string{true: "ticks==2", false: "ticks==1"}[gpu]}}
+		}))
 }
 
 const deadline = 60 * time.Second

@@ -109,8 +109,14 @@ func (c *Catalog) Document(s *schema.PluginSchema, folder string) (d Document, e
 		return d, fmt.Errorf("write the schema of its outputs: %w", err)
 	}
 	e, err := c.override(s.Kind, s.Name)
-	if err != nil || e == nil || e.file == nil {
+	if err != nil || e == nil {
 		return d, err
+	}
+	if e.file == nil {
+		if !e.packages.CPU.Empty() || !e.packages.GPU.Empty() {
+			d.Packages = &e.packages
+		}
+		return d, nil
 	}
 	p, err := e.file.Packaged(folder)
 	d.Python = &p

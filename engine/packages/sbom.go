@@ -84,9 +84,10 @@ func sbom(name, version, platform string, components []component) ([]byte, error
 	return json.MarshalIndent(d, "", " ")
 }
 
-// ProgramSBOM lists the modules that are linked into a Go program, as SPDX JSON, and says for which platform it was
-// built.
-func ProgramSBOM(name, version string, program []byte) (document []byte, platform string, err error) {
+// ProgramSBOM lists the modules that are linked into a Go program, and the Python packages that it requires, as SPDX
+// JSON, and says for which platform it was built.
+func ProgramSBOM(name, version string, program []byte, requirements []string) (document []byte, platform string,
+	err error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
 		return nil, "", fmt.Errorf("it is no Go program with build information: %w", err)
@@ -110,11 +111,17 @@ func ProgramSBOM(name, version string, program []byte) (document []byte, platfor
 		}
 		list = append(list, c)
 	}
+	for _, requirement := range requirements {
+		if m := pinned.FindStringSubmatch(requirement); m != nil {
+			list = append(list, component{name: m[1], version: m[2], purl: "pkg:pypi/" + m[1] + "@" + m[2]})
+		}
+	}
 	document, err = sbom(name, version, platform, list)
 	return document, platform, err
 }
 
 var (
+	pinned        = regexp.MustCompile(`^([A-Za-z0-9._-]+)==([^ ;]+)`)
 	lockedPackage = regexp.MustCompile(`(?ms)^\[\[package\]\]\n(.*?)(?:\n\n|\z)`)
 	lockedField   = regexp.MustCompile(`(?m)^(name|version) = "([^"]*)"$`)
 	lockedSource  = regexp.MustCompile(`(?m)^sdist = \{.*hash = "sha256:([0-9a-f]{64})"`)

@@ -1,5 +1,5 @@
-// Package policy asks executables whether a plan may be applied. A policy reads the plan as JSON and answers with
-// reasons to deny it or to warn; docs/ci.md has the contract.
+// Package policy asks executables and files of conditions whether a plan may be applied. An executable reads the plan
+// as JSON and answers with reasons to deny it or to warn; docs/ci.md has the contract.
 package policy
 
 import (
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
@@ -39,7 +40,12 @@ func Ask(ctx context.Context, policies []string, timeout time.Duration, p *plan.
 	}
 	var findings []plan.Finding
 	for _, path := range policies {
-		answered := ask(ctx, path, timeout, input)
+		var answered []plan.Finding
+		if strings.HasSuffix(path, schema.PolicySuffix) {
+			answered = evaluate(path, input)
+		} else {
+			answered = ask(ctx, path, timeout, input)
+		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -81,17 +81,11 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 		}
 		args = append(args, "--override", path)
 	}
-	var plain []string
-	for _, requirement := range e.Packages.Requirements {
-		if what, ok := interpreter.Editable(requirement); ok {
-			args = append(args, "--editable="+what)
-		} else {
-			plain = append(plain, requirement)
-		}
+	list, err := requirements(e)
+	if err != nil {
+		return err
 	}
-	// After "--", a requirement is never parsed as an option.
-	args = append(append(args, "--"), plain...)
-	if err := m.run(ctx, "install "+strings.Join(e.Packages.Requirements, ", "), uv, args...); err != nil {
+	if err := m.run(ctx, "install "+names(e.Packages), uv, append(args, list...)...); err != nil {
 		return err
 	}
 	for alias, name := range e.Packages.Aliases {
@@ -100,6 +94,36 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 		}
 	}
 	return nil
+}
+
+// requirements are the arguments of uv that name what to install. Hashes can only be given in a file.
+func requirements(e interpreter.Environment) ([]string, error) {
+	if e.Packages.Locked() {
+		path := filepath.Join(e.Dir, "requirements.txt")
+		if err := os.WriteFile(path, []byte(strings.Join(e.Packages.Requirements, "\n")+"\n"), 0o600); err != nil {
+			return nil, fmt.Errorf("write the requirements of a Python environment: %w", err)
+		}
+		return []string{"--require-hashes", "--requirement", path}, nil
+	}
+	var args, plain []string
+	for _, requirement := range e.Packages.Requirements {
+		if what, ok := interpreter.Editable(requirement); ok {
+			args = append(args, "--editable="+what)
+		} else {
+			plain = append(plain, requirement)
+		}
+	}
+	// After "--", a requirement is never parsed as an option.
+	return append(append(args, "--"), plain...), nil
+}
+
+// names are the requirements for a message, without hashes.
+func names(p sdk.Packages) string {
+	list := make([]string, len(p.Requirements))
+	for i, requirement := range p.Requirements {
+		list[i], _, _ = strings.Cut(requirement, " --hash=")
+	}
+	return strings.Join(list, ", ")
 }
 
 // base is the interpreter to create an environment with: a path, a version that uv finds, or python3 in PATH.

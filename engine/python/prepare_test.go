@@ -40,7 +40,7 @@ pip)
   slow*) exec sleep 60 ;;
   esac
   while [ $# -gt 0 ]; do
-    if [ "$1" = --override ]; then cat "$2" >> "$log"; fi
+    case "$1" in --override | --requirement) cat "$2" >> "$log" ;; esac
     shift
   done ;;
 esac
@@ -109,6 +109,22 @@ func TestPrepare(t *testing.T) {
 	metadata, err := os.ReadFile(filepath.Join(e.Dir, "site", "vllm-1.2+cpu.dist-info", "METADATA"))
 	if err != nil || !strings.Contains(string(metadata), "Name: vllm\nVersion: 1.2+cpu\n") {
 		t.Errorf("the alias: %q, %v", metadata, err)
+	}
+}
+
+func TestLockedPackagesAreInstalledByTheirHashes(t *testing.T) {
+	calls := fake(t)
+	const locked = "torch==2.13.0 --hash=sha256:12 --hash=sha256:34"
+	e := of(t, sdk.Packages{Requirements: []string{locked}})
+	if _, err := interpreter.Find(sdk.Runtime{}, e.Packages, "", func(string) string { return "" }); err == nil ||
+		!strings.Contains(err.Error(), "has not been prepared") {
+		t.Errorf("before its packages are installed: %v; want no other interpreter", err)
+	}
+	if _, err := (python.Maker{Log: io.Discard, Dir: t.TempDir()}).Prepare(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if got := calls(); !strings.Contains(got, "--require-hashes --requirement ") || !strings.Contains(got, locked+"\n") {
+		t.Errorf("uv was called with\n%s", got)
 	}
 }
 

@@ -40,7 +40,7 @@ func Find(r sdk.Runtime, plugin sdk.Packages, recipeDir string, getenv func(stri
 		return inVenv(getenv("VIRTUAL_ENV"), "VIRTUAL_ENV")
 	case managed && prepared.Ready():
 		return prepared.Executable(), nil
-	case managed && prepared.Packages.Project != "":
+	case managed && (prepared.Packages.Project != "" || prepared.Packages.Locked()):
 		return "", &sdk.Error{
 			Summary: "its Python environment has not been prepared, or the packages that it asks for have changed since",
 			Detail:  prepared.Packages.Project,

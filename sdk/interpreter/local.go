@@ -61,6 +61,21 @@ func keyed(requirement, dir string) (string, error) {
 	return fmt.Sprintf("%s %s sha256:%s", requirement, local, hex.EncodeToString(sum.Sum(nil))), nil
 }
 
+// CheckIndexed refuses a requirement that names no package of an index: an option, a path, or more than one line. A
+// plugin that was built elsewhere has no other.
+func CheckIndexed(requirement string) error {
+	_, editable := Editable(requirement)
+	local, err := localPath(strings.TrimSpace(requirement))
+	if err == nil && (editable || local != "" || strings.HasPrefix(strings.TrimSpace(requirement), "-") ||
+		strings.ContainsAny(requirement, "\r\n")) {
+		err = errors.New(`expected the name of a package in an index, such as "torch==2.13.0"`)
+	}
+	if err != nil {
+		return fmt.Errorf("%q: %w", requirement, err)
+	}
+	return nil
+}
+
 func misnamed(requirement string, err error) error {
 	return &sdk.Error{
 		Summary: fmt.Sprintf("runtime.requirements = %q: %v", requirement, err), Err: err,

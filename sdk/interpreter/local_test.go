@@ -143,3 +143,17 @@ func TestRequirementsThatCannotBeUsed(t *testing.T) {
 		}
 	}
 }
+
+func TestPackagesOfAPluginComeFromAnIndex(t *testing.T) {
+	t.Parallel()
+	for requirement, ok := range map[string]bool{
+		"torch": true, "torch==2.13.0 --hash=sha256:ab": true, `torch[cuda]>=2 ; python_version < "3.13"`: true,
+		"mine @ https://example.com/mine-1.0-py3-none-any.whl": true,
+		"./mine": false, "-e ./mine": false, "/mine": false, "mine @ file:///mine": false, "mine.whl": false,
+		"--index-url=https://example.com": false, "torch\n--index-url=https://example.com": false,
+	} {
+		if err := interpreter.CheckIndexed(requirement); (err == nil) != ok {
+			t.Errorf("%q: %v", requirement, err)
+		}
+	}
+}

@@ -73,8 +73,10 @@ type DescribeResponse struct {
 	Summary          string                 `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Variables of the engine's environment that the plugin reads, beyond those that every plugin gets; "NAME_*" is a family.
 	EnvironmentVariables []string `protobuf:"bytes,9,rep,name=environment_variables,json=environmentVariables,proto3" json:"environment_variables,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// JSON of sdk.PackagesByMachine: the Python packages that the plugin's program needs; empty when it needs none.
+	Packages      []byte `protobuf:"bytes,10,opt,name=packages,proto3" json:"packages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeResponse) Reset() {
@@ -166,6 +168,13 @@ func (x *DescribeResponse) GetSummary() string {
 func (x *DescribeResponse) GetEnvironmentVariables() []string {
 	if x != nil {
 		return x.EnvironmentVariables
+	}
+	return nil
+}
+
+func (x *DescribeResponse) GetPackages() []byte {
+	if x != nil {
+		return x.Packages
 	}
 	return nil
 }
@@ -3064,7 +3073,7 @@ var File_plugin_proto protoreflect.FileDescriptor
 const file_plugin_proto_rawDesc = "" +
 	"\n" +
 	"\fplugin.proto\x12\x10recipe.plugin.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xa6\x02\n" +
+	"\x0fDescribeRequest\"\xc2\x02\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -3074,7 +3083,9 @@ const file_plugin_proto_rawDesc = "" +
 	"\aoutputs\x18\x06 \x01(\fR\aoutputs\x12\"\n" +
 	"\fcapabilities\x18\a \x03(\tR\fcapabilities\x12\x18\n" +
 	"\asummary\x18\b \x01(\tR\asummary\x123\n" +
-	"\x15environment_variables\x18\t \x03(\tR\x14environmentVariables\"l\n" +
+	"\x15environment_variables\x18\t \x03(\tR\x14environmentVariables\x12\x1a\n" +
+	"\bpackages\x18\n" +
+	" \x01(\fR\bpackages\"l\n" +
 	"\n" +
 	"Diagnostic\x12\x18\n" +
 	"\awarning\x18\x01 \x01(\bR\awarning\x12\x18\n" +

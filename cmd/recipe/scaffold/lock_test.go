@@ -123,11 +123,18 @@ func (a *author) withUV() {
 		"UV_PYTHON_DOWNLOADS=never", "XDG_CACHE_HOME="+a.t.TempDir(), "UV_CACHE_DIR="+a.t.TempDir())
 }
 
-// wheel writes a version of a package into the folder wheels.
+// wheel writes a version of the package recipe-letters into the folder wheels.
 func wheel(t *testing.T, dir, version string) {
 	t.Helper()
-	info := "recipe_letters-" + version + ".dist-info/"
-	path := filepath.Join(dir, "wheels", "recipe_letters-"+version+"-py3-none-any.whl")
+	wheelOf(t, dir, "recipe_letters", version, "recipe_letters.py",
+		"VERSION = '"+version+"'\ndef count(text): return float(len(text))\n")
+}
+
+// wheelOf writes a version of a package with one file into the folder wheels.
+func wheelOf(t *testing.T, dir, name, version, file, text string) {
+	t.Helper()
+	info := name + "-" + version + ".dist-info/"
+	path := filepath.Join(dir, "wheels", name+"-"+version+"-py3-none-any.whl")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -136,15 +143,15 @@ func wheel(t *testing.T, dir, version string) {
 		t.Fatal(err)
 	}
 	w := zip.NewWriter(f)
-	for _, file := range [][2]string{
-		{"recipe_letters.py", "VERSION = '" + version + "'\ndef count(text): return float(len(text))\n"},
-		{info + "METADATA", "Metadata-Version: 2.1\nName: recipe-letters\nVersion: " + version + "\n"},
+	for _, part := range [][2]string{
+		{file, text},
+		{info + "METADATA", "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n"},
 		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
-		{info + "RECORD", "recipe_letters.py,,\n" + info + "METADATA,,\n" + info + "WHEEL,,\n" + info + "RECORD,,\n"},
+		{info + "RECORD", file + ",,\n" + info + "METADATA,,\n" + info + "WHEEL,,\n" + info + "RECORD,,\n"},
 	} {
-		part, err := w.Create(file[0])
+		packed, err := w.Create(part[0])
 		if err == nil {
-			_, err = part.Write([]byte(file[1]))
+			_, err = packed.Write([]byte(part[1]))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -21,6 +21,9 @@ import (
 var notRun = map[string]string{
 	"recipe init mine.hcl":  "installs vLLM, several GB",
 	"recipe apply mine.hcl": "needs it",
+	"uv pip compile --universal --generate-hashes requirements.in -o requirements.txt": "asks PyPI, and " +
+		"TestATrainerInPythonIsAPackage does it",
+	"recipe plugin build . --version 1.0.0 -o ../mine.dist": "needs it",
 }
 
 // TestThePagesOfAuthorsAreRun runs the commands of each page of docs/authors, those in blocks marked sh, in one shell

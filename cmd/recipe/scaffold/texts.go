@@ -128,7 +128,8 @@ func (p Plugin) Files() []File {
 		list = append(list, File{"trainer.py", "the learning, on `recipe_sdk`"},
 			File{"main.go", "the block: its attributes, and the start of `trainer.py`, which is embedded in the program"},
 			File{"main_test.go", "the compliance suite, with a small random model"},
-			File{"requirements.txt", "Python packages of `trainer.py`"})
+			File{"requirements.in", "Python packages that `trainer.py` imports"},
+			File{"requirements.txt", "the same, locked before the plugin is published; embedded in the program"})
 	default:
 		list = append(list, File{"main.go", "the plugin"}, File{"main_test.go", "its tests"})
 	}

@@ -110,11 +110,18 @@ func (s *Server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "encode the schema of the outputs: %v", err)
 	}
+	var packages []byte
+	if of := s.def.Packages; of != nil {
+		if packages, err = json.Marshal(sdk.PackagesByMachine{CPU: of(false), GPU: of(true)}); err != nil {
+			return nil, status.Errorf(codes.Internal, "encode the Python packages: %v", err)
+		}
+	}
 	return &pluginpb.DescribeResponse{
 		Kind: string(s.def.Kind), Name: s.def.Name, Version: s.def.Version, Summary: s.def.Summary,
 		ProtocolVersions: []uint32{protocol.Version}, Schema: schema, Outputs: outputs,
 		Capabilities:         s.def.Capabilities,
 		EnvironmentVariables: s.def.Environment,
+		Packages:             packages,
 	}, nil
 }
 
