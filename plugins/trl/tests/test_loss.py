@@ -1,14 +1,17 @@
 """The same batches come to the same loss and gradient here and in recipe's own worker."""
 
 import json
+from importlib.metadata import version
 
 import pytest
 import torch
+from packaging.version import Version
 from recipe_sdk import Bridge
+from recipe_sdk.trl.mixin import LUSPO
 from worker import config
 from worker.train import Trainer
 
-from .conftest import given, metrics, trained
+from .conftest import LIMIT, events, given, metrics, trained
 
 NONE = {"vllm_importance_sampling_correction": False}
 TOKEN = {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 1.02}
@@ -27,6 +30,14 @@ CASES = {
     "two passes": ({"num_iterations": 2, **NONE}, {"data": {"epochs": 2}}),
     "clipped ratios": ({"loss_type": "cispo", "epsilon_high": 0.9, **NONE},
                        {"loss": {"name": "cispo", "cispo_cap": 0.9}}),
+    "sapo": ({"loss_type": "sapo", **NONE}, {"loss": {"name": "sapo", "aggregation": "batch-mean-token-mean"}}),
+    "luspo": ({"loss_type": "luspo", "importance_sampling_level": "sequence", **NONE},
+              {"loss": {"name": "luspo", "ratio_level": "sequence"}}),
+    "vespo": ({"loss_type": "vespo", **NONE}, {"loss": {"name": "vespo"}}),
+    "clipped on both sides": ({"epsilon": 0.005, "delta": 1.008, **NONE},
+                              {"loss": {"clip_low": 0.005, "clip_high": 0.005, "delta": 1.008}}),
+    "uncertain tokens": ({"top_entropy_quantile": 0.5, "per_device_train_batch_size": 11, **NONE},
+                         {"loss": {"top_entropy": 0.5}}),
     "token weights": (TOKEN, {"correction": {"importance": "token", "importance_high": 1.02}}),
     "sequence weights": (SEQUENCE, {"correction": {"importance": "sequence", "importance_mode": "mask",
                                                    "importance_high": 1.05}}),
@@ -58,11 +69,14 @@ def ours(folder, model, url, change, steps):
     return metrics(folder)
 
 
+OLD = Version(version("trl")) < LUSPO
 SHORT = ("dapo", "grpo", "token weights", "against the sampler", "adapters")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.short if n in SHORT else ()) for n in CASES])
 def test_loss_and_gradient_are_those_of_our_worker(name, tmp_path, tiny, api):
+    if name == "luspo" and OLD:
+        pytest.skip("refused with this TRL")
     theirs, change = CASES[name]
     more = {"old_policy": "rollout"} if name == "against the sampler" else {}
     a = trained(tmp_path / "trl", given(tmp_path / "trl", tiny, api().url, theirs, steps=2, **more))
@@ -70,3 +84,11 @@ def test_loss_and_gradient_are_those_of_our_worker(name, tmp_path, tiny, api):
     for step in (1, 2):
         for what in ("loss/total", "grad_norm"):
             assert a[step][what] == pytest.approx(b[step][what], rel=1e-5, abs=2e-6), (step, what)
+
+
+@pytest.mark.skipif(not OLD, reason="the loss is right with this TRL")
+def test_luspo_of_an_old_trl_is_refused(tmp_path, tiny, api, start):
+    folder = tmp_path / "run"
+    assert start(folder, given(folder, tiny, api().url, CASES["luspo"][0])).wait(LIMIT) == 1
+    (error,) = events(folder, "error")
+    assert "install trl 1.16.0 or newer" in error["message"]

@@ -15,10 +15,12 @@ import os
 import shutil
 import sys
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from packaging.version import Version
 from torch import Tensor
 
 from .. import causal
@@ -33,6 +35,7 @@ from .estimate import advantages, importance
 from .report import names
 
 SCALED = ("grpo", "sapo", "dr_grpo", "luspo")  # losses that are a mean over the rows of a micro-batch
+LUSPO = Version("1.16.0")  # the first TRL in which that loss is known to sum over tokens, whatever their advantages
 
 
 class Ended(Exception):
@@ -59,6 +62,9 @@ class Bridged:
         dummies = IterableDataset.from_generator(lambda: iter(lambda: {"prompt": ""}, None))
         super().__init__(*given, **{**more, "reward_funcs": [_no_reward], "train_dataset": dummies})
         a, self.shuffle_dataset = self.args, False
+        if a.loss_type == "luspo" and Version(version("trl")) < LUSPO:
+            raise ConfigError(f"loss_type: luspo of TRL {version('trl')} averages over the width of a row, since "
+                              f"advantages are given for each token: install trl {LUSPO} or newer")  # fmt: skip
         a.ignore_data_skip = True  # the bridge knows which batch is next
         a.dataloader_prefetch_factor = None  # of workers, of which there are none
         self.per_batch = a.steps_per_generation * a.num_iterations // a.gradient_accumulation_steps
