@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+)
+
+// pair is a recipe with an engine, a trainer and weights between them. A tiny model has no folder.
+func pair(engine, trainer, model string) string {
+	attribute := func(plugin string) string {
+		if plugin == "tiny" {
+			return ""
+		}
+		return fmt.Sprintf("model = %q\n", model)
+	}
+	external := ""
+	if engine == "external" {
+		engine, external = "vllm", "external { endpoint = \"http://127.0.0.1:9/v1\" }\n"
+	}
+	return fmt.Sprintf(`
+inference %[1]q "policy" {
+%[2]s%[3]s}
+environment "arithmetic" "sums" { inference = inference.%[1]s.policy }
+trainer %[4]q "policy" {
+%[5]senvironments = [environment.arithmetic.sums]
+}
+sync "weights" "policy" {
+  trainer   = trainer.%[4]s.policy
+  inference = [inference.%[1]s.policy]
+}
+`, engine, attribute(engine), external, trainer, attribute(trainer))
+}
+
+// TestThePlanSaysWhatCompatibilitySays plans each cell of the table in docs/compatibility.md: where it says no, the plan
+// is refused for the reason that the page gives, and nowhere else.
+func TestThePlanSaysWhatCompatibilitySays(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "compatibility.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(\d+)\. (.*)\.$`).FindAllStringSubmatch(string(page), -1) {
+		reasons["no ("+m[1]+")"] = m[2]
+	}
+	table, _, _ := strings.Cut(string(page), "\n1. ")
+	var engines []string
+	cells := 0
+	for line := range strings.Lines(table) {
+		row := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range row {
+			row[i] = strings.Trim(strings.TrimSpace(row[i]), "`")
+		}
+		switch {
+		case row[0] == "trainer":
+			engines = row[1:]
+		case len(row) == len(engines)+1 && row[0] != "---":
+			for i, cell := range row[1:] {
+				cells++
+				says(t, engines[i], row[0], reasons[cell])
+			}
+		}
+	}
+	if cells != 20 {
+		t.Errorf("%d cells were found, want five trainers with four engines", cells)
+	}
+}
+
+// says plans a pair and looks for the reason why it cannot work, or for none where that is empty.
+func says(t *testing.T, engine, trainer, reason string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pair.hcl")
+	if err := os.WriteFile(file, []byte(pair(engine, trainer, enginetest.Model(t, 0))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := command(t, "plan", file)
+	refused := strings.Contains(out, "cannot be loaded by") || strings.Contains(out, "takes no weights")
+	switch {
+	case reason == "" && (refused || !strings.Contains(out, "to create")):
+		t.Errorf("%s with %s: the page says that it works, the plan:\n%s%s", engine, trainer, out, errs)
+	case reason != "" && (!refused || code == 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), reason)):
+		t.Errorf("%s with %s: the plan ends with %d and lacks %q:\n%s%s", engine, trainer, code, reason, out, errs)
+	}
+}
