@@ -43,7 +43,7 @@ test: test-venv test-go ## run every test (race detector on)
 
 # Each of these keeps one core busy, so two run at a time, where make can keep their output apart (GNU make 4).
 SIDE_BY_SIDE := $(if $(filter output-sync,$(.FEATURES)),-j2 -Otarget)
-test-python-parts: test-atropos test-python test-environments test-trl-short
+test-python-parts: test-atropos test-python test-environments test-trl-short test-trackers
 
 # Go tests of Python workers need it too, so it is made before any of them.
 test-venv:
@@ -204,6 +204,6 @@ e2e-slurm-all: build ## the same with what takes longest: a network cut of 30 s,
 	RECIPE_SLURM_ALL=1 scripts/e2e-slurm.sh
 
 .PHONY: test-trackers
-test-trackers: ## read what tracking blocks write with TensorBoard's own reader
+test-trackers: ## read what tracking blocks write with the trackers' own packages
 	scripts/venv.sh trackers
-	RECIPE_TRACKERS_PYTHON=$(CACHE)/venv-trackers/bin/python $(GO) test -count 1 -run TestTensorBoardReadsIt ./engine/tracking
+	RECIPE_TRACKERS_PYTHON=$(CACHE)/venv-trackers/bin/python $(GO) test -count 1 -run 'Reads?It$$' ./engine/tracking

@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -10,19 +11,47 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Tracking is one tracking block: an experiment tracker to which the run is passed on.
+// Tracking is one tracking block: an experiment tracker to which the run is passed on. What is empty has the tracker's
+// default.
 type Tracking struct {
-	Tracker string // tensorboard
-	Name    string
+	Tracker string // tensorboard, wandb, trackio or mlflow
+	Name    string // of the block
 	Dir     string // of files; empty: in the run directory
-	Range   hcl.Range
+	Runtime Runtime
+
+	Project string
+	Entity  string
+	Group   string
+	RunName string
+	Tags    []string
+	Mode    string // online or offline
+
+	SpaceID string
+
+	TrackingURI string
+	Experiment  string
+
+	Range hcl.Range
 }
 
 // trackers are the first labels of tracking blocks.
-func trackers() []string { return []string{"tensorboard"} }
+func trackers() []string { return []string{"tensorboard", "wandb", "trackio", "mlflow"} }
 
 type trackingArguments struct {
-	Dir string `recipe:"dir" doc:"folder of the tracker's files; default: tracking/ in the run directory"`
+	Dir     string        `recipe:"dir" doc:"folder of the tracker's files; default: tracking/ in the run directory"`
+	Runtime *runtimeBlock `recipe:"runtime,block" doc:"the Python that the tracker's package runs in; default: the one that recipe init makes"`
+
+	Project string   `recipe:"project" doc:"wandb, trackio; default: WANDB_PROJECT, else the recipe's name"`
+	Entity  string   `recipe:"entity" doc:"wandb; default: WANDB_ENTITY, else that of the API key"`
+	Group   string   `recipe:"group" doc:"wandb, trackio; default: WANDB_RUN_GROUP, else the id of the run"`
+	RunName string   `recipe:"name" doc:"name of the run; default: the recipe's name and the id of the run"`
+	Tags    []string `recipe:"tags" doc:"wandb"`
+	Mode    string   `recipe:"mode" enum:"online,offline" doc:"wandb; offline: files for wandb sync. Default: WANDB_MODE, else online"`
+
+	SpaceID string `recipe:"space_id" doc:"trackio: the Space of Hugging Face to log to; default: files in dir"`
+
+	TrackingURI string `recipe:"tracking_uri" doc:"mlflow; default: MLFLOW_TRACKING_URI, else an SQLite file in dir"`
+	Experiment  string `recipe:"experiment_name" doc:"mlflow; default: the recipe's name"`
 }
 
 // tracking checks what a schema cannot say, and keeps the block.
@@ -38,10 +67,47 @@ func (d *decoder) tracking(n *node, s *spec.Schema, v cty.Value) {
 		d.report(problem(n.header, "Invalid tracking block", err.Error()))
 		return
 	}
-	t := &Tracking{Tracker: o.tracker, Name: o.name, Dir: b.Dir, Range: n.header}
+	if !d.takes(o) {
+		return
+	}
+	t := &Tracking{Tracker: o.tracker, Name: o.name, Dir: b.Dir, Project: b.Project, Entity: b.Entity, Group: b.Group,
+		RunName: b.RunName, Tags: b.Tags, Mode: b.Mode, SpaceID: b.SpaceID, TrackingURI: b.TrackingURI,
+		Experiment: b.Experiment, Range: n.header}
+	if r := b.Runtime; r != nil {
+		t.Runtime = Runtime{Python: r.Python, Requirements: r.Requirements, Venv: r.Venv}
+	}
 	p := d.ev.p
 	p.trackers = slices.DeleteFunc(p.trackers, func(u *Tracking) bool {
 		return u.Tracker == t.Tracker && u.Name == t.Name
 	})
 	p.trackers = append(p.trackers, t)
+}
+
+// takers are the trackers that take an argument, where not all do.
+func takers() map[string][]string {
+	return map[string][]string{
+		"runtime": {"wandb", "trackio", "mlflow"}, "project": {"wandb", "trackio"}, "entity": {"wandb"},
+		"group": {"wandb", "trackio"}, "name": {"wandb", "trackio", "mlflow"}, "tags": {"wandb"}, "mode": {"wandb"},
+		"space_id": {"trackio"}, "tracking_uri": {"mlflow"}, "experiment_name": {"mlflow"},
+	}
+}
+
+// takes reports the arguments that are for other trackers, and says whether there are none.
+func (d *decoder) takes(o *observerDecl) bool {
+	at := map[string]hcl.Range{}
+	for name, a := range o.body.Attributes {
+		at[name] = a.NameRange
+	}
+	for _, b := range o.body.Blocks {
+		at[b.Type] = b.TypeRange
+	}
+	ok := true
+	for _, name := range sortedKeys(at) {
+		if only := takers()[name]; only != nil && !slices.Contains(only, o.tracker) {
+			ok = false
+			d.report(problem(at[name], "Unsupported argument", fmt.Sprintf("tracking %q takes no %s, which is for %s.",
+				o.tracker, name, strings.Join(only, ", "))))
+		}
+	}
+	return ok
 }

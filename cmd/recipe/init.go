@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/python"
+	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
@@ -33,9 +34,9 @@ func newInit(a *app) *cobra.Command {
 write the versions and digests of all platforms to NAME.lock.hcl beside the recipe NAME.hcl. What is locked stays at its
 version; --upgrade chooses the newest allowed one. Commit the lock: everybody gets the same packages.
 
-Then create the Python environments of a recipe's blocks, with uv: for a block with runtime { requirements = … }
-with these, for a block without a runtime with the pinned packages of its plugin (vLLM for GPUs where there is one,
-else its build for CPUs). A block that names an interpreter or a virtual environment needs none. Environments are
+Then create the Python environments of a recipe's blocks and trackers, with uv: for a block with
+runtime { requirements = … } with these, for a block without a runtime with the pinned packages of its plugin (vLLM for
+GPUs where there is one, else its build for CPUs). A block that names an interpreter or a virtual environment needs none. Environments are
 stored in the user's cache, shared by recipes with the same packages, and created once; a repeated call is cheap, also
 after an interruption.
 
@@ -152,24 +153,17 @@ func (f *recipeFlags) load(a *app, args []string) (*schema.Recipe, error) {
 	return r, nil
 }
 
-// environments are those that the recipe's blocks run in, each once.
+// environments are those that the recipe's blocks and trackers run in, each once.
 func environments(r *schema.Recipe, packages func(*schema.Block) sdk.Packages) ([]view.Environment, error) {
 	var list []view.Environment
 	index := map[string]int{}
-	for _, b := range r.Blocks {
-		if b.Meta.External != nil {
-			continue
-		}
-		var runtime sdk.Runtime
-		if m := b.Meta.Runtime; m != nil {
-			runtime = sdk.Runtime{Python: m.Python, Requirements: m.Requirements, Venv: m.Venv}
-		}
-		e, managed, err := interpreter.Of(runtime, packages(b), r.Dir)
+	add := func(block string, runtime sdk.Runtime, packages sdk.Packages) error {
+		e, managed, err := interpreter.Of(runtime, packages, r.Dir)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.Addr, err)
+			return fmt.Errorf("%s: %w", block, err)
 		}
 		if !managed {
-			continue
+			return nil
 		}
 		i, seen := index[e.Dir]
 		if !seen {
@@ -177,7 +171,25 @@ func environments(r *schema.Recipe, packages func(*schema.Block) sdk.Packages) (
 			index[e.Dir] = i
 			list = append(list, view.Environment{Environment: e})
 		}
-		list[i].Blocks = append(list[i].Blocks, b.Addr.String())
+		list[i].Blocks = append(list[i].Blocks, block)
+		return nil
+	}
+	for _, b := range r.Blocks {
+		if b.Meta.External != nil {
+			continue
+		}
+		var runtime sdk.Runtime
+		if b.Meta.Runtime != nil {
+			runtime = *b.Meta.Runtime
+		}
+		if err := add(b.Addr.String(), runtime, packages(b)); err != nil {
+			return nil, err
+		}
+	}
+	for _, t := range r.Trackers {
+		if err := add("tracking."+t.Tracker+"."+t.Name, t.Runtime, tracking.Packages(t.Tracker)); err != nil {
+			return nil, err
+		}
 	}
 	return list, nil
 }

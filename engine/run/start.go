@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -159,7 +161,7 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name,
 		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(s.recipe.Dir),
 		CheckpointDir: absolute(checkpoints),
-		Environment:   environment(meta), Placement: placement(meta, b.devices), Runtime: runtime(meta),
+		Environment:   s.shared(a, environment(meta)), Placement: placement(meta, b.devices), Runtime: runtime(meta),
 		Token: token, ControlToken: control, SyncedBy: s.syncedBy(a), Resume: b.resume || b.attempts > 0,
 		Policy:        sdk.Policy(e.store.Policy()), // what a restarted inference block is brought to
 		SharesDevices: s.sharesDevices(b),
@@ -197,6 +199,17 @@ func environment(m schema.Meta) map[string]string {
 		}
 	}
 	return out
+}
+
+// shared adds the variables with which trainers and environments that log to a tracker themselves share its project and
+// group, where the block sets none.
+func (s *supervisor) shared(a addr.Block, own map[string]string) map[string]string {
+	if a.Kind != kind.Trainer && a.Kind != kind.Environment {
+		return own
+	}
+	all := tracking.Environment(s.recipe.Trackers, s.e.opts.Name, s.e.store.ID(), os.Getenv)
+	maps.Copy(all, own)
+	return all
 }
 
 // placement is where the block is put: on the GPUs that it names, else on those that were dealt to it.

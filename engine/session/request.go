@@ -177,7 +177,7 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 		return nil, err
 	}
 	defer watch.Stop()
-	trackers, err := s.track(ctx, e)
+	trackers, err := s.track(ctx, e, p)
 	if err != nil {
 		return nil, err
 	}
@@ -189,8 +189,15 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 }
 
 // track begins to pass the run on to the recipe's trackers.
-func (s *Session) track(ctx context.Context, e *run.Engine) (*tracking.Trackers, error) {
-	o := tracking.Options{Trackers: slices.Clone(s.Recipe.Trackers), Dir: s.Dir, Record: e.Record}
+func (s *Session) track(ctx context.Context, e *run.Engine, p *plan.Plan) (*tracking.Trackers, error) {
+	config := map[string]any{"recipe": s.Recipe.Name, "run_id": e.Recorded().ID, "digest": p.Digest}
+	for _, op := range p.Operations {
+		if op.Action != plan.Stop {
+			config[op.Address.String()] = op.Config
+		}
+	}
+	o := tracking.Options{Trackers: slices.Clone(s.Recipe.Trackers), Dir: s.Dir, Recipe: s.Recipe.Name,
+		RunID: e.Recorded().ID, RecipeDir: s.Recipe.Dir, Config: config, Record: e.Record, Secrets: e.Hide}
 	for i := range o.Trackers {
 		if t := &o.Trackers[i]; t.Dir != "" && !filepath.IsAbs(t.Dir) {
 			t.Dir = filepath.Join(s.Recipe.Dir, t.Dir)

@@ -1,6 +1,7 @@
 package tracking
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -39,7 +40,7 @@ func openBoard(dir string, now time.Time) (*board, error) {
 	return b, b.err
 }
 
-func (b *board) write(e event.Event) error {
+func (b *board) write(_ context.Context, e event.Event) error {
 	switch e.Type {
 	case event.Metrics:
 		var values []byte
@@ -107,6 +108,8 @@ func markdown(e event.Event) string {
 }
 
 // flush returns when what was written is on the disk.
-func (b *board) flush() error { return b.file.Sync() }
+func (b *board) flush(context.Context) error { return b.file.Sync() }
 
-func (b *board) close() error { return b.file.Close() }
+func (b *board) close(context.Context) error { return b.file.Close() }
+
+func (b *board) abort() { _ = b.file.Close() }

@@ -1,4 +1,4 @@
-// Package tracking passes what a run reports on to experiment trackers: TensorBoard.
+// Package tracking passes what a run reports on to experiment trackers: TensorBoard, W&B, Trackio, MLflow.
 //
 // It follows the run's event log from where it was last taken, so a tracker that is slow, fails or is not there costs
 // the run nothing, and the next engine goes on where this one ended.
@@ -26,14 +26,23 @@ import (
 type Options struct {
 	Trackers []schema.Tracking
 	Dir      state.Dir
+	Recipe   string // its name
+	RunID    string
+	// RecipeDir is the folder that relative paths of the recipe count from.
+	RecipeDir string
+	// Config is what trackers show as the configuration of the run. It contains no secrets.
+	Config map[string]any
 	// Record writes an event into the run's log.
 	Record func(event.Event)
+	// Secrets keeps texts out of the log.
+	Secrets func(...string)
 }
 
 // Trackers follow a run.
 type Trackers struct {
 	followers []*follower
-	leave     context.CancelFunc
+	leave     context.CancelFunc // no more events come
+	end       context.CancelFunc // nothing is waited for any more
 	wait      sync.WaitGroup
 }
 
@@ -44,30 +53,43 @@ const (
 	endTimeout = time.Minute
 )
 
+// sink writes events for one tracker. After an error only abort may be called.
+type sink interface {
+	write(context.Context, event.Event) error
+	// flush returns when the tracker has everything that was written.
+	flush(context.Context) error
+	close(context.Context) error
+	abort()
+}
+
 // follower passes the events of a run on to one tracker.
 type follower struct {
 	schema.Tracking
-	opts Options
-	seq  uint64 // the tracker has all events up to this one
-	sink *board
-	last uint64 // written, not flushed yet
-	next time.Time
+	opts     Options
+	seq      uint64 // the tracker has all events up to this one
+	sink     sink
+	last     uint64 // written, not flushed yet
+	next     time.Time
+	degraded bool // and the log says so
 }
 
 // Start begins to follow.
 func Start(ctx context.Context, o Options) (*Trackers, error) {
 	t := &Trackers{}
-	ctx, t.leave = context.WithCancel(context.WithoutCancel(ctx))
+	var all context.Context
+	all, t.end = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, t.leave = context.WithCancel(all)
 	for _, tracking := range o.Trackers {
 		f := &follower{Tracking: tracking, opts: o}
 		if err := f.recall(); err != nil {
-			t.leave()
+			t.end()
 			return nil, err
 		}
+		o.Secrets(secrets(tracking.Tracker)...)
 		t.followers = append(t.followers, f)
 	}
 	for _, f := range t.followers {
-		t.wait.Go(func() { f.follow(ctx) })
+		t.wait.Go(func() { f.follow(all, ctx.Done()) })
 	}
 	return t, nil
 }
@@ -75,85 +97,90 @@ func Start(ctx context.Context, o Options) (*Trackers, error) {
 // Stop passes on what is left, for a limited time.
 func (t *Trackers) Stop() {
 	t.leave()
+	late := time.AfterFunc(endTimeout, t.end)
+	defer late.Stop()
 	t.wait.Wait()
+	t.end()
 }
 
-// follow passes events on until ctx ends, and then those that are left. What a tracker could not take is passed on
-// again later.
-func (f *follower) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := f.attempt(ctx, func(take func(event.Event) error) error {
-			return event.Follow(ctx, f.opts.Dir.Events(), f.seq, take)
-		})
-		if ctx.Err() != nil {
-			break
+// follow passes events on until ended is closed, and then those that are left. What a tracker could not take is passed
+// on again later. Nothing is waited for once ctx ends.
+func (f *follower) follow(ctx context.Context, ended <-chan struct{}) {
+	events, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		<-ended
+		cancel()
+	}()
+	for {
+		err := f.attempt(ctx, events)
+		over := events.Err() != nil
+		switch {
+		case err == nil:
+			return
+		case over:
+			f.warn(err, "the next apply passes the rest on")
+			return
+		case !f.degraded:
+			f.degraded = true
+			f.warn(err, fmt.Sprintf("what is missing is passed on later; it is tried again every %s", retryAfter))
 		}
-		f.degraded(err, fmt.Sprintf("it is tried again in %s", retryAfter))
 		select {
 		case <-time.After(retryAfter):
-		case <-ctx.Done():
+		case <-ended:
 		}
-	}
-	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	err := f.attempt(ended, func(take func(event.Event) error) error {
-		return event.Read(f.opts.Dir.Events(), max(f.seq, f.last), take)
-	})
-	if err = errors.Join(err, f.finish()); err != nil {
-		f.degraded(err, "the next apply passes the rest on")
 	}
 }
 
-func (f *follower) degraded(err error, then string) {
-	f.opts.Record(event.Event{Type: event.Notice, Level: "warn", Message: fmt.Sprintf(
-		"tracking.%s.%s is degraded: %v; the run continues, and %s", f.Tracker, f.Name, err, then)})
+func (f *follower) warn(err error, then string) {
+	f.notice("warn", fmt.Sprintf("is degraded: %v; the run continues, and %s", err, then))
 }
 
-// attempt passes on the events that read reads, and closes the sink on an error.
-func (f *follower) attempt(ctx context.Context, read func(func(event.Event) error) error) error {
-	if f.sink == nil {
-		s, err := openBoard(f.folder(), time.Now())
-		if err != nil {
-			return err
-		}
-		f.sink, f.last, f.next = s, f.seq, time.Now().Add(flushEvery)
+func (f *follower) notice(level, message string) {
+	f.opts.Record(event.Event{Type: event.Notice, Level: level, Message: fmt.Sprintf("tracking.%s.%s %s", f.Tracker,
+		f.Name, message)})
+}
+
+// attempt passes events on with a new sink, until an error or until events ends and all of them are passed on.
+func (f *follower) attempt(ctx, events context.Context) (err error) {
+	if f.sink, err = f.open(ctx); err != nil {
+		return err
 	}
-	err := read(func(e event.Event) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := f.sink.write(e); err != nil {
+	defer f.sink.abort()
+	f.last, f.next = f.seq, time.Now().Add(flushEvery)
+	err = event.Follow(events, f.opts.Dir.Events(), f.seq, func(e event.Event) error {
+		if err := f.sink.write(ctx, e); err != nil {
 			return err
 		}
 		f.last = e.Seq
 		if time.Now().Before(f.next) {
 			return nil
 		}
-		f.next = time.Now().Add(flushEvery)
-		return f.flush()
+		return f.flush(ctx)
 	})
-	if err != nil && ctx.Err() == nil {
-		_ = f.sink.close() // the error says what is wrong
-		f.sink, f.last = nil, f.seq
+	if err != nil {
+		return err
 	}
-	return err
+	return errors.Join(f.flush(ctx), f.sink.close(ctx))
 }
 
-// finish flushes and closes the sink.
-func (f *follower) finish() error {
-	if f.sink == nil {
-		return nil
+func (f *follower) open(ctx context.Context) (sink, error) {
+	if f.Tracker == "tensorboard" {
+		return openBoard(f.folder(), time.Now())
 	}
-	err := errors.Join(f.flush(), f.sink.close())
-	f.sink = nil
-	return err
+	return f.startProgram(ctx)
 }
 
-func (f *follower) flush() error {
-	if err := f.sink.flush(); err != nil {
+func (f *follower) flush(ctx context.Context) error {
+	f.next = time.Now().Add(flushEvery)
+	if err := f.sink.flush(ctx); err != nil {
 		return err
 	}
 	f.seq = f.last
+	if f.degraded {
+		f.degraded = false
+		f.notice("info", "passes the run on again")
+	}
 	return f.remember()
 }
 

@@ -67,14 +67,20 @@ func (r *ran) steps(first, last int) {
 // pass passes the run on to a tracker, as one engine does, and returns what that had to say.
 func (r *ran) pass(tr schema.Tracking) (notices []string) {
 	r.t.Helper()
-	tr.Name = "x"
-	followed, err := tracking.Start(r.t.Context(), tracking.Options{Trackers: []schema.Tracking{tr}, Dir: r.dir,
-		Record: func(e event.Event) { notices = append(notices, e.Message) }})
+	followed, err := tracking.Start(r.t.Context(), r.options(tr, func(e event.Event) {
+		notices = append(notices, e.Message)
+	}))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	followed.Stop()
 	return notices
+}
+
+func (r *ran) options(tr schema.Tracking, record func(event.Event)) tracking.Options {
+	tr.Name = "x"
+	return tracking.Options{Trackers: []schema.Tracking{tr}, Dir: r.dir, Recipe: "sums", RunID: "r-17", Record: record,
+		Secrets: func(...string) {}, Config: map[string]any{trainer: map[string]any{"learning_rate": 0.25}}}
 }
 
 // Every value is in the files of TensorBoard once, over two engines.

@@ -1,6 +1,7 @@
 package tiny
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,7 +58,8 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 	}
 	defer t.feed.close()
 	if err := t.feed.register(ctx, trajectory.Registration{
-		WandbGroup: req.RunID, WandbProject: req.Recipe, BatchSize: int(req.Config.BatchSize),
+		WandbGroup:   cmp.Or(req.Environment["WANDB_RUN_GROUP"], req.RunID),
+		WandbProject: cmp.Or(req.Environment["WANDB_PROJECT"], req.Recipe), BatchSize: int(req.Config.BatchSize),
 		MaxTokenLen:   t.base.Params.Config.Context,
 		CheckpointDir: req.CheckpointDir, SaveCheckpointInterval: int(req.Config.SaveEvery),
 		StartingStep: t.trainer.Steps(), NumSteps: int(req.Config.Steps),

@@ -80,7 +80,9 @@ class Rollouts:
         """POST /register. Empty strings, not null, where W&B is off: run-api keeps environments waiting on null."""
         c = self.config
         body = {
-            "wandb_group": c.data.wandb_group, "wandb_project": c.data.wandb_project, "batch_size": c.data.batch_size,
+            "wandb_group": c.data.wandb_group or os.environ.get("WANDB_RUN_GROUP", ""),
+            "wandb_project": c.data.wandb_project or os.environ.get("WANDB_PROJECT", ""),
+            "batch_size": c.data.batch_size,
             "max_token_len": c.data.max_length, "checkpoint_dir": os.path.abspath(c.checkpoint_dir),
             "save_checkpoint_interval": c.save_every, "starting_step": self.starting_step, "num_steps": c.steps,
         }  # fmt: skip
