@@ -43,8 +43,8 @@ const (
 	endTimeout = 45 * time.Second
 )
 
-// Start begins to watch. What the log says already changes the state of the alerts and tells no one: an engine that
-// adopts a run does not repeat what the one before it has told.
+// Start begins to watch. What the log says already changes the state of the alerts and tells no one. An alert that the
+// engine before this one has recorded counts as delivered at its time: it is not repeated within its Every.
 func Start(ctx context.Context, o Options) (*Watch, error) {
 	w := &Watch{opts: o, sent: map[string]time.Time{}}
 	w.ctx, w.give = context.WithCancel(context.WithoutCancel(ctx))
@@ -61,6 +61,9 @@ func Start(ctx context.Context, o Options) (*Watch, error) {
 		w.last = e.Seq
 		for _, r := range w.rules {
 			r.take(e)
+		}
+		if e.Type == event.Alert {
+			w.sent[e.Name] = e.Time
 		}
 		return ctx.Err()
 	})

@@ -53,7 +53,7 @@ func Make(in Input) (*Plan, error) {
 	for _, op := range p.Operations {
 		p.Counts[op.Action]++
 	}
-	p.Outputs = outputs(in.Recipe)
+	p.Outputs, p.Alerts = outputs(in.Recipe), alerts(in.Recipe)
 	return p, nil
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.5"
+const FormatVersion = "1.6"
 
 // Action is what apply does with a block.
 type Action string
@@ -41,6 +41,7 @@ type Plan struct {
 	Status        state.Status   `json:"status"` // of the run as recorded
 	Operations    []*Operation   `json:"operations"`
 	Outputs       []Output       `json:"outputs"`
+	Alerts        []Alert        `json:"alerts,omitempty"`
 	Counts        map[Action]int `json:"counts"`
 	Findings      []Finding      `json:"findings"`
 }

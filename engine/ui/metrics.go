@@ -67,12 +67,9 @@ func (s *Server) prometheus(w http.ResponseWriter, req *http.Request) {
 			continue // the list of runs says so
 		}
 		alive := state.Holder(dir) != nil
-		status := rec.Status
-		if status == state.Running && !alive {
-			status = "interrupted"
-		}
+		status := standing(string(rec.Status), rec, alive)
 		mu.Lock()
-		all.gauge("recipe_run_info", "1 for each run.", 1, "run", name, "recipe", rec.Recipe, "status", string(status))
+		all.gauge("recipe_run_info", "1 for each run.", 1, "run", name, "recipe", rec.Recipe, "status", status)
 		mu.Unlock()
 		if !alive {
 			continue

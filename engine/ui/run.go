@@ -215,9 +215,7 @@ func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
 	if out.Status == "" {
 		out.Status = string(rec.Status)
 	}
-	if out.Status == "running" && !alive {
-		out.Status = "interrupted"
-	}
+	out.Status = standing(out.Status, rec, alive)
 	for _, address := range r.snap.Addresses() {
 		out.Blocks = append(out.Blocks, r.block(address, rec))
 	}
@@ -234,6 +232,19 @@ func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
 	sort.Slice(out.Metrics, func(i, j int) bool { return out.Metrics[i].Name < out.Metrics[j].Name })
 	sort.Slice(out.Stalls, func(i, j int) bool { return out.Stalls[i].Address < out.Stalls[j].Address })
 	return out, nil
+}
+
+// standing is the status of a run with what only its record and its engine tell.
+func standing(status string, rec *state.Run, alive bool) string {
+	switch {
+	case status != string(state.Running):
+		return status
+	case !alive:
+		return "interrupted"
+	case !rec.Paused.IsZero():
+		return "paused"
+	}
+	return status
 }
 
 func (r *run) block(address string, rec *state.Run) block {
@@ -321,11 +332,8 @@ func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
 			out = append(out, entry{Name: name, Status: "unreadable: " + rerr.Error(), Path: string(dir)})
 			continue
 		}
-		e := entry{Name: name, Recipe: rec.Recipe, Status: string(rec.Status), Started: rec.Started, Ended: rec.Ended,
-			Version: rec.Policy.Version, Path: string(dir)}
-		if rec.Status == state.Running && state.Holder(dir) == nil {
-			e.Status = "interrupted"
-		}
+		e := entry{Name: name, Recipe: rec.Recipe, Started: rec.Started, Ended: rec.Ended,
+			Status: standing(string(rec.Status), rec, state.Holder(dir) != nil), Version: rec.Policy.Version, Path: string(dir)}
 		for _, b := range rec.Blocks {
 			if b.Total > e.Total {
 				e.Step, e.Total = b.Step, b.Total

@@ -172,6 +172,10 @@ func (r *run) timelineOf(_ http.ResponseWriter, req *http.Request) (any, error) 
 		Marks []span  `json:"marks"`
 	}{start, now, from, to, []lane{}, visible(r.lanes.marks, from, to, now, 0)}
 	shortest := (to - from) / float64(pixels)
+	for _, gpu := range r.lanes.gpus(rec, now) {
+		gpu.Spans = visible(gpu.Spans, from, to, now, shortest)
+		out.Lanes = append(out.Lanes, gpu)
+	}
 	for _, address := range r.snap.Addresses() {
 		var devices []string
 		if a, err := addr.Parse(address); err == nil && rec.Blocks[a] != nil {

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/transcript"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -498,5 +501,26 @@ func BenchmarkMillionPoints(b *testing.B) {
 	for b.Loop() {
 		p := s.view(false, math.Inf(-1), math.Inf(1), 0.6, 1600)
 		_, _ = json.Marshal(p)
+	}
+}
+
+// Two blocks share GPU 0, by turns, and GPU 1 belongs to the trainer.
+func TestALaneForEachGPU(t *testing.T) {
+	t.Parallel()
+	served, trained := addr.Block{Kind: kind.Inference, Plugin: "vllm", Name: "p"}, addr.Block{Kind: kind.Trainer,
+		Plugin: "grpo", Name: "p"}
+	lanes := timeline{doing: map[string][]span{
+		served.String():  {{10, 20, event.Working, "8 requests"}, {20, 30, event.Resting, "idle"}, {30, 0, event.Working, "1"}},
+		trained.String(): {{18, 28, event.Working, "step 1"}},
+	}}
+	rec := &state.Run{Blocks: map[addr.Block]*state.Block{served: {Devices: []string{"0"}},
+		trained: {Devices: []string{"0", "1"}}}}
+	want := []lane{
+		{Name: "GPU 0", Spans: []span{{10, 20, "inference", "inference.vllm.p: 8 requests"},
+			{20, 28, "trainer", "trainer.grpo.p: step 1"}, {30, 40, "inference", "inference.vllm.p: 1"}}},
+		{Name: "GPU 1", Spans: []span{{18, 28, "trainer", "trainer.grpo.p: step 1"}}},
+	}
+	if got := lanes.gpus(rec, 40); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -50,6 +50,7 @@ func Plan(out io.Writer, s Style, p *plan.Plan) error {
 			}
 		}
 		outputs(w, s, p.Outputs)
+		alerts(w, s, p.Alerts)
 	}
 	findings(w, s, p.Findings)
 	fmt.Fprintln(w, Counts(s, p))
@@ -188,6 +189,17 @@ func outputs(w io.Writer, s Style, outs []plan.Output) {
 			text = brief(Value(o.Value))
 		}
 		fmt.Fprintf(w, "  %s = %s\n", o.Name, text)
+	}
+	fmt.Fprintln(w)
+}
+
+func alerts(w io.Writer, s Style, all []plan.Alert) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(w, s.Bold("Alerts:"))
+	for _, a := range all {
+		fmt.Fprintf(w, "  %s: when %s → %s\n", a.Name, a.When, OneLine(strings.Join(a.Tells, ", ")))
 	}
 	fmt.Fprintln(w)
 }

@@ -82,6 +82,8 @@ func everyAction(t *testing.T) *plan.Plan {
 		},
 		Outputs: []plan.Output{{Name: "checkpoint"}, {Name: "name", Known: true, Value: raw(`"sums"`)},
 			{Name: "token", Known: true, Sensitive: true}},
+		Alerts: []plan.Alert{{Name: "fell", When: "reward of any block < 0.1, 3 in a row",
+			Tells: []string{"webhook", "command mail"}}},
 		Counts: map[plan.Action]int{},
 		Findings: []plan.Finding{
 			{Severity: "error", Address: block(t, "inference.tiny.policy"), Summary: "does not fit",

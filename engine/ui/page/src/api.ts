@@ -79,6 +79,17 @@ export function useGet<T>(path: string | null, again?: unknown): Loaded<T> {
   return state.path === path ? state : { stale: true };
 }
 
+// useAll asks for several paths, and again when `again` changes; undefined: no answer yet, or an error.
+export function useAll<T>(paths: string[], again?: unknown): (T | undefined)[] {
+  const [answers, set] = useState(new Map<string, T>());
+  useEffect(() => {
+    const aborter = new AbortController();
+    for (const path of paths) get<T>(path, aborter.signal).then((value) => set((old) => new Map(old).set(path, value)), () => undefined);
+    return () => aborter.abort();
+  }, [paths.join("\n"), again]);
+  return paths.map((path) => answers.get(path));
+}
+
 // useLive is the number of the newest event of a run, while it changes, at most once in `every` milliseconds.
 export function useLive(run: string, every: number): { seq: number; connected: boolean } {
   const [state, set] = useState({ seq: 0, connected: false });

@@ -4,11 +4,18 @@ import uPlot from "uplot";
 import { Points, get, part, query } from "./api";
 import { num } from "./format";
 
-export interface Curve { run: string; name: string; label: string }
+export interface Curve { run: string; name: string; label: string; dash?: number[] }
 export interface Window { from?: number; to?: number }
 
 const colours = ["#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#65a30d"];
 const darkColours = ["#60a5fa", "#fbbf24", "#34d399", "#f87171", "#a78bfa", "#22d3ee", "#f472b6", "#a3e635"];
+
+// range of the y axis: not so small that its labels are all the same.
+function range(_: uPlot, min: number | null, max: number | null): uPlot.Range.MinMax {
+  if (min === null || max === null) return [0, 1];
+  const least = 0.02 * Math.max(Math.abs(min), Math.abs(max)), missing = Math.max(0, least - (max - min)) / 2;
+  return uPlot.rangeNum(min - missing, max + missing, 0.1, true);
+}
 
 export function useDark(): boolean {
   const media = matchMedia("(prefers-color-scheme: dark)");
@@ -55,9 +62,9 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
       width: element.clientWidth || 300, height,
       legend: { show: false },
       cursor: { points: { size: 6 }, drag: { x: true, y: false, setScale: false }, focus: { prox: 20 } },
-      scales: { x: { time: x === "time" } },
+      scales: { x: { time: x === "time" }, y: { range } },
       axes: [{ ...axis, size: 28, values: x === "time" ? undefined : (_, v) => v.map((t) => num(t)) }, { ...axis, size: 52, values: (_, v) => v.map((t) => num(t)) }],
-      series: [{}, ...curves.map((c, i) => ({ label: c.label, stroke: list[i % list.length], width: 1.5, spanGaps: true, points: { show: false } }))],
+      series: [{}, ...curves.map((c, i) => ({ label: c.label, stroke: list[i % list.length], width: 1.5, dash: c.dash, spanGaps: true, points: { show: false } }))],
       hooks: { setSelect: [(u) => {
         if (u.select.width > 4) onWindow({ from: u.posToVal(u.select.left, "x"), to: u.posToVal(u.select.left + u.select.width, "x") });
         u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);

@@ -1,5 +1,5 @@
 import { useMemo, useState } from "preact/hooks";
-import { RunRow, Summary, part, useGet } from "./api";
+import { RunRow, Summary, part, useAll } from "./api";
 import { Chart, Curve, Window } from "./chart";
 import { short } from "./format";
 import { Route, change } from "./route";
@@ -23,6 +23,9 @@ const topics: [string, RegExp][] = [
   ["Memory and devices", /^(memory\/.*|mfu|memory_.*)$/],
 ];
 
+// dashes tell the lines of runs apart, the first of which is this one.
+const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 5]];
+
 export interface ChartOf { title: string; curves: Curve[] }
 
 function split(name: string): [string, string] {
@@ -32,9 +35,9 @@ function split(name: string): [string, string] {
 
 // charts are those of a run that have a topic, and then one for each metric that has none, if asked for.
 export function charts(s: Summary, all = false): ChartOf[] {
-  const out: ChartOf[] = [], used = new Set(s.metrics.map((m) => m.name).filter((n) => n.startsWith("machine "))); // those are beside the timeline
+  const out: ChartOf[] = [], used = new Set<string>(), metrics = s.metrics.filter((m) => !m.name.startsWith("machine ")); // those are beside the timeline
   for (const [title, wanted] of topics) {
-    const found = s.metrics.filter((m) => wanted.test(split(m.name)[1]));
+    const found = metrics.filter((m) => wanted.test(split(m.name)[1]));
     if (!found.length) continue;
     const several = new Set(found.map((m) => split(m.name)[1])).size > 1;
     const curves = found.map((m) => {
@@ -45,7 +48,7 @@ export function charts(s: Summary, all = false): ChartOf[] {
     });
     out.push({ title, curves });
   }
-  if (all) for (const m of s.metrics) if (!used.has(m.name)) {
+  if (all) for (const m of metrics) if (!used.has(m.name)) {
     const [address, metric] = split(m.name);
     out.push({ title: metric, curves: [{ run: s.name, name: m.name, label: short(address) }] });
   }
@@ -55,19 +58,20 @@ export function charts(s: Summary, all = false): ChartOf[] {
 export function Curves({ s, route, runs, again }: { s: Summary; route: Route; runs: RunRow[]; again: number }) {
   const [window, setWindow] = useState<Window>({});
   const smooth = Number(route.q.get("smooth") ?? 0.6), x = route.q.get("x") === "time" ? "time" : "step";
-  const filter = route.q.get("metric") ?? "", all = route.q.get("all") === "1", other = route.q.get("with") ?? "";
-  const compared = useGet<Summary>(other ? `runs/${part(other)}` : null, again);
+  const filter = route.q.get("metric") ?? "", all = route.q.get("all") === "1";
+  const others = (route.q.get("with") ?? "").split(",").filter(Boolean).map(decodeURIComponent);
+  const compared = useAll<Summary>(others.map((o) => `runs/${part(o)}`), again);
+  const compare = (names: string[]) => change(route, { with: names.map(part).join(",") });
   const list = useMemo(() => {
     const wanted = filter.toLowerCase();
     const own = charts(s, all || filter !== "");
-    const theirs = compared.value ? charts(compared.value, all || filter !== "") : [];
+    const theirs = compared.flatMap((o) => (o ? [charts(o, all || filter !== "")] : []));
     return own.map((c) => {
-      const same = theirs.find((t) => t.title === c.title);
-      if (!same) return c;
-      const mark = (run: string) => (k: Curve) => ({ ...k, label: `${run} ${k.label}` });
-      return { title: c.title, curves: [...c.curves.map(mark(s.name)), ...same.curves.map(mark(other))] };
+      const same = [c, ...theirs.flatMap((t) => t.find((t) => t.title === c.title) ?? [])];
+      if (same.length === 1) return c;
+      return { title: c.title, curves: same.flatMap((o, i) => o.curves.map((k) => ({ ...k, label: `${k.run} ${k.label}`, dash: dashes[i % dashes.length] }))) };
     }).filter((c) => !wanted || c.title.toLowerCase().includes(wanted) || c.curves.some((k) => k.name.toLowerCase().includes(wanted)));
-  }, [s, compared.value, filter, all]);
+  }, [s, compared.map((o) => o?.seq).join(), filter, all]);
   return (
     <>
       <h1 class="sr">Curves</h1>
@@ -75,8 +79,9 @@ export function Curves({ s, route, runs, again }: { s: Summary; route: Route; ru
         <label>Metric <input type="search" value={filter} placeholder="all topics" onInput={(e) => change(route, { metric: e.currentTarget.value })} /></label>
         <label>Smoothing <input type="range" min="0" max="0.99" step="0.01" value={smooth} onInput={(e) => change(route, { smooth: e.currentTarget.value })} /> <output>{smooth.toFixed(2)}</output></label>
         <label>Against <select value={x} onChange={(e) => { setWindow({}); change(route, { x: e.currentTarget.value }); }}><option value="step">steps</option><option value="time">time</option></select></label>
-        {runs.length > 1 && <label>Compare with <select value={other} onChange={(e) => change(route, { with: e.currentTarget.value })}>
-          <option value="">no run</option>{runs.filter((r) => r.name !== s.name).map((r) => <option key={r.name}>{r.name}</option>)}</select></label>}
+        {runs.length > 1 && <label>Compare with <select value="" onChange={(e) => compare([...others, e.currentTarget.value])}>
+          <option value="">a run</option>{runs.filter((r) => r.name !== s.name && !others.includes(r.name)).map((r) => <option key={r.name}>{r.name}</option>)}</select></label>}
+        {others.map((o) => <button key={o} type="button" aria-label={`Do not compare with ${o}`} onClick={() => compare(others.filter((n) => n !== o))}>{o} ×</button>)}
         <label><input type="checkbox" checked={all} onChange={(e) => change(route, { all: e.currentTarget.checked ? "1" : "" })} /> every metric</label>
         {window.from !== undefined && <button type="button" onClick={() => setWindow({})}>Show all</button>}
       </form>

@@ -34,6 +34,7 @@ function List({ s, route, again }: { s: Summary; route: Route; again: number }) 
         {fields.map(([name, label, type]) => <label key={name} class="narrow">{label} <input type={type} step="any" value={q.get(name) ?? ""} onChange={set(name)} /></label>)}
       </form>
       {found.error && <p class="error" role="alert">{found.error}</p>}
+      {!list && !found.error && <p class="muted" role="status">Reading the samples…</p>}
       {list && <p class="muted" role="status">{num(list.total)} groups are recorded{list.lost > 0 && `, ${list.lost} could not be`}.{list.groups.length === 0 && " None matches."}</p>}
       <div class="scroll" tabIndex={0} role="region" aria-label="Groups">
         <table class="groups">

@@ -3,8 +3,8 @@ import { Span, Summary, Timeline, part, query, useGet } from "./api";
 import { Chart, useDark, Window } from "./chart";
 import { clock, short, span } from "./format";
 
-const light: Record<string, string> = { work: "#2563eb", wait: "#d1d5db", rest: "#f3f4f6", sync: "#d97706", ready: "#a7f3d0", starting: "#fde68a", loading: "#fcd34d", preparing: "#fde68a", prepared: "#fef3c7", pending: "#e5e7eb", degraded: "#fdba74", draining: "#ddd6fe", completed: "#86efac", stopped: "#e5e7eb", failed: "#fca5a5" };
-const dark_: Record<string, string> = { work: "#3b82f6", wait: "#374151", rest: "#1f2937", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
+const light: Record<string, string> = { inference: "#0891b2", trainer: "#7c3aed", environment: "#65a30d", work: "#2563eb", wait: "#d1d5db", rest: "#f3f4f6", sync: "#d97706", ready: "#a7f3d0", starting: "#fde68a", loading: "#fcd34d", preparing: "#fde68a", prepared: "#fef3c7", pending: "#e5e7eb", degraded: "#fdba74", draining: "#ddd6fe", completed: "#86efac", stopped: "#e5e7eb", failed: "#fca5a5" };
+const dark_: Record<string, string> = { inference: "#0e7490", trainer: "#7c3aed", environment: "#4d7c0f", work: "#3b82f6", wait: "#374151", rest: "#1f2937", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
 // machine are charts of how far the engine's machine was used, by the names of the metrics.
 const machine: [string, RegExp][] = [
   ["Processors and GPUs busy (part of the time)", /^machine (cpu|gpu\/\d+\/utilization)$/],
@@ -80,7 +80,7 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
         <button type="button" onClick={() => zoom(0.5)}>Zoom in</button><button type="button" onClick={() => zoom(2)}>Zoom out</button>
         <button type="button" onClick={() => zoom(1, -1)}>Earlier</button><button type="button" onClick={() => zoom(1, 1)}>Later</button>
         <button type="button" onClick={() => setWindow({})}>All</button>
-        <span class="legend">{["work", "wait", "rest", "sync", "ready", "loading", "degraded", "failed"].map((k) => <span key={k}><i class="swatch" style={{ background: (dark ? dark_ : light)[k] }} />{k}</span>)}</span>
+        <span class="legend">{[...new Set(t?.lanes.filter((l) => l.name.startsWith("GPU ")).flatMap((l) => l.spans.map((p) => p.what))), "work", "wait", "rest", "sync", "ready", "loading", "degraded", "failed"].map((k) => <span key={k}><i class="swatch" style={{ background: (dark ? dark_ : light)[k] }} />{k}</span>)}</span>
       </p>
       <div ref={box}>
         <canvas ref={canvas} role="img" aria-label={`Timeline of ${t?.lanes.length ?? 0} lanes; the table below says the same`}
@@ -107,6 +107,7 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
 
 // label names a lane: the block with its GPUs, or what of the block below it the lane shows.
 function label(lane: Timeline["lanes"][0]): string {
+  if (lane.name.startsWith("GPU ")) return lane.name;
   const [address, what] = lane.name.split(" ");
   return what ? "  " + what : short(address) + (lane.devices?.length ? ` (GPU ${lane.devices.join(", ")})` : "");
 }

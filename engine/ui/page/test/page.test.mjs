@@ -181,6 +181,20 @@ test("every view is accessible and fits, in both colour schemes and on a phone",
   assert.deepEqual(found, []);
 });
 
+test("several runs are compared", async () => {
+  for (const name of ["second", "third"]) cpSync(join(folder, ".recipe/quickstart"), join(folder, ".recipe", name), { recursive: true });
+  const page = await open("#/quickstart/curves?metric=reward");
+  const legend = page.locator(".chart .legend").first();
+  await page.getByLabel(/^Compare with/).selectOption("second");
+  await page.getByLabel(/^Compare with/).selectOption("third");
+  for (const name of ["quickstart", "second", "third"]) await legend.getByText(`${name} trainer policy`).waitFor();
+  assert.match(page.url(), /with=second%2Cthird/);
+  if (shots) await page.screenshot({ path: join(shots, "compared.png") });
+  await page.getByRole("button", { name: "Do not compare with second" }).click();
+  await until("two runs", async () => !(await legend.innerText()).includes("second"));
+  await close(page);
+});
+
 // zstdFrame is a zstd frame of blocks that are not compressed (RFC 8878).
 function zstdFrame(body) {
   const parts = [Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58])]; // magic, no options, a window of 2 MiB

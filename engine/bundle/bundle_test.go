@@ -1,0 +1,122 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/engine/state"
+)
+
+// The secrets below are put together here, so that no scanner of repositories takes them for real ones.
+func TestSecretsByTheirForm(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("aB3", 12)
+	r := NewRedactor([]string{"from-the-recipe", "short"}, []string{"MY_TOKEN=from-the-environment", "HOME=/root",
+		"CA_KEY=/etc/key.pem", "PLAIN=visible-value"})
+	for text, want := range map[string]string{
+		"a from-the-recipe b":                      "a (secret) b",
+		"from-the-environment":                     "(secret)",
+		"short, /etc/key.pem, visible-value":       "short, /etc/key.pem, visible-value",
+		"hf_" + long:                               "(secret)",
+		"sk-" + long:                               "(secret)",
+		"ghp_" + long:                              "(secret)",
+		"AKIA" + strings.Repeat("A", 16):           "(secret)",
+		"eyJ" + long + "." + long + "." + long:     "(secret)",
+		"wandb: key " + strings.Repeat("0f", 20):   "wandb: key (secret)",
+		"commit " + strings.Repeat("0f", 20):       "commit " + strings.Repeat("0f", 20),
+		`{"api_key": "abcdef123"}`:                 `{"api_key": "(secret)"}`,
+		"password=hunter22 user=me":                "password=(secret) user=me",
+		"tokens_per_second: 123456.789, version 3": "tokens_per_second: 123456.789, version 3",
+	} {
+		if got := r.Text(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+	key := "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----"
+	if got := r.Text("x " + key + " y"); got != "x (secret) y" {
+		t.Errorf("a key becomes %q", got)
+	}
+}
+
+// FuzzRedactor: a known secret is in no text, and what is redacted stays so.
+func FuzzRedactor(f *testing.F) {
+	f.Add("a from-the-recipe b")
+	f.Add("password: from-the-recipehf_")
+	r := NewRedactor([]string{"from-the-recipe"}, nil)
+	f.Fuzz(func(t *testing.T, text string) {
+		once := r.Text(text)
+		if strings.Contains(once, "from-the-recipe") {
+			t.Errorf("%q becomes %q", text, once)
+		}
+	})
+}
+
+// Samples lose their texts, links are not followed, and the end of a long log begins with a whole line.
+func TestWhatOfARunIsInABundle(t *testing.T) {
+	t.Parallel()
+	dir := state.DirOf(t.TempDir(), "r")
+	write := func(name, text string) {
+		path := filepath.Join(string(dir), name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("events/00000001.jsonl", `{"v":1,"seq":1,"type":"sample","prompt":"planted question","completion":"planted"}`+
+		"\n{torn\n"+`{"v":1,"seq":2,"type":"notice","message":"kept"}`+"\n")
+	write("key", "planted")
+	write("blocks/b/stdout", "an old line\nthe newest line\n")
+	if err := os.Symlink(filepath.Join(string(dir), "key"), filepath.Join(string(dir), "blocks", "b", "stderr")); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Write(&out, Contents{Run: dir}, NewRedactor(nil, nil)); err != nil {
+		t.Fatal(err)
+	}
+	files := unpacked(t, &out)
+	for name, text := range files {
+		if strings.Contains(text, "planted") {
+			t.Errorf("%s: %.200s", name, text)
+		}
+	}
+	events, printed := files["recipe-bundle/run/events/00000001.jsonl"], files["recipe-bundle/run/blocks/b/stdout"]
+	if !strings.Contains(events, "(16 bytes)") || !strings.Contains(events, "kept") || strings.Contains(events, "torn") {
+		t.Errorf("the events: %s", events)
+	}
+	if printed != "an old line\nthe newest line\n" {
+		t.Errorf("printed: %q", printed)
+	}
+	end, err := tail(filepath.Join(string(dir), "blocks", "b", "stdout"), 20)
+	if err != nil || string(end) != "the newest line\n" {
+		t.Errorf("its last 20 bytes: %q, %v", end, err)
+	}
+}
+
+func unpacked(t *testing.T, from io.Reader) map[string]string {
+	t.Helper()
+	zip, err := gzip.NewReader(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for r := tar.NewReader(zip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[h.Name] = string(text)
+	}
+}
