@@ -67,11 +67,12 @@ environment "atropos" "code" {
   evaluate_before       = true
   evaluate_after        = true
   config = {
-    max_new_tokens = 16           # of one function body
-    sandbox        = "bubblewrap" # what the model's programs run in; without it the block refuses to start. "none": with your rights
-    seconds        = 2            # limits of each program
-    megabytes      = 256
-    failed         = -0.5 # worse than a wrong result, better than code that does not end
+    max_new_tokens   = 16 # of one function body
+    eval_temperature = 1
+    sandbox          = "bubblewrap" # what the model's programs run in; without it the block refuses to start. "none": with your rights
+    seconds          = 2            # limits of each program
+    megabytes        = 256
+    failed           = -0.5 # worse than a wrong result, better than code that does not end
   }
 
   runtime { python = var.atropos_python }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -403,60 +402,6 @@ func chainSum(prompt string) int {
 		b = -b
 	}
 	return a + b
-}
-
-// TestCodeIsRun: right, wrong, failing and endless programs are distinguished.
-func TestCodeIsRun(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"bubblewrap", "none"} {
-		t.Run(kind, func(t *testing.T) {
-			if kind == "bubblewrap" {
-				needsBubblewrap(t)
-			}
-			codeIsRun(t, kind)
-		})
-	}
-}
-
-func codeIsRun(t *testing.T, kind string) {
-	t.Helper()
-	w := newWorld(t)
-	task := regexp.MustCompile(`# f returns (.*)\.(?:<unk>|\n)def`)
-	// The test's tokenizer has no line breaks: bodies have one line.
-	w.reply = func(prompt string, i int) string {
-		m := task.FindStringSubmatch(prompt)
-		if m == nil {
-			return "?"
-		}
-		right := strings.NewReplacer(" plus ", " + ", " times ", " * ", " minus ", " - ").Replace(m[1])
-		if k, ok := strings.CutPrefix(m[1], "the larger of x and "); ok {
-			right = "max(x, " + k + ")"
-		}
-		return []string{" return " + right, " return __import__('subprocess').Popen(['sleep', '4711.25'])",
-			" return no_such_name", " return while", " while True: pass", " return open('x', 'w')",
-			" return __import__('sys').exit(0)", " return [0] * 10**10"}[i%8]
-	}
-	g := rolled(t, w, 1, func(c *Config) {
-		script(t, "programs.py")(c)
-		c.Config = map[string]any{"seconds": int64(1), "sandbox": kind}
-	})[0]
-	started := -0.5 // starting a process is forbidden
-	if kind == "none" && os.Getuid() == 0 {
-		started = 0 // root may start one, and it ends with the program
-	}
-	if left, _ := filepath.Glob("/proc/[0-9]*/cmdline"); slices.ContainsFunc(left, func(path string) bool {
-		command, err := os.ReadFile(path)
-		return err == nil && strings.HasPrefix(string(command), "sleep\x004711.25")
-	}) {
-		t.Error("what a program has started outlives it")
-	}
-	// A file in the program's own folder can be created but not written, and is no number. Ending the process is no
-	// answer.
-	for i, want := range []float64{1, started, -0.5, -0.5, -1, 0, -0.5, -0.5} {
-		if got := g["scores"].([]any)[i].(float64); got != want {
-			t.Errorf("score %d is %v, want %v (%q)", i, got, want, trained(t, g)[i])
-		}
-	}
 }
 
 // TestGame: observations depend on actions, are not trained on, and the reward falls with the number of turns.

@@ -2,7 +2,7 @@
 
 Right answers, wrong ones, code that fails and code that does not end are told apart, because they teach different
 things. What the function returns is compared here, not in the process that runs it. Without a working sandbox the
-environment does not start, unless its config says sandbox = "none".
+environment does not start, unless its config says sandbox = "none". A quarter of the functions is held out.
 """
 
 import asyncio
@@ -22,10 +22,17 @@ TASKS = [
     ("returns the larger of x and {k}", lambda x, k: max(x, k)),
 ]
 INPUTS = [-7, -1, 0, 3, 12]
+# A function is a task with a k; they are split once, by a fixed seed.
+FUNCTIONS = [(task, k) for task in range(len(TASKS)) for k in range(2, 14)]
+random.Random(1234).shuffle(FUNCTIONS)
+HELD_OUT, TRAIN = FUNCTIONS[:12], FUNCTIONS[12:]
 
 
 class CodeConfig(AdditionConfig):
     max_new_tokens: int = Field(default=48, description="Tokens of one function body")
+    eval_temperature: float = Field(
+        default=0.0, description="Temperature of evaluation; 0: one greedy program a function, else group_size of them"
+    )
     sandbox: str = Field(
         default="bubblewrap", description='What programs run in: "bubblewrap", or "none" for limits only'
     )
@@ -52,7 +59,7 @@ class Code(Addition):
         await self.sandbox.probe()
 
     async def get_next_item(self) -> Tuple[int, int]:
-        return self.random.randrange(len(TASKS)), self.random.randint(2, 9)
+        return self.random.choice(TRAIN)
 
     def question(self, item) -> str:
         return f"# f {TASKS[item[0]][0].format(k=item[1])}.\ndef f(x):\n   "
@@ -101,9 +108,11 @@ class Code(Addition):
         return group, []
 
     async def evaluate(self, *args, **kwargs):
-        rng = random.Random(1)  # the same tasks each time
-        items = [(rng.randrange(len(TASKS)), rng.randint(2, 9)) for _ in range(16)]
-        outcomes = [(await self.write(item, 1, 0.0, "eval"))[0][0] for item in items]
+        temperature = self.config.eval_temperature
+        n = self.config.group_size if temperature > 0 else 1
+        outcomes = []
+        for item in HELD_OUT:
+            outcomes.extend((await self.write(item, n, temperature, "eval"))[0])
         await self.evaluate_log(
             metrics={f"eval/{o}": outcomes.count(o) / len(outcomes) for o in ("right", "wrong", "failed", "endless")}
         )
