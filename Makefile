@@ -58,10 +58,13 @@ test-go:
 	  $(GOTESTSUM) -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
 	fi
 
+# What a test waits for there may import for half a minute, several times that beside other work.
+PATIENT := PLUGINTEST_DEADLINE=5m
+
 # Real atroposlib environments and its run-api, by themselves: each imports for seconds, which beside other tests become minutes.
 test-atropos:
 	scripts/venv.sh atropos
-	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/atropos ./plugins/reasoning_gym ./plugins/reward ./plugins/trajectories/conformance'
+	@$(PATIENT) $(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/atropos ./plugins/reasoning_gym ./plugins/reward ./plugins/trajectories/conformance'
 
 # Real servers of OpenEnv and ORS, verifiers, Gymnasium and TextArena: some import for half a minute.
 test-environments:
@@ -69,7 +72,7 @@ test-environments:
 	scripts/venv.sh ors
 	scripts/venv.sh verifiers
 	scripts/venv.sh games
-	@$(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/gymnasium ./plugins/openenv ./plugins/ors ./plugins/textarena ./plugins/verifiers'
+	@$(PATIENT) $(MAKE) --no-print-directory test-go TIMEOUT=30m TESTED='./plugins/gymnasium ./plugins/openenv ./plugins/ors ./plugins/textarena ./plugins/verifiers'
 
 test-python:
 	scripts/venv.sh kernels
