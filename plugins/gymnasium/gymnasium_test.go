@@ -23,6 +23,7 @@ func TestTheDescriptionIsTheCodes(t *testing.T) {
 func body(t *testing.T, def *sdk.Definition, id string) (cty.Value, *plugintest.Trajectories) {
 	t.Helper()
 	return scripttest.Body(t, def, map[string]cty.Value{
+		"max_tokens": cty.NumberIntVal(16), "drop_uninformative": cty.False,
 		"id": cty.StringVal(id), "max_turns": cty.NumberIntVal(3), "invalid_action_reward": cty.NumberIntVal(-1),
 		"eval_tasks": cty.NumberIntVal(2),
 	})

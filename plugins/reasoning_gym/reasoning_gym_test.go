@@ -24,6 +24,7 @@ func TestTheDescriptionIsTheCodes(t *testing.T) {
 func body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Value, *plugintest.Trajectories) {
 	t.Helper()
 	values := map[string]cty.Value{
+		"max_tokens": cty.NumberIntVal(16), "drop_uninformative": cty.False,
 		"eval_tasks": cty.NumberIntVal(4), "datasets": cty.TupleVal([]cty.Value{
 			dataset("letter_counting", nil), dataset("chain_sum", map[string]cty.Value{"weight": cty.NumberIntVal(2)})}),
 	}

@@ -77,7 +77,7 @@ func body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Val
 	t.Helper()
 	values := map[string]cty.Value{
 		"dataset": cty.StringVal("rows.jsonl"), "function": cty.StringVal("rewards.py:letters"),
-		"eval_rows": cty.NumberIntVal(2), "drop_uninformative": cty.True,
+		"eval_rows": cty.NumberIntVal(2), "max_tokens": cty.NumberIntVal(16),
 	}
 	maps.Copy(values, more)
 	return scripttest.Body(t, def, values)

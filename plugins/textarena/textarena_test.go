@@ -23,6 +23,7 @@ func TestTheDescriptionIsTheCodes(t *testing.T) {
 func body(t *testing.T, def *sdk.Definition, game string, players int64) (cty.Value, *plugintest.Trajectories) {
 	t.Helper()
 	return scripttest.Body(t, def, map[string]cty.Value{
+		"max_tokens": cty.NumberIntVal(16), "drop_uninformative": cty.False,
 		"game": cty.StringVal(game), "players": cty.NumberIntVal(players), "eval_tasks": cty.NumberIntVal(2),
 	})
 }

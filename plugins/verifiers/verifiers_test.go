@@ -45,6 +45,7 @@ func body(t *testing.T, def *sdk.Definition, taskset string, more map[string]cty
 	*plugintest.Trajectories) {
 	t.Helper()
 	values := map[string]cty.Value{
+		"max_tokens": cty.NumberIntVal(16), "drop_uninformative": cty.False,
 		"group_size": cty.NumberIntVal(2), "max_turns": cty.NumberIntVal(3), "taskset": cty.StringVal(taskset),
 		"path": cty.StringVal("tasksets"), "eval_tasks": cty.NumberIntVal(2),
 	}

@@ -34,7 +34,7 @@ func TestTheDescriptionInTheBinaryIsTheCodes(t *testing.T) {
 func TestAnEnvironmentInTheBinaryComplies(t *testing.T) {
 	python(t)
 	def := script.Bundled("letters", description, bundledSource(t))
-	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return body(t, def, nil) }
+	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return scripttest.Body(t, def, nil) }
 	plugintest.Compliance(t, def, plugintest.Suite{
 		Config: func(t *testing.T) any { c, _ := groups(t); return c },
 		Groups: groups,

@@ -10,11 +10,12 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
 // python skips a test on a machine without Python.
-func python(t *testing.T) string {
+func python(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("python3")
 	if err != nil {
@@ -38,7 +39,7 @@ func load(t *testing.T, file string) *script.File {
 	return f
 }
 
-func define(t *testing.T, f *script.File) *sdk.Definition {
+func define(t testing.TB, f *script.File) *sdk.Definition {
 	t.Helper()
 	def, err := f.Define()
 	if err != nil {
@@ -47,37 +48,15 @@ func define(t *testing.T, f *script.File) *sdk.Definition {
 	return def
 }
 
-// body is a configuration that refers to a fake policy and to a fake trajectory API, with further attributes.
-func body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Value, *plugintest.Trajectories) {
-	t.Helper()
-	api := plugintest.FakeTrajectories(t, 16)
-	server := plugintest.Harness(t, plugintest.FakeInference())
-	server.Start(plugintest.FakeConfig{})
-	server.Ready()
-	values := map[string]cty.Value{
-		"inference": server.Reference().Values, "trajectories": api.Reference().Values,
-		"group_size": cty.NumberIntVal(4), "concurrency": cty.NumberIntVal(4),
-		"max_batches_offpolicy": cty.NumberIntVal(1),
-	}
-	for name, v := range more {
-		values[name] = v
-	}
-	v, err := def.Schema.Conform(cty.ObjectVal(values))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return def.Schema.ApplyDefaults(v), api
-}
-
 func TestAnEnvironmentInPythonComplies(t *testing.T) {
 	def := define(t, load(t, "words.py"))
-	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return body(t, def, nil) }
+	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return scripttest.Body(t, def, nil) }
 	plugintest.Compliance(t, def, plugintest.Suite{
 		Config: func(t *testing.T) any { c, _ := groups(t); return c },
 		Groups: groups,
 		Bad: map[string]func(*testing.T) any{
 			"setup fails": func(t *testing.T) any {
-				c, _ := body(t, def, map[string]cty.Value{"letter": cty.StringVal("x")})
+				c, _ := scripttest.Body(t, def, map[string]cty.Value{"letter": cty.StringVal("x")})
 				return c
 			},
 		},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -27,7 +28,7 @@ class Noted(Environment):
 `
 
 // write writes files into a folder.
-func write(t *testing.T, dir string, files map[string]string) {
+func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -142,7 +143,7 @@ func TestTheCodeThatWasAppliedIsRun(t *testing.T) {
 	}
 	def := define(t, f)
 	write(t, dir, map[string]string{"noted.py": "raise SystemExit('the new code ran')\n"})
-	config, api := body(t, def, nil)
+	config, api := scripttest.Body(t, def, nil)
 	b := plugintest.Harness(t, def)
 	b.Start(config)
 	b.Ready()
@@ -164,7 +165,7 @@ func TestFailuresOfScore(t *testing.T) {
 		"exit":  {"the environment's Python process has ended", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, api := body(t, def, map[string]cty.Value{"fails": cty.StringVal(name)})
+			config, api := scripttest.Body(t, def, map[string]cty.Value{"fails": cty.StringVal(name)})
 			b := plugintest.Harness(t, def)
 			b.Start(config)
 			if said := b.WaitPhase(sdk.Failed); !strings.Contains(said, c.want) {
@@ -187,7 +188,7 @@ func TestFailuresOfScore(t *testing.T) {
 // Scores in processes of their own arrive; a process that dies is a failure of infrastructure.
 func TestScoresInProcesses(t *testing.T) {
 	def := define(t, load(t, "pool.py"))
-	config, api := body(t, def, nil)
+	config, api := scripttest.Body(t, def, nil)
 	b := plugintest.Harness(t, def)
 	b.Start(config)
 	b.Ready()
@@ -202,7 +203,7 @@ func TestScoresInProcesses(t *testing.T) {
 		return len(pids) > 1
 	})
 
-	config, api = body(t, def, map[string]cty.Value{"exits": cty.True})
+	config, api = scripttest.Body(t, def, map[string]cty.Value{"exits": cty.True})
 	b = plugintest.Harness(t, def)
 	b.Start(config)
 	if said := b.WaitPhase(sdk.Failed); !strings.Contains(said, "a process that scores has ended") {

@@ -7,6 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -15,7 +16,7 @@ import (
 // What a Score of Python says beside its value is in the groups, in the block's metrics and in evaluations.
 func TestMetricsOfScoresInPython(t *testing.T) {
 	def := define(t, load(t, "words.py"))
-	config, api := body(t, def, map[string]cty.Value{"drop_uninformative": cty.False})
+	config, api := scripttest.Body(t, def, map[string]cty.Value{"drop_uninformative": cty.False})
 	b := plugintest.Harness(t, def)
 	b.Start(config)
 	b.Ready()
@@ -45,7 +46,7 @@ func TestMetricsOfScoresInPython(t *testing.T) {
 // Each agent's metrics stand with its own conversation.
 func TestMetricsOfRolloutsInPython(t *testing.T) {
 	def := define(t, load(t, "game.py"))
-	config, api := body(t, def, nil)
+	config, api := scripttest.Body(t, def, nil)
 	b := plugintest.Harness(t, def)
 	b.Start(config)
 	with, without := 0, 0

@@ -3,6 +3,7 @@ package script_test
 import (
 	"testing"
 
+	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
@@ -10,7 +11,7 @@ func TestRolloutsInPythonComply(t *testing.T) {
 	for _, file := range []string{"game.py", "calculator.py", "blocking.py"} {
 		t.Run(file, func(t *testing.T) {
 			def := define(t, load(t, file))
-			groups := func(t *testing.T) (any, *plugintest.Trajectories) { return body(t, def, nil) }
+			groups := func(t *testing.T) (any, *plugintest.Trajectories) { return scripttest.Body(t, def, nil) }
 			plugintest.Compliance(t, def, plugintest.Suite{
 				Config: func(t *testing.T) any { c, _ := groups(t); return c },
 				Groups: groups,
@@ -22,7 +23,7 @@ func TestRolloutsInPythonComply(t *testing.T) {
 // Each agent has groups of its own. What the agents said is trained on, with the advantages that the rollout gave.
 func TestEachAgentHasItsGroup(t *testing.T) {
 	def := define(t, load(t, "game.py"))
-	config, api := body(t, def, nil)
+	config, api := scripttest.Body(t, def, nil)
 	b := plugintest.Harness(t, def)
 	b.Start(config)
 	b.Ready()

@@ -81,9 +81,9 @@ func With(python string) plugintest.Option {
 	return func(r *pluginpb.StartRequest) { r.Runtime = &pluginpb.Runtime{Python: python} }
 }
 
-// Body is a configuration over a fake policy and a fake trajectory API: groups of four short completions, two at once,
-// all of them posted. more adds attributes, or replaces some of these.
-func Body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Value, *plugintest.Trajectories) {
+// Body is a configuration over a fake policy and a fake trajectory API: groups of four completions, two groups at once.
+// more adds attributes, or replaces some of these.
+func Body(t testing.TB, def *sdk.Definition, more map[string]cty.Value) (cty.Value, *plugintest.Trajectories) {
 	t.Helper()
 	api := plugintest.FakeTrajectories(t, 16)
 	server := plugintest.Harness(t, plugintest.FakeInference())
@@ -91,8 +91,8 @@ func Body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Val
 	server.Ready()
 	values := map[string]cty.Value{
 		"inference": server.Reference().Values, "trajectories": api.Reference().Values,
-		"group_size": cty.NumberIntVal(4), "concurrency": cty.NumberIntVal(2), "max_tokens": cty.NumberIntVal(16),
-		"max_batches_offpolicy": cty.NumberIntVal(1), "drop_uninformative": cty.False,
+		"group_size": cty.NumberIntVal(4), "concurrency": cty.NumberIntVal(2),
+		"max_batches_offpolicy": cty.NumberIntVal(1),
 	}
 	maps.Copy(values, more)
 	v, err := def.Schema.Conform(cty.ObjectVal(values))
