@@ -36,9 +36,9 @@ version; --upgrade chooses the newest allowed one. Commit the lock: everybody ge
 
 Then create the Python environments of a recipe's blocks and trackers, with uv: for a block with
 runtime { requirements = … } with these, for a block without a runtime with the pinned packages of its plugin (vLLM for
-GPUs where there is one, else its build for CPUs). A block that names an interpreter or a virtual environment needs none. Environments are
-stored in the user's cache, shared by recipes with the same packages, and created once; a repeated call is cheap, also
-after an interruption.
+GPUs where there is one, else its build for CPUs). A block that names an interpreter or a virtual environment needs
+none. Environments are stored in the user's cache, shared by recipes with the same packages, and created once; a
+repeated call is cheap, also after an interruption.
 
 A plugin that is a Python file with metadata in a comment (PEP 723), or with a pyproject.toml beside it, gets the
 packages listed there, at the versions in the lock file beside it, which is written when there is none.

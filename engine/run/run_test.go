@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -469,6 +470,28 @@ func TestPolicyVersionReachesARestartedInference(t *testing.T) {
 	}
 	_ = a.engine.Kill(context.Background())
 	a.wait()
+}
+
+// Trainers and environments get the project and the group of the run's W&B tracker; what a block sets itself wins.
+func TestProjectAndGroupOfATrackerAreShared(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	src := strings.Replace(wholeLoop, "inference = inference.x.p\n",
+		"inference = inference.x.p\n environment_variables = { WANDB_MODE = \"disabled\" }\n", 1) +
+		"tracking \"wandb\" \"x\" {\n project = \"sums\"\n group = \"sweep\"\n mode = \"offline\"\n}\n"
+	f.host.scripts[trainer] = job(3, time.Millisecond)
+	if a := f.apply(f.load(src)).wait(); a.err != nil {
+		t.Fatal(a.err)
+	}
+	for block, want := range map[string]map[string]string{
+		trainer: {"WANDB_PROJECT": "sums", "WANDB_RUN_GROUP": "sweep", "WANDB_MODE": "offline"},
+		env:     {"WANDB_PROJECT": "sums", "WANDB_RUN_GROUP": "sweep", "WANDB_MODE": "disabled"},
+		inf:     {},
+	} {
+		if got := f.host.startsOf(block)[0].Environment; !maps.Equal(got, want) {
+			t.Errorf("%s gets %v, want %v", block, got, want)
+		}
+	}
 }
 
 func TestSecretsNeverReachTheDisk(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,6 +128,8 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 		}
 	case "/info":
 		answer = map[string]any{"batch_size": 16, "max_token_len": cmp.Or(w.length, 4096)}
+	case "/wandb_info":
+		answer = map[string]any{"group": "sweep", "project": "sums"}
 	case "/status-env":
 		w.polls++
 		if w.over {
@@ -430,6 +433,48 @@ func TestRealEnvironment(t *testing.T) {
 	}
 	if v, ok := g["policy_version"].([]any); !ok || len(v) != 2 || v[0] != 3.0 || v[1] != 4.0 {
 		t.Errorf("policy_version %v, want [3 4], the versions that the gateway stamped on the answers", g["policy_version"])
+	}
+}
+
+// TestRealEnvironmentLogsToTheGroupOfTheTracker: an environment with wandb = true lands in the project and the group that
+// a trainer has registered, in the mode of the tracker.
+func TestRealEnvironmentLogsToTheGroupOfTheTracker(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	req := request(t, w, func(c *Config) { c.Wandb = true })
+	dir := t.TempDir()
+	req.Environment = map[string]string{"WANDB_MODE": "offline", "WANDB_DIR": dir}
+	h := newHost()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&Environment{}).Run(ctx, req, h) }()
+	h.await(t, "metrics of groups", func() bool { return h.metrics["env/groups_sent"] > 0 })
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the environment did not end")
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "wandb", "offline-run-*", "*.wandb"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("offline files of W&B: %v, %v", files, err)
+	}
+	reader := filepath.Join(repository(t), "engine", "tracking", "testdata", "read_wandb.py")
+	out, err := exec.CommandContext(t.Context(), python(t), reader, dir).Output()
+	if err != nil {
+		t.Fatalf("read W&B's files: %v", err)
+	}
+	var got struct {
+		Runs []struct{ Project, Group string }
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Runs) != 1 || got.Runs[0].Project != "sums" || got.Runs[0].Group != "sweep" {
+		t.Errorf("the environment's runs are %+v", got.Runs)
 	}
 }
 

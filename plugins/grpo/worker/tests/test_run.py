@@ -224,6 +224,18 @@ def test_registration_gives_up_with_guidance(make):
     assert "1. " in str(e.value) and "3. " in str(e.value)
 
 
+def test_group_and_project_of_a_tracker_are_registered(make, api, monkeypatch):
+    """L2: environments take both from the trajectory API."""
+    monkeypatch.setenv("WANDB_RUN_GROUP", "sweep")
+    monkeypatch.setenv("WANDB_PROJECT", "sums")
+    server = api()
+    make(server.url)()
+    assert [server.registered[0][k] for k in ("wandb_group", "wandb_project")] == ["sweep", "sums"]
+    server = api()
+    make(server.url, data={"wandb_group": "own"})()
+    assert [server.registered[0][k] for k in ("wandb_group", "wandb_project")] == ["own", "sums"]
+
+
 def test_a_refusal_is_final(make, api):
     w = make(api(fault=lambda m, p, n: (401, {"detail": "token"}) if p == "/register" else None).url)
     with pytest.raises(errors.AtroposAPIError) as e:
