@@ -210,3 +210,7 @@ e2e-slurm-all: build ## the same with what takes longest: a network cut of 30 s,
 test-trackers: ## read what tracking blocks write with the trackers' own packages
 	scripts/venv.sh trackers
 	RECIPE_TRACKERS_PYTHON=$(CACHE)/venv-trackers/bin/python $(GO) test -count 1 -run 'Reads?It$$' ./engine/tracking
+
+.PHONY: test-grafana
+test-grafana: ## check docs/grafana with Grafana's types and Prometheus's parser (needs npm)
+	scripts/grafana/check.sh
