@@ -52,6 +52,12 @@ func repository(t *testing.T) string {
 	return dir
 }
 
+// environmentPython is the interpreter of the environment that scripts/venv.sh NAME makes.
+func environmentPython(t *testing.T, name string) string {
+	t.Helper()
+	return filepath.Join(repository(t), ".cache", "venv-"+name, "bin", "python")
+}
+
 // run is one `recipe apply`.
 type run struct {
 	trainer string // address of its trainer block
@@ -83,8 +89,8 @@ func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 	}
 	all := map[string]string{
 		"model":          filepath.Join(root, ".cache", "models", "smollm2-135m"),
-		"python":         filepath.Join(root, ".cache", "venv-vllm", "bin", "python"),
-		"atropos_python": filepath.Join(root, ".cache", "venv-atropos", "bin", "python"),
+		"python":         environmentPython(t, "vllm"),
+		"atropos_python": environmentPython(t, "atropos"),
 	}
 	for k, v := range vars {
 		all[k] = v

@@ -4,7 +4,7 @@ package e2e
 
 import (
 	"net/http"
-	"path/filepath"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,13 +13,22 @@ import (
 
 const sglangBlock = "inference.sglang.policy[0]"
 
-// onSGLang is a run of addition.hcl whose server is a real SGLang on the CPU. The trainer uses the same Python
-// environment.
+// onSGLang is a run of addition.hcl whose server is a real SGLang on the CPU.
 func onSGLang(t *testing.T, vars map[string]string) *run {
 	t.Helper()
-	vars["engine"] = "sglang"
-	vars["python"] = filepath.Join(repository(t), ".cache", "venv-sglang", "bin", "python")
+	setSGLang(t, vars)
 	return newRun(t, "addition.hcl", vars)
+}
+
+// setSGLang has addition.hcl use the newest SGLang that is supported, or with SGLANG=oldest the oldest. recipe's own
+// trainer uses the same Python environment.
+func setSGLang(t *testing.T, vars map[string]string) {
+	t.Helper()
+	name := "sglang"
+	if os.Getenv("SGLANG") == "oldest" {
+		name = "sglang-oldest"
+	}
+	vars["engine"], vars["python"] = "sglang", environmentPython(t, name)
 }
 
 // TestSGLang is the whole loop with SGLang, which is killed once.

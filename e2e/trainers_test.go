@@ -3,17 +3,24 @@
 package e2e
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 )
 
-// onTrainer is a run of addition.hcl with another project's trainer, "trl", "verl" or "axolotl", in place of recipe's own worker.
+// onTrainer is a run of addition.hcl with the trainer, "grpo", "trl", "verl" or "axolotl".
 func onTrainer(t *testing.T, trainer string, vars map[string]string) *run {
 	t.Helper()
-	vars["trainer"] = trainer
-	vars["trainer_python"] = filepath.Join(repository(t), ".cache", "venv-"+trainer, "bin", "python")
+	setTrainer(t, trainer, vars)
 	return newRun(t, "addition.hcl", vars)
+}
+
+// setTrainer has addition.hcl use the trainer; recipe's own worker shares the Python environment of the engine.
+func setTrainer(t *testing.T, trainer string, vars map[string]string) {
+	t.Helper()
+	vars["trainer"] = trainer
+	if trainer != "grpo" {
+		vars["trainer_python"] = environmentPython(t, trainer)
+	}
 }
 
 // learnsThroughAKill is the whole loop with the trainer, whose program is killed once: it learns addition.

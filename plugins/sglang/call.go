@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,7 +53,7 @@ func call[Answer any](ctx context.Context, c *client, r request) ([]Answer, erro
 	}
 	payloads := slices.Repeat([]string{named(text)}, int(max(1, c.config.TpSize)))
 	body := map[string]any{"serialized_named_tensors": payloads, "load_format": loader, "flush_cache": false}
-	if err := c.Post(ctx, "/update_weights_from_tensor", body, nil); err != nil {
+	if err := c.inSession(ctx, func() error { return c.Post(ctx, "/update_weights_from_tensor", body, nil) }); err != nil {
 		return nil, err
 	}
 	answers := make([]Answer, n)
@@ -72,14 +73,39 @@ func call[Answer any](ctx context.Context, c *client, r request) ([]Answer, erro
 	return answers, nil
 }
 
+// inSession calls do between the begin and the end of an update, outside of which newer versions of SGLang refuse the
+// route for tensors. Older ones do not have the two routes.
+func (c *client) inSession(ctx context.Context, do func() error) (err error) {
+	err = c.Post(ctx, "/begin_weight_update", map[string]any{}, nil)
+	var status *engine.StatusError
+	switch {
+	case err == nil:
+	case !errors.As(err, &status):
+		return fmt.Errorf("begin an update: %w", err)
+	case status.Status == http.StatusNotFound:
+		return do()
+	default: // the session of a process that has died is still open; it is ended here
+	}
+	defer func() {
+		// Not the caller's context: a session that stays open would refuse the next one.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
+		defer cancel()
+		if failed := c.Post(ctx, "/end_weight_update", map[string]any{}, nil); failed != nil {
+			err = errors.Join(err, fmt.Errorf("end an update: %w", failed))
+		}
+	}()
+	return do()
+}
+
 func answerFile(reply string, worker int) string { return fmt.Sprintf("%s.%d", reply, worker) }
 
-// named is [(text, torch.tensor(0))] as Python pickles it, in base64.
+// named is [(text, torch.FloatTensor())] as Python pickles it, in base64. SGLang's unpickler refuses torch.tensor from
+// 0.5.23 on, and lets the types of tensors pass.
 func named(text []byte) string {
 	var b bytes.Buffer
 	b.WriteString("\x80\x04](X") // protocol 4; a list; the mark where what is appended begins; a string
 	_ = binary.Write(&b, binary.LittleEndian, uint32(len(text)))
 	b.Write(text)
-	b.WriteString("ctorch\ntensor\nK\x00\x85R\x86e.") // torch.tensor(0); both as a tuple; appended
+	b.WriteString("ctorch\nFloatTensor\n)R\x86e.") // torch.FloatTensor(); both as a tuple; appended
 	return base64.StdEncoding.EncodeToString(b.Bytes())
 }

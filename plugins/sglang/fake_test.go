@@ -22,14 +22,16 @@ import (
 )
 
 // The test binary is a fake SGLang when it is started as the block's interpreter: it accepts the launcher's arguments,
-// writes SGLang's log and answers its routes in the formats that SGLang 0.5.17 used on a CPU. It exits where SGLang
-// exits: when memory is released under requests, or acquired that it has, or its cache is to be emptied under requests.
-// What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities follow from it.
+// writes SGLang's log and answers its routes in the formats that SGLang 0.5.17 and 0.5.23 used on a CPU. It exits where
+// SGLang exits: when memory is released under requests, or acquired that it has, or its cache is to be emptied under
+// requests. What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities follow from
+// it.
 
 const (
 	fakeMark = "FAKE_SGLANG"      // set: play SGLang
 	fakeLog  = "FAKE_SGLANG_LOG"  // write this file to the log and exit 1
 	fakeBusy = "FAKE_SGLANG_BUSY" // while this file exists there is a request
+	fakeOld  = "FAKE_SGLANG_OLD"  // set: play the oldest supported version, else the newest
 )
 
 func TestMain(m *testing.M) {
@@ -65,6 +67,7 @@ type fakeServer struct {
 	adapters map[string]string
 	away     []string // released parts of the memory
 	opened   string   // key of the trainer's tensors
+	updating bool     // between the begin and the end of an update
 	shared   float64  // weight that they hold
 }
 
@@ -98,6 +101,9 @@ func (f *fakeServer) routes() http.Handler {
 		"/load_lora_adapter":          f.load,
 		"/unload_lora_adapter":        f.unload,
 	}
+	if os.Getenv(fakeOld) == "" {
+		paths["/begin_weight_update"], paths["/end_weight_update"] = f.session(true), f.session(false)
+	}
 	mux := http.NewServeMux()
 	for path, h := range paths {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
@@ -124,12 +130,27 @@ func (f *fakeServer) pause(paused bool) func(http.ResponseWriter, map[string]any
 	return func(w http.ResponseWriter, _ map[string]any) { f.paused = paused; enginetest.Reply(w, "ok") }
 }
 
+func (f *fakeServer) session(open bool) func(http.ResponseWriter, map[string]any) {
+	return func(w http.ResponseWriter, _ map[string]any) {
+		if f.updating == open {
+			refuse(w, "a weight-update session is already open, or none is")
+			return
+		}
+		f.updating = open
+		enginetest.Reply(w, map[string]any{"success": true, "message": "Success"})
+	}
+}
+
 func (f *fakeServer) loads(w http.ResponseWriter, _ map[string]any) {
 	running := 0
 	if busy() {
 		running = 1
 	}
-	enginetest.Reply(w, map[string]any{"version": newestVersion, "loads": []any{map[string]any{"num_running_reqs": running,
+	version := newestVersion
+	if os.Getenv(fakeOld) != "" {
+		version = oldestVersion
+	}
+	enginetest.Reply(w, map[string]any{"version": version, "loads": []any{map[string]any{"num_running_reqs": running,
 		"num_waiting_reqs": 0}}})
 }
 
@@ -213,6 +234,10 @@ func (f *fakeServer) tensors(w http.ResponseWriter, b map[string]any) {
 	}
 	if b["load_format"] != f.flag("--custom-weight-loader") || b["flush_cache"] != false {
 		die("NotImplementedError: Unknown load_format")
+	}
+	if !f.updating && os.Getenv(fakeOld) == "" {
+		refuse(w, "update_weights_from_tensor must run between begin_weight_update() and end_weight_update()")
+		return
 	}
 	data, _ := base64.StdEncoding.DecodeString(fmt.Sprint(list[0]))
 	_, text, _ := bytes.Cut(data, []byte("](X"))

@@ -23,7 +23,7 @@ func milestones() []engine.Milestone {
 			Message: "loading weights"},
 		{Pattern: regexp.MustCompile(`Capturing batches.*\| (\d+)/(\d+) \[`), Phase: sdk.Loading,
 			Message: "capturing CUDA graphs", Begins: "capturing CUDA graphs"},
-		{Pattern: regexp.MustCompile(`server_args=ServerArgs\(`), Phase: sdk.Starting, Message: "starting the schedulers",
+		{Pattern: regexp.MustCompile(`server_args=(?:ServerArgs\(|\{)`), Phase: sdk.Starting, Message: "starting the schedulers",
 			Begins: "importing for the schedulers"},
 		{Pattern: regexp.MustCompile(`Load weight begin`), Phase: sdk.Loading, Message: "loading weights",
 			Begins: "loading weights"},

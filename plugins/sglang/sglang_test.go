@@ -78,8 +78,8 @@ func TestCompliance(t *testing.T) {
 // Every transport changes what is served, also for a server of several workers, and each update is verified.
 func TestEachTransport(t *testing.T) {
 	t.Parallel()
-	for _, workers := range []int64{1, 2} {
-		g := serve(t, map[string]cty.Value{"tp_size": cty.NumberIntVal(workers)}, nil)
+	for old, workers := range map[string]int64{"": 1, "yes": 2} {
+		g := serve(t, map[string]cty.Value{"tp_size": cty.NumberIntVal(workers)}, map[string]string{fakeOld: old})
 		version := int64(0)
 		for i, transport := range []string{"reload", "ipc", "live", "nccl", "ipc", "restart"} {
 			version++
@@ -279,13 +279,17 @@ func TestSupportedVersionsAreStatedOnce(t *testing.T) {
 			t.Errorf("scripts/python/sglang.override.txt lacks %s", want)
 		}
 	}
+	oldest, err := os.ReadFile("../../scripts/python/sglang-oldest.txt")
+	if err != nil || !strings.Contains(string(oldest), "sglang=="+oldestVersion+"\n") {
+		t.Errorf("scripts/python/sglang-oldest.txt is not of %s: %v", oldestVersion, err)
+	}
 	docs, err := os.ReadFile("../../docs/sglang.md")
-	if err != nil || !strings.Contains(string(docs), "SGLang "+newestVersion) {
-		t.Errorf("docs/sglang.md does not name SGLang %s: %v", newestVersion, err)
+	if want := "SGLang " + oldestVersion + " to " + newestVersion; err != nil || !strings.Contains(string(docs), want) {
+		t.Errorf("docs/sglang.md does not name %s: %v", want, err)
 	}
 }
 
-// Logs called NAME.real.log were written by SGLang 0.5.17 on a machine without a GPU.
+// Logs called NAME.real.log were written by SGLang 0.5.17 on a machine without a GPU, start-newest by 0.5.23.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/log/*.log")
@@ -294,7 +298,7 @@ func TestDiagnose(t *testing.T) {
 	}
 	for _, file := range files {
 		name, _, _ := strings.Cut(filepath.Base(file), ".")
-		if name == "start" {
+		if strings.HasPrefix(name, "start") {
 			continue
 		}
 		data, err := os.ReadFile(file)
@@ -318,23 +322,25 @@ func TestDiagnose(t *testing.T) {
 // The stages of a real start are reported in their order, and nothing in it is reported as a failure.
 func TestStagesOfAStart(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("testdata/log/start.real.log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var begun []string
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimRight(line, "\n")
-		if s, ok := logFormat().Stage(line); ok && s.Begins != "" {
-			begun = append(begun, s.Begins)
+	for _, file := range []string{"start.real.log", "start-newest.real.log"} {
+		data, err := os.ReadFile(filepath.Join("testdata/log", file))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if level, text, ok := logFormat().Event(line); ok {
-			t.Errorf("reported as %s: %s", level, text)
+		var begun []string
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimRight(line, "\n")
+			if s, ok := logFormat().Stage(line); ok && s.Begins != "" {
+				begun = append(begun, s.Begins)
+			}
+			if level, text, ok := logFormat().Event(line); ok {
+				t.Errorf("%s: reported as %s: %s", file, level, text)
+			}
 		}
-	}
-	want := []string{"importing for the schedulers", "loading weights", "warming up", "the first answer"}
-	if !slices.Equal(begun, want) {
-		t.Errorf("stages %q, want %q", begun, want)
+		want := []string{"importing for the schedulers", "loading weights", "warming up", "the first answer"}
+		if !slices.Equal(begun, want) {
+			t.Errorf("%s: stages %q, want %q", file, begun, want)
+		}
 	}
 	level, text, ok := logFormat().Event("[2026-11-22 03:31:27 TP0] Scheduler hit an exception: Traceback (most recent " +
 		"call last):")
