@@ -157,7 +157,7 @@ func (p *evaluator) require(recipe string) {
 	for _, name := range sortedKeys(p.loader.required) {
 		q := p.loader.required[name]
 		path := q.Source
-		if isPackage(path) && packages {
+		if IsPackage(path) && packages {
 			locked.RequirePackage(recipe, q)
 		}
 		if !isPath(path) || !paths {
@@ -174,8 +174,8 @@ func isPath(source string) bool {
 	return filepath.IsAbs(source) || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
 }
 
-// isPackage says whether a source is fetched by `recipe init`: from a registry, or as an archive.
-func isPackage(source string) bool { return strings.HasPrefix(source, "oci://") || isArchive(source) }
+// IsPackage says whether a source is fetched by `recipe init`: from a registry, or as an archive.
+func IsPackage(source string) bool { return strings.HasPrefix(source, "oci://") || isArchive(source) }
 
 func isArchive(source string) bool { return strings.HasPrefix(source, "https://") }
 

@@ -204,7 +204,7 @@ func (l *loader) child(m *module, call *callDecl) *module {
 	}
 	dir, root := call.source, m.root
 	switch {
-	case isPackage(call.source):
+	case IsPackage(call.source):
 		q := call.required
 		q.Name = pathOf(m, call)
 		l.packaged = append(l.packaged, q)

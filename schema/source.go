@@ -223,7 +223,7 @@ func (s *source) declareCall(block *hclsyntax.Block) hcl.Diagnostics {
 			continue
 		case "version", "checksum", "verify":
 			// A module in a folder may have variables of these names.
-			if isPackage(call.source) {
+			if IsPackage(call.source) {
 				v, valueDiags := attr.Expr.Value(nil)
 				if valueDiags.HasErrors() {
 					wrong = append(wrong, placed(valueDiags, attr.Expr.Range())...)

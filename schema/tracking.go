@@ -34,8 +34,8 @@ type Tracking struct {
 	Range hcl.Range
 }
 
-// trackers are the first labels of tracking blocks.
-func trackers() []string { return []string{"tensorboard", "wandb", "trackio", "mlflow"} }
+// Trackers are the first labels of tracking blocks.
+func Trackers() []string { return []string{"tensorboard", "wandb", "trackio", "mlflow"} }
 
 type trackingArguments struct {
 	Dir     string        `recipe:"dir" doc:"folder of the tracker's files; default: tracking/ in the run directory"`
@@ -57,7 +57,7 @@ type trackingArguments struct {
 // tracking checks what a schema cannot say, and keeps the block.
 func (d *decoder) tracking(n *node, s *spec.Schema, v cty.Value) {
 	o := n.observer
-	if names := trackers(); !slices.Contains(names, o.tracker) {
+	if names := Trackers(); !slices.Contains(names, o.tracker) {
 		d.report(problem(n.header, "Unknown tracker", fmt.Sprintf("There is no tracker %q; known are %s.%s", o.tracker,
 			orNothing(names), didYouMean(o.tracker, names))))
 		return

@@ -59,7 +59,7 @@ func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
 func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
 	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names),
 		didYouMean(n.block.plugin, names))
-	if q, ok := p.loader.required[n.block.plugin]; ok && isPackage(q.Source) {
+	if q, ok := p.loader.required[n.block.plugin]; ok && IsPackage(q.Source) {
 		text += fmt.Sprintf("The package %s has a plugin of that name, of another kind.", q.Source)
 	} else if ok && !isPath(q.Source) {
 		text += fmt.Sprintf("required_plugins gives its source as %q: expected the address of a package, "+

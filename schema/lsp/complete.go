@@ -205,7 +205,7 @@ func topBlocks() []proposal {
 	return out
 }
 
-// labels are the plugins of a kind, for its first label, and the blocks that dynamic can generate.
+// labels are the plugins of a kind and the trackers, for the first label, and the blocks that dynamic can generate.
 func (c *cursor) labels(b *block) []proposal {
 	n := len(b.labels)
 	if c.quoted && c.typed != "" {
@@ -217,6 +217,13 @@ func (c *cursor) labels(b *block) []proposal {
 	if k := kind.Kind(b.kind); k.Valid() && b.parent == nil {
 		return c.pluginNames(k)
 	}
+	var out []proposal
+	if b.kind == "tracking" && b.parent == nil {
+		for _, name := range schema.Trackers() {
+			out = append(out, c.quote(proposal{label: name, kind: protocol.CompletionItemKindModule}))
+		}
+		return out
+	}
 	if b.kind != "dynamic" || b.parent == nil {
 		return nil
 	}
@@ -224,7 +231,6 @@ func (c *cursor) labels(b *block) []proposal {
 	if s == nil {
 		return nil
 	}
-	var out []proposal
 	for _, inner := range s.Blocks {
 		if inner.Nesting == spec.List {
 			out = append(out, c.quote(proposal{label: inner.Name, kind: protocol.CompletionItemKindStruct,
@@ -459,7 +465,7 @@ func (c *cursor) members(a *spec.Attribute) []proposal {
 	case root == string(module) && len(c.chain) == 1:
 		return c.symbols(module)
 	case root == string(module) && len(c.chain) == 2:
-		target := moduleTarget(c.file, c.path, c.chain[1])
+		target := c.moduleTarget(c.file, c.path, c.chain[1])
 		f := c.view.file(c.snapshot, target)
 		if f == nil {
 			return nil

@@ -107,9 +107,18 @@ func TestCompletion(t *testing.T) {
 		"self": {
 			"trainer \"grpo\" \"b\" {\n  lifecycle {\n    precondition {\n      condition = self.|\n    }\n  }\n}\n",
 			[]string{"steps", "checkpoint"}, nil},
-		"comment":            {"trainer \"grpo\" \"b\" {\n  # mod|\n}\n", nil, []string{"model"}},
-		"number":             {"trainer \"grpo\" \"b\" {\n  steps = 1|\n}\n", nil, []string{"upper"}},
-		"module":             {"module \"eval\" {\n  |\n}\n", []string{"source", "count"}, nil},
+		"comment":           {"trainer \"grpo\" \"b\" {\n  # mod|\n}\n", nil, []string{"model"}},
+		"number":            {"trainer \"grpo\" \"b\" {\n  steps = 1|\n}\n", nil, []string{"upper"}},
+		"module":            {"module \"eval\" {\n  |\n}\n", []string{"source", "count"}, nil},
+		"alert":             {"alert \"a\" {\n  |\n}\n", []string{"metric", "stalled_for", "webhook"}, []string{"steps"}},
+		"state of an alert": {"alert \"a\" {\n  state = |\n}\n", []string{"failed", "run_ended"}, nil},
+		"tracking":          {"tracking \"tensorboard\" \"a\" {\n  |\n}\n", []string{"dir"}, []string{"steps"}},
+		"tracker":           {"tracking \"|\" {\n}\n", []string{"tensorboard"}, nil},
+		"executor":          {"executor \"|\" {\n}\n", []string{"slurm"}, []string{"grpo"}},
+		"executor's body":   {"executor \"slurm\" \"c\" {\n  |\n}\n", []string{"partition"}, []string{"steps"}},
+		"placement": {"executor \"slurm\" \"c\" {\n}\ntrainer \"grpo\" \"b\" {\n" +
+			"  placement {\n    executor = |\n  }\n}\n", []string{"executor.slurm.c"},
+			[]string{"trainer.grpo.b"}},
 		"broken line before": {"trainer \"grpo\" \"b\" {\n  model = = \n  |\n}\n", []string{"steps"}, []string{"model"}},
 	} {
 		t.Run(name, func(t *testing.T) {

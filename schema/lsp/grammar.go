@@ -130,7 +130,7 @@ func (v view) topSchema(path string, f *file, b *block) *spec.Schema {
 // moduleSchema adds the variables of the module.
 func (v view) moduleSchema(path string, f *file, b *block, own *spec.Schema) *spec.Schema {
 	out := *own
-	for _, c := range moduleCalls(f, path) {
+	for _, c := range v.moduleCalls(f, path) {
 		if c.block != b || c.target == "" {
 			continue
 		}

@@ -108,7 +108,7 @@ func (at place) describeReference(r *reference, offset int) string {
 		case instance:
 			return at.describeMember(name, member)
 		case module:
-			if target := moduleTarget(at.file, at.path, name); target != "" {
+			if target := at.moduleTarget(at.file, at.path, name); target != "" {
 				return at.describeSymbol(symbol{target, output, member})
 			}
 		default:

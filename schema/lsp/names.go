@@ -114,7 +114,7 @@ func (v view) attributeSymbol(f *file, path string, p part, a *attribute) (found
 	case a.in.kind == "locals":
 		return found{symbol{path, local, a.name}, a.nameAt.shift(p.base)}, true
 	case a.in.kind == "module" && !slices.Contains(moduleOwn, a.name):
-		for _, c := range moduleCalls(f, path) {
+		for _, c := range v.moduleCalls(f, path) {
 			if c.block == a.in && c.target != "" {
 				return found{symbol{c.target, variable, a.name}, a.nameAt.shift(p.base)}, true
 			}
@@ -133,7 +133,7 @@ func (v view) referenceSymbol(f *file, path string, p part, r *reference, offset
 	}
 	member, m := r.member()
 	if c == module && m > 0 && r.steps[m].at.holds(offset) {
-		if target := moduleTarget(f, path, name); target != "" {
+		if target := v.moduleTarget(f, path, name); target != "" {
 			return found{symbol{target, output, member}, r.steps[m].at.shift(p.base)}, true
 		}
 		return found{}, false
@@ -145,8 +145,8 @@ func (v view) referenceSymbol(f *file, path string, p part, r *reference, offset
 }
 
 // moduleTarget is the file that the module of a name calls; empty when there is none.
-func moduleTarget(f *file, path, name string) string {
-	for _, c := range moduleCalls(f, path) {
+func (p *project) moduleTarget(f *file, path, name string) string {
+	for _, c := range p.moduleCalls(f, path) {
 		if c.name == name {
 			return c.target
 		}

@@ -54,7 +54,7 @@ func (s *server) definition(ctx context.Context, p *protocol.DefinitionParams) (
 		}
 		return out, nil
 	}
-	for _, c := range moduleCalls(at.file, at.path) {
+	for _, c := range at.moduleCalls(at.file, at.path) {
 		if c.source.holds(at.offset) && c.target != "" {
 			return protocol.LocationSlice{at.location(c.target, span{})}, nil
 		}
@@ -192,6 +192,9 @@ func (at place) renamed() (found, []occurrence, error) {
 		return f, nil, refused("%s is not declared in %s.", f.symbol.name, f.symbol.path)
 	}
 	for _, o := range places {
+		if at.inPackage(o.path) {
+			return f, nil, refused("%s is of a module from a package, which is not changed here.", f.symbol.name)
+		}
 		src := at.view.file(at.snapshot, o.path).text.src
 		if _, diags := hclsyntax.ParseConfig([]byte(src), o.path, hcl.InitialPos); diags.HasErrors() {
 			return f, nil, refused("%s has syntax errors, which could hide uses of the name. Mend them first.", o.path)

@@ -12,6 +12,7 @@ import (
 	"go.lsp.dev/protocol"
 	"go.lsp.dev/uri"
 
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/lsp"
 )
 
@@ -196,5 +197,68 @@ func TestRenameInAModule(t *testing.T) {
 	}
 	if len(got) != 2 || got[s.uri("a.hcl")] != 1 || got[s.uri("eval/main.hcl")] != 2 {
 		t.Errorf("%v", got)
+	}
+}
+
+// packages are plugins with a module from a package, in a folder that is not of the workspace.
+type packages struct {
+	fakes
+	folder string
+}
+
+func (p packages) Module(_ string, q schema.Requirement) (string, error) {
+	if q.Name != "eval" || q.Source != "oci://registry.example.com/eval" {
+		return "", fmt.Errorf("there is no module %s at %s", q.Name, q.Source)
+	}
+	return p.folder, nil
+}
+
+// TestModulesFromPackages: variables and outputs of a module that the lock names are checked, offered, explained and
+// found, and cannot be renamed.
+func TestModulesFromPackages(t *testing.T) {
+	t.Parallel()
+	const source = `"oci://registry.example.com/eval"`
+	folder := filepath.Join(write(t, map[string]string{"eval/main.hcl": evalModule}), "eval")
+	plugins := packages{fakePlugins(t), folder}
+	s := start(t, write(t, nil), lsp.Options{Plugins: func() (schema.Plugins, error) { return plugins, nil }})
+	text := strings.Replace(caller, `"./eval"`, source, 1)
+	s.open("a.hcl", text)
+	if got := s.diagnostics("a.hcl"); len(got) > 0 {
+		t.Fatalf("%v", got)
+	}
+
+	at := s.at("a.hcl", strings.Replace(text, "steps  =", "st|eps  =", 1))
+	hover, err := s.server.Hover(s.ctx, &protocol.HoverParams{TextDocumentPositionParams: at})
+	if err != nil || hover == nil || !strings.Contains(hover.Contents.(*protocol.MarkupContent).Value, "`steps`: number") {
+		t.Errorf("hover: %+v, %v", hover, err)
+	}
+	found, err := s.server.Definition(s.ctx, &protocol.DefinitionParams{TextDocumentPositionParams: at})
+	list, _ := found.(protocol.LocationSlice)
+	if err != nil || !slices.Equal(places(folder, list), []string{"main.hcl:1:11"}) {
+		t.Errorf("definition: %v, %v", found, err)
+	}
+	if edit, err := s.server.Rename(s.ctx, &protocol.RenameParams{TextDocumentPositionParams: at,
+		NewName: "rounds"}); err == nil || !strings.Contains(err.Error(), "from a package") {
+		t.Errorf("rename: %+v, %v", edit, err)
+	}
+	labels, _ := s.complete("a.hcl", strings.Replace(text, "  steps  = 1\n", "  |\n", 1))
+	if !slices.Contains(labels, "steps") {
+		t.Errorf("arguments: %q", labels)
+	}
+	labels, _ = s.complete("a.hcl", strings.Replace(text, "eval.url", "eval.|", 1))
+	if !slices.Equal(labels, []string{"url"}) {
+		t.Errorf("outputs: %q", labels)
+	}
+	s.replace("a.hcl", strings.Replace(text, "steps  =", "stepz  =", 1))
+	if got := summaries(s.diagnostics("a.hcl")); !strings.Contains(got, "stepz") {
+		t.Errorf("an argument that the module does not have: %s", got)
+	}
+	s.replace("a.hcl", strings.Replace(text, "/eval", "/other", 1))
+	if got := summaries(s.diagnostics("a.hcl")); !strings.Contains(got, "Module not usable") {
+		t.Errorf("a module that is not locked: %s", got)
+	}
+	if labels, _ = s.complete("a.hcl", strings.Replace(strings.Replace(text, "/eval", "/other", 1), "eval.url", "eval.|",
+		1)); len(labels) > 0 {
+		t.Errorf("outputs of a module that is not locked: %q", labels)
 	}
 }

@@ -35,7 +35,7 @@ func (c *catalog) open(s *snapshot, p *project, path string) *remembering {
 		return nil
 	}
 	c.requires = requires
-	c.plugins = &remembering{Plugins: inner, disk: s.disk, failed: map[string]error{}}
+	c.plugins = &remembering{Plugins: inner, disk: s.disk, failed: map[string]error{}, found: p.found}
 	return c.plugins
 }
 
@@ -69,7 +69,7 @@ func required(s *snapshot, p *project, path string, seen map[string]bool) string
 			}
 		}
 	}
-	for _, c := range moduleCalls(f, path) {
+	for _, c := range p.moduleCalls(f, path) {
 		if c.target != "" {
 			out.WriteString(required(s, p, c.target, seen))
 		}
@@ -81,7 +81,8 @@ func required(s *snapshot, p *project, path string, seen map[string]bool) string
 // its file, its requirement or, after a save, anything on the disk has changed.
 type remembering struct {
 	schema.Plugins
-	disk int
+	disk  int
+	found func(recipe, module, folder string) // is told the folders of modules from packages
 
 	mu     sync.Mutex
 	failed map[string]error
@@ -157,7 +158,12 @@ func (r *remembering) RequirePackage(recipe string, q schema.Requirement) {
 // Module implements schema.ModuleFinder.
 func (r *remembering) Module(recipe string, q schema.Requirement) (string, error) {
 	if inner, ok := r.Plugins.(schema.ModuleFinder); ok {
-		return inner.Module(recipe, q)
+		folder, err := inner.Module(recipe, q)
+		if err != nil {
+			folder = ""
+		}
+		r.found(recipe, q.Name, folder)
+		return folder, err
 	}
 	return "", errors.New("modules from packages are not available here")
 }

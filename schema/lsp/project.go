@@ -42,6 +42,7 @@ type project struct {
 	workspace []string // recipes on the disk below folders, as of listed
 	listed    int
 	roots     map[string]*root
+	packaged  map[string]map[string]string // folders of modules from packages, by recipe and by module
 }
 
 // known is the last version of a file that was read.
@@ -59,7 +60,8 @@ type identity struct {
 }
 
 func newProject(opts Options) *project {
-	return &project{opts: opts, files: map[string]*known{}, roots: map[string]*root{}, listed: -1}
+	return &project{opts: opts, files: map[string]*known{}, roots: map[string]*root{}, listed: -1,
+		packaged: map[string]map[string]string{}}
 }
 
 func identify(s *snapshot, path string) identity {
@@ -118,18 +120,23 @@ type moduleCall struct {
 	target string // empty when there is no such file
 }
 
-func moduleCalls(f *file, path string) []moduleCall {
+// moduleCalls are those of a file. Of modules from packages, the recipe's own ones have a target, once the recipe was
+// loaded with its lock.
+func (p *project) moduleCalls(f *file, path string) []moduleCall {
 	var out []moduleCall
-	for _, p := range f.parts {
-		for _, b := range p.top.blocks {
+	for _, part := range f.parts {
+		for _, b := range part.top.blocks {
 			if b.kind != "module" || len(b.labels) != 1 {
 				continue
 			}
-			c := moduleCall{name: b.labels[0].name, part: p, block: b}
+			c := moduleCall{name: b.labels[0].name, part: part, block: b}
 			if a := b.attribute("source"); a != nil {
-				folder := strings.Trim(a.value.of(p.src), `"`)
-				c.source = a.value.shift(p.base)
-				if !filepath.IsAbs(folder) {
+				folder := strings.Trim(a.value.of(part.src), `"`)
+				c.source = a.value.shift(part.base)
+				switch {
+				case schema.IsPackage(folder):
+					folder = p.folderOf(path, c.name)
+				case !filepath.IsAbs(folder):
 					folder = filepath.Join(filepath.Dir(path), folder)
 				}
 				if file, err := schema.FindFile(folder); err == nil {
@@ -140,6 +147,37 @@ func moduleCalls(f *file, path string) []moduleCall {
 		}
 	}
 	return out
+}
+
+// folderOf is the folder of a module from a package; empty: it was not found.
+func (p *project) folderOf(recipe, module string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.packaged[recipe][module]
+}
+
+// found remembers the folder of a module from a package; empty: it is not to be had.
+func (p *project) found(recipe, module, folder string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.packaged[recipe] == nil {
+		p.packaged[recipe] = map[string]string{}
+	}
+	p.packaged[recipe][module] = folder
+}
+
+// inPackage says whether a file belongs to a module from a package.
+func (p *project) inPackage(path string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, folders := range p.packaged {
+		for _, folder := range folders {
+			if folder != "" && strings.HasPrefix(path, folder+string(filepath.Separator)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (b *body) attribute(name string) *attribute {
@@ -165,7 +203,7 @@ func (p *project) callers(s *snapshot, path string) []caller {
 		if f == nil || candidate == path || !strings.Contains(f.text.src, "module") {
 			continue
 		}
-		for _, c := range moduleCalls(f, candidate) {
+		for _, c := range p.moduleCalls(f, candidate) {
 			if c.target == path {
 				out = append(out, caller{candidate, c})
 			}

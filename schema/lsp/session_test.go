@@ -33,6 +33,10 @@ type inferenceConfig struct {
 	Old   string `recipe:"old" deprecated:"use model"`
 }
 
+type executorConfig struct {
+	Partition string `recipe:"partition"`
+}
+
 type environmentConfig struct {
 	Inference spec.Ref `recipe:"inference" reference:"inference" required:"true"`
 	GroupSize int      `recipe:"group_size" default:"8" min:"1"`
@@ -74,6 +78,7 @@ func fakePlugins(tb testing.TB) fakes {
 		{kind.Inference, "tiny", "a small server", struct{}{}, outputs.Inference{}},
 		{kind.Environment, "atropos", "an Atropos environment", environmentConfig{}, outputs.Environment{}},
 		{kind.Trainer, "grpo", "trains by GRPO", trainerConfig{}, outputs.Trainer{}},
+		{kind.Executor, "slurm", "submits jobs", executorConfig{}, struct{}{}},
 		{kind.Sync, "weights", "moves weights", syncConfig{}, outputs.Sync{}},
 	} {
 		config, err := spec.Of(p.config)

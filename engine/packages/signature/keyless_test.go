@@ -17,10 +17,15 @@ import (
 )
 
 // TestSignKeyless signs with services over HTTP, and verifies what sigstore-go's verifier demands: the certificate, the
-// entry in the log with its proof, and the time.
+// entry in the log with its proof, and the time. The log is of either version of Rekor.
 func TestSignKeyless(t *testing.T) {
 	t.Parallel()
-	services := standin.New(t)
+	t.Run("rekor 1", func(t *testing.T) { t.Parallel(); signsKeyless(t, standin.New(t)) })
+	t.Run("rekor 2", func(t *testing.T) { t.Parallel(); signsKeyless(t, standin.NewV2(t)) })
+}
+
+func signsKeyless(t *testing.T, services *standin.Services) {
+	t.Helper()
 	const identity = "https://ci.example.com/acme/words/release"
 	k := signature.Keyless{Token: services.Token(identity), Config: services.Config}
 	bundle, err := k.Sign(t.Context(), []byte("package"))

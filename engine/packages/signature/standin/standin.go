@@ -1,6 +1,6 @@
 // Package standin serves what keyless signing needs, over HTTP in this process, for tests: a certificate authority that
-// speaks Fulcio's API, a transparency log that speaks Rekor's, and a time stamp authority. Their keys are sigstore-go's
-// testing ones; what they answer is checked by whoever verifies a signature, not by them.
+// speaks Fulcio's API, transparency logs that speak both versions of Rekor's, and a time stamp authority. Their keys are
+// sigstore-go's testing ones, or made here; what they answer is checked by whoever verifies a signature, not by them.
 package standin
 
 import (
@@ -19,6 +19,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -52,8 +53,22 @@ type Services struct {
 	known map[string]string // identity by token
 }
 
-// New starts the services, which end with the test.
+// hash is that of the logs' signatures.
+const hash = crypto.SHA256
+
+// New starts the services, which end with the test. The log is of Rekor's first version.
 func New(t testing.TB) *Services {
+	t.Helper()
+	return start(t, 1)
+}
+
+// NewV2 is New with a log of Rekor's second version.
+func NewV2(t testing.TB) *Services {
+	t.Helper()
+	return start(t, 2)
+}
+
+func start(t testing.TB, rekor uint32) *Services {
 	t.Helper()
 	s := &Services{t: t, known: map[string]string{}}
 	var err error
@@ -73,17 +88,20 @@ func New(t testing.TB) *Services {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/v2/signingCert", s.certify)
 	mux.HandleFunc("POST /api/v1/log/entries", s.enter)
+	tiles := newTileLog(t)
+	mux.HandleFunc("POST /api/v2/log/entries", tiles.enter)
 	mux.HandleFunc("POST /stamp", s.stamp)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 
 	begin, end := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	at := func(path string) root.Service {
-		return root.Service{URL: server.URL + path, MajorAPIVersion: 1, ValidityPeriodStart: begin, ValidityPeriodEnd: end}
+	at := func(path string, version uint32) root.Service {
+		return root.Service{URL: server.URL + path, MajorAPIVersion: version, ValidityPeriodStart: begin,
+			ValidityPeriodEnd: end}
 	}
 	one := root.ServiceConfiguration{Selector: prototrustroot.ServiceSelector_ANY}
-	config, err := root.NewSigningConfig(root.SigningConfigMediaType02, []root.Service{at("")}, nil,
-		[]root.Service{at("")}, one, []root.Service{at("/stamp")}, one)
+	config, err := root.NewSigningConfig(root.SigningConfigMediaType02, []root.Service{at("", 1)}, nil,
+		[]root.Service{at("", rekor)}, one, []root.Service{at("/stamp", 1)}, one)
 	s.must(err)
 	s.Config = s.write("signing_config.json", config)
 
@@ -92,6 +110,9 @@ func New(t testing.TB) *Services {
 		l.ID, err = hex.DecodeString(id)
 		s.must(err)
 	}
+	base, err := url.Parse(server.URL)
+	s.must(err)
+	logs[hex.EncodeToString(tiles.id)] = tiles.trusted(base, begin, end)
 	trusted, err := root.NewTrustedRoot(root.TrustedRootMediaType01,
 		[]root.CertificateAuthority{&root.FulcioCertificateAuthority{Root: top, Intermediates: []*x509.Certificate{
 			s.authority}, ValidityPeriodStart: begin, ValidityPeriodEnd: end}}, nil,
