@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +55,88 @@ func (r *run) complete() {
 	noJobsLeft(r.t)
 }
 
+// ask runs a command about the run, and returns what it has printed.
+func (r *run) ask(argv ...string) string {
+	r.t.Helper()
+	cmd := exec.Command(r.binary(), append(argv, "--recipe", r.recipe)...)
+	cmd.Dir = r.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.t.Errorf("recipe %s: %v\n%s", argv[0], err, out)
+	}
+	return string(out)
+}
+
+// TestSlurmIsAsked plans and checks jobs that the cluster refuses, and one that it takes.
+func TestSlurmIsAsked(t *testing.T) {
+	for what, c := range map[string]struct {
+		edits []string
+		said  []string
+	}{
+		"taken": {nil, []string{"the cluster would start it at ", "on nodes n3 in partition cpu"}},
+		"no such partition": {[]string{`partition = "cpu"`, `partition = "nope"`},
+			[]string{"refuses its job: ", "invalid partition specified: nope", "the cluster has partition gpu: 2 machines"}},
+		"too many GPUs": {[]string{"gpus       = 1", "gpus = 3"},
+			[]string{"node configuration is not available", "lower gpus, cpus or memory"}},
+		"above the time limit": {[]string{`"30m"`, `"30h"`},
+			[]string{"its time limit of 30h0m0s is above that of partition gpu (1h0m0s)", "lower time_limit"}},
+	} {
+		r := newSlurmRun(t, c.edits...)
+		for _, argv := range [][]string{{"plan", r.recipe}, {"doctor", r.recipe, "--executor", "slurm.gpu"},
+			{"doctor", r.recipe, "--executor", "slurm.cpu"}} {
+			cmd := exec.Command(r.binary(), argv...)
+			cmd.Dir = r.dir
+			out, err := cmd.CombinedOutput()
+			if argv[0] == "doctor" {
+				about := (argv[3] == "slurm.cpu") == (what == "taken" || what == "no such partition")
+				if failed := err != nil; about && failed != (what != "taken") {
+					t.Errorf("%s: recipe %s: %v\n%s", what, strings.Join(argv, " "), err, out)
+				}
+				continue
+			}
+			for _, text := range c.said {
+				if !strings.Contains(string(out), text) {
+					t.Errorf("%s: recipe plan does not say %q:\n%s", what, text, out)
+				}
+			}
+			if refused := strings.Contains(string(out), "Error:"); refused != (what != "taken") {
+				t.Errorf("%s: the plan is refused: %t (%v)\n%s", what, refused, err, out)
+			}
+		}
+	}
+	noJobsLeft(t)
+}
+
+// TestSlurmGPUs runs two blocks on one host: each sees the GPU that the cluster has given to its job.
+func TestSlurmGPUs(t *testing.T) {
+	r := newSlurmRun(t, "placement { executor = executor.slurm.cpu }", `placement {
+    executor = executor.slurm.gpu
+    gpus     = 1
+    memory   = "1GiB" // without it Slurm gives a job all of the host's
+    host     = "n1"
+  }`, `time_limit = "30m"`, `host = "n1"`)
+	r.apply()
+	r.stepped(0)
+	seen := map[string]string{}
+	for pid, line := range processes(t, r.dir) {
+		data, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+		for _, entry := range strings.Split(string(data), "\x00") {
+			if gpus, ok := strings.CutPrefix(entry, "CUDA_VISIBLE_DEVICES="); ok {
+				for _, block := range []string{r.trainer, "environment.arithmetic.sums"} {
+					if strings.Contains(line, "plugin-process "+block) {
+						seen[block] = gpus
+					}
+				}
+			}
+		}
+	}
+	if a, b := seen[r.trainer], seen["environment.arithmetic.sums"]; a+b != "01" && a+b != "10" {
+		t.Errorf("the blocks see GPUs %v; expected one each, 0 and 1", seen)
+	}
+	r.ask("stop")
+	noJobsLeft(t)
+}
+
 // TestSlurmPending kills the engine while a job waits for a GPU: the next engine waits for the same job. Then the run
 // fails, and gives everything back.
 func TestSlurmPending(t *testing.T) {
@@ -63,10 +148,13 @@ func TestSlurmPending(t *testing.T) {
 	t.Cleanup(func() { command(t, "scancel", blocker) })
 	r.apply()
 	pending := func(e event) bool {
-		return strings.Contains(e.Message, "trainer.tiny.policy: job") &&
-			strings.Contains(e.Message, "is pending: ")
+		return e.Address == r.trainer && strings.Contains(e.Message, "is pending: Resources")
 	}
 	r.await(time.Minute, "the trainer's job to wait", 0, pending)
+	const why = "(the machines that it needs are in use), number 1 in the queue"
+	if said := r.ask("status"); !strings.Contains(said, why) {
+		t.Errorf("recipe status does not say why the job waits:\n%s", said)
+	}
 	before, _ := jobOf(t, r.trainer)
 	r.killEngine()
 	from := r.last()
@@ -167,11 +255,7 @@ func TestSlurmTimeLimit(t *testing.T) {
 	r := newSlurmRun(t, `"30m"`, `"2m"`, "steps        = 60", "steps        = 100000")
 	r.apply()
 	r.asked(2 * time.Minute)
-	stop := exec.Command(r.binary(), "stop", "--recipe", r.recipe)
-	stop.Dir = r.dir
-	if out, err := stop.CombinedOutput(); err != nil {
-		t.Errorf("recipe stop: %v\n%s", err, out)
-	}
+	r.ask("stop")
 	noJobsLeft(t)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -8,14 +9,15 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/doctor"
+	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/schema"
 )
 
 func newDoctor(a *app) *cobra.Command {
 	var (
-		recipe recipeFlags
-		asJSON bool
-		bundle string
+		recipe           recipeFlags
+		asJSON           bool
+		bundle, executor string
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE]",
@@ -25,6 +27,9 @@ the blocks of a recipe it checks their Python packages, their GPUs, a sandbox th
 and files. The exit code is 1 when a check failed; warnings concern things that only some recipes need, or that cannot
 be checked locally.
 
+--executor asks the cluster of an executor block whether it answers, what its partition has, and whether it would take
+the jobs of the blocks that run there. Nothing is submitted.
+
 --bundle writes an archive for those who help: the findings, the recipe, the record, events and logs of its run, without
 secrets and without what was sampled. Look through it before you send it.`,
 		Args: cobra.MaximumNArgs(1),
@@ -33,7 +38,13 @@ secrets and without what was sampled. Look through it before you send it.`,
 			if len(args) > 0 {
 				dir = filepath.Dir(args[0])
 			}
+			if executor != "" && len(args) == 0 {
+				return errors.New("--executor names a block of a recipe: recipe doctor FILE --executor slurm.NAME")
+			}
 			findings := doctor.Examine(cmd.Context(), doctor.Local(dir))
+			if executor != "" {
+				findings = nil
+			}
 			if len(args) > 0 {
 				opts, err := recipe.options(a)
 				if err != nil {
@@ -46,8 +57,16 @@ secrets and without what was sampled. Look through it before you send it.`,
 					if err != nil {
 						return err
 					}
-					findings = append(findings, doctor.Blocks(cmd.Context(), doctor.Local(dir), args[0], r,
-						packagesOf(catalog))...)
+					if executor == "" {
+						findings = append(findings, doctor.Blocks(cmd.Context(), doctor.Local(dir), args[0], r,
+							packagesOf(catalog))...)
+					} else {
+						found, err := executorFindings(cmd.Context(), run.Processes{Catalog: catalog}, r, executor)
+						if err != nil {
+							return err
+						}
+						findings = append(findings, found...)
+					}
 				}
 			}
 			var err error
@@ -76,6 +95,8 @@ secrets and without what was sampled. Look through it before you send it.`,
 	}
 	recipe.add(cmd)
 	addJSON(cmd, &asJSON)
+	cmd.Flags().StringVar(&executor, "executor", "", "check the cluster of this `executor` of the recipe instead of "+
+		"this machine, such as slurm.gpu")
 	cmd.Flags().StringVar(&bundle, "bundle", "", "write a support bundle to this `FILE` (.tar.gz), without secrets")
 	return cmd
 }

@@ -75,6 +75,8 @@ type Job struct {
 	Executor addr.Block `json:"executor"`
 	Language string     `json:"language"` // of the request, such as "sbatch"
 	Request  string     `json:"request"`
+	// Answer is what the cluster says of it, such as when it would start; empty when it was not asked.
+	Answer string `json:"answer,omitempty"`
 }
 
 // Dependency is one edge of the start order.

@@ -124,13 +124,13 @@ func (c *cluster) List(context.Context, string) ([]executor.Handle, error) { ret
 
 // site is a run directory with a cluster.
 type site struct {
-	t       *testing.T
+	t       testing.TB
 	run     string
 	cluster *cluster
 	ctx     context.Context
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -191,7 +191,7 @@ func (j *Job) submit(ctx context.Context, described executor.Job, report func(st
 
 // connected waits for the agent.
 func (j *Job) connected(ctx context.Context, report func(string)) error {
-	said := ""
+	var said executor.Status
 	var running time.Time
 	for {
 		client, over, changed := j.peer.state()
@@ -210,9 +210,9 @@ func (j *Job) connected(ctx context.Context, report func(string)) error {
 				"addresses in %s%s", j.record.Handle.ID, status.Node, connectPatience,
 				filepath.Join(j.hub.run, addressFile), j.printed())
 		}
-		if text := status.String(); status.State != "" && text != said {
-			said = text
-			report(fmt.Sprintf("job %s is %s", j.record.Handle.ID, text))
+		if status.State != "" && differs(said, status) {
+			said = status
+			report(fmt.Sprintf("job %s is %s", j.record.Handle.ID, status))
 		}
 		select {
 		case <-changed:
@@ -221,6 +221,12 @@ func (j *Job) connected(ctx context.Context, report func(string)) error {
 			return fmt.Errorf("job %s was %s: %w", j.record.Handle.ID, status, context.Cause(ctx))
 		}
 	}
+}
+
+// differs says whether a status is news: an expected start that has moved by less than a minute is none.
+func differs(a, b executor.Status) bool {
+	return a.State != b.State || a.Reason != b.Reason || a.Place != b.Place || a.Node != b.Node ||
+		a.Expected.Sub(b.Expected).Abs() >= time.Minute
 }
 
 // printed is the end of what the job's program has printed.

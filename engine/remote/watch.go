@@ -34,7 +34,7 @@ func (h *Hub) unwatch(j *Job) {
 
 func (h *Hub) watchAll() {
 	defer h.group.Done()
-	var last time.Time
+	var last, since time.Time
 	for {
 		h.mu.Lock()
 		by, waiting := map[string][]*Job{}, false
@@ -44,7 +44,12 @@ func (h *Hub) watchAll() {
 			waiting = waiting || client == nil
 		}
 		h.mu.Unlock()
-		if waiting || time.Since(last) >= watchRest {
+		if !waiting || since.IsZero() {
+			since = time.Now()
+		}
+		// A job may be pending for days: it is asked for less often then.
+		if pause := min(time.Since(since)/10, watchRest); waiting && time.Since(last) >= pause ||
+			time.Since(last) >= watchRest {
 			last = time.Now()
 			for _, jobs := range by {
 				h.askFor(jobs)

@@ -158,7 +158,8 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 		if at.placed != nil {
 			at.placed.Spec.Attempt = at.number
 			at.placed.Report = func(message string) {
-				at.e.notice("info", at.block.String()+": "+message)
+				at.e.append(event.Event{Type: event.Phase, Address: at.block.String(), BlockAttempt: at.number,
+					Phase: string(sdk.Starting), Message: message})
 				r.message(message)
 			}
 		}
@@ -205,7 +206,12 @@ func (at *attempt) startBlock(ctx context.Context, proc Process, req host.Start)
 }
 
 func failed(doing string, err error) *ending {
-	return &ending{phase: sdk.Failed, err: fmt.Errorf("%s: %w", doing, err)}
+	end := &ending{phase: sdk.Failed, err: fmt.Errorf("%s: %w", doing, err)}
+	var known *sdk.Error // of an executor whose cluster refuses the job
+	if errors.As(err, &known) {
+		end.remedy = known.Remedy
+	}
+	return end
 }
 
 // refused is failed for what a plugin may refuse as it would every time.

@@ -199,6 +199,8 @@ type fakeProcess struct {
 	values   cty.Value
 	updates  []cty.Value
 	hung     bool
+	cut      time.Time // since when its machine cannot be reached
+	asked    int       // for its status
 	doing    []sdk.Activity
 	last     []string
 	exited   chan struct{}
@@ -336,11 +338,18 @@ func (p *fakeProcess) Stop(context.Context, time.Duration, bool, string) error {
 func (p *fakeProcess) Status(context.Context) (host.Status, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asked++
 	if p.hung || isClosed(p.exited) {
 		return host.Status{}, errHung
 	}
 	return host.Status{RunID: p.req.RunID, Address: p.req.Address, PID: p.pid, Phase: p.phase, Outputs: p.values,
 		Reports: p.doing != nil, Activities: p.doing, Error: p.message, Listen: "127.0.0.1:" + fmt.Sprint(p.pid)}, nil
+}
+
+func (p *fakeProcess) Cut() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cut
 }
 
 func (p *fakeProcess) Stacks(context.Context) ([]host.Stack, error) { return nil, nil }

@@ -292,6 +292,35 @@ func (p Processes) Render(s remote.Spec, run string) (executor.Request, error) {
 	return x.Render(j)
 }
 
+// Test asks the executor of a block what it would make of its job; the answer is empty when it cannot be asked.
+func (p Processes) Test(ctx context.Context, s remote.Spec) (string, error) {
+	x, err := p.openExecutor(s.Executor)
+	if err != nil {
+		return "", err
+	}
+	t, ok := x.(executor.Tester)
+	if !ok {
+		return "", nil
+	}
+	j, err := remote.Describe(s, "RUN")
+	if err != nil {
+		return "", err
+	}
+	return t.Test(ctx, j)
+}
+
+// Examine looks at the cluster of an executor.
+func (p Processes) Examine(ctx context.Context, x remote.Executor) ([]executor.Check, error) {
+	opened, err := p.openExecutor(x)
+	if err != nil {
+		return nil, err
+	}
+	if e, ok := opened.(executor.Examiner); ok {
+		return e.Examine(ctx), nil
+	}
+	return []executor.Check{{Name: "cluster", Found: "needs nothing"}}, nil
+}
+
 // placer is what a Host can do that runs blocks in jobs.
 type placer interface {
 	// ReattachPlaced is Reattach for a block with a job; host.ErrGone also means that the job is over.

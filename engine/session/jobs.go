@@ -2,6 +2,8 @@ package session
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -10,12 +12,14 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
 // renderer is what a Host can do that runs blocks in jobs.
 type renderer interface {
 	Render(s remote.Spec, run string) (executor.Request, error)
+	Test(ctx context.Context, s remote.Spec) (string, error)
 }
 
 var _ renderer = run.Processes{}
@@ -48,8 +52,58 @@ func (s *Session) addJobs(p *plan.Plan, rec *state.Run) {
 	}
 }
 
+// askClusters adds to each job what its cluster says of it. A cluster that refuses a job refuses the plan; one that
+// cannot be asked from this machine leaves it as it is.
+func (s *Session) askClusters(ctx context.Context, p *plan.Plan) {
+	host, ok := s.host.(renderer)
+	if !ok {
+		return
+	}
+	silent := map[addr.Block]bool{} // executors whose clusters do not answer
+	for _, op := range p.Operations {
+		if op.Job == nil || op.Block == nil || silent[op.Job.Executor] {
+			continue
+		}
+		spec, err := s.specOf(op)
+		if err == nil && spec != nil {
+			op.Job.Answer, err = host.Test(ctx, *spec)
+		}
+		f := plan.Finding{Severity: "error", Address: op.Address}
+		var refused *sdk.Error
+		switch {
+		case err == nil:
+			continue
+		case errors.As(err, &refused):
+			f.Summary, f.Detail = op.Job.Executor.String()+" refuses its job: "+refused.Error(), refused.Remedy
+		case errors.Is(err, executor.ErrUnreachable):
+			silent[op.Job.Executor] = true
+			f.Severity, f.Address, f.Summary, f.Detail = "info", op.Job.Executor, "it was not asked about its jobs", err.Error()
+		default:
+			f.Severity, f.Summary = "warning", fmt.Sprintf("%s was asked about its job: %v", op.Job.Executor, err)
+		}
+		p.Findings = append(p.Findings, f)
+	}
+}
+
 // jobOf is nil when the executor's configuration is known only later.
 func (s *Session) jobOf(host renderer, op *plan.Operation, rec *state.Run) (*plan.Job, error) {
+	spec, err := s.specOf(op)
+	if err != nil || spec == nil {
+		return nil, err
+	}
+	if old := rec.Blocks[op.Address]; old != nil {
+		spec.Attempt = old.Attempt + 1
+	}
+	request, err := host.Render(*spec, cmp.Or(rec.ID, unnamedRun))
+	if err != nil {
+		return nil, err
+	}
+	at, err := addr.Parse(spec.Executor.Block)
+	return &plan.Job{Executor: at, Language: request.Language, Request: request.Text}, err
+}
+
+// specOf is what a block's first attempt asks of its executor; nil when that is known only later.
+func (s *Session) specOf(op *plan.Operation) (*remote.Spec, error) {
 	at, err := addr.Parse(op.Block.Meta.Placement.Executor)
 	if err != nil {
 		return nil, err
@@ -66,14 +120,6 @@ func (s *Session) jobOf(host renderer, op *plan.Operation, rec *state.Run) (*pla
 	if err != nil {
 		return nil, err
 	}
-	spec := remote.Spec{Executor: x, Block: op.Address.String(), Attempt: 1, Dir: dir,
-		Resources: run.Resources(op.Block.Meta)}
-	if old := rec.Blocks[op.Address]; old != nil {
-		spec.Attempt = old.Attempt + 1
-	}
-	request, err := host.Render(spec, cmp.Or(rec.ID, unnamedRun))
-	if err != nil {
-		return nil, err
-	}
-	return &plan.Job{Executor: at, Language: request.Language, Request: request.Text}, nil
+	return &remote.Spec{Executor: x, Block: op.Address.String(), Attempt: 1, Dir: dir,
+		Resources: run.Resources(op.Block.Meta)}, nil
 }

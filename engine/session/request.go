@@ -84,13 +84,18 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 		for _, op := range p.Operations {
 			op.Block = s.Recipe.Lookup(op.Address) // views need the schema, which is not sent over the socket
 		}
+		s.askClusters(ctx, p)
 		return p, nil
 	}
 	rec, seen, err := run.Observe(ctx, s.Dir, s.host)
 	if err != nil {
 		return nil, err
 	}
-	return s.plan(rec, seen)
+	p, err := s.plan(rec, seen)
+	if err == nil {
+		s.askClusters(ctx, p)
+	}
+	return p, err
 }
 
 func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan.Plan, error) {

@@ -43,6 +43,9 @@ func parseQueue(text string) ([]queued, error) {
 			continue
 		}
 		st := statusOf(fields[1], fields[2], fields[3])
+		if st.State == executor.Pending {
+			st.Reason = inWords(st.Reason)
+		}
 		if at, err := time.ParseInLocation("2006-01-02T15:04:05", fields[4], time.Local); err == nil &&
 			st.State == executor.Pending {
 			st.Expected = at

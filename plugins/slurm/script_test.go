@@ -62,8 +62,9 @@ func TestTheQueueIsRead(t *testing.T) {
 		t.Errorf("the comment %q holds characters that squeue or sbatch read otherwise", ours)
 	}
 	for line, want := range map[string]executor.Status{
-		"7|PENDING|Priority||2026-11-22T14:30:00|":  {State: executor.Pending, Reason: "Priority", Expected: at},
-		"7|PENDING|Resources||N/A|":                 {State: executor.Pending, Reason: "Resources"},
+		"7|PENDING|Priority||2026-11-22T14:30:00|": {State: executor.Pending, Expected: at,
+			Reason: "Priority (jobs with a higher priority are before it)"},
+		"7|PENDING|NewReason||N/A|":                 {State: executor.Pending, Reason: "NewReason"},
 		"7|RUNNING|None|n1|2026-11-22T14:30:00|":    {State: executor.Running, Node: "n1"},
 		"7|COMPLETING|None|n1|2026-11-22T14:30:00|": {State: executor.Running, Node: "n1"},
 		"7|COMPLETED|None|n1|2026-11-22T14:30:00|":  {State: executor.Succeeded, Node: "n1"},
@@ -88,5 +89,25 @@ func TestTheQueueIsRead(t *testing.T) {
 	}
 	if exitCode("") != nil {
 		t.Error("an unknown exit code is a number")
+	}
+}
+
+func TestThePlaceInTheQueue(t *testing.T) {
+	t.Parallel()
+	got := places("9|100|gpu\n7|100|gpu\n8|4294901755|gpu\n3|1|cpu\n5_[0-3]|100|cpu\n")
+	for id, want := range map[string]int{"8": 1, "7": 2, "9": 3, "5_[0-3]": 1, "3": 2} {
+		if got[id] != want {
+			t.Errorf("job %s is number %d; expected %d", id, got[id], want)
+		}
+	}
+}
+
+func TestLimitsAreRead(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"infinite": 0, "n/a": 0, "1:00:00": time.Hour,
+		"2-00:00:00": 48 * time.Hour, "1-12": 36 * time.Hour, "30:00": 30 * time.Minute} {
+		if got := duration(text); got != want {
+			t.Errorf("%s is read as %s; expected %s", text, got, want)
+		}
 	}
 }

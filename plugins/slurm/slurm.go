@@ -64,9 +64,15 @@ type slurm struct {
 
 	mu   sync.Mutex
 	over map[string]executor.Status // by job id: a job that has ended does not change
+	line line
 }
 
 var _ executor.Executor = (*slurm)(nil)
+
+var (
+	_ executor.Tester   = (*slurm)(nil)
+	_ executor.Examiner = (*slurm)(nil)
+)
 
 // New returns the executor of the cluster that the commands of this machine reach.
 func New(c Config, dir string) executor.Executor {
@@ -76,8 +82,13 @@ func New(c Config, dir string) executor.Executor {
 // commandTimeout bounds one command: slurmctld may be restarting.
 const commandTimeout = time.Minute
 
-// run runs a command of Slurm and returns what it has printed.
+// run runs a command of Slurm and returns what it has printed to stdout.
 func run(ctx context.Context, stdin string, argv ...string) (string, error) {
+	out, _, err := execute(ctx, stdin, argv...)
+	return out, err
+}
+
+func execute(ctx context.Context, stdin string, argv ...string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -86,12 +97,12 @@ func run(ctx context.Context, stdin string, argv ...string) (string, error) {
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
 	if err := cmd.Run(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
-			return "", fmt.Errorf("%s is not installed here: run recipe on a machine with Slurm's commands, such as a login "+
-				"node: %w", argv[0], err)
+			return "", "", fmt.Errorf("%s is not installed here: run recipe on a machine with Slurm's commands, such as a "+
+				"login node: %w", argv[0], executor.ErrUnreachable)
 		}
-		return "", fmt.Errorf("%s: %w: %s", argv[0], cmp.Or(ctx.Err(), err), strings.TrimSpace(printed.String()))
+		return "", "", said(argv[0], cmp.Or(ctx.Err(), err), strings.TrimSpace(printed.String()))
 	}
-	return out.String(), nil
+	return out.String(), printed.String(), nil
 }
 
 // submitted is what is recorded of a job, so that it is not submitted twice and its log is found.
@@ -149,7 +160,7 @@ func (s *slurm) Submit(ctx context.Context, j executor.Job) (executor.Handle, er
 	if h.ID == "" {
 		out, err := run(ctx, request.Text, "sbatch", "--parsable")
 		if err != nil {
-			return h, fmt.Errorf("submit %s: %w", j.Key, err)
+			return h, fmt.Errorf("submit %s: %w", j.Key, s.explain(ctx, err))
 		}
 		h.ID, _, _ = strings.Cut(strings.TrimSpace(out), ";") // ID;CLUSTER in a federation
 	}
@@ -185,6 +196,9 @@ func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]execut
 		q, queued := now[h.ID]
 		if queued && q.key == h.Key {
 			out[i] = q.status
+			if q.status.State == executor.Pending {
+				out[i].Place = s.place(ctx, h.ID)
+			}
 		}
 		if out[i].State.Over() || out[i].State == "" {
 			out[i] = s.ended(ctx, h, out[i])

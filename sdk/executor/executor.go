@@ -34,6 +34,30 @@ type Executor interface {
 // OnThisMachine is an Executor whose jobs run on the machine of the engine, which then listens on loopback only.
 type OnThisMachine interface{ OnThisMachine() }
 
+// Tester is an Executor that can ask its cluster about a job without submitting it.
+type Tester interface {
+	// Test returns what the cluster says of a job that it would take, such as when it would start. The error is
+	// ErrUnreachable when the cluster cannot be asked from this machine, else a *sdk.Error with why it would refuse the
+	// job or never start it, and what to do.
+	Test(ctx context.Context, j Job) (string, error)
+}
+
+// ErrUnreachable says that a cluster cannot be asked from this machine, or does not answer.
+var ErrUnreachable = errors.New("the cluster cannot be asked from here")
+
+// Examiner is an Executor that can look at its cluster.
+type Examiner interface {
+	// Examine checks what the executor needs, for `recipe doctor`.
+	Examine(ctx context.Context) []Check
+}
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name   string
+	Found  string // in one line
+	Remedy string // what to do; empty: all is well
+}
+
 // Key names a job: one attempt of one block of a run.
 type Key struct {
 	Run     string `json:"run"`
@@ -109,6 +133,7 @@ type Status struct {
 	State    State
 	Reason   string    // why it is pending or has ended, in the scheduler's words; may be empty
 	Node     string    // where it runs or ran; empty when unknown
+	Place    int       // of a pending job in its queue, from 1; 0: unknown
 	Expected time.Time // when a pending job is expected to start; zero when unknown
 	ExitCode *int      // of a job that is over; nil when unknown
 }
@@ -119,8 +144,11 @@ func (s Status) String() string {
 	if s.Reason != "" {
 		parts = append(parts, s.Reason)
 	}
+	if s.Place > 0 {
+		parts = append(parts, fmt.Sprintf("number %d in the queue", s.Place))
+	}
 	if !s.Expected.IsZero() {
-		parts = append(parts, "expected to start at "+s.Expected.Format(time.RFC3339))
+		parts = append(parts, "expected to start at "+s.Expected.Format("2006-01-02 15:04"))
 	}
 	if s.Node != "" {
 		parts = append(parts, "on "+s.Node)

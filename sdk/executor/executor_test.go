@@ -28,8 +28,9 @@ func TestStatusIsReadable(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, s := range map[string]Status{
 		"running": {State: Running},
-		"pending: Priority, expected to start at 2026-01-02T03:04:05Z": {State: Pending, Reason: "Priority", Expected: at},
-		"failed: on n1, exit status 1":                                 {State: Failed, Node: "n1", ExitCode: &one},
+		"pending: Priority, number 4 in the queue, expected to start at 2026-01-02 03:04": {State: Pending,
+			Reason: "Priority", Place: 4, Expected: at},
+		"failed: on n1, exit status 1": {State: Failed, Node: "n1", ExitCode: &one},
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("got %q, expected %q", got, want)

@@ -127,6 +127,9 @@ func job(w io.Writer, s Style, j *plan.Job) {
 	for line := range strings.Lines(j.Request) {
 		fmt.Fprintf(w, "          %s\n", s.Dim(strings.TrimRight(line, "\n")))
 	}
+	if j.Answer != "" {
+		fmt.Fprintf(w, "        %s\n", s.Dim("# the cluster would start it at "+OneLine(j.Answer)))
+	}
 }
 
 // change shows one changed value, or which file has changed.
