@@ -140,6 +140,38 @@ func TestATrackerThatRefuses(t *testing.T) {
 	}
 }
 
+// A process that hangs costs the end of a run a limited time, and is ended.
+func TestATrackerThatHangs(t *testing.T) {
+	tr := fakeWandb(t)
+	r := newRan(t)
+	r.steps(1, 3)
+	hangs := filepath.Join(tr.Dir, "hangs")
+	if err := os.WriteFile(hangs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	o := r.options(tr, func(e event.Event) { said = append(said, e.Message) })
+	o.End = time.Second
+	followed, err := tracking.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	followed.Stop()
+	if len(said) != 1 || !strings.Contains(said[0], "did not take what is left within 1s") ||
+		!strings.Contains(said[0], "the next apply passes the rest on") {
+		t.Errorf("it said %q", said)
+	}
+	if err := os.Remove(hangs); err != nil {
+		t.Fatal(err)
+	}
+	if said := r.pass(tr); len(said) > 0 { // the first process would hold the lock
+		t.Errorf("it said %q", said)
+	}
+	if steps, _ := rewards(t, tr); !slices.Equal(steps, []float64{1, 2, 3}) {
+		t.Errorf("steps %v", steps)
+	}
+}
+
 // Without the package the message says what to do.
 func TestATrackerWithoutItsPackage(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@
 package tracking
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,21 +37,22 @@ type Options struct {
 	Record func(event.Event)
 	// Secrets keeps texts out of the log.
 	Secrets func(...string)
+	// End bounds what is left to be passed on when the run has ended; 0: a minute.
+	End time.Duration
 }
 
 // Trackers follow a run.
 type Trackers struct {
 	followers []*follower
-	leave     context.CancelFunc // no more events come
-	end       context.CancelFunc // nothing is waited for any more
+	leave     context.CancelFunc      // no more events come
+	end       context.CancelCauseFunc // nothing is waited for any more
+	limit     time.Duration           // between the two
 	wait      sync.WaitGroup
 }
 
 const (
 	flushEvery = time.Second
 	retryAfter = 30 * time.Second
-	// endTimeout bounds what is left to be passed on when a run has ended.
-	endTimeout = time.Minute
 )
 
 // sink writes events for one tracker. After an error only abort may be called.
@@ -75,14 +77,14 @@ type follower struct {
 
 // Start begins to follow.
 func Start(ctx context.Context, o Options) (*Trackers, error) {
-	t := &Trackers{}
+	t := &Trackers{limit: cmp.Or(o.End, time.Minute)}
 	var all context.Context
-	all, t.end = context.WithCancel(context.WithoutCancel(ctx))
+	all, t.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	ctx, t.leave = context.WithCancel(all)
 	for _, tracking := range o.Trackers {
 		f := &follower{Tracking: tracking, opts: o}
 		if err := f.recall(); err != nil {
-			t.end()
+			t.end(nil)
 			return nil, err
 		}
 		o.Secrets(secrets(tracking.Tracker)...)
@@ -97,10 +99,12 @@ func Start(ctx context.Context, o Options) (*Trackers, error) {
 // Stop passes on what is left, for a limited time.
 func (t *Trackers) Stop() {
 	t.leave()
-	late := time.AfterFunc(endTimeout, t.end)
+	late := time.AfterFunc(t.limit, func() {
+		t.end(fmt.Errorf("the run has ended, and it did not take what is left within %s", t.limit))
+	})
 	defer late.Stop()
 	t.wait.Wait()
-	t.end()
+	t.end(nil)
 }
 
 // follow passes events on until ended is closed, and then those that are left. What a tracker could not take is passed

@@ -436,8 +436,8 @@ func TestRealEnvironment(t *testing.T) {
 	}
 }
 
-// TestRealEnvironmentLogsToTheGroupOfTheTracker: an environment with wandb = true lands in the project and the group that
-// a trainer has registered, in the mode of the tracker.
+// TestRealEnvironmentLogsToTheGroupOfTheTracker checks that an environment with wandb = true lands in the project and
+// the group that a trainer has registered, in the mode of the tracker.
 func TestRealEnvironmentLogsToTheGroupOfTheTracker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
