@@ -95,10 +95,19 @@ same.`,
 			if err := r.Vendor(cmd.Context(), lock, out); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.out, "Copied %d packages into %s\n", len(lock.Plugins)+len(lock.Modules), out)
+			_, err = fmt.Fprintf(a.out, "Copied %s into %s\n",
+				counted(len(lock.Plugins)+len(lock.Modules), "package"), out)
 			return err
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "packages", "the layout: a `FOLDER`, or a file whose name ends in .tar")
 	return cmd
+}
+
+// counted is a number of things, in words that agree with it.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -44,7 +44,7 @@ stamp authority. Your identity becomes public with the entry in the log, unless 
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(a.out, "Signed %d versions in %s\n", n, args[0])
+				_, err = fmt.Fprintf(a.out, "Signed %s in %s\n", counted(n, "version"), args[0])
 				return err
 			}
 			source, version, err := versionArgument(args[0])

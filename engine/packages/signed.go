@@ -81,7 +81,6 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 				"required_plugins and in the settings says who has to sign"}
 		if len(failed) > 0 {
 			e.Summary = fmt.Sprintf("none of its %d signatures is by %s", len(failed), p)
-			e.Detail = errors.Join(failed...).Error()
 		} else if err := p.Check(); err != nil {
 			return nil, err
 		}

@@ -212,10 +212,10 @@ func (s *Store) unpack(ctx context.Context, files v1.Hash, limit limits) (err er
 
 // damaged is the error for a store that does not have what the lock says of a plugin or a module.
 func damaged(what string, err error) error {
-	e := &sdk.Error{Summary: "the package of " + what + " is not as the lock says", Detail: err.Error(), Err: err,
+	e := &sdk.Error{Summary: "the package of " + what + " is not as the lock says", Err: err,
 		Remedy: "run recipe init, which fetches it again"}
 	if errors.Is(err, fs.ErrNotExist) {
-		e.Summary, e.Detail = "the package of "+what+" has not been fetched on this machine", ""
+		e.Summary = "the package of " + what + " has not been fetched on this machine"
 		e.Remedy = "run recipe init, which fetches what the lock says"
 	}
 	return e
