@@ -189,9 +189,9 @@ func (r *run) listSamples(_ http.ResponseWriter, req *http.Request) (any, error)
 		out.Total, out.Lost = out.Total+len(list), out.Lost+lost
 		for i := len(list) - 1; i >= 0; i-- {
 			g := list[i]
-			if name := environmentOf(g); !known[name] && len(known) < 1000 {
-				known[name] = true
-				out.Environments = append(out.Environments, name)
+			if !known[g.Environment] && len(known) < 1000 {
+				known[g.Environment] = true
+				out.Environments = append(out.Environments, environmentOf(g))
 			}
 			if seen++; seen <= skip || out.Next > 0 || !f.takes(g) {
 				continue

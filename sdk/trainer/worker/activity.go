@@ -40,7 +40,7 @@ func (t *Trainer[C]) activity(d *doing, e event) (sdk.Activity, bool) {
 		queue = t.program.Trajectories.Address
 	}
 	switch e.Phase {
-	case "starting", "loading", "sync", "turn":
+	case "starting", "loading", "prepared", "sync", "turn":
 		return sdk.Activity{}, false
 	case "done", "ended": // freeing memory can take long
 		return sdk.Activity{What: "the end of its program", Patience: patienceForFirst / 3}, true

@@ -24,6 +24,7 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 		"sync":          {}, // reported by TrainerHost.Sync
 		"turn":          {}, // reported by TrainerHost.Turn
 		"loading":       {}, // not ready yet
+		"prepared":      {}, // the engine says what it waits for
 	} {
 		got, ok := trainer.activity(&doing{}, event{Phase: phase, Step: 6})
 		if got != want || ok != (want.What != "") {

@@ -7,6 +7,7 @@ import { Route, change } from "./route";
 // topics are the charts that are put together from metrics of several plugins, by the names of those metrics.
 const topics: [string, RegExp][] = [
   ["Reward", /^(reward|reward\/mean|scores\/mean)$/],
+  ["Evaluation", /^(eval\/(?!policy_version$).*|.*accuracy|.*percent_correct)$/],
   ["Loss", /^(loss|policy_loss|loss\/(?!.*(min|max)).*)$/],
   ["KL divergence", /^(kl|policy_kl|kl\/(?!.*coefficient).*|mismatch\/.*kl)$/],
   ["Throughput (tokens a second)", /^(tokens_per_second|tokens\/per_second)$/],
@@ -26,7 +27,7 @@ const topics: [string, RegExp][] = [
 // dashes tell the lines of runs apart, the first of which is this one.
 const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 5]];
 
-export interface ChartOf { title: string; curves: Curve[] }
+export interface ChartOf { title: string; curves: Curve[]; smooth?: number }
 
 function split(name: string): [string, string] {
   const at = name.indexOf(" ");
@@ -46,7 +47,7 @@ export function charts(s: Summary, all = false): ChartOf[] {
       const blocks = new Set(found.map((f) => split(f.name)[0])).size > 1;
       return { run: s.name, name: m.name, label: [blocks || !several ? short(address) : "", several ? metric : ""].filter(Boolean).join(" ") };
     });
-    out.push({ title, curves });
+    out.push({ title, curves, ...(title === "Evaluation" && { smooth: 0 }) }); // these are few
   }
   if (all) for (const m of metrics) if (!used.has(m.name)) {
     const [address, metric] = split(m.name);
@@ -69,7 +70,7 @@ export function Curves({ s, route, runs, again }: { s: Summary; route: Route; ru
     return own.map((c) => {
       const same = [c, ...theirs.flatMap((t) => t.find((t) => t.title === c.title) ?? [])];
       if (same.length === 1) return c;
-      return { title: c.title, curves: same.flatMap((o, i) => o.curves.map((k) => ({ ...k, label: `${k.run} ${k.label}`, dash: dashes[i % dashes.length] }))) };
+      return { ...c, curves: same.flatMap((o, i) => o.curves.map((k) => ({ ...k, label: `${k.run} ${k.label}`, dash: dashes[i % dashes.length] }))) };
     }).filter((c) => !wanted || c.title.toLowerCase().includes(wanted) || c.curves.some((k) => k.name.toLowerCase().includes(wanted)));
   }, [s, compared.map((o) => o?.seq).join(), filter, all]);
   return (
@@ -86,7 +87,7 @@ export function Curves({ s, route, runs, again }: { s: Summary; route: Route; ru
         {window.from !== undefined && <button type="button" onClick={() => setWindow({})}>Show all</button>}
       </form>
       {list.length === 0 && <p class="muted">No metric was reported yet{filter && <> whose name contains “{filter}”</>}.</p>}
-      <div class="charts">{list.slice(0, 60).map((c) => <Chart key={c.title + c.curves[0].name} {...c} smooth={smooth} x={x} window={window} onWindow={setWindow} again={again} />)}</div>
+      <div class="charts">{list.slice(0, 60).map((c) => <Chart key={c.title + c.curves[0].name} smooth={smooth} {...c} x={x} window={window} onWindow={setWindow} again={again} />)}</div>
       {list.length > 60 && <p class="muted">{list.length - 60} more: narrow the metric.</p>}
     </>
   );

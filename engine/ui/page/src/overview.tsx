@@ -37,7 +37,7 @@ export function Overview({ s, route, again }: { s: Summary; route: Route; again:
         <Tile name="Samples" value={num(s.samples)} />
         <Tile name="Took" value={span(took)} />
       </dl>
-      <div class="charts">{main.map((c) => <Chart key={c.title} {...c} window={window} onWindow={setWindow} again={again} smooth={0.6} />)}</div>
+      <div class="charts">{main.map((c) => <Chart key={c.title} smooth={0.6} {...c} window={window} onWindow={setWindow} again={again} />)}</div>
       <h2>Blocks</h2>
       <Graph s={s} route={route} />
       <h2>Newest samples</h2>

@@ -109,7 +109,7 @@ function OneGroup({ s, route }: { s: Summary; route: Route }) {
         <h1>Group {g.id} <small class="muted">of <bdi>{g.environment}</bdi></small></h1>
         <p class="muted">{g.step ? `step ${g.step}` : g.dropped ? `dropped: ${g.dropped}` : "waits to be trained"}
           {g.versions && `, sampled by policy version ${g.versions[0] === g.versions[1] ? g.versions[0] : g.versions.join(" to ")}`}
-          {g.staleness !== undefined && `, ${g.staleness} versions stale`}, mean score {num(g.mean)}{g.spread === 0 && " (all scores are equal: nothing is learned from them)"}
+          {g.staleness !== undefined && `, ${g.staleness} policy versions behind`}, mean score {num(g.mean)}{g.spread === 0 && " (all scores are equal: nothing is learned from them)"}
           {g.generation && Object.entries(g.generation).slice(0, 6).map(([k, v]) => `, ${k} ${String(v)}`)}</p>
         <Conversation messages={g.messages} />
         <h2>Completions</h2>
