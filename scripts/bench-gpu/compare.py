@@ -79,8 +79,8 @@ def gpu() -> dict[str, str]:
 
 
 def machine(options: argparse.Namespace) -> dict[str, object]:
-    code = "import json, torch, transformers, vllm, trl, peft\n" + (
-        "print(json.dumps({m.__name__: m.__version__ for m in (torch, transformers, vllm, trl, peft)}))"
+    code = "import importlib.metadata as m, json\n" + (
+        "print(json.dumps({n: m.version(n) for n in ('torch', 'transformers', 'vllm', 'trl', 'peft')}))"
     )
     versions = subprocess.run([options.python, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     if versions.returncode:

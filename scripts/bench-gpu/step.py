@@ -131,7 +131,7 @@ def measure(options: argparse.Namespace, name: str) -> dict:
     """One case."""
     began = time.perf_counter()
     import torch
-    from worker import compiled, host, metrics
+    from worker import compiled, early, host, metrics
 
     settings = dict(CASES[name.removesuffix("-warm")])
     kind, squeeze = settings.pop("lengths", "equal"), settings.pop("squeeze", 0)
@@ -155,6 +155,8 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         return time.perf_counter() - start, {**report, **phases}
 
     host.calm(device, 0)
+    early.compiler(s.config)  # a trainer does so while inference starts
+    prepared = time.perf_counter() - began - imported - loaded
     warm_up = s.warm_up(s.config)
     host.settle(device)
     spent = compiling(12)
@@ -183,6 +185,7 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         "choice": {k: v for k, v in vars(s.sizing.choice).items() if k != "reason"}, "tokens": b.total_tokens,
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if cuda else None,
         "held_gib": squeeze if held is not None else 0, "import_s": round(imported, 1), "load_s": round(loaded, 1),
+        "compiler_import_s": round(prepared, 1),
         "phases": {k: round(v, 4) for k, v in report.items() if k.startswith("time/")}, "dtype": summary["dtype"],
         "compute_dtype": summary["compute_dtype"], "attention": summary["attention"], "grad_norm": report["grad_norm"],
     }  # fmt: skip

@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from . import compiled
 from .config import Config
 
 CHUNK = 16 << 20
@@ -26,6 +27,22 @@ def load(c: Config) -> None:
         if not c.model.random_init:
             for file in sorted(folder(c).glob("*.safetensors")):
                 read(file)
+    with contextlib.suppress(Exception):
+        compiler(c)
+
+
+def compiler(c: Config) -> None:
+    """Imports torch's compiler and starts its processes, where the model may be compiled."""
+    import torch
+
+    device = torch.device("cuda" if torch.version.cuda else "cpu")
+    if c.model.compile is False or (c.model.compile is None and compiled.unavailable(device)):
+        return
+    import torch._dynamo
+    import torch._inductor.compile_fx
+    from torch._inductor.async_compile import AsyncCompile
+
+    AsyncCompile.warm_pool()
 
 
 def folder(c: Config) -> Path:
