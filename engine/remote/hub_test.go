@@ -25,8 +25,9 @@ import (
 type cluster struct {
 	mu     sync.Mutex
 	jobs   map[executor.Key]*clusterJob
-	silent bool // jobs stay pending
-	keep   bool // Cancel is not heard, as from an engine that was killed
+	silent bool   // jobs stay pending
+	keep   bool   // Cancel is not heard, as from an engine that was killed
+	engine string // file of addresses that agents read instead of the engine's own; empty: the engine's
 }
 
 // run starts the jobs that are pending.
@@ -73,6 +74,9 @@ func (c *cluster) Submit(_ context.Context, j executor.Job) (executor.Handle, er
 			return
 		}
 		b, err := agent.ReadBootstrap(job.bootstrap)
+		if c.engine != "" {
+			b.Engine = c.engine
+		}
 		if err == nil {
 			err = agent.Run(ctx, b, io.Discard)
 		}
