@@ -27,7 +27,7 @@ const inGo, inPython, atropos = "Go", "Python", "Atropos"
 
 // Tests are the runs that are recorded. A test checks that each exists.
 func Tests() []Tested {
-	one := []string{atropos}
+	one, own := []string{atropos}, []string{inGo, inPython}
 	return []Tested{
 		{"tiny", "tiny", []string{inGo}, []string{"reload"}, "TestQuickstartBlocksLearn", "make test"},
 		{"tiny", "tiny", one, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test"},
@@ -45,6 +45,8 @@ func Tests() []Tested {
 		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl"},
 		{"vllm", "verl", one, []string{"live", "ipc", "nccl"}, "TestVerlTransports", "make e2e-verl"},
 		{"vllm", "axolotl", one, []string{"reload"}, "TestAxolotl", "make e2e-axolotl"},
+		{"sglang", "trl", own, []string{"live"}, "TestMatrix", "make e2e-pairs"},
+		{"sglang", "verl", own, []string{"live"}, "TestMatrix", "make e2e-pairs"},
 	}
 }
 

@@ -1,0 +1,94 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/reference"
+)
+
+// TestMatrix runs the pairs of engine and trainer for which docs/compatibility.md names it, for two steps each, on
+// groups of an environment in Go and of one in Python, each of which has a part of every batch; what is left may come
+// from the one of Atropos.
+func TestMatrix(t *testing.T) {
+	for _, pair := range reference.Tests() {
+		if pair.Test != "TestMatrix" {
+			continue
+		}
+		for _, transport := range pair.Transports {
+			t.Run(pair.Engine+"/"+pair.Trainer+"/"+transport, func(t *testing.T) {
+				t.Parallel()
+				vars := map[string]string{"steps": "2", "transport": transport, "evaluate": "false"}
+				setTrainer(t, pair.Trainer, vars)
+				if pair.Engine == "sglang" {
+					setSGLang(t, vars)
+				}
+				r := newRun(t, "addition.hcl", vars)
+				withMore(t, r)
+				trains(t, r, transport)
+				checkSteps(t, r, 2)
+				checkEnvironments(t, r, 2)
+			})
+		}
+	}
+}
+
+// checkEnvironments: the trainer has trained on groups of at least so many environments. It reports each by the number
+// that the trajectory API has given it.
+func checkEnvironments(t *testing.T, r *run, want int) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, e := range r.all(func(e event) bool { return e.Type == "metrics" && e.Address == r.trainer }) {
+		for name := range e.Metrics {
+			if strings.HasPrefix(name, "env/") && strings.HasSuffix(name, "/groups") {
+				seen[name] = true
+			}
+		}
+	}
+	if len(seen) < want {
+		t.Errorf("the trainer has trained on groups of %d environments (%v), want at least %d", len(seen), seen, want)
+	}
+}
+
+// more are environments besides the one of addition.hcl: one in Go, and a reward function in Python.
+const more = `
+environment "arithmetic" "sums" {
+  inference            = local.policy
+  group_size           = 8
+  drop_uninformative   = false
+  min_batch_allocation = 0.25
+}
+
+environment "reward" "digits" {
+  inference            = local.policy
+  dataset              = "environments/reward/sums.jsonl"
+  function             = "environments/reward/rewards.py:digits"
+  group_size           = 8
+  max_tokens           = 8
+  drop_uninformative   = false
+  min_batch_allocation = 0.25
+}
+`
+
+// withMore adds them to the run's recipe, and to the environments of each trainer.
+func withMore(t *testing.T, r *run) {
+	t.Helper()
+	path := filepath.Join(r.dir, r.recipe)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const one = "environment.atropos.addition]"
+	text := strings.ReplaceAll(string(data), one,
+		"environment.atropos.addition, environment.arithmetic.sums, environment.reward.digits]")
+	if text == string(data) {
+		t.Fatalf("%s lacks %q", r.recipe, one)
+	}
+	if err := os.WriteFile(path, []byte(text+more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
