@@ -96,8 +96,9 @@ func (t Tried) Show(w io.Writer, s Style) error {
 	fmt.Fprintf(&b, "\n%s, %s, mean score %s\n", count(len(t.Groups), "prompt"), count(n, "completion"),
 		figure(sum/max(1, float64(n))))
 	if flat > 0 {
-		text := fmt.Sprintf("In %d of %d groups all scores are equal: nothing can be learned from them. The tasks are too "+
-			"easy or too hard for this policy, or scored too coarsely.", flat, len(t.Groups))
+		text := fmt.Sprintf("In %d of %d groups all scores are equal: nothing can be learned from them. Training goes on "+
+			"with the others. When nearly all are so with more prompts (-n 20), too, the tasks are too easy or too hard for "+
+			"this policy, or scored too coarsely.", flat, len(t.Groups))
 		fmt.Fprintf(&b, "%s\n", s.Yellow(wordwrap.WrapString(text, uint(max(40, s.Width)))))
 	}
 	_, err := io.WriteString(w, b.String())

@@ -185,6 +185,17 @@ func TestFailuresOfScore(t *testing.T) {
 	}
 }
 
+// setUpIn waits until an environment that logs "set up in" and its process id has done so in that many processes.
+func setUpIn(b *plugintest.Block, processes int) {
+	pids := map[string]bool{}
+	b.Wait("its set-up in the worker and in processes that score", func(e *pluginpb.Event) bool {
+		if _, pid, ok := strings.Cut(e.GetLog().GetMessage(), "set up in "); ok {
+			pids[pid] = true
+		}
+		return len(pids) >= processes
+	})
+}
+
 // Scores in processes of their own arrive; a process that dies is a failure of infrastructure.
 func TestScoresInProcesses(t *testing.T) {
 	def := define(t, load(t, "pool.py"))
@@ -195,13 +206,7 @@ func TestScoresInProcesses(t *testing.T) {
 	if groups := api.Wait(1); len(groups[0].Scores) != 4 {
 		t.Errorf("scores are %v, want four", groups[0].Scores)
 	}
-	pids := map[string]bool{}
-	b.Wait("its set-up in the worker and in a process that scores", func(e *pluginpb.Event) bool {
-		if _, pid, ok := strings.Cut(e.GetLog().GetMessage(), "set up in "); ok {
-			pids[pid] = true
-		}
-		return len(pids) > 1
-	})
+	setUpIn(b, 2) // the worker and a process that scores
 
 	config, api = scripttest.Body(t, def, map[string]cty.Value{"exits": cty.True})
 	b = plugintest.Harness(t, def)

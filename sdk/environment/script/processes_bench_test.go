@@ -14,17 +14,19 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// costly is an environment whose score computes in Python itself, for some 30 ms.
+// costly is an environment whose score computes in Python itself, for some 80 ms.
 const costly = `
+import os
 from recipe_sdk import Environment, Task
 class Costly(Environment):
     "Its score computes."
     processes = %d
+    def setup(self): self.log(f"set up in {os.getpid()}")
     def next(self): return Task("say a")
     def held_out(self): return [Task(f"say {i}") for i in range(%d)]
     def score(self, task, completion):
         total = 0
-        for i in range(400_000):
+        for i in range(2_000_000):
             total += i * i
         return float(total > 0)
 `
@@ -32,7 +34,7 @@ class Costly(Environment):
 // BenchmarkProcesses scores the held-out tasks of an environment in the threads of one Python process, and in so many
 // processes.
 func BenchmarkProcesses(b *testing.B) {
-	const tasks = 64
+	const tasks = 32
 	interpreter := python(b)
 	for _, processes := range []int{0, 1, 2, 4, 8} {
 		b.Run(fmt.Sprint(processes), func(b *testing.B) {
@@ -54,7 +56,8 @@ func BenchmarkProcesses(b *testing.B) {
 					b.Fatal(r, err)
 				}
 			}
-			scored() // the processes are started
+			scored() // starts the processes
+			setUpIn(block, 1+processes)
 			for b.Loop() {
 				scored()
 			}
