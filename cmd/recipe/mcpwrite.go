@@ -118,11 +118,12 @@ func (t *mcpTools) addWriters(server *mcp.Server, allowed []string) {
 // pauseOrResume adds the tool whose command has its name.
 func (t *mcpTools) pauseOrResume(server *mcp.Server, tool *mcp.Tool) func() {
 	return func() {
-		mcp.AddTool(server, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in ofRun) (*mcp.CallToolResult, any, error) {
-			f := flags{tool.Name}
-			f.set("recipe", in.Recipe)
-			return t.command(ctx, f...), nil, nil
-		})
+		mcp.AddTool(server, tool,
+			func(ctx context.Context, _ *mcp.CallToolRequest, in ofRun) (*mcp.CallToolResult, any, error) {
+				f := flags{tool.Name}
+				f.set("recipe", in.Recipe)
+				return t.command(ctx, f...), nil, nil
+			})
 	}
 }
 

@@ -12,9 +12,9 @@ func newPause(a *app) *cobra.Command {
 	return newPauseOrResume(a, true, &cobra.Command{
 		Use:   "pause",
 		Short: "Pause a live run; its processes keep running",
-		Long: "Pause a live run. Inference holds new requests and lets those in flight end, trainers wait before their next " +
-			"step. Nothing is lost, and no memory is given back: use recipe stop for that. Returns when the step in progress has " +
-			"ended. Rollouts that wait for longer than their environment allows begin anew after it.",
+		Long: "Pause a live run. Inference holds new requests and lets those in flight end, trainers wait before their " +
+			"next step. Nothing is lost, and no memory is given back: use recipe stop for that. Returns when the step in " +
+			"progress has ended. Rollouts that wait for longer than their environment allows begin anew after it.",
 	}, "paused; recipe resume continues it.\n")
 }
 

@@ -47,7 +47,8 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 		}
 	}
 	add(groupWrite, newInit(a), newValidate(a), newFmt(a), newGraph(a), newConsole(a), newTest(a))
-	add(groupRun, newPlan(a), newApply(a), newStop(a), newPause(a), newResume(a), newRestart(a), newEvaluate(a), newCheckpoint(a), newFork(a),
+	add(groupRun, newPlan(a), newApply(a), newStop(a), newPause(a), newResume(a), newRestart(a),
+		newEvaluate(a), newCheckpoint(a), newFork(a),
 		newDestroy(a), newClaim(a))
 	add(groupLook, newRuns(a), newReport(a), newStatus(a), newLogs(a), newUI(a), newShow(a), newOutput(a),
 		newTrajectories(a), newLineage(a), newDiff(a))

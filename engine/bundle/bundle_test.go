@@ -72,7 +72,8 @@ func TestWhatOfARunIsInABundle(t *testing.T) {
 		"\n{torn\n"+`{"v":1,"seq":2,"type":"notice","message":"kept"}`+"\n")
 	write("key", "planted")
 	write("blocks/b/stdout", "an old line\nthe newest line\n")
-	if err := os.Symlink(filepath.Join(string(dir), "key"), filepath.Join(string(dir), "blocks", "b", "stderr")); err != nil {
+	link := filepath.Join(string(dir), "blocks", "b", "stderr")
+	if err := os.Symlink(filepath.Join(string(dir), "key"), link); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer

@@ -142,7 +142,7 @@ func (f *fixture) pauses() (out []string) {
 	return out
 }
 
-// Inference and the trainer are told, also those that come up later; nothing stalls meanwhile, and the next engine knows.
+// Inference and the trainer are told, also when they come up later, and nothing stalls meanwhile.
 func TestAPausedRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -510,7 +510,8 @@ func TestALaneForEachGPU(t *testing.T) {
 	served, trained := addr.Block{Kind: kind.Inference, Plugin: "vllm", Name: "p"}, addr.Block{Kind: kind.Trainer,
 		Plugin: "grpo", Name: "p"}
 	lanes := timeline{doing: map[string][]span{
-		served.String():  {{10, 20, event.Working, "8 requests"}, {20, 30, event.Resting, "idle"}, {30, 0, event.Working, "1"}},
+		served.String(): {{10, 20, event.Working, "8 requests"}, {20, 30, event.Resting, "idle"},
+			{30, 0, event.Working, "1"}},
 		trained.String(): {{18, 28, event.Working, "step 1"}},
 	}}
 	rec := &state.Run{Blocks: map[addr.Block]*state.Block{served: {Devices: []string{"0"}},

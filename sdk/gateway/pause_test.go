@@ -13,7 +13,8 @@ import (
 func TestRequestsWaitForTheEndOfAPause(t *testing.T) {
 	t.Parallel()
 	e, clock := newEngine(t), newClock()
-	g := start(t, Config{Clock: clock, HoldTimeout: time.Minute, Update: each(func(context.Context, Replica, WeightUpdate) error { return nil })}, e)
+	g := start(t, Config{Clock: clock, HoldTimeout: time.Minute,
+		Update: each(func(context.Context, Replica, WeightUpdate) error { return nil })}, e)
 	g.SetPaused(true)
 	g.SetPaused(true)
 	if g.Status().Paused.IsZero() {
