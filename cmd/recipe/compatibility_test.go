@@ -37,8 +37,8 @@ sync "weights" "policy" {
 `, engine, attribute(engine), external, trainer, attribute(trainer))
 }
 
-// TestThePlanSaysWhatCompatibilitySays plans each cell of the table in docs/compatibility.md: where it says no, the plan
-// is refused for the reason that the page gives, and nowhere else.
+// TestThePlanSaysWhatCompatibilitySays plans each cell of the table in docs/compatibility.md: where it says no, the
+// plan is refused for the reason that the page gives, and nowhere else.
 func TestThePlanSaysWhatCompatibilitySays(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "compatibility.md"))

@@ -146,7 +146,7 @@ func (s Suite) request(t *testing.T, b *Block, version int64) gateway.WeightUpda
 
 // everyReplica returns when all replicas are up: a block is ready when one is, and a replica that comes up between two
 // questions changes the answer.
-func everyReplica(t *testing.T, ctx context.Context, g *gateway.Client) {
+func everyReplica(ctx context.Context, t *testing.T, g *gateway.Client) {
 	t.Helper()
 	for {
 		status, err := g.Status(ctx)
@@ -172,7 +172,7 @@ func weightUpdate(t *testing.T, def *sdk.Definition, s Suite) {
 	defer g.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
 	defer cancel()
-	everyReplica(t, ctx, g)
+	everyReplica(ctx, t, g)
 	tokens := []int{1, 2, 3, 4}
 	var seen [][]float64
 	for version := int64(1); version <= 2; version++ {

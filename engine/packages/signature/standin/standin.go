@@ -1,6 +1,7 @@
 // Package standin serves what keyless signing needs, over HTTP in this process, for tests: a certificate authority that
-// speaks Fulcio's API, transparency logs that speak both versions of Rekor's, and a time stamp authority. Their keys are
-// sigstore-go's testing ones, or made here; what they answer is checked by whoever verifies a signature, not by them.
+// speaks Fulcio's API, transparency logs that speak both versions of Rekor's, and a time stamp authority. Their keys
+// are sigstore-go's testing ones, or made here; what they answer is checked by whoever verifies a signature, not by
+// them.
 package standin
 
 import (
