@@ -28,8 +28,8 @@ type Common struct {
 	Overlong          string  `recipe:"overlong" worker:"data.overlong" default:"reject" enum:"reject,error" change:"resume" doc:"A longer sequence: reject its group, or stop"`
 	MaxStaleness      *int64  `recipe:"max_staleness" worker:"data.max_staleness" unit:"policy versions" change:"live" doc:"Groups older than this many policy versions are left out"`
 	Seed              int64   `recipe:"seed" worker:"seed" default:"0" min:"0" change:"resume" doc:"Seed of everything random"`
-	WandbGroup        string  `recipe:"wandb_group" worker:"data.wandb_group" change:"resume" doc:"Shared with the environments"`
-	WandbProject      string  `recipe:"wandb_project" worker:"data.wandb_project" change:"resume" doc:"Shared with the environments"`
+	WandbGroup        string  `recipe:"wandb_group" worker:"data.wandb_group" change:"resume" doc:"W&B group, shared with the environments; empty takes that of a tracking block"`
+	WandbProject      string  `recipe:"wandb_project" worker:"data.wandb_project" change:"resume" doc:"W&B project, shared with the environments; empty takes that of a tracking block"`
 	Threads           int64   `recipe:"threads" worker:"threads" default:"0" min:"0" change:"resume" doc:"CPU threads; 0 = torch's own choice"`
 	SyncTimeout       float64 `recipe:"sync_timeout" worker:"sync_timeout" default:"600" min:"0" unit:"seconds" change:"live" doc:"How long a sync block may take to bring the weights of a step to inference"`
 	CollectiveTimeout float64 `recipe:"collective_timeout" worker:"collective_timeout" default:"1800" min:"1" unit:"seconds" change:"resume" doc:"Seconds a rank waits for another"`

@@ -57,8 +57,8 @@ class DataSettings:
     solved_reward: float | None = option(
         None, "If the recent mean reward is at least this, it then ends as solved.", live=True
     )
-    wandb_group: str = option("", "Shared with the environments.")
-    wandb_project: str = option("", "Shared with the environments.")
+    wandb_group: str = option("", "W&B group, shared with the environments; empty takes that of a tracking block.")
+    wandb_project: str = option("", "W&B project, shared with the environments; empty takes that of a tracking block.")
 
 
 @dataclass(frozen=True)
