@@ -29,6 +29,7 @@ type Trajectories struct {
 
 	feed    func() trajectory.Group // nil: a trainer gets no batch
 	trainer trajectory.Registration
+	acked   int
 }
 
 // FakeTrajectories starts a trajectory API whose trainer has asked for batches of the given number of sequences and
@@ -69,6 +70,13 @@ func FakeGroup() trajectory.Group {
 	return g
 }
 
+// Acknowledged is how many batches a trainer has acknowledged. The tests of a generated trainer ask for it.
+func (f *Trajectories) Acknowledged() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.acked
+}
+
 // batchLocked is the next batch of the registered size; nil when there is no feed.
 func (f *Trajectories) batchLocked() []trajectory.Group {
 	var batch []trajectory.Group
@@ -106,6 +114,9 @@ func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 		reply(map[string]any{"uuid": 1, "status": "success"})
 	case "/batch":
 		reply(map[string]any{"batch": f.batchLocked(), "id": "lease", "lease_seconds": 60})
+	case "/batch/lease/ack":
+		f.acked++
+		reply(map[string]string{"status": "success"})
 	case "/info":
 		reply(trajectory.Info{BatchSize: f.batch, MaxTokenLen: 1 << 20})
 	case "/wandb_info":
