@@ -61,7 +61,7 @@ func (e *judgeError) Error() string { return e.said }
 // needsBubblewrap skips a test where no sandbox can be made.
 func needsBubblewrap(t *testing.T) {
 	t.Helper()
-	if _, err := judged(t, "bubblewrap", nil); err != nil {
+	if _, err := judged(t, "bubblewrap", []string{}); err != nil {
 		lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 		t.Skip("no sandbox on this machine:", lines[len(lines)-1])
 	}

@@ -50,6 +50,10 @@ class NoSandbox(RuntimeError):
     pass
 
 
+class TooMuch(Exception):
+    """A function's process has written more than MAX_RESULT bytes."""
+
+
 # What no function needs and what has the most faults: new processes and threads, other namespaces, other processes'
 # memory.
 DENIED = {
@@ -200,8 +204,9 @@ class Sandbox:
                 os.killpg(child.pid, signal.SIGKILL)  # the program and its children
             except ProcessLookupError:
                 pass
+            # Otherwise this waits for pipes that are full, or that an escaped program holds open.
+            child._transport.close()
             await child.wait()
-            child._transport.close()  # otherwise this waits for pipes that an escaped program holds open
 
 
 async def talk(child, job: bytes) -> Tuple[int, bytes, str]:
@@ -213,18 +218,18 @@ async def talk(child, job: bytes) -> Tuple[int, bytes, str]:
         except (BrokenPipeError, ConnectionResetError):  # it ended without reading
             pass
 
-    _, data, words = await asyncio.gather(give(), capped(child.stdout), capped(child.stderr))
-    if len(data) > MAX_RESULT:
+    try:
+        _, data, words = await asyncio.gather(give(), capped(child.stdout), capped(child.stderr))
+    except TooMuch:  # it would wait for somebody to read on
         return 1, b"", "it returned too much"
     return await child.wait(), data, words.decode(errors="replace")
 
 
 async def capped(stream) -> bytes:
-    """The stream up to its end, or a little more than the limit."""
+    """The stream up to its end; raises TooMuch at the limit."""
     data = b""
-    while len(data) <= MAX_RESULT:
-        part = await stream.read(MAX_RESULT)
-        if not part:
-            break
+    while part := await stream.read(MAX_RESULT):
         data += part
+        if len(data) > MAX_RESULT:
+            raise TooMuch
     return data
