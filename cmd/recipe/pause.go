@@ -30,20 +30,13 @@ func newPauseOrResume(a *app, paused bool, cmd *cobra.Command, done string) *cob
 	var file string
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir, _, err := a.ownRun(cmd, file)
-		if err != nil {
+		return a.withEngine(cmd, file, func(live *session.Client) error {
+			if err := live.Pause(cmd.Context(), paused); err != nil {
+				return err
+			}
+			_, err := fmt.Fprint(a.out, done)
 			return err
-		}
-		live, err := session.Dial(cmd.Context(), dir)
-		if err != nil {
-			return err
-		}
-		defer live.Close()
-		if err := live.Pause(cmd.Context(), paused); err != nil {
-			return err
-		}
-		_, err = fmt.Fprint(a.out, done)
-		return err
+		})
 	}
 	addRun(cmd, &file)
 	return cmd

@@ -22,23 +22,30 @@ func newRestart(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, _, err := a.ownRun(cmd, file)
-			if err != nil {
+			return a.withEngine(cmd, file, func(live *session.Client) error {
+				if err := live.Restart(cmd.Context(), address); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(a.out, "%s is restarting; recipe logs -f %s shows its progress.\n", address,
+					address)
 				return err
-			}
-			live, err := session.Dial(cmd.Context(), dir)
-			if err != nil {
-				return err
-			}
-			defer live.Close()
-			if err := live.Restart(cmd.Context(), address); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(a.out, "%s is restarting; recipe logs -f %s shows its progress.\n", address,
-				address)
-			return err
+			})
 		},
 	}
 	addRun(cmd, &file)
 	return cmd
+}
+
+// withEngine connects to the engine of a run for the time of do.
+func (a *app) withEngine(cmd *cobra.Command, file string, do func(*session.Client) error) error {
+	dir, _, err := a.ownRun(cmd, file)
+	if err != nil {
+		return err
+	}
+	live, err := session.Dial(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	defer live.Close()
+	return do(live)
 }

@@ -99,6 +99,18 @@ func (s *Server) block() (*attempt.Attempt, error) {
 		"the block has not been started in this process; call Start first")
 }
 
+// running returns the block, or the status of a call that it cannot answer because it has ended.
+func (s *Server) running() (*attempt.Attempt, error) {
+	l, err := s.block()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Running(); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return l, nil
+}
+
 // Describe says what the plugin is.
 func (s *Server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb.DescribeResponse, error) {
 	defer s.lease.Contact()()
@@ -343,12 +355,9 @@ func (s *Server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 // Checkpoint makes a trainer write a checkpoint now.
 func (s *Server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) (*pluginpb.CheckpointResponse, error) {
 	defer s.lease.Contact()()
-	l, err := s.block()
+	l, err := s.running()
 	if err != nil {
 		return nil, err
-	}
-	if err := l.Running(); err != nil {
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	var c sdk.CheckpointInfo
 	err = attempt.Guard(l.Start().Address, func() (err error) {
@@ -364,12 +373,9 @@ func (s *Server) Checkpoint(ctx context.Context, _ *pluginpb.CheckpointRequest) 
 // Pause makes the block begin no new work, or go on.
 func (s *Server) Pause(ctx context.Context, req *pluginpb.PauseRequest) (*pluginpb.PauseResponse, error) {
 	defer s.lease.Contact()()
-	l, err := s.block()
+	l, err := s.running()
 	if err != nil {
 		return nil, err
-	}
-	if err := l.Running(); err != nil {
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	if err := l.Pause(ctx, req.GetPaused()); err != nil {
 		return nil, callError("pause "+l.Start().Address, err)
