@@ -160,7 +160,7 @@ e2e-sglang: build ## the same with SGLang instead of vLLM, the newest that is su
 e2e-sglang-oldest: build ## the shortest of it and each transport of weights with the oldest
 	SGLANG=oldest scripts/e2e-sglang.sh -run '^TestSGLang(Transports|Short)$$'
 
-e2e-pairs: build ## pairs of engine and trainer that no other target runs, on environments in Go and in Python
+e2e-pairs: build ## pairs of engine and trainer that no other target runs, and trainers with an external server
 	scripts/e2e-pairs.sh
 
 cross: ## build for every supported platform into dist/

@@ -12,8 +12,7 @@ import (
 )
 
 // TestMatrix runs the pairs of engine and trainer for which docs/compatibility.md names it, for two steps each, on
-// groups of an environment in Go and of one in Python, each of which has a part of every batch; what is left may come
-// from the one of Atropos.
+// groups of three environments: one of Atropos, one in Go, one in Python.
 func TestMatrix(t *testing.T) {
 	for _, pair := range reference.Tests() {
 		if pair.Test != "TestMatrix" {
@@ -31,14 +30,14 @@ func TestMatrix(t *testing.T) {
 				withMore(t, r)
 				trains(t, r, transport)
 				checkSteps(t, r, 2)
-				checkEnvironments(t, r, 2)
+				checkEnvironments(t, r, 3)
 			})
 		}
 	}
 }
 
-// checkEnvironments: the trainer has trained on groups of at least so many environments. It reports each by the number
-// that the trajectory API has given it.
+// checkEnvironments: the trainer has trained on groups of so many environments. It reports each by the number that the
+// trajectory API has given it.
 func checkEnvironments(t *testing.T, r *run, want int) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -49,8 +48,8 @@ func checkEnvironments(t *testing.T, r *run, want int) {
 			}
 		}
 	}
-	if len(seen) < want {
-		t.Errorf("the trainer has trained on groups of %d environments (%v), want at least %d", len(seen), seen, want)
+	if len(seen) != want {
+		t.Errorf("the trainer has trained on groups of %d environments (%v), want %d", len(seen), seen, want)
 	}
 }
 
@@ -74,7 +73,7 @@ environment "reward" "digits" {
 }
 `
 
-// withMore adds them to the run's recipe, and to the environments of each trainer.
+// withMore adds them to the run's recipe, and each trainer learns from all three.
 func withMore(t *testing.T, r *run) {
 	t.Helper()
 	path := filepath.Join(r.dir, r.recipe)
@@ -82,13 +81,18 @@ func withMore(t *testing.T, r *run) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const one = "environment.atropos.addition]"
-	text := strings.ReplaceAll(string(data), one,
-		"environment.atropos.addition, environment.arithmetic.sums, environment.reward.digits]")
-	if text == string(data) {
-		t.Fatalf("%s lacks %q", r.recipe, one)
+	text := string(data) + more
+	for _, change := range [][2]string{
+		{"environment.atropos.addition]",
+			"environment.atropos.addition, environment.arithmetic.sums, environment.reward.digits]"},
+		{"max_token_length      = 64\n", "max_token_length      = 64\n  min_batch_allocation  = 0.25\n"},
+	} {
+		if !strings.Contains(text, change[0]) {
+			t.Fatalf("%s lacks %q", r.recipe, change[0])
+		}
+		text = strings.ReplaceAll(text, change[0], change[1])
 	}
-	if err := os.WriteFile(path, []byte(text+more), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -25,9 +25,12 @@ type Tested struct {
 // Kinds of environment.
 const inGo, inPython, atropos = "Go", "Python", "Atropos"
 
+// external stands for a server that recipe has not started, which takes no weights.
+const external = "external"
+
 // Tests are the runs that are recorded. A test checks that each exists.
 func Tests() []Tested {
-	one, own := []string{atropos}, []string{inGo, inPython}
+	one, own, all := []string{atropos}, []string{inGo, inPython}, []string{inGo, inPython, atropos}
 	return []Tested{
 		{"tiny", "tiny", []string{inGo}, []string{"reload"}, "TestQuickstartBlocksLearn", "make test"},
 		{"tiny", "tiny", one, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test"},
@@ -45,8 +48,14 @@ func Tests() []Tested {
 		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl"},
 		{"vllm", "verl", one, []string{"live", "ipc", "nccl"}, "TestVerlTransports", "make e2e-verl"},
 		{"vllm", "axolotl", one, []string{"reload"}, "TestAxolotl", "make e2e-axolotl"},
-		{"sglang", "trl", own, []string{"live"}, "TestMatrix", "make e2e-pairs"},
-		{"sglang", "verl", own, []string{"live"}, "TestMatrix", "make e2e-pairs"},
+		{"sglang", "grpo", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
+		{"sglang", "trl", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
+		{"sglang", "verl", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
+		{"sglang", "axolotl", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
+		{external, "grpo", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
+		{external, "trl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
+		{external, "verl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
+		{external, "axolotl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
 	}
 }
 
@@ -65,8 +74,9 @@ func adapters() map[string]map[string]cty.Value {
 
 const introduction = "Engines (`inference`), trainers and the transports between them, on a GPU, from what the " +
 	"plugins tell a plan;\n`recipe plan` refuses the rest before anything starts. **Bold**: a whole run with real programs " +
-	"is a test (below).\nPlain: both sides support it, and no test runs the pair. `lora` needs adapters. Which " +
-	"transport is possible for one recipe\ndepends on its machines and settings, too ([weights.md](weights.md))."
+	"is a test (below); when each\nwas last run, on what, is in [benchmarks/e2e.md](benchmarks/e2e.md). Plain: both sides " +
+	"support it, and no test runs the\npair. `lora` needs adapters. Which transport is possible for one recipe depends on " +
+	"its machines and settings, too\n([weights.md](weights.md))."
 
 const environments = `
 Environments in Go, in Python and of Atropos speak with any engine through its gateway, and with any trainer through the
@@ -76,7 +86,9 @@ and a kind of environment is a test:
 `
 
 const runs = `
-Every environment can sample from an external server; without a sync block its weights stay what they are.
+An external server that speaks OpenAI's API keeps its weights: a recipe with one has no sync block. Environments in Go
+and in Python train on its answers if they have token ids and log-probabilities, as those of vLLM have. Environments of
+Atropos get these from ` + "`/generate`" + `, which a gateway of recipe has and few servers.
 
 ## Whole runs that are tests
 | engine | trainer | environments | transport | test | run by |
@@ -114,7 +126,7 @@ func Compatibility(definitions []*sdk.Definition) (Pages, error) {
 			fmt.Fprintf(&b, " | %s", cell(e, t, transports, why, reasons, &whys))
 		}
 		transports, why := sizing.External()
-		fmt.Fprintf(&b, " | %s |\n", cell("external", t, transports, why, reasons, &whys))
+		fmt.Fprintf(&b, " | %s |\n", cell(external, t, transports, why, reasons, &whys))
 	}
 	b.WriteString("\n")
 	for i, why := range whys {
@@ -125,7 +137,7 @@ func Compatibility(definitions []*sdk.Definition) (Pages, error) {
 	b.WriteString(runs)
 	for _, r := range Tests() {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` | `%s` |\n", r.Engine, r.Trainer, strings.Join(r.Environments, ", "),
-			strings.Join(r.Transports, ", "), r.Test, r.With)
+			cmp.Or(strings.Join(r.Transports, ", "), "none"), r.Test, r.With)
 	}
 	return Pages{"compatibility.md": b.String()}, nil
 }
