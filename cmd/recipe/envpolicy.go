@@ -22,6 +22,7 @@ import (
 // policyFlags say which policy answers an environment that no run trains.
 type policyFlags struct {
 	policy, model, keyEnv string
+	at                    int64
 	verbose               bool
 }
 
@@ -29,6 +30,9 @@ func (f *policyFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.policy, "policy", "", "the `POLICY` that answers: tiny, the address of an inference block, "+
 		"or the URL of an OpenAI-compatible server (default: the inference block that the environment names, of the live "+
 		"run if there is one, else started for this command)")
+	cmd.Flags().Int64Var(&f.at, "at", session.Newest, "the `STEP` of the checkpoint whose weights answer, of the recipe's "+
+		"run when it is not live; 0: the weights that the recipe names (default: the newest checkpoint, if there is one)")
+	cmd.Flags().Lookup("at").DefValue = ""
 	cmd.Flags().StringVar(&f.model, "model", "", "the model's `NAME` at a URL (default: the first that it lists)")
 	cmd.Flags().StringVar(&f.keyEnv, "key-env", "",
 		"the environment variable, `NAME`, that holds the key of a URL, for example OPENAI_API_KEY")
@@ -43,7 +47,7 @@ type lone struct {
 	proxy   *single.Proxy
 	dir     string
 	policy  string // for people
-	version int64  // of the policy when it is that of a live run; -1: none
+	version int64  // of the policy when it is one that a trainer has made; -1: none
 }
 
 // prepareLone loads the recipe and gets everything ready that the environment refers to, but not the environment.
@@ -126,7 +130,7 @@ func (a *app) neighbours(ctx context.Context, l *lone, file string, f *policyFla
 				return err
 			}
 		case need.On.Kind == kind.Inference: // a judge, say
-			if err := a.recipesOwn(ctx, l, declared, file); err != nil {
+			if err := a.recipesOwn(ctx, l, declared, file, f); err != nil {
 				return err
 			}
 		default:
@@ -142,7 +146,7 @@ func (a *app) findPolicy(ctx context.Context, l *lone, declared *schema.Block, f
 	switch {
 	case f.policy == "":
 		l.policy = declared.Addr.String()
-		return a.recipesOwn(ctx, l, declared, file)
+		return a.recipesOwn(ctx, l, declared, file, f)
 	case strings.HasPrefix(f.policy, "http://"), strings.HasPrefix(f.policy, "https://"):
 		return a.remotePolicy(ctx, l, declared, f)
 	case f.policy == "tiny":
@@ -164,7 +168,7 @@ func (a *app) findPolicy(ctx context.Context, l *lone, declared *schema.Block, f
 		return fmt.Errorf("--policy %s: the recipe %s has no such inference block", at, file)
 	}
 	l.policy = at.String()
-	if err := a.recipesOwn(ctx, l, other, file); err != nil {
+	if err := a.recipesOwn(ctx, l, other, file, f); err != nil {
 		return err
 	}
 	l.blocks.Give(declared.Addr, conform(l.blocks.Outputs()[at], declared))
@@ -199,11 +203,14 @@ func (a *app) remotePolicy(ctx context.Context, l *lone, declared *schema.Block,
 
 // recipesOwn takes an inference block of the live run, else it starts the block. A block of a live run that is not
 // ready is an error: a second one beside it would compete for its GPUs, and would not have its weights.
-func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file string) error {
+func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file string, f *policyFlags) error {
 	if dir, rec, err := locateRun(file); err == nil {
 		if live, err := session.Dial(ctx, dir); err == nil {
 			live.Close()
 			switch recorded := rec.Blocks[b.Addr]; {
+			case f.at != session.Newest:
+				return &sdk.Error{Summary: fmt.Sprintf("--at: the run is live, and %s serves its newest weights", b.Addr),
+					Remedy: "leave --at out, or stop the run first: recipe stop"}
 			case recorded == nil: // the recipe has got it since
 			case recorded.Phase == string(sdk.Ready):
 				return l.live(dir, rec, b)
@@ -217,10 +224,37 @@ func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file str
 		return &sdk.Error{Summary: fmt.Sprintf("%s is an external server", b.Addr),
 			Remedy: "name its URL: --policy URL, and --key-env NAME if it wants a key"}
 	}
-	fmt.Fprintf(a.err, "%s no live run: it is started for this command, with the weights that the recipe names\n",
-		a.errStyle().Dim(b.Addr.String()))
-	_, err := l.blocks.Start(ctx, b.Addr, nil)
+	weights, err := l.weights(b, f.at)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "%s no live run: it is started for this command, with the weights %s\n",
+		a.errStyle().Dim(b.Addr.String()), weights)
+	_, err = l.blocks.Start(ctx, b.Addr, nil)
 	return err
+}
+
+// weights decides which weights an inference block that is started serves: those of a checkpoint of the recipe's run,
+// else those that the recipe names. It returns words for people.
+func (l *lone) weights(b *schema.Block, at int64) (string, error) {
+	const named = "that the recipe names"
+	if at == 0 {
+		return named, nil
+	}
+	c, err := checkpointFor(l.recipe, b.Addr, at)
+	if err != nil || c == nil {
+		return named, err
+	}
+	p, err := servable(c)
+	if err != nil {
+		return "", err
+	}
+	l.blocks.Serve(b.Addr, p)
+	if b.Addr.String() == l.policy {
+		l.version = c.Version
+		l.policy += fmt.Sprintf(" with the weights of step %d", c.Step)
+	}
+	return fmt.Sprintf("of %s after step %d (%s)", c.Address, c.Step, c.Path), nil
 }
 
 // live takes a ready inference block of the live run.

@@ -44,8 +44,9 @@ Without --samples the environment of the live run draws one completion, greedily
 continues meanwhile; the policy version in the result is the oldest that answered. It works for environments with
 EvaluationTasks (Go) or held_out (Python), and Atropos environments with evaluate().
 
-With --samples N the environment is started beside the run, or without one, and no trainer is needed: it draws N
-completions of each task, and the result is pass@k, the probability that at least one of k completions passes, by the
+With --samples N the environment is started beside the run, or without one, and no trainer is needed. The live run's
+inference answers, else one that is started with the newest checkpoint of the recipe's run, or with the weights that the
+recipe names when there is none; --at and --policy choose another. The environment draws N completions of each task, and the result is pass@k, the probability that at least one of k completions passes, by the
 unbiased estimator of Chen et al. 2021, with a 95 % interval over the tasks, and the mean score. With --out the scores
 are kept as they come, and the same command later evaluates only what is missing.
 
@@ -80,7 +81,7 @@ Ctrl-C and --timeout end the evaluation.`,
 
 // needsSamples is the first flag given that counts with --samples only.
 func (f *evaluateFlags) needsSamples(cmd *cobra.Command) string {
-	for _, name := range []string{"k", "temperature", "pass", "out", "policy", "model", "key-env", "var", "var-file",
+	for _, name := range []string{"k", "temperature", "pass", "out", "policy", "model", "key-env", "at", "var", "var-file",
 		"verbose"} {
 		if cmd.Flags().Changed(name) {
 			return name

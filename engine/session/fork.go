@@ -29,7 +29,7 @@ func Fork(from state.Dir, r *schema.Recipe, step int64) ([]lineage.Checkpoint, e
 		return nil, fmt.Errorf("there is a run of %s already (%s): fork into a recipe with another name, or remove that run "+
 			"with recipe destroy -r %s", r.File, to, r.File)
 	}
-	chosen, err := choose(from, step)
+	chosen, err := CheckpointsAt(from, step)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,11 @@ func begin(to state.Dir, r *schema.Recipe, chosen []*lineage.Lineage) ([]lineage
 	return continued, to.Settle()
 }
 
-// choose finds the checkpoint of each trainer at a step; of several of one step the one that was written last.
-func choose(from state.Dir, step int64) ([]*lineage.Lineage, error) {
+// ErrNoCheckpoint means that a run has no checkpoint at all.
+var ErrNoCheckpoint = errors.New("it has no checkpoint")
+
+// CheckpointsAt finds the checkpoint of each trainer at a step; of several of one step the one that was written last.
+func CheckpointsAt(from state.Dir, step int64) ([]*lineage.Lineage, error) {
 	all, err := lineage.Checkpoints(filepath.Join(string(from), "checkpoints"))
 	if err != nil {
 		return nil, err
@@ -113,7 +116,7 @@ func choose(from state.Dir, step int64) ([]*lineage.Lineage, error) {
 		}
 	}
 	if len(found) == 0 && len(steps) == 0 {
-		return nil, fmt.Errorf("the run in %s has no checkpoint to fork from", from)
+		return nil, fmt.Errorf("the run in %s: %w", from, ErrNoCheckpoint)
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("the run in %s has no checkpoint of step %d; it has those of steps %v", from, step,

@@ -31,8 +31,9 @@ type Blocks struct {
 	environ []string
 	report  func(Report)
 
-	outputs map[addr.Block]cty.Value
-	started []*Block
+	outputs  map[addr.Block]cty.Value
+	policies map[addr.Block]sdk.Policy
+	started  []*Block
 }
 
 // Report is something that a started block says while it works.
@@ -45,11 +46,14 @@ type Report struct {
 // is called from other goroutines.
 func New(r *schema.Recipe, catalog *host.Catalog, dir string, environ []string, report func(Report)) *Blocks {
 	return &Blocks{recipe: r, catalog: catalog, dir: dir, environ: environ, report: report,
-		outputs: map[addr.Block]cty.Value{}}
+		outputs: map[addr.Block]cty.Value{}, policies: map[addr.Block]sdk.Policy{}}
 }
 
 // Give sets the outputs of a block that is not started here.
 func (g *Blocks) Give(a addr.Block, outputs cty.Value) { g.outputs[a] = outputs }
+
+// Serve says which policy an inference block is started with; without it, with the weights that the recipe names.
+func (g *Blocks) Serve(a addr.Block, p sdk.Policy) { g.policies[a] = p }
 
 // Start starts a block of the recipe and waits until it is ready. The blocks that it refers to have been started or
 // given before. Change may replace attributes of its body; nil: none.
@@ -123,6 +127,7 @@ func (g *Blocks) run(ctx context.Context, a addr.Block, body cty.Value, about sd
 			return nil, err
 		}
 	}
+	about.Policy = g.policies[a]
 	about.Token, about.ControlToken = rand.Text(), rand.Text()
 	for _, d := range []string{about.Dir, about.CheckpointDir} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
