@@ -32,7 +32,7 @@ func (f *policyFlags) add(cmd *cobra.Command) {
 		"run if there is one, else started for this command)")
 	cmd.Flags().Int64Var(&f.at, "at", session.Newest, "the `STEP` of the checkpoint whose weights answer, of the recipe's "+
 		"run when it is not live; 0: the weights that the recipe names (default: the newest checkpoint, if there is one)")
-	cmd.Flags().Lookup("at").DefValue = ""
+	cmd.Flags().Lookup("at").DefValue = "0" // not shown: the text says it
 	cmd.Flags().StringVar(&f.model, "model", "", "the model's `NAME` at a URL (default: the first that it lists)")
 	cmd.Flags().StringVar(&f.keyEnv, "key-env", "",
 		"the environment variable, `NAME`, that holds the key of a URL, for example OPENAI_API_KEY")
