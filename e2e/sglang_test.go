@@ -69,10 +69,13 @@ func TestSGLangTransports(t *testing.T) {
 	}
 }
 
-// TestSGLangAdapter trains LoRA adapters, which SGLang serves beside the model.
+// TestSGLangAdapter learns addition by LoRA adapters, which SGLang serves beside the model, one after another.
 func TestSGLangAdapter(t *testing.T) {
 	t.Parallel()
-	trains(t, onSGLang(t, map[string]string{"steps": "2", "lora_rank": "8", "evaluate": "false"}), "lora")
+	r := onSGLang(t, map[string]string{"steps": "12", "lora_rank": "8"})
+	trains(t, r, "lora")
+	learned(t, r)
+	checkSteps(t, r, 12)
 }
 
 // TestSGLangShort is the shortest run: a server starts, samples with token ids and log-probabilities, on which a step

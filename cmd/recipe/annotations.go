@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/engine/plan"
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
@@ -34,14 +33,11 @@ func (n *annotations) add(cmd *cobra.Command) {
 		"write the problems to a `FILE` as a code quality report of GitLab")
 }
 
-// findings adds those of a plan, each at the header of its block.
-func (n *annotations) findings(r *schema.Recipe, p *plan.Plan) {
+// findings adds those of a plan.
+func (n *annotations) findings(p *plan.Plan) {
 	for _, f := range p.Findings {
-		item := diagnostic.Item{Severity: f.Severity, Summary: f.Summary, Detail: f.Detail, Address: f.Subject()}
-		if b := r.Lookup(f.Address); b != nil {
-			item.Range = diagnostic.RangeOf(b.Range)
-		}
-		n.items = append(n.items, item)
+		n.items = append(n.items, diagnostic.Item{Severity: f.Severity, Summary: f.Summary, Detail: f.Detail,
+			Address: f.Subject(), Range: f.Range})
 	}
 }
 

@@ -65,7 +65,7 @@ func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	found.findings(s.Recipe, p)
+	found.findings(p)
 	if f.out != "" {
 		if err := s.SaveAs(f.out, p); err != nil {
 			return err

@@ -9,12 +9,13 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.6"
+const FormatVersion = "1.7"
 
 // Action is what apply does with a block.
 type Action string
@@ -112,6 +113,8 @@ type Finding struct {
 	Summary  string     `json:"summary"`
 	Detail   string     `json:"detail,omitempty"` // the sum, and what to change
 	Policy   string     `json:"policy,omitempty"` // the executable whose answer it is
+	// Range is what it is about, in the recipe; nil: nothing in particular.
+	Range *diagnostic.Range `json:"range,omitempty"`
 }
 
 // Subject is what a finding is about, for people: a block, or a policy and the block that it names.

@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/usage"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
@@ -84,7 +85,7 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 		for _, op := range p.Operations {
 			op.Block = s.Recipe.Lookup(op.Address) // views need the schema, which is not sent over the socket
 		}
-		s.askClusters(ctx, p)
+		s.complete(ctx, p)
 		return p, nil
 	}
 	rec, seen, err := run.Observe(ctx, s.Dir, s.host)
@@ -93,9 +94,24 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 	}
 	p, err := s.plan(rec, seen)
 	if err == nil {
-		s.askClusters(ctx, p)
+		s.complete(ctx, p)
 	}
 	return p, err
+}
+
+// complete adds to a plan what clusters say of its jobs, and where its findings are.
+func (s *Session) complete(ctx context.Context, p *plan.Plan) {
+	s.askClusters(ctx, p)
+	s.Locate(p.Findings)
+}
+
+// Locate sets the range of each finding about a block that has none to the block's header.
+func (s *Session) Locate(findings []plan.Finding) {
+	for i, f := range findings {
+		if b := s.Recipe.Lookup(f.Address); b != nil && f.Range == nil {
+			findings[i].Range = diagnostic.RangeOf(b.Range)
+		}
+	}
 }
 
 func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan.Plan, error) {

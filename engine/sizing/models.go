@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -15,7 +13,7 @@ func (c *checker) models() {
 	for _, s := range c.of(kind.Sync) {
 		for _, n := range s.Needs {
 			e, external := c.external[n.On]
-			if external && n.On.Kind == kind.Inference && e.Values["control_url"] == cty.NilVal {
+			if external && n.On.Kind == kind.Inference && !sets(e, "control_url") {
 				c.add("error", s.Addr, n.On.String()+" takes no weights", noControl+". Let recipe start the server, or leave out "+
 					"the sync block.")
 			}

@@ -74,6 +74,9 @@ func (e *Environment) Plan(c Config, _ sdk.Placement) (sdk.Estimate, []spec.Prob
 		"group_size":   strconv.FormatInt(c.GroupSize, 10),
 		"renders_chat": strconv.FormatBool(c.ServerType == "vllm" || c.ServerType == "sglang"),
 	}
+	if facts["renders_chat"] == "true" {
+		facts["generate"] = c.ServerType
+	}
 	if c.MaxTokenLength > 0 {
 		facts["max_completion_tokens"] = strconv.FormatInt(c.MaxTokenLength, 10)
 	}

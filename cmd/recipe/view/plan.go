@@ -216,7 +216,7 @@ func findings(w io.Writer, s Style, all []plan.Finding) {
 		case "warning":
 			head = s.Yellow("Warning")
 		}
-		fmt.Fprintf(w, "%s: %s: %s\n", head, f.Subject(), f.Summary)
+		fmt.Fprintf(w, "%s: %s: %s%s\n", head, f.Subject(), f.Summary, place(s, f))
 		for _, line := range strings.Split(strings.TrimSpace(f.Detail), "\n") {
 			if line != "" {
 				fmt.Fprintf(w, "  %s\n", line)
@@ -224,6 +224,14 @@ func findings(w io.Writer, s Style, all []plan.Finding) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// place is where a finding is that someone should change something about, as (FILE:LINE).
+func place(s Style, f plan.Finding) string {
+	if f.Range == nil || f.Severity == "info" {
+		return ""
+	}
+	return s.Dim(fmt.Sprintf(" (%s:%d)", f.Range.File, f.Range.Start.Line))
 }
 
 // Counts is the closing line of a plan.
