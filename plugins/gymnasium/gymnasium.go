@@ -4,8 +4,6 @@ package gymnasium
 
 import (
 	"embed"
-	"fmt"
-	"io/fs"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -22,10 +20,6 @@ var (
 func Plugin() *sdk.Definition { return script.Bundled("gymnasium", description, source()) }
 
 func source() script.Source {
-	tree, err := fs.Sub(code, "python")
-	if err != nil { // the folder is embedded above
-		panic(fmt.Sprintf("gymnasium: %v", err))
-	}
-	return script.Source{Tree: tree, Module: "recipe_gymnasium.environment",
+	return script.Source{Tree: script.Folder(code, "python"), Module: "recipe_gymnasium.environment",
 		Packages: sdk.Packages{Requirements: []string{"gymnasium==1.4.0"}, Needs: []string{"gymnasium"}}}
 }

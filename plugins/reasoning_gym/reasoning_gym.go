@@ -4,8 +4,6 @@ package reasoninggym
 
 import (
 	"embed"
-	"fmt"
-	"io/fs"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -22,10 +20,6 @@ var (
 func Plugin() *sdk.Definition { return script.Bundled("reasoning_gym", description, source()) }
 
 func source() script.Source {
-	tree, err := fs.Sub(code, "python")
-	if err != nil { // the folder is embedded above
-		panic(fmt.Sprintf("reasoning_gym: %v", err))
-	}
-	return script.Source{Tree: tree, Module: "recipe_reasoning_gym.gym",
+	return script.Source{Tree: script.Folder(code, "python"), Module: "recipe_reasoning_gym.gym",
 		Packages: sdk.Packages{Requirements: []string{"reasoning-gym==0.1.25"}, Needs: []string{"reasoning-gym"}}}
 }

@@ -4,8 +4,6 @@ package reward
 
 import (
 	"embed"
-	"fmt"
-	"io/fs"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -23,10 +21,6 @@ func Plugin() *sdk.Definition { return script.Bundled("reward", description, sou
 
 // source has datasets for names of the hub, which brings pyarrow for Parquet. JSON lines, JSON and CSV need neither.
 func source() script.Source {
-	tree, err := fs.Sub(code, "python")
-	if err != nil { // the folder is embedded above
-		panic(fmt.Sprintf("reward: %v", err))
-	}
-	return script.Source{Tree: tree, Module: "recipe_reward.reward",
+	return script.Source{Tree: script.Folder(code, "python"), Module: "recipe_reward.reward",
 		Packages: sdk.Packages{Requirements: []string{"datasets==5.2.0"}}}
 }

@@ -4,8 +4,6 @@ package textarena
 
 import (
 	"embed"
-	"fmt"
-	"io/fs"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -22,10 +20,6 @@ var (
 func Plugin() *sdk.Definition { return script.Bundled("textarena", description, source()) }
 
 func source() script.Source {
-	tree, err := fs.Sub(code, "python")
-	if err != nil { // the folder is embedded above
-		panic(fmt.Sprintf("textarena: %v", err))
-	}
-	return script.Source{Tree: tree, Module: "recipe_textarena.environment",
+	return script.Source{Tree: script.Folder(code, "python"), Module: "recipe_textarena.environment",
 		Packages: sdk.Packages{Requirements: []string{"textarena==0.7.4"}, Needs: []string{"textarena"}}}
 }

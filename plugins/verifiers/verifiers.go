@@ -5,8 +5,6 @@ package verifiers
 
 import (
 	"embed"
-	"fmt"
-	"io/fs"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -23,10 +21,6 @@ var (
 func Plugin() *sdk.Definition { return script.Bundled("verifiers", description, source()) }
 
 func source() script.Source {
-	tree, err := fs.Sub(code, "python")
-	if err != nil { // the folder is embedded above
-		panic(fmt.Sprintf("verifiers: %v", err))
-	}
-	return script.Source{Tree: tree, Module: "recipe_verifiers.environment",
+	return script.Source{Tree: script.Folder(code, "python"), Module: "recipe_verifiers.environment",
 		Packages: sdk.Packages{Requirements: []string{"verifiers==0.4.0"}, Needs: []string{"verifiers"}}}
 }

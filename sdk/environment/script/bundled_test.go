@@ -2,7 +2,6 @@ package script_test
 
 import (
 	"embed"
-	"io/fs"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -17,23 +16,18 @@ var (
 	description []byte
 )
 
-func bundledSource(t *testing.T) script.Source {
-	t.Helper()
-	tree, err := fs.Sub(bundled, "testdata/bundled")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return script.Source{Tree: tree, Module: "bundled_words.letters"}
+func bundledSource() script.Source {
+	return script.Source{Tree: script.Folder(bundled, "testdata/bundled"), Module: "bundled_words.letters"}
 }
 
 func TestTheDescriptionInTheBinaryIsTheCodes(t *testing.T) {
 	t.Parallel()
-	scripttest.Described(t, "letters", bundledSource(t), "testdata/bundled.json", "")
+	scripttest.Described(t, "letters", bundledSource(), "testdata/bundled.json", "")
 }
 
 func TestAnEnvironmentInTheBinaryComplies(t *testing.T) {
 	python(t)
-	def := script.Bundled("letters", description, bundledSource(t))
+	def := script.Bundled("letters", description, bundledSource())
 	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return scripttest.Body(t, def, nil) }
 	plugintest.Compliance(t, def, plugintest.Suite{
 		Config: func(t *testing.T) any { c, _ := groups(t); return c },

@@ -8,6 +8,7 @@
 package script
 
 import (
+	"embed"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -130,6 +131,15 @@ func Define(name string, d Description, s Source, opts ...sdk.Option) (*sdk.Defi
 		return environment.TryDefine(name, d.Summary, opens[Config](o, asEvaluated), all...)
 	}
 	return environment.TryDefine(name, d.Summary, opens[Config](o, asProgram), all...)
+}
+
+// Folder is a folder of embedded files, for Source.Tree. It panics when name is not a valid path.
+func Folder(files embed.FS, name string) fs.FS {
+	tree, err := fs.Sub(files, name)
+	if err != nil {
+		panic(fmt.Sprintf("folder %s of embedded files: %v", name, err))
+	}
+	return tree
 }
 
 // Bundled makes the definition of an environment that is part of a binary. Description is the JSON file that
