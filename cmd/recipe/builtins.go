@@ -6,6 +6,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/axolotl"
 	"github.com/recipe-rl/recipe/plugins/grpo"
 	"github.com/recipe-rl/recipe/plugins/gymnasium"
+	"github.com/recipe-rl/recipe/plugins/kubernetes"
 	"github.com/recipe-rl/recipe/plugins/local"
 	"github.com/recipe-rl/recipe/plugins/openenv"
 	"github.com/recipe-rl/recipe/plugins/ors"
@@ -32,6 +33,7 @@ func builtins() []*sdk.Definition {
 		axolotl.Plugin(),
 		grpo.Plugin(),
 		gymnasium.Plugin(),
+		kubernetes.Plugin(),
 		local.Plugin(),
 		openenv.Plugin(),
 		ors.Plugin(),

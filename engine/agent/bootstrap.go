@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
@@ -62,11 +63,23 @@ func WriteJSON(path string, value any) error {
 	return nil
 }
 
-// ReadBootstrap reads a bootstrap file.
+// ReadBootstrap reads a bootstrap file. It may be a Secret in a pod: behind links, and of root with the pod's group.
 func ReadBootstrap(path string) (Bootstrap, error) {
 	var b Bootstrap
-	if err := readJSON(path, &b); err != nil {
-		return b, err
+	info, err := os.Stat(path)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile || info.Mode().Perm()&0o007 != 0) {
+		err = fmt.Errorf("it has mode %s and %d bytes; expected a file of at most %d that others cannot open", info.Mode(),
+			info.Size(), maxFile)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &b)
+	}
+	if err != nil {
+		return b, fmt.Errorf("read %s: %w", path, err)
 	}
 	if b.Format != BootstrapFormat {
 		return b, fmt.Errorf("read %s: it has format %d, expected %d; the engine and its agents must be the same version "+

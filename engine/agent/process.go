@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
@@ -29,17 +30,24 @@ var ofTheNode = []string{"HOSTNAME", "TMPDIR", "TMP", "TEMP", "XDG_RUNTIME_DIR",
 	"NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "SLURM_*", "SLURMD_*", "RECIPE_PROGRAM",
 	socketDir}
 
-// environment is that of the engine's command, with what describes this machine and the job on it.
+// environment is that of the engine's command, with what describes this machine and the job on it, and what the executor
+// has for the block: see executor.PassVariable.
 func environment(command, own []string) []string {
 	var out []string
+	names := ofTheNode
+	for _, entry := range own {
+		if list, ok := strings.CutPrefix(entry, executor.PassVariable+"="); ok {
+			names = append(strings.Split(list, ","), ofTheNode...)
+		}
+	}
 	for _, entry := range command {
-		if name, _, _ := strings.Cut(entry, "="); !protocol.MatchesEnvironment(name, ofTheNode) {
+		if name, _, _ := strings.Cut(entry, "="); !protocol.MatchesEnvironment(name, names) {
 			out = append(out, entry)
 		}
 	}
 	for _, entry := range own {
 		if name, _, _ := strings.Cut(entry, "="); name != socketDir && name != "SLURM_JWT" &&
-			protocol.MatchesEnvironment(name, ofTheNode) {
+			protocol.MatchesEnvironment(name, names) {
 			out = append(out, entry)
 		}
 	}

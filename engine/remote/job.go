@@ -117,7 +117,7 @@ func bootstrapPath(dir string) string { return filepath.Join(dir, "agent.json") 
 func Describe(s Spec, run string) (executor.Job, error) {
 	argv, err := Program(bootstrapPath(s.Dir))
 	return executor.Job{Key: executor.Key{Run: run, Block: s.Block, Attempt: s.Attempt}, Argv: argv, Dir: s.Dir,
-		Resources: s.Resources}, err
+		Secret: bootstrapPath(s.Dir), Resources: s.Resources}, err
 }
 
 // Submit submits a job, or takes over the one that waits, and waits until its agent has connected; report is called

@@ -85,10 +85,17 @@ func ParseKey(text string) (Key, error) {
 type Job struct {
 	Key
 	Argv []string // nothing in it is secret
+	// Secret is the path in Argv of a file with the program's keys; empty: there is none. An executor may hand it over by
+	// other means than the shared file system, and replace the path.
+	Secret string
 	// Dir is where the program starts and where the job's log goes. It is on a file system that the machine shares.
 	Dir string
 	Resources
 }
+
+// PassVariable is the environment variable of an agent with the names of those, separated by commas, that the block's
+// process gets from it beside the engine's.
+const PassVariable = "RECIPE_PASS_ENVIRONMENT"
 
 // Resources are what the job needs of one machine. Zero values leave it to the cluster.
 type Resources struct {

@@ -1,0 +1,117 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/executor"
+)
+
+const (
+	// pollEvery is how often a job is looked at that is to end.
+	pollEvery = 250 * time.Millisecond
+	// killLate is how long after its grace a pod is given up, as that of a node that does not answer.
+	killLate = 10 * time.Second
+)
+
+// Logs implements executor.Executor.
+func (k *kubernetes) Logs(ctx context.Context, h executor.Handle, to io.Writer) error {
+	c, err := k.cluster()
+	if err != nil {
+		return err
+	}
+	jobs, err := c.look(ctx, []string{h.Run})
+	if err != nil {
+		return err
+	}
+	j := jobs[h.ID]
+	if j == nil || len(j.pods) == 0 {
+		return fmt.Errorf("the cluster has no pod of job %s", h.ID)
+	}
+	var errs []error
+	for _, p := range j.pods {
+		path := c.core("pods") + "/" + p.Metadata.Name + "/log?container=" + containerName
+		errs = append(errs, c.do(ctx, http.MethodGet, path, nil, to))
+	}
+	return errors.Join(errs...)
+}
+
+// Cancel implements executor.Executor. Nothing of the job is left in the cluster.
+func (k *kubernetes) Cancel(ctx context.Context, h executor.Handle, grace time.Duration) error {
+	c, err := k.cluster()
+	if err == nil {
+		err = k.cancel(ctx, c, h, grace)
+	}
+	if err != nil {
+		return fmt.Errorf("cancel job %s: %w", h.ID, err)
+	}
+	return nil
+}
+
+func (k *kubernetes) cancel(ctx context.Context, c *client, h executor.Handle, grace time.Duration) error {
+	jobs, err := c.look(ctx, []string{h.Run})
+	if err != nil {
+		return err
+	}
+	j := jobs[h.ID]
+	if j == nil || j.job.key() != h.Key {
+		return nil
+	}
+	last := j.status()
+	if !last.State.Over() {
+		last = executor.Status{State: executor.Canceled, Node: last.Node}
+	}
+	k.mu.Lock()
+	k.canceled[h.ID] = last
+	k.mu.Unlock()
+	// In the foreground: the Job is there until its pods are gone. No pod is made again meanwhile.
+	err = c.remove(ctx, c.jobs()+"/"+h.ID, object{"propagationPolicy": "Foreground"})
+	if err != nil {
+		return err
+	}
+	return c.gone(ctx, h, max(grace, time.Second)) // 0 would not wait for the node
+}
+
+// remove deletes something that may be gone already.
+func (c *client) remove(ctx context.Context, path string, options object) error {
+	options["apiVersion"], options["kind"] = "v1", "DeleteOptions"
+	err := c.do(ctx, http.MethodDelete, path, options, nil)
+	if isCode(err, http.StatusNotFound) {
+		return nil
+	}
+	return err
+}
+
+// gone waits until a Job that is being deleted is gone, with its pods, which get as long as grace to end.
+func (c *client) gone(ctx context.Context, h executor.Handle, grace time.Duration) error {
+	asked, began := map[string]bool{}, time.Now()
+	for {
+		jobs, err := c.look(ctx, []string{h.Run})
+		if err == nil && jobs[h.ID] == nil {
+			return nil
+		}
+		late := time.Since(began) > grace+killLate
+		if err == nil {
+			for _, p := range jobs[h.ID].pods {
+				seconds := int64((grace + time.Second - 1) / time.Second)
+				if late {
+					seconds = 0
+				} else if asked[p.Metadata.Name] {
+					continue
+				}
+				asked[p.Metadata.Name] = true
+				err = errors.Join(err, c.remove(ctx, c.core("pods")+"/"+p.Metadata.Name,
+					object{"gracePeriodSeconds": seconds}))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("it is still being deleted: %w", ctx.Err()), err)
+		case <-time.After(pollEvery):
+		}
+	}
+}
