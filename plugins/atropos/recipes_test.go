@@ -234,6 +234,44 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// TestAToolSaysMoreThanFits: the conversation ends before a result that has no room, and is trained on.
+func TestAToolSaysMoreThanFits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mu sync.Mutex
+	begun, answered := 0, 0
+	w.reply = func(prompt string, _ int) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(prompt, "tool_response") {
+			answered++
+		}
+		if begun++; begun%2 == 0 {
+			return "<answer>here</answer>" // half of the conversations guess, and are right
+		}
+		return `<tool_call>{"name": "search", "arguments": {"query": "far"}}</tool_call>`
+	}
+	texts, questions := t.TempDir(), filepath.Join(t.TempDir(), "questions.jsonl")
+	write(t, filepath.Join(texts, "far.txt"), strings.Repeat("far away ", 1000))
+	write(t, questions, `{"question": "Where?", "answer": "#### here"}`+"\n")
+	tools := func(c *Config) {
+		script(t, "tools.py")(c)
+		c.Config = map[string]any{"train_path": questions, "test_path": questions, "corpus": texts}
+	}
+	calls := 0
+	for _, text := range trained(t, rolled(t, w, 1, tools)[0]) {
+		if strings.HasPrefix(text, "·<tool_call>") {
+			calls++
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if calls == 0 || answered > 0 {
+		t.Errorf("%d conversations with a call, and the model was asked %d times with a result that has no room", calls,
+			answered)
+	}
+}
+
 // TestTwoAgents: each role produces a group of its own.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()

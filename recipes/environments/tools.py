@@ -125,10 +125,10 @@ class Tools(Conversations, GSM8K):
 
     async def conversation(self, item: dict, temperature: float, split: str = "train"):
         """One rollout: its sequence, its score, and how often it called the tool."""
-        text, calls, right, node = self.question(item), 0, False, None
+        text, calls, right, node, length = self.question(item), 0, False, None, 0
         async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
             for _ in range(self.config.max_turns):
-                if node is not None and len(node.tokens) + self.config.max_new_tokens > self.config.max_token_length:
+                if node is not None and length + self.config.max_new_tokens > self.config.max_token_length:
                     break
                 reply = await managed.completion(
                     prompt=text,
@@ -150,7 +150,9 @@ class Tools(Conversations, GSM8K):
                 if response is None:
                     break
                 calls += 1
-                text += f"\n<tool_response>{response}</tool_response>\n"
+                told = f"\n<tool_response>{response}</tool_response>\n"
+                text += told
+                length = len(node.tokens) + len(self.tokenizer.encode(told, add_special_tokens=False))
         return node, float(right), calls
 
 

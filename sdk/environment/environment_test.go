@@ -38,6 +38,7 @@ type config struct {
 	Broken bool   `recipe:"broken" default:"false" doc:"Score returns errors"`
 	Chat   bool   `recipe:"chat" default:"false" doc:"Ask as a conversation"`
 	Metric string `recipe:"metric" doc:"What is wrong with the metrics of scores"`
+	Long   int64  `recipe:"long" default:"0" doc:"Number of the task that is longer than the context; 0: none"`
 }
 
 // Validate finds what the schema of the block cannot express.
@@ -65,6 +66,9 @@ func (l *letters) Next(context.Context) (environment.Task, error) {
 		return environment.Task{}, environment.EOF
 	}
 	l.given++
+	if l.given == l.config.Long {
+		return l.task(strings.Repeat("long ", 1000)), nil
+	}
 	return l.task(fmt.Sprintf("task %d:", l.given)), nil
 }
 
@@ -545,6 +549,20 @@ func TestInferenceGoesAwayAndComesBack(t *testing.T) {
 			checkGroup(t, g, false)
 		}
 	})
+}
+
+func TestAPromptLongerThanTheContextLosesItsGroupAlone(t *testing.T) {
+	t.Parallel()
+	for name, chat := range map[string]bool{"text": false, "messages": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := setUp(t, func(c *config) { c.Long, c.Chat, c.DropUninformative = 1, chat, false })
+			a.until(t, "group", func(a *api) bool { return len(a.groups) >= 1 })
+			b.Wait("the group that does not fit", func(e *pluginpb.Event) bool {
+				return e.GetMetrics().GetValues()["groups_too_long"] == 1
+			})
+		})
+	}
 }
 
 func TestARequestThatIsRefusedFailsTheBlockWithTheReason(t *testing.T) {

@@ -62,7 +62,8 @@ type Policy struct {
 	maxTurns int
 
 	mu    sync.Mutex
-	chats []*Chat // in the order in which they were begun
+	chats []*Chat  // in the order in which they were begun
+	long  *tooLong // a conversation began with more than fits
 }
 
 // Chat is the conversation of one agent with the policy: one sequence that is trained on.
@@ -99,6 +100,24 @@ func (p *Policy) Chat(agent string) *Chat {
 	c := &Chat{Agent: agent, policy: p}
 	p.chats = append(p.chats, c)
 	return c
+}
+
+// note keeps that a conversation began with more than fits: a Roller in another process returns the text of an error
+// only.
+func (p *Policy) note(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	errors.As(err, &p.long)
+}
+
+// reason is why a rollout failed: what was noted, else the error that it returned.
+func (p *Policy) reason(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.long != nil {
+		return p.long
+	}
+	return err
 }
 
 // Prompt begins the conversation with a text that is sent as it is. Such a conversation has one answer.
@@ -148,6 +167,7 @@ func (c *Chat) Answer(ctx context.Context, a Answering) (Completion, error) {
 	}
 	got, err := c.policy.talk.answer(ctx, &c.s, q, plan, c.policy.limits)
 	if err != nil {
+		c.policy.note(err)
 		return Completion{}, err
 	}
 	if got == nil {
@@ -237,7 +257,7 @@ func (r *owns) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*r
 	}
 	var refused *refusal
 	for _, err := range errs {
-		if errors.As(err, &refused) { // no repetition changes it
+		if errors.As(err, &refused) { // no repetition changes it; a tooLong is one as well
 			return nil, err
 		}
 	}
@@ -286,7 +306,7 @@ func (r *owns) once(ctx context.Context, task Task, p sampling, l limits) ([]seq
 			err)}
 	}
 	if err != nil {
-		return nil, err
+		return nil, policy.reason(err)
 	}
 	return policy.sequences()
 }

@@ -360,6 +360,12 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	}
 	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength)})
 	if err != nil {
+		var long *tooLong
+		if errors.As(err, &long) && ctx.Err() == nil {
+			r.tally.tooLong()
+			r.stages.made(longPrompt)
+			return outcome{}
+		}
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
 			r.tally.lost(err)
@@ -402,7 +408,7 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, id, ma
 	r.tally.add(task, made, send && !long, long)
 	switch {
 	case long:
-		r.stages.made(tooLong)
+		r.stages.made(longSequence)
 		return outcome{}
 	case !send:
 		r.stages.made(flatScores)

@@ -101,7 +101,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	defer sampler.http.CloseIdleConnections()
 	plan := sampling{N: s.GroupSize, MaxTokens: s.MaxTokens, Temperature: s.Temperature, TopP: s.TopP, Stop: s.Stop}
 	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
-	r.set(&env, r.rolls(env, req.Config, rolling{ask: sampler.draw, stages: &stages{}, tally: newTally(),
+	r.set(&env, r.rolls(env, req.Config, rolling{ask: telling(sampler.draw), stages: &stages{}, tally: newTally(),
 		log: host.Log}), plan, limits{tokens: int(served.MaxModelLen)})
 	defer r.set(nil, nil, sampling{}, limits{})
 	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and
@@ -114,7 +114,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	if s.Deterministic {
 		rollouts.order = newOrder(name, req.Config)
 	}
-	rollouts.roller = r.rolls(env, req.Config, rolling{ask: rollouts.draw, stages: &rollouts.stages,
+	rollouts.roller = r.rolls(env, req.Config, rolling{ask: telling(rollouts.draw), stages: &rollouts.stages,
 		tally: rollouts.tally, log: host.Log})
 	host.Activities(rollouts.activities)
 	if m, ok := any(env).(Monitored); ok {

@@ -105,8 +105,9 @@ func (s *stages) finished() {
 
 // Why a group is not sent.
 const (
-	flatScores = "its scores are all equal, so there is nothing to train on"
-	tooLong    = "it is longer than the trainer takes"
+	flatScores   = "its scores are all equal, so there is nothing to train on"
+	longSequence = "it is longer than the trainer takes"
+	longPrompt   = "its prompt and max_tokens are together longer than the model's context"
 )
 
 // made notes a group, and why it is not sent; empty: it is.
@@ -138,8 +139,10 @@ func (s *stages) inVainLocked(now time.Time) (sdk.Activity, bool) {
 	case flatScores:
 		a.Remedy = "the tasks are too easy, too hard, or scored wrongly; drop_uninformative = false sends " +
 			"such groups all the same"
-	case tooLong:
+	case longSequence:
 		a.Remedy = "lower max_tokens of the environment, or let the trainer take longer sequences"
+	case longPrompt:
+		a.Remedy = "lower max_tokens of the environment, leave out long prompts, or raise the context of the inference block"
 	}
 	return a, true
 }

@@ -79,6 +79,14 @@ func (t *tally) episode(infraFailed bool) {
 	}
 }
 
+// tooLong counts a group whose task is longer than the model's context.
+func (t *tally) tooLong() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.groups++
+	t.counts.tooLong++
+}
+
 // lost counts a group that got no score, and whether the environment, and not its code, is the cause.
 func (t *tally) lost(reason error) {
 	t.mu.Lock()

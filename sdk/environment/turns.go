@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -161,40 +162,45 @@ type talk struct {
 }
 
 // answer lets the model answer a question, the first one of a conversation or the messages since its last answer; nil
-// when the sequence has no room for an answer.
+// when the sequence has no room for them and an answer. A first question without room is a tooLong error.
 func (t talk) answer(ctx context.Context, s *sequence, q question, p sampling, l limits) (*Completion, error) {
 	said := q.messages
 	if q.text != "" {
 		said = Task{Prompt: q.text}.conversation()
 	}
-	if s.turns > 0 {
-		end := t.stages.draw.begin() // rendering what was said is a request to the inference block as well
-		between, err := t.bridge.between(ctx, said, s.tokens[len(s.tokens)-1])
-		end()
-		if err != nil {
-			return nil, err
-		}
-		if room := l.tokens - len(s.tokens) - len(between); l.tokens > 0 {
-			if room < 1 {
-				s.cut = true
-				return nil, nil
-			}
-			p.MaxTokens = min(p.MaxTokens, int64(room))
-		}
-		s.read(between)
-		q = question{tokens: s.tokens}
-	}
-	end := t.stages.draw.begin()
-	drawn, err := t.ask(ctx, q, p.seededFor(int64(s.turns)))
+	end := t.stages.draw.begin() // rendering what was said is a request to the inference block as well
+	drawn, err := t.draw(ctx, s, q, p, l)
 	end()
+	var long *tooLong
+	if errors.As(err, &long) && s.turns > 0 {
+		s.cut = true
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if s.turns == 0 {
-		s.read(drawn.prompt)
-	}
+	s.read(drawn.prompt[len(s.tokens):])
 	c := drawn.completions[0]
 	s.answered(c, drawn.versions, drawn.spans[0])
 	s.conversation = append(append(s.conversation, said...), Message{"assistant", c.Text})
 	return &c, nil
+}
+
+// draw samples one answer. After an earlier one, the prompt is the sequence so far and what was said since.
+func (t talk) draw(ctx context.Context, s *sequence, q question, p sampling, l limits) (*sample, error) {
+	if s.turns > 0 {
+		between, err := t.bridge.between(ctx, q.messages, s.tokens[len(s.tokens)-1])
+		if err != nil {
+			return nil, err
+		}
+		q = question{tokens: slices.Concat(s.tokens, between)}
+		if l.tokens > 0 {
+			room := l.tokens - len(q.tokens)
+			if room < 1 {
+				return nil, &tooLong{fmt.Errorf("it would have %d tokens, and %d are the limit", len(q.tokens)+1, l.tokens)}
+			}
+			p.MaxTokens = min(p.MaxTokens, int64(room))
+		}
+	}
+	return t.ask(ctx, q, p.seededFor(int64(s.turns)))
 }

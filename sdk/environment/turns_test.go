@@ -23,6 +23,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
+const contextOfChatML = 200 // tokens
+
 // Token ids of chatML besides the bytes.
 const (
 	turnBegins = 256
@@ -38,6 +40,7 @@ type chatML struct {
 	asked   [][]int // prompts of token ids
 	version atomic.Int64
 	cut     bool // answers end at max_tokens only
+	context int  // tokens of prompt and answer together; 0: no limit
 }
 
 func newChatML(t *testing.T) *chatML {
@@ -48,7 +51,7 @@ func newChatML(t *testing.T) *chatML {
 }
 
 func (c *chatML) reference() outputs.Inference {
-	return outputs.Inference{BaseURL: c.URL + "/v1", Model: "m", MaxModelLen: 200}
+	return outputs.Inference{BaseURL: c.URL + "/v1", Model: "m", MaxModelLen: contextOfChatML}
 }
 
 func renderChatML(messages []environment.Message) []int {
@@ -86,6 +89,10 @@ func (c *chatML) serve(w http.ResponseWriter, r *http.Request) {
 		c.asked = append(c.asked, prompt)
 		c.mu.Unlock()
 	}
+	if c.context > 0 && len(prompt)+q.MaxTokens > c.context {
+		http.Error(w, "the prompt does not fit", http.StatusBadRequest)
+		return
+	}
 	ids, text, finish := []int{'x', merged, turnEnds}, "xab", "stop"
 	if c.cut {
 		ids, text, finish = ids[:2], "xab", "length"
@@ -115,6 +122,9 @@ type turnsConfig struct {
 	Fault string `recipe:"fault" default:"" doc:"What goes wrong"`
 }
 
+// longText is longer than the context of a chatML that has one.
+var longText = strings.Repeat("long ", 100)
+
 // turns is an environment whose episodes have several turns; the reward of turn i is i.
 type turns struct {
 	config turnsConfig
@@ -138,7 +148,12 @@ func (e *turns) Begin(context.Context, environment.Task) (environment.Episode, [
 		return nil, nil, errors.New("the data set is empty")
 	}
 	e.open.Add(1)
-	return &turnsEpisode{env: e}, []environment.Message{{Role: "system", Content: "s"}, {Role: "user", Content: "go"}}, nil
+	start := "go"
+	if e.config.Fault == "long task" && n == 1 {
+		start = longText
+	}
+	return &turnsEpisode{env: e}, []environment.Message{{Role: "system", Content: "s"}, {Role: "user", Content: start}},
+		nil
 }
 
 type turnsEpisode struct {
@@ -162,7 +177,11 @@ func (e *turnsEpisode) Step(ctx context.Context, said environment.Completion) (e
 	if e.env.config.Fault == "metric" {
 		said.Metric("", 1)
 	}
-	return environment.Step{Messages: []environment.Message{{Role: "user", Content: fmt.Sprintf("turn %d", e.turn)}},
+	next := fmt.Sprintf("turn %d", e.turn)
+	if e.env.config.Fault == "long message" && e.turn == 2 {
+		next = longText
+	}
+	return environment.Step{Messages: []environment.Message{{Role: "user", Content: next}},
 		Reward: float64(e.turn), Done: e.turn == int(e.env.config.Turns), Invalid: e.turn == 2}, nil
 }
 
@@ -342,13 +361,16 @@ func TestEpisodesEndAtTheirLimits(t *testing.T) {
 		score  float64
 		turns  int
 	}{
-		"max_turns":   {func(c *turnsConfig) { c.MaxTurns = 2 }, 3, 2},
-		"last reward": {func(c *turnsConfig) { c.Reward = "last" }, 3, 3},
+		"max_turns":                   {func(c *turnsConfig) { c.MaxTurns = 2 }, 3, 2},
+		"last reward":                 {func(c *turnsConfig) { c.Reward = "last" }, 3, 3},
+		"max_model_len, by a message": {func(c *turnsConfig) { c.Fault = "long message" }, 3, 2},
 		"max_token_len of the trainer, which is 100": {func(c *turnsConfig) { c.Turns, c.MaxTurns = 100, 100 }, 6, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, a, b := setUpTurns(t, newChatML(t), c.change)
+			server := newChatML(t)
+			server.context = contextOfChatML
+			_, a, b := setUpTurns(t, server, c.change)
 			a.until(t, "group", func(a *api) bool { return len(a.groups) >= 1 })
 			a.set(func(a *api) {
 				g := a.groups[0]
@@ -368,6 +390,18 @@ func TestEpisodesEndAtTheirLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A task that does not fit loses its group, and the others are sent.
+func TestATaskLongerThanTheContext(t *testing.T) {
+	t.Parallel()
+	server := newChatML(t)
+	server.context = contextOfChatML
+	_, a, b := setUpTurns(t, server, func(c *turnsConfig) { c.Fault = "long task" })
+	a.until(t, "group", func(a *api) bool { return len(a.groups) >= 1 })
+	b.Wait("the group that does not fit", func(e *pluginpb.Event) bool {
+		return e.GetMetrics().GetValues()["groups_too_long"] == 1
+	})
 }
 
 func TestEvaluateEpisodes(t *testing.T) {

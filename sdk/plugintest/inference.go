@@ -110,7 +110,7 @@ func (f *fake) Replicas() []inference.Replica {
 func (f *fake) Outputs() any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return FakeOutputs{outputs.Inference{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: 4096},
+	return FakeOutputs{outputs.Inference{Model: FakeModel, Tokenizer: FakeModel, MaxModelLen: fakeContext},
 		f.config.EnableSleepMode}
 }
 
@@ -171,6 +171,9 @@ type completionRequest struct {
 	MaxTokens int               `json:"max_tokens"`
 }
 
+// fakeContext is how many tokens prompt and completion may have together.
+const fakeContext = 4096
+
 // FakeTokens is how the fake tokenizer splits a text: one token a byte.
 func FakeTokens(text string) []int {
 	ids := make([]int, len(text))
@@ -197,6 +200,10 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	prompt := promptTokens(q)
+	if length := len(prompt) + max(1, q.MaxTokens); length > fakeContext {
+		http.Error(w, fmt.Sprintf("%d tokens are more than the %d of this model", length, fakeContext), http.StatusBadRequest)
+		return
+	}
 	choices := make([]map[string]any, max(1, q.N))
 	for i := range choices {
 		choices[i] = f.choice(i, prompt, q)

@@ -3,7 +3,10 @@ package script_test
 import (
 	"testing"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
@@ -60,5 +63,24 @@ func TestEachAgentHasItsGroup(t *testing.T) {
 	}
 	if withAdvantages == 0 || without == 0 {
 		t.Errorf("%d groups with advantages and %d without; want both agents", withAdvantages, without)
+	}
+}
+
+// A message that does not fit ends its conversation with an empty answer, and a task that does not fit loses its group
+// alone.
+func TestRolloutsLongerThanTheContext(t *testing.T) {
+	def := define(t, load(t, "long.py"))
+	for name, c := range map[string]struct {
+		task   bool
+		metric string
+	}{"message": {false, "metrics/truncated"}, "task": {true, "groups_too_long"}} {
+		t.Run(name, func(t *testing.T) {
+			config, api := scripttest.Body(t, def, map[string]cty.Value{"task": cty.BoolVal(c.task)})
+			b := plugintest.Harness(t, def)
+			b.Start(config)
+			b.Ready()
+			plugintest.CheckGroup(t, api.Wait(1)[0])
+			b.Wait(c.metric, func(e *pluginpb.Event) bool { return e.GetMetrics().GetValues()[c.metric] == 1 })
+		})
 	}
 }
