@@ -1,22 +1,11 @@
-# FrozenLake of Gymnasium, played in text: four actions, a picture of the lake in each turn, a reward at the goal. The lake is so small
-# that SmolLM2-135M crosses it by chance now and then; give a larger model a larger one, --var 'lake=["SFFF","FHFH","FFFH","HFFG"]'.
+# Blackjack of Gymnasium, played in text: the model reads its sum and the dealer's card, and hits or sticks. A hand is won (1), drawn (0)
+# or lost (-1), and lost by an answer that names neither. What SmolLM2-135M learns first is to answer with an action, then which.
 # It runs on a CPU; on a machine with a GPU, --var 'devices=["0"]' puts inference and trainer on it. `recipe init` makes the Python
 # environments.
 
 variable "model" {
   type    = string
   default = "HuggingFaceTB/SmolLM2-135M-Instruct"
-}
-
-variable "lake" {
-  type        = list(string)
-  default     = ["SF", "HG"]
-  description = "S: start, F: ice, H: hole, G: goal"
-}
-
-variable "max_turns" {
-  type    = number
-  default = 4
 }
 
 variable "devices" {
@@ -39,12 +28,12 @@ variable "games_python" {
 
 variable "steps" {
   type    = number
-  default = 20
+  default = 12
 }
 
 variable "batch_size" {
   type    = number
-  default = 64
+  default = 32
 }
 
 locals {
@@ -54,7 +43,7 @@ locals {
 inference "vllm" "policy" {
   model                  = var.model
   dtype                  = "float32"
-  max_model_len          = 1024
+  max_model_len          = 512
   enforce_eager          = true # a model this small: capturing CUDA graphs takes longer than it saves
   gpu_memory_utilization = 0.3
   cpu_kvcache_space      = 1
@@ -65,26 +54,25 @@ inference "vllm" "policy" {
   health { start_timeout = "30m" } # minutes on two busy cores
 }
 
-environment "gymnasium" "lake" {
+environment "gymnasium" "blackjack" {
   inference             = inference.vllm.policy
-  id                    = "FrozenLake-v1"
-  config                = { is_slippery = false, desc = var.lake }
-  instructions          = "You walk on ice, from S to G and not into H. Brackets stand where you are. Answer with one word: left, down, right or up."
-  invalid_action_reward = -0.1
+  id                    = "Blackjack-v1"
+  instructions          = "You play blackjack. Answer with one word: hit or stick."
+  invalid_action        = "end"
+  invalid_action_reward = -1
   group_size            = 8
   max_tokens            = 4 # of each answer
-  max_turns             = var.max_turns
 
   runtime { python = var.games_python }
 }
 
 trainer "grpo" "policy" {
   model         = var.model
-  environments  = [environment.gymnasium.lake]
+  environments  = [environment.gymnasium.blackjack]
   steps         = var.steps
   batch_size    = var.batch_size
   learning_rate = 1e-5
-  max_length    = 1024
+  max_length    = 512
 
   optimizer { weight_decay = 0 }
   kl { coefficient = 0 }
