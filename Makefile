@@ -209,7 +209,7 @@ e2e-axolotl: build ## the end-to-end script with Axolotl as the trainer
 e2e-slurm: build ## executor "slurm" on a cluster of three hosts, started here; skipped without root or the packages
 	scripts/e2e-slurm.sh
 
-e2e-slurm-all: build ## the same with what takes longest: a network cut of 30 s, preemption
+e2e-slurm-all: build ## the same with what takes longest: a network cut of 30 s, preemption, a trainer on two hosts
 	RECIPE_SLURM_ALL=1 scripts/e2e-slurm.sh
 
 .PHONY: test-trackers

@@ -26,6 +26,7 @@ type placementBlock struct {
 	Devices  []string  `recipe:"devices" doc:"devices by index or UUID; default: chosen automatically"`
 	Executor *spec.Ref `recipe:"executor" reference:"executor" doc:"where the process runs; default: this machine"`
 	Host     string    `recipe:"host" doc:"name of the host, for an executor that takes one"`
+	Nodes    int       `recipe:"nodes" default:"1" min:"1" doc:"number of machines that the executor is asked for; gpus, cpus and memory are those of each"`
 
 	CPUs        int            `recipe:"cpus" min:"0" doc:"number of CPUs that the executor is asked for"`
 	Memory      string         `recipe:"memory" pattern:"[1-9][0-9]{0,5}(MiB|GiB|TiB)" doc:"memory that the executor is asked for"`
@@ -70,7 +71,7 @@ type stopBlock struct {
 
 // resources are what a placement asks of an executor beside GPUs.
 func (b placementBlock) resources() Resources {
-	r := Resources{CPUs: b.CPUs, Constraints: b.Constraints}
+	r := Resources{Nodes: b.Nodes, CPUs: b.CPUs, Constraints: b.Constraints}
 	if b.TimeLimit != nil {
 		r.TimeLimit = *b.TimeLimit
 	}
@@ -122,6 +123,7 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 					m.Placement.Executor = b.Executor.Address
 				}
 				m.Resources = b.resources()
+				d.nodes(n, block, b)
 			}
 		case "restart":
 			var b restartBlock
@@ -157,6 +159,22 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 		m.Health.StartTimeout = limit
 	}
 	return m
+}
+
+// nodes reports a placement on several machines that cannot be.
+func (d *decoder) nodes(n *node, block *hclsyntax.Block, b placementBlock) {
+	if b.Nodes <= 1 {
+		return
+	}
+	at := block.Body.Attributes["nodes"].Expr.Range()
+	switch {
+	case b.Executor == nil:
+		d.report(problem(at, "Several machines without an executor",
+			fmt.Sprintf("%s runs on this machine, so nodes must be 1; name an executor, or leave nodes out.", d.label)))
+	case n.plugin != nil && !n.plugin.UsesNodes:
+		d.report(problem(at, "Several machines for one block", fmt.Sprintf("%s cannot use more than one machine, so nodes "+
+			"must be 1; for more of them, use count or for_each.", d.label)))
+	}
 }
 
 func (d *decoder) older(n *node, config cty.Value) (time.Duration, bool) {

@@ -29,6 +29,7 @@ type PluginSchema struct {
 	Environment []string
 	Binary      string // digest of a plugin's program that is a separate binary; empty for others
 	Source      string // of a plugin in a Python file: its name and hash, recorded with each block; empty for others
+	UsesNodes   bool   // its blocks may have several machines
 	Prepares    bool   // it has a stage before what its blocks refer to is ready
 }
 
@@ -159,6 +160,7 @@ type (
 
 // Resources are what placement asks of an executor beside GPUs. Zero values leave it to the executor.
 type Resources struct {
+	Nodes       int // machines; CPUs and Memory are of each
 	CPUs        int
 	Memory      int64 // bytes
 	TimeLimit   time.Duration

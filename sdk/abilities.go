@@ -83,6 +83,10 @@ type Amount struct {
 	How      string  // the sum in words: "1.54 B parameters × 2 bytes"
 }
 
+// NodesUser is a plugin whose blocks may have several machines: placement { nodes = 2 }. It finds them by package
+// sdk/nodes.
+type NodesUser interface{ UsesNodes() }
+
 // Preparer does what a block can do before the blocks that it refers to are ready: a trainer imports PyTorch and loads
 // its weights while inference starts. Run follows on the same plugin value, which keeps what was prepared.
 //

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+
 	"github.com/spf13/cobra"
 
 	engineagent "github.com/recipe-rl/recipe/engine/agent"
+	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
 // newAgentCommand is the command that an executor runs on the machine of a job.
@@ -15,7 +21,11 @@ func newAgentCommand(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := engineagent.ReadBootstrap(bootstrap)
+			node, err := strconv.Atoi(cmp.Or(os.Getenv(executor.NodeVariable), "0"))
+			if err != nil {
+				return fmt.Errorf("%s, the number of this machine, is no number: %w", executor.NodeVariable, err)
+			}
+			b, err := engineagent.ReadBootstrap(bootstrap, node)
 			if err != nil {
 				return err
 			}
@@ -26,5 +36,25 @@ func newAgentCommand(a *app) *cobra.Command {
 	if err := cmd.MarkFlagRequired("bootstrap"); err != nil {
 		panic(err)
 	}
+	cmd.AddCommand(newAgentStartCommand(a))
+	return cmd
+}
+
+// newAgentStartCommand is the command by which a plugin has programs started on further machines of its job.
+func newAgentStartCommand(a *app) *cobra.Command {
+	var node int
+	cmd := &cobra.Command{
+		Use:   "start --node N -- PROGRAM [ARGUMENT…]",
+		Short: "Run a program on another machine of the job that this process belongs to",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, argv []string) error {
+			status, err := engineagent.StartOn(node, argv, a.out)
+			if err == nil && status != 0 {
+				err = exitError(status)
+			}
+			return err
+		},
+	}
+	cmd.Flags().IntVar(&node, "node", 0, "number of the machine, from 1")
 	return cmd
 }

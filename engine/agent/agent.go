@@ -53,6 +53,9 @@ type Agent struct {
 	processes []host.Process
 	dirs      map[string]string // of processes, by mark
 	sockets   string            // folder of the plugin's sockets
+	members   []Member          // the agents of the job, when it has several machines
+
+	remoteStarts net.Listener // where the plugin has programs started on other machines of the job
 }
 
 // Run is the life of an agent with a bootstrap. It returns nil when the engine has told it to end or the context has
@@ -64,6 +67,7 @@ func Run(ctx context.Context, b Bootstrap, log io.Writer) error {
 	}
 	a := &Agent{boot: b, instance: rand.Text(), log: log, exit: make(chan struct{}), lease: b.Patience,
 		seen: time.Now(), data: newData(server, b.Credentials), dirs: map[string]string{}}
+	a.data.run = a.runFor
 	session, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the engine may see how the processes end
 	defer cancel()
 	connected := make(chan error, 1)
@@ -224,6 +228,8 @@ func (a *Agent) do(ctx context.Context, r Request) (out Response, then func(net.
 		out.Address, err = a.data.forward(*r.Forward)
 	case opExpose:
 		err = a.data.expose(*r.Expose)
+	case opGroup:
+		err = a.group(r.Group)
 	case opExit:
 		a.exitOnce.Do(func() { close(a.exit) })
 	default:
@@ -239,7 +245,7 @@ func (a *Agent) hello(lease time.Duration) *Hello {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lease, a.seen = lease, time.Now()
-	h := &Hello{Job: a.boot.Job, Instance: a.instance, Host: name}
+	h := &Hello{Job: a.boot.Job, Node: a.boot.Node, Instance: a.instance, Host: name}
 	h.Data, h.Forwards, h.Exposes = a.data.state()
 	return h
 }
@@ -259,14 +265,22 @@ func (a *Agent) end(inOrder bool) error {
 		errs = append(errs, p.Kill(ctx),
 			a.runner.Sweep(ctx, p.Identity(), host.LastHandle(a.dirs[p.Identity().Mark]), nil))
 	}
+	if a.remoteStarts != nil {
+		errs = append(errs, a.remoteStarts.Close())
+	}
 	if a.sockets != "" {
 		errs = append(errs, os.RemoveAll(a.sockets))
 	}
 	return errors.Join(errs...)
 }
 
-// NameOf is the name in the certificate of the agent of a job, at most 63 characters as names of hosts have.
-func NameOf(k executor.Key) string {
-	sum := sha256.Sum256([]byte(k.String()))
+// NameOf is the name in the certificate of the agent on one machine of a job, at most 63 characters as names of hosts
+// have.
+func NameOf(k executor.Key, node int) string {
+	text := k.String()
+	if node > 0 {
+		text += fmt.Sprintf("#%d", node)
+	}
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16]) + ".agent"
 }

@@ -26,8 +26,10 @@ const BootstrapFormat = 1
 type Bootstrap struct {
 	Format      int           `json:"format"`
 	Job         executor.Key  `json:"job"`
+	Node        int           `json:"node"`   // the machine among those of the job; ReadBootstrap sets it
 	Engine      string        `json:"engine"` // path of the file with the engine's addresses, which a later engine replaces
 	Credentials Credentials   `json:"credentials"`
+	Others      []Credentials `json:"others,omitempty"` // of the agents on the job's further machines, from number 1
 	Listen      string        `json:"listen,omitempty"` // for other agents; empty: the address towards the engine
 	Patience    time.Duration `json:"patience"`         // how long it looks for an engine at first
 }
@@ -63,8 +65,9 @@ func WriteJSON(path string, value any) error {
 	return nil
 }
 
-// ReadBootstrap reads a bootstrap file. It may be a Secret in a pod: behind links, and of root with the pod's group.
-func ReadBootstrap(path string) (Bootstrap, error) {
+// ReadBootstrap reads a bootstrap file, for the agent on one of the job's machines. It may be a Secret in a pod: behind
+// links, and of root with the pod's group.
+func ReadBootstrap(path string, node int) (Bootstrap, error) {
 	var b Bootstrap
 	info, err := os.Stat(path)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile || info.Mode().Perm()&0o007 != 0) {
@@ -85,6 +88,14 @@ func ReadBootstrap(path string) (Bootstrap, error) {
 		return b, fmt.Errorf("read %s: it has format %d, expected %d; the engine and its agents must be the same version "+
 			"of recipe", path, b.Format, BootstrapFormat)
 	}
+	if node < 0 || node > len(b.Others) {
+		return b, fmt.Errorf("read %s: it is for a job of %d machines, and this is number %d, counted from 0", path,
+			len(b.Others)+1, node)
+	}
+	if b.Node = node; node > 0 {
+		b.Credentials = b.Others[node-1]
+	}
+	b.Others = nil
 	return b, nil
 }
 

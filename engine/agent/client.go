@@ -94,6 +94,12 @@ func (c *Client) Expose(ctx context.Context, e Exposure) error {
 	return err
 }
 
+// Group tells an agent of a job on several machines who the others are.
+func (c *Client) Group(ctx context.Context, members []Member) error {
+	_, err := c.ask(ctx, Request{Op: opGroup, Group: members})
+	return err
+}
+
 // Exit tells the agent to end.
 func (c *Client) Exit(ctx context.Context) error {
 	_, err := c.ask(ctx, Request{Op: opExit})

@@ -18,6 +18,7 @@ import (
 type data struct {
 	server      *tls.Config
 	credentials Credentials
+	run         func(from string, p Program, c net.Conn) // starts a program for another agent of the job
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -118,7 +119,8 @@ func (d *data) allowed(name, target string) bool {
 
 // opening is the first line of a connection between agents; its answer is a Response.
 type opening struct {
-	Target string `json:"target"`
+	Target  string   `json:"target"`
+	Program *Program `json:"program,omitempty"` // to be started, instead of a connection to Target
 }
 
 // serve carries a connection of another agent to a port of this machine.
@@ -132,6 +134,11 @@ func (d *data) serve(raw net.Conn) {
 		return
 	}
 	if err := readLine(in, &o); err != nil {
+		return
+	}
+	if o.Program != nil {
+		_ = c.SetDeadline(time.Time{})
+		d.run(PeerName(c), *o.Program, conn{c, in})
 		return
 	}
 	if !d.allowed(PeerName(c), o.Target) {
@@ -204,7 +211,7 @@ func (d *data) carry(f *forward, c net.Conn) {
 	_ = other.SetDeadline(time.Now().Add(dialTimeout))
 	in := bufio.NewReader(other)
 	var r Response
-	if err := writeLine(other, opening{to.Target}); err != nil {
+	if err := writeLine(other, opening{Target: to.Target}); err != nil {
 		return
 	}
 	if err := readLine(in, &r); err != nil || r.Error != "" {

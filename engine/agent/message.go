@@ -29,6 +29,7 @@ const (
 	opDial    = "dial"
 	opForward = "forward"
 	opExpose  = "expose"
+	opGroup   = "group"
 	opExit    = "exit"
 )
 
@@ -42,6 +43,7 @@ type Request struct {
 	Address string         `json:"address,omitempty"` // dial: path of a unix socket
 	Forward *Forward       `json:"forward,omitempty"`
 	Expose  *Exposure      `json:"expose,omitempty"`
+	Group   []Member       `json:"group,omitempty"` // the agents of the job, by number of their machine
 }
 
 // Response answers a request.
@@ -57,6 +59,7 @@ type Response struct {
 // Hello is what an agent says of itself.
 type Hello struct {
 	Job      executor.Key `json:"job"`
+	Node     int          `json:"node"`     // the machine among those of the job
 	Instance string       `json:"instance"` // random: a second agent with the same bootstrap file differs
 	Host     string       `json:"host"`
 	Data     string       `json:"data"` // HOST:PORT where other agents connect
@@ -77,6 +80,12 @@ type Exposure struct {
 	Target string `json:"target"` // HOST:PORT
 	Block  string `json:"block"`  // address of the block that connects; a newer exposure for it replaces the older
 	Name   string `json:"name"`   // in the certificate of the agent beside it
+}
+
+// Member is the agent on one machine of a job that has several.
+type Member struct {
+	Via  []string `json:"via"`  // HOST:PORT where other agents reach it; the first that answers is taken
+	Name string   `json:"name"` // in its certificate
 }
 
 const maxLine = 4 << 20 // of a message: the environment of a process may be large

@@ -28,6 +28,7 @@ const socketDir = "PLUGIN_UNIX_SOCKET_DIR"
 // ofTheNode are variables that describe a machine, or the job on it: those of the engine's machine say nothing here.
 var ofTheNode = []string{"HOSTNAME", "TMPDIR", "TMP", "TEMP", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES",
 	"NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "SLURM_*", "SLURMD_*", "RECIPE_PROGRAM",
+	"RECIPE_NODE*",
 	socketDir}
 
 // environment is that of the engine's command, with what describes this machine and the job on it, and what the executor
@@ -54,19 +55,29 @@ func environment(command, own []string) []string {
 	return out
 }
 
-func (a *Agent) start(ctx context.Context, c host.Command) (*host.Identity, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// socketFolder is called with the lock held.
+func (a *Agent) socketFolder() (string, error) {
 	if a.sockets == "" {
 		root, err := private.Root(socketLimit - len("/agent-0123456789"))
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		if a.sockets, err = os.MkdirTemp(root, "agent-"); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	c.Env = append(environment(c.Env, os.Environ()), socketDir+"="+a.sockets)
+	return a.sockets, nil
+}
+
+func (a *Agent) start(ctx context.Context, c host.Command) (*host.Identity, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sockets, err := a.socketFolder()
+	if err != nil {
+		return nil, err
+	}
+	c.Env = append(environment(c.Env, os.Environ()), socketDir+"="+sockets)
+	c.Env = append(c.Env, a.nodesEnvironment()...)
 	p, err := a.runner.Start(ctx, c)
 	if err != nil {
 		return nil, err

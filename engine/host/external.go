@@ -47,6 +47,7 @@ type Document struct {
 	Outputs     json.RawMessage `json:"outputs"`
 	Environment []string        `json:"environment,omitempty"`
 	Prepares    bool            `json:"prepares,omitempty"`
+	UsesNodes   bool            `json:"uses_nodes,omitempty"`
 	// Packages are set for a program that needs Python packages.
 	Packages *sdk.PackagesByMachine `json:"packages,omitempty"`
 	// Python is set for an environment in a Python file.
@@ -136,7 +137,7 @@ func (d Document) external(path string) (*external, error) {
 	}
 	s := &schema.PluginSchema{
 		Kind: k, Name: d.Name, Version: d.Version, Summary: d.Summary, Config: config, Outputs: outputs,
-		Environment: d.Environment, Prepares: d.Prepares,
+		Environment: d.Environment, Prepares: d.Prepares, UsesNodes: d.UsesNodes,
 	}
 	if s.Digest, err = digestOf(s); err != nil {
 		return nil, err
@@ -175,6 +176,7 @@ func describeBinary(ctx context.Context, path string) (d Document, err error) {
 		Outputs:     r.GetOutputs(),
 		Environment: r.GetEnvironmentVariables(),
 		Prepares:    slices.Contains(r.GetCapabilities(), protocol.CanPrepare),
+		UsesNodes:   slices.Contains(r.GetCapabilities(), protocol.UsesNodes),
 	}
 	if packages := r.GetPackages(); len(packages) > 0 {
 		err = json.Unmarshal(packages, &d.Packages)

@@ -101,7 +101,7 @@ func (c *Catalog) Module(recipe string, q schema.Requirement) (folder string, er
 // Python file.
 func (c *Catalog) Document(s *schema.PluginSchema, folder string) (d Document, err error) {
 	d = Document{Kind: string(s.Kind), Name: s.Name, Version: s.Version, Summary: s.Summary,
-		Environment: s.Environment, Prepares: s.Prepares}
+		Environment: s.Environment, Prepares: s.Prepares, UsesNodes: s.UsesNodes}
 	if d.Config, err = json.Marshal(s.Config); err != nil {
 		return d, fmt.Errorf("write the schema of its block: %w", err)
 	}

@@ -44,7 +44,7 @@ type Description struct {
 	Summary          string
 	ProtocolVersions []uint32
 	Config, Outputs  *spec.Schema
-	Capabilities     []string // "checkpoint", "evaluate", "plan", "prepare", "update", "validate"
+	Capabilities     []string // "checkpoint", "evaluate", "nodes", "plan", "prepare", "update", "validate"
 }
 
 // Can says whether the plugin has an optional ability.

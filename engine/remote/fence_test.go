@@ -17,7 +17,7 @@ import (
 // bootstrapOf reads the file with which the agent of a job was started.
 func (s *site) bootstrapOf(j *Job) agent.Bootstrap {
 	s.t.Helper()
-	b, err := agent.ReadBootstrap(bootstrapPath(j.dir))
+	b, err := agent.ReadBootstrap(bootstrapPath(j.dir), 0)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -43,13 +43,13 @@ func TestOnlyTheAgentOfAJobIsTaken(t *testing.T) {
 	second := s.bootstrapOf(j)
 	other := s.submit(h, "trainer.tiny.a")
 	wrong := second // it says that it is of b, by a certificate for the job of a that no agent has used yet
-	p := h.expect(executor.Key{Run: "run", Block: "trainer.tiny.a", Attempt: 7})
+	p := h.expect(executor.Key{Run: "run", Block: "trainer.tiny.a", Attempt: 7}, 1)[0]
 	if wrong.Credentials, err = h.authority.issue(p.name); err != nil {
 		t.Fatal(err)
 	}
 	over := s.bootstrapOf(other)
 	over.Job = executor.Key{Run: "run", Block: "trainer.tiny.c", Attempt: 1}
-	p = h.expect(over.Job)
+	p = h.expect(over.Job, 1)[0]
 	p.end("lost")
 	if over.Credentials, err = h.authority.issue(p.name); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,11 @@ func TestAPendingJobOutlivesItsEngine(t *testing.T) {
 	<-pending
 	// A killed engine gives nothing back: its files are put where they were.
 	files := filepath.Join(t.TempDir(), "files")
-	if err := os.CopyFS(files, os.DirFS(spec.Dir)); err != nil {
+	err := os.CopyFS(files, os.DirFS(spec.Dir))
+	if err == nil { // CopyFS opens files to others
+		err = os.Chmod(bootstrapPath(files), 0o600)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.cluster.keep = true

@@ -28,6 +28,8 @@ type Hub struct {
 	run   string // directory, absolute
 	id    string // of the run
 	lease time.Duration
+	// patience is how long the agents of a running job may take to connect.
+	patience time.Duration
 
 	ctx    context.Context // of everything that runs in the background
 	cancel context.CancelFunc
@@ -51,7 +53,7 @@ type route struct{ from, to, target string }
 // New returns the hub of a run. Lease is how long agents live without an engine; 0: no limit.
 func New(run, id string, lease time.Duration) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Hub{run: run, id: id, lease: lease, ctx: ctx, cancel: cancel, listeners: map[bool]net.Listener{},
+	return &Hub{run: run, id: id, lease: lease, patience: connectPatience, ctx: ctx, cancel: cancel, listeners: map[bool]net.Listener{},
 		peers: map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, jobs: map[*Job]bool{}}
 }
 
@@ -125,11 +127,11 @@ func (h *Hub) expectRecorded() error {
 	}
 	for _, path := range records {
 		if r, err := readRecord(filepath.Dir(path)); err == nil { // who needs the job says what is wrong with its record
-			h.expectLocked(r.Handle.Key)
+			h.expectLocked(r.Handle.Key, r.nodes())
 		}
 	}
 	if r, err := readRelay(h.run); err == nil && r.Program.Alive() {
-		h.relay = h.expectLocked(r.Job)
+		h.relay = h.expectLocked(r.Job, 1)[0]
 	}
 	return nil
 }
@@ -219,25 +221,34 @@ func (h *Hub) greet(raw net.Conn) error {
 	return nil
 }
 
-// expect makes a certificate for an agent, whose connection is accepted from now on.
-func (h *Hub) expect(k executor.Key) *peer {
+// expect returns the agents of a job, one for each machine, whose connections are accepted from now on.
+func (h *Hub) expect(k executor.Key, nodes int) []*peer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.expectLocked(k)
+	return h.expectLocked(k, nodes)
 }
 
-func (h *Hub) expectLocked(k executor.Key) *peer {
-	name := agent.NameOf(k)
-	if p := h.peers[name]; p != nil {
-		return p
+func (h *Hub) expectLocked(k executor.Key, nodes int) []*peer {
+	out := make([]*peer, nodes)
+	for i := range out {
+		name := agent.NameOf(k, i)
+		if out[i] = h.peers[name]; out[i] == nil {
+			out[i] = &peer{key: k, node: i, name: name, changed: make(chan struct{})}
+			h.peers[name] = out[i]
+		}
 	}
-	p := &peer{key: k, name: name, changed: make(chan struct{})}
-	h.peers[name], h.current[k.Block] = p, p
-	return p
+	h.current[k.Block] = out[0] // blocks run on the first machine of their job
+	return out
 }
 
-// forget accepts the agent of a job no more.
-func (h *Hub) forget(p *peer) {
+// forget accepts the agents of a job no more.
+func (h *Hub) forget(members []*peer) {
+	for _, p := range members {
+		h.forgetOne(p)
+	}
+}
+
+func (h *Hub) forgetOne(p *peer) {
 	h.mu.Lock()
 	delete(h.peers, p.name)
 	for r := range h.routes {
@@ -252,17 +263,25 @@ func (h *Hub) forget(p *peer) {
 	p.disconnect()
 }
 
-// bootstrap writes the file with which an agent is started.
-func (h *Hub) bootstrap(path string, p *peer, listen string) error {
+// bootstrap writes the file with which the agents of a job are started.
+func (h *Hub) bootstrap(path string, members []*peer) error {
 	h.mu.Lock()
 	a := h.authority
 	h.mu.Unlock()
-	own, err := a.issue(p.name)
-	if err != nil {
-		return err
+	b := agent.Bootstrap{Format: agent.BootstrapFormat, Job: members[0].key, Engine: filepath.Join(h.run, addressFile),
+		Patience: connectPatience}
+	for i, p := range members {
+		own, err := a.issue(p.name)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			b.Credentials = own
+		} else {
+			b.Others = append(b.Others, own)
+		}
 	}
-	return agent.WriteJSON(path, agent.Bootstrap{Format: agent.BootstrapFormat, Job: p.key,
-		Engine: filepath.Join(h.run, addressFile), Credentials: own, Listen: listen, Patience: connectPatience})
+	return agent.WriteJSON(path, b)
 }
 
 // Program is the command of an agent. The recipe program must lie at the same path on the machine where it runs.

@@ -23,11 +23,12 @@ import (
 
 // cluster is an executor whose jobs are agents in this process.
 type cluster struct {
-	mu     sync.Mutex
-	jobs   map[executor.Key]*clusterJob
-	silent bool   // jobs stay pending
-	keep   bool   // Cancel is not heard, as from an engine that was killed
-	engine string // file of addresses that agents read instead of the engine's own; empty: the engine's
+	mu      sync.Mutex
+	jobs    map[executor.Key]*clusterJob
+	silent  bool   // jobs stay pending
+	without int    // machines of each job whose agents do not start
+	keep    bool   // Cancel is not heard, as from an engine that was killed
+	engine  string // file of addresses that agents read instead of the engine's own; empty: the engine's
 }
 
 // run starts the jobs that are pending.
@@ -73,16 +74,29 @@ func (c *cluster) Submit(_ context.Context, j executor.Job) (executor.Handle, er
 		case <-ctx.Done():
 			return
 		}
-		b, err := agent.ReadBootstrap(job.bootstrap)
-		if c.engine != "" {
-			b.Engine = c.engine
-		}
-		if err == nil {
-			err = agent.Run(ctx, b, io.Discard)
-		}
-		job.err = err
+		job.err = c.agents(ctx, job.bootstrap, max(j.Nodes, 1)-c.without)
 	}()
 	return h, nil
+}
+
+// agents runs those of a job's machines.
+func (c *cluster) agents(ctx context.Context, bootstrap string, nodes int) error {
+	errs := make([]error, nodes)
+	var group sync.WaitGroup
+	for node := range nodes {
+		group.Go(func() {
+			b, err := agent.ReadBootstrap(bootstrap, node)
+			if c.engine != "" {
+				b.Engine = c.engine
+			}
+			if err == nil {
+				err = agent.Run(ctx, b, io.Discard)
+			}
+			errs[node] = err
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
 }
 
 func (c *cluster) Status(_ context.Context, handles []executor.Handle) ([]executor.Status, error) {
@@ -395,7 +409,7 @@ func TestABlockReachesAnother(t *testing.T) {
 
 func credentialsOf(t *testing.T, j *Job) agent.Credentials {
 	t.Helper()
-	b, err := agent.ReadBootstrap(bootstrapPath(j.dir))
+	b, err := agent.ReadBootstrap(bootstrapPath(j.dir), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,6 +82,9 @@ func Waits(s Spec) bool {
 	return err == nil && r.waits(s)
 }
 
+// nodes is the number of machines of the job.
+func (r record) nodes() int { return max(r.Asked.Nodes, 1) }
+
 func (r record) waits(s Spec) bool {
 	old, err := json.Marshal([]any{r.Executor, r.Asked, r.Handle.Block})
 	now, err2 := json.Marshal([]any{s.Executor, s.Resources, s.Block})
@@ -91,7 +94,8 @@ func (r record) waits(s Spec) bool {
 // Job is an allocation with its agent, which starts plugin processes: a host.Runner.
 type Job struct {
 	hub      *Hub
-	peer     *peer
+	peer     *peer   // the agent on the first machine, where the block runs
+	members  []*peer // the agents on all of them
 	executor executor.Executor
 	record   record
 	dir      string // of the block
@@ -138,9 +142,9 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 	if err := h.listen(near); err != nil {
 		return nil, err
 	}
-	j := &Job{hub: h, executor: x, dir: s.Dir, peer: h.expect(described.Key), record: record{Format: recordFormat,
-		Executor: s.Executor, Handle: executor.Handle{Key: described.Key}, Asked: s.Resources}}
-	err = h.bootstrap(bootstrapPath(s.Dir), j.peer, "")
+	j := h.job(x, s.Dir, record{Format: recordFormat, Executor: s.Executor, Handle: executor.Handle{Key: described.Key},
+		Asked: s.Resources})
+	err = h.bootstrap(bootstrapPath(s.Dir), j.members)
 	if err == nil {
 		// Before the submission, so that the job is found if the engine is killed during it.
 		err = agent.WriteJSON(filepath.Join(s.Dir, recordName), j.record)
@@ -154,6 +158,11 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 		return nil, errors.Join(fmt.Errorf("run %s by %s: %w", s.Block, s.Executor.Block, err), j.End(end))
 	}
 	return j, nil
+}
+
+func (h *Hub) job(x executor.Executor, dir string, r record) *Job {
+	members := h.expect(r.Handle.Key, r.nodes())
+	return &Job{hub: h, executor: x, dir: dir, record: r, members: members, peer: members[0]}
 }
 
 // takeOver gives the spec the key of the job that waits, if there is one: an executor submits no key twice.
@@ -189,25 +198,25 @@ func (j *Job) submit(ctx context.Context, described executor.Job, report func(st
 	return j.connected(ctx, report)
 }
 
-// connected waits for the agent.
+// connected waits for the agents of all machines, and makes them known to each other.
 func (j *Job) connected(ctx context.Context, report func(string)) error {
 	var said executor.Status
 	var running time.Time
 	for {
-		client, over, changed := j.peer.state()
+		missing, over, changed := j.missing()
 		status := j.seen()
 		switch {
-		case client != nil:
-			return nil
+		case len(missing) == 0:
+			return j.group(ctx)
 		case over != "":
 			return fmt.Errorf("job %s ended before its agent had connected (%s)%s", j.record.Handle.ID, over, j.printed())
 		case status.State != executor.Running:
 			running = time.Time{}
 		case running.IsZero():
 			running = time.Now()
-		case time.Since(running) > connectPatience:
-			return fmt.Errorf("job %s runs on %s, but its agent has not connected within %s: a firewall may keep it from the "+
-				"addresses in %s%s", j.record.Handle.ID, status.Node, connectPatience,
+		case time.Since(running) > j.hub.patience:
+			return fmt.Errorf("job %s runs on %s, but %s not connected within %s: a firewall may keep it from the "+
+				"addresses in %s%s", j.record.Handle.ID, status.Node, j.name(missing), j.hub.patience,
 				filepath.Join(j.hub.run, addressFile), j.printed())
 		}
 		if status.State != "" && differs(said, status) {
@@ -272,7 +281,7 @@ func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
 	if err := h.listen(near); err != nil {
 		return nil, err
 	}
-	j := &Job{hub: h, executor: x, dir: dir, record: r, peer: h.expect(r.Handle.Key)}
+	j := h.job(x, dir, r)
 	h.watch(j)
 	if _, err := j.peer.get(ctx); err != nil {
 		h.unwatch(j)
@@ -285,15 +294,21 @@ func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
 // left then.
 func (j *Job) End(ctx context.Context) error {
 	c, cancel := context.WithTimeout(ctx, answerPatience)
-	if client, _, _ := j.peer.state(); client != nil && client.Exit(c) == nil {
-		client.Close()
+	asked := 0
+	for _, p := range j.members {
+		if client, _, _ := p.state(); client != nil && client.Exit(c) == nil {
+			client.Close()
+			asked++
+		}
+	}
+	if asked == len(j.members) {
 		_ = executor.Wait(c, j.executor, j.record.Handle, 200*time.Millisecond) // else it is canceled below
 	}
 	cancel()
 	j.hub.unwatch(j)
-	j.hub.forget(j.peer)
+	j.hub.forget(j.members)
 	err := end(ctx, j.executor, j.record.Handle)
-	j.peer.end("given back")
+	j.over("given back")
 	return errors.Join(err, removeRecord(j.dir, err))
 }
 

@@ -16,6 +16,7 @@ import (
 // peer is an agent as the engine knows it: connected, or expected to connect.
 type peer struct {
 	key  executor.Key
+	node int    // the machine among those of its job
 	name string // in its certificate
 
 	mu      sync.Mutex
@@ -38,7 +39,7 @@ func (p *peer) notify() {
 func (p *peer) connected(c *agent.Client, hello agent.Hello) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over != "" || hello.Job != p.key || p.hello.Instance != "" && p.hello.Instance != hello.Instance {
+	if p.over != "" || hello.Job != p.key || hello.Node != p.node || p.hello.Instance != "" && p.hello.Instance != hello.Instance {
 		return false
 	}
 	if p.client != nil {
@@ -80,6 +81,13 @@ func (p *peer) state() (client *agent.Client, over string, changed <-chan struct
 		}
 	}
 	return p.client, p.over, p.changed
+}
+
+// host is the name of the agent's machine.
+func (p *peer) host() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hello.Host
 }
 
 // cutSince is when the agent was found to be connected no more; zero while it is.

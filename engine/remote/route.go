@@ -130,7 +130,7 @@ func (h *Hub) startRelay(ctx context.Context) (*peer, error) {
 	}
 	// Random, so that the certificate of an earlier one is worth nothing.
 	k := executor.Key{Run: h.id, Block: relayDir + "-" + rand.Text(), Attempt: 1}
-	p := h.expectLocked(k)
+	p := h.expectLocked(k, 1)[0]
 	credentials, err := h.authority.issue(p.name)
 	if err != nil {
 		return nil, err

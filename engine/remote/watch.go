@@ -40,8 +40,8 @@ func (h *Hub) watchAll() {
 		by, waiting := map[string][]*Job{}, false
 		for j := range h.jobs {
 			by[j.record.Executor.Block] = append(by[j.record.Executor.Block], j)
-			client, _, _ := j.peer.state()
-			waiting = waiting || client == nil
+			missing, _, _ := j.missing()
+			waiting = waiting || len(missing) > 0
 		}
 		h.mu.Unlock()
 		if !waiting || since.IsZero() {
@@ -81,7 +81,7 @@ func (h *Hub) askFor(jobs []*Job) {
 		j.status = list[i]
 		j.mu.Unlock()
 		if list[i].State.Over() {
-			j.peer.end(list[i].String())
+			j.over(list[i].String())
 		}
 	}
 }

@@ -40,7 +40,11 @@ var (
 	_ sdk.Updater[Config]    = (*Trainer)(nil)
 	_ sdk.Planner[Config]    = (*Trainer)(nil)
 	_ sdk.Validator[Config]  = (*Trainer)(nil)
+	_ sdk.NodesUser          = (*Trainer)(nil)
 )
+
+// UsesNodes implements sdk.NodesUser: torchrun starts the worker's ranks on all machines.
+func (*Trainer) UsesNodes() {}
 
 // program is what a block runs.
 func program(req sdk.Request[Config]) (worker.Program, error) {

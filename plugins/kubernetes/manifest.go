@@ -111,6 +111,9 @@ func (k *kubernetes) manifest(j executor.Job) (object, error) {
 	if len(j.Argv) == 0 {
 		return nil, fmt.Errorf("job %s has no command", j.Key)
 	}
+	if j.Nodes > 1 {
+		return nil, fmt.Errorf("job %s asks for %d machines; this executor gives a block one", j.Key, j.Nodes)
+	}
 	if err := k.shares(j.Dir); err != nil {
 		return nil, fmt.Errorf("job %s: %w", j.Key, err)
 	}

@@ -296,7 +296,7 @@ func TestCompliance(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
 	c := newStandIn(t).config(t, shared)
-	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Patience: time.Minute,
+	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Single: true, Patience: time.Minute,
 		Open: func(string) (executor.Executor, error) { return New(c), nil }})
 }
 

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -92,11 +93,32 @@ func (*local) Render(j executor.Job) (executor.Request, error) {
 	if len(j.Argv) == 0 {
 		return executor.Request{}, fmt.Errorf("job %s has no command", j.Key)
 	}
-	quoted := make([]string, len(j.Argv))
-	for i, a := range j.Argv {
+	argv := command(j)
+	quoted := make([]string, len(argv))
+	for i, a := range argv {
 		quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 	}
 	return executor.Request{Language: "sh", Text: strings.Join(quoted, " ") + "\n"}, nil
+}
+
+// onEach runs a command as often as its first argument says. Its status is that of a command that has failed, or 0.
+const onEach = `trap : TERM
+nodes=$1 node=0 status=0 pids=
+shift
+while [ $node -lt $nodes ]; do ` + executor.NodeVariable + `=$node "$@" & pids="$pids $!"; node=$((node+1)); done
+for pid in $pids; do
+  wait $pid; ended=$?
+  while kill -0 $pid 2>/dev/null; do wait $pid; ended=$?; done # a signal ends a wait, too
+  [ $ended = 0 ] || status=$ended
+done
+exit $status`
+
+// command is that of a job. All machines of a job are this one.
+func command(j executor.Job) []string {
+	if j.Nodes <= 1 {
+		return j.Argv
+	}
+	return append([]string{"/bin/sh", "-c", onEach, "sh", strconv.Itoa(j.Nodes)}, j.Argv...)
 }
 
 // Submit implements executor.Executor.
@@ -114,7 +136,7 @@ func (l *local) Submit(ctx context.Context, j executor.Job) (executor.Handle, er
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return h, fmt.Errorf("submit %s: %w", j.Key, err)
 	}
-	p, err := proc.Start(ctx, proc.Spec{Name: logName(j.Key), Argv: j.Argv, Dir: j.Dir, LogDir: j.Dir, Session: true})
+	p, err := proc.Start(ctx, proc.Spec{Name: logName(j.Key), Argv: command(j), Dir: j.Dir, LogDir: j.Dir, Session: true})
 	if err != nil {
 		return h, fmt.Errorf("submit %s: %w", j.Key, err)
 	}

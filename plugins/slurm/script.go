@@ -39,8 +39,12 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 	option("partition", s.config.Partition)
 	option("account", s.config.Account)
 	option("qos", s.config.QOS)
-	option("nodes", "1")
-	option("ntasks", "1")
+	nodes := max(j.Nodes, 1)
+	option("nodes", fmt.Sprint(nodes))
+	option("ntasks", fmt.Sprint(nodes))
+	if nodes > 1 {
+		option("ntasks-per-node", "1")
+	}
 	if j.CPUs > 0 {
 		option("cpus-per-task", fmt.Sprint(j.CPUs))
 	}
@@ -80,12 +84,33 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 	for _, line := range s.config.Setup {
 		b.WriteString(line + "\n")
 	}
-	b.WriteString("exec")
+	var command strings.Builder
 	for _, a := range j.Argv {
-		b.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
+		command.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
 	}
-	b.WriteString("\n")
+	if nodes == 1 {
+		b.WriteString("exec" + command.String() + "\n")
+	} else {
+		b.WriteString(srun(nodes, j.CPUs) + command.String() + " &\n" + awaitStep)
+	}
 	return executor.Request{Language: "sbatch", Text: b.String()}, nil
+}
+
+// awaitStep waits for srun. A request to end the job is passed on to the commands by scancel: srun would kill them.
+const awaitStep = `step=$!
+trap 'scancel --signal=TERM "$SLURM_JOB_ID"' TERM
+wait $step; status=$?
+while kill -0 $step 2>/dev/null; do wait $step; status=$?; done
+exit $status
+`
+
+// srun starts a command on each machine of a job with its number.
+func srun(nodes, cpus int) string {
+	text := fmt.Sprintf("srun --nodes=%d --ntasks=%d --ntasks-per-node=1 --kill-on-bad-exit=0 --export=ALL", nodes, nodes)
+	if cpus > 0 { // srun does not take it from the job
+		text += fmt.Sprintf(" --cpus-per-task=%d", cpus)
+	}
+	return text + fmt.Sprintf(" /bin/sh -c '%s=$SLURM_PROCID exec \"$0\" \"$@\"'", executor.NodeVariable)
 }
 
 // logOf is where a job's program prints.

@@ -13,18 +13,32 @@ import (
 // TestTheScriptOfAJob compares with testdata/job.sbatch.
 func TestTheScriptOfAJob(t *testing.T) {
 	t.Parallel()
-	s := New(Config{Partition: "gpu", Account: "rl", QOS: "high", GPUType: "h100", Options: []string{"--exclusive"},
-		Setup: []string{"module load cuda"}}, "")
-	got, err := s.Render(executor.Job{
+	matches(t, "job.sbatch", New(Config{Partition: "gpu", Account: "rl", QOS: "high", GPUType: "h100", Options: []string{"--exclusive"},
+		Setup: []string{"module load cuda"}}, ""), executor.Job{
 		Key:  executor.Key{Run: "01J", Block: `trainer.grpo.policy["it's"]`, Attempt: 2},
 		Argv: []string{"/opt/recipe", "agent", "--bootstrap", "/shared/it's 100%/agent.json"}, Dir: "/shared/it's 100%",
 		Resources: executor.Resources{GPUs: 8, CPUs: 16, Memory: 3<<30 + 1, TimeLimit: 90*time.Minute + time.Second,
 			Host: "n1", Constraints: []string{"ib", "h100"}},
 	})
+}
+
+// TestTheScriptOfAJobOnSeveralMachines compares with testdata/nodes.sbatch.
+func TestTheScriptOfAJobOnSeveralMachines(t *testing.T) {
+	t.Parallel()
+	matches(t, "nodes.sbatch", New(Config{Partition: "gpu"}, ""), executor.Job{
+		Key:  executor.Key{Run: "01J", Block: "trainer.grpo.policy", Attempt: 1},
+		Argv: []string{"/opt/recipe", "agent", "--bootstrap", "/shared/agent.json"}, Dir: "/shared",
+		Resources: executor.Resources{Nodes: 2, GPUs: 8, CPUs: 16},
+	})
+}
+
+func matches(t *testing.T, golden string, x executor.Executor, j executor.Job) {
+	t.Helper()
+	got, err := x.Render(j)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("testdata", "job.sbatch")
+	path := filepath.Join("testdata", golden)
 	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -16,5 +16,5 @@ func TestCompliance(t *testing.T) {
 		t.Skip("RECIPE_SLURM_SHARED names no folder that is shared with a Slurm cluster: make e2e-slurm sets it")
 	}
 	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Patience: time.Minute,
-		Open: func(dir string) (executor.Executor, error) { return New(Config{Partition: "cpu"}, dir), nil }})
+		Open: func(dir string) (executor.Executor, error) { return New(Config{Partition: "gpu"}, dir), nil }})
 }

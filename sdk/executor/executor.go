@@ -84,7 +84,9 @@ func ParseKey(text string) (Key, error) {
 // Job is what an executor runs.
 type Job struct {
 	Key
-	Argv []string // nothing in it is secret
+	// Argv is started once on each of the job's machines, with NodeVariable in its environment when there are several.
+	// Nothing in it is secret.
+	Argv []string
 	// Secret is the path in Argv of a file with the program's keys; empty: there is none. An executor may hand it over by
 	// other means than the shared file system, and replace the path.
 	Secret string
@@ -97,8 +99,12 @@ type Job struct {
 // process gets from it beside the engine's.
 const PassVariable = "RECIPE_PASS_ENVIRONMENT"
 
-// Resources are what the job needs of one machine. Zero values leave it to the cluster.
+// NodeVariable is the environment variable with the number of a machine among those of its job, from 0.
+const NodeVariable = "RECIPE_NODE"
+
+// Resources are what the job needs of each of its machines. Zero values leave it to the cluster.
 type Resources struct {
+	Nodes       int // machines, which the job gets together or not at all; 0: one
 	GPUs        int
 	CPUs        int
 	Memory      int64 // bytes

@@ -20,6 +20,8 @@ type ExecutorSuite struct {
 	Open func(dir string) (executor.Executor, error)
 	// Shared is a folder that the machines of jobs see, too; empty: a temporary one.
 	Shared string
+	// Single is set where jobs of two machines cannot be run.
+	Single bool
 	// Patience is how long a job may take to start, or to be over; 0: a minute.
 	Patience time.Duration
 }
@@ -36,6 +38,7 @@ func Executor(t *testing.T, s ExecutorSuite) {
 	t.Run("a request is rendered without asking or changing anything", s.renders)
 	t.Run("a job runs once and its end is known", s.runsOnce)
 	t.Run("the exit status of a job is known", s.exitStatus)
+	t.Run("a job of two machines runs once on each", s.nodes)
 	t.Run("another engine finds a job and cancels it", s.isFound)
 	t.Run("a job that ignores the request to end is killed", s.isKilled)
 	t.Run("statuses come in the order of the handles", s.statuses)
@@ -195,6 +198,29 @@ func (s ExecutorSuite) exitStatus(t *testing.T) {
 	if got := e.over(e.submit()); got.State != executor.Failed || got.ExitCode == nil || *got.ExitCode != 3 {
 		t.Errorf("a program that ends with status 3 is %s", got)
 	}
+}
+
+func (s ExecutorSuite) nodes(t *testing.T) {
+	if s.Single {
+		t.Skip("jobs of two machines cannot be run here")
+	}
+	node := "$" + executor.NodeVariable
+	e := s.job(t, "echo ran >>on-"+node+"; trap 'touch asked-"+node+"; exit 0' TERM; touch started-"+node+
+		"; while true; do sleep 0.05; done")
+	e.job.Nodes = 2
+	h := e.submit()
+	e.appears("started-0")
+	e.appears("started-1")
+	if err := e.executor.Cancel(e.ctx, h, s.Patience/2); err != nil {
+		t.Fatalf("Cancel: %v", err)
+	}
+	for _, n := range []string{"0", "1"} {
+		e.appears("asked-" + n)
+		if ran, _ := os.ReadFile(filepath.Join(e.job.Dir, "on-"+n)); string(ran) != "ran\n" {
+			t.Errorf("machine %s wrote %q; expected that the program runs once on it", n, ran)
+		}
+	}
+	e.over(h)
 }
 
 func (s ExecutorSuite) isFound(t *testing.T) {

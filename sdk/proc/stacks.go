@@ -58,12 +58,15 @@ func listenForStacks(env []string, dir, name string) []string {
 		*path = absolute
 	}
 	out := make([]string, 0, len(env)+3)
+	outer := outerModules(env)
 	for _, entry := range env {
 		key, value, _ := strings.Cut(entry, "=")
 		switch key {
 		case pythonPath:
-			if value != "" {
-				modules += string(os.PathListSeparator) + value
+			for _, path := range filepath.SplitList(value) {
+				if path != outer {
+					modules += string(os.PathListSeparator) + path
+				}
 			}
 		case stacksName, stacksSignal:
 		default:
@@ -71,6 +74,17 @@ func listenForStacks(env []string, dir, name string) []string {
 		}
 	}
 	return append(out, pythonPath+"="+modules, stacksName+"="+file, stacksSignal+"="+strconv.Itoa(int(dumpSignal)))
+}
+
+// outerModules is the folder on PYTHONPATH of the program that starts this one, if there is one: two that look for the
+// next sitecustomize would find each other.
+func outerModules(env []string) string {
+	for _, entry := range env {
+		if file, ok := strings.CutPrefix(entry, stacksName+"="); ok {
+			return strings.TrimSuffix(file, ".stacks") + ".python"
+		}
+	}
+	return ""
 }
 
 // stacksFile is where the Python processes of the program with this log write their stacks.

@@ -115,3 +115,20 @@ func TestShortCommandShowsNoValues(t *testing.T) {
 		}
 	}
 }
+
+// TestAProgramOfAProgramFindsNoOtherSitecustomize starts a Python program as a plugin does that was started as a program
+// itself, such as an agent.
+func TestAProgramOfAProgramFindsNoOtherSitecustomize(t *testing.T) {
+	t.Parallel()
+	python, dir := python(t), t.TempDir()
+	outer := listenForStacks(append(os.Environ(), "PYTHONPATH=/of/the/user"), dir, "outer")
+	inner := listenForStacks(outer, dir, "inner")
+	cmd := exec.Command(python, "-c", "import sys; print(sys.path)")
+	cmd.Env = inner
+	out, err := cmd.CombinedOutput()
+	if text := string(out); err != nil || strings.Contains(text, "Error") || strings.Contains(text, "outer.python") ||
+		!strings.Contains(text, "inner.python") || !strings.Contains(text, "/of/the/user") {
+		t.Errorf("python printed %s, %v; expected a path with inner.python and the user's folder, without outer.python", out,
+			err)
+	}
+}

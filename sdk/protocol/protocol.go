@@ -26,3 +26,6 @@ const (
 
 // CanPrepare is the capability of plugins that are an sdk.Preparer.
 const CanPrepare = "prepare"
+
+// UsesNodes is the capability of plugins that are an sdk.NodesUser.
+const UsesNodes = "nodes"

@@ -45,6 +45,7 @@ func (e *erased[C, P]) capabilities() []string {
 	_, taskEvaluator := plugin.(sdk.TaskEvaluator)
 	_, planner := plugin.(sdk.Planner[C])
 	_, preparer := plugin.(sdk.Preparer[C])
+	_, nodesUser := plugin.(sdk.NodesUser)
 	_, updater := plugin.(sdk.Updater[C])
 	_, validator := plugin.(sdk.Validator[C])
 	add("checkpoint", checkpointer)
@@ -52,6 +53,7 @@ func (e *erased[C, P]) capabilities() []string {
 	add("evaluate_tasks", taskEvaluator)
 	add("plan", planner)
 	add(protocol.CanPrepare, preparer)
+	add(protocol.UsesNodes, nodesUser)
 	add("update", updater)
 	add("validate", validator)
 	return found

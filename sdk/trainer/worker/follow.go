@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,8 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 	defer late.Stop()
 	stop := ctx.Done()
 	var kill, given <-chan time.Time
-	var broken error
+	var broken, elsewhere error
+	lost := s.lost()
 	for {
 		select {
 		case m := <-l.inbox:
@@ -68,7 +70,12 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 			w.rest(l)
 			idle()
 			w.asks.Wait()
-			return w.end(ctx, program)
+			return cmp.Or(elsewhere, w.end(ctx, program))
+		case n := <-lost:
+			if w.failure == nil && w.over == "" && ctx.Err() == nil { // else that is why this one has ended
+				elsewhere = t.endedOn(n, s.others[n-1])
+				broken, given = elsewhere, time.After(lastWords)
+			}
 		case err := <-w.failed:
 			switch {
 			case ctx.Err() != nil:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 )
@@ -29,6 +30,7 @@ type stage[C any] struct {
 // process is a running program and the parameters of its start.
 type process struct {
 	program  *proc.Program
+	others   []*proc.Program // on further machines
 	link     *link
 	argv     []string
 	env      []string
@@ -39,8 +41,10 @@ type process struct {
 func (p process) end(ctx context.Context, host sdk.Host) {
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 	defer cancel()
-	if err := p.program.Stop(stop, time.Second); err != nil {
-		host.Log("error", err.Error())
+	for _, program := range append(slices.Clip(p.others), p.program) {
+		if err := program.Stop(stop, time.Second); err != nil {
+			host.Log("error", err.Error())
+		}
 	}
 	p.link.close()
 }
@@ -52,7 +56,7 @@ func (t *Trainer[C]) Prepare(ctx context.Context, req sdk.Request[C], host sdk.H
 	t.req, t.host = req, unstarted{host}
 	how := onDevice
 	if req.SharesDevices {
-		if how = onHost; t.gpus() > 1 {
+		if how = onHost; t.gpus() > 1 || len(nodes.Addresses()) > 1 {
 			return nil // ranks connect on their GPUs
 		}
 	}

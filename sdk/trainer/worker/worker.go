@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
@@ -165,14 +167,26 @@ func (t *Trainer[C]) launch(ctx context.Context, more map[string]any) (p process
 		t.host.Log("warn", err.Error())
 	}
 	t.host.Phase(sdk.Starting, "importing PyTorch")
-	p.program, err = proc.Start(ctx, proc.Spec{
-		Name: "worker", Argv: p.argv, Env: p.env, Dir: t.req.RecipeDir, LogDir: t.req.Dir,
-	})
+	commands, err := onNodes(p.argv)
 	if err != nil {
-		return p, &sdk.Error{Summary: "the trainer's worker could not be started", Err: err,
-			Remedy: "runtime { python = … } must name an interpreter that can be run"}
+		return p, err
 	}
-	t.host.SetHandle(proc.Encode(p.program.Handle()))
+	var handles []proc.Handle
+	for n, argv := range commands {
+		program, err := proc.Start(ctx, proc.Spec{
+			Name: nameOn(n), Argv: argv, Env: p.env, Dir: t.req.RecipeDir, LogDir: t.req.Dir,
+		})
+		if err != nil {
+			return p, errors.Join(&sdk.Error{Summary: "the trainer's worker could not be started", Err: err,
+				Remedy: "runtime { python = … } must name an interpreter that can be run"}, proc.KillAll(ctx, handles))
+		}
+		if handles = append(handles, program.Handle()); n == 0 {
+			p.program = program
+		} else {
+			p.others = append(p.others, program)
+		}
+	}
+	t.host.SetHandle(proc.Encode(handles...))
 	return p, nil
 }
 
@@ -221,13 +235,18 @@ func extract(dir string, source []fs.FS) error {
 // gpus is over how many GPUs the run is spread; 0: none, or the one that the worker finds.
 func (t *Trainer[C]) gpus() int { return max(t.req.Placement.GPUs, len(t.req.Placement.Devices)) }
 
-// argv starts one process, or one for each GPU.
+// argv starts one process, or one for each GPU. On several machines more is to be added for each: see onNodes.
 func (t *Trainer[C]) argv(python string) []string {
-	if n := t.gpus(); n > 1 {
-		return []string{python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(n), "-m",
-			t.program.Module, "--config", t.configFile()}
+	program := []string{"-m", t.program.Module, "--config", t.configFile()}
+	n, machines := t.gpus(), len(nodes.Addresses())
+	torchrun := []string{python, "-m", "torch.distributed.run", "--nproc-per-node", strconv.Itoa(max(n, 1))}
+	switch {
+	case machines > 1:
+		return slices.Concat(torchrun, []string{"--nnodes", strconv.Itoa(machines)}, program)
+	case n > 1:
+		return slices.Concat(torchrun, []string{"--standalone"}, program)
 	}
-	return []string{python, "-m", t.program.Module, "--config", t.configFile()}
+	return append([]string{python}, program...)
 }
 
 func (t *Trainer[C]) environ() []string {
