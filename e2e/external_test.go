@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,46 +19,71 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 )
 
-// TestAnExternalEngine trains, with each trainer for which docs/compatibility.md names it, on what a vLLM samples that
-// recipe has not started: environments in Go and in Python ask its OpenAI-compatible API, which wants a key, for token
-// ids and log-probabilities.
+// TestAnExternalEngine trains, with each trainer for which docs/compatibility.md names it, on what a server samples that
+// recipe has not started and that demands a key. Environments in Go and in Python ask vLLM's OpenAI-compatible API for
+// token ids and log-probabilities; one of Atropos asks SGLang's /generate.
 func TestAnExternalEngine(t *testing.T) {
 	t.Parallel()
-	const key = "a key of the test"
 	model := filepath.Join(repository(t), ".cache", "models", "smollm2-135m")
-	endpoint := "http://" + startVLLM(t, model, key) + "/v1"
 	text, err := os.ReadFile(filepath.Join("testdata", "external.hcl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pair := range reference.Tests() {
-		if pair.Test != t.Name() {
-			continue
-		}
-		t.Run(pair.Trainer, func(t *testing.T) { // one after another: they share the server
-			python := pair.Trainer
-			if python == "grpo" {
-				python = "vllm"
+	for engine, start := range map[string]func(*testing.T, string, string) string{"vllm": startVLLM, "sglang": startSGLang} {
+		t.Run(engine, func(t *testing.T) {
+			const key = "a key of the test"
+			endpoint := "http://" + start(t, model, key) + "/v1"
+			for _, pair := range reference.Tests() {
+				atropos := slices.Contains(pair.Environments, "Atropos")
+				if pair.Test != "TestAnExternalEngine" || atropos != (engine == "sglang") {
+					continue
+				}
+				t.Run(pair.Trainer, func(t *testing.T) { // one after another: they share the server
+					python := pair.Trainer
+					if python == "grpo" {
+						python = "vllm"
+					}
+					r := newRun(t, "external.hcl", nil)
+					r.trainer, r.args = "trainer."+pair.Trainer+".policy", []string{"--var", "model=" + model,
+						"--var", "endpoint=" + endpoint, "--var", "key=" + key, "--var", "engine=" + engine,
+						"--var", "atropos_python=" + environmentPython(t, "atropos"),
+						"--var", "trainer_python=" + environmentPython(t, python)}
+					recipe := strings.NewReplacer("ENGINE", engine, "TRAINER", pair.Trainer).Replace(string(text))
+					if err := os.WriteFile(filepath.Join(r.dir, r.recipe), []byte(recipe), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					r.apply()
+					if err := r.wait(20 * time.Minute); err != nil {
+						t.Fatalf("apply: %v\n%s", err, r.story())
+					}
+					checkSteps(t, r, 1)
+					checkEnvironments(t, r, len(pair.Environments))
+				})
 			}
-			r := newRun(t, "external.hcl", nil)
-			r.trainer, r.args = "trainer."+pair.Trainer+".policy", []string{"--var", "model=" + model, "--var",
-				"endpoint=" + endpoint, "--var", "key=" + key, "--var", "trainer_python=" + environmentPython(t, python)}
-			recipe := strings.Replace(string(text), "TRAINER", pair.Trainer, 1)
-			if err := os.WriteFile(filepath.Join(r.dir, r.recipe), []byte(recipe), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			r.apply()
-			if err := r.wait(20 * time.Minute); err != nil {
-				t.Fatalf("apply: %v\n%s", err, r.story())
-			}
-			checkSteps(t, r, 1)
-			checkEnvironments(t, r, 2)
 		})
 	}
 }
 
-// startVLLM starts vLLM's own server, which recipe knows nothing of, waits until it answers, and returns its address.
 func startVLLM(t *testing.T, model, key string) string {
+	t.Helper()
+	return startServer(t, []string{"VLLM_API_KEY=" + key, "VLLM_CPU_KVCACHE_SPACE=1"}, environmentPython(t, "vllm"), "-m",
+		"vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "policy", "--dtype", "float32",
+		"--max-model-len", "128", "--max-num-seqs", "64", "--enforce-eager")
+}
+
+func startSGLang(t *testing.T, model, key string) string {
+	t.Helper()
+	kernels := filepath.Join(repository(t), "plugins", "sglang", "extension", "cpu") // stands for those of GPUs
+	return startServer(t, []string{"SGLANG_USE_CPU_ENGINE=1", "PYTHONPATH=" + kernels}, environmentPython(t, "sglang"), "-m",
+		"sglang.launch_server", "--model-path", model, "--served-model-name", "policy", "--api-key", key, "--dtype", "float32",
+		"--context-length", "128", "--max-running-requests", "64", "--max-total-tokens", "16384", "--device", "cpu",
+		"--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--grammar-backend", "none",
+		"--disable-cuda-graph", "--disable-overlap-schedule")
+}
+
+// startServer starts a server's own command, of which recipe knows nothing, waits until it answers, and returns its
+// address.
+func startServer(t *testing.T, env []string, argv ...string) string {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,18 +92,16 @@ func startVLLM(t *testing.T, model, key string) string {
 	address := free.Addr().String()
 	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 	_ = free.Close()
-	path := filepath.Join(t.TempDir(), "vllm.log")
+	path := filepath.Join(t.TempDir(), "server.log")
 	log, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(environmentPython(t, "vllm"), "-m", "vllm.entrypoints.openai.api_server", "--model", model,
-		"--served-model-name", "policy", "--dtype", "float32", "--max-model-len", "128", "--max-num-seqs", "64",
-		"--enforce-eager", "--host", "127.0.0.1", "--port", port)
-	cmd.Env = append(os.Environ(), "VLLM_API_KEY="+key, "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1")
+	cmd := exec.Command(argv[0], append(argv[1:], "--host", "127.0.0.1", "--port", port)...)
+	cmd.Env = append(append(os.Environ(), "HF_HUB_OFFLINE=1"), env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its engine is a process of its own
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it has children
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +113,9 @@ func startVLLM(t *testing.T, model, key string) string {
 	for !healthy(ctx, address) {
 		select {
 		case <-ended:
-			t.Fatalf("vLLM ended: %s", tail(path))
+			t.Fatalf("the server ended: %s", tail(path))
 		case <-ctx.Done():
-			t.Fatalf("vLLM does not answer after 15 minutes: %s", tail(path))
+			t.Fatalf("the server does not answer after 15 minutes: %s", tail(path))
 		case <-time.After(time.Second):
 		}
 	}

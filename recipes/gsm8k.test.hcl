@@ -15,7 +15,7 @@ variables {
 }
 run "two_steps" {
   assert {
-    condition     = status == "completed" && trainer.grpo.policy.step == 2
+    condition     = status == "completed" && trainer.grpo.policy[0].step == 2
     error_message = "it ended ${status}"
   }
 }

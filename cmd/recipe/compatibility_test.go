@@ -88,3 +88,20 @@ func says(t *testing.T, engine, trainer, reason string) {
 		t.Errorf("%s with %s: the plan ends with %d and lacks %q:\n%s%s", engine, trainer, code, reason, out, errs)
 	}
 }
+
+// TestOneWordChangesEngineOrTrainer plans gsm8k.hcl with each engine and each trainer: every other block stays as it is.
+func TestOneWordChangesEngineOrTrainer(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(repository, "recipes", "gsm8k.hcl")
+	for _, engine := range []string{"vllm", "sglang"} {
+		for _, trainer := range []string{"grpo", "trl", "verl", "axolotl"} {
+			code, out, errs := command(t, "plan", "--var", "engine="+engine, "--var", "trainer="+trainer, file)
+			for _, want := range []string{"+ inference." + engine + ".policy[0]", "+ trainer." + trainer + ".policy[0]",
+				"+ environment.atropos.gsm8k", "+ sync.weights.policy", "Plan: 5 to create."} {
+				if code != 0 || !strings.Contains(out, want) {
+					t.Errorf("%s with %s: the plan ends with %d and lacks %q:\n%s%s", engine, trainer, code, want, out, errs)
+				}
+			}
+		}
+	}
+}

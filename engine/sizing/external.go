@@ -51,10 +51,10 @@ func tokens(e sized, n schema.Need, x *schema.External) (found []plan.Finding) {
 			e.Addr, text(model), n.On)})
 	}
 	if e.Facts["generate"] == "vllm" && !sets(x, "generate_url") {
-		found = append(found, plan.Finding{Summary: fmt.Sprintf("%s has no token ids for %s", n.On, e.Addr), Detail: "It asks " +
-			"for them by POST /generate in the shape of Atropos's vLLM server, which gateways of recipe answer and OpenAI's " +
-			"API does not have. Remove external, so that recipe starts the server; or write server_type = \"sglang\" if the " +
-			"server is SGLang, generate_url = … in external if it is a gateway."})
+		found = append(found, plan.Finding{Summary: fmt.Sprintf("%s has no token ids for %s", n.On, e.Addr), Detail: "It " +
+			"asks for them by POST /generate in the shape of Atropos's vLLM server, which gateways of recipe answer and " +
+			"OpenAI's API does not have. Remove external, so that recipe starts the server; or write server_type = " +
+			"\"sglang\" if the server is SGLang, generate_url = … in external if it is a gateway."})
 	}
 	return found
 }

@@ -9,7 +9,7 @@
 //	chat_template_from                where it was found, in words
 //	tokenizer_chat_template           of an inference block: digests of its tokenizer's templates
 //	renders_chat                      of an environment, "true": it renders chats itself
-//	generate                          of an environment: the shape in which it asks /generate for token ids, vllm or sglang
+//	generate                          of an environment: in whose shape it asks for token ids, vllm or sglang
 //	logprobs_mode                     processed or raw: sent by an inference block, expected by a trainer
 //	dtype                             of inference and a trainer: the precision of the weights in memory
 //	publish_dtype                     of a trainer: the precision in which they travel

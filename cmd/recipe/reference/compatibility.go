@@ -53,6 +53,7 @@ func Tests() []Tested {
 		{"sglang", "verl", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
 		{"sglang", "axolotl", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
 		{external, "grpo", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
+		{external, "grpo", one, nil, "TestAnExternalEngine", "make e2e-pairs"},
 		{external, "trl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
 		{external, "verl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
 		{external, "axolotl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
@@ -88,7 +89,8 @@ and a kind of environment is a test:
 const runs = `
 An external server that speaks OpenAI's API keeps its weights: a recipe with one has no sync block. Environments in Go
 and in Python train on its answers if they have token ids and log-probabilities, as those of vLLM have. Environments of
-Atropos get these from ` + "`/generate`" + `, which a gateway of recipe has and few servers.
+Atropos get these from ` + "`/generate`" + `, which SGLang has (` + "`server_type = \"sglang\"`" + `) and a gateway of recipe; with another
+server, or without its tokenizer, the plan is refused.
 
 ## Whole runs that are tests
 | engine | trainer | environments | transport | test | run by |
