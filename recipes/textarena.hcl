@@ -1,5 +1,5 @@
 # A game of two players, TicTacToe of TextArena: the policy plays against itself, and each player's games are groups of their own. What a
-# model learns first are the rules: metrics/invalid_moves falls.
+# model learns first are the rules: metrics/invalid_actions falls.
 # It runs on a CPU; on a machine with a GPU, --var 'devices=["0"]' puts inference and trainer on it. `recipe init` makes the Python
 # environments.
 

@@ -47,8 +47,8 @@ def broken(completions, **kwargs):
     raise ValueError("the judge is on strike")
 `
 
-// folder is a recipe's folder with reward functions and a dataset of 12 rows, of which the last is in Parquet as well
-// where an interpreter is given.
+// folder is a recipe's folder with reward functions and a dataset of 12 rows. Where an interpreter is given, it is in
+// Parquet as well, and as a copy of a dataset of the hub.
 func folder(t *testing.T, python string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,9 +62,11 @@ func folder(t *testing.T, python string) string {
 		}
 	}
 	if python != "" {
-		out, err := exec.CommandContext(t.Context(), python, "-c", "import json, sys, pyarrow, pyarrow.parquet as p; d = "+
-			"sys.argv[1]; p.write_table(pyarrow.Table.from_pylist([json.loads(l) for l in open(d + '/rows.jsonl')]), "+
-			"d + '/rows.parquet')", dir).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), python, "-c", "import json, os, sys, pyarrow, pyarrow.parquet as p; "+
+			"d = sys.argv[1]; rows = pyarrow.Table.from_pylist([json.loads(l) for l in open(d + '/rows.jsonl')]); "+
+			"p.write_table(rows, d + '/rows.parquet'); os.makedirs(d + '/copy/data'); "+
+			"p.write_table(rows, d + '/copy/data/train-00000-of-00001.parquet'); "+
+			"p.write_table(rows[:1], d + '/copy/data/test-00000-of-00001.parquet')", dir).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -117,7 +119,10 @@ func TestCompliance(t *testing.T) {
 
 // The scores are those of the functions, given what TRL gives them.
 func TestScores(t *testing.T) {
-	venv := scripttest.Python(t, "atropos") // it has pyarrow
+	venv := scripttest.Python(t, "atropos") // it has pyarrow and datasets
+	cache := t.TempDir()
+	t.Setenv("HF_HOME", cache)
+	t.Setenv("HF_HUB_OFFLINE", "1")
 	dir := folder(t, venv)
 	function := func(name string, weight float64) cty.Value {
 		return cty.ObjectVal(map[string]cty.Value{"function": cty.StringVal("rewards.py:" + name),
@@ -129,8 +134,9 @@ func TestScores(t *testing.T) {
 		turns   int
 		metrics []string
 	}{
-		"jsonl":   {nil, 1, 2, []string{"counted"}},
-		"parquet": {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2, []string{"counted"}},
+		"jsonl":           {nil, 1, 2, []string{"counted"}},
+		"parquet":         {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2, []string{"counted"}},
+		"copy of the hub": {map[string]cty.Value{"dataset": cty.StringVal("copy")}, 1, 2, []string{"counted"}},
 		"conversation": {map[string]cty.Value{"function": cty.StringVal("rewards.py:chat"),
 			"system_prompt": cty.StringVal("be brief")}, 1, 3, nil},
 		"several functions": {map[string]cty.Value{"function": cty.NullVal(cty.String), "functions": cty.TupleVal(
@@ -164,5 +170,8 @@ func TestScores(t *testing.T) {
 				}
 			}
 		})
+	}
+	if left, err := os.ReadDir(cache); err != nil || len(left) == 0 {
+		t.Errorf("nothing in HF_HOME (%v): datasets has kept its cache elsewhere", err)
 	}
 }

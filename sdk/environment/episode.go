@@ -34,7 +34,7 @@ type Step struct {
 	Messages []Message // what the model reads next; may be empty when Done
 	Reward   float64   // for this turn
 	Done     bool      // the episode is over
-	Invalid  bool      // what the model said was no action; counted as invalid_actions
+	Invalid  bool      // what the model said was no action; counted in the episode's metric invalid_actions
 }
 
 // InfraFailed says that the environment and not the model is the cause of a failure: its server does not answer, has

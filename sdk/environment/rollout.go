@@ -88,7 +88,6 @@ type sequence struct {
 	text          string             // what the model said last
 	cut           bool               // it was cut off: the last answer at max_tokens, or the sequence at its limits
 	turns         int
-	invalid       int // turns that were no action
 	agent         string
 	answers       []trajectory.VersionSpan // where each answer is; their versions are in spans
 	advantages    []float64                // one for each token; nil: the trainer computes them

@@ -23,7 +23,7 @@ type counts struct {
 	groups, sent, uninformative, tooLong, lost, retries float64
 	sequences, reward, rewardSent, sentSequences        float64
 	tokens, cut                                         float64
-	episodes, infraFailed, turns, invalid               float64
+	episodes, infraFailed, turns                        float64
 	infraGroups                                         float64
 }
 
@@ -40,7 +40,6 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 		t.means.add(s.metrics)
 		c.tokens += float64(s.sampled)
 		c.turns += float64(s.turns)
-		c.invalid += float64(s.invalid)
 		if s.cut {
 			c.cut++
 		}
@@ -133,7 +132,7 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 	case c.episodes > 0:
 		values["infra_failed"], values["infra_failed_fraction"] = c.infraFailed, c.infraFailed/c.episodes
 		if c.sequences > 0 {
-			values["turns"], values["invalid_actions"] = c.turns/c.sequences, c.invalid/max(c.turns, 1)
+			values["turns"] = c.turns / c.sequences
 		}
 	case c.groups > 0: // of one answer each: they fail as a group
 		values["infra_failed"], values["infra_failed_fraction"] = c.infraGroups, c.infraGroups/c.groups

@@ -106,6 +106,7 @@ func (r *episodes) episode(ctx context.Context, episode Episode, said []Message,
 	}
 	talking := talk{ask: r.ask, bridge: r.bridge, stages: r.stages}
 	beside := newMetrics()
+	beside.set(invalidActions, 0)
 	s.metrics = beside.values
 	for {
 		answer, err := talking.answer(ctx, &s, question{messages: said}, p, l)
@@ -138,6 +139,9 @@ func (r *episodes) episode(ctx context.Context, episode Episode, said []Message,
 	}
 }
 
+// invalidActions is the metric of an episode that counts the turns which were no action.
+const invalidActions = "invalid_actions"
+
 // take adds the reward of a step.
 func (r *episodes) take(s *sequence, step Step) error {
 	if math.IsNaN(step.Reward) || math.IsInf(step.Reward, 0) {
@@ -149,7 +153,7 @@ func (r *episodes) take(s *sequence, step Step) error {
 		s.score += step.Reward
 	}
 	if step.Invalid {
-		s.invalid++
+		s.metrics[invalidActions]++
 	}
 	return nil
 }

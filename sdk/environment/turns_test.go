@@ -248,8 +248,9 @@ func TestEpisodesKeepTheTokensThatWereSampled(t *testing.T) {
 						t.Fatalf("score %v, tokens\n%v, want\n%v; masks\n%v, want\n%v", g.Scores[i], g.Tokens[i], want,
 							g.Masks[i], mask)
 					}
-					if own, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any); own["turn"] != 3.0 {
-						t.Errorf("metrics %v, want the number that the last turn recorded", own)
+					own, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
+					if own["turn"] != 3.0 || own["invalid_actions"] != 1.0 {
+						t.Errorf("metrics %v, want the number that the last turn recorded, and one invalid action", own)
 					}
 				}
 				var conversations [][]environment.Message

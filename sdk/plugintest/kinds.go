@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -342,6 +343,33 @@ func environmentChecks(t *testing.T, def *sdk.Definition, s Suite) {
 		for _, g := range api.Wait(3) {
 			CheckGroup(t, g)
 		}
+		checkReported(t, b)
+	})
+}
+
+// reportedMetrics are those that every environment reports of its groups, whatever it is made of: by their name, and by
+// that of environments that name them otherwise, as Atropos's do.
+var reportedMetrics = [][2]string{
+	{"reward", "env/reward_all_groups"},
+	{"completion_tokens", "env/completion_length"},
+	{"groups", "env/groups"},
+	{"groups_sent", "env/groups_sent"},
+	{"groups_uninformative", "env/groups_same_scores"},
+	{"groups_too_long", "env/groups_too_long"},
+	{"groups_lost", "env/groups_failed"},
+}
+
+// checkReported fails the test unless a block reports all metrics of its groups. It may do so in several events.
+func checkReported(t testing.TB, b *Block) {
+	t.Helper()
+	seen := map[string]bool{}
+	b.Wait(fmt.Sprintf("metrics of groups, all of %q", reportedMetrics), func(e *pluginpb.Event) bool {
+		for name := range e.GetMetrics().GetValues() {
+			seen[name] = true
+		}
+		return !slices.ContainsFunc(reportedMetrics, func(names [2]string) bool {
+			return !seen[names[0]] && !seen[names[1]]
+		})
 	})
 }
 

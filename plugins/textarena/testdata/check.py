@@ -26,8 +26,8 @@ assert "You are Player 0" not in first[2]["content"], first
 (got,) = play(["[0]", "[0]", "[9]"], **tic)
 assert got.rewards == {"player-0": 1, "player-1": -1}, got.rewards
 assert "attempted an invalid move" in got.conversations["player-1"][2]["content"], got
-assert got.metrics["player-0"] == {"moves": 1, "invalid_moves": 0}, got.metrics
-assert got.metrics["player-1"] == {"moves": 2, "invalid_moves": 2}, got.metrics
+assert got.metrics["player-0"] == {"moves": 1, "invalid_actions": 0}, got.metrics
+assert got.metrics["player-1"] == {"moves": 2, "invalid_actions": 2}, got.metrics
 (got,) = play(["[0]", "[0]", "[9]", "x", "[1]", "[2]", "[4]", "[5]", "[8]"], invalid_moves=3, **tic)
 assert got.rewards == {"player-0": -1, "player-1": 1} and len(got.completions["player-1"]) == 6, got.rewards
 (got,) = play(["x"], invalid_moves=1000, max_turns=4, **tic)

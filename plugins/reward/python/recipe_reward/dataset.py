@@ -1,4 +1,4 @@
-"""Rows of a dataset: JSON lines, JSON, CSV or Parquet files, or a name of the Hugging Face hub."""
+"""Rows of a dataset: JSON lines, JSON, CSV or Parquet files, a folder as the Hugging Face hub has them, or a name of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ Row = dict[str, Any]
 
 
 def read(name: str, folder: Path, *, split: str, config: str) -> list[Row]:
-    """The rows of a file, if name ends as one does, relative to folder; else of a dataset of the hub."""
-    ending = Path(name).suffix
+    """The rows of a file, if name ends as one does, or of a folder, relative to folder; else of a dataset of the hub."""
+    ending, path = Path(name).suffix, folder / name
     if ending not in (".jsonl", ".json", ".csv", ".parquet"):
-        return _hub(name, split, config)
-    path = folder / name
+        return _hub(str(path) if path.is_dir() else name, split, config)
     if ending == ".jsonl":
         return [_object(line, f"{path}:{n}") for n, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
     if ending == ".json":

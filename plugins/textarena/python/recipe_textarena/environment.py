@@ -83,7 +83,7 @@ class TextArena(Environment):
             invalid[player] += game.state.error_count > told or game.state.game_info[player]["invalid_move"]
         rewards = _call(game.close)[0] if done else {}
         for player, chat in chats.items():
-            moves = {"moves": len(chat.completions), "invalid_moves": invalid[player]}
+            moves = {"moves": len(chat.completions), "invalid_actions": invalid[player]}
             chat.score(Score(rewards[player] if done else 0.0, moves))
 
 
