@@ -38,6 +38,28 @@ variable "batch_size" {
 
 locals {
   threads = var.devices == null ? { OMP_NUM_THREADS = "1" } : {} # without a GPU the blocks share a few cores
+
+  # A model this small does not follow instructions in a chat: none of 24 answers named an action. It goes on with a text of examples.
+  plain = "{% for m in messages %}{{ m.content + '\n' }}{% endfor %}"
+  examples = trimspace(<<-TEXT
+    your sum: 8
+    the dealer's card: 6
+    a usable ace: 0
+    hit
+    your sum: 19
+    the dealer's card: 10
+    a usable ace: 0
+    stick
+    your sum: 13
+    the dealer's card: 9
+    a usable ace: 1
+    hit
+    your sum: 20
+    the dealer's card: 4
+    a usable ace: 0
+    stick
+  TEXT
+  )
 }
 
 inference "vllm" "policy" {
@@ -47,6 +69,7 @@ inference "vllm" "policy" {
   enforce_eager          = true # a model this small: capturing CUDA graphs takes longer than it saves
   gpu_memory_utilization = 0.3
   cpu_kvcache_space      = 1
+  chat_template          = local.plain
 
   placement { devices = var.devices }
   runtime { python = var.python }
@@ -57,11 +80,12 @@ inference "vllm" "policy" {
 environment "gymnasium" "blackjack" {
   inference             = inference.vllm.policy
   id                    = "Blackjack-v1"
-  instructions          = "You play blackjack. Answer with one word: hit or stick."
+  instructions          = local.examples
   invalid_action        = "end"
   invalid_action_reward = -1
   group_size            = 8
   max_tokens            = 4 # of each answer
+  stop                  = ["\n"]
 
   runtime { python = var.games_python }
 }
