@@ -293,15 +293,15 @@ func TestAServerThatDiesIsStartedAgain(t *testing.T) {
 	// The fake model answers with letters, which are no whole number: note takes them, and x is set.
 	c.ActionField, c.Action = "note", map[string]any{"x": 5}
 	b := start(t, c)
+	b.Wait("the news of its death", func(e *pluginpb.Event) bool {
+		return strings.Contains(e.GetLog().GetMessage(), "the environment's server has ended")
+	})
 	for _, g := range api.Wait(2) {
 		plugintest.CheckGroup(t, g)
 		if slices.Contains(g.Scores, 0) || slices.Contains(g.Scores, 5) {
 			t.Errorf("scores %v, want 10 of each episode", g.Scores)
 		}
 	}
-	b.Wait("the news of its death", func(e *pluginpb.Event) bool {
-		return strings.Contains(e.GetLog().GetMessage(), "the environment's server has ended")
-	})
 	b.Wait("the rate of failures", func(e *pluginpb.Event) bool { return e.GetMetrics().GetValues()["infra_failed"] > 0 })
 }
 
