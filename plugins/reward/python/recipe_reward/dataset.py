@@ -1,4 +1,4 @@
-"""Rows of a dataset: JSON lines, JSON, CSV or Parquet files, a folder as the Hugging Face hub has them, or a name of it."""
+"""Rows of a dataset: a JSON lines, JSON, CSV or Parquet file, a folder, or a name of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def read(name: str, folder: Path, *, split: str, config: str) -> list[Row]:
-    """The rows of a file, if name ends as one does, or of a folder, relative to folder; else of a dataset of the hub."""
+    """The rows of a file, if name ends as one does, or of a directory, both below folder; else of the hub."""
     ending, path = Path(name).suffix, folder / name
     if ending not in (".jsonl", ".json", ".csv", ".parquet"):
         return _hub(str(path) if path.is_dir() else name, split, config)

@@ -23,7 +23,7 @@ class Function:
 @dataclass
 class Settings:
     dataset: str = setting(
-        doc="A file (.jsonl, .json, .csv, .parquet) or a copy of a hub's dataset beside the recipe, or a name of the hub"
+        doc="A file (.jsonl, .json, .csv, .parquet) or a folder beside the recipe, or a name of the Hugging Face hub"
     )
     function: Code | None = setting(None, "The reward function, such as rewards.py:accuracy, in TRL's signature")
     functions: list[Function] = field(
