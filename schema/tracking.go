@@ -14,7 +14,7 @@ import (
 // Tracking is one tracking block: an experiment tracker to which the run is passed on. What is empty has the tracker's
 // default.
 type Tracking struct {
-	Tracker string // tensorboard, wandb, trackio or mlflow
+	Tracker string // tensorboard, wandb, trackio, mlflow or otlp
 	Name    string // of the block
 	Dir     string // of files; empty: in the run directory
 	Runtime Runtime
@@ -31,11 +31,15 @@ type Tracking struct {
 	TrackingURI string
 	Experiment  string
 
+	Endpoint string
+	Sample   float64 // part of the rollouts that is traced; negative: the default
+	Prompts  bool
+
 	Range hcl.Range
 }
 
 // Trackers are the first labels of tracking blocks.
-func Trackers() []string { return []string{"tensorboard", "wandb", "trackio", "mlflow"} }
+func Trackers() []string { return []string{"tensorboard", "wandb", "trackio", "mlflow", "otlp"} }
 
 type trackingArguments struct {
 	Dir     string        `recipe:"dir" doc:"folder of the tracker's files; default: tracking/ in the run directory"`
@@ -52,6 +56,10 @@ type trackingArguments struct {
 
 	TrackingURI string `recipe:"tracking_uri" doc:"mlflow; default: MLFLOW_TRACKING_URI, else an SQLite file in dir"`
 	Experiment  string `recipe:"experiment_name" doc:"mlflow; default: the recipe's name"`
+
+	Endpoint string   `recipe:"endpoint" doc:"otlp: http://host:port of the collector; default: OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318"`
+	Sample   *float64 `recipe:"sample" min:"0" max:"1" doc:"otlp: part of the rollouts that is traced; default: OTEL_TRACES_SAMPLER_ARG, else 0.1"`
+	Prompts  bool     `recipe:"prompts" doc:"otlp: spans have prompts and completions; default: false"`
 }
 
 // tracking checks what a schema cannot say, and keeps the block.
@@ -72,7 +80,10 @@ func (d *decoder) tracking(n *node, s *spec.Schema, v cty.Value) {
 	}
 	t := &Tracking{Tracker: o.tracker, Name: o.name, Dir: b.Dir, Project: b.Project, Entity: b.Entity, Group: b.Group,
 		RunName: b.RunName, Tags: b.Tags, Mode: b.Mode, SpaceID: b.SpaceID, TrackingURI: b.TrackingURI,
-		Experiment: b.Experiment, Range: n.header}
+		Experiment: b.Experiment, Endpoint: b.Endpoint, Sample: -1, Prompts: b.Prompts, Range: n.header}
+	if b.Sample != nil {
+		t.Sample = *b.Sample
+	}
 	if r := b.Runtime; r != nil {
 		t.Runtime = Runtime{Python: r.Python, Requirements: r.Requirements, Venv: r.Venv}
 	}
@@ -89,6 +100,7 @@ func takers() map[string][]string {
 		"runtime": {"wandb", "trackio", "mlflow"}, "project": {"wandb", "trackio"}, "entity": {"wandb"},
 		"group": {"wandb", "trackio"}, "name": {"wandb", "trackio", "mlflow"}, "tags": {"wandb"}, "mode": {"wandb"},
 		"space_id": {"trackio"}, "tracking_uri": {"mlflow"}, "experiment_name": {"mlflow"},
+		"dir": {"tensorboard", "wandb", "trackio", "mlflow"}, "endpoint": {"otlp"}, "sample": {"otlp"}, "prompts": {"otlp"},
 	}
 }
 

@@ -1,6 +1,10 @@
 package sdk
 
-import "time"
+import (
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/trace"
+)
 
 // Host is the block's view of the engine. Every method is safe for concurrent use and never blocks on the engine,
 // except Sync.
@@ -21,6 +25,8 @@ type Host interface {
 	Checkpoint(CheckpointInfo)
 	// Sample shows one scored completion.
 	Sample(Sample)
+	// Span records one span of a trace; see package trace.
+	Span(trace.Span)
 	// SetHandle records what is needed to find the real program again after this process has died (pid, port, …).
 	SetHandle([]byte)
 	// Listening records the host:port where the block serves: it becomes Request.Listen of its next attempt.

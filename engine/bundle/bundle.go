@@ -161,6 +161,11 @@ func withoutSamples(text []byte) []byte {
 		if json.Unmarshal(line, &e) != nil {
 			continue
 		}
+		if e.Type == event.Span && len(e.Attributes) > 0 { // which may have prompts
+			e.Attributes = nil
+			line, _ = json.Marshal(e)
+			line = append(line, '\n')
+		}
 		if e.Type == event.Sample {
 			e.Prompt, e.Completion = fmt.Sprintf("(%d bytes)", len(e.Prompt)), fmt.Sprintf("(%d bytes)", len(e.Completion))
 			line, _ = json.Marshal(e)

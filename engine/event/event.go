@@ -22,6 +22,7 @@ const (
 	// Address (of the sync block), Inference, Version, Path, Format, Transport, Seconds, Metrics (per phase)
 	Weights   Type = "weights"
 	Sample    Type = "sample"    // Address, Environment, Prompt, Completion, Score, Version
+	Span      Type = "span"      // Address, Name, TraceID, SpanID, ParentID, Began, Seconds, Message (its error), Attributes
 	Restart   Type = "restart"   // Address, Attempt, Delay (seconds), Message (why)
 	Adopted   Type = "adopted"   // Address, PID: found alive after an engine ended
 	Operation Type = "operation" // Address, Action, Message: what a plan made the engine do
@@ -94,6 +95,12 @@ type Event struct {
 	PID     int     `json:"pid,omitempty"`
 	Name    string  `json:"name,omitempty"`
 	Value   any     `json:"value,omitempty"`
+
+	TraceID    string            `json:"trace_id,omitempty"`
+	SpanID     string            `json:"span_id,omitempty"`
+	ParentID   string            `json:"parent_span_id,omitempty"`
+	Began      *time.Time        `json:"began,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
 
 	// how many similar events were counted instead of written since the last one
 	Repeats int               `json:"repeats,omitempty"`

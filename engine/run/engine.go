@@ -349,6 +349,9 @@ func (e *Engine) noteRun(change func(*state.Run)) {
 func (e *Engine) append(ev event.Event) {
 	ev.Message, ev.Remedy = e.scrub(ev.Message), e.scrub(ev.Remedy)
 	ev.Prompt, ev.Completion = e.scrub(ev.Prompt), e.scrub(ev.Completion)
+	for name, value := range ev.Attributes {
+		ev.Attributes[name] = e.scrub(value)
+	}
 	// What the log has counted is not asked of a plugin again, so nothing may get into it before the record knows it.
 	write := e.log.Append
 	if e.store.Failed() != nil {

@@ -202,12 +202,13 @@ func environment(m schema.Meta) map[string]string {
 }
 
 // shared adds the variables with which trainers and environments that log to a tracker themselves share its project and
-// group, where the block sets none.
+// group, and those with which blocks trace rollouts, where the block sets none.
 func (s *supervisor) shared(a addr.Block, own map[string]string) map[string]string {
-	if a.Kind != kind.Trainer && a.Kind != kind.Environment {
-		return own
+	all := map[string]string{}
+	if a.Kind == kind.Trainer || a.Kind == kind.Environment {
+		maps.Copy(all, tracking.Environment(s.recipe.Trackers, s.e.opts.Name, s.e.store.ID(), os.Getenv))
 	}
-	all := tracking.Environment(s.recipe.Trackers, s.e.opts.Name, s.e.store.ID(), os.Getenv)
+	maps.Copy(all, tracking.Traces(s.recipe.Trackers, os.Getenv))
 	maps.Copy(all, own)
 	return all
 }

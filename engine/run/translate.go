@@ -31,6 +31,11 @@ func translate(address string, attempt int, e blockevent.Event) (out event.Event
 	case blockevent.Sample:
 		out.Type, out.Environment, out.Prompt, out.Completion = event.Sample, b.Environment, b.Prompt, b.Completion
 		out.Score, out.Version = b.Score, b.Version
+	case blockevent.Span:
+		began := b.Began.UTC()
+		out.Type, out.Name, out.TraceID, out.SpanID, out.ParentID = event.Span, b.Name, b.TraceID, b.SpanID, b.ParentID
+		out.Began, out.Seconds, out.Message = &began, b.Ended.Sub(b.Began).Seconds(), b.Error
+		out.Attributes, out.Metrics = b.Attributes, b.Numbers
 	case blockevent.Gap:
 		out.Type, out.Level = event.Notice, "warn"
 		out.Message = fmt.Sprintf("its events %d to %d are lost: no engine read them in time", b.From, b.To)

@@ -217,7 +217,13 @@ func (s *Session) track(ctx context.Context, e *run.Engine, p *plan.Plan) (*trac
 			config[op.Address.String()] = op.Config
 		}
 	}
-	o := tracking.Options{Trackers: slices.Clone(s.Recipe.Trackers), Dir: s.Dir, Recipe: s.Recipe.Name,
+	needs := map[string][]string{}
+	for _, b := range s.Recipe.Blocks {
+		for _, n := range b.Needs {
+			needs[b.Addr.String()] = append(needs[b.Addr.String()], n.On.String())
+		}
+	}
+	o := tracking.Options{Needs: needs, Trackers: slices.Clone(s.Recipe.Trackers), Dir: s.Dir, Recipe: s.Recipe.Name,
 		RunID: e.Recorded().ID, RecipeDir: s.Recipe.Dir, Config: config, Record: e.Record, Secrets: e.Hide}
 	for i := range o.Trackers {
 		if t := &o.Trackers[i]; t.Dir != "" && !filepath.IsAbs(t.Dir) {

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // identity is under which names a tracker keeps a run. They are the same for every engine of the run.
@@ -57,6 +59,21 @@ func Environment(trackers []schema.Tracking, recipe, runID string, getenv func(s
 	return out
 }
 
+// Traces tells a block how to trace, in OpenTelemetry's variables; none when no tracker takes traces. Of several the
+// first decides.
+func Traces(trackers []schema.Tracking, getenv func(string) string) map[string]string {
+	i := slices.IndexFunc(trackers, func(t schema.Tracking) bool { return t.Tracker == "otlp" })
+	if i < 0 {
+		return nil
+	}
+	part := strconv.FormatFloat(trackers[i].Sample, 'f', -1, 64)
+	if trackers[i].Sample < 0 {
+		part = cmp.Or(getenv(trace.SamplerArgVariable), "0.1")
+	}
+	return map[string]string{trace.SamplerVariable: trace.Sampler, trace.SamplerArgVariable: part,
+		trace.ContentVariable: strconv.FormatBool(trackers[i].Prompts)}
+}
+
 // Packages are those that a tracker is written with.
 func Packages(tracker string) sdk.Packages {
 	switch tracker {
@@ -67,7 +84,7 @@ func Packages(tracker string) sdk.Packages {
 	case "mlflow": // 3.17 does not run with SQLAlchemy 2.1; alembic makes the tables of a local store
 		return sdk.Packages{Requirements: []string{"mlflow-skinny==3.17.2", "sqlalchemy==2.0.46", "alembic==1.20.1"}}
 	}
-	return sdk.Packages{} // TensorBoard's files are written here
+	return sdk.Packages{} // TensorBoard's files are written here, traces are sent from here
 }
 
 // secrets are the values of the engine's variables that a tracker's package gets and that may be credentials.
@@ -76,18 +93,25 @@ func secrets(tracker string) (values []string) {
 		name, value, _ := strings.Cut(entry, "=")
 		if protocol.MatchesEnvironment(name, variables(tracker)) && credential.MatchString(name) && len(value) >= 8 {
 			values = append(values, value)
+			for pair := range strings.SplitSeq(value, ",") { // of OTEL_EXPORTER_OTLP_HEADERS
+				if _, v, _ := strings.Cut(pair, "="); len(v) >= 8 {
+					values = append(values, v)
+				}
+			}
 		}
 	}
 	return values
 }
 
-var credential = lazyregexp.New(`KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS`)
+var credential = lazyregexp.New(`KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|HEADERS`)
 
 // variables are those of the engine's environment that a tracker's package reads. A name that ends in * is a prefix.
 func variables(tracker string) []string {
 	switch tracker {
 	case "wandb":
 		return []string{"WANDB_*"}
+	case "otlp":
+		return []string{"OTEL_EXPORTER_OTLP_*"}
 	case "trackio":
 		return []string{"TRACKIO_*", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}
 	case "mlflow":

@@ -1,4 +1,5 @@
-// Package tracking passes what a run reports on to experiment trackers: TensorBoard, W&B, Trackio, MLflow.
+// Package tracking passes what a run reports on to experiment trackers (TensorBoard, W&B, Trackio, MLflow) and to
+// collectors of OpenTelemetry traces.
 //
 // It follows the run's event log from where it was last taken, so a tracker that is slow, fails or is not there costs
 // the run nothing, and the next engine goes on where this one ended.
@@ -31,6 +32,8 @@ type Options struct {
 	RunID    string
 	// RecipeDir is the folder that relative paths of the recipe count from.
 	RecipeDir string
+	// Needs are the addresses of the blocks that a block refers to, by its own.
+	Needs map[string][]string
 	// Config is what trackers show as the configuration of the run. It contains no secrets.
 	Config map[string]any
 	// Record writes an event into the run's log.
@@ -53,6 +56,8 @@ type Trackers struct {
 const (
 	flushEvery = time.Second
 	retryAfter = 30 * time.Second
+	// rereadEvents is how many events before the first new one an exporter of traces reads again.
+	rereadEvents = 20_000
 )
 
 // sink writes events for one tracker. After an error only abort may be called.
@@ -152,11 +157,15 @@ func (f *follower) attempt(ctx, events context.Context) (err error) {
 	}
 	defer f.sink.abort()
 	f.last, f.next = f.seq, time.Now().Add(flushEvery)
-	err = event.Follow(events, f.opts.Dir.Events(), f.seq, func(e event.Event) error {
+	from := f.seq
+	if f.Tracker == "otlp" { // the spans of a step are made of events before it
+		from -= min(from, rereadEvents)
+	}
+	err = event.Follow(events, f.opts.Dir.Events(), from, func(e event.Event) error {
 		if err := f.sink.write(ctx, e); err != nil {
 			return err
 		}
-		f.last = e.Seq
+		f.last = max(f.last, e.Seq)
 		if time.Now().Before(f.next) {
 			return nil
 		}
@@ -169,8 +178,11 @@ func (f *follower) attempt(ctx, events context.Context) (err error) {
 }
 
 func (f *follower) open(ctx context.Context) (sink, error) {
-	if f.Tracker == "tensorboard" {
+	switch f.Tracker {
+	case "tensorboard":
 		return openBoard(f.folder(), time.Now())
+	case "otlp":
+		return openExporter(ctx, f.Endpoint, f.opts, f.seq)
 	}
 	return f.startProgram(ctx)
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // patience bounds each wait of a test. Importing atroposlib takes seconds on an idle machine and minutes on a busy one.
@@ -300,6 +301,7 @@ func (h *host) Progress(int64, int64, string) {}
 func (h *host) Log(level, text string)        { h.note(func() { h.logs = append(h.logs, level+": "+text) }) }
 func (h *host) Checkpoint(sdk.CheckpointInfo) {}
 func (h *host) Sample(s sdk.Sample)           { h.note(func() { h.samples = append(h.samples, s) }) }
+func (h *host) Span(trace.Span)               {}
 func (h *host) Listening(string)              {}
 
 func (h *host) SetHandle([]byte)                 {}

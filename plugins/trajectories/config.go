@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 	"github.com/recipe-rl/recipe/sdk/redact"
 	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -88,6 +89,10 @@ type Config struct {
 	// Compression is "auto" (default: replies are compressed when the client accepts it and is not on this machine),
 	// "always" (whenever the client accepts it) or "never".
 	Compression string
+
+	// Trace records the ways of posted groups whose traceparent is sampled, and of a part of those that have none. Nil:
+	// nothing is traced.
+	Trace *trace.Recorder
 
 	// Completions, when set, finds what the gateway recorded about a completion, to fill missing log-probabilities
 	// and policy versions.

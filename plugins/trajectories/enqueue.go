@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // errFull says that the queue stayed full longer than a post may be held.
@@ -28,7 +29,8 @@ type arrival struct {
 
 // enqueue makes groups and the key of their post durable, then makes them available. It returns when they survive a
 // kill of the process.
-func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store.Key) ([]arrival, error) {
+func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store.Key, span *trace.Ongoing,
+) ([]arrival, error) {
 	at := time.Now().UnixNano()
 	b.mu.Lock()
 	if err := b.refuse(groups); err != nil {
@@ -87,6 +89,7 @@ func (b *state) enqueue(ctx context.Context, groups []*group.Group, keys []store
 	}
 	b.recordKept(kept)
 	b.recordPosts(groups, kept, at)
+	b.traceWaits(kept, span)
 	for _, k := range keys {
 		b.keys.add(k)
 	}

@@ -54,6 +54,7 @@ func (b *state) lease(ctx context.Context, lease time.Duration) (*batch, string,
 	if !out.counted {
 		out.counted = true
 		b.doc.Step++
+		b.traceBatch(out)
 	}
 	out.grant++
 	out.lease, out.busy = lease, true

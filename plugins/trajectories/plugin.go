@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectories"
 )
 
@@ -115,6 +116,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 		AllowedOrigins: b.AllowedOrigins, AllowedHosts: append(b.AllowedHosts, b.Host, b.Advertise),
 		TLS: certificates, Insecure: b.Insecure, Token: req.Token, AdminToken: req.ControlToken, Completions: lookup,
 		Log:         slog.New(slog.DiscardHandler),
+		Trace:       trace.NewRecorder(req.Environment, host.Span),
 		SamplesLost: func(err error) { host.Log("warn", err.Error()+"; samples are missing from the views of the run") },
 		Room: func(waiting string) {
 			if waiting == "" {

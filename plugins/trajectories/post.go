@@ -123,7 +123,9 @@ func (s *Server) post(
 	if keyed {
 		keys[0].Groups = len(groups)
 	}
-	arrivals, err := s.state.enqueue(ctx, full, keys)
+	span := s.tracedPost(r)
+	arrivals, err := s.state.enqueue(ctx, full, keys, span)
+	span.End(err)
 	if err != nil {
 		return p, err
 	}

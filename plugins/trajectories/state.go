@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // state is the server's memory: who is registered, what waits, what is out under a lease. One lock guards it; nothing
@@ -35,8 +36,9 @@ type state struct {
 	seen    map[int]time.Time // time of an environment's last request
 	counts  counts
 	keys    idempotency
-	record  *samples.Writer // nil: none
-	given   []delivery      // newest batches, for what their trainer computes
+	record  *samples.Writer           // nil: none
+	given   []delivery                // newest batches, for what their trainer computes
+	traced  map[uint64]*trace.Ongoing // groups that wait, by id, if they are traced
 
 	watch     watch
 	seenGroup map[int]time.Time // when a group of an environment was last kept
@@ -87,7 +89,7 @@ func (b *batch) ids() []uint64 {
 
 func newState(ctx context.Context, cfg Config, s store.Store) (*state, error) {
 	b := &state{
-		cfg: cfg, store: s, now: time.Now,
+		cfg: cfg, store: s, now: time.Now, traced: map[uint64]*trace.Ongoing{},
 		doc:     doc{MaxTokenLen: -1, Version: -1},
 		buffers: map[int]*queue.Queue{}, batches: map[uint64]*batch{},
 		room: make(chan struct{}), seen: map[int]time.Time{}, counts: newCounts(),

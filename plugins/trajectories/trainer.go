@@ -80,6 +80,7 @@ func (b *state) setVersion(ctx context.Context, version int64, stalest *int64) e
 		for i := range old {
 			b.counts.drop(old[i].Env, "stale")
 			b.record.Drop(samples.Line{ID: old[i].ID, Reason: "stale"})
+			b.traceDrop(old[i].ID, "stale")
 			b.hold(&old[i], -1)
 			change.End = append(change.End, old[i].ID)
 		}

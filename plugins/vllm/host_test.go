@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // recorder is a host that records its calls.
@@ -78,6 +79,7 @@ func (r *recorder) Log(level, text string) {
 }
 func (r *recorder) Checkpoint(sdk.CheckpointInfo) {}
 func (r *recorder) Sample(sdk.Sample)             {}
+func (r *recorder) Span(trace.Span)               {}
 func (r *recorder) Listening(string)              {}
 
 func (r *recorder) SetHandle(h []byte)               { r.note(func() { r.handle = h }) }

@@ -210,7 +210,7 @@ func (a *api) until(t *testing.T, what string, fits func(*api) bool) {
 	}
 }
 
-func setUp(t *testing.T, change func(*config)) (*api, *plugintest.Block) {
+func setUp(t *testing.T, change func(*config), start ...plugintest.Option) (*api, *plugintest.Block) {
 	t.Helper()
 	a := newAPI(t)
 	server := plugintest.Harness(t, plugintest.FakeInference())
@@ -226,7 +226,7 @@ func setUp(t *testing.T, change func(*config)) (*api, *plugintest.Block) {
 		change(&c)
 	}
 	b := plugintest.Harness(t, definition())
-	b.Start(c)
+	b.Start(c, start...)
 	return a, b
 }
 

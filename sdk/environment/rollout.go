@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -167,7 +168,9 @@ func (r *single) roll(ctx, working context.Context, task Task, p sampling, _ lim
 	if err != nil {
 		return nil, err
 	}
+	scoring := trace.Start(ctx, "score")
 	scores, err := r.score(working, task, drawn.completions)
+	scoring.End(err)
 	if err != nil {
 		return nil, fmt.Errorf("score %q: %w", brief([]byte(task.text())), err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -56,6 +57,7 @@ type rollouts struct {
 	spanning  bool   // an answer has spanned a weight update, and the trainer takes groups that are two versions old
 	finished  bool   // Next said that there are no more tasks
 	lost      lostGroups
+	recorder  *trace.Recorder
 	trouble   bool // the last look at the API failed
 }
 
@@ -346,7 +348,7 @@ func refused(err error) bool {
 
 // group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does. id is
 // that of the environment, maxTokens the longest sequence that the trainer takes.
-func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens int) outcome {
+func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens int) (o outcome) {
 	defer t.end(working)
 	task, err := r.take(ctx, t)
 	if task.Release != nil {
@@ -358,7 +360,9 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	if err != nil {
 		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
 	}
+	ctx, working, span := r.traced(ctx, working)
 	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength)})
+	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
 	if err != nil {
 		var long *tooLong
 		if errors.As(err, &long) && ctx.Err() == nil {

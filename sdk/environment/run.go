@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -110,6 +111,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	rollouts := &rollouts{
 		host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),
+		recorder: trace.NewRecorder(req.Environment, host.Span),
 	}
 	if s.Deterministic {
 		rollouts.order = newOrder(name, req.Config)

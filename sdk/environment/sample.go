@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -101,6 +102,7 @@ func (s *sampler) draw(ctx context.Context, q question, p sampling) (*sample, er
 	request.Header.Set("Authorization", "Bearer "+s.key)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-Recipe-Client", s.name)
+	trace.Inject(ctx, request.Header.Set)
 	response, err := s.http.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("ask for completions: %w", err)

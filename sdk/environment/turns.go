@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // episodes makes rollouts of several turns.
@@ -114,9 +116,10 @@ func (r *episodes) episode(ctx context.Context, episode Episode, said []Message,
 			return s, err
 		}
 		answer.metrics = beside
-		end := r.stages.act.begin()
+		end, acting := r.stages.act.begin(), trace.Start(ctx, "environment step")
 		step, err := episode.Step(ctx, *answer)
 		end()
+		acting.End(err)
 		if err == nil {
 			err = beside.err
 		}

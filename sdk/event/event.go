@@ -7,6 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // Event is one report of a block. Seq numbers the events of a block without gaps, over all of its attempts.
@@ -16,7 +17,7 @@ type Event struct {
 	Body Body
 }
 
-// Body is the content of an event: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Handle,
+// Body is the content of an event: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Span, Handle,
 // Outputs or Gap. It is not changed once it has been reported: the log and all readers share it.
 type Body interface{ body() }
 
@@ -44,6 +45,8 @@ type (
 	Weights struct{ sdk.WeightsInfo }
 	// Sample is one scored completion.
 	Sample struct{ sdk.Sample }
+	// Span is one span of a trace.
+	Span struct{ trace.Span }
 	// Handle is passed to the next attempt of the block. It is opaque except to package sdk/proc.
 	Handle struct{ Data []byte }
 	// Outputs replace the previous ones. Some of them are sensitive: never log or store them unredacted.
@@ -59,6 +62,7 @@ func (LogLine) body()     {}
 func (Checkpoint) body()  {}
 func (Weights) body()     {}
 func (Sample) body()      {}
+func (Span) body()        {}
 func (Handle) body()      {}
 func (Outputs) body()     {}
 func (Gap) body()         {}

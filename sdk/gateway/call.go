@@ -23,6 +23,7 @@ type call struct {
 	repeat    int               // how often the client wants each choice; see askOnce
 	tokensOut int               // tokens generated, according to the answer
 	prefix    []uint64          // hashes of prompt's blocks, once needed
+	waited    time.Duration     // for a replica that may be asked
 	failed    map[*replica]bool // replicas that failed this call
 	waitUntil time.Time         // when waiting turns into a refusal; zero before the first wait
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // Config describes a gateway. Only Address (or Listener) is needed on loopback; off loopback Token and TLS are needed
@@ -80,6 +82,8 @@ type Config struct {
 	Sleep func(ctx context.Context, level int) error
 	// Events is called for each event, from several goroutines. It must return soon and must not call the gateway.
 	Events func(Event)
+	// Trace records a span of each request whose traceparent is sampled. Nil: none.
+	Trace *trace.Recorder
 	// Clock replaces the machine's clock in tests.
 	Clock Clock
 }

@@ -33,10 +33,12 @@ type answer struct {
 // context's.
 func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 	for try := 1; ; try++ {
+		asked := g.cfg.Clock.Now()
 		f, err := g.acquire(ctx, c)
 		if err != nil {
 			return nil, err
 		}
+		c.waited += f.began.Sub(asked)
 		a, err := g.ask(f, c)
 		aborted := errors.Is(context.Cause(f.ctx), errAborted)
 		switch {

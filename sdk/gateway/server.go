@@ -81,6 +81,7 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 	cl := g.clients.begin(name, start)
 	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 	var c *call
+	span := g.traced(r, route)
 	defer func() {
 		tokens := 0
 		if c != nil {
@@ -89,6 +90,7 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 		now := g.cfg.Clock.Now()
 		g.clients.end(cl, tokens, seen.status)
 		g.met.done(route, seen.status, tokens, now.Sub(start))
+		endTrace(span, c, seen)
 	}()
 	if route == "/generate" {
 		if r.Method != http.MethodPost {

@@ -8,10 +8,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/internal/loopback"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // newGateway makes the gateway, which serves before the engine does: requests of clients that know its address wait.
-func (h *host) newGateway(earlier, block string, policy sdk.Policy) (*gateway.Gateway, error) {
+func (h *host) newGateway(earlier, block string, policy sdk.Policy, tracing *trace.Recorder,
+) (*gateway.Gateway, error) {
 	listener, err := loopback.Listen(earlier)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the gateway of %s: %w", block, err)
@@ -22,7 +24,7 @@ func (h *host) newGateway(earlier, block string, policy sdk.Policy) (*gateway.Ga
 	config := gateway.Config{
 		Listener: listener, Token: h.token, AdminToken: h.controlToken, Version: int(policy.Version),
 		Update: h.load, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
-		CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent,
+		CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
 	}
 	if policy.Weights != "" && policy.Version > 0 {
 		config.Last = &gateway.WeightUpdate{Weights: sdk.Weights{

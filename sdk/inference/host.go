@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/internal/attempt"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // host is the Host of an engine and the owner of its gateway.
@@ -56,7 +57,8 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 		Host: base, token: req.Token, controlToken: req.ControlToken, syncedBy: req.SyncedBy,
 		admit: make(chan struct{}, 1),
 	}
-	if h.gateway, err = h.newGateway(req.Listen, req.Address, req.Policy); err != nil {
+	tracing := trace.NewRecorder(req.Environment, base.Span)
+	if h.gateway, err = h.newGateway(req.Listen, req.Address, req.Policy, tracing); err != nil {
 		return err
 	}
 	h.Listening(h.gateway.Addr().String())

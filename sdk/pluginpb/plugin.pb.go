@@ -69,7 +69,7 @@ type DescribeResponse struct {
 	ProtocolVersions []uint32               `protobuf:"varint,4,rep,packed,name=protocol_versions,json=protocolVersions,proto3" json:"protocol_versions,omitempty"`
 	Schema           []byte                 `protobuf:"bytes,5,opt,name=schema,proto3" json:"schema,omitempty"`             // JSON of spec.Schema
 	Outputs          []byte                 `protobuf:"bytes,6,opt,name=outputs,proto3" json:"outputs,omitempty"`           // JSON of spec.Schema
-	Capabilities     []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // "update", "evaluate", "evaluate_tasks", "checkpoint", "recover", "plan", "prepare", "validate"
+	Capabilities     []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // "update", "evaluate", "evaluate_tasks", "checkpoint", "recover", "plan", "prepare", "nodes", "validate"
 	Summary          string                 `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Variables of the engine's environment that the plugin reads, beyond those that every plugin gets; "NAME_*" is a family.
 	EnvironmentVariables []string `protobuf:"bytes,9,rep,name=environment_variables,json=environmentVariables,proto3" json:"environment_variables,omitempty"`
@@ -1866,6 +1866,7 @@ type Event struct {
 	//	*Event_Handle
 	//	*Event_Outputs
 	//	*Event_Gap
+	//	*Event_Span
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2012,6 +2013,15 @@ func (x *Event) GetGap() *Gap {
 	return nil
 }
 
+func (x *Event) GetSpan() *Span {
+	if x != nil {
+		if x, ok := x.Body.(*Event_Span); ok {
+			return x.Span
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -2056,6 +2066,10 @@ type Event_Gap struct {
 	Gap *Gap `protobuf:"bytes,12,opt,name=gap,proto3,oneof"`
 }
 
+type Event_Span struct {
+	Span *Span `protobuf:"bytes,13,opt,name=span,proto3,oneof"`
+}
+
 func (*Event_Phase) isEvent_Body() {}
 
 func (*Event_Progress) isEvent_Body() {}
@@ -2075,6 +2089,8 @@ func (*Event_Handle) isEvent_Body() {}
 func (*Event_Outputs) isEvent_Body() {}
 
 func (*Event_Gap) isEvent_Body() {}
+
+func (*Event_Span) isEvent_Body() {}
 
 type Phase struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2536,6 +2552,115 @@ func (x *Sample) GetPolicyVersion() int64 {
 	return 0
 }
 
+// Span is one span of a trace that has ended. Ids are lower-case hexadecimal.
+type Span struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TraceId       string                 `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	SpanId        string                 `protobuf:"bytes,2,opt,name=span_id,json=spanId,proto3" json:"span_id,omitempty"`
+	ParentSpanId  string                 `protobuf:"bytes,3,opt,name=parent_span_id,json=parentSpanId,proto3" json:"parent_span_id,omitempty"` // empty: the root of the trace
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	StartUnixNano int64                  `protobuf:"varint,5,opt,name=start_unix_nano,json=startUnixNano,proto3" json:"start_unix_nano,omitempty"`
+	EndUnixNano   int64                  `protobuf:"varint,6,opt,name=end_unix_nano,json=endUnixNano,proto3" json:"end_unix_nano,omitempty"`
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // empty: it succeeded
+	Attributes    map[string]string      `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Numbers       map[string]float64     `protobuf:"bytes,9,rep,name=numbers,proto3" json:"numbers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Span) Reset() {
+	*x = Span{}
+	mi := &file_plugin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Span) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Span) ProtoMessage() {}
+
+func (x *Span) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Span.ProtoReflect.Descriptor instead.
+func (*Span) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Span) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *Span) GetSpanId() string {
+	if x != nil {
+		return x.SpanId
+	}
+	return ""
+}
+
+func (x *Span) GetParentSpanId() string {
+	if x != nil {
+		return x.ParentSpanId
+	}
+	return ""
+}
+
+func (x *Span) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Span) GetStartUnixNano() int64 {
+	if x != nil {
+		return x.StartUnixNano
+	}
+	return 0
+}
+
+func (x *Span) GetEndUnixNano() int64 {
+	if x != nil {
+		return x.EndUnixNano
+	}
+	return 0
+}
+
+func (x *Span) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Span) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *Span) GetNumbers() map[string]float64 {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
 type Handle struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
@@ -2545,7 +2670,7 @@ type Handle struct {
 
 func (x *Handle) Reset() {
 	*x = Handle{}
-	mi := &file_plugin_proto_msgTypes[37]
+	mi := &file_plugin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +2682,7 @@ func (x *Handle) String() string {
 func (*Handle) ProtoMessage() {}
 
 func (x *Handle) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[37]
+	mi := &file_plugin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +2695,7 @@ func (x *Handle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handle.ProtoReflect.Descriptor instead.
 func (*Handle) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{37}
+	return file_plugin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Handle) GetData() []byte {
@@ -2589,7 +2714,7 @@ type Outputs struct {
 
 func (x *Outputs) Reset() {
 	*x = Outputs{}
-	mi := &file_plugin_proto_msgTypes[38]
+	mi := &file_plugin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2726,7 @@ func (x *Outputs) String() string {
 func (*Outputs) ProtoMessage() {}
 
 func (x *Outputs) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[38]
+	mi := &file_plugin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2739,7 @@ func (x *Outputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outputs.ProtoReflect.Descriptor instead.
 func (*Outputs) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{38}
+	return file_plugin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Outputs) GetValues() []byte {
@@ -2635,7 +2760,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_plugin_proto_msgTypes[39]
+	mi := &file_plugin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2772,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[39]
+	mi := &file_plugin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2785,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{39}
+	return file_plugin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -2691,7 +2816,7 @@ type EvaluateRequest struct {
 
 func (x *EvaluateRequest) Reset() {
 	*x = EvaluateRequest{}
-	mi := &file_plugin_proto_msgTypes[40]
+	mi := &file_plugin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2828,7 @@ func (x *EvaluateRequest) String() string {
 func (*EvaluateRequest) ProtoMessage() {}
 
 func (x *EvaluateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[40]
+	mi := &file_plugin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2841,7 @@ func (x *EvaluateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateRequest.ProtoReflect.Descriptor instead.
 func (*EvaluateRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{40}
+	return file_plugin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *EvaluateRequest) GetLimit() int64 {
@@ -2759,7 +2884,7 @@ type EvaluateResponse struct {
 
 func (x *EvaluateResponse) Reset() {
 	*x = EvaluateResponse{}
-	mi := &file_plugin_proto_msgTypes[41]
+	mi := &file_plugin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2896,7 @@ func (x *EvaluateResponse) String() string {
 func (*EvaluateResponse) ProtoMessage() {}
 
 func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[41]
+	mi := &file_plugin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2909,7 @@ func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateResponse.ProtoReflect.Descriptor instead.
 func (*EvaluateResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{41}
+	return file_plugin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EvaluateResponse) GetMetrics() map[string]float64 {
@@ -2829,7 +2954,7 @@ type TaskScores struct {
 
 func (x *TaskScores) Reset() {
 	*x = TaskScores{}
-	mi := &file_plugin_proto_msgTypes[42]
+	mi := &file_plugin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +2966,7 @@ func (x *TaskScores) String() string {
 func (*TaskScores) ProtoMessage() {}
 
 func (x *TaskScores) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[42]
+	mi := &file_plugin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +2979,7 @@ func (x *TaskScores) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskScores.ProtoReflect.Descriptor instead.
 func (*TaskScores) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{42}
+	return file_plugin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TaskScores) GetTask() int64 {
@@ -2901,7 +3026,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3038,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3051,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{43}
+	return file_plugin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -2944,7 +3069,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_plugin_proto_msgTypes[44]
+	mi := &file_plugin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3081,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[44]
+	mi := &file_plugin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3094,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{44}
+	return file_plugin_proto_rawDescGZIP(), []int{45}
 }
 
 type CheckpointRequest struct {
@@ -2980,7 +3105,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_plugin_proto_msgTypes[45]
+	mi := &file_plugin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3117,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[45]
+	mi := &file_plugin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3130,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{45}
+	return file_plugin_proto_rawDescGZIP(), []int{46}
 }
 
 type CheckpointResponse struct {
@@ -3019,7 +3144,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3156,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3169,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{46}
+	return file_plugin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CheckpointResponse) GetPath() string {
@@ -3216,7 +3341,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
 	"\x0eAttachResponse\"$\n" +
 	"\fWatchRequest\x12\x14\n" +
-	"\x05after\x18\x01 \x01(\x04R\x05after\"\xda\x04\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\"\x88\x05\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12$\n" +
 	"\x0etime_unix_nano\x18\x02 \x01(\x03R\ftimeUnixNano\x12/\n" +
@@ -3232,7 +3357,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06handle\x18\n" +
 	" \x01(\v2\x18.recipe.plugin.v1.HandleH\x00R\x06handle\x125\n" +
 	"\aoutputs\x18\v \x01(\v2\x19.recipe.plugin.v1.OutputsH\x00R\aoutputs\x12)\n" +
-	"\x03gap\x18\f \x01(\v2\x15.recipe.plugin.v1.GapH\x00R\x03gapB\x06\n" +
+	"\x03gap\x18\f \x01(\v2\x15.recipe.plugin.v1.GapH\x00R\x03gap\x12,\n" +
+	"\x04span\x18\r \x01(\v2\x16.recipe.plugin.v1.SpanH\x00R\x04spanB\x06\n" +
 	"\x04body\"O\n" +
 	"\x05Phase\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x18\n" +
@@ -3274,7 +3400,25 @@ const file_plugin_proto_rawDesc = "" +
 	"\n" +
 	"completion\x18\x04 \x01(\tR\n" +
 	"completion\x12%\n" +
-	"\x0epolicy_version\x18\x05 \x01(\x03R\rpolicyVersion\"\x1c\n" +
+	"\x0epolicy_version\x18\x05 \x01(\x03R\rpolicyVersion\"\xd8\x03\n" +
+	"\x04Span\x12\x19\n" +
+	"\btrace_id\x18\x01 \x01(\tR\atraceId\x12\x17\n" +
+	"\aspan_id\x18\x02 \x01(\tR\x06spanId\x12$\n" +
+	"\x0eparent_span_id\x18\x03 \x01(\tR\fparentSpanId\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12&\n" +
+	"\x0fstart_unix_nano\x18\x05 \x01(\x03R\rstartUnixNano\x12\"\n" +
+	"\rend_unix_nano\x18\x06 \x01(\x03R\vendUnixNano\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\x12F\n" +
+	"\n" +
+	"attributes\x18\b \x03(\v2&.recipe.plugin.v1.Span.AttributesEntryR\n" +
+	"attributes\x12=\n" +
+	"\anumbers\x18\t \x03(\v2#.recipe.plugin.v1.Span.NumbersEntryR\anumbers\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
+	"\fNumbersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x1c\n" +
 	"\x06Handle\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"!\n" +
 	"\aOutputs\x12\x16\n" +
@@ -3342,7 +3486,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),    // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),   // 1: recipe.plugin.v1.DescribeResponse
@@ -3381,22 +3525,25 @@ var file_plugin_proto_goTypes = []any{
 	(*CheckpointSaved)(nil),    // 34: recipe.plugin.v1.CheckpointSaved
 	(*Weights)(nil),            // 35: recipe.plugin.v1.Weights
 	(*Sample)(nil),             // 36: recipe.plugin.v1.Sample
-	(*Handle)(nil),             // 37: recipe.plugin.v1.Handle
-	(*Outputs)(nil),            // 38: recipe.plugin.v1.Outputs
-	(*Gap)(nil),                // 39: recipe.plugin.v1.Gap
-	(*EvaluateRequest)(nil),    // 40: recipe.plugin.v1.EvaluateRequest
-	(*EvaluateResponse)(nil),   // 41: recipe.plugin.v1.EvaluateResponse
-	(*TaskScores)(nil),         // 42: recipe.plugin.v1.TaskScores
-	(*PauseRequest)(nil),       // 43: recipe.plugin.v1.PauseRequest
-	(*PauseResponse)(nil),      // 44: recipe.plugin.v1.PauseResponse
-	(*CheckpointRequest)(nil),  // 45: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil), // 46: recipe.plugin.v1.CheckpointResponse
-	nil,                        // 47: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                        // 48: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                        // 49: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                        // 50: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                        // 51: recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	nil,                        // 52: recipe.plugin.v1.TaskScores.MetricsEntry
+	(*Span)(nil),               // 37: recipe.plugin.v1.Span
+	(*Handle)(nil),             // 38: recipe.plugin.v1.Handle
+	(*Outputs)(nil),            // 39: recipe.plugin.v1.Outputs
+	(*Gap)(nil),                // 40: recipe.plugin.v1.Gap
+	(*EvaluateRequest)(nil),    // 41: recipe.plugin.v1.EvaluateRequest
+	(*EvaluateResponse)(nil),   // 42: recipe.plugin.v1.EvaluateResponse
+	(*TaskScores)(nil),         // 43: recipe.plugin.v1.TaskScores
+	(*PauseRequest)(nil),       // 44: recipe.plugin.v1.PauseRequest
+	(*PauseResponse)(nil),      // 45: recipe.plugin.v1.PauseResponse
+	(*CheckpointRequest)(nil),  // 46: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil), // 47: recipe.plugin.v1.CheckpointResponse
+	nil,                        // 48: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                        // 49: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                        // 50: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                        // 51: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                        // 52: recipe.plugin.v1.Span.AttributesEntry
+	nil,                        // 53: recipe.plugin.v1.Span.NumbersEntry
+	nil,                        // 54: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	nil,                        // 55: recipe.plugin.v1.TaskScores.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -3404,8 +3551,8 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	47, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	48, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	48, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	49, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
@@ -3419,47 +3566,50 @@ var file_plugin_proto_depIdxs = []int32{
 	34, // 17: recipe.plugin.v1.Event.checkpoint:type_name -> recipe.plugin.v1.CheckpointSaved
 	35, // 18: recipe.plugin.v1.Event.weights:type_name -> recipe.plugin.v1.Weights
 	36, // 19: recipe.plugin.v1.Event.sample:type_name -> recipe.plugin.v1.Sample
-	37, // 20: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
-	38, // 21: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
-	39, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
-	49, // 23: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	50, // 24: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	51, // 25: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	42, // 26: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
-	52, // 27: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
-	0,  // 28: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 29: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 30: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	14, // 31: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
-	11, // 32: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	16, // 33: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	18, // 34: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	20, // 35: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	26, // 36: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	28, // 37: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	40, // 38: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	45, // 39: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	43, // 40: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
-	23, // 41: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	1,  // 42: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 43: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 44: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 45: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 46: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 47: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 48: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 49: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 50: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 51: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	41, // 52: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	46, // 53: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	44, // 54: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
-	24, // 55: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	42, // [42:56] is the sub-list for method output_type
-	28, // [28:42] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	38, // 20: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
+	39, // 21: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
+	40, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
+	37, // 23: recipe.plugin.v1.Event.span:type_name -> recipe.plugin.v1.Span
+	50, // 24: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	51, // 25: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	52, // 26: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
+	53, // 27: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
+	54, // 28: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	43, // 29: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
+	55, // 30: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
+	0,  // 31: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 32: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 33: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	14, // 34: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
+	11, // 35: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	16, // 36: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	18, // 37: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	20, // 38: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	26, // 39: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	28, // 40: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	41, // 41: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	46, // 42: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	44, // 43: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
+	23, // 44: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	1,  // 45: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 46: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 47: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 48: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 49: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 50: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 51: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 52: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 53: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 54: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	42, // 55: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	47, // 56: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	45, // 57: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
+	24, // 58: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	45, // [45:59] is the sub-list for method output_type
+	31, // [31:45] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -3478,6 +3628,7 @@ func file_plugin_proto_init() {
 		(*Event_Handle)(nil),
 		(*Event_Outputs)(nil),
 		(*Event_Gap)(nil),
+		(*Event_Span)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3485,7 +3636,7 @@ func file_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

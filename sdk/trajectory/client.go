@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/redact"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // Client talks to one trajectory API. It is safe for concurrent use.
@@ -281,7 +282,8 @@ func (c *Client) EnvStatus(ctx context.Context, id int) (s EnvStatus, err error)
 
 // Post hands in one group. When it returns without an error the group is safe. Attempts that the client repeats carry
 // one Idempotency-Key, so that recipe's server stores the group once, even if it was killed before it could answer;
-// run-api knows no such key and may then hold the group twice. After an error the group may or may not have arrived.
+// run-api knows no such key and may then hold the group twice. A
+// trace that ctx carries (package trace) goes with it. After an error the group may or may not have arrived.
 func (c *Client) Post(ctx context.Context, g *Group) (r Receipt, err error) {
 	return r, c.repeat(ctx, http.MethodPost, "/scored_data", g, &r, newKey())
 }
@@ -400,6 +402,7 @@ func (c *Client) request(
 	if c.encoding != nil && c.encoding.Decompress != nil {
 		request.Header.Set("Accept-Encoding", c.encoding.Name)
 	}
+	trace.Inject(ctx, request.Header.Set)
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // EncodeEvent makes the message of an event. Outputs is the schema of the block's outputs.
@@ -34,6 +35,10 @@ func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
 	case event.Sample:
 		m.Body = &pluginpb.Event_Sample{Sample: &pluginpb.Sample{Environment: b.Environment, Prompt: b.Prompt,
 			Completion: b.Completion, Score: b.Score, PolicyVersion: b.Version}}
+	case event.Span:
+		m.Body = &pluginpb.Event_Span{Span: &pluginpb.Span{TraceId: b.TraceID, SpanId: b.SpanID,
+			ParentSpanId: b.ParentID, Name: b.Name, StartUnixNano: b.Began.UnixNano(), EndUnixNano: b.Ended.UnixNano(),
+			Error: b.Error, Attributes: b.Attributes, Numbers: b.Numbers}}
 	case event.Handle:
 		m.Body = &pluginpb.Event_Handle{Handle: &pluginpb.Handle{Data: b.Data}}
 	case event.Gap:
@@ -77,6 +82,13 @@ func DecodeEvent(m *pluginpb.Event, outputs *spec.Schema) (event.Event, error) {
 		s := b.Sample
 		e.Body = event.Sample{Sample: sdk.Sample{Environment: s.GetEnvironment(), Prompt: s.GetPrompt(),
 			Completion: s.GetCompletion(), Score: s.GetScore(), Version: s.GetPolicyVersion()}}
+	case *pluginpb.Event_Span:
+		s := b.Span
+		e.Body = event.Span{Span: trace.Span{
+			Context:  trace.Context{TraceID: s.GetTraceId(), SpanID: s.GetSpanId(), Sampled: true},
+			ParentID: s.GetParentSpanId(), Name: s.GetName(), Began: time.Unix(0, s.GetStartUnixNano()),
+			Ended: time.Unix(0, s.GetEndUnixNano()), Error: s.GetError(), Attributes: s.GetAttributes(),
+			Numbers: s.GetNumbers()}}
 	case *pluginpb.Event_Handle:
 		e.Body = event.Handle{Data: b.Handle.GetData()}
 	case *pluginpb.Event_Gap:

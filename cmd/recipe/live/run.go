@@ -47,7 +47,7 @@ func (r *run) apply(e event.Event) {
 	case event.Removed:
 		r.order = nil
 		return
-	case event.Metrics, event.Weights, event.Sample, event.Operation, event.Output:
+	case event.Metrics, event.Weights, event.Sample, event.Span, event.Operation, event.Output:
 		return // shown elsewhere, or too often for a line
 	}
 	if again || e.Level == "debug" || view.Line(view.Style{}, e) == "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // Host is what the package of a kind builds the Host of its plugins on.
@@ -147,6 +148,8 @@ func (h *host) Log(level, text string) { h.emit(event.LogLine{Level: level, Mess
 func (h *host) Checkpoint(c sdk.CheckpointInfo) { h.emit(event.Checkpoint{CheckpointInfo: c}) }
 
 func (h *host) Sample(s sdk.Sample) { h.emit(event.Sample{Sample: s}) }
+
+func (h *host) Span(s trace.Span) { h.emit(event.Span{Span: s}) }
 
 func (h *host) SetHandle(data []byte) {
 	kept := slices.Clone(data)

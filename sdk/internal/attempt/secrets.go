@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,6 +39,12 @@ func (a *Attempt) blank(body event.Body) event.Body {
 		return b
 	case event.Sample:
 		b.Prompt, b.Completion = blank(b.Prompt), blank(b.Completion)
+		return b
+	case event.Span:
+		b.Error, b.Attributes = blank(b.Error), maps.Clone(b.Attributes)
+		for name, value := range b.Attributes {
+			b.Attributes[name] = blank(value)
+		}
 		return b
 	default:
 		return body

@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
@@ -94,6 +95,7 @@ func (h *host) Checkpoint(c sdk.CheckpointInfo) {
 	h.note(func() { h.checkpoints = append(h.checkpoints, c) })
 }
 func (h *host) Sample(sdk.Sample)                {}
+func (h *host) Span(trace.Span)                  {}
 func (h *host) SetHandle(data []byte)            { h.note(func() { h.handle = data }) }
 func (h *host) Listening(string)                 {}
 func (h *host) Weights(sdk.WeightsInfo)          {}
