@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // A field that is added to a type or to its message, and to no conversion, fails here.
@@ -60,6 +61,8 @@ var bodies = map[string]event.Body{
 	"checkpoint": event.Checkpoint{}, "weights": event.Weights{}, "sample": event.Sample{}, "handle": event.Handle{},
 	"outputs": event.Outputs{Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://h")})},
 	"gap":     event.Gap{},
+	"span": event.Span{Span: trace.Span{Context: trace.Context{Sampled: true}, Began: time.Unix(0, 5),
+		Ended: time.Unix(0, 6)}},
 }
 
 func TestEveryEventCrossesTheWire(t *testing.T) {
