@@ -45,7 +45,8 @@ type Agent struct {
 	exit     chan struct{} // closed when the engine has asked for the end
 	exitOnce sync.Once
 
-	data *data
+	data    *data
+	engines chan net.Conn // connections that an engine has opened
 
 	mu        sync.Mutex
 	lease     time.Duration // 0: no limit
@@ -66,8 +67,12 @@ func Run(ctx context.Context, b Bootstrap, log io.Writer) error {
 		return err
 	}
 	a := &Agent{boot: b, instance: rand.Text(), log: log, exit: make(chan struct{}), lease: b.Patience,
-		seen: time.Now(), data: newData(server, b.Credentials), dirs: map[string]string{}}
-	a.data.run = a.runFor
+		seen: time.Now(), data: newData(server, b.Credentials), dirs: map[string]string{},
+		engines: make(chan net.Conn)}
+	a.data.run, a.data.engine = a.runFor, a.offer
+	if err := a.data.listen(b.Listen); err != nil {
+		return err
+	}
 	session, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the engine may see how the processes end
 	defer cancel()
 	connected := make(chan error, 1)
@@ -84,6 +89,7 @@ func Run(ctx context.Context, b Bootstrap, log io.Writer) error {
 	}
 	err = errors.Join(err, a.end(ctx.Err() != nil))
 	a.data.close()
+	_ = os.Remove(AddressFile(b.Engine, NameOf(b.Job, b.Node))) // without it, too, no engine reaches this agent
 	return err
 }
 
@@ -114,16 +120,7 @@ func (a *Agent) connect(ctx context.Context) error {
 
 // session connects to the engine and answers it until the connection ends.
 func (a *Agent) session(ctx context.Context) error {
-	// Read again each time: another engine of the run may have written its own.
-	var engine Addresses
-	if err := readJSON(a.boot.Engine, &engine); err != nil {
-		return err
-	}
-	config, err := a.boot.Credentials.Config(EngineName)
-	if err != nil {
-		return err
-	}
-	c, err := dialFirst(ctx, engine.Addresses, config)
+	c, err := a.engine(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,12 +129,7 @@ func (a *Agent) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.boot.Listen != "" {
-		own = a.boot.Listen
-	}
-	if err := a.data.listen(own); err != nil {
-		return err
-	}
+	a.data.reachedAt(own)
 	mux, err := yamux.Server(c, Multiplex())
 	if err != nil {
 		return err

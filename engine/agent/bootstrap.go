@@ -30,7 +30,7 @@ type Bootstrap struct {
 	Engine      string        `json:"engine"` // path of the file with the engine's addresses, which a later engine replaces
 	Credentials Credentials   `json:"credentials"`
 	Others      []Credentials `json:"others,omitempty"` // of the agents on the job's further machines, from number 1
-	Listen      string        `json:"listen,omitempty"` // for other agents; empty: the address towards the engine
+	Listen      string        `json:"listen,omitempty"` // address for other agents and engines; empty: all of the machine's
 	Patience    time.Duration `json:"patience"`         // how long it looks for an engine at first
 }
 

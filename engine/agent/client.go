@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -155,3 +156,19 @@ func (c *Client) open(ctx context.Context, r Request) (net.Conn, Response, error
 
 // Splice joins two connections until one side has ended, and closes both.
 func Splice(a, b net.Conn) { splice(a, b) }
+
+// DialSession connects to an agent that has written down its addresses, for a session; name is that in its certificate.
+func DialSession(ctx context.Context, addresses []string, own Credentials, name string) (*tls.Conn, error) {
+	config, err := own.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := dialFirst(ctx, addresses, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeLine(c, opening{Session: true}); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}

@@ -20,8 +20,11 @@ type data struct {
 	credentials Credentials
 	run         func(from string, p Program, c net.Conn) // starts a program for another agent of the job
 
+	engine func(net.Conn) // takes a connection that an engine has opened
+
 	mu       sync.Mutex
 	listener net.Listener
+	address  string                 // HOST:PORT where others reach the listener
 	exposes  map[[2]string]Exposure // by target and block
 	forwards map[[2]string]*forward // by block and target
 	closed   bool
@@ -36,20 +39,26 @@ func newData(server *tls.Config, c Credentials) *data {
 	return &data{server: server, credentials: c, exposes: map[[2]string]Exposure{}, forwards: map[[2]string]*forward{}}
 }
 
-// listen opens the port for other agents, once.
+// listen opens the port for other agents and for engines; host is where, empty: at all addresses of the machine.
 func (d *data) listen(host string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.listener != nil || d.closed {
-		return nil
-	}
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return fmt.Errorf("listen for agents of other machines: %w", err)
 	}
-	d.listener = l
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listener, d.address = l, l.Addr().String()
 	go accept(l, d.serve)
 	return nil
+}
+
+// reachedAt says at which address of this machine the engine has reached it, which is right for other agents, too.
+func (d *data) reachedAt(host string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if at := d.listener.Addr().(*net.TCPAddr); at.IP.IsUnspecified() {
+		d.address = net.JoinHostPort(host, strconv.Itoa(at.Port))
+	}
 }
 
 // accept serves each connection in a goroutine of its own, until the listener is closed.
@@ -71,16 +80,13 @@ func accept(l net.Listener, serve func(net.Conn)) {
 func (d *data) state() (address string, forwards []Forward, exposes []Exposure) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.listener != nil {
-		address = d.listener.Addr().String()
-	}
 	for _, f := range d.forwards {
 		forwards = append(forwards, f.Forward)
 	}
 	for _, e := range d.exposes {
 		exposes = append(exposes, e)
 	}
-	return address, forwards, exposes
+	return d.address, forwards, exposes
 }
 
 // expose allows an agent to connect to a port of this machine.
@@ -120,6 +126,7 @@ func (d *data) allowed(name, target string) bool {
 // opening is the first line of a connection between agents; its answer is a Response.
 type opening struct {
 	Target  string   `json:"target"`
+	Session bool     `json:"session,omitempty"` // of an engine, instead
 	Program *Program `json:"program,omitempty"` // to be started, instead of a connection to Target
 }
 
@@ -134,6 +141,11 @@ func (d *data) serve(raw net.Conn) {
 		return
 	}
 	if err := readLine(in, &o); err != nil {
+		return
+	}
+	if o.Session && PeerName(c) == EngineName {
+		_ = c.SetDeadline(time.Time{})
+		d.engine(conn{c, in})
 		return
 	}
 	if o.Program != nil {

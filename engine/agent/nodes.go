@@ -20,10 +20,10 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// A job may have several machines, each with an agent. The plugin process runs beside the first agent. A program that it
-// wants on another machine is started by `recipe agent start`: that connects to the first agent by a socket, which
-// connects to the other agent by mutual TLS, which starts the program. The connection lives as long as the program: what
-// it prints comes back on it, and the program ends when the connection does.
+// A job may have several machines, each with an agent. The plugin process runs beside the first agent. A program that
+// it wants on another machine is started by `recipe agent start`: that connects to the first agent by a socket, which
+// connects to the other agent by mutual TLS, which starts the program. The connection lives as long as the program:
+// what it prints comes back on it, and the program ends when the connection does.
 
 // Program is started on another machine of the job.
 type Program struct {

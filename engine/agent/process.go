@@ -28,11 +28,10 @@ const socketDir = "PLUGIN_UNIX_SOCKET_DIR"
 // ofTheNode are variables that describe a machine, or the job on it: those of the engine's machine say nothing here.
 var ofTheNode = []string{"HOSTNAME", "TMPDIR", "TMP", "TEMP", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES",
 	"NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "SLURM_*", "SLURMD_*", "RECIPE_PROGRAM",
-	"RECIPE_NODE*",
-	socketDir}
+	"RECIPE_NODE*", socketDir}
 
-// environment is that of the engine's command, with what describes this machine and the job on it, and what the executor
-// has for the block: see executor.PassVariable.
+// environment is that of the engine's command, with what describes this machine and the job on it, and what the
+// executor has for the block: see executor.PassVariable.
 func environment(command, own []string) []string {
 	var out []string
 	names := ofTheNode

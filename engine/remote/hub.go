@@ -37,7 +37,8 @@ type Hub struct {
 
 	mu        sync.Mutex
 	authority *authority
-	config    *tls.Config
+	own       agent.Credentials
+	config    *tls.Config           // of the engine's port
 	listeners map[bool]net.Listener // by whether it is for this machine only
 	peers     map[string]*peer      // expected agents, by the name in their certificate
 	current   map[string]*peer      // the newest agent of each block
@@ -53,8 +54,9 @@ type route struct{ from, to, target string }
 // New returns the hub of a run. Lease is how long agents live without an engine; 0: no limit.
 func New(run, id string, lease time.Duration) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Hub{run: run, id: id, lease: lease, patience: connectPatience, ctx: ctx, cancel: cancel, listeners: map[bool]net.Listener{},
-		peers: map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, jobs: map[*Job]bool{}}
+	return &Hub{run: run, id: id, lease: lease, patience: connectPatience, ctx: ctx, cancel: cancel,
+		listeners: map[bool]net.Listener{},
+		peers:     map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, jobs: map[*Job]bool{}}
 }
 
 // Close lets go of all agents: they look for another engine, for as long as their lease allows.
@@ -87,7 +89,7 @@ func (h *Hub) listen(near bool) error {
 		if h.config, err = own.Config(""); err != nil {
 			return err
 		}
-		h.authority = a
+		h.authority, h.own = a, own
 	}
 	if h.listeners[near] != nil {
 		return nil
@@ -108,7 +110,7 @@ func (h *Hub) listen(near bool) error {
 	}
 	file := agent.Addresses{Format: agent.BootstrapFormat}
 	for near, l := range h.listeners {
-		more, err := reachable(l.Addr().(*net.TCPAddr).Port, near)
+		more, err := agent.Reachable(l.Addr().(*net.TCPAddr).Port, near)
 		if err != nil {
 			return err
 		}
@@ -134,27 +136,6 @@ func (h *Hub) expectRecorded() error {
 		h.relay = h.expectLocked(r.Job, 1)[0]
 	}
 	return nil
-}
-
-// reachable lists the addresses at which others may reach a port of this machine.
-func reachable(port int, near bool) ([]string, error) {
-	if near {
-		return []string{fmt.Sprintf("127.0.0.1:%d", port)}, nil
-	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
-	}
-	var out []string
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-			out = append(out, net.JoinHostPort(n.IP.String(), fmt.Sprint(port)))
-		}
-	}
-	if len(out) == 0 {
-		return nil, errors.New("this machine has no address but loopback: agents on other machines cannot reach it")
-	}
-	return out, nil
 }
 
 func (h *Hub) accept(l net.Listener) {
@@ -192,6 +173,11 @@ func (h *Hub) greet(raw net.Conn) error {
 	if err := c.HandshakeContext(ctx); err != nil {
 		return err
 	}
+	return h.session(ctx, c)
+}
+
+// session makes this engine that of the agent at the other end of a connection.
+func (h *Hub) session(ctx context.Context, c *tls.Conn) error {
 	client, err := agent.NewClient(c)
 	if err != nil {
 		return err
@@ -264,12 +250,15 @@ func (h *Hub) forgetOne(p *peer) {
 }
 
 // bootstrap writes the file with which the agents of a job are started.
-func (h *Hub) bootstrap(path string, members []*peer) error {
+func (h *Hub) bootstrap(path string, members []*peer, near bool) error {
 	h.mu.Lock()
 	a := h.authority
 	h.mu.Unlock()
 	b := agent.Bootstrap{Format: agent.BootstrapFormat, Job: members[0].key, Engine: filepath.Join(h.run, addressFile),
 		Patience: connectPatience}
+	if near {
+		b.Listen = "127.0.0.1"
+	}
 	for i, p := range members {
 		own, err := a.issue(p.name)
 		if err != nil {

@@ -25,10 +25,11 @@ import (
 type cluster struct {
 	mu      sync.Mutex
 	jobs    map[executor.Key]*clusterJob
-	silent  bool   // jobs stay pending
-	without int    // machines of each job whose agents do not start
-	keep    bool   // Cancel is not heard, as from an engine that was killed
-	engine  string // file of addresses that agents read instead of the engine's own; empty: the engine's
+	silent  bool // jobs stay pending
+	without int  // machines of each job whose agents do not start
+	keep    bool // Cancel is not heard, as from an engine that was killed
+	// engine is the file of addresses that agents read instead of the engine's own; nil: the engine's.
+	engine func(own string) string
 }
 
 // run starts the jobs that are pending.
@@ -86,8 +87,8 @@ func (c *cluster) agents(ctx context.Context, bootstrap string, nodes int) error
 	for node := range nodes {
 		group.Go(func() {
 			b, err := agent.ReadBootstrap(bootstrap, node)
-			if c.engine != "" {
-				b.Engine = c.engine
+			if c.engine != nil {
+				b.Engine = c.engine(b.Engine)
 			}
 			if err == nil {
 				err = agent.Run(ctx, b, io.Discard)

@@ -144,7 +144,7 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 	}
 	j := h.job(x, s.Dir, record{Format: recordFormat, Executor: s.Executor, Handle: executor.Handle{Key: described.Key},
 		Asked: s.Resources})
-	err = h.bootstrap(bootstrapPath(s.Dir), j.members)
+	err = h.bootstrap(bootstrapPath(s.Dir), j.members, near)
 	if err == nil {
 		// Before the submission, so that the job is found if the engine is killed during it.
 		err = agent.WriteJSON(filepath.Join(s.Dir, recordName), j.record)

@@ -9,8 +9,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/agent"
 )
 
-// missing are the machines of the job whose agents are not connected, and how the job ended if it has; changed is closed
-// when that changes for one of them.
+// missing are the machines of the job whose agents are not connected, and how the job ended if it has; changed is
+// closed when that changes for one of them.
 func (j *Job) missing() (nodes []int, over string, changed <-chan struct{}) {
 	for i, p := range j.members {
 		client, ended, next := p.state()

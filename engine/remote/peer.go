@@ -23,6 +23,7 @@ type peer struct {
 	client  *agent.Client // nil: not connected
 	hello   agent.Hello
 	cut     time.Time     // when it was found to be connected no more; zero while it is, and before it ever was
+	dialing bool          // a connection to it is being opened
 	over    string        // how its job ended; empty while it may connect again
 	changed chan struct{} // closed at each change, and replaced
 }
@@ -39,7 +40,8 @@ func (p *peer) notify() {
 func (p *peer) connected(c *agent.Client, hello agent.Hello) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over != "" || hello.Job != p.key || hello.Node != p.node || p.hello.Instance != "" && p.hello.Instance != hello.Instance {
+	if p.over != "" || hello.Job != p.key || hello.Node != p.node ||
+		p.hello.Instance != "" && p.hello.Instance != hello.Instance {
 		return false
 	}
 	if p.client != nil {
@@ -146,6 +148,6 @@ func (p *peer) via() ([]string, error) {
 	if _, err := fmt.Sscan(port, &n); err != nil {
 		return nil, err
 	}
-	list, err := reachable(n, false)
+	list, err := agent.Reachable(n, false)
 	return append(list, net.JoinHostPort("127.0.0.1", port)), err
 }

@@ -74,8 +74,9 @@ func TestAnAgentOverASlowNetwork(t *testing.T) {
 	if err := h.listen(true); err != nil {
 		t.Fatal(err)
 	}
-	s.cluster.engine = filepath.Join(t.TempDir(), "addresses.json")
-	err := agent.WriteJSON(s.cluster.engine, agent.Addresses{Format: agent.BootstrapFormat,
+	file := filepath.Join(t.TempDir(), "addresses.json")
+	s.cluster.engine = func(string) string { return file }
+	err := agent.WriteJSON(file, agent.Addresses{Format: agent.BootstrapFormat,
 		Addresses: []string{slow(t, h.listeners[true].Addr().String(), 200*time.Millisecond)}})
 	if err != nil {
 		t.Fatal(err)

@@ -41,6 +41,9 @@ func (h *Hub) watchAll() {
 		for j := range h.jobs {
 			by[j.record.Executor.Block] = append(by[j.record.Executor.Block], j)
 			missing, _, _ := j.missing()
+			for _, n := range missing {
+				h.reachOut(j.members[n])
+			}
 			waiting = waiting || len(missing) > 0
 		}
 		h.mu.Unlock()

@@ -13,8 +13,9 @@ import (
 // TestTheScriptOfAJob compares with testdata/job.sbatch.
 func TestTheScriptOfAJob(t *testing.T) {
 	t.Parallel()
-	matches(t, "job.sbatch", New(Config{Partition: "gpu", Account: "rl", QOS: "high", GPUType: "h100", Options: []string{"--exclusive"},
-		Setup: []string{"module load cuda"}}, ""), executor.Job{
+	s := New(Config{Partition: "gpu", Account: "rl", QOS: "high", GPUType: "h100", Options: []string{"--exclusive"},
+		Setup: []string{"module load cuda"}}, "")
+	matches(t, "job.sbatch", s, executor.Job{
 		Key:  executor.Key{Run: "01J", Block: `trainer.grpo.policy["it's"]`, Attempt: 2},
 		Argv: []string{"/opt/recipe", "agent", "--bootstrap", "/shared/it's 100%/agent.json"}, Dir: "/shared/it's 100%",
 		Resources: executor.Resources{GPUs: 8, CPUs: 16, Memory: 3<<30 + 1, TimeLimit: 90*time.Minute + time.Second,

@@ -116,8 +116,8 @@ func TestShortCommandShowsNoValues(t *testing.T) {
 	}
 }
 
-// TestAProgramOfAProgramFindsNoOtherSitecustomize starts a Python program as a plugin does that was started as a program
-// itself, such as an agent.
+// TestAProgramOfAProgramFindsNoOtherSitecustomize starts a Python program as a plugin does that was started as a
+// program itself, such as an agent.
 func TestAProgramOfAProgramFindsNoOtherSitecustomize(t *testing.T) {
 	t.Parallel()
 	python, dir := python(t), t.TempDir()

@@ -203,23 +203,25 @@ func (p pair) runColumns() error {
 }
 
 func (p pair) runMixed() error {
-	fmt.Print("\n| mixed: 64 environments and a trainer, 8 × 512, batch 256 | posts/s | posts per server-CPU-s | POST " +
+	fmt.Print("\n| mixed: environments and a trainer, 8 × 512, batch 256 | posts/s | posts per server-CPU-s | POST " +
 		"ms p50 / p99 / max | /status-env ms p50 / p99 | /batch ms p50 / p99 | sequences out/s " +
 		"|\n|---|---|---|---|---|---|---|\n")
 	for _, c := range []struct {
-		name  string
-		pause time.Duration
-	}{{"one post per 2 s each", 2 * time.Second}, {"back to back", 0}} {
+		name         string
+		environments int
+		pause        time.Duration
+	}{{"one post per 2 s each", 64, 2 * time.Second}, {"back to back", 64, 0},
+		{"one post per 10 s each", 1000, 10 * time.Second}} {
 		for _, s := range []*server{p.ours, p.theirs} {
 			if s == nil {
 				continue
 			}
-			m, err := s.mixed(shape{8, 512}, 64, 256, c.pause, time.Duration(20*p.scale*float64(time.Second)))
+			m, err := s.mixed(shape{8, 512}, c.environments, 256, c.pause, time.Duration(20*p.scale*float64(time.Second)))
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %s, %s | %.0f | %.0f | %s / %s / %s | %s / %s | %s / %s | %.0f |\n", s.name, c.name, m.posts.perWall(),
-				m.posts.perCPU(),
+			fmt.Printf("| %s, %d environments, %s | %.0f | %.0f | %s / %s / %s | %s / %s | %s / %s | %.0f |\n", s.name, c.environments,
+				c.name, m.posts.perWall(), m.posts.perCPU(),
 				ms(m.posts.quantile(0.5)), ms(m.posts.quantile(0.99)), ms(m.posts.quantile(1)), ms(m.status.quantile(0.5)),
 				ms(m.status.quantile(0.99)),
 				ms(m.batches.quantile(0.5)), ms(m.batches.quantile(0.99)), m.batches.count/m.posts.wall.Seconds())
