@@ -72,18 +72,9 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 	return worker.Program{
 		Module: "recipe_axolotl", Source: []fs.FS{source}, Packages: packages(interpreter.GPU()),
 		Environment: c.Variables(), Model: req.Config.Model, Settings: settings, Defaults: worker.Defaults[Config](),
-		Trajectories: c.Trajectories, Transports: c.transports(), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
+		Trajectories: c.Trajectories, Transports: worker.Transports(c.adapted()), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
 		UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
-}
-
-// transports are the ways in which the weights can leave it.
-func (c Config) transports() []string {
-	list := []string{"live", "ipc", "nccl", "reload", "restart"}
-	if c.adapted() {
-		list = append(list, "lora")
-	}
-	return list
 }
 
 // adapted says whether adapters are trained instead of the weights: Axolotl's adapter = "lora" or "qlora".
@@ -128,18 +119,14 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if bf16, said := c.Config["bf16"]; (said && bf16 != false) || (!said && placement.Count() > 0) {
 		dtype = "bfloat16"
 	}
-	facts, err := c.Facts(dtype, c.transports(), placement)
+	facts, err := c.Facts(dtype, worker.Transports(c.adapted()), placement)
 	facts["corrects"], facts["training_only"] = c.corrects(), ""
 	e := sdk.Estimate{Facts: facts}
 	if err != nil {
 		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: err.Error()}}
 	}
 	e.Notes = append(e.Notes, "stale samples: "+cmp.Or(c.corrects(), "nothing corrects them"))
-	kept := int64(2)
-	if c.Checkpoints != nil {
-		kept = c.Checkpoints.KeepLast
-	}
-	return e, worker.Held{Dtype: dtype, Adapters: c.adapted(), Kept: kept,
+	return e, worker.Held{Dtype: dtype, Adapters: c.adapted(), Kept: c.Checkpoints.Kept(),
 		Sharded: c.Config["fsdp_config"] != nil || c.Config["deepspeed"] != nil}.Estimate(c.Model, placement, &e)
 }
 

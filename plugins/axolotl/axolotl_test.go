@@ -10,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
@@ -40,16 +39,7 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 		"what is its own": {map[string]any{"adapter": "qlora", "load_in_4bit": true, "deepspeed": "zero3.json"}, "", ""},
 	} {
 		problems := (&Trainer{}).Validate(Config{Common: common, Config: c.config})
-		if c.path == "" {
-			if len(problems) > 0 {
-				t.Errorf("%s: %v", name, problems)
-			}
-			continue
-		}
-		if len(problems) != 1 || spec.PathString(problems[0].Path) != c.path ||
-			!strings.Contains(problems[0].Detail, c.part) {
-			t.Errorf("%s: %+v; want one problem of %s that says %s", name, problems, c.path, c.part)
-		}
+		workertest.Problem(t, name, problems, c.path, c.part)
 	}
 }
 

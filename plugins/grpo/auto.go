@@ -46,7 +46,7 @@ func (c Config) dtypes(gpu bool) (weights, arithmetic string) {
 		arithmetic = "float32"
 	}
 	if weights == "" {
-		if weights = "float32"; c.Lora != nil && c.Lora.Rank > 0 {
+		if weights = "float32"; c.adapted() {
 			weights = arithmetic
 		}
 	}

@@ -25,15 +25,5 @@ func symptoms() []worker.Symptom {
 			Remedy: "lower compute { row_tokens } by half; then lora { rank = 16 }, optimizer { name = \"adamw_8bit\" } on " +
 				"one GPU, or spread it over more GPUs with placement { gpus = 2 }",
 		},
-		{
-			Pattern: regexp.MustCompile(`NCCL error|ncclUnhandled|ncclSystemError`),
-			Summary: "the GPUs cannot speak with each other",
-			Remedy: "set torchrun_environment = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 " +
-				"tells whether it is the link between them",
-		},
-		{
-			Pattern: regexp.MustCompile(`No space left on device`), Summary: "a disk is full",
-			Remedy: "free space in the checkpoint directory; checkpoints { keep_last = 1 } keeps fewer",
-		},
 	}
 }

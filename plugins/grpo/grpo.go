@@ -62,7 +62,7 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: c.Variables(),
 		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: described().Settings.Defaults(),
 		Trajectories: c.Trajectories,
-		Transports:   c.transports(), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
+		Transports:   worker.Transports(c.adapted()), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
 		UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
 }
@@ -106,11 +106,5 @@ func pinned(block, text, recipeDir, folder string) (string, error) {
 	return path + ":" + code.Function, nil
 }
 
-// transports are the ways in which this run's weights can leave it.
-func (c Config) transports() []string {
-	list := []string{"live", "ipc", "nccl", "reload", "restart"}
-	if c.Lora != nil && c.Lora.Rank > 0 {
-		list = append(list, "lora")
-	}
-	return list
-}
+// adapted says whether adapters are trained instead of the weights.
+func (c Config) adapted() bool { return c.Lora != nil && c.Lora.Rank > 0 }

@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/modelinfo"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // Validate finds what the schema cannot express.
@@ -29,7 +30,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	gpu := placement.Count() > 0
 	dtype, _ := c.dtypes(gpu)
-	facts, unreadable := c.Facts(dtype, c.transports(), placement)
+	facts, unreadable := c.Facts(dtype, worker.Transports(c.adapted()), placement)
 	e := sdk.Estimate{Facts: facts}
 	l := learningOf(c)
 	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
@@ -109,7 +110,7 @@ func copied(c Config, resource string, ranks float64, rounded bool) string {
 	switch {
 	case resource == "host_memory":
 		return "shared memory"
-	case c.Lora != nil && c.Lora.Rank > 0:
+	case c.adapted():
 		return "adapters merged into the model"
 	case ranks > 1:
 		return "shards gathered on the first GPU"
@@ -143,7 +144,7 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 	}
 	s := sizes{total: float64(m.Parameters()), weight: bytesOf(dtype), name: opt, kept: max(1, checks)}
 	s.trained, s.gradient = s.total, s.weight
-	lora := c.Lora != nil && c.Lora.Rank > 0
+	lora := c.adapted()
 	if lora {
 		// Two matrices beside each linear layer: in + out, times the rank.
 		perLayer := m.Hidden*4 + m.Heads*m.HeadDim*2 + 2*m.KVHeads*m.HeadDim + 3*(m.Hidden+m.FFN)
@@ -200,7 +201,7 @@ func (c Config) left(m modelinfo.Model, s sizes, gpu bool) string {
 	dtype, compute := c.dtypes(gpu)
 	shape := shapeOf(m, s)
 	at := machine{gpu: gpu, longest: c.MaxLength, free: math.Inf(1),
-		fixed: shape.fixedBytes(dtype, s.name, gpu && c.Lora != nil && c.Lora.Rank > 0)}
+		fixed: shape.fixedBytes(dtype, s.name, gpu && c.adapted())}
 	best := c.choose(shape, at)
 	at.free = 0
 	least := c.choose(shape, at)

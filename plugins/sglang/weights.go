@@ -14,18 +14,7 @@ import (
 
 // Load implements engine.Client.
 func (c *client) Load(ctx context.Context, l engine.Load) (note string, err error) {
-	switch {
-	case l.Weights.Format == "lora":
-		return "", c.loadAdapter(ctx, l)
-	case engine.InMemory(l.Weights.Transport):
-		note, err = c.pull(ctx, l)
-	default:
-		err = c.reload(ctx, l)
-	}
-	if err != nil {
-		return "", err
-	}
-	return note, c.plainAdapter(ctx)
+	return engine.Ways{Adapter: c.loadAdapter, Copy: c.pull, Folder: c.reload, Plain: c.plainAdapter}.Load(ctx, l)
 }
 
 // reload loads a checkpoint folder into the running server.

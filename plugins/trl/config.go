@@ -45,15 +45,6 @@ func (c Config) dtype() string {
 	return c.text("dtype", "float32")
 }
 
-// transports are the ways in which the weights can leave it.
-func (c Config) transports() []string {
-	list := []string{"live", "ipc", "nccl", "reload", "restart"}
-	if c.adapted() {
-		list = append(list, "lora")
-	}
-	return list
-}
-
 // corrects says what makes up for tokens that an older policy version sampled; empty: nothing does, or no such token is
 // trained on.
 func (c Config) corrects() string {

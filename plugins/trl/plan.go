@@ -34,7 +34,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 
 // Plan says what training will need on each GPU, or of the machine when it has none.
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
-	facts, err := c.Facts(c.dtype(), c.transports(), placement)
+	facts, err := c.Facts(c.dtype(), worker.Transports(c.adapted()), placement)
 	facts["loss"], facts["corrects"], facts["training_only"] = c.text("loss_type", "dapo"), c.corrects(), ""
 	e := sdk.Estimate{Facts: facts}
 	if err != nil {
@@ -42,14 +42,10 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	e.Notes = append(e.Notes, "loss "+facts["loss"]+" of TRL; stale samples: "+
 		cmp.Or(c.corrects(), "nothing corrects them"))
-	kept := int64(2)
-	if c.Checkpoints != nil {
-		kept = max(1, c.Checkpoints.KeepLast)
-	}
 	beta, _ := number(c.Config["beta"])
 	problems := worker.Held{Dtype: c.dtype(), Adapters: c.adapted(), Reference: beta > 0 && !c.adapted(),
 		Sharded: c.Config["fsdp"] != nil || c.Config["fsdp_config"] != nil || c.Config["deepspeed"] != nil,
-		Kept:    kept}.Estimate(c.Model, placement, &e)
+		Kept:    c.Checkpoints.Kept()}.Estimate(c.Model, placement, &e)
 	return e, problems
 }
 

@@ -47,7 +47,7 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 	return worker.Program{
 		Module: "recipe_trl", Source: []fs.FS{source}, Packages: packages(interpreter.GPU()), Environment: c.Variables(),
 		Model: req.Config.Model, Settings: settings, Defaults: worker.Defaults[Config](), Trajectories: c.Trajectories,
-		Transports: c.transports(), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
+		Transports: worker.Transports(c.adapted()), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
 		UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
 }

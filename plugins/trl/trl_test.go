@@ -11,7 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
@@ -41,16 +40,7 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 		"peft's options": {map[string]any{"peft_config": map[string]any{"r": int64(8)}}, "", ""},
 	} {
 		problems := (&Trainer{}).Validate(Config{Common: common, Config: c.config})
-		if c.path == "" {
-			if len(problems) > 0 {
-				t.Errorf("%s: %v", name, problems)
-			}
-			continue
-		}
-		if len(problems) != 1 || spec.PathString(problems[0].Path) != c.path ||
-			!strings.Contains(problems[0].Detail, c.part) {
-			t.Errorf("%s: %+v; want one problem of %s that says %s", name, problems, c.path, c.part)
-		}
+		workertest.Problem(t, name, problems, c.path, c.part)
 	}
 }
 

@@ -32,15 +32,5 @@ func symptoms() []worker.Symptom {
 			Remedy: "lower actor.ppo_max_token_len_per_gpu in config by half; then actor.fsdp_config.param_offload and " +
 				"optimizer_offload, model.lora_rank = 16, or more GPUs: placement { gpus = 2 }",
 		},
-		{
-			Pattern: regexp.MustCompile(`NCCL error|ncclUnhandled|ncclSystemError`),
-			Summary: "the GPUs cannot speak with each other",
-			Remedy: "set torchrun_environment = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 " +
-				"tells whether it is the link between them",
-		},
-		{
-			Pattern: regexp.MustCompile(`No space left on device`), Summary: "a disk is full",
-			Remedy: "free space in the checkpoint directory; checkpoints { keep_last = 1 } keeps fewer",
-		},
 	}
 }

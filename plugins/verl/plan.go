@@ -3,7 +3,6 @@ package verl
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -102,22 +101,19 @@ func (c Config) amounts(parameters float64, dtype string, placement sdk.Placemen
 		add("gradients", 4)
 		add("optimizer", 8)
 	}
-	width, kept := 4.0, int64(2)
+	width, kept := 4.0, c.Checkpoints.Kept()
 	if dtype != "float32" {
 		width = 2
 	}
 	how := fmt.Sprintf("%.1f million parameters × %g bytes: gathered, for inference to copy", parameters/1e6, width)
 	out = append(out, sdk.Amount{Resource: resource, Part: published, Value: parameters * width, How: how})
-	if c.Checkpoints != nil {
-		kept = c.Checkpoints.KeepLast
-	}
 	each := 4 + width
 	if c.lora() == 0 {
 		each += 8
 	}
 	return append(out, sdk.Amount{Resource: "disk", Part: "checkpoints",
-		Value: math.Max(1, float64(kept)) * parameters * each,
-		How:   fmt.Sprintf("%d checkpoints × (verl's shards + the model for inference)", max(1, kept))})
+		Value: float64(kept) * parameters * each,
+		How:   fmt.Sprintf("%d checkpoints × (verl's shards + the model for inference)", kept)})
 }
 
 // offloaded says whether verl keeps a part in the host's memory between its uses.

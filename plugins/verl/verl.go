@@ -42,7 +42,7 @@ var (
 )
 
 // transports are the ways in which the weights leave verl's engine, which hands out whole tensors.
-var transports = []string{"live", "ipc", "nccl", "reload", "restart"}
+var transports = worker.Transports(false)
 
 // program is what a block runs.
 func program(req sdk.Request[Config]) (worker.Program, error) {

@@ -29,18 +29,7 @@ func (c *client) transports(facts engine.Facts) []string {
 
 // Load implements engine.Client.
 func (c *client) Load(ctx context.Context, l engine.Load) (note string, err error) {
-	switch {
-	case l.Weights.Format == "lora":
-		return "", c.loadAdapter(ctx, l)
-	case engine.InMemory(l.Weights.Transport):
-		note, err = c.pull(ctx, l)
-	default:
-		err = c.reload(ctx, l)
-	}
-	if err != nil {
-		return "", err
-	}
-	return note, c.plainAdapter(ctx)
+	return engine.Ways{Adapter: c.loadAdapter, Copy: c.pull, Folder: c.reload, Plain: c.plainAdapter}.Load(ctx, l)
 }
 
 // resumeTimeout bounds the attempt to resume a server after an update that failed.

@@ -117,6 +117,30 @@ type Client interface {
 	Close()
 }
 
+// Ways are how a client loads weights, by the form in which they come.
+type Ways struct {
+	Adapter func(context.Context, Load) error                    // a LoRA adapter
+	Copy    func(context.Context, Load) (note string, err error) // out of the trainer's memory, or sent by it
+	Folder  func(context.Context, Load) error                    // a checkpoint
+	Plain   func(context.Context) error                          // puts back the adapter that changes nothing
+}
+
+// Load implements Client's.
+func (w Ways) Load(ctx context.Context, l Load) (note string, err error) {
+	switch {
+	case l.Weights.Format == "lora":
+		return "", w.Adapter(ctx, l)
+	case InMemory(l.Weights.Transport):
+		note, err = w.Copy(ctx, l)
+	default:
+		err = w.Folder(ctx, l)
+	}
+	if err != nil {
+		return "", err
+	}
+	return note, w.Plain(ctx)
+}
+
 // Load is one load of weights into one server.
 type Load struct {
 	Weights sdk.Weights

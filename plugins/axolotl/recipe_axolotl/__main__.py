@@ -10,8 +10,9 @@ from functools import partial
 os.environ.setdefault("AXOLOTL_DO_NOT_TRACK", "1")  # before Axolotl is imported
 
 from recipe_sdk import Bridge, fields, leave, settings, work
+from recipe_sdk.trl import TRLSettings
 
-from .settings import AxolotlSettings, written
+from .settings import written
 
 
 def main() -> int:
@@ -22,7 +23,7 @@ def main() -> int:
     group.add_argument("--check", metavar="FILE", help="check a configuration file as Axolotl would, and exit")
     given = parser.parse_args()
     try:
-        s = settings.from_dict(settings.load(given.config or given.check), AxolotlSettings)
+        s = settings.from_dict(settings.load(given.config or given.check), TRLSettings)
         path = written(s, int(os.environ.get("WORLD_SIZE", 1)))
         if given.check:
             load(path)

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from recipe_sdk.fields import ConfigError, option
-from recipe_sdk.settings import Settings
-from recipe_sdk.trl import sizes
-
-
-@dataclass(frozen=True)
-class AxolotlSettings(Settings):
-    """A block's settings."""
-
-    old_policy: str = option("trainer", "What ratios are against: the trainer before the step, or the sampler.",
-                             choices=("trainer", "rollout"))  # fmt: skip
+from recipe_sdk.fields import ConfigError
+from recipe_sdk.trl import TRLSettings, sizes
 
 
 @cache
@@ -34,7 +24,7 @@ def refused(given: dict[str, Any]) -> list[str]:
     return [f"config.{name}: {table()['managed'][name]}" for name in sorted(flat) if name in table()["managed"]]
 
 
-def configuration(s: AxolotlSettings, world: int) -> dict[str, Any]:
+def configuration(s: TRLSettings, world: int) -> dict[str, Any]:
     """Axolotl's whole configuration. ConfigError with every mistake, one a line."""
     given = dict(s.config)
     if mistakes := refused(given):
@@ -58,7 +48,7 @@ def configuration(s: AxolotlSettings, world: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def written(s: AxolotlSettings, world: int) -> str:
+def written(s: TRLSettings, world: int) -> str:
     """The file that Axolotl loads. JSON is YAML."""
     given = configuration(s, world)
     path = Path(s.checkpoint_dir) / "trainer" / "axolotl.yml"

@@ -10,9 +10,10 @@ import time
 import pytest
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.settings import from_dict
+from recipe_sdk.trl import TRLSettings
 
 from plugins.trl.tests.conftest import LIMIT, api, events, given, metrics, tiny, trained  # noqa: F401
-from recipe_axolotl.settings import AxolotlSettings, configuration
+from recipe_axolotl.settings import configuration
 
 
 def settings(folder, model, url, config=None, **change):
@@ -74,7 +75,7 @@ def test_adapters_are_axolotls(tmp_path, tiny, api, start):  # noqa: F811
 def test_what_recipe_decides_is_refused(tmp_path):
     bad = {"datasets": [{"path": "x"}], "trl": {"use_vllm": True, "reward_funcs": ["r"]}, "save_steps": 3}
     with pytest.raises(ConfigError) as e:
-        configuration(from_dict(settings(tmp_path, "m", "http://x", bad), AxolotlSettings), 1)
+        configuration(from_dict(settings(tmp_path, "m", "http://x", bad), TRLSettings), 1)
     for part in ("datasets: samples come from", "trl.use_vllm: recipe serves", "trl.reward_funcs: ", "save_steps: "):
         assert f"config.{part}" in str(e.value)
 

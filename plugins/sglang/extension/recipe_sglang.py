@@ -11,7 +11,7 @@ import traceback
 # What models fuse that do not say so themselves.
 PACKED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
 
-_puller = None
+_attachment = None
 
 
 def call(model, named_tensors):
@@ -39,40 +39,33 @@ def _worker():
 
 def facts(model, _request):
     """What decides how weights can arrive, and how exactly they compute."""
-    from recipe_sdk.receive import handles
+    from recipe_sdk.receive import worker
 
     parameter = next(model.parameters())
-    return {
-        "reach": handles.reach(),
-        "machine": handles.machine(),
-        "arithmetic": handles.arithmetic(parameter.dtype),
-        "device": parameter.device.type,
-    }
+    return worker.facts(parameter.dtype, parameter.device.type)
+
+
+def attachment():
+    """This scheduler's; torch is imported by the time that SGLang calls."""
+    global _attachment
+    from recipe_sdk.receive.worker import Attachment
+
+    _attachment = _attachment or Attachment()
+    return _attachment
 
 
 def attach(model, request):
-    """Open a trainer's tensors, or the way to receive them. Those of an earlier trainer are let go."""
-    global _puller
-    import torch
+    """Open a trainer's tensors, or the way to receive them."""
     from recipe_sdk.receive.fused import fit
-    from recipe_sdk.receive.handles import Refused
     from recipe_sdk.receive.puller import Puller
 
-    if _puller is not None:
-        _puller.close()
-    _puller = None
-    if torch.cuda.is_available():
-        torch.cuda.ipc_collect()
     packed = getattr(model, "packed_modules_mapping", None) or PACKED
-    try:
-        _puller = Puller(
-            json.loads(request["handles"]),
-            lambda tensors: fit(model, tensors, packed, direct(model)),
-            next(model.parameters()).device,
-        )
-    except Refused as e:
-        return {"refused": str(e)}
-    return {"bytes": _puller.bytes, "why": _puller.why}
+
+    def puller(handles):
+        device = next(model.parameters()).device
+        return Puller(handles, lambda tensors: fit(model, tensors, packed, direct(model)), device)
+
+    return attachment().attach(request["handles"], puller)
 
 
 def direct(model):
@@ -84,44 +77,16 @@ def direct(model):
 
 def pull(model, request):
     """Copy a version from the tensors that were attached as key."""
-    from recipe_sdk.receive.handles import Refused
-
-    if _puller is None or _puller.handles["key"] != request["key"]:
-        return {"unknown": True}
-    try:
-        return _puller.pull(request["version"], model.load_weights)
-    except Refused as e:
-        return {"refused": str(e)}
+    return attachment().pull(request["key"], request["version"], model.load_weights)
 
 
 def zero_adapter(model, request):
-    """Write a LoRA adapter of rank 1 that changes nothing to a folder, for one projection of the first layer."""
-    import torch
-    from safetensors.torch import save_file
+    """Write an adapter that changes nothing to a folder."""
+    from recipe_sdk.receive.worker import write_zero_adapter
 
-    config = model.config
-    config = getattr(config, "text_config", None) or config
-    heads = config.num_attention_heads
-    head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    # SGLang refuses an adapter of q_proj that has none of v_proj beside it: it fuses them.
-    name, path = "base_model.model.model.layers.0.self_attn.o_proj.lora_", request["path"]
     if _worker() == 0:
-        os.makedirs(path, exist_ok=True)
-        tensors = {
-            name + "A.weight": torch.zeros(1, heads * head),
-            name + "B.weight": torch.zeros(config.hidden_size, 1),
-        }
-        save_file(tensors, os.path.join(path, "adapter_model.safetensors"))
-        settings = {
-            "peft_type": "LORA",
-            "task_type": "CAUSAL_LM",
-            "r": 1,
-            "lora_alpha": 1,
-            "target_modules": ["o_proj"],
-            "bias": "none",
-        }
-        with open(os.path.join(path, "adapter_config.json"), "w") as f:
-            json.dump(settings, f)
+        # SGLang refuses an adapter of q_proj that has none of v_proj beside it: it fuses them.
+        write_zero_adapter(request["path"], model.config, "o_proj")
     return {}
 
 

@@ -8,8 +8,9 @@ import os
 import sys
 
 from recipe_sdk import Bridge, fields, leave, settings, work
+from recipe_sdk.trl import TRLSettings
 
-from .settings import TRLSettings, build, known
+from .settings import build, known
 
 
 def main() -> int:

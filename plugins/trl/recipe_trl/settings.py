@@ -5,23 +5,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from recipe_sdk.fields import ConfigError, option
-from recipe_sdk.settings import Settings
-from recipe_sdk.trl import sizes
-
-
-@dataclass(frozen=True)
-class TRLSettings(Settings):
-    """A block's settings."""
-
-    old_policy: str = option("trainer", "What ratios are against: the trainer before the step, or the sampler.",
-                             choices=("trainer", "rollout"))  # fmt: skip
+from recipe_sdk.fields import ConfigError
+from recipe_sdk.trl import TRLSettings, sizes
 
 
 @cache

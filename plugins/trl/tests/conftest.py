@@ -10,9 +10,9 @@ import pytest
 import torch
 from recipe_sdk import Bridge, settings
 from recipe_sdk.testing import VOCABULARY, FakeAPI, make_group
+from recipe_sdk.trl import TRLSettings
 
 from recipe_trl.__main__ import train
-from recipe_trl.settings import TRLSettings
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[3]

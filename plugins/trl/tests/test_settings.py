@@ -8,9 +8,9 @@ import pytest
 import trl
 from recipe_sdk import settings
 from recipe_sdk.fields import ConfigError
-from recipe_sdk.trl import sizes
+from recipe_sdk.trl import TRLSettings, sizes
 
-from recipe_trl.settings import TRLSettings, build, known, refused, table
+from recipe_trl.settings import build, known, refused, table
 
 from .conftest import given
 

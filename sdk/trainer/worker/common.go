@@ -118,3 +118,20 @@ type Checkpoints struct {
 	KeepBest   int64  `recipe:"keep_best" worker:"keep_best" default:"0" min:"0" change:"live" doc:"Best checkpoints kept besides"`
 	BestMetric string `recipe:"best_metric" worker:"best_metric" default:"reward/mean" change:"resume" doc:"Metric that says which is best (higher)"`
 }
+
+// Kept is how many checkpoints take room on a disk, for the plan; at least one, and the default without the block.
+func (c *Checkpoints) Kept() int64 {
+	if c == nil {
+		return 2
+	}
+	return max(1, c.KeepLast)
+}
+
+// Transports are the ways in which a worker's weights can leave it. Adapters: those are trained.
+func Transports(adapters bool) []string {
+	list := []string{"live", "ipc", "nccl", "reload", "restart"}
+	if adapters {
+		list = append(list, "lora")
+	}
+	return list
+}

@@ -38,9 +38,10 @@ func common() []Symptom {
 			"update the driver, or install a PyTorch build for the CUDA version that nvidia-smi shows"},
 		{regexp.MustCompile(`NCCL error|ncclUnhandled|ncclSystemError`),
 			"the GPUs cannot speak with each other",
-			"set environment_variables = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 tells " +
+			"set torchrun_environment = { NCCL_DEBUG = \"INFO\" } and look at the worker's log; NCCL_P2P_DISABLE=1 tells " +
 				"whether it is the link between them"},
-		{regexp.MustCompile(`No space left on device`), "a disk is full", "free space in the checkpoint directory"},
+		{regexp.MustCompile(`No space left on device`), "a disk is full",
+			"free space in the checkpoint directory; checkpoints { keep_last = 1 } keeps fewer"},
 	}
 }
 

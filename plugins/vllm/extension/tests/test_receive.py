@@ -104,7 +104,7 @@ def test_the_loader_gets_what_the_server_lays_out_otherwise_and_the_worker_recon
     assert "memory layout" in worker.recipe_attach(json.dumps(handles))["why"]
     assert worker.recipe_pull(handles["key"], "7")["path"] == "loader"
     assert worker.loaded == [t["name"] for t in handles["tensors"]]
-    worker._recipe_puller.source.receiver.connection.shutdown(2)  # a broken connection
+    worker._recipe_attached.puller.source.receiver.connection.shutdown(2)  # a broken connection
     assert worker.recipe_pull(handles["key"], "7")["path"] == "loader"
     assert worker.recipe_facts()["machine"] in worker.recipe_facts()["reach"][0]
 

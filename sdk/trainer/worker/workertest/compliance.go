@@ -3,6 +3,7 @@ package workertest
 import (
 	"maps"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -12,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // Compliance runs the checks that every trainer must pass, over a real gRPC connection, with this test binary as the
@@ -42,4 +44,17 @@ func Compliance(t *testing.T, trainer *sdk.Definition, bad map[string]cty.Value)
 			},
 		},
 	})
+}
+
+// Problem checks that a trainer finds one problem in a configuration, at path and with part in its detail, or, where path
+// is empty, none.
+func Problem(t *testing.T, name string, found []spec.Problem, path, part string) {
+	t.Helper()
+	switch {
+	case path == "" && len(found) > 0:
+		t.Errorf("%s: %v, want no problem", name, found)
+	case path != "" && (len(found) != 1 || spec.PathString(found[0].Path) != path ||
+		!strings.Contains(found[0].Detail, part)):
+		t.Errorf("%s: %+v; want one problem of %s that says %s", name, found, path, part)
+	}
 }

@@ -2,6 +2,7 @@
 instead of being generated, everything after that is TRL's."""
 
 from .mixin import Bridged, Ended, run
+from .settings import TRLSettings
 from .sizes import Sizes, sizes
 
-__all__ = ["Bridged", "Ended", "Sizes", "run", "sizes"]
+__all__ = ["Bridged", "Ended", "Sizes", "TRLSettings", "run", "sizes"]
