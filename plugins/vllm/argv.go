@@ -65,6 +65,7 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	args.Above("--pipeline-parallel-size", c.PipelineParallelSize, 1)
 	args.Above("--data-parallel-size", c.DataParallelSize, 1)
 	args.Number("--api-server-count", cmp.Or(c.APIServerCount, c.frontEnds(len(l.Devices), p.cores)))
+	args.Number("--stream-interval", c.StreamInterval)
 
 	if c.EnableLora {
 		args.Add("--enable-lora")

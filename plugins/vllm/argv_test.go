@@ -69,7 +69,7 @@ func launches() map[string]launch {
 				MaxNumBatchedTokens:  8192,
 				GPUMemoryUtilization: 0.45, KVCacheDtype: "fp8", KVCacheMemoryBytes: 1 << 30, EnablePrefixCaching: &yes,
 				EnforceEager:       true,
-				TensorParallelSize: 2, PipelineParallelSize: 2, DataParallelSize: 2, APIServerCount: 4, ToolCallParser: "hermes",
+				TensorParallelSize: 2, PipelineParallelSize: 2, DataParallelSize: 2, APIServerCount: 4, StreamInterval: 8, ToolCallParser: "hermes",
 				ReasoningParser:  "qwen3",
 				GenerationConfig: "auto", LogprobsMode: "raw_logprobs", MaxLogprobs: -1, EnableSleepMode: true,
 				ExtraArgs: []string{"--swap-space", "4"},

@@ -18,7 +18,7 @@ var managed = map[string]string{
 	"--data-parallel-size": "data_parallel_size", "-dp": "data_parallel_size",
 	"--pipeline-parallel-size": "pipeline_parallel_size", "-pp": "pipeline_parallel_size",
 	"--enable-lora": "enable_lora", "--quantization": "quantization", "-q": "quantization",
-	"--logprobs-mode": "logprobs_mode",
+	"--logprobs-mode": "logprobs_mode", "--stream-interval": "stream_interval",
 }
 
 // loraRanks are the ranks that vLLM has kernels for.

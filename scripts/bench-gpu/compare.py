@@ -1,7 +1,7 @@
-"""Time the whole GRPO loop of recipe beside TRL's on this machine's first GPU, in one call.
+"""Time the whole GRPO loop of recipe beside TRL's on one GPU of this machine, in one call.
 
-usage: compare.py --recipe BIN --scores BIN --tokenizer DIR --out DIR [--python PYTHON] [--steps N] [--only CASE,…]
-[--limit S]
+usage: compare.py --recipe BIN --scores BIN --tokenizer DIR --out DIR [--python PYTHON] [--gpu N] [--steps N]
+[--only CASE,…] [--limit S]
 
 Every case does the same work: random weights in Qwen2.5-1.5B's shape, 16 prompts × 8 completions of at most 1,024
 tokens a step, random scores, no KL term, vLLM on the same GPU at 0.4 of its memory. Cases run one after the other, each
@@ -33,6 +33,8 @@ OVERLAP = {"in_flight": "keep", "ahead": 2}
 CASES = {
     "recipe lora": ("recipe", {"lora_rank": 64}),
     "recipe lora warm": ("recipe", {"lora_rank": 64}),  # to be named after "recipe lora": finds its caches
+    "recipe lora 16 groups": ("recipe", {"lora_rank": 64, "concurrency": 16}),  # a batch at once instead of two
+    "recipe lora token events": ("recipe", {"lora_rank": 64, "stream_interval": 1}),
     "recipe lora tuned": ("recipe", {"lora_rank": 64, **TUNED, **OVERLAP}),
     "recipe full": ("recipe", {"lora_rank": 0}),
     "recipe full tuned": ("recipe", {"lora_rank": 0, **TUNED, **OVERLAP}),
@@ -53,6 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokenizer", required=True, help="folder or hub name of a model whose tokenizer is used")
     parser.add_argument("--out", type=Path, required=True, help="empty or new folder for logs and result.json")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch, vllm, peft and trl")
+    parser.add_argument("--gpu", type=int, default=0, help="which GPU, by its number")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--group-size", type=int, default=8)
@@ -68,9 +71,9 @@ def arguments() -> argparse.Namespace:
     return chosen
 
 
-def gpu() -> dict[str, str]:
+def gpu(number: int) -> dict[str, str]:
     names = ["name", "memory.total", "driver_version", "power.limit"]
-    query = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
+    query = ["nvidia-smi", "-i", str(number), f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
     try:
         line = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError) as error:
@@ -86,7 +89,7 @@ def machine(options: argparse.Namespace) -> dict[str, object]:
     if versions.returncode:
         sys.exit(f"{options.python} lacks a package: {versions.stderr.strip().splitlines()[-1]}")
     return {
-        "gpu": gpu(),
+        "gpu": gpu(options.gpu),
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "packages": json.loads(versions.stdout.strip().splitlines()[-1]),
@@ -98,15 +101,15 @@ def machine(options: argparse.Namespace) -> dict[str, object]:
 
 
 class Memory(threading.Thread):
-    """The greatest memory in use on the first GPU, in MiB, sampled twice a second."""
+    """The greatest memory in use on a GPU, in MiB, sampled twice a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: int) -> None:
         super().__init__(daemon=True)
-        self.peak = 0
+        self.gpu, self.peak = gpu, 0
         self.over = threading.Event()
 
     def run(self) -> None:
-        query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        query = ["nvidia-smi", "-i", str(self.gpu), "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
         while not self.over.wait(0.5):
             answer = subprocess.run(query, capture_output=True, text=True, check=False)
             if answer.returncode == 0:
@@ -118,7 +121,7 @@ def recipe_command(options: argparse.Namespace, settings: dict[str, object], fol
     (folder / "settings.hcl").write_text(f'dev_overrides {{\n  scores = "{options.scores.resolve()}"\n}}\n')
     names = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD")
     passed = {n: os.environ[n] for n in names if n in os.environ}
-    variables = {**settings, "python": options.python, "environment": json.dumps(passed)}
+    variables = {**settings, "python": options.python, "device": str(options.gpu), "environment": json.dumps(passed)}
     command = [str(options.recipe.resolve()), "apply", "-y", "--json", "loop.hcl"]
     for name, value in variables.items():
         text = value if isinstance(value, str) else json.dumps(value)
@@ -164,7 +167,9 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
     }
     command = (recipe_command if kind == "recipe" else trl_command)(options, settings, folder)
     environment = {**os.environ, "RECIPE_CONFIG": str(folder.resolve() / "settings.hcl"), "PYTHONUNBUFFERED": "1"}
-    memory, ends, metrics = Memory(), {}, []
+    if kind == "trl":
+        environment["CUDA_VISIBLE_DEVICES"] = str(options.gpu)
+    memory, ends, metrics = Memory(options.gpu), {}, []
     memory.start()
     began = time.monotonic()
     with (folder / "stdout").open("w") as log, (folder / "stderr").open("w") as errors:

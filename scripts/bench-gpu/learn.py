@@ -1,6 +1,6 @@
-"""Time how SmolLM2 learns a task of reasoning-gym on this machine's first GPU: recipe beside TRL, to the same accuracy.
+"""Time how SmolLM2 learns a task of reasoning-gym on one GPU of this machine: recipe beside TRL, to the same accuracy.
 
-usage: learn.py --recipe BIN --model DIR --out DIR [--python PYTHON] [--only CASE,…] [--seeds N,…]
+usage: learn.py --recipe BIN --model DIR --out DIR [--python PYTHON] [--gpu N] [--only CASE,…] [--seeds N,…]
 
 Every case has the same questions, batch, learning rate and vLLM's share of the GPU; what else could be set has its
 default. Every few seconds (recipe: `recipe evaluate`, beside training) or steps (TRL) the held-out questions are
@@ -47,6 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, required=True, help="folder of SmolLM2-135M (scripts/model.sh)")
     parser.add_argument("--out", type=Path, required=True, help="empty or new folder for logs and result.json")
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--gpu", type=int, default=0, help="which GPU, by its number")
     parser.add_argument("--only", default="", help="cases to run, comma-separated; default: all")
     parser.add_argument("--seeds", default="0", help="comma-separated; each case runs once with each")
     parser.add_argument("--steps", type=int, default=100, help="at most so many")
@@ -80,7 +81,7 @@ def recipe_command(options: argparse.Namespace, settings: dict[str, object], fol
     passed = {n: os.environ[n] for n in names if n in os.environ}
     variables = {**settings, "python": options.python, "environment": passed}
     if not options.cpu:
-        variables["device"] = "0"
+        variables["device"] = str(options.gpu)
     command = [str(options.recipe.resolve()), "apply", "-y", "--json", "learn.hcl"]
     for name, value in variables.items():
         command += ["--var", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
@@ -114,7 +115,7 @@ class Case:
         with (self.folder / "stdout").open("w") as log, (self.folder / "stderr").open("w") as errors:
             self.process = subprocess.Popen(
                 self.command, cwd=self.folder, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.visible()},
             )  # fmt: skip
             deadline = threading.Timer(self.options.limit, compare.end, [self.process])
             deadline.start()
@@ -144,6 +145,10 @@ class Case:
             "first_step_s": times[0] if times else None, "last_step_s": times[-1] if times else None,
             "curve": self.curve, "metrics": self.metrics,
         }  # fmt: skip
+
+    def visible(self) -> dict[str, str]:
+        """recipe gives each process its devices; TRL takes the first that it sees."""
+        return {"CUDA_VISIBLE_DEVICES": str(self.options.gpu)} if self.kind == "trl" else {}
 
     def since(self) -> float:
         return round(time.monotonic() - self.began, 2)

@@ -41,6 +41,18 @@ variable "ahead" {
   type    = number
   default = null
 }
+variable "concurrency" {
+  type    = number
+  default = null
+}
+variable "stream_interval" {
+  type    = number
+  default = null
+}
+variable "device" {
+  type    = string
+  default = "0"
+}
 
 inference "vllm" "policy" {
   model                  = var.model
@@ -48,7 +60,8 @@ inference "vllm" "policy" {
   max_model_len          = var.max_tokens + 256
   gpu_memory_utilization = var.memory
   api_server_count       = var.api_server_count
-  placement { devices = ["0"] }
+  stream_interval        = var.stream_interval
+  placement { devices = [var.device] }
   runtime { python = var.python }
   environment_variables = var.environment
 }
@@ -58,6 +71,7 @@ environment "scores" "random" {
   group_size            = var.group_size
   max_tokens            = var.max_tokens
   max_batches_offpolicy = var.ahead
+  concurrency           = var.concurrency
 }
 
 trainer "grpo" "policy" {
@@ -80,7 +94,7 @@ trainer "grpo" "policy" {
     row_tokens             = var.row_tokens
   }
   checkpoints { every = 0 }
-  placement { devices = ["0"] }
+  placement { devices = [var.device] }
   runtime { python = var.python }
   environment_variables = var.environment
 }
@@ -104,7 +118,7 @@ trainer "trl" "policy" {
     lora_target_modules         = ["all-linear"]
   }
   checkpoints { every = 0 }
-  placement { devices = ["0"] }
+  placement { devices = [var.device] }
   runtime { python = var.python }
   environment_variables = var.environment
 }

@@ -1,12 +1,12 @@
 """Time the worker's own training step, alone, on random weights and made-up batches: 64 sequences of 1,024 tokens.
 
-usage: step.py [--cases full,master,lora] [--steps N] [--profile CASE,…] [--shape 1.5B|tiny] [--device auto|cpu] [--out
-FILE]
+usage: step.py [--cases full,master,lora] [--steps N] [--ranks N] [--profile CASE,…] [--shape 1.5B|tiny]
+[--device auto|cpu] [--out FILE]
 
-Every case runs in a process of its own with an empty compile cache; NAME-warm runs NAME once more with the cache that
-it left. Prints one JSON line a case: tokens a second, MFU (model FLOPs, recomputation not counted), peak memory,
+Every case runs in a process of its own, with --ranks in several that share the batch, with an empty compile cache;
+NAME-warm runs NAME once more with the cache that it left. Prints one JSON line a case: tokens a second, MFU (model FLOPs, recomputation not counted), peak memory,
 seconds of the compilation before the first batch and of the first step, graphs compiled in the steps after it, what was
-decided and why. The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
+decided and why, seconds of what follows a step: weights for inference, and the proof of them. The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="full,master,lora,lora-warm,memory,ragged")
     parser.add_argument("--steps", type=int, default=5, help="timed steps after two that are not")
+    parser.add_argument("--ranks", type=int, default=1, help="GPUs that train together")
     parser.add_argument("--profile", default="", help="cases of which the slowest kernels are listed, comma-separated")
     parser.add_argument("--shape", default="1.5B", choices=SHAPES)
     parser.add_argument("--sequences", type=int, default=64)
@@ -121,9 +122,11 @@ def stepper(directory: str, options: argparse.Namespace, settings: dict):
         "kl": {"coefficient": 0.0}, "data": {"url": "http://unused"}, "optimizer": {"learning_rate": 1e-6},
         "correction": {"mismatch_action": "warn"},
     }, settings))  # fmt: skip
-    ranks = Ranks(model.device_of(c))
-    policy, summary = model.load_policy(c, ranks.device)
-    reference = model.Reference(c, policy, ranks.device)
+    ranks = Ranks(model.device_of(c, int(os.environ.get("LOCAL_RANK", 0))))
+    policy, summary = model.load_policy(c, ranks.device, ranks.world)
+    reference = model.Reference(c, policy, ranks.device, ranks.mesh)
+    if ranks.mesh is not None:
+        model.shard(policy, c, ranks.mesh)
     return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory()), summary
 
 
@@ -154,6 +157,8 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         phases = clock.metrics()
         return time.perf_counter() - start, {**report, **phases}
 
+    if s.ranks.world > 1:
+        s.ranks.share(None)  # all have loaded
     host.calm(device, 0)
     early.compiler(s.config)  # a trainer does so while inference starts
     prepared = time.perf_counter() - began - imported - loaded
@@ -169,15 +174,16 @@ def measure(options: argparse.Namespace, name: str) -> dict:
     first, report = step(0)
     step(1)
     graphs = compiled.count()
-    times = []
+    times, losses = [], []
     for k in range(2, 2 + options.steps):
         seconds, report = step(k)
         times.append(seconds)
+        losses.append(report["loss/total"])
     best = sorted(times)[len(times) // 2]
     work = metrics.flops(s.policy.causal.config, s.count, b, not s.policy.adapted, 1)
-    peak = metrics.peak(device, None)
+    peak = (metrics.peak(device, None) or 0) * options.ranks
     out = {
-        "case": name, "tokens_per_second": round(b.total_tokens / best), "step_s": round(best, 4),
+        "case": name, "ranks": options.ranks, "losses": losses, "tokens_per_second": round(b.total_tokens / best), "step_s": round(best, 4),
         "steps_s": [round(t, 4) for t in times], "mfu": round(work / best / peak, 4) if peak else None,
         "tflops": round(work / best / 1e12, 1), "warm_up_s": round(warm_up, 2), "first_step_s": round(first, 2),
         "compiling": spent, "compiling_with_steps": compiling(12), "compilations_in_steps": compiled.count() - graphs,
@@ -189,11 +195,50 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         "phases": {k: round(v, 4) for k, v in report.items() if k.startswith("time/")}, "dtype": summary["dtype"],
         "compute_dtype": summary["compute_dtype"], "attention": summary["attention"], "grad_norm": report["grad_norm"],
     }  # fmt: skip
-    if cuda:
+    if cuda and options.ranks == 1:
         out["waits_in_step"] = waits(lambda: step(90))
+        out["between_steps"] = between(s)
     if name in options.profile.split(","):
         out["profile"] = profile(lambda: step(99), cuda, options.out.with_suffix(f".{name}.txt"))
     return out
+
+
+def between(s) -> dict[str, object]:
+    """Medians of what follows a step: tensors for inference made equal to the weights; log-probabilities of 26 tokens,
+    computed and as a graph, with the largest difference of the two."""
+    from functools import partial
+
+    import torch
+    from recipe_sdk.ipc import Shared
+    from worker import batch, replay, weights
+
+    device, shared = s.ranks.device, Shared()
+    row = batch.whole_row(torch.arange(2, 28)).to(device)
+
+    def forward():
+        with torch.no_grad(), s.policy.uncompiled():
+            return s.policy(row).lp
+
+    def publish():
+        named = partial(weights.merged, s.policy)
+        return shared.refresh(named, device, 1, None, False, lambda: dict(s.policy.causal.named_parameters()))
+
+    def median(action) -> float:
+        times = []
+        for _ in range(7):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            action()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        return round(sorted(times)[3], 5)
+
+    s.policy.eval()
+    graph = replay.Replay(s.policy, replay.record)
+    out = {"publish_s": median(publish), "proof_s": median(forward)}
+    plain, _, _ = forward(), graph(row, forward), graph(row, forward)
+    out |= {"replayed_s": median(lambda: graph(row, forward)), "refused": graph.refused}
+    return out | {"difference": float((graph(row, forward) - plain).abs().max())}
 
 
 def compiling(most: int) -> dict[str, float]:
@@ -240,7 +285,8 @@ def profile(action, cuda: bool, path: Path) -> list[list]:
 
 def run(options: argparse.Namespace, name: str, cache: Path) -> dict:
     """One case in a process of its own."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={options.ranks}"]
+    command = [sys.executable, *(launch if options.ranks > 1 else []), __file__, *sys.argv[1:], "--one", name]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / name.removesuffix("-warm")),
                    "TORCH_LOGS": "recompiles"}  # fmt: skip
     began = time.perf_counter()
@@ -261,7 +307,9 @@ def run(options: argparse.Namespace, name: str, cache: Path) -> dict:
 def main() -> int:
     options = arguments()
     if options.one:
-        print(json.dumps(measure(options, options.one)))
+        found = json.dumps(measure(options, options.one))
+        if int(os.environ.get("RANK", 0)) == 0:
+            print(found)
         return 0
     began, results = time.perf_counter(), []
     options.out.parent.mkdir(parents=True, exist_ok=True)

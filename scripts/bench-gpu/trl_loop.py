@@ -11,13 +11,15 @@ import sys
 import tempfile
 import time
 
+from trl_learn import free_port
+
 
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
         settings = json.load(file)
     # TRL's colocated vLLM wants the variables that a launcher sets.
-    defaults = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
-    for name, value in defaults.items():
+    defaults = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in {**defaults, "MASTER_PORT": free_port()}.items():
         os.environ.setdefault(name, value)
 
     from datasets import Dataset

@@ -16,8 +16,9 @@ import (
 // one piece. When updates wait for requests, or there are none, all tokens are of one version and nothing is streamed:
 // a stream costs the gateway two to five times as much, and the engine an event for every few tokens.
 
-// streamInterval is how many tokens the engine may put into one event; vLLM does so since 0.32, others send one token
-// an event. It divides the cost of a stream, and as many tokens may be recorded with the version before their own.
+// streamInterval is how many tokens the engine may put into one event; vLLM obeys since 0.32, others send as many as
+// they were started with. It divides the cost of a stream, and as many tokens may be recorded with the version before
+// their own.
 const streamInterval = 8
 
 // streamBytes says how much more of a stream is read than of an answer in one piece: each event repeats the fields

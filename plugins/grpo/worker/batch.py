@@ -114,6 +114,14 @@ class Row:
         return Row(**moved)
 
 
+def whole_row(ids: Tensor, temperature: float = 1.0) -> Row:
+    """One sequence, (n,) token ids, of which every token but the first is scored."""
+    n = len(ids)
+    scored = torch.arange(n - 1)
+    return Row([0], ids[None], torch.arange(n)[None], torch.tensor([0, n], dtype=torch.int32), n, scored, ids[1:],
+               scored, torch.full((n - 1,), temperature, dtype=torch.float64))  # fmt: skip
+
+
 def make_row(batch: Batch, sequences: list[int]) -> Row:
     """Packs the named sequences. The shift happens here: position t is read from output t - 1."""
     lengths = [len(batch.tokens[i]) for i in sequences]

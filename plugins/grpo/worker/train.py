@@ -15,7 +15,7 @@ from recipe_sdk.fields import ConfigError, changed
 from recipe_sdk.groups import Group
 from torch import Tensor
 
-from . import batch, checkpoint, compiled, config, host, metrics, model, objective, optim, turns, weights
+from . import batch, checkpoint, compiled, config, host, metrics, model, objective, optim, replay, turns, weights
 from .batch import Batch
 from .config import Config
 from .memory import Memory
@@ -41,6 +41,9 @@ class Trainer:
         if found is not None:
             memory = self._continue(found)
         self.stepper = Stepper(c, self.policy, self.reference, self.optimizer, ranks, memory)
+        # Autocast would keep a copy of all weights in the graph's memory, and shards are gathered anew each time.
+        fixed = ranks.device.type == "cuda" and ranks.world == 1 and self.policy.autocast is None
+        self.proof = replay.Replay(self.policy, replay.record if fixed else None)
         self.eos = weights.end_tokens(self.policy)
         self._attach({"reference": config.source_of(c), **summary})
 
@@ -144,15 +147,16 @@ class Trainer:
     @torch.no_grad()
     def logprobs(self, ids: Tensor, temperature: float) -> Tensor:
         """[L - 1] log-probabilities of ids[0, 1:] (1, L) under the current weights."""
-        tokens, n = ids[0], ids.shape[1]
-        row = batch.Row(
-            [0], ids, torch.arange(n)[None], torch.tensor([0, n], dtype=torch.int32), n, torch.arange(n - 1),
-            tokens[1:], torch.arange(n - 1), torch.full((n - 1,), temperature, dtype=torch.float64),
-        ).to(self.bridge.device)  # fmt: skip
+        temperature = 1.0 if self.config.correction.logprobs_mode == "raw" else temperature
+        row = batch.whole_row(ids[0], temperature).to(self.bridge.device)
+
+        def forward() -> Tensor:
+            with self.policy.uncompiled():
+                return self.policy(row).lp
+
         self.policy.eval()
         try:
-            with self.policy.uncompiled():
-                return self.policy(row, raw=self.config.correction.logprobs_mode == "raw").lp
+            return self.proof(row, forward)
         finally:
             model.reshard(self.policy)
 
