@@ -29,6 +29,10 @@ variable "dtype" { # in bfloat16 vLLM serves a model as small as this too inexac
   type    = string
   default = "float32"
 }
+variable "tolerance" {
+  type    = number
+  default = 0 # chosen by precision
+}
 
 inference "vllm" "policy" {
   model                  = var.model
@@ -82,4 +86,5 @@ trainer "grpo" "policy" {
 sync "weights" "policy" {
   trainer   = trainer.grpo.policy
   inference = [inference.vllm.policy]
+  tolerance = var.tolerance
 }

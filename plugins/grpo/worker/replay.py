@@ -37,7 +37,7 @@ class Replay:
         """capture: `record`, or None where nothing may be recorded."""
         self.model, self.capture = model, capture
         self.key: Any = None  # of the row that came last, and of where the weights were
-        self.recorded: tuple[Callable[[], None], Tensor] | None = None
+        self.recorded: tuple[Callable[[], None], Tensor, Row] | None = None  # the graph reads the row's memory
         self.refused = ""  # why nothing is recorded any more
 
     @torch.no_grad()
@@ -50,15 +50,15 @@ class Replay:
         if not again:
             self.recorded = None
         if self.recorded is not None:
-            replay, result = self.recorded
+            replay, result, _ = self.recorded
             replay()
             return result.clone()
         plain = forward()
         if again:
-            self._record(forward, plain)
+            self._record(row, forward, plain)
         return plain
 
-    def _record(self, forward: Forward, plain: Tensor) -> None:
+    def _record(self, row: Row, forward: Forward, plain: Tensor) -> None:
         """Keeps a graph that computes the same."""
         assert self.capture is not None  # __call__ has looked
         try:
@@ -70,4 +70,4 @@ class Replay:
         except RuntimeError as e:
             self.capture, self.refused = None, str(e).splitlines()[0][:200]
         else:
-            self.recorded = replay, result
+            self.recorded = replay, result, row

@@ -1,5 +1,8 @@
 """A row that is computed again and again: recorded when that gives the same numbers, computed as usual otherwise."""
 
+import gc
+import weakref
+
 import torch
 from torch import nn
 
@@ -67,6 +70,23 @@ def test_a_row_is_recorded_when_it_comes_again_and_follows_the_weights():
     second = ask(1, 2, 3)
     assert second.tolist() == [20, 30] and recorder.recorded == 1 and recorder.replayed == 2
     assert first.tolist() == [4, 6], "an answer must not change with the next one"
+
+
+def test_the_memory_that_a_graph_reads_lasts_as_long_as_the_graph():
+    rows = []
+
+    def capture(forward):  # a graph knows addresses; it keeps nothing alive
+        result = forward().clone()
+        return (lambda: None), result
+
+    replay = Replay(Weights(), capture)
+    for _ in range(3):
+        r = row(1, 2, 3)
+        rows.append(weakref.ref(r.ids))
+        replay(r, lambda r=r: r.ids[0, 1:].float())
+    del r
+    gc.collect()
+    assert [seen() is not None for seen in rows] == [False, True, False]
 
 
 def test_another_row_or_weights_that_moved_are_recorded_anew():

@@ -40,7 +40,8 @@ def named(model: Any) -> Iterator[tuple[str, Tensor]]:
             value = _dequantized(module.base_layer, value)
             a, b = whole(module.lora_A["default"].weight), whole(module.lora_B["default"].weight)
             wide = torch.float64 if value.dtype == torch.float64 else torch.float32
-            value = (value.to(wide) + module.scaling["default"] * (b.to(wide) @ a.to(wide))).to(value.dtype)
+            scale = module.scaling["default"]
+            value = torch.addmm(value.to(wide), b.to(wide), a.to(wide), alpha=scale).to(value.dtype)
         yield name.replace(".base_layer.", "."), value
 
 
