@@ -148,8 +148,8 @@ func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 	b := plugintest.Harness(t, sync.Definition())
 	b.Start(config(train, server))
 	failed := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })
-	if m := failed.GetPhase().GetMessage(); !strings.Contains(m, "log-probability") || !strings.Contains(m,
-		"inference.fake.test") {
+	if m := failed.GetPhase().GetMessage(); !strings.Contains(m, "differences of log-probabilities") ||
+		!strings.Contains(m, "inference.fake.test") {
 		t.Errorf("the failure says %q", m)
 	}
 	lost := train.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) })

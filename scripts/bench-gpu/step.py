@@ -4,9 +4,10 @@ usage: step.py [--cases full,master,lora] [--steps N] [--ranks N] [--profile CAS
 [--device auto|cpu] [--out FILE]
 
 Every case runs in a process of its own, with --ranks in several that share the batch, with an empty compile cache;
-NAME-warm runs NAME once more with the cache that it left. Prints one JSON line a case: tokens a second, MFU (model FLOPs, recomputation not counted), peak memory,
-seconds of the compilation before the first batch and of the first step, graphs compiled in the steps after it, what was
-decided and why, seconds of what follows a step: weights for inference, and the proof of them. The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
+NAME-warm runs NAME once more with the cache that it left. Prints one JSON line a case: tokens a second, MFU (model
+FLOPs, recomputation not counted), peak memory, seconds of the compilation before the first batch and of the first step,
+graphs compiled in the steps after it, what was decided and why, seconds of what follows a step: weights for inference,
+and the proof of them. The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
 """
 
 from __future__ import annotations
@@ -183,7 +184,8 @@ def measure(options: argparse.Namespace, name: str) -> dict:
     work = metrics.flops(s.policy.causal.config, s.count, b, not s.policy.adapted, 1)
     peak = (metrics.peak(device, None) or 0) * options.ranks
     out = {
-        "case": name, "ranks": options.ranks, "losses": losses, "tokens_per_second": round(b.total_tokens / best), "step_s": round(best, 4),
+        "case": name, "ranks": options.ranks, "losses": losses,
+        "tokens_per_second": round(b.total_tokens / best), "step_s": round(best, 4),
         "steps_s": [round(t, 4) for t in times], "mfu": round(work / best / peak, 4) if peak else None,
         "tflops": round(work / best / 1e12, 1), "warm_up_s": round(warm_up, 2), "first_step_s": round(first, 2),
         "compiling": spent, "compiling_with_steps": compiling(12), "compilations_in_steps": compiled.count() - graphs,

@@ -16,7 +16,6 @@ import json
 import math
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -107,8 +106,10 @@ def main() -> int:
     served_model = engine.llm_engine.model_executor.driver_worker.worker.model_runner.model
     s = stepper(options)
 
-    def load(kept=lambda name: True, change=lambda name, value: value) -> None:  # noqa: ANN001
-        served_model.load_weights((n, change(n, v)) for n, v in weights.merged(s.policy) if kept(n))
+    def load(kept=lambda name: True, scrambled: str = "") -> None:  # noqa: ANN001
+        """Weights of these names; in the one that is scrambled each row is where the next belongs."""
+        named = ((n, v.roll(1, 0) if n == scrambled else v) for n, v in weights.merged(s.policy))
+        served_model.load_weights((n, v) for n, v in named if kept(n))
         torch.cuda.synchronize()
 
     def served() -> dict[str, list[float]]:
@@ -125,6 +126,7 @@ def main() -> int:
         "gpu": torch.cuda.get_device_name(), "vllm": vllm.__version__, "torch": torch.__version__,
         "weights": sorted({str(p.dtype) for p in s.policy.parameters()}), "steps": [],
     }  # fmt: skip
+    mixed = next(n for n, _ in weights.merged(s.policy) if n.endswith(f".layers.{last // 2}.mlp.down_proj.weight"))
     load()
     start = before = served()
     for step in range(options.steps):
@@ -132,8 +134,7 @@ def main() -> int:
         ours = {name: trained(s, tokens) for name, tokens in ids.items()}
         load(lambda n: f".layers.{last}." not in n)
         partly = served()
-        mixed = f".layers.{last // 2}.mlp.down_proj.weight"
-        load(change=lambda n, v: v.roll(1, 0) if n.endswith(mixed) else v)
+        load(scrambled=mixed)
         scrambled = served()
         load()
         right = served()

@@ -2,10 +2,14 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -229,6 +233,47 @@ func TestCheckVerifiesTheWeights(t *testing.T) {
 	u.Version, u.Check.Logprobs[1] = 2, -9
 	if _, err := g.UpdateWeights(context.Background(), u); !errors.Is(err, ErrMismatch) {
 		t.Errorf("when all differ: %v, want ErrMismatch", err)
+	}
+}
+
+// testdata/bfloat16.json has log-probabilities of an H200 (docs/benchmarks/gpu.md): of all measurements with the right
+// weights the one that differs most, and of those with one matrix scrambled the one that differs least.
+func TestTheToleranceOf16BitsTellsRightFromWrong(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("testdata", "bfloat16.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var measured map[string]struct{ Trainer, Served []float64 }
+	if err := json.Unmarshal(raw, &measured); err != nil {
+		t.Fatal(err)
+	}
+	check := func(trainer, served []float64) error {
+		c := Check{Tokens: []int{1}, Logprobs: []float64{0}, Tolerance: 0.3}
+		said := []string{"null"}
+		for i, lp := range trainer {
+			c.Tokens, c.Logprobs = append(c.Tokens, i+2), append(c.Logprobs, lp)
+			said = append(said, fmt.Sprintf(`{"%d":{"logprob":%v}}`, i+2, served[i]))
+		}
+		e := newEngine(t)
+		e.set(nil, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"choices":[{"index":0,"text":"","prompt_logprobs":[%s]}]}`, strings.Join(said, ","))
+		})
+		g := start(t, Config{Update: func(context.Context, []Replica, WeightUpdate) error { return nil }}, e)
+		_, err := g.compare(context.Background(), Replica{ID: "0", URL: e.URL}, c)
+		return err
+	}
+	if right := measured["right"]; check(right.Trainer, right.Served) != nil {
+		t.Error("the right weights were refused:", check(right.Trainer, right.Served))
+	}
+	if wrong := measured["wrong"]; !errors.Is(check(wrong.Trainer, wrong.Served), ErrMismatch) {
+		t.Error("wrong weights passed:", check(wrong.Trainer, wrong.Served))
+	}
+	unlike := slices.Clone(measured["right"].Trainer) // one token alone, which no rounding explains
+	unlike[3] -= 2
+	if err := check(measured["right"].Trainer, unlike); !errors.Is(err, ErrMismatch) ||
+		!strings.Contains(err.Error(), "token 5 (position 4)") {
+		t.Errorf("one token that is 2 off: %v, want ErrMismatch that names it", err)
 	}
 }
 
