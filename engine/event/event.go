@@ -20,9 +20,10 @@ const (
 	LogLine    Type = "log"         // Address, Level, Message; Stream when the plugin's process printed it
 	Checkpoint Type = "checkpoint"  // Address, Path, Step, Version
 	// Address (of the sync block), Inference, Version, Path, Format, Transport, Seconds, Metrics (per phase)
-	Weights   Type = "weights"
-	Sample    Type = "sample"    // Address, Environment, Prompt, Completion, Score, Version
-	Span      Type = "span"      // Address, Name, TraceID, SpanID, ParentID, Began, Seconds, Message (its error), Attributes
+	Weights Type = "weights"
+	Sample  Type = "sample" // Address, Environment, Prompt, Completion, Score, Version
+	// Address, Name, TraceID, SpanID, ParentID, Began, Seconds, Message (its error), Attributes, Metrics
+	Span      Type = "span"
 	Restart   Type = "restart"   // Address, Attempt, Delay (seconds), Message (why)
 	Adopted   Type = "adopted"   // Address, PID: found alive after an engine ended
 	Operation Type = "operation" // Address, Action, Message: what a plan made the engine do

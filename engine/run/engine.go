@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -349,6 +350,7 @@ func (e *Engine) noteRun(change func(*state.Run)) {
 func (e *Engine) append(ev event.Event) {
 	ev.Message, ev.Remedy = e.scrub(ev.Message), e.scrub(ev.Remedy)
 	ev.Prompt, ev.Completion = e.scrub(ev.Prompt), e.scrub(ev.Completion)
+	ev.Attributes = maps.Clone(ev.Attributes)
 	for name, value := range ev.Attributes {
 		ev.Attributes[name] = e.scrub(value)
 	}
