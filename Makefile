@@ -194,7 +194,7 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
 
-.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all
+.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all e2e-kubernetes
 test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version
 	VERL=$(VERL) scripts/test-verl.sh
 
@@ -211,6 +211,9 @@ e2e-slurm: build ## executor "slurm" on a cluster of three hosts, started here; 
 
 e2e-slurm-all: build ## the same with what takes longest: a network cut of 30 s, preemption, a trainer on two hosts
 	RECIPE_SLURM_ALL=1 scripts/e2e-slurm.sh
+
+e2e-kubernetes: build ## executor "kubernetes" on a cluster of two nodes, started here; its binaries: scripts/kubernetes.sh build
+	scripts/e2e-kubernetes.sh
 
 .PHONY: test-trackers
 test-trackers: ## read what tracking blocks write with the trackers' own packages

@@ -25,6 +25,7 @@ import (
 // event is one line of the event log (docs/events.md).
 type event struct {
 	Seq         int64              `json:"seq"`
+	Time        time.Time          `json:"time"`
 	Type        string             `json:"type"`
 	Address     string             `json:"address"`
 	Life        int64              `json:"life"`

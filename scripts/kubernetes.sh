@@ -7,6 +7,7 @@
 #   scripts/kubernetes.sh up       start it with an image that has PROGRAM... at their paths; prints what to export
 #   scripts/kubernetes.sh down     end it
 #   scripts/kubernetes.sh kill|start NODE    kill everything on a node, as a loss of power would; start it again
+#   scripts/kubernetes.sh api PATH [OPTION OF CURL...]    ask its API server as an administrator
 #   scripts/kubernetes.sh why      says what is missing here, and nothing when nothing is
 set -euo pipefail
 
@@ -52,8 +53,8 @@ build() {
   fi
   for c in $COMPONENTS; do
     [ -x "$CACHE/bin/$c" ] && continue
-    CGO_ENABLED=0 GOGC=400 nice -n 19 go build -p 1 -trimpath -ldflags '-s -w' -o "$CACHE/bin/$c.new" \
-      "k8s.io/kubernetes/cmd/$c"
+    CGO_ENABLED=0 GOGC=400 nice -n 19 go build -p 1 -trimpath \
+      -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$VERSION" -o "$CACHE/bin/$c.new" "k8s.io/kubernetes/cmd/$c"
     mv "$CACHE/bin/$c.new" "$CACHE/bin/$c"
   done
 }
@@ -80,11 +81,10 @@ up() {
   for n in $NODES; do start "$n"; done
   for n in $NODES; do
     await "node $n to be ready" node_ready "$n"
-    api "nodes/$n/status" -X PATCH -H 'Content-Type: application/strategic-merge-patch+json' \
+    api "/api/v1/nodes/$n/status" -X PATCH -H 'Content-Type: application/strategic-merge-patch+json' \
       -d '{"status":{"capacity":{"nvidia.com/gpu":"2"},"allocatable":{"nvidia.com/gpu":"2"}}}' >/dev/null # false ones
   done
   echo "KUBECONFIG=$STATE/researcher.kubeconfig"
-  echo "RECIPE_KUBERNETES_ADMIN=$STATE/admin.kubeconfig"
 }
 
 network() {
@@ -172,23 +172,24 @@ control() {
     --service-account-issuer=https://recipe.test --service-account-key-file="$STATE/pki/sa.pub" \
     --service-account-signing-key-file="$STATE/pki/sa.key" --token-auth-file="$STATE/pki/tokens.csv" \
     --authorization-mode=Node,RBAC --allow-privileged=true --kubelet-preferred-address-types=InternalIP
-  await "the API server" api_ready
+  await "the API server" api /readyz
   run controllers "$CACHE/bin/kube-controller-manager" --kubeconfig="$STATE/admin.kubeconfig" --leader-elect=false \
     --service-account-private-key-file="$STATE/pki/sa.key" --allocate-node-cidrs=false --secure-port=0 \
     --node-monitor-period=1s --node-monitor-grace-period=10s --controllers='*,-certificatesigningrequest-signing-controller'
   run scheduler "$CACHE/bin/kube-scheduler" --kubeconfig="$STATE/admin.kubeconfig" --leader-elect=false --secure-port=0
-  await "the controllers" api namespaces/default/serviceaccounts/default
+  await "the controllers" api /api/v1/namespaces/default/serviceaccounts/default
 }
 
+# api asks the API server as an administrator: PATH [option of curl…]
 api() {
-  local path=$1
+  local path=$1 type=
   shift
-  curl -sf --max-time 10 --cacert "$STATE/pki/apiserver.crt" "https://$NET.0.1:$PORT/api/v1/$path" \
-    -H "Authorization: Bearer $(cut -d, -f1 "$STATE/pki/tokens.csv" | head -1)" "$@"
+  [[ "$*" == *Content-Type* ]] || type='Content-Type: application/yaml'
+  curl -s --fail-with-body --max-time 10 --cacert "$STATE/pki/apiserver.crt" "https://$NET.0.1:$PORT$path" \
+    -H "Authorization: Bearer $(cut -d, -f1 "$STATE/pki/tokens.csv" | head -1)" ${type:+-H "$type"} "$@"
 }
 
-api_ready() { api ../../readyz --path-as-is >/dev/null || api namespaces/default; }
-node_ready() { api "nodes/$1" | tr -d ' \n' | grep -q '"type":"Ready","status":"True"\|"status":"True"[^}]*"type":"Ready"'; }
+node_ready() { api "/api/v1/nodes/$1" | tr -d ' \n' | grep -q '"type":"Ready","status":"True"'; }
 
 await() { # WHAT COMMAND…
   local what=$1
@@ -250,6 +251,7 @@ CONF
   run "node-$n" nsenter --net="/run/netns/recipe-kube-$n" \
     unshare --mount --uts --pid --fork --mount-proc --kill-child bash -c "
       hostname $n
+      mount -t tmpfs tmpfs /run/netns # networks of pods end with the node, too
       containerd --config '$dir/containerd.toml' >'$STATE/log/containerd-$n' 2>&1 &
       for _ in \$(seq 300); do ctr -a '$dir/containerd.sock' version >/dev/null 2>&1 && break; sleep 0.1; done
       ctr -a '$dir/containerd.sock' -n k8s.io images import --digests=false '$STATE/image.tar'
@@ -268,6 +270,7 @@ down() {
   local n f
   for n in $NODES; do
     kill_node "$n"
+    ip link del "vk-$n" 2>/dev/null || true
     ip netns del "recipe-kube-$n" 2>/dev/null || true
   done
   for f in "$STATE"/pid/*; do
@@ -288,8 +291,9 @@ case "${1:-}" in
   build) build ;;
   up) shift; up "$@" ;;
   down) down ;;
+  api) shift; api "$@" ;;
   why) why ;;
   kill) kill_node "$2" ;;
   start) start "$2" ;;
-  *) sed -n '2,12p' "$0"; exit 2 ;;
+  *) sed -n '2,13p' "$0"; exit 2 ;;
 esac

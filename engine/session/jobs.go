@@ -45,8 +45,12 @@ func (s *Session) addJobs(p *plan.Plan, rec *state.Run) {
 		}
 		job, err := s.jobOf(host, op, rec)
 		if err != nil {
-			p.Findings = append(p.Findings, plan.Finding{Severity: "error", Address: op.Address,
-				Summary: fmt.Sprintf("its job cannot be made: %v", err)})
+			f := plan.Finding{Severity: "error", Address: op.Address, Summary: fmt.Sprintf("its job cannot be made: %v", err)}
+			var refused *sdk.Error
+			if errors.As(err, &refused) {
+				f.Detail = refused.Remedy
+			}
+			p.Findings = append(p.Findings, f)
 		}
 		op.Job = job
 	}

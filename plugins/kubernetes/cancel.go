@@ -73,7 +73,10 @@ func (k *kubernetes) cancel(ctx context.Context, c *client, h executor.Handle, g
 	if err != nil {
 		return err
 	}
-	return c.gone(ctx, h, max(grace, time.Second)) // 0 would not wait for the node
+	if last.State == executor.Lost {
+		return c.gone(ctx, h, 0)
+	}
+	return c.gone(ctx, h, max(grace, time.Second))
 }
 
 // remove deletes something that may be gone already.
@@ -86,7 +89,8 @@ func (c *client) remove(ctx context.Context, path string, options object) error 
 	return err
 }
 
-// gone waits until a Job that is being deleted is gone, with its pods, which get as long as grace to end.
+// gone waits until a Job that is being deleted is gone, with its pods, which get as long as grace to end. Without grace
+// their nodes are not waited for.
 func (c *client) gone(ctx context.Context, h executor.Handle, grace time.Duration) error {
 	asked, began := map[string]bool{}, time.Now()
 	for {
@@ -94,7 +98,7 @@ func (c *client) gone(ctx context.Context, h executor.Handle, grace time.Duratio
 		if err == nil && jobs[h.ID] == nil {
 			return nil
 		}
-		late := time.Since(began) > grace+killLate
+		late := grace == 0 || time.Since(began) > grace+killLate
 		if err == nil {
 			for _, p := range jobs[h.ID].pods {
 				seconds := int64((grace + time.Second - 1) / time.Second)

@@ -125,8 +125,8 @@ func kubeconfigPath(named string) (string, error) {
 		return named, nil
 	}
 	if files := filepath.SplitList(os.Getenv("KUBECONFIG")); len(files) > 1 {
-		return "", fmt.Errorf("KUBECONFIG names %d files, expected one: make one of them by `kubectl config view --flatten`, "+
-			"and name it by `kubeconfig` of the executor", len(files))
+		return "", fmt.Errorf("KUBECONFIG names %d files, expected one: make one of them by `kubectl config view "+
+			"--flatten`, and name it by `kubeconfig` of the executor", len(files))
 	} else if len(files) == 1 && files[0] != "" {
 		return files[0], nil
 	}
@@ -196,8 +196,8 @@ func within(dir, path string) string {
 
 func newClient(namespace, dir string, cluster clusterEntry, user userEntry) (*client, error) {
 	if user.Provider != nil || user.Username != "" || user.As != "" {
-		return nil, errors.New("its user has auth-provider, username or as, which recipe does not know: expected a token, a " +
-			"certificate or exec")
+		return nil, errors.New("its user has auth-provider, username or as, which recipe does not know: expected a token, " +
+			"a certificate or exec")
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cluster.ServerName,
 		InsecureSkipVerify: cluster.Insecure} //nolint:gosec // the user's own file says so

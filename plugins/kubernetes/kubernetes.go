@@ -1,5 +1,5 @@
-// Package kubernetes is the executor of Kubernetes clusters: each job is a Job (batch/v1) with one pod for each machine,
-// and a Secret with the keys of its agents. Nothing has to be installed in the cluster.
+// Package kubernetes is the executor of Kubernetes clusters: each job is a Job (batch/v1) with one pod for each
+// machine, and a Secret with the keys of its agents. Nothing has to be installed in the cluster.
 package kubernetes
 
 import (

@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
@@ -111,9 +112,6 @@ func (k *kubernetes) manifest(j executor.Job) (object, error) {
 	if len(j.Argv) == 0 {
 		return nil, fmt.Errorf("job %s has no command", j.Key)
 	}
-	if j.Nodes > 1 {
-		return nil, fmt.Errorf("job %s asks for %d machines; this executor gives a block one", j.Key, j.Nodes)
-	}
 	if err := k.shares(j.Dir); err != nil {
 		return nil, fmt.Errorf("job %s: %w", j.Key, err)
 	}
@@ -125,6 +123,9 @@ func (k *kubernetes) manifest(j executor.Job) (object, error) {
 		"ttlSecondsAfterFinished": int(keepEnded.Seconds()),
 		"template":                object{"metadata": pod, "spec": k.pod(j)},
 	}
+	if j.Nodes > 1 {
+		spec["completionMode"], spec["completions"], spec["parallelism"] = "Indexed", j.Nodes, j.Nodes
+	}
 	return object{"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}, nil
 }
 
@@ -135,8 +136,9 @@ func (k *kubernetes) shares(dir string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no volume brings its folder %s into a pod: add a block such as volume { path = %q; claim = … } to "+
-		"the executor, with storage that this machine has at the same path", dir, path.Dir(dir))
+	return &sdk.Error{Summary: fmt.Sprintf("no volume brings its folder %s into a pod", dir),
+		Remedy: fmt.Sprintf("add a block such as volume { path = %q; claim = … } to the executor, with storage that this "+
+			"machine has at the same path", path.Dir(dir))}
 }
 
 // pod is the specification of the pods.
@@ -147,7 +149,7 @@ func (k *kubernetes) pod(j executor.Job) object {
 		"volumeMounts": mounts, "resources": k.resources(j.Resources),
 		"securityContext": object{"allowPrivilegeEscalation": false, "capabilities": object{"drop": []string{"ALL"}}}}
 	setText(container, "imagePullPolicy", c.ImagePullPolicy)
-	if env := k.environment(); len(env) > 0 {
+	if env := k.environment(j); len(env) > 0 {
 		container["env"] = env
 	}
 	spec := object{
@@ -245,7 +247,7 @@ func (c Config) gpuResource() string {
 }
 
 // environment is that of the container. Which variables are the block's is said to the agent.
-func (k *kubernetes) environment() (env []object) {
+func (k *kubernetes) environment(j executor.Job) (env []object) {
 	var names []string
 	for name := range k.config.SecretEnvironment {
 		names = append(names, name)
@@ -257,6 +259,11 @@ func (k *kubernetes) environment() (env []object) {
 	}
 	if len(names) > 0 {
 		env = append(env, object{"name": executor.PassVariable, "value": strings.Join(names, ",")})
+	}
+	if j.Nodes > 1 {
+		index := "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+		env = append(env, object{"name": executor.NodeVariable,
+			"valueFrom": object{"fieldRef": object{"fieldPath": index}}})
 	}
 	return env
 }
@@ -311,6 +318,11 @@ func (k *kubernetes) place(spec object, j executor.Job) {
 	if len(exist) > 0 {
 		affinity["nodeAffinity"] = object{"requiredDuringSchedulingIgnoredDuringExecution": object{
 			"nodeSelectorTerms": []object{{"matchExpressions": exist}}}}
+	}
+	if j.Nodes > 1 { // each on a node of its own
+		affinity["podAntiAffinity"] = object{"requiredDuringSchedulingIgnoredDuringExecution": []object{{
+			"topologyKey":   "kubernetes.io/hostname",
+			"labelSelector": object{"matchLabels": object{jobLabel: nameOf(j.Key)}}}}}
 	}
 	if len(selector) > 0 {
 		spec["nodeSelector"] = selector

@@ -6,8 +6,8 @@ import "strings"
 var remedies = []struct{ words, remedy string }{
 	{"exceeded quota", "lower gpus, cpus or memory in placement, end other jobs of the namespace, or ask who runs the " +
 		"cluster for a higher quota: `kubectl describe resourcequota`"},
-	{"failed quota", "name the resource in placement (gpus, cpus, memory), or ask who runs the cluster for a LimitRange: " +
-		"`kubectl describe resourcequota`"},
+	{"failed quota", "name the resource in placement (gpus, cpus, memory), or ask who runs the cluster for a LimitRange" +
+		": `kubectl describe resourcequota`"},
 	{"violates PodSecurity", "run the engine as a user other than root, and use claims instead of host_path, or name a " +
 		"namespace with another pod security level"},
 	{"ImagePullBackOff", "correct `image` of the executor, or name the registry's credentials by image_pull_secrets"},
@@ -15,14 +15,15 @@ var remedies = []struct{ words, remedy string }{
 	{"InvalidImageName", "correct `image` of the executor"},
 	{"ErrImageNeverPull", "import the image on the nodes, or allow pulling it by image_pull_policy"},
 	{"CreateContainerConfigError", "make what is missing in the namespace, or correct the executor"},
-	{"RunContainerError", "the image must have the recipe program at the path of the command: see docs/clusters.md"},
+	{"StartError", "the image must have the recipe program at the path of the command: see docs/clusters.md"},
 	{"persistentvolumeclaim", "make the claim in the namespace, or correct `claim` of the executor: `kubectl get pvc`"},
 	{"PersistentVolumeClaims", "its claim is not bound yet: `kubectl get pvc`"},
-	{"untolerated taint", "add `tolerations` to the executor, if its jobs may use these nodes: `kubectl describe nodes`"},
+	{"Insufficient", "it starts when others release what it needs; if no node has as much, lower gpus, cpus or memory " +
+		"in placement: `kubectl describe nodes`"},
+	{"untolerated taint", "add `tolerations` to the executor, or correct its node_selector, or host and constraints in " +
+		"placement: `kubectl describe nodes`"},
 	{"didn't match Pod's node affinity/selector", "correct node_selector of the executor, or host and constraints in " +
 		"placement: `kubectl get nodes --show-labels`"},
-	{"Insufficient", "it starts when others release what it needs; if no node has as much, lower gpus, cpus or memory in " +
-		"placement: `kubectl describe nodes`"},
 	{"serviceaccount", "make the service account in the namespace, or correct `service_account` of the executor"},
 	{"priorityclass", "correct `priority_class` of the executor: `kubectl get priorityclasses`"},
 	{"RuntimeClass", "correct `runtime_class` of the executor: `kubectl get runtimeclasses`"},

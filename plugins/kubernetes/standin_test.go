@@ -118,7 +118,8 @@ func answer(w http.ResponseWriter, code int, value any) {
 }
 
 func refuseWith(w http.ResponseWriter, e apiError) {
-	answer(w, e.Code, object{"kind": "Status", "status": "Failure", "code": e.Code, "reason": e.Reason, "message": e.Message})
+	answer(w, e.Code, object{"kind": "Status", "status": "Failure", "code": e.Code, "reason": e.Reason,
+		"message": e.Message})
 }
 
 func (s *standIn) create(w http.ResponseWriter, r *http.Request) {

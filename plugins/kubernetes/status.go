@@ -220,22 +220,15 @@ func (p pod) status() executor.Status {
 	out := executor.Status{Node: p.Spec.Node}
 	disrupted, _ := is(p.Status.Conditions, "DisruptionTarget")
 	switch p.Status.Phase {
-	case "Succeeded", "Failed":
-		out.State, out.Reason = executor.Succeeded, cmp.Or(disrupted.Reason, p.Status.Reason)
-		if p.Status.Phase == "Failed" {
-			out.State = executor.Failed
-		}
-		for _, c := range p.Status.Containers {
-			if t := c.State.Terminated; t != nil {
-				out.ExitCode = &t.ExitCode
-				if t.Reason != "Error" && t.Reason != "Completed" { // these say no more than the status
-					out.Reason = cmp.Or(out.Reason, t.Reason)
-				}
-			}
-		}
+	case "Succeeded":
+		out.State = executor.Succeeded
+		p.ended(&out)
+	case "Failed":
+		out.State, out.Reason = executor.Failed, cmp.Or(disrupted.Reason, p.Status.Reason)
 		if message := cmp.Or(disrupted.Message, p.Status.Message); message != "" {
 			out.Reason += ": " + message
 		}
+		p.ended(&out)
 	case "Running":
 		out.State = executor.Running
 		if p.nodeIsLost() {
@@ -247,6 +240,20 @@ func (p pod) status() executor.Status {
 		out.State, out.Reason = executor.Pending, withRemedy(p.waitsFor())
 	}
 	return out
+}
+
+// ended adds how the container of a pod that is over has ended.
+func (p pod) ended(out *executor.Status) {
+	for _, c := range p.Status.Containers {
+		t := c.State.Terminated
+		if t == nil {
+			continue
+		}
+		out.ExitCode = &t.ExitCode
+		if out.Reason == "" && t.Reason != "Error" && t.Reason != "Completed" { // these say no more than the status
+			out.Reason = withRemedy(strings.TrimSuffix(t.Reason+": "+t.Message, ": "))
+		}
+	}
 }
 
 // nodeIsLost says whether the cluster has given up the pod because its node does not answer. Then the cluster says that

@@ -20,47 +20,47 @@ func remedyIn(err error) string {
 	return ""
 }
 
-// TestTheStatusOfAPod reads what the cluster says of pods.
+// TestTheStatusOfAPod reads what a cluster (1.34.4) has said of pods; testdata/pods.json is shortened only.
 func TestTheStatusOfAPod(t *testing.T) {
 	t.Parallel()
-	one, oom := 1, 137
-	for text, want := range map[string]executor.Status{
-		`{"phase":"Running"}`: {State: executor.Running, Node: "n1"},
-		`{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":1,"reason":"Error"}}}]}`: {
-			State: executor.Failed, Node: "n1", ExitCode: &one},
-		`{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]}`: {
-			State: executor.Failed, Node: "n1", ExitCode: &oom, Reason: "OOMKilled"},
-		`{"phase":"Failed","reason":"DeadlineExceeded","message":"Pod was active on the node longer than the specified deadline"}`: {
-			State: executor.Failed, Node: "n1",
-			Reason: "DeadlineExceeded: Pod was active on the node longer than the specified deadline"},
-		`{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"EvictionByEvictionAPI"}]}`: {
-			State: executor.Running, Node: "n1", Reason: "it is asked to end: EvictionByEvictionAPI"},
-		`{"phase":"Pending","containerStatuses":[{"state":{"waiting":{"reason":"ContainerCreating"}}}]}`: {
-			State: executor.Pending, Node: "n1", Reason: "its container is being created"},
-	} {
-		if got := podOf(t, text, "").status(); got.String() != want.String() || got.State != want.State {
-			t.Errorf("%s is %q; expected %q", text, got, want)
-		}
+	data, err := os.ReadFile(filepath.Join("testdata", "pods.json"))
+	var list struct{ Items []pod }
+	if err == nil {
+		err = json.Unmarshal(data, &list)
 	}
-	for text, want := range map[string][]string{
-		`{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/2 nodes are available: 2 Insufficient nvidia.com/gpu."}]}`: {
-			"Unschedulable: 0/2 nodes", "2 Insufficient nvidia.com/gpu", "lower gpus"},
-		`{"phase":"Pending","containerStatuses":[{"state":{"waiting":{"reason":"ImagePullBackOff","message":"Back-off pulling image \"x\""}}}]}`: {
-			"ImagePullBackOff: Back-off pulling", "image_pull_secrets"},
-	} {
-		got := podOf(t, text, "").status()
-		for _, part := range want {
-			if got.State != executor.Pending || !strings.Contains(got.Reason, part) {
-				t.Errorf("%s is %q; expected %q in it", text, got, part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{
+		"running":  {"running: on n2"},
+		"exit3":    {"failed: on n2, exit status 3"},
+		"deadline": {"failed: DeadlineExceeded: Pod was active", "on n2, exit status 137"},
+		"noprogram": {"failed: StartError: failed to create", "/opt/none", "the image must have the recipe program",
+			"exit status 128"},
+		"gpus":    {"pending: Unschedulable: 0/2 nodes", "1 Insufficient nvidia.com/gpu", "lower gpus, cpus or memory"},
+		"nowhere": {"pending: Unschedulable: 0/2 nodes", "correct its node_selector"},
+		"noimage": {"pending: ErrImageNeverPull: Container image", "recipe.test/none:1", "import the image"},
+		"lost":    {"lost: its node does not answer (DeletionByTaintManager), on n1"},
+	}
+	for _, p := range list.Items {
+		got := p.status().String()
+		for _, part := range want[p.Metadata.Name] {
+			if !strings.Contains(got, part) {
+				t.Errorf("pod %s is %q; expected %q in it", p.Metadata.Name, got, part)
 			}
 		}
+		delete(want, p.Metadata.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("testdata/pods.json has no pods %v", want)
 	}
 }
 
 // TestANodeThatDoesNotAnswer tells a pod whose node is lost from one that is asked to end on a node that answers.
 func TestANodeThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	const status = `{"phase":"Running","conditions":[{"type":"Ready","status":"False"},{"type":"ContainersReady","status":"NODE"},
+	const status = `{"phase":"Running","conditions":[{"type":"Ready","status":"False"},
+		{"type":"ContainersReady","status":"NODE"},
 		{"type":"DisruptionTarget","status":"True","reason":"DeletionByTaintManager"}]}`
 	const deleted = "2026-11-22T20:00:00Z"
 	for _, c := range []struct {

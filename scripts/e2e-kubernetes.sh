@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# e2e-kubernetes.sh [go test flags]: executor "kubernetes" on a real cluster of two nodes, which scripts/kubernetes.sh
+# starts on this machine for the time of the tests. Without root, packages or binaries it says what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+skip() { # as `go test -v` says it, so that it is counted and seen
+  printf -- '--- SKIP: TestKubernetes (0.00s)\n    no Kubernetes cluster can be started here: %s\n' "$1"
+  exit 0
+}
+
+missing=$(scripts/kubernetes.sh why)
+[ -z "$missing" ] || skip "$missing"
+[ -x bin/recipe ] || make build
+shared=$(mktemp -d /var/tmp/recipe-e2e-kubernetes.XXXXXX)
+cleanup() {
+  scripts/kubernetes.sh down
+  rm -rf "$shared"
+}
+trap cleanup EXIT
+scripts/kubernetes.sh up "$PWD/bin/recipe" >"$shared/env" 2>"$shared/why" || skip "$(tail -n 3 "$shared/why" | tr '\n' ' ')"
+export "$(cat "$shared/env")" RECIPE_KUBERNETES_SHARED=$shared TMPDIR=$shared
+KUBECONFIG=${KUBECONFIG/researcher/admin} go test -count 1 -timeout 10m -v -run '^TestComplianceOnACluster$' "$@" \
+  ./plugins/kubernetes
+go test -tags e2e -count 1 -timeout 20m -parallel 1 -v -run '^TestKubernetes' "$@" ./e2e
