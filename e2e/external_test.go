@@ -19,8 +19,8 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 )
 
-// TestAnExternalEngine trains, with each trainer for which docs/compatibility.md names it, on what a server samples that
-// recipe has not started and that demands a key. Environments in Go and in Python ask vLLM's OpenAI-compatible API for
+// TestAnExternalEngine trains, with each trainer for which docs/compatibility.md names it, on what a server samples
+// that recipe has not started and that demands a key. Environments in Go and in Python ask vLLM's OpenAI-compatible API for
 // token ids and log-probabilities; one of Atropos asks SGLang's /generate.
 func TestAnExternalEngine(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,8 @@ func TestAnExternalEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for engine, start := range map[string]func(*testing.T, string, string) string{"vllm": startVLLM, "sglang": startSGLang} {
+	servers := map[string]func(*testing.T, string, string) string{"vllm": startVLLM, "sglang": startSGLang}
+	for engine, start := range servers {
 		t.Run(engine, func(t *testing.T) {
 			const key = "a key of the test"
 			endpoint := "http://" + start(t, model, key) + "/v1"
@@ -74,8 +75,9 @@ func startVLLM(t *testing.T, model, key string) string {
 func startSGLang(t *testing.T, model, key string) string {
 	t.Helper()
 	kernels := filepath.Join(repository(t), "plugins", "sglang", "extension", "cpu") // stands for those of GPUs
-	return startServer(t, []string{"SGLANG_USE_CPU_ENGINE=1", "PYTHONPATH=" + kernels}, environmentPython(t, "sglang"), "-m",
-		"sglang.launch_server", "--model-path", model, "--served-model-name", "policy", "--api-key", key, "--dtype", "float32",
+	env := []string{"SGLANG_USE_CPU_ENGINE=1", "PYTHONPATH=" + kernels}
+	return startServer(t, env, environmentPython(t, "sglang"), "-m", "sglang.launch_server", "--model-path", model,
+		"--served-model-name", "policy", "--api-key", key, "--dtype", "float32",
 		"--context-length", "128", "--max-running-requests", "64", "--max-total-tokens", "16384", "--device", "cpu",
 		"--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--grammar-backend", "none",
 		"--disable-cuda-graph", "--disable-overlap-schedule")

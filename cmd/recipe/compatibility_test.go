@@ -89,7 +89,7 @@ func says(t *testing.T, engine, trainer, reason string) {
 	}
 }
 
-// TestOneWordChangesEngineOrTrainer plans gsm8k.hcl with each engine and each trainer: every other block stays as it is.
+// TestOneWordChangesEngineOrTrainer plans gsm8k.hcl with each engine and each trainer: every other block stays.
 func TestOneWordChangesEngineOrTrainer(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(repository, "recipes", "gsm8k.hcl")

@@ -72,8 +72,8 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 	return worker.Program{
 		Module: "recipe_axolotl", Source: []fs.FS{source}, Packages: packages(interpreter.GPU()),
 		Environment: c.Variables(), Model: req.Config.Model, Settings: settings, Defaults: worker.Defaults[Config](),
-		Trajectories: c.Trajectories, Transports: worker.Transports(c.adapted()), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
-		UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
+		Trajectories: c.Trajectories, Transports: worker.Transports(c.adapted()), Corrects: c.corrects(),
+		PublishDtype: c.PublishDtype, UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
 }
 

@@ -74,9 +74,10 @@ func adapters() map[string]map[string]cty.Value {
 }
 
 const introduction = "Engines (`inference`), trainers and the transports between them, on a GPU, from what the " +
-	"plugins tell a plan;\n`recipe plan` refuses the rest before anything starts. **Bold**: a whole run with real programs " +
-	"is a test (below); when each\nwas last run, on what, is in [benchmarks/e2e.md](benchmarks/e2e.md). Plain: both sides " +
-	"support it, and no test runs the\npair. `lora` needs adapters. Which transport is possible for one recipe depends on " +
+	"plugins tell a plan;\n`recipe plan` refuses the rest before anything starts. **Bold**: a whole run with real " +
+	"programs is a test (below); when each\nwas last run, on what, is in [benchmarks/e2e.md](benchmarks/e2e.md). Plain: " +
+	"both sides support it, and no test runs the\npair. `lora` needs adapters. Which transport is possible for one " +
+	"recipe depends on " +
 	"its machines and settings, too\n([weights.md](weights.md))."
 
 const environments = `
@@ -89,8 +90,8 @@ and a kind of environment is a test:
 const runs = `
 An external server that speaks OpenAI's API keeps its weights: a recipe with one has no sync block. Environments in Go
 and in Python train on its answers if they have token ids and log-probabilities, as those of vLLM have. Environments of
-Atropos get these from ` + "`/generate`" + `, which SGLang has (` + "`server_type = \"sglang\"`" + `) and a gateway of recipe; with another
-server, or without its tokenizer, the plan is refused.
+Atropos get these from ` + "`/generate`" + `, which SGLang has (` + "`server_type = \"sglang\"`" + `) and a gateway
+of recipe; with another server, or without its tokenizer, the plan is refused.
 
 ## Whole runs that are tests
 | engine | trainer | environments | transport | test | run by |

@@ -46,8 +46,8 @@ func Compliance(t *testing.T, trainer *sdk.Definition, bad map[string]cty.Value)
 	})
 }
 
-// Problem checks that a trainer finds one problem in a configuration, at path and with part in its detail, or, where path
-// is empty, none.
+// Problem checks that a trainer finds one problem in a configuration, at path and with part in its detail, or, where
+// path is empty, none.
 func Problem(t *testing.T, name string, found []spec.Problem, path, part string) {
 	t.Helper()
 	switch {
