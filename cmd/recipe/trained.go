@@ -17,8 +17,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// checkpointFor is the checkpoint that the recipe's run has of the weights which inference block b serves: that of step at, or
-// the newest. It is nil when no sync block brings b weights, or the run has no checkpoint yet.
+// checkpointFor is the checkpoint that the recipe's run has of the weights which inference block b serves: that of step
+// at, or the newest. It is nil when no sync block brings b weights, or the run has no checkpoint yet.
 func checkpointFor(r *schema.Recipe, b addr.Block, at int64) (*lineage.Checkpoint, error) {
 	dir := state.DirOf(r.Dir, r.Name)
 	trainers := trainersOf(r, b)

@@ -24,8 +24,8 @@ func TestServable(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := func(path string) *lineage.Checkpoint {
-		return &lineage.Checkpoint{Address: addr.Block{Kind: kind.Trainer, Plugin: "grpo", Name: "policy"}, Path: path, Step: 3,
-			Version: 2}
+		return &lineage.Checkpoint{Address: addr.Block{Kind: kind.Trainer, Plugin: "grpo", Name: "policy"},
+			Path: path, Step: 3, Version: 2}
 	}
 	p, err := servable(of(whole))
 	if err != nil || p.Format != "hf" || p.Version != 2 || !filepath.IsAbs(p.Weights) {

@@ -98,8 +98,8 @@ func ExecutorOf(b *schema.Block, value cty.Value, dir string) (remote.Executor, 
 
 // Resources are what a block asks of its executor.
 func Resources(m schema.Meta) executor.Resources {
-	r := executor.Resources{Nodes: m.Resources.Nodes, CPUs: m.Resources.CPUs, Memory: m.Resources.Memory, TimeLimit: m.Resources.TimeLimit,
-		Constraints: m.Resources.Constraints}
+	r := executor.Resources{Nodes: m.Resources.Nodes, CPUs: m.Resources.CPUs, Memory: m.Resources.Memory,
+		TimeLimit: m.Resources.TimeLimit, Constraints: m.Resources.Constraints}
 	if m.Placement != nil {
 		r.GPUs, r.Host = m.Placement.Count(), m.Placement.Host
 	}

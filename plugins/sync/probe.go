@@ -41,8 +41,8 @@ func (s *syncer) probe(ctx context.Context) ([]int, error) {
 // How far log-probabilities may be apart, as a root mean square, when the recipe does not say. In float32 server and
 // trainer agree to 4e-5 (measured with vLLM and torch on a CPU); a GPU computes float32 attention in TensorFloat-32,
 // which has ten bits (0.003 to 0.009 measured on an H200); in 16 bits the kernels of the two sides round differently:
-// SmolLM2-135M in bfloat16 had 0.03 to 0.15 with the right weights, single tokens up to 0.68, and 0.65 and more with one
-// matrix wrong (docs/benchmarks/gpu.md).
+// SmolLM2-135M in bfloat16 had 0.03 to 0.15 with the right weights, single tokens up to 0.68, and 0.65 and more with
+// one matrix wrong (docs/benchmarks/gpu.md).
 const (
 	exactTolerance   = 1e-3
 	tf32Tolerance    = 3e-2

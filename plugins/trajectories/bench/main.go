@@ -220,8 +220,8 @@ func (p pair) runMixed() error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %s, %d environments, %s | %.0f | %.0f | %s / %s / %s | %s / %s | %s / %s | %.0f |\n", s.name, c.environments,
-				c.name, m.posts.perWall(), m.posts.perCPU(),
+			fmt.Printf("| %s, %d environments, %s | %.0f | %.0f | %s / %s / %s | %s / %s | %s / %s | %.0f |\n", s.name,
+				c.environments, c.name, m.posts.perWall(), m.posts.perCPU(),
 				ms(m.posts.quantile(0.5)), ms(m.posts.quantile(0.99)), ms(m.posts.quantile(1)), ms(m.status.quantile(0.5)),
 				ms(m.status.quantile(0.99)),
 				ms(m.batches.quantile(0.5)), ms(m.batches.quantile(0.99)), m.batches.count/m.posts.wall.Seconds())
