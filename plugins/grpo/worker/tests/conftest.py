@@ -12,6 +12,7 @@ from recipe_sdk.events import Events, plain
 from recipe_sdk.testing import VOCABULARY, FakeAPI, Supervisor
 
 from worker import config, model
+from worker.replay import Replay
 from worker.train import Trainer, build
 
 from . import event_types
@@ -187,5 +188,6 @@ def attached(s, **change):
     trainer = Trainer.__new__(Trainer)
     trainer.bridge, trainer.policy, trainer.reference = bridge, s.policy, s.reference
     trainer.stepper, trainer.optimizer, trainer.eos = s, s.optimizer, frozenset()
+    trainer.proof = Replay(s.policy, None)
     trainer._attach({})
     return bridge
