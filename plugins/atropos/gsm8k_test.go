@@ -57,6 +57,22 @@ assert sorted(first) == sorted(f"train {i}?" for i in range(50)), "questions are
 `)
 }
 
+// TestGSM8KChatTemplate: prompts of rollouts are rendered by the template of the settings.
+func TestGSM8KChatTemplate(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data.jsonl")
+	write(t, data, `{"question":"Legs?","answer":"#### 8"}`+"\n")
+	check(t, `
+import asyncio, types
+for template, want in ((None, "own"), ("{{ messages[0]['content'] }}", "{{ messages[0]['content'] }}")):
+    env = g.GSM8K.__new__(g.GSM8K)
+    env.tokenizer = types.SimpleNamespace(chat_template="own")
+    env.config = g.GSM8KConfig(train_path=sys.argv[2], test_path=sys.argv[2], chat_template=template)
+    asyncio.run(env.setup())
+    assert env.tokenizer.chat_template == want, (template, env.tokenizer.chat_template)
+`, data)
+}
+
 // TestGSM8KScoring: an answer is right when the content of the last box equals the gold number, which math_verify
 // compares symbolically.
 func TestGSM8KScoring(t *testing.T) {

@@ -36,6 +36,9 @@ class GSM8KConfig(BaseEnvConfig):
     length_penalty: bool = Field(default=True, description="Favour shorter answers when all of a group are right")
     length_penalty_from: float = Field(default=0.5, description="Share of max_token_length that costs nothing")
     system_prompt: str = Field(default=SYSTEM, description="System message; empty = none")
+    chat_template: Optional[str] = Field(
+        default=None, description="Jinja, for a model that has none or fares better with another, as small ones do"
+    )
     seed: int = Field(default=42, description="Order of the questions")
 
 
@@ -105,6 +108,8 @@ class GSM8K(BaseEnv):
         return config, [APIServerConfig(model_name="policy", base_url="http://localhost:9001/v1", server_type="vllm")]
 
     async def setup(self):
+        if self.config.chat_template is not None:  # rollouts; evaluation asks the server, which has its own setting
+            self.tokenizer.chat_template = self.config.chat_template
         self.train = load(self.config.train_path, "train")
         self.test = load(self.config.test_path, "test")
         random.Random(self.config.seed).shuffle(self.train)
