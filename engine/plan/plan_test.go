@@ -175,6 +175,9 @@ func TestWhatStandsAroundABodyIsCompared(t *testing.T) {
 		"nothing":                {func(*schema.Meta) {}, ""},
 		"health is the engine's": {func(m *schema.Meta) { m.Health = &schema.Health{Failures: 9} }, ""},
 		"more GPUs":              {func(m *schema.Meta) { m.Placement = &schema.Placement{GPUs: 2} }, "placement"},
+		"more machines":          {func(m *schema.Meta) { m.Resources.Nodes = 2 }, "placement"},
+		"one machine, said":      {func(m *schema.Meta) { m.Resources.Nodes = 1 }, ""},
+		"more CPUs":              {func(m *schema.Meta) { m.Resources.CPUs = 4 }, "placement"},
 		"no placement":           {func(m *schema.Meta) { m.Placement = nil }, "placement"},
 		"another package": {func(m *schema.Meta) {
 			m.Runtime = &schema.Runtime{Requirements: []string{"vllm==0.25"}}

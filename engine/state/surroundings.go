@@ -17,9 +17,13 @@ func Surroundings(m schema.Meta, dir Dir) (map[string]json.RawMessage, error) {
 	declared := map[string]any{}
 	if p := m.Placement; p != nil {
 		r := m.Resources
-		declared["placement"] = filled(map[string]any{"gpus": p.GPUs, "devices": p.Devices, "executor": p.Executor,
-			"host": p.Host, "cpus": r.CPUs, "memory": int(r.Memory), "time_limit": int(r.TimeLimit.Seconds()),
-			"constraints": r.Constraints})
+		nodes := r.Nodes
+		if nodes == 1 { // the default, which records of earlier versions do not name
+			nodes = 0
+		}
+		declared["placement"] = filled(map[string]any{"nodes": nodes, "gpus": p.GPUs, "devices": p.Devices,
+			"executor": p.Executor, "host": p.Host, "cpus": r.CPUs, "memory": int(r.Memory),
+			"time_limit": int(r.TimeLimit.Seconds()), "constraints": r.Constraints})
 	}
 	if r := m.Runtime; r != nil {
 		declared["runtime"] = filled(map[string]any{"python": r.Python, "requirements": r.Requirements, "venv": r.Venv})
