@@ -81,9 +81,7 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 		fmt.Fprintf(&b, "#SBATCH %s\n", o)
 	}
 	b.WriteString("umask 077\n")
-	for _, line := range s.config.Setup {
-		b.WriteString(line + "\n")
-	}
+	b.WriteString(setup(s.config.Setup))
 	var command strings.Builder
 	for _, a := range j.Argv {
 		command.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
@@ -94,6 +92,17 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 		b.WriteString(srun(nodes, j.CPUs) + command.String() + " &\n" + awaitStep)
 	}
 	return executor.Request{Language: "sbatch", Text: b.String()}, nil
+}
+
+// setup runs the lines of the executor block, and names the environment variables that they change: the agent gives a
+// block its engine's environment, and of this one what is named.
+func setup(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return "declare -A before; for v in $(compgen -e); do before[$v]=${!v}; done\n" + strings.Join(lines, "\n") + "\n" +
+		"changed=; for v in $(compgen -e); do [ \"${before[$v]+=}${before[$v]}\" = \"=${!v}\" ] || changed+=,$v; done\n" +
+		"export " + executor.PassVariable + "=${changed#,}\n"
 }
 
 // awaitStep waits for srun. A request to end the job is passed on to the commands by scancel: srun would kill them.

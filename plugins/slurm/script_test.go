@@ -2,7 +2,9 @@ package slurm
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,34 @@ func TestTheScriptOfAJobOnSeveralMachines(t *testing.T) {
 		Argv: []string{"/opt/recipe", "agent", "--bootstrap", "/shared/agent.json"}, Dir: "/shared",
 		Resources: executor.Resources{Nodes: 2, GPUs: 8, CPUs: 16},
 	})
+}
+
+// TestWhatSetupChangesIsNamed runs a script: the block gets variables that setup made or changed, and no others.
+func TestWhatSetupChangesIsNamed(t *testing.T) {
+	t.Parallel()
+	if exec.CommandContext(t.Context(), "bash", "-c", "declare -A a").Run() != nil {
+		t.Skip("the bash of this machine has no associative arrays (bash 4); those of Slurm's machines have")
+	}
+	s := New(Config{Setup: []string{"export MADE='two words'", "PATH=/opt/cuda/bin:$PATH", "unset GONE", "local=1",
+		"export EMPTY=", "export SAME='a b'"}}, "")
+	r, err := s.Render(executor.Job{Key: executor.Key{Run: "01J", Block: "trainer.grpo.policy", Attempt: 1},
+		Argv: []string{"/usr/bin/env"}, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bash := exec.CommandContext(t.Context(), "bash", "-c", r.Text)
+	bash.Env = []string{"PATH=/usr/bin:/bin", "GONE=1", "SAME=a b"}
+	out, err := bash.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(strings.TrimSpace(string(out)), "\n")
+	for _, want := range []string{"MADE=two words", "PATH=/opt/cuda/bin:/usr/bin:/bin",
+		executor.PassVariable + "=EMPTY,MADE,PATH"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("the environment lacks %s:\n%s", want, out)
+		}
+	}
 }
 
 func matches(t *testing.T, golden string, x executor.Executor, j executor.Job) {

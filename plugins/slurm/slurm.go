@@ -34,7 +34,7 @@ type Config struct {
 	QOS       string   `recipe:"qos" pattern:"[^\\s\"]+" doc:"quality of service"`
 	GPUType   string   `recipe:"gpu_type" pattern:"[A-Za-z0-9_.-]+" doc:"type of GPU as in the cluster's gres, such as h100; default: any"`
 	Options   []string `recipe:"options" doc:"further options of sbatch, one in each element, such as \"--exclusive\""`
-	Setup     []string `recipe:"setup" doc:"lines of shell that run on the machine before the block, such as \"module load cuda\""`
+	Setup     []string `recipe:"setup" doc:"lines of shell that run on the machine before the block, such as \"module load cuda\"; the block gets the environment variables that they change"`
 }
 
 // Validate implements sdk.Validator.
