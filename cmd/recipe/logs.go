@@ -28,8 +28,9 @@ func newLogs(a *app) *cobra.Command {
 		Use:   "logs [ADDRESS…]",
 		Short: "Print the log of a run and its blocks",
 		Long: `Print the log of a run and its blocks: phases, log lines, metrics, checkpoints, weight updates,
-samples. With addresses, only of those blocks. It reads the run's one event log, so it works during a run and
-long after it. Lines that were repeated are printed once, with the number of those left out.`,
+samples. With addresses, only of those blocks; an address without a key stands for all instances of a
+block with count or for_each. It reads the run's one event log, so it works during a run and long after
+it. Lines that were repeated are printed once, with the number of those left out.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blocks, err := addresses(args)
@@ -163,11 +164,11 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// hadBlock returns nil if the run once had a block that it does not have any more, else an error.
+// hadBlock returns nil if the run has instances of a block, or once had it or them, else an error.
 func hadBlock(dir state.Dir, a addr.Block) error {
-	found := errors.New("found")
+	found, wanted := errors.New("found"), view.Filter([]addr.Block{a}, time.Time{})
 	err := event.Read(dir.Events(), 0, func(e event.Event) error {
-		if e.Address == a.String() {
+		if wanted(e) {
 			return found
 		}
 		return nil
