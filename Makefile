@@ -14,7 +14,8 @@ PKGS     ?= ./...
 TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
-TIMEOUT  ?= 15m
+# Longer than the longest package takes on a busy machine: cmd/recipe, whose tests start whole runs, 12 minutes on an idle one.
+TIMEOUT  ?= 30m
 
 VERSION_PKG := github.com/recipe-rl/recipe/cmd/recipe/build
 LDFLAGS  := -s -w -X $(VERSION_PKG).version=$(VERSION) -X $(VERSION_PKG).commit=$(COMMIT)
