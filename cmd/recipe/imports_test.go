@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -133,6 +134,9 @@ func TestFilesAreFit(t *testing.T) {
 	machine := regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(wo` + `rk|ro` + `ot|tm` + `p/h)/|\.\./sha` + `red/|\.pye` +
 		`nv|bash_jo` + `bs|` +
 		`https?://[a-z0-9.-]*(proxy|mirror|nexus|artifactory)[a-z0-9.-]*\.(internal|local|corp|svc)`)
+	// Each match of either expression has one of these; looking for them first takes a tenth of the time.
+	suspects := []string{"/wo" + "rk/", "/ro" + "ot/", "/tm" + "p/h/", "../sha" + "red/", ".pye" + "nv", "bash_jo" + "bs",
+		"proxy", "mirror", "nexus", "artifactory", "TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"}
 	unfinished := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
 	files(t, func(path string) {
 		ext := filepath.Ext(path)
@@ -148,9 +152,13 @@ func TestFilesAreFit(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		lines := strings.Split(string(content), "\n")
+		text := string(content)
+		lines := strings.Split(text, "\n")
 		if source && !generated && len(lines) > 601 {
 			t.Errorf("%s has %d lines; split it by idea (at most 600)", path, len(lines)-1)
+		}
+		if !slices.ContainsFunc(suspects, func(part string) bool { return strings.Contains(text, part) }) {
+			return
 		}
 		for i, line := range lines {
 			if found := machine.FindString(line); found != "" {

@@ -15,7 +15,7 @@ import (
 // often each is killed (default 4).
 func TestPackageCommandsThatAreKilled(t *testing.T) {
 	t.Parallel()
-	kills := 4
+	kills := 2
 	if text := os.Getenv("RECIPE_KILLS"); text != "" {
 		var err error
 		if kills, err = strconv.Atoi(text); err != nil {
