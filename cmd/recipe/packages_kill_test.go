@@ -12,7 +12,7 @@ import (
 
 // TestPackageCommandsThatAreKilled: SIGKILL at a random moment of init, pull and build. Whatever was half-done is not
 // trusted: the same command succeeds afterwards, with the digests of a run that nobody killed. RECIPE_KILLS is how
-// often each is killed (default 4).
+// often each is killed (default 2).
 func TestPackageCommandsThatAreKilled(t *testing.T) {
 	t.Parallel()
 	kills := 2
