@@ -170,6 +170,36 @@ func (h Handle) signal(sig syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
+// signalLeader signals the program without what it has started.
+func (h Handle) signalLeader(sig syscall.Signal) error {
+	if h.Boot != BootID() {
+		return nil
+	}
+	return signalSame(process{pid: h.PID, start: h.Start}, sig)
+}
+
+// signalRest sends SIGTERM to what an ended program has left behind and waits for its end, as long as the context lasts.
+func (h Handle) signalRest(ctx context.Context, known []process) {
+	asked := map[int]bool{}
+	for {
+		left := append(h.family(), stillThere(known)...)
+		if len(left) == 0 {
+			return
+		}
+		for _, p := range left {
+			if !asked[p.pid] {
+				asked[p.pid] = true
+				_ = signalSame(p, syscall.SIGTERM)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(killPoll):
+		}
+	}
+}
+
 // signalSame signals a process unless its pid has been given to another one. One that has ended meanwhile is fine.
 func signalSame(p process, sig syscall.Signal) error {
 	if !Same(p.pid, p.start) {

@@ -168,23 +168,24 @@ func (p *Program) Signal(sig syscall.Signal) error {
 	}
 }
 
-// Stop ends the program and everything it has started: SIGTERM to all of them, after the grace SIGKILL. When the
-// context ends first, SIGKILL follows at once. It returns when nothing is left; the error names what could not be
-// ended.
+// Stop ends the program and everything it has started: SIGTERM to the program itself, which may need its helpers to
+// write what they hold (W&B's process dies of the signal with what it has not written); when it has ended, SIGTERM to
+// what it has left behind, as a shell does its command; after the grace SIGKILL. When the context ends first, SIGKILL
+// follows at once. It returns when nothing is left; the error names what could not be ended.
 func (p *Program) Stop(ctx context.Context, grace time.Duration) error {
 	// Those that left the group are found by their ancestry, so they must be named before the group's leader is gone.
 	family := p.handle.family()
+	waiting, patience := context.WithTimeout(ctx, grace)
+	defer patience()
 	select {
 	case <-p.done:
 	default:
-		_ = p.handle.signal(syscall.SIGTERM)
-		timer := time.NewTimer(grace)
+		_ = p.handle.signalLeader(syscall.SIGTERM)
 		select {
 		case <-p.done:
-		case <-timer.C:
-		case <-ctx.Done():
+			p.handle.signalRest(waiting, family)
+		case <-waiting.Done():
 		}
-		timer.Stop()
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), killDeadline)
 	defer cancel()

@@ -127,6 +127,34 @@ func TestStopIsGentleFirst(t *testing.T) {
 	}
 }
 
+// The helper would die of SIGTERM with what it holds; the program asks it to write that first, as W&B's client does.
+func TestStopLetsAProgramEndItsHelpers(t *testing.T) {
+	t.Parallel()
+	p := sh(t, `sh -c 'trap "echo 7; exit 0" USR1; echo 1; while :; do sleep 0.05; done' & helper=$!
+trap 'kill -USR1 $helper; wait $helper; exit 0' TERM
+while :; do sleep 0.05; done`)
+	said(t, p, 1)
+	if err := p.Stop(context.Background(), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if tail := p.Tail(1); tail != "7" {
+		t.Errorf("the last line is %q: the helper was ended before the program could ask for its records", tail)
+	}
+}
+
+// A shell without a trap ends at SIGTERM and leaves its command behind, which has the grace period, too.
+func TestStopIsGentleWithWhatIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	p := sh(t, `sh -c 'trap "echo 7; exit 0" TERM; echo 1; while :; do sleep 0.05; done'; true`)
+	said(t, p, 1)
+	if err := p.Stop(context.Background(), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if tail := p.Tail(1); tail != "7" {
+		t.Errorf("the last line is %q: the command had no chance to end by itself", tail)
+	}
+}
+
 // Its children ignore SIGTERM, one has a group of its own, one a session of its own with a parent that has gone.
 func TestStopEndsTheWholeFamily(t *testing.T) {
 	t.Parallel()
