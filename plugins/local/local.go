@@ -101,8 +101,9 @@ func (*local) Render(j executor.Job) (executor.Request, error) {
 	return executor.Request{Language: "sh", Text: strings.Join(quoted, " ") + "\n"}, nil
 }
 
-// onEach runs a command as often as its first argument says. Its status is that of a command that has failed, or 0.
-const onEach = `trap : TERM
+// onEach runs a command as often as its first argument says, and passes SIGTERM on to each. Its status is that of a
+// command that has failed, or 0.
+const onEach = `trap 'kill $pids' TERM
 nodes=$1 node=0 status=0 pids=
 shift
 while [ $node -lt $nodes ]; do ` + executor.NodeVariable + `=$node "$@" & pids="$pids $!"; node=$((node+1)); done
