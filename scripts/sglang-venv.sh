@@ -10,6 +10,6 @@ scripts/venv.sh "$name"
 venv=.cache/venv-$name
 if [ "$(cat "$venv/compiled" 2>/dev/null)" != "$(cat "$venv/stamp")" ]; then
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  "$venv/bin/python" -m compileall -q -j 0 "$site" || true # some packages carry files that are no Python of this version
+  "$venv/bin/python" -m compileall -qq -j 0 "$site" || true # some packages carry files that are no Python of this version
   cp "$venv/stamp" "$venv/compiled"
 fi
