@@ -565,10 +565,12 @@ def work(block: RunSettings, train: Callable[[Bridge[Any]], None], early: Callab
 
 def leave(status: int) -> None:
     """Ends the process. Threads that send weights may be inside torch, which aborts when the interpreter is taken down
-    around them; receivers see the sockets close. So may those of a process group that a library made and left."""
+    around them; receivers see the sockets close. So may those of a process group, which a library made and left, or which
+    ended a moment ago."""
     distributed = sys.modules.get("torch.distributed")
     grouped = distributed is not None and distributed.is_available() and distributed.is_initialized()
-    if grouped or any(t.name.startswith("weights") for t in threading.enumerate()):
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    if grouped or ranks > 1 or any(t.name.startswith("weights") for t in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
