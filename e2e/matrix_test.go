@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 )
 
-// TestMatrix runs the pairs of engine and trainer for which docs/compatibility.md names it, for two steps each, on
-// groups of three environments: one of Atropos, one in Go, one in Python.
+// TestMatrix runs the pairs of engine and trainer for which docs/compatibility.md names it, with each of the transports
+// there, for two steps, on groups of three environments: one of Atropos, one in Go, one in Python.
 func TestMatrix(t *testing.T) {
 	for _, pair := range reference.Tests() {
 		if pair.Test != "TestMatrix" {
@@ -22,6 +22,9 @@ func TestMatrix(t *testing.T) {
 			t.Run(pair.Engine+"/"+pair.Trainer+"/"+transport, func(t *testing.T) {
 				t.Parallel()
 				vars := map[string]string{"steps": "2", "transport": transport, "evaluate": "false"}
+				if transport == "lora" {
+					vars["lora_rank"] = "8"
+				}
 				setTrainer(t, pair.Trainer, vars)
 				if pair.Engine == "sglang" {
 					setSGLang(t, vars)

@@ -42,16 +42,6 @@ func learnsThroughAKill(t *testing.T, trainer string) {
 	checkCheckpoint(t, r)
 }
 
-// servesBy trains two steps and moves the weights to inference by the transport; of lora, as adapters.
-func servesBy(t *testing.T, trainer, transport string) {
-	t.Helper()
-	vars := map[string]string{"steps": "2", "transport": transport, "evaluate": "false"}
-	if transport == "lora" {
-		vars["lora_rank"] = "8"
-	}
-	trains(t, onTrainer(t, trainer, vars), transport)
-}
-
 // trains runs to the end and checks that every step's weights were served and verified.
 func trains(t *testing.T, r *run, transport string) {
 	t.Helper()
@@ -68,16 +58,6 @@ func TestTRL(t *testing.T) {
 	learnsThroughAKill(t, "trl")
 }
 
-// TestTRLTransports takes every other transport that a CPU has.
-func TestTRLTransports(t *testing.T) {
-	for _, transport := range []string{"ipc", "live", "nccl", "lora"} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			servesBy(t, "trl", transport)
-		})
-	}
-}
-
 // TestTRLShort is the shortest run: a step is trained on what vLLM sampled, and its weights are served and verified.
 func TestTRLShort(t *testing.T) {
 	t.Parallel()
@@ -90,16 +70,6 @@ func TestTRLShort(t *testing.T) {
 func TestVerl(t *testing.T) {
 	t.Parallel()
 	learnsThroughAKill(t, "verl")
-}
-
-// TestVerlTransports takes every other transport that a CPU has.
-func TestVerlTransports(t *testing.T) {
-	for _, transport := range []string{"ipc", "live", "nccl"} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			servesBy(t, "verl", transport)
-		})
-	}
 }
 
 // TestAxolotl trains with Axolotl's trainer.

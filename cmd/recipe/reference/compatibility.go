@@ -31,7 +31,7 @@ const external = "external"
 // Tests are the runs that are recorded. A test checks that each exists.
 func Tests() []Tested {
 	one, own, all := []string{atropos}, []string{inGo, inPython}, []string{inGo, inPython, atropos}
-	return []Tested{
+	list := []Tested{
 		{"tiny", "tiny", []string{inGo}, []string{"reload"}, "TestQuickstartBlocksLearn", "make test"},
 		{"tiny", "tiny", one, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test"},
 		{"tiny", "tiny", []string{inPython}, []string{"reload"}, "TestTinyWithAPythonEnvironment", "make test"},
@@ -44,20 +44,30 @@ func Tests() []Tested {
 		{"sglang", "grpo", one, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang"},
 		{"sglang", "grpo", one, []string{"lora"}, "TestSGLangAdapter", "make e2e-sglang"},
 		{"vllm", "trl", one, []string{"reload"}, "TestTRL", "make e2e-trl"},
-		{"vllm", "trl", one, []string{"live", "ipc", "nccl", "lora"}, "TestTRLTransports", "make e2e-trl"},
 		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl"},
-		{"vllm", "verl", one, []string{"live", "ipc", "nccl"}, "TestVerlTransports", "make e2e-verl"},
 		{"vllm", "axolotl", one, []string{"reload"}, "TestAxolotl", "make e2e-axolotl"},
-		{"sglang", "grpo", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
-		{"sglang", "trl", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
-		{"sglang", "verl", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
-		{"sglang", "axolotl", all, []string{"live"}, "TestMatrix", "make e2e-pairs"},
-		{external, "grpo", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
-		{external, "grpo", one, nil, "TestAnExternalEngine", "make e2e-pairs"},
-		{external, "trl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
-		{external, "verl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
-		{external, "axolotl", own, nil, "TestAnExternalEngine", "make e2e-pairs"},
 	}
+	// What no other test runs, and each foreign trainer by everything but files.
+	for _, cells := range [][3]string{
+		{"vllm", "grpo", "restart"},
+		{"vllm", "trl", "live ipc nccl lora restart"},
+		{"vllm", "verl", "live ipc nccl restart"},
+		{"vllm", "axolotl", "live ipc nccl lora restart"},
+		{"sglang", "grpo", "live"},
+		{"sglang", "trl", "live ipc nccl lora reload restart"},
+		{"sglang", "verl", "live ipc nccl reload restart"},
+		{"sglang", "axolotl", "live ipc nccl lora reload restart"},
+	} {
+		list = append(list, Tested{cells[0], cells[1], all, strings.Fields(cells[2]), "TestMatrix",
+			"make e2e-pairs PAIR=" + cells[0] + "/" + cells[1]})
+	}
+	return append(list, []Tested{
+		{external, "grpo", own, nil, "TestAnExternalEngine", "make e2e-external"},
+		{external, "grpo", one, nil, "TestAnExternalEngine", "make e2e-external"},
+		{external, "trl", own, nil, "TestAnExternalEngine", "make e2e-external"},
+		{external, "verl", own, nil, "TestAnExternalEngine", "make e2e-external"},
+		{external, "axolotl", own, nil, "TestAnExternalEngine", "make e2e-external"},
+	}...)
 }
 
 // adapters are attributes with which a block trains or serves adapters, which transport lora needs.
