@@ -20,10 +20,7 @@ func (p *program) Connect(a engine.Address) engine.Client { return newClient(a, 
 // Command implements engine.Program.
 func (p *program) Command(l engine.Launch) (engine.Command, error) {
 	args, err := p.arguments(l)
-	if err != nil {
-		return engine.Command{}, err
-	}
-	return engine.Command{Argv: append([]string{p.in.Python}, args...), Env: p.environ(l)}, nil
+	return engine.Command{Argv: append([]string{p.in.Python}, args...), Env: p.environ(l)}, err
 }
 
 // loader is the function that schedulers call by the route for tensors; see extension/recipe_sglang.py.

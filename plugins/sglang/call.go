@@ -41,7 +41,7 @@ func call[Answer any](ctx context.Context, c *client, r request) ([]Answer, erro
 		return nil, fmt.Errorf("make a folder for the workers' answers: %w", err)
 	}
 	r.Reply = filepath.Join(c.Address.Dir, "answer-"+rand.Text())
-	n := c.config.workers()
+	n := c.config.parallel().Workers()
 	defer func() {
 		for i := range n {
 			_ = os.Remove(answerFile(r.Reply, i))
@@ -87,8 +87,7 @@ func (c *client) inSession(ctx context.Context, do func() error) (err error) {
 	default: // the session of a process that has died is still open; it is ended here
 	}
 	defer func() {
-		// Not the caller's context: a session that stays open would refuse the next one.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
+		ctx, cancel := engine.CleanupContext(ctx) // a session that stays open would refuse the next one
 		defer cancel()
 		if failed := c.Post(ctx, "/end_weight_update", map[string]any{}, nil); failed != nil {
 			err = errors.Join(err, fmt.Errorf("end an update: %w", failed))

@@ -62,7 +62,7 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 		}
 		facts.WorkerFacts = workers[0]
 	}
-	facts.Transports = c.config.transports().Within(facts.Reach)
+	facts.Transports = c.config.spec().TransportsWithin(facts.Reach)
 	facts.Sleeps = c.config.EnableMemorySaver && facts.Device != "cpu"
 	return facts, nil
 }

@@ -74,12 +74,6 @@ func (c Config) policyName() string {
 	return c.baseName()
 }
 
-// workers is how many processes of one server hold a part of the model each.
-func (c Config) workers() int { return int(max(1, c.TpSize) * max(1, c.PpSize)) }
-
-// gpusPerReplica is what one server takes.
-func (c Config) gpusPerReplica() int { return c.workers() * int(max(1, c.DpSize)) }
-
 func (c Config) onCPU(gpu bool) bool { return c.Device == "cpu" || (c.Device == "" && !gpu) }
 
 // backup says whether weights survive in the host's memory while the server sleeps.

@@ -8,9 +8,8 @@ import (
 
 // diagnosis is how the end of an SGLang server is explained.
 func diagnosis() engine.Diagnosis {
-	list := append(engine.ModelSymptoms(), engine.MachineSymptoms()...)
 	return engine.Diagnosis{
-		Title: title, Symptoms: append(list, symptoms()...), Ignore: regexp.MustCompile(harmless),
+		Title: title, Symptoms: engine.Symptoms(causes(), software(), died()), Ignore: regexp.MustCompile(harmless),
 		Killed: "if nobody did it by hand, the machine ran out of memory (dmesg says so): serve a smaller model, lower " +
 			"max_total_tokens or max_running_requests, or use fewer replicas",
 		Ended: "the lines above are the end of its log; extra_args and the versions in the block's runtime are what " +
@@ -18,8 +17,15 @@ func diagnosis() engine.Diagnosis {
 	}
 }
 
-// symptoms are tried in order: those that name a cause stand before those that name an effect.
-func symptoms() []engine.Symptom {
+func software() engine.Software {
+	return engine.Software{
+		Title: title, Module: "sglang", Help: "python -m sglang.launch_server --help", OnCPU: "set device = \"cpu\"",
+		LessMemory: "lower mem_fraction_static by 0.1: what a step needs besides weights and KV cache is not in it; then " +
+			"chunked_prefill_size; disable_cuda_graph = true saves the memory of CUDA graphs",
+	}
+}
+
+func causes() []engine.Symptom {
 	return []engine.Symptom{
 		{
 			Name: "context", Pattern: regexp.MustCompile(`User-specified context_length \(\d+\) is greater than the derived context_length`),
@@ -33,23 +39,10 @@ func symptoms() []engine.Symptom {
 			Remedy:  "raise mem_fraction_static, or use tp_size = 2; a trainer on the same GPU needs its own share",
 		},
 		{
-			Name: "oom", Pattern: regexp.MustCompile(`CUDA out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA`),
-			Summary: "the GPU ran out of memory",
-			Remedy: "lower mem_fraction_static by 0.1: what a step needs besides weights and KV cache is not in it; then " +
-				"chunked_prefill_size; disable_cuda_graph = true saves the memory of CUDA graphs",
-			Passing: true, Late: true,
-		},
-		{
 			Name: "occupied", Pattern: regexp.MustCompile(`The memory capacity is unbalanced`),
 			Summary: "another process holds part of the memory of some of the GPUs",
 			Remedy:  "stop the other process (nvidia-smi shows it), or place the block on other GPUs",
 			Passing: true,
-		},
-		{
-			Name: "no-gpu", Pattern: regexp.MustCompile(`No CUDA GPUs are available|Found no NVIDIA driver on your system|no CUDA-capable device|No accelerator \(CUDA`),
-			Summary: "this SGLang needs a GPU and finds none",
-			Remedy: "run on a machine with a GPU (nvidia-smi must list it, CUDA_VISIBLE_DEVICES must not be empty), or set " +
-				"device = \"cpu\"",
 		},
 		{
 			Name: "kernel", Pattern: regexp.MustCompile(`is a kernel for GPUs, and this machine has none`),
@@ -70,47 +63,20 @@ func symptoms() []engine.Symptom {
 			Remedy:  "choose a tp_size that divides the number of attention heads",
 		},
 		{
-			Name: "parser", Pattern: regexp.MustCompile(`argument --(tool-call|reasoning)-parser: invalid choice|Unsupported (tool_call|reasoning)`),
-			Summary: "this SGLang does not know that parser",
-			Remedy:  "use one of the names that the message lists",
-		},
-		{
-			Name: "architecture", Pattern: regexp.MustCompile(
-				`Model architectures .* are not supported|does not recognize this architecture|has no SGlang implementation`),
-			Summary: "this SGLang does not know the model's architecture",
-			Remedy: "use a newer SGLang in the block's runtime; if the model brings its own code, set trust_remote_code = " +
-				"true",
-		},
-		{
-			Name: "argument", Pattern: regexp.MustCompile(`error: (unrecognized arguments|argument [^\n]*|the following arguments are required)`),
-			Summary: "this SGLang does not know an argument",
-			Remedy: "compare extra_args and the block's attributes with `python -m sglang.launch_server --help` of the " +
-				"installed version",
-		},
-		{
-			Name: "no-sglang", Pattern: regexp.MustCompile(`No module named '?sglang`),
-			Summary: "the Python of this block has no SGLang",
-			Remedy: "run recipe init, which installs SGLang for this machine for blocks without a runtime, or point " +
-				"runtime { python = … } at an interpreter that has it",
-		},
-		{
 			Name: "compiler", Pattern: regexp.MustCompile(`nvcc: (not found|command not found)|Could not find nvcc|ninja: (not found|command not found)|CUDA_HOME environment variable is not set`),
 			Summary: "SGLang compiles some of its kernels at the first start, and finds no compiler",
 			Remedy:  "install the CUDA toolkit (nvcc) and ninja, and set CUDA_HOME",
 		},
-		{
-			Name: "python", Pattern: regexp.MustCompile(`No module named '?([\w.]+)|ImportError: |cannot import name|is already used by a Transformers config`),
-			Summary: "the Python of this block lacks something that SGLang needs",
-			Remedy: "install it in the block's runtime; versions of sglang, torch and transformers must fit each other, so " +
-				"take them from one install of sglang",
-		},
-		{
-			Name: "scheduler", Pattern: regexp.MustCompile(
-				`Scheduler hit an exception|Received sigquit from a child process|Rank \d+ scheduler died`),
-			Summary: "a scheduler process of SGLang died",
-			Remedy:  "the block's log holds its own last words above this message",
-			Passing: true, Late: true,
-		},
+	}
+}
+
+func died() engine.Symptom {
+	return engine.Symptom{
+		Name: "scheduler", Pattern: regexp.MustCompile(
+			`Scheduler hit an exception|Received sigquit from a child process|Rank \d+ scheduler died`),
+		Summary: "a scheduler process of SGLang died",
+		Remedy:  "the block's log holds its own last words above this message",
+		Passing: true, Late: true,
 	}
 }
 

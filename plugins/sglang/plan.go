@@ -34,9 +34,6 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		Length:       engine.Factor{Attribute: "context_length", Value: c.ContextLength},
 		LengthFree:   c.JSONModelOverrideArgs != nil,
 		LengthRemedy: ", or extend the model on purpose with json_model_override_args",
-		Tensor:       engine.Factor{Attribute: "tp_size", Value: c.TpSize},
-		Pipeline:     engine.Factor{Attribute: "pp_size", Value: c.PpSize},
-		Data:         engine.Factor{Attribute: "dp_size", Value: c.DpSize},
 		Sizing:       sizing, Facts: facts,
 	}, placement)
 }

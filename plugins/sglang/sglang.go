@@ -37,7 +37,10 @@ var (
 
 func newServer() *Server {
 	return &Server{engine.Server[Config]{
-		Packages: packages, Extension: extension, Describe: Config.spec, Program: newProgram,
+		Packages: packages, Extension: extension, Describe: Config.spec,
+		Program: func(c Config, in engine.Installation) (engine.Program, error) {
+			return &program{c, in, c.onCPU(in.GPU)}, nil
+		},
 	}}
 }
 
@@ -46,32 +49,25 @@ func newServer() *Server {
 //go:embed extension/*.py extension/cpu/*.py
 var extension embed.FS
 
-func newProgram(c Config, in engine.Installation) (engine.Program, error) {
-	return &program{c, in, c.onCPU(in.GPU)}, nil
-}
-
 func (c Config) spec() engine.Spec {
 	return engine.Spec{
 		Title: title, Slug: "sglang",
 		Model: c.Model, Tokenizer: c.TokenizerPath, Served: c.policyName(), Published: cmp.Or(c.TokenizerPath, c.Model),
 		ChatTemplate: engine.ChatTemplate{Text: c.ChatTemplate, Name: c.HFChatTemplateName},
-		Replicas:     int(c.Replicas), GPUs: c.gpusPerReplica(), PeerDevices: c.PeerDevices,
-		SleepMode: c.EnableMemorySaver, SleepSetting: "enable_memory_saver", Transports: c.transports(),
+		Replicas:     int(c.Replicas), Parallel: c.parallel(), PeerDevices: c.PeerDevices,
+		SleepMode: c.EnableMemorySaver, SleepSetting: "enable_memory_saver", Lora: c.EnableLora, Quantization: c.Quantization,
 		CacheSalt: true, CachedPrompt: c.cachedPrompt,
 		Limits: c.Limits(), Log: logFormat(), Diagnosis: diagnosis(),
 	}
 }
 
-// transports are the ways that the settings allow.
-func (c Config) transports() engine.Transports {
-	t := engine.Transports{Lora: c.EnableLora, Quantization: c.Quantization}
-	switch {
-	case c.PpSize > 1:
-		t.NoCopy = "pp_size > 1: no worker has all layers"
-	case c.DpSize > 1:
-		t.NoCopy = "dp_size > 1; replicas = … are updated one by one"
+// parallel is how one server divides the model.
+func (c Config) parallel() engine.Parallel {
+	return engine.Parallel{
+		Tensor:   engine.Factor{Attribute: "tp_size", Value: c.TpSize},
+		Pipeline: engine.Factor{Attribute: "pp_size", Value: c.PpSize},
+		Data:     engine.Factor{Attribute: "dp_size", Value: c.DpSize},
 	}
-	return t
 }
 
 // cachedPrompt is the length from which prompts are cached: longer than the pages of 64 tokens that some attention

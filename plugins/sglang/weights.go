@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
@@ -57,9 +56,6 @@ func (c *client) pull(ctx context.Context, l engine.Load) (note string, err erro
 	return note, err
 }
 
-// resumeTimeout bounds the attempt to resume a server after an update that failed.
-const resumeTimeout = 30 * time.Second
-
 // whilePaused changes the weights while no step is computed, labels the server with their version and empties its
 // cache. Requests in flight are frozen and continue with what has been computed of them; the gateway in front decides
 // whether there are any. Without the pause SGLang would wait until every request has ended, and admit no new one
@@ -67,8 +63,7 @@ const resumeTimeout = 30 * time.Second
 func (c *client) whilePaused(ctx context.Context, l engine.Load, change func() error) (err error) {
 	if !l.Asleep { // nothing runs there
 		defer func() {
-			// Not the caller's context: the server must be resumed when that has ended, too.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
+			ctx, cancel := engine.CleanupContext(ctx)
 			defer cancel()
 			err = errors.Join(err, c.resume(ctx))
 		}()

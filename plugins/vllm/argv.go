@@ -28,10 +28,7 @@ func (p *program) Connect(a engine.Address) engine.Client { return newClient(a, 
 // Command implements engine.Program.
 func (p *program) Command(l engine.Launch) (engine.Command, error) {
 	args, err := p.arguments(l)
-	if err != nil {
-		return engine.Command{}, err
-	}
-	return engine.Command{Argv: append([]string{p.in.Python}, args...), Env: p.environ(l)}, nil
+	return engine.Command{Argv: append([]string{p.in.Python}, args...), Env: p.environ(l)}, err
 }
 
 // arguments is the command line after the interpreter: a pure function, so that it can be read and tested as a whole.
@@ -100,7 +97,7 @@ func (p *program) environ(l engine.Launch) []string {
 	if p.config.CPUKVCacheSpace > 0 {
 		defaults["VLLM_CPU_KVCACHE_SPACE"] = strconv.FormatInt(p.config.CPUKVCacheSpace, 10)
 	}
-	if len(l.Devices) > 0 && p.config.gpusPerReplica() == 1 {
+	if len(l.Devices) > 0 && p.config.parallel().GPUs() == 1 {
 		// The engine's process comes from the front end's, which has imported everything already (16 to 23 s on an H200's
 		// machine). vLLM starts a new interpreter all the same where CUDA has been initialized before.
 		defaults["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"

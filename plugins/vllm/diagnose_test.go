@@ -32,7 +32,7 @@ func TestDiagnose(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := ""
-			for _, s := range symptoms() {
+			for _, s := range diagnosis().Symptoms {
 				if s.Name == name {
 					want = "vLLM did not start: " + s.Summary
 				}

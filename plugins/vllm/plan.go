@@ -28,9 +28,6 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		Dtype:  c.Dtype,
 		Length: engine.Factor{Attribute: "max_model_len", Value: c.MaxModelLen}, LengthFree: c.HFOverrides != nil,
 		LengthRemedy: ", or extend the model on purpose with hf_overrides = { rope_scaling = … }",
-		Tensor:       engine.Factor{Attribute: "tensor_parallel_size", Value: c.TensorParallelSize},
-		Pipeline:     engine.Factor{Attribute: "pipeline_parallel_size", Value: c.PipelineParallelSize},
-		Data:         engine.Factor{Attribute: "data_parallel_size", Value: c.DataParallelSize},
 		Sizing:       c.sizing(placement), Facts: facts,
 	}, placement)
 	if c.EnableLora && placement.Count() > 0 {

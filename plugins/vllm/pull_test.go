@@ -105,7 +105,7 @@ func TestSettingsThatKeepWeightsOutOfMemory(t *testing.T) {
 			t.Errorf("%s: facts %v; want the reason, and no ipc", name, e.Facts)
 		}
 	}
-	got := strings.Join((Config{EnableLora: true}).transports().Names(), " ")
+	got := strings.Join((Config{EnableLora: true}).spec().Transports(), " ")
 	if got != "live ipc nccl lora reload restart" {
 		t.Errorf("with LoRA: %s", got)
 	}

@@ -58,23 +58,20 @@ func (c Config) spec() engine.Spec {
 		Title: title, Slug: "vllm",
 		Model: c.Model, Tokenizer: c.Tokenizer, Served: c.servedName(), Published: cmp.Or(c.Tokenizer, c.Model),
 		ChatTemplate: engine.ChatTemplate{Text: c.ChatTemplate, Name: c.ChatTemplateName},
-		Replicas:     int(c.Replicas), GPUs: c.gpusPerReplica(), PeerDevices: c.PeerDevices,
-		SleepMode: c.EnableSleepMode, Transports: c.transports(),
+		Replicas:     int(c.Replicas), Parallel: c.parallel(), PeerDevices: c.PeerDevices,
+		SleepMode: c.EnableSleepMode, Lora: c.EnableLora, Quantization: c.Quantization,
 		CacheSalt: true, CachedPrompt: c.cachedPrompt,
 		Limits: c.Limits(), Log: logFormat(), Diagnosis: diagnosis(),
 	}
 }
 
-// transports are the ways that the settings allow.
-func (c Config) transports() engine.Transports {
-	t := engine.Transports{Lora: c.EnableLora, Quantization: c.Quantization}
-	switch {
-	case c.PipelineParallelSize > 1:
-		t.NoCopy = "pipeline_parallel_size > 1: no worker has all layers"
-	case c.DataParallelSize > 1:
-		t.NoCopy = "data_parallel_size > 1; replicas = … are updated one by one"
+// parallel is how one server divides the model.
+func (c Config) parallel() engine.Parallel {
+	return engine.Parallel{
+		Tensor:   engine.Factor{Attribute: "tensor_parallel_size", Value: c.TensorParallelSize},
+		Pipeline: engine.Factor{Attribute: "pipeline_parallel_size", Value: c.PipelineParallelSize},
+		Data:     engine.Factor{Attribute: "data_parallel_size", Value: c.DataParallelSize},
 	}
-	return t
 }
 
 // cachedPrompt is the length from which prompts are cached. vLLM keeps whole blocks of a prompt, of 16 to 64 tokens on

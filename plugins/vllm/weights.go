@@ -9,14 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
 // transports are the ways in which weights can reach this server.
 func (c *client) transports(facts engine.Facts) []string {
-	return slices.DeleteFunc(c.config.transports().Within(facts.Reach), func(name string) bool {
+	return slices.DeleteFunc(c.config.spec().TransportsWithin(facts.Reach), func(name string) bool {
 		switch name {
 		case "restart":
 			return false
@@ -31,9 +30,6 @@ func (c *client) transports(facts engine.Facts) []string {
 func (c *client) Load(ctx context.Context, l engine.Load) (note string, err error) {
 	return engine.Ways{Adapter: c.loadAdapter, Copy: c.pull, Folder: c.reload, Plain: c.plainAdapter}.Load(ctx, l)
 }
-
-// resumeTimeout bounds the attempt to resume a server after an update that failed.
-const resumeTimeout = 30 * time.Second
 
 // reload loads a checkpoint folder into the running server: pause, load, empty the caches, label, resume. What was
 // paused is resumed in any case: a server left paused answers /health with 200 and nothing else.
@@ -95,8 +91,7 @@ func (c *client) pause(ctx context.Context, l engine.Load) (resume func() error,
 		return func() error { return nil }, nil
 	}
 	resume = func() error {
-		// Not the caller's context: the way back must be taken when that has ended, too.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
+		ctx, cancel := engine.CleanupContext(ctx)
 		defer cancel()
 		if err := c.Post(ctx, "/resume", nil, nil); err != nil {
 			return fmt.Errorf("resume generation after an update: %w", err)

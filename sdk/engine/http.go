@@ -48,6 +48,14 @@ func Brief(text string) string {
 // maxAnswer bounds what is read of one answer; log-probabilities of a long text are the largest.
 const maxAnswer = 64 << 20
 
+// cleanupTimeout bounds what CleanupContext is used for.
+const cleanupTimeout = 30 * time.Second
+
+// CleanupContext is for a call that resumes what an update has paused: it does not end when ctx does.
+func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+}
+
 // Post sends body, if any, as JSON and decodes the answer into out, if any.
 func (h *HTTP) Post(ctx context.Context, path string, body, out any) error {
 	return h.do(ctx, http.MethodPost, path, body, out)

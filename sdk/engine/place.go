@@ -15,7 +15,7 @@ import (
 
 // devices are the GPUs of this replica out of those of the block; nil leaves the choice to the program.
 func (r *replica) devices() []string {
-	n, all := max(1, r.s.spec.GPUs), r.s.block.Devices
+	n, all := r.s.spec.Parallel.GPUs(), r.s.block.Devices
 	if len(all) < n {
 		return nil
 	}

@@ -21,7 +21,8 @@ func TestDevicesOfReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &Supervisor{spec: Spec{GPUs: c.gpus}, block: Block{Devices: c.devices}}
+			tensor := Factor{Value: int64(c.gpus)}
+			s := &Supervisor{spec: Spec{Parallel: Parallel{Tensor: tensor}}, block: Block{Devices: c.devices}}
 			var got []string
 			for i := range c.replicas {
 				got = append(got, strings.Join(newReplica(s, i).devices(), ","))

@@ -18,10 +18,6 @@ type Planned struct {
 	LengthFree   bool   // the block changes the model's own limit
 	LengthRemedy string // follows the advice to lower Length; names what changes the model's own limit
 
-	Tensor   Factor // GPUs that share each layer
-	Pipeline Factor // GPUs that hold the layers one after the other
-	Data     Factor // copies of the model inside one server
-
 	// Sizing says how memory is used; Estimate sets model, placement, replicas, shards, precision and length.
 	Sizing Sizing
 	// Facts are those that only this engine has.
@@ -32,19 +28,20 @@ type Planned struct {
 // model; a model that is neither local nor known gives a note instead of an amount.
 func (s Spec) Estimate(p Planned, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	e := sdk.Estimate{Facts: map[string]string{
-		"model": s.Model, "tokenizer": s.Published, "transports": strings.Join(s.Transports.Names(), ","),
+		"model": s.Model, "tokenizer": s.Published, "transports": strings.Join(s.Transports(), ","),
 		"devices":        strings.Join(append(slices.Clone(placement.Devices), s.PeerDevices...), ","),
 		"nondeterminism": "time decides which requests share a batch, and its kernels round differently in another one",
 	}}
 	maps.Copy(e.Facts, p.Facts)
-	if why := s.Transports.noCopy(); why != "" {
+	if why := s.noCopy(); why != "" {
 		e.Facts["no_memory"] = why
 	}
-	if d := ServedDtype(p.Dtype, s.Transports.Quantization); d != "" {
+	if d := ServedDtype(p.Dtype, s.Quantization); d != "" {
 		e.Facts["dtype"] = d
 	}
 	replicas := Factor{Attribute: "replicas", Value: int64(s.Replicas)}
-	problems := checkGPUs(placement, replicas, p.Tensor, p.Pipeline, p.Data)
+	parallel := s.Parallel
+	problems := checkGPUs(placement, replicas, parallel.Tensor, parallel.Pipeline, parallel.Data)
 	templates, err := s.ChatTemplate.Facts(s.Published)
 	maps.Copy(e.Facts, templates)
 	if err != nil {
@@ -68,11 +65,11 @@ func (s Spec) Estimate(p Planned, placement sdk.Placement) (sdk.Estimate, []spec
 	if !p.LengthFree {
 		problems = append(problems, checkLength(s.Title, m, p.Length, p.LengthRemedy)...)
 	}
-	problems = append(problems, checkHeads(s.Title, m, p.Tensor)...)
+	problems = append(problems, checkHeads(s.Title, m, parallel.Tensor)...)
 	sizing := p.Sizing
 	sizing.Model, sizing.Placement, sizing.Replicas, sizing.MaxLen = m, placement, replicas.Value, length
-	sizing.Shards = max(1, p.Tensor.Value) * max(1, p.Pipeline.Value)
-	sizing.ParameterBytes = parameterBytes(p.Dtype, s.Transports.Quantization)
+	sizing.Shards = int64(parallel.Workers())
+	sizing.ParameterBytes = parameterBytes(p.Dtype, s.Quantization)
 	e.Amounts = sizing.Amounts()
 	return e, problems
 }

@@ -32,12 +32,13 @@ type Spec struct {
 	ChatTemplate ChatTemplate
 
 	Replicas    int
-	GPUs        int      // of one replica
+	Parallel    Parallel
 	PeerDevices []string // further devices that a replica may see without using them
 
 	SleepMode    bool   // the block lets servers sleep
 	SleepSetting string // attribute that does; default: enable_sleep_mode
-	Transports   Transports
+	Lora         bool   // attribute enable_lora
+	Quantization string // attribute quantization; empty: none
 
 	// CacheSalt says that the engine keeps the prefixes that it has computed apart by the field cache_salt.
 	CacheSalt bool

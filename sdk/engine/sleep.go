@@ -94,7 +94,7 @@ func (t target) wakeAs(ctx context.Context, w sdk.Weights) error {
 		return fmt.Errorf("its weights were dropped, and those of version %d lie in no file", w.Version)
 	}
 	w.Transport = "reload"
-	if err := t.replica.s.spec.Transports.accepts(w); err != nil {
+	if err := t.replica.s.spec.accepts(w); err != nil {
 		return err
 	}
 	return t.wakeAndLoad(ctx, &w)

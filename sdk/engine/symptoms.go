@@ -1,10 +1,72 @@
 package engine
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
-// ModelSymptoms are the failures to find a model that every engine on the libraries of Hugging Face has. They name
-// causes, so they stand first.
-func ModelSymptoms() []Symptom {
+// Software is an engine's Python package and what remedies say of it.
+type Software struct {
+	Title, Module string
+	Help          string // command that prints its arguments
+	OnCPU         string // how it runs without a GPU; follows "or"
+	LessMemory    string // how its settings need less of the GPU's memory
+}
+
+// Symptoms are the known failures of an engine, in the order in which they are tried: failures to find a model and of
+// the machine, which every engine has, its own causes, failures of its software, and effects that may have any cause.
+func Symptoms(causes []Symptom, software Software, effects ...Symptom) []Symptom {
+	return slices.Concat(modelSymptoms(), machineSymptoms(), causes, software.symptoms(), effects)
+}
+
+// symptoms are failures of the software, and of too small a GPU.
+func (s Software) symptoms() []Symptom {
+	return []Symptom{
+		{
+			Name: "oom", Pattern: regexp.MustCompile(`CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|OutOfMemoryError: CUDA`),
+			Summary: "the GPU ran out of memory",
+			Remedy:  s.LessMemory,
+			Passing: true, Late: true,
+		},
+		{
+			Name: "no-gpu", Pattern: regexp.MustCompile(`Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver on your system|no CUDA-capable device|No accelerator \(CUDA`),
+			Summary: "this " + s.Title + " needs a GPU and finds none",
+			Remedy: "run on a machine with a GPU (nvidia-smi must list it, CUDA_VISIBLE_DEVICES must not be empty), or " +
+				s.OnCPU,
+		},
+		{
+			Name: "parser", Pattern: regexp.MustCompile(`invalid (tool call|reasoning) parser|argument --(tool-call|reasoning)-parser: invalid choice|Unsupported (tool_call|reasoning)`),
+			Summary: "this " + s.Title + " does not know that parser",
+			Remedy:  "use one of the names that the message lists; newer versions know more",
+		},
+		{
+			Name: "architecture", Pattern: regexp.MustCompile(`Model architectures .* are not supported|does not recognize this architecture|ha(ve|s) no \w+ implementation`),
+			Summary: "this " + s.Title + " does not know the model's architecture",
+			Remedy: "use a newer " + s.Title + " and transformers in the block's runtime; if the model brings its own code, " +
+				"set trust_remote_code = true",
+		},
+		{
+			Name: "argument", Pattern: regexp.MustCompile(`error: (unrecognized arguments|argument [^\n]*|the following arguments are required)`),
+			Summary: "this " + s.Title + " does not know an argument",
+			Remedy:  "compare extra_args and the block's attributes with `" + s.Help + "` of the installed version",
+		},
+		{
+			Name: "no-" + s.Module, Pattern: regexp.MustCompile(`No module named '?` + s.Module),
+			Summary: "the Python of this block has no " + s.Title,
+			Remedy: "run recipe init, which installs " + s.Title + " for this machine for blocks without a runtime, or point " +
+				"runtime { python = … } at an interpreter that has it",
+		},
+		{
+			Name: "python", Pattern: regexp.MustCompile(`No module named '?([\w.]+)|ImportError: |cannot import name|is already used by a Transformers config`),
+			Summary: "the Python of this block lacks something that " + s.Title + " needs",
+			Remedy: "install it in the block's runtime; versions of " + s.Module + ", torch and transformers must fit each " +
+				"other, so take them from one install of " + s.Module,
+		},
+	}
+}
+
+// modelSymptoms are failures to find a model. They name causes, so they stand first.
+func modelSymptoms() []Symptom {
 	return []Symptom{
 		{
 			Name: "gated", Pattern: regexp.MustCompile(`(?i)cannot access gated repo|you are trying to access a gated repo|is a gated repository|GatedRepoError|Access to model .* is restricted`),
@@ -32,8 +94,8 @@ func ModelSymptoms() []Symptom {
 	}
 }
 
-// MachineSymptoms are failures of a machine that every engine on PyTorch meets.
-func MachineSymptoms() []Symptom {
+// machineSymptoms are failures of a machine.
+func machineSymptoms() []Symptom {
 	return []Symptom{
 		{
 			Name: "driver", Pattern: regexp.MustCompile(`NVIDIA driver on your system is too old|CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|no kernel image is available`),

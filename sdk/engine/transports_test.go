@@ -9,21 +9,21 @@ import (
 
 func TestTransportsOfSettings(t *testing.T) {
 	t.Parallel()
-	all, lora := Transports{}, Transports{Lora: true}
-	quantized, split := Transports{Quantization: "fp8"}, Transports{NoCopy: "pp_size > 1"}
-	for want, c := range map[string]Transports{
+	all, lora := Spec{}, Spec{Lora: true}
+	quantized, split := Spec{Quantization: "fp8"}, Spec{Parallel: Parallel{Pipeline: Factor{"pp_size", 2}}}
+	for want, c := range map[string]Spec{
 		"live,ipc,nccl,reload,restart": all, "live,ipc,nccl,lora,reload,restart": lora, "restart": quantized,
 		"reload,restart": split,
 	} {
-		if got := strings.Join(c.Names(), ","); got != want {
+		if got := strings.Join(c.Transports(), ","); got != want {
 			t.Errorf("%+v: %s, want %s", c, got, want)
 		}
 	}
-	if got := strings.Join(all.Within(nil), ","); got != "reload,restart" {
+	if got := strings.Join(all.TransportsWithin(nil), ","); got != "reload,restart" {
 		t.Errorf("without memory in reach: %s", got)
 	}
 	for _, c := range []struct {
-		settings Transports
+		settings Spec
 		weights  sdk.Weights
 		want     string // in the error; empty: accepted
 	}{

@@ -26,7 +26,7 @@ func (s *Supervisor) Load(ctx context.Context, w sdk.Weights) error {
 		}
 		return s.restartWith(ctx, w)
 	}
-	if err := s.spec.Transports.accepts(w); err != nil {
+	if err := s.spec.accepts(w); err != nil {
 		return err
 	}
 	live, err := s.lockLive(ctx)
@@ -135,7 +135,7 @@ func (t target) load(ctx context.Context, w sdk.Weights, asleep bool) error {
 // loadFiles is load for weights that have to come from their files, however they were published.
 func (t target) loadFiles(ctx context.Context, w sdk.Weights, asleep bool) error {
 	w.Transport = "reload"
-	if err := t.replica.s.spec.Transports.accepts(w); err != nil {
+	if err := t.replica.s.spec.accepts(w); err != nil {
 		return err
 	}
 	return t.load(ctx, w, asleep)

@@ -565,8 +565,8 @@ def work(block: RunSettings, train: Callable[[Bridge[Any]], None], early: Callab
 
 def leave(status: int) -> None:
     """Ends the process. Threads that send weights may be inside torch, which aborts when the interpreter is taken down
-    around them; receivers see the sockets close. So may those of a process group, which a library made and left, or which
-    ended a moment ago."""
+    around them; receivers see the sockets close. So may those of a process group that a library made and left, or that
+    has just ended."""
     distributed = sys.modules.get("torch.distributed")
     grouped = distributed is not None and distributed.is_available() and distributed.is_initialized()
     ranks = int(os.environ.get("WORLD_SIZE", 1))
