@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -20,11 +21,15 @@ type app struct {
 	catalog  func() (*host.Catalog, error)
 	// newCatalog makes a catalog of its own, for recipes of which one must not see what another requires
 	newCatalog func() (*host.Catalog, error)
+
+	mu       sync.Mutex
+	catalogs []*host.Catalog // all that were made
 }
 
 // newApp is the app of this process. The catalog is made when a command first asks for it.
 func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
-	newCatalog := func() (*host.Catalog, error) {
+	a := &app{in: in, out: out, err: err, environ: environ}
+	a.newCatalog = func() (*host.Catalog, error) {
 		s, err := readSettings(environ)
 		if err != nil {
 			return nil, err
@@ -35,9 +40,24 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 		}
 		catalog.Program, catalog.Pass = build.Read().Version, s.PassEnvironment
 		catalog.Store = s.packageStore()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.catalogs = append(a.catalogs, catalog)
 		return catalog, nil
 	}
-	return &app{in: in, out: out, err: err, environ: environ, catalog: sync.OnceValues(newCatalog), newCatalog: newCatalog}
+	a.catalog = sync.OnceValues(a.newCatalog)
+	return a
+}
+
+// close ends the processes of the catalogs that commands have asked for.
+func (a *app) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for _, c := range a.catalogs {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // resolver finds packages where the settings say.

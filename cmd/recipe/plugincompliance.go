@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
@@ -197,9 +198,39 @@ func (c *compliance) run(t *testing.T) {
 			n := c.among(t, 3)
 			return n.config, n.started[kind.Trainer], n.started[kind.Inference]
 		}
+	case kind.Executor:
+		s.Executor = c.executor(t)
 	default:
 	}
 	plugintest.Compliance(t, c.def, s)
+}
+
+// executor has the suite ask processes of the executor's program. Jobs use a folder beside the recipe, which the
+// machines of its cluster share; without a recipe a temporary one.
+func (c *compliance) executor(t *testing.T) (s plugintest.ExecutorSuite) {
+	if c.recipe != nil {
+		dir, err := filepath.Abs(c.recipe.Dir)
+		if err == nil {
+			s.Shared, err = os.MkdirTemp(dir, ".recipe-test-")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(s.Shared) })
+	}
+	s.Open = func(dir string) (executor.Executor, error) {
+		x, err := c.catalog.NewExecutor(c.plugin.Name, c.among(t, 0).config, dir)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() {
+			if err := x.Close(); err != nil {
+				t.Errorf("end executor %q: %v", c.plugin.Name, err)
+			}
+		})
+		return x, nil
+	}
+	return s
 }
 
 // surroundings sets what the recipe says about the block's process.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 )
@@ -63,5 +64,6 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 func execute(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
-	return exitCode(root.ExecuteContext(ctx), a.err, a.errStyle())
+	err := root.ExecuteContext(ctx)
+	return exitCode(errors.Join(err, a.close()), a.err, a.errStyle())
 }

@@ -42,6 +42,7 @@ type Catalog struct {
 	schemas   map[string]*schema.PluginSchema // by KIND/NAME, built-in
 	external  map[string]*external            // by path
 	sources   map[string]*external            // of files and packages, by schema.PluginSchema.Source: all versions loaded
+	programs  map[string]*ExecutorProgram     // of executors that were opened
 }
 
 var (
@@ -63,6 +64,7 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 		builtins: map[string]*sdk.Definition{}, overrides: map[string]string{}, cacheDir: cacheDir,
 		schemas: map[string]*schema.PluginSchema{}, external: map[string]*external{},
 		sources: map[string]*external{}, dev: map[string]bool{}, packaged: map[string]packaged{},
+		programs: map[string]*ExecutorProgram{},
 	}
 	for _, def := range builtins {
 		if c.builtins[def.ID()] != nil {

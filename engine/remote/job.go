@@ -37,6 +37,8 @@ type Executor struct {
 	Plugin string          `json:"plugin"` // name
 	Config json.RawMessage `json:"config"` // of the block, without what is sensitive
 	Dir    string          `json:"directory"`
+	// Program is the path of an executor that is a program of its own; empty: it is linked into this one.
+	Program string `json:"program,omitempty"`
 }
 
 // Open opens an executor.
@@ -138,7 +140,7 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 	if err != nil {
 		return nil, err
 	}
-	_, near := x.(executor.OnThisMachine)
+	_, near := executor.As[executor.OnThisMachine](x)
 	if err := h.listen(near); err != nil {
 		return nil, err
 	}
@@ -277,7 +279,7 @@ func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
 	if s.State != executor.Running {
 		return nil, errors.Join(fmt.Errorf("its job is %s: %w", s, host.ErrGone), end(ctx, x, r.Handle))
 	}
-	_, near := x.(executor.OnThisMachine)
+	_, near := executor.As[executor.OnThisMachine](x)
 	if err := h.listen(near); err != nil {
 		return nil, err
 	}

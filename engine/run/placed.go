@@ -260,21 +260,26 @@ func (at *attempt) launch(ctx context.Context, l Launch) (Process, error) {
 
 // launchPlaced starts the process of a block in a job of its own.
 func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchSpec) (Process, error) {
+	job := l.Placed.Spec
+	var err error
+	if job.Executor.Program, err = p.Catalog.ExecutorPath(job.Executor.Plugin); err != nil {
+		return nil, err
+	}
 	sweep := p.Sweep // of an earlier attempt, wherever it ran
-	if remote.Waits(l.Placed.Spec) {
+	if remote.Waits(job) {
 		sweep = func(ctx context.Context, dir string) error { return host.Sweep(ctx, dir, nil) }
 	}
 	if err := sweep(ctx, l.Dir); err != nil {
 		return nil, err
 	}
-	job, err := l.Placed.Hub.Submit(ctx, l.Placed.Spec, p.openExecutor, l.Placed.Report)
+	running, err := l.Placed.Hub.Submit(ctx, job, p.openExecutor, l.Placed.Report)
 	if err != nil {
 		return nil, err
 	}
-	spec.Runner, spec.Keep = job, nil // programs of the handle are on another machine, or gone
+	spec.Runner, spec.Keep = running, nil // programs of the handle are on another machine, or gone
 	proc, err := host.Launch(ctx, spec)
 	if err != nil {
-		return nil, errors.Join(err, job.End(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, running.End(context.WithoutCancel(ctx)))
 	}
 	return proc, nil
 }
@@ -298,7 +303,7 @@ func (p Processes) Test(ctx context.Context, s remote.Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t, ok := x.(executor.Tester)
+	t, ok := executor.As[executor.Tester](x)
 	if !ok {
 		return "", nil
 	}
@@ -315,7 +320,7 @@ func (p Processes) Examine(ctx context.Context, x remote.Executor) ([]executor.C
 	if err != nil {
 		return nil, err
 	}
-	if e, ok := opened.(executor.Examiner); ok {
+	if e, ok := executor.As[executor.Examiner](opened); ok {
 		return e.Examine(ctx), nil
 	}
 	return []executor.Check{{Name: "cluster", Found: "needs nothing"}}, nil
@@ -350,23 +355,21 @@ func (p Processes) openExecutor(x remote.Executor) (executor.Executor, error) {
 	return OpenExecutor(p.Catalog, x)
 }
 
-// OpenExecutor opens an executor. It has to be one of this program: executors that are separate programs cannot be
-// used.
+// OpenExecutor opens an executor as a job records it.
 func OpenExecutor(c *host.Catalog, x remote.Executor) (executor.Executor, error) {
 	if c == nil {
 		return nil, errors.New("this command knows no executors")
-	}
-	def := c.Definition("executor", x.Plugin)
-	if def == nil {
-		return nil, fmt.Errorf("this program has no executor %q; it has %v", x.Plugin, c.Names("executor"))
-	}
-	opener, ok := def.Implementation.(executor.Opener)
-	if !ok {
-		return nil, fmt.Errorf("the executor %q was not made by executor.New", x.Plugin)
 	}
 	config, err := ctyjson.Unmarshal(x.Config, cty.DynamicPseudoType)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration of %s: %w", x.Block, err)
 	}
-	return opener.Open(config, x.Dir)
+	if x.Program != "" { // no recipe may have named it to this command
+		if known, err := c.ExecutorPath(x.Plugin); err != nil || known == "" {
+			if _, err := c.Add(x.Program); err != nil {
+				return nil, fmt.Errorf("find the program of %s: %w", x.Block, err)
+			}
+		}
+	}
+	return c.OpenExecutor(x.Plugin, config, x.Dir)
 }

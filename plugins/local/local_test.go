@@ -13,3 +13,9 @@ func TestCompliance(t *testing.T) {
 		Open: func(dir string) (executor.Executor, error) { return New(dir), nil },
 	})
 }
+
+// TestComplianceOfAPlugin asks the executor over the protocol of plugins.
+func TestComplianceOfAPlugin(t *testing.T) {
+	t.Parallel()
+	plugintest.Compliance(t, Plugin(), plugintest.Suite{Config: func(*testing.T) any { return Config{} }})
+}

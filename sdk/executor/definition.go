@@ -6,11 +6,14 @@ import (
 	"fmt"
 
 	"github.com/zclconf/go-cty/cty"
+	"google.golang.org/grpc"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 	"github.com/recipe-rl/recipe/sdk/internal/define"
+	"github.com/recipe-rl/recipe/sdk/internal/process"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -28,19 +31,22 @@ type Factory[C any] func(config C, dir string) (Executor, error)
 func New[C any](name, summary string, open Factory[C], opts ...sdk.Option) *sdk.Definition {
 	def := define.New(kind.Executor, name, summary, struct{}{}, func() *C { return new(C) },
 		func(context.Context, *C, sdk.Request[C], attempt.Host) error {
-			return errors.New("an executor has no process of its own: the engine asks it where it is linked")
+			return errors.New("a block of an executor is not started: the engine opens it and asks it about jobs")
 		}, opts...)
-	def.Implementation = opener[C]{Implementation: def.Implementation, schema: def.Schema, open: open}
+	def.Implementation = opener[C]{Factory: def.Implementation.(process.Factory), schema: def.Schema, open: open}
 	return def
 }
 
 type opener[C any] struct {
-	sdk.Implementation
+	process.Factory
 	schema *spec.Schema
 	open   Factory[C]
 }
 
-var _ Opener = opener[struct{}]{}
+var (
+	_ Opener           = opener[struct{}]{}
+	_ process.Servicer = opener[struct{}]{}
+)
 
 func (o opener[C]) Open(value cty.Value, dir string) (Executor, error) {
 	value, _ = value.UnmarkDeep()
@@ -49,4 +55,9 @@ func (o opener[C]) Open(value cty.Value, dir string) (Executor, error) {
 		return nil, fmt.Errorf("decode the executor's configuration: %w", err)
 	}
 	return o.open(config, dir)
+}
+
+// Service implements process.Servicer: the program of the executor serves pluginpb.Executor.
+func (o opener[C]) Service(r grpc.ServiceRegistrar, contact func() func()) {
+	pluginpb.RegisterExecutorServer(r, &server{opener: o, schema: o.schema, contact: contact})
 }

@@ -31,7 +31,8 @@ type Executor interface {
 	List(ctx context.Context, run string) ([]Handle, error)
 }
 
-// OnThisMachine is an Executor whose jobs run on the machine of the engine, which then listens on loopback only.
+// OnThisMachine is an Executor whose jobs run on the machine of the engine, which then listens on loopback only. Like
+// all optional interfaces it is found by As.
 type OnThisMachine interface{ OnThisMachine() }
 
 // Tester is an Executor that can ask its cluster about a job without submitting it.

@@ -3193,6 +3193,1257 @@ func (x *CheckpointResponse) GetPolicyVersion() int64 {
 	return 0
 }
 
+type OpenExecutorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Config        []byte                 `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"` // of the block, wholly known
+	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`       // folder where it may keep files of its own; empty: it is only asked to render, test or examine
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenExecutorRequest) Reset() {
+	*x = OpenExecutorRequest{}
+	mi := &file_plugin_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenExecutorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenExecutorRequest) ProtoMessage() {}
+
+func (x *OpenExecutorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenExecutorRequest.ProtoReflect.Descriptor instead.
+func (*OpenExecutorRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *OpenExecutorRequest) GetConfig() []byte {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *OpenExecutorRequest) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+type OpenExecutorResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Abilities     []string               `protobuf:"bytes,1,rep,name=abilities,proto3" json:"abilities,omitempty"` // "examine", "on_this_machine", "test"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenExecutorResponse) Reset() {
+	*x = OpenExecutorResponse{}
+	mi := &file_plugin_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenExecutorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenExecutorResponse) ProtoMessage() {}
+
+func (x *OpenExecutorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenExecutorResponse.ProtoReflect.Descriptor instead.
+func (*OpenExecutorResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *OpenExecutorResponse) GetAbilities() []string {
+	if x != nil {
+		return x.Abilities
+	}
+	return nil
+}
+
+// JobKey names a job: one attempt of one block of a run.
+type JobKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Block         string                 `protobuf:"bytes,2,opt,name=block,proto3" json:"block,omitempty"` // address
+	Attempt       int64                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobKey) Reset() {
+	*x = JobKey{}
+	mi := &file_plugin_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobKey) ProtoMessage() {}
+
+func (x *JobKey) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobKey.ProtoReflect.Descriptor instead.
+func (*JobKey) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *JobKey) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *JobKey) GetBlock() string {
+	if x != nil {
+		return x.Block
+	}
+	return ""
+}
+
+func (x *JobKey) GetAttempt() int64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+type Job struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Key    *JobKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Argv   []string               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`     // started once on each machine, with RECIPE_NODE in its environment when there are several
+	Secret string                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"` // path in argv of a file with the program's keys; empty: there is none
+	Dir    string                 `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`       // where the program starts and where its log goes; on a file system that the machine shares
+	// What it needs of each of its machines; 0 and empty leave it to the cluster.
+	Nodes         int64    `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"` // machines, which it gets together or not at all; 0: one
+	Gpus          int64    `protobuf:"varint,6,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Cpus          int64    `protobuf:"varint,7,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	Memory        int64    `protobuf:"varint,8,opt,name=memory,proto3" json:"memory,omitempty"` // bytes
+	TimeLimitMs   int64    `protobuf:"varint,9,opt,name=time_limit_ms,json=timeLimitMs,proto3" json:"time_limit_ms,omitempty"`
+	Host          string   `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`               // name of the machine
+	Constraints   []string `protobuf:"bytes,11,rep,name=constraints,proto3" json:"constraints,omitempty"` // features that the machine must have, all of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Job) Reset() {
+	*x = Job{}
+	mi := &file_plugin_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Job) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Job) ProtoMessage() {}
+
+func (x *Job) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Job.ProtoReflect.Descriptor instead.
+func (*Job) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Job) GetKey() *JobKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Job) GetArgv() []string {
+	if x != nil {
+		return x.Argv
+	}
+	return nil
+}
+
+func (x *Job) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *Job) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *Job) GetNodes() int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *Job) GetGpus() int64 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *Job) GetCpus() int64 {
+	if x != nil {
+		return x.Cpus
+	}
+	return 0
+}
+
+func (x *Job) GetMemory() int64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
+func (x *Job) GetTimeLimitMs() int64 {
+	if x != nil {
+		return x.TimeLimitMs
+	}
+	return 0
+}
+
+func (x *Job) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Job) GetConstraints() []string {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
+type JobHandle struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *JobKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"` // the scheduler's own
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobHandle) Reset() {
+	*x = JobHandle{}
+	mi := &file_plugin_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobHandle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobHandle) ProtoMessage() {}
+
+func (x *JobHandle) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobHandle.ProtoReflect.Descriptor instead.
+func (*JobHandle) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *JobHandle) GetKey() *JobKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *JobHandle) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type JobStatus struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	State            string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`                                                  // pending, running, succeeded, failed, canceled, lost
+	Reason           string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`                                                // why it is pending or has ended, in the scheduler's words
+	Node             string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`                                                    // where it runs or ran
+	Place            int64                  `protobuf:"varint,4,opt,name=place,proto3" json:"place,omitempty"`                                                 // in the queue, from 1; 0: unknown
+	ExpectedUnixNano int64                  `protobuf:"varint,5,opt,name=expected_unix_nano,json=expectedUnixNano,proto3" json:"expected_unix_nano,omitempty"` // when it is expected to start; 0: unknown
+	ExitCode         *int64                 `protobuf:"varint,6,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`                     // of a job that is over
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *JobStatus) Reset() {
+	*x = JobStatus{}
+	mi := &file_plugin_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobStatus) ProtoMessage() {}
+
+func (x *JobStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
+func (*JobStatus) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *JobStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *JobStatus) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *JobStatus) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *JobStatus) GetPlace() int64 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+func (x *JobStatus) GetExpectedUnixNano() int64 {
+	if x != nil {
+		return x.ExpectedUnixNano
+	}
+	return 0
+}
+
+func (x *JobStatus) GetExitCode() int64 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
+}
+
+type RenderJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenderJobRequest) Reset() {
+	*x = RenderJobRequest{}
+	mi := &file_plugin_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenderJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenderJobRequest) ProtoMessage() {}
+
+func (x *RenderJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenderJobRequest.ProtoReflect.Descriptor instead.
+func (*RenderJobRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *RenderJobRequest) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type RenderJobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Language      string                 `protobuf:"bytes,1,opt,name=language,proto3" json:"language,omitempty"` // of text, such as "sbatch" or "yaml"
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`         // without secrets
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenderJobResponse) Reset() {
+	*x = RenderJobResponse{}
+	mi := &file_plugin_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenderJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenderJobResponse) ProtoMessage() {}
+
+func (x *RenderJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenderJobResponse.ProtoReflect.Descriptor instead.
+func (*RenderJobResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *RenderJobResponse) GetLanguage() string {
+	if x != nil {
+		return x.Language
+	}
+	return ""
+}
+
+func (x *RenderJobResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type SubmitJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitJobRequest) Reset() {
+	*x = SubmitJobRequest{}
+	mi := &file_plugin_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitJobRequest) ProtoMessage() {}
+
+func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
+func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *SubmitJobRequest) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type SubmitJobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        *JobHandle             `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitJobResponse) Reset() {
+	*x = SubmitJobResponse{}
+	mi := &file_plugin_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitJobResponse) ProtoMessage() {}
+
+func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitJobResponse.ProtoReflect.Descriptor instead.
+func (*SubmitJobResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *SubmitJobResponse) GetHandle() *JobHandle {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+type JobStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handles       []*JobHandle           `protobuf:"bytes,1,rep,name=handles,proto3" json:"handles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobStatusRequest) Reset() {
+	*x = JobStatusRequest{}
+	mi := &file_plugin_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobStatusRequest) ProtoMessage() {}
+
+func (x *JobStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobStatusRequest.ProtoReflect.Descriptor instead.
+func (*JobStatusRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *JobStatusRequest) GetHandles() []*JobHandle {
+	if x != nil {
+		return x.Handles
+	}
+	return nil
+}
+
+type JobStatusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Statuses      []*JobStatus           `protobuf:"bytes,1,rep,name=statuses,proto3" json:"statuses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobStatusResponse) Reset() {
+	*x = JobStatusResponse{}
+	mi := &file_plugin_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobStatusResponse) ProtoMessage() {}
+
+func (x *JobStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobStatusResponse.ProtoReflect.Descriptor instead.
+func (*JobStatusResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *JobStatusResponse) GetStatuses() []*JobStatus {
+	if x != nil {
+		return x.Statuses
+	}
+	return nil
+}
+
+type JobLogsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        *JobHandle             `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobLogsRequest) Reset() {
+	*x = JobLogsRequest{}
+	mi := &file_plugin_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobLogsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobLogsRequest) ProtoMessage() {}
+
+func (x *JobLogsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobLogsRequest.ProtoReflect.Descriptor instead.
+func (*JobLogsRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *JobLogsRequest) GetHandle() *JobHandle {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+type JobLogsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobLogsResponse) Reset() {
+	*x = JobLogsResponse{}
+	mi := &file_plugin_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobLogsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobLogsResponse) ProtoMessage() {}
+
+func (x *JobLogsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobLogsResponse.ProtoReflect.Descriptor instead.
+func (*JobLogsResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *JobLogsResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type CancelJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        *JobHandle             `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
+	GraceMs       int64                  `protobuf:"varint,2,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelJobRequest) Reset() {
+	*x = CancelJobRequest{}
+	mi := &file_plugin_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelJobRequest) ProtoMessage() {}
+
+func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelJobRequest.ProtoReflect.Descriptor instead.
+func (*CancelJobRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *CancelJobRequest) GetHandle() *JobHandle {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+func (x *CancelJobRequest) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+type CancelJobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelJobResponse) Reset() {
+	*x = CancelJobResponse{}
+	mi := &file_plugin_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelJobResponse) ProtoMessage() {}
+
+func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelJobResponse.ProtoReflect.Descriptor instead.
+func (*CancelJobResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{63}
+}
+
+type ListJobsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJobsRequest) Reset() {
+	*x = ListJobsRequest{}
+	mi := &file_plugin_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJobsRequest) ProtoMessage() {}
+
+func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
+func (*ListJobsRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *ListJobsRequest) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+type ListJobsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handles       []*JobHandle           `protobuf:"bytes,1,rep,name=handles,proto3" json:"handles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJobsResponse) Reset() {
+	*x = ListJobsResponse{}
+	mi := &file_plugin_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJobsResponse) ProtoMessage() {}
+
+func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
+func (*ListJobsResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *ListJobsResponse) GetHandles() []*JobHandle {
+	if x != nil {
+		return x.Handles
+	}
+	return nil
+}
+
+type TestJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestJobRequest) Reset() {
+	*x = TestJobRequest{}
+	mi := &file_plugin_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestJobRequest) ProtoMessage() {}
+
+func (x *TestJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestJobRequest.ProtoReflect.Descriptor instead.
+func (*TestJobRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *TestJobRequest) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type TestJobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answer        string                 `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestJobResponse) Reset() {
+	*x = TestJobResponse{}
+	mi := &file_plugin_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestJobResponse) ProtoMessage() {}
+
+func (x *TestJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestJobResponse.ProtoReflect.Descriptor instead.
+func (*TestJobResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *TestJobResponse) GetAnswer() string {
+	if x != nil {
+		return x.Answer
+	}
+	return ""
+}
+
+type ExamineClusterRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExamineClusterRequest) Reset() {
+	*x = ExamineClusterRequest{}
+	mi := &file_plugin_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExamineClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExamineClusterRequest) ProtoMessage() {}
+
+func (x *ExamineClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExamineClusterRequest.ProtoReflect.Descriptor instead.
+func (*ExamineClusterRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{68}
+}
+
+type ExamineClusterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checks        []*ClusterCheck        `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExamineClusterResponse) Reset() {
+	*x = ExamineClusterResponse{}
+	mi := &file_plugin_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExamineClusterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExamineClusterResponse) ProtoMessage() {}
+
+func (x *ExamineClusterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExamineClusterResponse.ProtoReflect.Descriptor instead.
+func (*ExamineClusterResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *ExamineClusterResponse) GetChecks() []*ClusterCheck {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+type ClusterCheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Found         string                 `protobuf:"bytes,2,opt,name=found,proto3" json:"found,omitempty"`   // in one line
+	Remedy        string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"` // what to do; empty: all is well
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterCheck) Reset() {
+	*x = ClusterCheck{}
+	mi := &file_plugin_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterCheck) ProtoMessage() {}
+
+func (x *ClusterCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterCheck.ProtoReflect.Descriptor instead.
+func (*ClusterCheck) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *ClusterCheck) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClusterCheck) GetFound() string {
+	if x != nil {
+		return x.Found
+	}
+	return ""
+}
+
+func (x *ClusterCheck) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
+// JobError is what an error of an executor says beyond its message.
+type JobError struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Summary       string                 `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"`
+	Detail        string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`            // what was seen
+	Remedy        string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`            // what a person can do; empty: unknown
+	Unreachable   bool                   `protobuf:"varint,4,opt,name=unreachable,proto3" json:"unreachable,omitempty"` // the cluster cannot be asked from this machine, or does not answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobError) Reset() {
+	*x = JobError{}
+	mi := &file_plugin_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobError) ProtoMessage() {}
+
+func (x *JobError) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobError.ProtoReflect.Descriptor instead.
+func (*JobError) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *JobError) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *JobError) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *JobError) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
+func (x *JobError) GetUnreachable() bool {
+	if x != nil {
+		return x.Unreachable
+	}
+	return false
+}
+
 var File_plugin_proto protoreflect.FileDescriptor
 
 const file_plugin_proto_rawDesc = "" +
@@ -3456,7 +4707,82 @@ const file_plugin_proto_rawDesc = "" +
 	"\x12CheckpointResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x03R\x04step\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion2\xc4\b\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"?\n" +
+	"\x13OpenExecutorRequest\x12\x16\n" +
+	"\x06config\x18\x01 \x01(\fR\x06config\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\tR\x03dir\"4\n" +
+	"\x14OpenExecutorResponse\x12\x1c\n" +
+	"\tabilities\x18\x01 \x03(\tR\tabilities\"J\n" +
+	"\x06JobKey\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\tR\x03run\x12\x14\n" +
+	"\x05block\x18\x02 \x01(\tR\x05block\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x03R\aattempt\"\x9f\x02\n" +
+	"\x03Job\x12*\n" +
+	"\x03key\x18\x01 \x01(\v2\x18.recipe.plugin.v1.JobKeyR\x03key\x12\x12\n" +
+	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x16\n" +
+	"\x06secret\x18\x03 \x01(\tR\x06secret\x12\x10\n" +
+	"\x03dir\x18\x04 \x01(\tR\x03dir\x12\x14\n" +
+	"\x05nodes\x18\x05 \x01(\x03R\x05nodes\x12\x12\n" +
+	"\x04gpus\x18\x06 \x01(\x03R\x04gpus\x12\x12\n" +
+	"\x04cpus\x18\a \x01(\x03R\x04cpus\x12\x16\n" +
+	"\x06memory\x18\b \x01(\x03R\x06memory\x12\"\n" +
+	"\rtime_limit_ms\x18\t \x01(\x03R\vtimeLimitMs\x12\x12\n" +
+	"\x04host\x18\n" +
+	" \x01(\tR\x04host\x12 \n" +
+	"\vconstraints\x18\v \x03(\tR\vconstraints\"G\n" +
+	"\tJobHandle\x12*\n" +
+	"\x03key\x18\x01 \x01(\v2\x18.recipe.plugin.v1.JobKeyR\x03key\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xc1\x01\n" +
+	"\tJobStatus\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x12\x14\n" +
+	"\x05place\x18\x04 \x01(\x03R\x05place\x12,\n" +
+	"\x12expected_unix_nano\x18\x05 \x01(\x03R\x10expectedUnixNano\x12 \n" +
+	"\texit_code\x18\x06 \x01(\x03H\x00R\bexitCode\x88\x01\x01B\f\n" +
+	"\n" +
+	"_exit_code\";\n" +
+	"\x10RenderJobRequest\x12'\n" +
+	"\x03job\x18\x01 \x01(\v2\x15.recipe.plugin.v1.JobR\x03job\"C\n" +
+	"\x11RenderJobResponse\x12\x1a\n" +
+	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\";\n" +
+	"\x10SubmitJobRequest\x12'\n" +
+	"\x03job\x18\x01 \x01(\v2\x15.recipe.plugin.v1.JobR\x03job\"H\n" +
+	"\x11SubmitJobResponse\x123\n" +
+	"\x06handle\x18\x01 \x01(\v2\x1b.recipe.plugin.v1.JobHandleR\x06handle\"I\n" +
+	"\x10JobStatusRequest\x125\n" +
+	"\ahandles\x18\x01 \x03(\v2\x1b.recipe.plugin.v1.JobHandleR\ahandles\"L\n" +
+	"\x11JobStatusResponse\x127\n" +
+	"\bstatuses\x18\x01 \x03(\v2\x1b.recipe.plugin.v1.JobStatusR\bstatuses\"E\n" +
+	"\x0eJobLogsRequest\x123\n" +
+	"\x06handle\x18\x01 \x01(\v2\x1b.recipe.plugin.v1.JobHandleR\x06handle\"%\n" +
+	"\x0fJobLogsResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"b\n" +
+	"\x10CancelJobRequest\x123\n" +
+	"\x06handle\x18\x01 \x01(\v2\x1b.recipe.plugin.v1.JobHandleR\x06handle\x12\x19\n" +
+	"\bgrace_ms\x18\x02 \x01(\x03R\agraceMs\"\x13\n" +
+	"\x11CancelJobResponse\"#\n" +
+	"\x0fListJobsRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\tR\x03run\"I\n" +
+	"\x10ListJobsResponse\x125\n" +
+	"\ahandles\x18\x01 \x03(\v2\x1b.recipe.plugin.v1.JobHandleR\ahandles\"9\n" +
+	"\x0eTestJobRequest\x12'\n" +
+	"\x03job\x18\x01 \x01(\v2\x15.recipe.plugin.v1.JobR\x03job\")\n" +
+	"\x0fTestJobResponse\x12\x16\n" +
+	"\x06answer\x18\x01 \x01(\tR\x06answer\"\x17\n" +
+	"\x15ExamineClusterRequest\"P\n" +
+	"\x16ExamineClusterResponse\x126\n" +
+	"\x06checks\x18\x01 \x03(\v2\x1e.recipe.plugin.v1.ClusterCheckR\x06checks\"P\n" +
+	"\fClusterCheck\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\tR\x05found\x12\x16\n" +
+	"\x06remedy\x18\x03 \x01(\tR\x06remedy\"v\n" +
+	"\bJobError\x12\x18\n" +
+	"\asummary\x18\x01 \x01(\tR\asummary\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x16\n" +
+	"\x06remedy\x18\x03 \x01(\tR\x06remedy\x12 \n" +
+	"\vunreachable\x18\x04 \x01(\bR\vunreachable2\xc4\b\n" +
 	"\x06Plugin\x12Q\n" +
 	"\bDescribe\x12!.recipe.plugin.v1.DescribeRequest\x1a\".recipe.plugin.v1.DescribeResponse\x12Q\n" +
 	"\bValidate\x12!.recipe.plugin.v1.ValidateRequest\x1a\".recipe.plugin.v1.ValidateResponse\x12E\n" +
@@ -3472,7 +4798,17 @@ const file_plugin_proto_rawDesc = "" +
 	"\n" +
 	"Checkpoint\x12#.recipe.plugin.v1.CheckpointRequest\x1a$.recipe.plugin.v1.CheckpointResponse\x12H\n" +
 	"\x05Pause\x12\x1e.recipe.plugin.v1.PauseRequest\x1a\x1f.recipe.plugin.v1.PauseResponse\x12K\n" +
-	"\x06Stacks\x12\x1f.recipe.plugin.v1.StacksRequest\x1a .recipe.plugin.v1.StacksResponseB*Z(github.com/recipe-rl/recipe/sdk/pluginpbb\x06proto3"
+	"\x06Stacks\x12\x1f.recipe.plugin.v1.StacksRequest\x1a .recipe.plugin.v1.StacksResponse2\xf6\x05\n" +
+	"\bExecutor\x12U\n" +
+	"\x04Open\x12%.recipe.plugin.v1.OpenExecutorRequest\x1a&.recipe.plugin.v1.OpenExecutorResponse\x12Q\n" +
+	"\x06Render\x12\".recipe.plugin.v1.RenderJobRequest\x1a#.recipe.plugin.v1.RenderJobResponse\x12Q\n" +
+	"\x06Submit\x12\".recipe.plugin.v1.SubmitJobRequest\x1a#.recipe.plugin.v1.SubmitJobResponse\x12Q\n" +
+	"\x06Status\x12\".recipe.plugin.v1.JobStatusRequest\x1a#.recipe.plugin.v1.JobStatusResponse\x12M\n" +
+	"\x04Logs\x12 .recipe.plugin.v1.JobLogsRequest\x1a!.recipe.plugin.v1.JobLogsResponse0\x01\x12Q\n" +
+	"\x06Cancel\x12\".recipe.plugin.v1.CancelJobRequest\x1a#.recipe.plugin.v1.CancelJobResponse\x12M\n" +
+	"\x04List\x12!.recipe.plugin.v1.ListJobsRequest\x1a\".recipe.plugin.v1.ListJobsResponse\x12K\n" +
+	"\x04Test\x12 .recipe.plugin.v1.TestJobRequest\x1a!.recipe.plugin.v1.TestJobResponse\x12\\\n" +
+	"\aExamine\x12'.recipe.plugin.v1.ExamineClusterRequest\x1a(.recipe.plugin.v1.ExamineClusterResponseB*Z(github.com/recipe-rl/recipe/sdk/pluginpbb\x06proto3"
 
 var (
 	file_plugin_proto_rawDescOnce sync.Once
@@ -3486,64 +4822,88 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_plugin_proto_goTypes = []any{
-	(*DescribeRequest)(nil),    // 0: recipe.plugin.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 1: recipe.plugin.v1.DescribeResponse
-	(*Diagnostic)(nil),         // 2: recipe.plugin.v1.Diagnostic
-	(*ValidateRequest)(nil),    // 3: recipe.plugin.v1.ValidateRequest
-	(*ValidateResponse)(nil),   // 4: recipe.plugin.v1.ValidateResponse
-	(*PlanRequest)(nil),        // 5: recipe.plugin.v1.PlanRequest
-	(*PlanResponse)(nil),       // 6: recipe.plugin.v1.PlanResponse
-	(*Estimate)(nil),           // 7: recipe.plugin.v1.Estimate
-	(*Amount)(nil),             // 8: recipe.plugin.v1.Amount
-	(*Placement)(nil),          // 9: recipe.plugin.v1.Placement
-	(*Runtime)(nil),            // 10: recipe.plugin.v1.Runtime
-	(*StartRequest)(nil),       // 11: recipe.plugin.v1.StartRequest
-	(*Policy)(nil),             // 12: recipe.plugin.v1.Policy
-	(*StartResponse)(nil),      // 13: recipe.plugin.v1.StartResponse
-	(*PrepareRequest)(nil),     // 14: recipe.plugin.v1.PrepareRequest
-	(*PrepareResponse)(nil),    // 15: recipe.plugin.v1.PrepareResponse
-	(*UpdateRequest)(nil),      // 16: recipe.plugin.v1.UpdateRequest
-	(*UpdateResponse)(nil),     // 17: recipe.plugin.v1.UpdateResponse
-	(*StopRequest)(nil),        // 18: recipe.plugin.v1.StopRequest
-	(*StopResponse)(nil),       // 19: recipe.plugin.v1.StopResponse
-	(*StatusRequest)(nil),      // 20: recipe.plugin.v1.StatusRequest
-	(*StatusResponse)(nil),     // 21: recipe.plugin.v1.StatusResponse
-	(*Activity)(nil),           // 22: recipe.plugin.v1.Activity
-	(*StacksRequest)(nil),      // 23: recipe.plugin.v1.StacksRequest
-	(*StacksResponse)(nil),     // 24: recipe.plugin.v1.StacksResponse
-	(*Stack)(nil),              // 25: recipe.plugin.v1.Stack
-	(*AttachRequest)(nil),      // 26: recipe.plugin.v1.AttachRequest
-	(*AttachResponse)(nil),     // 27: recipe.plugin.v1.AttachResponse
-	(*WatchRequest)(nil),       // 28: recipe.plugin.v1.WatchRequest
-	(*Event)(nil),              // 29: recipe.plugin.v1.Event
-	(*Phase)(nil),              // 30: recipe.plugin.v1.Phase
-	(*Progress)(nil),           // 31: recipe.plugin.v1.Progress
-	(*Metrics)(nil),            // 32: recipe.plugin.v1.Metrics
-	(*Log)(nil),                // 33: recipe.plugin.v1.Log
-	(*CheckpointSaved)(nil),    // 34: recipe.plugin.v1.CheckpointSaved
-	(*Weights)(nil),            // 35: recipe.plugin.v1.Weights
-	(*Sample)(nil),             // 36: recipe.plugin.v1.Sample
-	(*Span)(nil),               // 37: recipe.plugin.v1.Span
-	(*Handle)(nil),             // 38: recipe.plugin.v1.Handle
-	(*Outputs)(nil),            // 39: recipe.plugin.v1.Outputs
-	(*Gap)(nil),                // 40: recipe.plugin.v1.Gap
-	(*EvaluateRequest)(nil),    // 41: recipe.plugin.v1.EvaluateRequest
-	(*EvaluateResponse)(nil),   // 42: recipe.plugin.v1.EvaluateResponse
-	(*TaskScores)(nil),         // 43: recipe.plugin.v1.TaskScores
-	(*PauseRequest)(nil),       // 44: recipe.plugin.v1.PauseRequest
-	(*PauseResponse)(nil),      // 45: recipe.plugin.v1.PauseResponse
-	(*CheckpointRequest)(nil),  // 46: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil), // 47: recipe.plugin.v1.CheckpointResponse
-	nil,                        // 48: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                        // 49: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                        // 50: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                        // 51: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                        // 52: recipe.plugin.v1.Span.AttributesEntry
-	nil,                        // 53: recipe.plugin.v1.Span.NumbersEntry
-	nil,                        // 54: recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	nil,                        // 55: recipe.plugin.v1.TaskScores.MetricsEntry
+	(*DescribeRequest)(nil),        // 0: recipe.plugin.v1.DescribeRequest
+	(*DescribeResponse)(nil),       // 1: recipe.plugin.v1.DescribeResponse
+	(*Diagnostic)(nil),             // 2: recipe.plugin.v1.Diagnostic
+	(*ValidateRequest)(nil),        // 3: recipe.plugin.v1.ValidateRequest
+	(*ValidateResponse)(nil),       // 4: recipe.plugin.v1.ValidateResponse
+	(*PlanRequest)(nil),            // 5: recipe.plugin.v1.PlanRequest
+	(*PlanResponse)(nil),           // 6: recipe.plugin.v1.PlanResponse
+	(*Estimate)(nil),               // 7: recipe.plugin.v1.Estimate
+	(*Amount)(nil),                 // 8: recipe.plugin.v1.Amount
+	(*Placement)(nil),              // 9: recipe.plugin.v1.Placement
+	(*Runtime)(nil),                // 10: recipe.plugin.v1.Runtime
+	(*StartRequest)(nil),           // 11: recipe.plugin.v1.StartRequest
+	(*Policy)(nil),                 // 12: recipe.plugin.v1.Policy
+	(*StartResponse)(nil),          // 13: recipe.plugin.v1.StartResponse
+	(*PrepareRequest)(nil),         // 14: recipe.plugin.v1.PrepareRequest
+	(*PrepareResponse)(nil),        // 15: recipe.plugin.v1.PrepareResponse
+	(*UpdateRequest)(nil),          // 16: recipe.plugin.v1.UpdateRequest
+	(*UpdateResponse)(nil),         // 17: recipe.plugin.v1.UpdateResponse
+	(*StopRequest)(nil),            // 18: recipe.plugin.v1.StopRequest
+	(*StopResponse)(nil),           // 19: recipe.plugin.v1.StopResponse
+	(*StatusRequest)(nil),          // 20: recipe.plugin.v1.StatusRequest
+	(*StatusResponse)(nil),         // 21: recipe.plugin.v1.StatusResponse
+	(*Activity)(nil),               // 22: recipe.plugin.v1.Activity
+	(*StacksRequest)(nil),          // 23: recipe.plugin.v1.StacksRequest
+	(*StacksResponse)(nil),         // 24: recipe.plugin.v1.StacksResponse
+	(*Stack)(nil),                  // 25: recipe.plugin.v1.Stack
+	(*AttachRequest)(nil),          // 26: recipe.plugin.v1.AttachRequest
+	(*AttachResponse)(nil),         // 27: recipe.plugin.v1.AttachResponse
+	(*WatchRequest)(nil),           // 28: recipe.plugin.v1.WatchRequest
+	(*Event)(nil),                  // 29: recipe.plugin.v1.Event
+	(*Phase)(nil),                  // 30: recipe.plugin.v1.Phase
+	(*Progress)(nil),               // 31: recipe.plugin.v1.Progress
+	(*Metrics)(nil),                // 32: recipe.plugin.v1.Metrics
+	(*Log)(nil),                    // 33: recipe.plugin.v1.Log
+	(*CheckpointSaved)(nil),        // 34: recipe.plugin.v1.CheckpointSaved
+	(*Weights)(nil),                // 35: recipe.plugin.v1.Weights
+	(*Sample)(nil),                 // 36: recipe.plugin.v1.Sample
+	(*Span)(nil),                   // 37: recipe.plugin.v1.Span
+	(*Handle)(nil),                 // 38: recipe.plugin.v1.Handle
+	(*Outputs)(nil),                // 39: recipe.plugin.v1.Outputs
+	(*Gap)(nil),                    // 40: recipe.plugin.v1.Gap
+	(*EvaluateRequest)(nil),        // 41: recipe.plugin.v1.EvaluateRequest
+	(*EvaluateResponse)(nil),       // 42: recipe.plugin.v1.EvaluateResponse
+	(*TaskScores)(nil),             // 43: recipe.plugin.v1.TaskScores
+	(*PauseRequest)(nil),           // 44: recipe.plugin.v1.PauseRequest
+	(*PauseResponse)(nil),          // 45: recipe.plugin.v1.PauseResponse
+	(*CheckpointRequest)(nil),      // 46: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil),     // 47: recipe.plugin.v1.CheckpointResponse
+	(*OpenExecutorRequest)(nil),    // 48: recipe.plugin.v1.OpenExecutorRequest
+	(*OpenExecutorResponse)(nil),   // 49: recipe.plugin.v1.OpenExecutorResponse
+	(*JobKey)(nil),                 // 50: recipe.plugin.v1.JobKey
+	(*Job)(nil),                    // 51: recipe.plugin.v1.Job
+	(*JobHandle)(nil),              // 52: recipe.plugin.v1.JobHandle
+	(*JobStatus)(nil),              // 53: recipe.plugin.v1.JobStatus
+	(*RenderJobRequest)(nil),       // 54: recipe.plugin.v1.RenderJobRequest
+	(*RenderJobResponse)(nil),      // 55: recipe.plugin.v1.RenderJobResponse
+	(*SubmitJobRequest)(nil),       // 56: recipe.plugin.v1.SubmitJobRequest
+	(*SubmitJobResponse)(nil),      // 57: recipe.plugin.v1.SubmitJobResponse
+	(*JobStatusRequest)(nil),       // 58: recipe.plugin.v1.JobStatusRequest
+	(*JobStatusResponse)(nil),      // 59: recipe.plugin.v1.JobStatusResponse
+	(*JobLogsRequest)(nil),         // 60: recipe.plugin.v1.JobLogsRequest
+	(*JobLogsResponse)(nil),        // 61: recipe.plugin.v1.JobLogsResponse
+	(*CancelJobRequest)(nil),       // 62: recipe.plugin.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),      // 63: recipe.plugin.v1.CancelJobResponse
+	(*ListJobsRequest)(nil),        // 64: recipe.plugin.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 65: recipe.plugin.v1.ListJobsResponse
+	(*TestJobRequest)(nil),         // 66: recipe.plugin.v1.TestJobRequest
+	(*TestJobResponse)(nil),        // 67: recipe.plugin.v1.TestJobResponse
+	(*ExamineClusterRequest)(nil),  // 68: recipe.plugin.v1.ExamineClusterRequest
+	(*ExamineClusterResponse)(nil), // 69: recipe.plugin.v1.ExamineClusterResponse
+	(*ClusterCheck)(nil),           // 70: recipe.plugin.v1.ClusterCheck
+	(*JobError)(nil),               // 71: recipe.plugin.v1.JobError
+	nil,                            // 72: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                            // 73: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                            // 74: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                            // 75: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                            // 76: recipe.plugin.v1.Span.AttributesEntry
+	nil,                            // 77: recipe.plugin.v1.Span.NumbersEntry
+	nil,                            // 78: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	nil,                            // 79: recipe.plugin.v1.TaskScores.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -3551,8 +4911,8 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	48, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	49, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	72, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	73, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
@@ -3570,46 +4930,76 @@ var file_plugin_proto_depIdxs = []int32{
 	39, // 21: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
 	40, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
 	37, // 23: recipe.plugin.v1.Event.span:type_name -> recipe.plugin.v1.Span
-	50, // 24: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	51, // 25: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	52, // 26: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
-	53, // 27: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
-	54, // 28: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	74, // 24: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	75, // 25: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	76, // 26: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
+	77, // 27: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
+	78, // 28: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
 	43, // 29: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
-	55, // 30: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
-	0,  // 31: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 32: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 33: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	14, // 34: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
-	11, // 35: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	16, // 36: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	18, // 37: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	20, // 38: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	26, // 39: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	28, // 40: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	41, // 41: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	46, // 42: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	44, // 43: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
-	23, // 44: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	1,  // 45: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 46: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 47: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 48: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 49: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 50: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 51: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 52: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 53: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 54: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	42, // 55: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	47, // 56: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	45, // 57: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
-	24, // 58: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	45, // [45:59] is the sub-list for method output_type
-	31, // [31:45] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	79, // 30: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
+	50, // 31: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
+	50, // 32: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
+	51, // 33: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
+	51, // 34: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
+	52, // 35: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
+	52, // 36: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
+	53, // 37: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
+	52, // 38: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	52, // 39: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	52, // 40: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
+	51, // 41: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
+	70, // 42: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
+	0,  // 43: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 44: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 45: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	14, // 46: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
+	11, // 47: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	16, // 48: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	18, // 49: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	20, // 50: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	26, // 51: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	28, // 52: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	41, // 53: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	46, // 54: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	44, // 55: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
+	23, // 56: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	48, // 57: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
+	54, // 58: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
+	56, // 59: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
+	58, // 60: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
+	60, // 61: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
+	62, // 62: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
+	64, // 63: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
+	66, // 64: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
+	68, // 65: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
+	1,  // 66: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 67: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 68: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 69: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 70: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 71: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 72: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 73: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 74: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 75: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	42, // 76: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	47, // 77: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	45, // 78: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
+	24, // 79: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	49, // 80: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
+	55, // 81: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
+	57, // 82: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
+	59, // 83: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
+	61, // 84: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
+	63, // 85: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
+	65, // 86: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
+	67, // 87: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
+	69, // 88: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
+	66, // [66:89] is the sub-list for method output_type
+	43, // [43:66] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -3630,15 +5020,16 @@ func file_plugin_proto_init() {
 		(*Event_Gap)(nil),
 		(*Event_Span)(nil),
 	}
+	file_plugin_proto_msgTypes[53].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   56,
+			NumMessages:   80,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_plugin_proto_goTypes,
 		DependencyIndexes: file_plugin_proto_depIdxs,

@@ -653,3 +653,441 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "plugin.proto",
 }
+
+const (
+	Executor_Open_FullMethodName    = "/recipe.plugin.v1.Executor/Open"
+	Executor_Render_FullMethodName  = "/recipe.plugin.v1.Executor/Render"
+	Executor_Submit_FullMethodName  = "/recipe.plugin.v1.Executor/Submit"
+	Executor_Status_FullMethodName  = "/recipe.plugin.v1.Executor/Status"
+	Executor_Logs_FullMethodName    = "/recipe.plugin.v1.Executor/Logs"
+	Executor_Cancel_FullMethodName  = "/recipe.plugin.v1.Executor/Cancel"
+	Executor_List_FullMethodName    = "/recipe.plugin.v1.Executor/List"
+	Executor_Test_FullMethodName    = "/recipe.plugin.v1.Executor/Test"
+	Executor_Examine_FullMethodName = "/recipe.plugin.v1.Executor/Examine"
+)
+
+// ExecutorClient is the client API for Executor service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Executor is served beside Plugin by plugins of the kind executor, whose blocks are never started: the engine opens one and
+// asks it about jobs. Calls come at any time and side by side. What the process knows is lost when it ends; the engine starts
+// it again, so all that must last is in the cluster or in the folder of OpenExecutorRequest. An error has a JobError among the
+// details of its status when there is more to say than its message.
+type ExecutorClient interface {
+	// Open makes the executor that a block configures. It comes first, once a process, and asks no cluster.
+	Open(ctx context.Context, in *OpenExecutorRequest, opts ...grpc.CallOption) (*OpenExecutorResponse, error)
+	// Render returns the request that Submit would make. It asks nobody and changes nothing.
+	Render(ctx context.Context, in *RenderJobRequest, opts ...grpc.CallOption) (*RenderJobResponse, error)
+	// Submit hands a job to the scheduler, once for each key: the handle of a job that was submitted before is returned.
+	Submit(ctx context.Context, in *SubmitJobRequest, opts ...grpc.CallOption) (*SubmitJobResponse, error)
+	// Status returns the status of each handle, in their order.
+	Status(ctx context.Context, in *JobStatusRequest, opts ...grpc.CallOption) (*JobStatusResponse, error)
+	// Logs streams what the job's program has printed so far.
+	Logs(ctx context.Context, in *JobLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[JobLogsResponse], error)
+	// Cancel asks the program to end, ends it after the grace, and returns when the job is over.
+	Cancel(ctx context.Context, in *CancelJobRequest, opts ...grpc.CallOption) (*CancelJobResponse, error)
+	// List returns the jobs of a run that are not over.
+	List(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
+	// Test asks the cluster about a job without submitting it. Only executors with the ability "test" answer.
+	Test(ctx context.Context, in *TestJobRequest, opts ...grpc.CallOption) (*TestJobResponse, error)
+	// Examine looks at the cluster. Only executors with the ability "examine" answer.
+	Examine(ctx context.Context, in *ExamineClusterRequest, opts ...grpc.CallOption) (*ExamineClusterResponse, error)
+}
+
+type executorClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewExecutorClient(cc grpc.ClientConnInterface) ExecutorClient {
+	return &executorClient{cc}
+}
+
+func (c *executorClient) Open(ctx context.Context, in *OpenExecutorRequest, opts ...grpc.CallOption) (*OpenExecutorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OpenExecutorResponse)
+	err := c.cc.Invoke(ctx, Executor_Open_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorClient) Render(ctx context.Context, in *RenderJobRequest, opts ...grpc.CallOption) (*RenderJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenderJobResponse)
+	err := c.cc.Invoke(ctx, Executor_Render_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorClient) Submit(ctx context.Context, in *SubmitJobRequest, opts ...grpc.CallOption) (*SubmitJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SubmitJobResponse)
+	err := c.cc.Invoke(ctx, Executor_Submit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorClient) Status(ctx context.Context, in *JobStatusRequest, opts ...grpc.CallOption) (*JobStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JobStatusResponse)
+	err := c.cc.Invoke(ctx, Executor_Status_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorClient) Logs(ctx context.Context, in *JobLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[JobLogsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Executor_ServiceDesc.Streams[0], Executor_Logs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[JobLogsRequest, JobLogsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Executor_LogsClient = grpc.ServerStreamingClient[JobLogsResponse]
+
+func (c *executorClient) Cancel(ctx context.Context, in *CancelJobRequest, opts ...grpc.CallOption) (*CancelJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelJobResponse)
+	err := c.cc.Invoke(ctx, Executor_Cancel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorClient) List(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListJobsResponse)
+	err := c.cc.Invoke(ctx, Executor_List_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorClient) Test(ctx context.Context, in *TestJobRequest, opts ...grpc.CallOption) (*TestJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TestJobResponse)
+	err := c.cc.Invoke(ctx, Executor_Test_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorClient) Examine(ctx context.Context, in *ExamineClusterRequest, opts ...grpc.CallOption) (*ExamineClusterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExamineClusterResponse)
+	err := c.cc.Invoke(ctx, Executor_Examine_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ExecutorServer is the server API for Executor service.
+// All implementations must embed UnimplementedExecutorServer
+// for forward compatibility.
+//
+// Executor is served beside Plugin by plugins of the kind executor, whose blocks are never started: the engine opens one and
+// asks it about jobs. Calls come at any time and side by side. What the process knows is lost when it ends; the engine starts
+// it again, so all that must last is in the cluster or in the folder of OpenExecutorRequest. An error has a JobError among the
+// details of its status when there is more to say than its message.
+type ExecutorServer interface {
+	// Open makes the executor that a block configures. It comes first, once a process, and asks no cluster.
+	Open(context.Context, *OpenExecutorRequest) (*OpenExecutorResponse, error)
+	// Render returns the request that Submit would make. It asks nobody and changes nothing.
+	Render(context.Context, *RenderJobRequest) (*RenderJobResponse, error)
+	// Submit hands a job to the scheduler, once for each key: the handle of a job that was submitted before is returned.
+	Submit(context.Context, *SubmitJobRequest) (*SubmitJobResponse, error)
+	// Status returns the status of each handle, in their order.
+	Status(context.Context, *JobStatusRequest) (*JobStatusResponse, error)
+	// Logs streams what the job's program has printed so far.
+	Logs(*JobLogsRequest, grpc.ServerStreamingServer[JobLogsResponse]) error
+	// Cancel asks the program to end, ends it after the grace, and returns when the job is over.
+	Cancel(context.Context, *CancelJobRequest) (*CancelJobResponse, error)
+	// List returns the jobs of a run that are not over.
+	List(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
+	// Test asks the cluster about a job without submitting it. Only executors with the ability "test" answer.
+	Test(context.Context, *TestJobRequest) (*TestJobResponse, error)
+	// Examine looks at the cluster. Only executors with the ability "examine" answer.
+	Examine(context.Context, *ExamineClusterRequest) (*ExamineClusterResponse, error)
+	mustEmbedUnimplementedExecutorServer()
+}
+
+// UnimplementedExecutorServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedExecutorServer struct{}
+
+func (UnimplementedExecutorServer) Open(context.Context, *OpenExecutorRequest) (*OpenExecutorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Open not implemented")
+}
+func (UnimplementedExecutorServer) Render(context.Context, *RenderJobRequest) (*RenderJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Render not implemented")
+}
+func (UnimplementedExecutorServer) Submit(context.Context, *SubmitJobRequest) (*SubmitJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Submit not implemented")
+}
+func (UnimplementedExecutorServer) Status(context.Context, *JobStatusRequest) (*JobStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedExecutorServer) Logs(*JobLogsRequest, grpc.ServerStreamingServer[JobLogsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Logs not implemented")
+}
+func (UnimplementedExecutorServer) Cancel(context.Context, *CancelJobRequest) (*CancelJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
+}
+func (UnimplementedExecutorServer) List(context.Context, *ListJobsRequest) (*ListJobsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedExecutorServer) Test(context.Context, *TestJobRequest) (*TestJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Test not implemented")
+}
+func (UnimplementedExecutorServer) Examine(context.Context, *ExamineClusterRequest) (*ExamineClusterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Examine not implemented")
+}
+func (UnimplementedExecutorServer) mustEmbedUnimplementedExecutorServer() {}
+func (UnimplementedExecutorServer) testEmbeddedByValue()                  {}
+
+// UnsafeExecutorServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ExecutorServer will
+// result in compilation errors.
+type UnsafeExecutorServer interface {
+	mustEmbedUnimplementedExecutorServer()
+}
+
+func RegisterExecutorServer(s grpc.ServiceRegistrar, srv ExecutorServer) {
+	// If the following call panics, it indicates UnimplementedExecutorServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Executor_ServiceDesc, srv)
+}
+
+func _Executor_Open_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OpenExecutorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServer).Open(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executor_Open_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServer).Open(ctx, req.(*OpenExecutorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Executor_Render_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenderJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServer).Render(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executor_Render_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServer).Render(ctx, req.(*RenderJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Executor_Submit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServer).Submit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executor_Submit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServer).Submit(ctx, req.(*SubmitJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Executor_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JobStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServer).Status(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executor_Status_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServer).Status(ctx, req.(*JobStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Executor_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(JobLogsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ExecutorServer).Logs(m, &grpc.GenericServerStream[JobLogsRequest, JobLogsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Executor_LogsServer = grpc.ServerStreamingServer[JobLogsResponse]
+
+func _Executor_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServer).Cancel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executor_Cancel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServer).Cancel(ctx, req.(*CancelJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Executor_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListJobsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServer).List(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executor_List_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServer).List(ctx, req.(*ListJobsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Executor_Test_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TestJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServer).Test(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executor_Test_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServer).Test(ctx, req.(*TestJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Executor_Examine_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExamineClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServer).Examine(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executor_Examine_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServer).Examine(ctx, req.(*ExamineClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Executor_ServiceDesc is the grpc.ServiceDesc for Executor service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Executor_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "recipe.plugin.v1.Executor",
+	HandlerType: (*ExecutorServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Open",
+			Handler:    _Executor_Open_Handler,
+		},
+		{
+			MethodName: "Render",
+			Handler:    _Executor_Render_Handler,
+		},
+		{
+			MethodName: "Submit",
+			Handler:    _Executor_Submit_Handler,
+		},
+		{
+			MethodName: "Status",
+			Handler:    _Executor_Status_Handler,
+		},
+		{
+			MethodName: "Cancel",
+			Handler:    _Executor_Cancel_Handler,
+		},
+		{
+			MethodName: "List",
+			Handler:    _Executor_List_Handler,
+		},
+		{
+			MethodName: "Test",
+			Handler:    _Executor_Test_Handler,
+		},
+		{
+			MethodName: "Examine",
+			Handler:    _Executor_Examine_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Logs",
+			Handler:       _Executor_Logs_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "plugin.proto",
+}

@@ -45,6 +45,9 @@ type Suite struct {
 	// Synced, for sync plugins, starts a fake trainer, which makes three steps, and a fake inference block, and makes a
 	// configuration that joins them. Without it weight updates are not tested.
 	Synced func(t *testing.T) (config any, trainer, inference *Block)
+	// Executor, for executors, says how they are reached and what they can do. Without an Open the definition is opened
+	// in the test's process, over gRPC.
+	Executor ExecutorSuite
 	// Launch starts the plugin in a process of its own. Nil: the definition is served in the test's process, where
 	// goroutines that a block leaves behind are found, too.
 	Launch Launch
@@ -74,6 +77,10 @@ func Compliance(t *testing.T, def *sdk.Definition, s Suite) {
 	}
 	t.Run("describe", func(t *testing.T) { describe(t, def, s) })
 	t.Run("plan and validate touch nothing", func(t *testing.T) { dryRun(t, def, s) })
+	if def.Kind == kind.Executor { // its blocks are not started
+		executorChecks(t, def, s)
+		return
+	}
 	t.Run("ready", func(t *testing.T) { ready(t, def, s) })
 	t.Run("events", func(t *testing.T) { events(t, def, s) })
 	t.Run("second start", func(t *testing.T) { secondStart(t, def, s) })
@@ -163,7 +170,7 @@ func kindOutputs(t *testing.T, k kind.Kind) *spec.Schema {
 	structs := map[kind.Kind]any{
 		kind.Inference: outputs.Inference{}, kind.Trajectories: outputs.Trajectories{},
 		kind.Environment: outputs.Environment{},
-		kind.Trainer:     outputs.Trainer{}, kind.Sync: outputs.Sync{},
+		kind.Trainer:     outputs.Trainer{}, kind.Sync: outputs.Sync{}, kind.Executor: struct{}{},
 	}
 	schema, err := spec.Of(structs[k])
 	if err != nil {

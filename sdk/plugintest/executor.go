@@ -11,7 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // ExecutorSuite says how the compliance suite reaches an executor.
@@ -42,6 +47,43 @@ func Executor(t *testing.T, s ExecutorSuite) {
 	t.Run("another engine finds a job and cancels it", s.isFound)
 	t.Run("a job that ignores the request to end is killed", s.isKilled)
 	t.Run("statuses come in the order of the handles", s.statuses)
+}
+
+// executorChecks runs the suite on the executor that a definition opens.
+func executorChecks(t *testing.T, def *sdk.Definition, s Suite) {
+	if s.Executor.Open == nil {
+		s.Executor.Open = func(dir string) (executor.Executor, error) {
+			return connect(t, def, s.Config(t), dir)
+		}
+	}
+	Executor(t, s.Executor)
+}
+
+// connect opens an executor over a gRPC connection of its own.
+func connect(t *testing.T, def *sdk.Definition, config any, dir string) (executor.Executor, error) {
+	value, ok := config.(cty.Value)
+	if !ok {
+		var err error
+		if value, err = spec.Encode(def.Schema, config); err != nil {
+			return nil, err
+		}
+	}
+	data, err := spec.Marshal(value, def.Schema)
+	if err != nil {
+		return nil, err
+	}
+	s, err := serve(def)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.plugin.Close(context.Background(), 0), s.close()); err != nil {
+			t.Errorf("end executor %q: %v", def.Name, err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
+	defer cancel()
+	return executor.Connect(ctx, pluginpb.NewExecutorClient(s.conn), data, dir)
 }
 
 // executorJob is a job of the suite.

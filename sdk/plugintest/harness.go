@@ -98,31 +98,48 @@ func harness(t testing.TB, def *sdk.Definition, launch Launch) *Block {
 
 // inProcess is the Launch of a plugin whose definition is in the test's own process.
 func inProcess(_ context.Context, b *Block) (pluginpb.PluginClient, func(context.Context) error, error) {
+	s, err := serve(b.Def)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pluginpb.NewPluginClient(s.conn), func(ctx context.Context) error {
+		err := s.plugin.Close(ctx, Deadline/2)
+		b.stop()
+		<-b.watched
+		return errors.Join(err, s.close())
+	}, nil
+}
+
+// inTest is a definition that is served in the test's own process.
+type inTest struct {
+	plugin *process.Server
+	conn   *grpc.ClientConn
+	close  func() error
+}
+
+func serve(def *sdk.Definition) (*inTest, error) {
 	// The socket has a directory of its own: the path of a test's directory can be longer than a socket's may be.
 	sockets, err := os.MkdirTemp("", "plug")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	socket := filepath.Join(sockets, "s")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(sockets))
+		return nil, errors.Join(err, os.RemoveAll(sockets))
 	}
-	plugin, server := process.NewServer(b.Def), grpc.NewServer()
-	pluginpb.RegisterPluginServer(server, plugin)
+	plugin, server := process.NewServer(def), grpc.NewServer()
+	plugin.Register(server)
 	go func() { _ = server.Serve(listener) }()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return pluginpb.NewPluginClient(conn), func(ctx context.Context) error {
-		err := plugin.Close(ctx, Deadline/2)
-		b.stop()
-		<-b.watched
-		err = errors.Join(err, conn.Close())
+	return &inTest{plugin, conn, func() error {
+		err := conn.Close()
 		server.Stop()
 		return errors.Join(err, os.RemoveAll(sockets))
-	}, nil
+	}}, nil
 }
 
 func (b *Block) checkpoints() string { return filepath.Join(b.RunDir, "checkpoints") }

@@ -47,7 +47,7 @@ func Serve(def *sdk.Definition) error {
 	address := make(chan *plugin.ReattachConfig, 1)
 	go plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: handshake.Config(),
-		Plugins:         plugin.PluginSet{protocol.ServiceName: handshake.Plugin{Service: blocks}},
+		Plugins:         plugin.PluginSet{protocol.ServiceName: handshake.Plugin{Register: blocks.Register}},
 		GRPCServer:      plugin.DefaultGRPCServer,
 		TLSProvider:     provider,
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr}),

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -32,6 +33,13 @@ type Factory interface {
 	sdk.Implementation
 	// New makes a fresh plugin value. Nothing has been started.
 	New() attempt.Plugin
+}
+
+// Servicer is an implementation that serves a service of its kind beside the common one.
+type Servicer interface {
+	// Service registers it. Each call tells contact that an engine is there, and the function that it returns that the
+	// call is over.
+	Service(r grpc.ServiceRegistrar, contact func() (over func()))
 }
 
 // Server answers the calls of the protocol for one definition. It holds at most one block.
@@ -72,6 +80,14 @@ func (s *Server) orphaned(engine string) func() bool {
 		return nil
 	}
 	return func() bool { return os.Getppid() != pid && s.current() == nil }
+}
+
+// Register registers the services of the plugin.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	pluginpb.RegisterPluginServer(r, s)
+	if of, ok := s.def.Implementation.(Servicer); ok {
+		of.Service(r, s.lease.Contact)
+	}
 }
 
 // Close ends the block within the grace period, and the lease.

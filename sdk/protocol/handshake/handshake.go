@@ -17,16 +17,16 @@ func Config() plugin.HandshakeConfig {
 		MagicCookieValue: protocol.CookieValue}
 }
 
-// Plugin is the one plugin of go-plugin's set. A plugin's process sets Service; what an engine dispenses is a
-// pluginpb.PluginClient.
+// Plugin is the one plugin of go-plugin's set. A plugin's process sets Register, which registers its services; what an
+// engine dispenses is a pluginpb.PluginClient.
 type Plugin struct {
 	plugin.NetRPCUnsupportedPlugin
-	Service pluginpb.PluginServer
+	Register func(grpc.ServiceRegistrar)
 }
 
 // GRPCServer implements plugin.GRPCPlugin.
 func (p Plugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
-	pluginpb.RegisterPluginServer(s, p.Service)
+	p.Register(s)
 	return nil
 }
 
