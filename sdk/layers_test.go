@@ -15,7 +15,7 @@ var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
 		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/protocol/handshake",
 		"sdk/proc", "sdk/proc/python", "sdk/web", "sdk/redact", "sdk/tail", "sdk/chat", "sdk/modelinfo",
-		"sdk/trace", "sdk/trajectory", "sdk/trajectory/zstd", "sdk/samples", "sdk/nodes",
+		"sdk/trace", "sdk/trajectory", "sdk/trajectory/zstd", "sdk/samples", "sdk/nodes", "sdk/delta",
 		"sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
 		"sdk/engine/enginetest",
 	},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/sdk/delta"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/sync"
 )
@@ -91,6 +92,10 @@ func reason(s sized, mode, chosen string, skipped []string, t sized, servers []s
 			text += " Not live: it changes weights during requests, which only in_flight = \"keep\" allows."
 		}
 	}
+	if files(chosen) && apart(t, servers) && s.Facts["transport"] == "auto" {
+		text += fmt.Sprintf(" Every machine must see the files of %s: if one does not, auto chooses delta, which sends what "+
+			"has changed, and reports it.", s.Addr)
+	}
 	if memory(chosen) && t.Facts["devices"] == "" {
 		text += fmt.Sprintf(
 			" Both sides must reach the same memory when they run: the same GPU, or none; else auto chooses another "+
@@ -101,6 +106,9 @@ func reason(s sized, mode, chosen string, skipped []string, t sized, servers []s
 
 // unable says why a transport cannot be used, as far as known before anything runs.
 func unable(transport string, t sized, servers []sized) string {
+	if transport == delta.Transport {
+		transport = "reload" // whoever writes and loads files can have them sent
+	}
 	var lacking []string
 	for _, b := range append([]sized{t}, servers...) {
 		if !slices.Contains(strings.Split(b.Facts["transports"], ","), transport) {
@@ -144,6 +152,16 @@ func hasGPU(b sized) bool {
 
 // memory says whether a transport copies from the trainer's memory.
 func memory(transport string) bool { return transport == "live" || transport == "ipc" }
+
+// files says whether a transport goes through files that all sides see.
+func files(transport string) bool {
+	return slices.Contains([]string{"lora", "reload", "restart"}, transport)
+}
+
+// apart says whether a server runs on another machine than the trainer.
+func apart(t sized, servers []sized) bool {
+	return slices.ContainsFunc(servers, func(b sized) bool { return host(b) != host(t) })
+}
 
 // host is the machine of a block; a job without a named machine may run on any, so it counts as one of its own.
 func host(b sized) string {

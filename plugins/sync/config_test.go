@@ -94,7 +94,7 @@ func TestChoice(t *testing.T) {
 			config.Trainer, config.Inference[0] = with(config.Trainer, here), with(config.Inference[0], near)
 			config.Inference[1] = with(config.Inference[1], c.reach)
 		}
-		got, _, err := config.choose()
+		got, _, err := config.choose("")
 		if got != c.want || (err == nil) != (c.problem == "") || (err != nil && !strings.Contains(err.Error(), c.problem)) {
 			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.problem)
 		}

@@ -7,13 +7,14 @@ import (
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )
 
-// decided replaces in_flight = auto by drain or keep, according to the outputs of the running blocks, and says
-// why. The plan has decided by the same rule with what was known before (engine/sizing).
-func (c Config) decided() (Config, string, error) {
+// decided replaces in_flight = auto by drain or keep, according to the outputs of the running blocks, and says why.
+// Unshared says why files cannot be used; empty: they can. The plan has decided by the same rule with what was known
+// before (engine/sizing).
+func (c Config) decided(unshared string) (Config, string, error) {
 	if c.InFlight != sdksync.Auto {
 		return c, "the recipe says so", nil
 	}
-	transport, _, err := c.choose()
+	transport, _, err := c.choose(unshared)
 	if err != nil {
 		return c, "", err
 	}

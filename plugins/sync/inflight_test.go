@@ -61,12 +61,12 @@ func TestRequestsInFlightGoOnWhereNothingIsLost(t *testing.T) {
 			Inference: []spec.Ref{with(side("inference.a.b", kind.Inference, all...), near)},
 			Transport: "auto", InFlight: "auto", Colocated: "auto"}
 		c.change(&config)
-		got, why, err := config.decided()
+		got, why, err := config.decided("")
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		transport, _, err := got.choose()
+		transport, _, err := got.choose("")
 		if got.InFlight != c.mode || transport != c.transport || err != nil || !strings.Contains(why, c.in) {
 			t.Errorf("%s: %s by %s (%s), %v; want %s by %s, %q", name, got.InFlight, transport, why, err, c.mode, c.transport,
 				c.in)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,7 +40,7 @@ func offering(r spec.Ref, control string, transports ...string) spec.Ref {
 	return r
 }
 
-var every = []string{"live", "ipc", "nccl", "lora", "reload", "restart"}
+var every = []string{"live", "ipc", "nccl", "lora", "reload", "delta", "restart"}
 
 // By every transport the trainer's last weights are served in the end, and only the transports through files write any.
 func TestEachTransportChangesWhatIsServed(t *testing.T) {
@@ -64,11 +65,12 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 				}
 			}
 			_, err := os.Stat(filepath.Join(b.Dir, "weights"))
-			if files, memory := err == nil, transport == "live" || transport == "ipc" || transport == "nccl"; files == memory {
+			elsewhere := slices.Contains([]string{"live", "ipc", "nccl", "delta"}, transport)
+			if files := err == nil; files == elsewhere {
 				t.Errorf("weights were written to files: %v", files)
 			}
 			record, err := os.ReadFile(filepath.Join(b.Dir, "last.json"))
-			if err != nil || strings.Contains(string(record), `"handles"`) != (transport == "live" || transport == "ipc") {
+			if err != nil || strings.Contains(string(record), `"handles"`) != (elsewhere && transport != "nccl") {
 				t.Errorf("the record is %s, %v; want the handles of memory in it, and never those of nccl: they hold a token",
 					record, err)
 			}
@@ -80,11 +82,23 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 // what it published, from which an inference block that comes back is updated.
 func TestARestartedInferenceBlockGetsTheWeightsFromMemory(t *testing.T) {
 	t.Parallel()
+	bringsAgain(t, "ipc")
+}
+
+// One that comes back on another machine has no files of the weights; the trainer has.
+func TestARestartedInferenceBlockIsSentTheWeightsAgain(t *testing.T) {
+	t.Parallel()
+	bringsAgain(t, "delta")
+}
+
+// bringsAgain restarts inference, without its files, while a trainer publishes every second step.
+func bringsAgain(t *testing.T, transport string) {
+	t.Helper()
 	server := startInference(t, plugintest.FakeConfig{})
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1e6, Delay: 300 * time.Millisecond})
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
-	c.Every, c.Transport = 2, "ipc"
+	c.Every, c.Transport = 2, transport
 	c.Trainer, c.Inference[0] = offering(c.Trainer, "", every...), offering(c.Inference[0], "", every...)
 	b.Start(c)
 	b.Wait("first version", func(e *pluginpb.Event) bool { return e.GetWeights() != nil })

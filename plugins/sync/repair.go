@@ -158,6 +158,9 @@ func (s *syncer) reload(ctx context.Context, v *server, status gateway.Status) e
 	if int64(status.Version) > s.last.Weights.Version {
 		return errors.New("the newest weights are in no file; the next publication updates this server")
 	}
+	if err := s.deliver(ctx, v, s.last.Weights); err != nil {
+		return err
+	}
 	s.reinstate(ctx, v)
 	request := s.last.request("")
 	request.Mode = s.mode()

@@ -10,10 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/outputs"
-	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
-	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // How often things are looked at again.
@@ -27,25 +25,20 @@ const (
 type syncer struct {
 	updates chan Config
 
-	host         sdk.Host
-	address      string
-	dir          string
-	config       Config
-	transport    string
-	text         []int // tokens of the fixed text; nil: not asked for yet
-	trainer      *weightclient.Client
-	servers      []*server
-	trajectories *trajectory.Client // nil: none is configured
-	notified     int64              // version that the trajectory API knows
-	unnotified   bool               // telling it failed the last time, which has been reported
-	last         *published         // the newest weights that all went well with; nil: none yet
-	unsaved      string             // why last could not be recorded; empty: it is
-	attached     bool
-	over         bool // the trainer has reported its end
+	host    sdk.Host
+	address string
+	dir     string
+	setup
+	text       []int      // tokens of the fixed text; nil: not asked for yet
+	notified   int64      // version that the trajectory API knows
+	unnotified bool       // telling it failed the last time, which has been reported
+	last       *published // the newest weights that all went well with; nil: none yet
+	unsaved    string     // why last could not be recorded; empty: it is
+	attached   bool
+	over       bool // the trainer has reported its end
 	// the trainer has been asked to publish again, because inference lost weights that are in no file
-	asked     bool
-	colocated bool   // inference sleeps while the trainer works
-	asleep    *sleep // inference sleeps now; nil: it is awake
+	asked  bool
+	asleep *sleep // inference sleeps now; nil: it is awake
 	// of last, or what inference served when this block came; goroutines of each read and raise it
 	version atomic.Int64
 }
@@ -68,16 +61,8 @@ var (
 // Update adopts new values; they count from the next publication on. Values that cannot work are refused, and
 // change nothing.
 func (s *syncer) Update(ctx context.Context, c Config) error {
-	chosen, _, err := c.decided()
+	trial, err := c.setup(ctx, s.dir)
 	if err != nil {
-		return err
-	}
-	transport, _, err := chosen.choose()
-	if err != nil {
-		return err
-	}
-	trial := &syncer{transport: transport, config: chosen} // does not connect
-	if err := trial.configure(c); err != nil {
 		return err
 	}
 	trial.close()
@@ -92,7 +77,7 @@ func (s *syncer) Update(ctx context.Context, c Config) error {
 // Run moves weights until the context ends.
 func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host) error {
 	s.host, s.address, s.dir = host, req.Address, req.Dir
-	if err := s.configure(req.Config); err != nil {
+	if err := s.configure(ctx, req.Config); err != nil {
 		return err
 	}
 	defer s.close()
@@ -111,76 +96,6 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 	}
 	host.Ready(outputs.Sync{Version: s.version.Load(), Transport: s.transport})
 	return s.loop(ctx)
-}
-
-// configure connects to the blocks that the configuration names.
-func (s *syncer) configure(c Config) error {
-	c, kept, err := c.decided()
-	if err != nil {
-		return err
-	}
-	transport, why, err := c.choose()
-	if err != nil {
-		return err
-	}
-	if transport != s.transport {
-		s.host.Log("info", fmt.Sprintf("weights move by %s (%s)", transport, why))
-	}
-	if c.InFlight != s.config.InFlight {
-		s.host.Log("info", fmt.Sprintf("requests in flight when new weights come: %s (%s)", c.InFlight, kept))
-	}
-	colocated, err := c.colocate()
-	if err != nil {
-		return err
-	}
-	var trainer outputs.Trainer
-	if err := c.Trainer.Decode(&trainer); err != nil {
-		return err
-	}
-	var servers []*server
-	for _, r := range c.Inference {
-		var out outputs.Inference
-		if err := r.Decode(&out); err != nil {
-			return err
-		}
-		if out.ControlURL == "" {
-			return &sdk.Error{
-				Summary: r.Address + " has no control endpoint, so its weights cannot be changed",
-				Remedy: "an external server can be trained against only through a gateway of recipe; remove it from " +
-					"this block's inference list",
-			}
-		}
-		servers = append(servers, &server{address: r.Address, client: gateway.NewClient(out.ControlURL, out.ControlToken)})
-	}
-	book, err := trajectoriesOf(c.Trajectories)
-	if err != nil {
-		return err
-	}
-	s.close()
-	s.config, s.transport, s.servers, s.trajectories, s.text = c, transport, servers, book, nil
-	s.colocated = colocated
-	s.trainer = weightclient.New(trainer.ControlURL, trainer.ControlToken)
-	return nil
-}
-
-func trajectoriesOf(r *spec.Ref) (*trajectory.Client, error) {
-	if r == nil || r.Address == "" {
-		return nil, nil
-	}
-	var out outputs.Trajectories
-	if err := r.Decode(&out); err != nil {
-		return nil, err
-	}
-	return trajectory.New(out.URL, trajectory.WithToken(out.Token))
-}
-
-func (s *syncer) close() {
-	if s.trainer != nil {
-		s.trainer.Close()
-	}
-	for _, v := range s.servers {
-		v.client.Close()
-	}
 }
 
 // takeCharge attaches to the trainer, as often as it takes: it may be starting again. The second failure is reported:
@@ -260,7 +175,7 @@ func (s *syncer) pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case c := <-s.updates:
-		return s.configure(c)
+		return s.configure(ctx, c)
 	}
 }
 
@@ -363,7 +278,7 @@ func (s *syncer) again(ctx context.Context) error {
 }
 
 func (s *syncer) reconfigure(ctx context.Context, c Config) error {
-	if err := s.configure(c); err != nil {
+	if err := s.configure(ctx, c); err != nil {
 		return err
 	}
 	return s.takeCharge(ctx)

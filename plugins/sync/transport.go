@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/delta"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )
@@ -23,8 +24,11 @@ const (
 	restart = "restart" // files, and a new server
 )
 
+// diff is for machines that share no files: the files of reload, sent as the difference from those before.
+const diff = delta.Transport
+
 // transports are the ways in which weights can move, the quickest first.
-func transports() []string { return []string{live, ipc, nccl, lora, reload, restart} }
+func transports() []string { return []string{live, ipc, nccl, lora, reload, diff, restart} }
 
 // throughFiles says whether the weights lie in files that can be loaded again.
 func throughFiles(transport string) bool {
@@ -71,8 +75,12 @@ func listed(r spec.Ref, name string) []string {
 	return out
 }
 
-// offers is what a block can do: its output "transports", or reload when it has none.
+// offers is what a block can do: its output "transports", or reload when it has none. Files can be sent wherever they
+// can be written or loaded.
 func offers(r spec.Ref, transport string) bool {
+	if transport == diff {
+		transport = reload
+	}
 	list := listed(r, "transports")
 	if len(list) == 0 {
 		return transport == reload
@@ -80,8 +88,8 @@ func offers(r spec.Ref, transport string) bool {
 	return slices.Contains(list, transport)
 }
 
-// unable says why a transport cannot be used; empty: it can.
-func (c Config) unable(transport string) string {
+// unable says why a transport cannot be used; empty: it can. Unshared says why files cannot be.
+func (c Config) unable(transport, unshared string) string {
 	var lacking []string
 	for _, side := range append([]spec.Ref{c.Trainer}, c.Inference...) {
 		if !offers(side, transport) {
@@ -90,6 +98,9 @@ func (c Config) unable(transport string) string {
 	}
 	if len(lacking) > 0 {
 		return "not offered by " + strings.Join(lacking, ", ")
+	}
+	if throughFiles(transport) {
+		return unshared
 	}
 	place := strings.Join(listed(c.Trainer, "memory"), "")
 	if transport == nccl {
@@ -131,10 +142,10 @@ func (c Config) apart(place string) string {
 }
 
 // choose returns the transport to use and why, or why the one that was asked for cannot be.
-func (c Config) choose() (transport, why string, err error) {
+func (c Config) choose(unshared string) (transport, why string, err error) {
 	var skipped []string
 	for _, name := range c.candidates() {
-		reason := c.unable(name)
+		reason := c.unable(name, unshared)
 		if reason == "" {
 			if c.Transport != auto {
 				return name, "the recipe says so", nil
@@ -145,23 +156,23 @@ func (c Config) choose() (transport, why string, err error) {
 	}
 	if c.Transport != auto {
 		return "", "", &sdk.Error{
-			Summary: fmt.Sprintf("transport = %q is %s", c.Transport, c.unable(c.Transport)),
-			Detail:  "possible here: " + c.common(),
+			Summary: fmt.Sprintf("transport = %q is %s", c.Transport, c.unable(c.Transport, unshared)),
+			Detail:  "possible here: " + c.common(unshared),
 			Remedy:  `set transport = "auto" or one of those that are possible`,
 		}
 	}
 	return "", "", &sdk.Error{
 		Summary: "the trainer and the inference blocks offer no transport in common",
 		Detail:  strings.Join(skipped, "; "),
-		Remedy:  "use plugins that share one; reload needs a folder that both sides see",
+		Remedy:  "use plugins that share one; reload needs a folder that both sides see, delta does not",
 	}
 }
 
 // common lists the transports that could be used, for people.
-func (c Config) common() string {
+func (c Config) common(unshared string) string {
 	var names []string
 	for _, name := range transports() {
-		if c.unable(name) == "" {
+		if c.unable(name, unshared) == "" {
 			names = append(names, name)
 		}
 	}

@@ -140,6 +140,11 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	if err := u.timed("publish", func() error { return s.awaitWeights(ctx, u) }); err != nil {
 		return err
 	}
+	if s.transport == diff {
+		if err := u.timed("send", func() error { return s.deliverAll(ctx, u) }); err != nil {
+			return err
+		}
+	}
 	defer s.release(u)
 	stop, err := s.hold(ctx, u)
 	if err != nil {
@@ -216,8 +221,12 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 	attempt := func(v *server) {
 		request := u.request(u.holds[v])
 		request.Mode = s.mode()
+		err := s.deliver(ctx, v, u.weights)
 		done := s.waitFor(v.address, "policy version %d to be loaded and verified", u.Version)
-		result, err := v.client.UpdateWeights(ctx, request)
+		var result gateway.UpdateResult
+		if err == nil {
+			result, err = v.client.UpdateWeights(ctx, request)
+		}
 		done()
 		worst, failed := inspect(result)
 		u.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -31,7 +32,7 @@ func NewClient(baseURL, adminToken string) *Client {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // RemoteError is an error that a gateway answered with. It matches ErrHeld, ErrNotHeld, ErrMismatch and ErrNoSleep with
-// errors.Is.
+// errors.Is, and is one of disk.Full where its disk is.
 type RemoteError struct {
 	Status  int    // HTTP status
 	Kind    string // for programs
@@ -51,6 +52,8 @@ func (e *RemoteError) Is(target error) bool {
 		return target == ErrMismatch
 	case "no_sleep":
 		return target == ErrNoSleep
+	case "disk_full":
+		return target == syscall.ENOSPC // what package disk looks for
 	}
 	return false
 }
@@ -147,29 +150,35 @@ func (c *Client) do(ctx context.Context, method, route string, in, out any) erro
 		}
 		body = bytes.NewReader(b)
 	}
+	return c.send(ctx, method, route, "application/json", body, out)
+}
+
+// send makes one call with a body of its own.
+func (c *Client) send(ctx context.Context, method, route, contentType string, body io.Reader, out any) error {
+	name, _, _ := strings.Cut(route, "?")
 	req, err := http.NewRequestWithContext(ctx, method, c.base+"/recipe/v1/"+route, body)
 	if err != nil {
-		return fmt.Errorf("gateway %s: %w", route, err)
+		return fmt.Errorf("gateway %s: %w", name, err)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
-	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Type", contentType)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("gateway %s: %w; is the inference block up?", route, err)
+		return fmt.Errorf("gateway %s: %w; is the inference block up?", name, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 256<<20))
 	if err != nil {
-		return fmt.Errorf("gateway %s: reading the answer: %w", route, err)
+		return fmt.Errorf("gateway %s: reading the answer: %w", name, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("gateway %s: %w", route, remoteError(resp.StatusCode, data, out))
+		return fmt.Errorf("gateway %s: %w", name, remoteError(resp.StatusCode, data, out))
 	}
 	if out == nil {
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("gateway %s: answer: %w", route, err)
+		return fmt.Errorf("gateway %s: answer: %w", name, err)
 	}
 	return nil
 }

@@ -80,6 +80,8 @@ type Config struct {
 	// Sleep makes every engine give the memory of its GPU back; Recover, or the next Update, wakes them. Level 1 keeps the
 	// weights in the host's memory, level 2 drops them. ErrNoSleep says that they cannot. Nil: Sleep is refused.
 	Sleep func(ctx context.Context, level int) error
+	// Receiver takes weights that are sent here. Nil: they are refused.
+	Receiver Receiver
 	// Events is called for each event, from several goroutines. It must return soon and must not call the gateway.
 	Events func(Event)
 	// Trace records a span of each request whose traceparent is sampled. Nil: none.

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
 // holdBody is the body of POST /recipe/v1/hold.
@@ -42,21 +44,25 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 	handle := map[string]func(*http.Request, []byte) (any, error){
 		"hold": g.postHold, "resume": g.postResume, "version": g.postVersion, "weights": g.postWeights,
 		"logprobs": g.postLogprobs, "lookup": g.postLookup, "replica": g.postReplica, "admit": g.postAdmit,
-		"sleep": g.postSleep, "updates": g.postUpdates,
+		"sleep": g.postSleep, "updates": g.postUpdates, "held": g.postHeld, "sees": g.postSees,
+		"receive": func(r *http.Request, _ []byte) (any, error) { return g.receive(r) },
 	}[route]
 	if handle == nil {
 		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, " +
-			"POST hold, resume, version, weights, logprobs, lookup, replica, admit, sleep, updates", 0})
+			"POST hold, resume, version, weights, logprobs, lookup, replica, admit, sleep, updates, held, receive, sees", 0})
 		return
 	}
 	if r.Method != http.MethodPost {
 		writeError(w, &refusal{http.StatusMethodNotAllowed, "method_not_allowed", route + " takes POST", 0})
 		return
 	}
-	body, err := g.readBody(w, r)
-	if err != nil {
-		g.refuse(w, err)
-		return
+	var body []byte
+	if route != "receive" { // that reads its body piece by piece
+		var err error
+		if body, err = g.readBody(w, r); err != nil {
+			g.refuse(w, err)
+			return
+		}
 	}
 	out, err := handle(r, body)
 	if err != nil {
@@ -95,6 +101,8 @@ func controlKind(err error) string {
 		return "mismatch"
 	case errors.Is(err, ErrNoSleep):
 		return "no_sleep"
+	case disk.Full(err):
+		return "disk_full"
 	}
 	return "failed"
 }

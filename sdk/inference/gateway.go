@@ -25,6 +25,7 @@ func (h *host) newGateway(earlier, block string, policy sdk.Policy, tracing *tra
 		Listener: listener, Token: h.token, AdminToken: h.controlToken, Version: int(policy.Version),
 		Update: h.load, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
 		CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
+		Receiver: h.received,
 	}
 	if policy.Weights != "" && policy.Version > 0 {
 		config.Last = &gateway.WeightUpdate{Weights: sdk.Weights{
@@ -43,9 +44,13 @@ func (h *host) load(ctx context.Context, _ []gateway.Replica, u gateway.WeightUp
 	if err != nil {
 		return err
 	}
+	weights, err := h.received.local(u.Weights)
+	if err != nil {
+		return err
+	}
 	what := fmt.Sprintf("loading the weights of version %d", u.Version)
 	defer h.Begin(sdk.Activity{What: what, Patience: patienceToLoad}).End()
-	return h.Call(func() error { return engine.Load(ctx, u.Weights) })
+	return h.Call(func() error { return engine.Load(ctx, weights) })
 }
 
 func (h *host) logprobs(ctx context.Context, r gateway.Replica, tokens []int) ([]float64, error) {

@@ -3,6 +3,7 @@ package inference
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type host struct {
 	token, controlToken string
 	syncedBy            []string
 	tokens              tokenWatch
+	received            *received
 
 	changing sync.Mutex    // one change of the replicas at a time
 	admit    chan struct{} // wakes admitLoop
@@ -55,7 +57,7 @@ const stopMargin = 30 * time.Second
 func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base attempt.Host) (err error) {
 	h := &host{
 		Host: base, token: req.Token, controlToken: req.ControlToken, syncedBy: req.SyncedBy,
-		admit: make(chan struct{}, 1),
+		admit: make(chan struct{}, 1), received: &received{dir: filepath.Join(req.Dir, "received")},
 	}
 	tracing := trace.NewRecorder(req.Environment, base.Span)
 	if h.gateway, err = h.newGateway(req.Listen, req.Address, req.Policy, tracing); err != nil {

@@ -35,7 +35,7 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 	}
 	base.Listening(listener.Addr().String())
 	weights := weightserver.New(weightserver.Config{
-		Address: req.Address, SyncedBy: req.SyncedBy, Version: req.Policy.Version, Resumed: req.Resume,
+		Address: req.Address, Dir: req.Dir, SyncedBy: req.SyncedBy, Version: req.Policy.Version, Resumed: req.Resume,
 		Guard: base.Call, Reached: base.ReachVersion,
 	})
 	server := web.NewServer(weights.Handler(req.ControlToken))

@@ -112,6 +112,39 @@ func (c *Client) State(ctx context.Context) (s weightserver.State, err error) {
 	return s, err
 }
 
+// Pack has the trainer make the stream that brings a receiver from its weights to others.
+func (c *Client) Pack(ctx context.Context, r weightserver.PackRequest) (p weightserver.Packed, err error) {
+	_, err = c.do(ctx, http.MethodPost, "pack", r, &p)
+	return p, err
+}
+
+// Stream reads a stream from a byte on. The caller closes it.
+func (c *Client) Stream(ctx context.Context, name string, from int64) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"packed/"+url.PathEscape(name), nil)
+	if err != nil {
+		return nil, fmt.Errorf("trainer packed: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	request.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("trainer packed: %w: %w", ErrAway, err)
+	}
+	if response.StatusCode != http.StatusPartialContent {
+		defer func() { _ = response.Body.Close() }()
+		data, _ := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+		return nil, fmt.Errorf("trainer packed: %w (HTTP %d): %s", ErrRefused, response.StatusCode, reason(data))
+	}
+	return response.Body, nil
+}
+
+// Sees asks whether the trainer's machine has a file.
+func (c *Client) Sees(ctx context.Context, path string) (bool, error) {
+	var f disk.File
+	_, err := c.do(ctx, http.MethodPost, "sees", disk.File{Path: path}, &f)
+	return f.Seen, err
+}
+
 // maxAnswer bounds an answer.
 const maxAnswer = 16 << 20
 

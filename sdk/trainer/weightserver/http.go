@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/delta"
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
@@ -31,10 +32,22 @@ func (s *Server) Handler(token string) http.Handler {
 	mux.HandleFunc("POST /recipe/v1/publish", post(s, func(r *http.Request, p PublishRequest) (any, error) {
 		var w sdk.Weights
 		err := s.call(p.Version, func(weights Snapshot) (err error) {
-			w, err = weights.Publish(r.Context(), p)
+			if p.Transport == delta.Transport {
+				w, err = s.versions.publish(r.Context(), weights, p)
+			} else {
+				w, err = weights.Publish(r.Context(), p)
+			}
 			return err
 		})
 		return w, err
+	}))
+	mux.HandleFunc("POST /recipe/v1/pack", post(s, func(_ *http.Request, p PackRequest) (any, error) {
+		s.seen()
+		return s.versions.pack(p)
+	}))
+	mux.HandleFunc("GET /recipe/v1/packed/{name}", s.versions.serve)
+	mux.HandleFunc("POST /recipe/v1/sees", post(s, func(_ *http.Request, f disk.File) (any, error) {
+		return f.Look(), nil
 	}))
 	mux.HandleFunc("POST /recipe/v1/logprobs", post(s, func(r *http.Request, q logprobsBody) (any, error) {
 		var answer logprobsBody

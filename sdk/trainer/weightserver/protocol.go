@@ -55,7 +55,7 @@ type State struct {
 // PublishRequest asks a trainer to write its current weights.
 type PublishRequest struct {
 	Version   int64  `json:"version"`
-	Transport string `json:"transport"` // live, ipc, nccl, lora, reload or restart
+	Transport string `json:"transport"` // live, ipc, nccl, lora, reload, restart or delta
 	Dir       string `json:"dir"`       // where to put them; exists
 	// Keep asks that weights in memory keep these values until the next publication, although training continues: there
 	// will be steps without one, and an inference block that is restarted meanwhile must still find this version.

@@ -5,6 +5,7 @@ package weightserver
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,7 @@ type Tokenizer interface {
 // Config is what a server is made with.
 type Config struct {
 	Address  string                   // of the trainer
+	Dir      string                   // of the trainer's block, for weights that are handed out
 	SyncedBy []string                 // addresses of the sync blocks that the recipe declares for it
 	Version  int64                    // that the run has reached
 	Resumed  bool                     // the trainer continues an earlier attempt
@@ -51,7 +53,8 @@ type Config struct {
 // Server holds the trainer between two steps while a sync block takes its weights.
 type Server struct {
 	Config
-	calls sync.Mutex // one call of a snapshot at a time
+	calls    sync.Mutex // one call of a snapshot at a time
+	versions *versions  // that are handed out
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced when something below changes
@@ -81,7 +84,8 @@ func New(c Config) *Server {
 	if c.Guard == nil {
 		c.Guard = func(f func() error) error { return f() }
 	}
-	return &Server{Config: c, changed: make(chan struct{}), version: c.Version, first: true}
+	return &Server{Config: c, changed: make(chan struct{}), version: c.Version, first: true,
+		versions: &versions{dir: filepath.Join(c.Dir, "published")}}
 }
 
 // Version is the policy version that inference serves.

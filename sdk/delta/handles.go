@@ -1,0 +1,10 @@
+package delta
+
+// Transport is the name of this way of moving weights.
+const Transport = "delta"
+
+// Handles name weights that are handed out as a stream: sdk.Weights.Handles, as JSON.
+type Handles struct {
+	Digest string `json:"digest"` // of the folder
+	Path   string `json:"path"`   // of the weights in it, with slashes; "." is the folder
+}
