@@ -16,7 +16,7 @@ var layers = [][]string{
 		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/protocol/handshake",
 		"sdk/proc", "sdk/proc/python", "sdk/web", "sdk/redact", "sdk/tail", "sdk/chat", "sdk/modelinfo",
 		"sdk/trace", "sdk/trajectory", "sdk/trajectory/zstd", "sdk/samples", "sdk/nodes", "sdk/delta",
-		"sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
+		"sdk/promtext", "sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
 		"sdk/engine/enginetest",
 	},
 	{"sdk"}, // the contract common to all kinds

@@ -91,7 +91,7 @@ func (s *Server) dispatch(
 		return
 	}
 	began := time.Now()
-	defer func() { s.timings.observe(pattern, time.Since(began)) }()
+	defer func() { s.timings.Observe(pattern, time.Since(began).Seconds()) }()
 	if err := h.handle(w, r); err != nil {
 		s.fail(w, r, err)
 	}

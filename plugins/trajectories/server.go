@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/promtext"
 	"github.com/recipe-rl/recipe/sdk/redact"
 	"github.com/recipe-rl/recipe/sdk/samples"
 )
@@ -21,7 +22,7 @@ type Server struct {
 	cfg       Config
 	state     *state
 	pool      scratches
-	timings   timings
+	timings   *promtext.Histogram
 	watchers  watchers
 	encoders  encoders
 	inflaters inflaters
@@ -54,7 +55,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		cfg:     cfg,
 		state:   b,
 		memory:  newMemory(cfg.MaxInflightBytes),
-		timings: timings{routes: map[string]*timing{}},
+		timings: promtext.NewHistogram("route", latencies),
 	}, nil
 }
 

@@ -39,7 +39,7 @@ type Event struct {
 func (g *Gateway) emit(e Event) {
 	e.Time = g.cfg.Clock.Now()
 	if e.Kind == EventMismatch {
-		g.met.mismatches.Inc()
+		g.met.mismatches.Add(1)
 	}
 	g.cfg.Events(e)
 }

@@ -75,7 +75,7 @@ func (g *Gateway) send(ctx context.Context, c *call) (*answer, error) {
 			g.suspectReplica(f.replica, err)
 			c.fail(f.replica)
 		}
-		g.met.retries.Inc()
+		g.met.retries.Add(1)
 	}
 }
 

@@ -87,7 +87,7 @@ func New(cfg Config) (*Gateway, error) {
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true,
 	}
-	g.met = newMetrics(g)
+	g.met = newMetrics()
 	g.server = limits().NewServer(g)
 	return g, nil
 }

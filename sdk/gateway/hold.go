@@ -227,7 +227,7 @@ func (g *Gateway) expire(h *hold) {
 
 // abandon lets the engines serve again and ends a hold whose owner is gone.
 func (g *Gateway) abandon(h *hold) {
-	g.met.expired.Inc()
+	g.met.expired.Add(1)
 	g.recover()
 	message := fmt.Sprintf("the hold (%s) was neither resumed nor renewed within its lease: requests go through at the "+
 		"version before it", h.Reason)

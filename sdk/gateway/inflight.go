@@ -59,7 +59,7 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call) (*inFlight, error) 
 	g.startWaiting(c)
 	late, stop := g.alarm(c.waitUntil.Sub(began))
 	defer func() { stop() }()
-	defer func() { g.met.waits.Observe(g.cfg.Clock.Now().Sub(began).Seconds()) }()
+	defer func() { g.met.waits.Observe("", g.cfg.Clock.Now().Sub(began).Seconds()) }()
 	for {
 		changed := g.changed
 		g.mu.Unlock()

@@ -4,100 +4,104 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/recipe-rl/recipe/sdk/promtext"
 )
 
-// metrics are the gateway's counters, in a registry of their own.
+// metrics are the gateway's counters.
 type metrics struct {
-	handler       http.Handler
-	requests      *prometheus.CounterVec
-	seconds       *prometheus.HistogramVec
-	waits         prometheus.Histogram
-	tokens        prometheus.Counter
-	recorded      prometheus.Counter
-	together      prometheus.Counter
-	retries       prometheus.Counter
-	expired       prometheus.Counter
-	mismatches    prometheus.Counter
-	mistranslated prometheus.Counter
-	unauthorized  prometheus.Counter
-	updates       *prometheus.HistogramVec
+	seconds, waits, updates *promtext.Histogram
+
+	tokens, recorded, together, retries, expired, mismatches, mistranslated, unauthorized atomic.Int64
+
+	mu       sync.Mutex
+	requests map[answered]int64
 }
 
-// latency buckets reach from a one-token answer of a tiny model to a long generation on a busy machine.
-var latencyBuckets = []float64{.001, .005, .02, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600}
+type answered struct {
+	route  string
+	status int
+}
 
-func newMetrics(g *Gateway) *metrics {
-	reg := prometheus.NewRegistry()
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "recipe_gateway_" + name, Help: help})
-		reg.MustRegister(c)
-		return c
+// latencies are the upper ends of the latency buckets in seconds: from a one-token answer of a tiny model to a long
+// generation on a busy machine.
+var latencies = []float64{.001, .005, .02, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600}
+
+func newMetrics() *metrics {
+	return &metrics{
+		seconds:  promtext.NewHistogram("route", latencies),
+		waits:    promtext.NewHistogram("", latencies),
+		updates:  promtext.NewHistogram("phase", latencies),
+		requests: map[answered]int64{},
 	}
-	gauge := func(name, help string, f func() float64) {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "recipe_gateway_" + name, Help: help},
-			func() float64 {
-				g.mu.Lock()
-				defer g.mu.Unlock()
-				return f()
-			}))
-	}
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "recipe_gateway_requests_total",
-			Help: "Requests answered, by route and HTTP status."}, []string{"route", "code"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "recipe_gateway_request_seconds",
-			Help:    "Time from a request's last byte in to its answer's last byte out, waiting included.",
-			Buckets: latencyBuckets}, []string{"route"}),
-		waits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "recipe_gateway_wait_seconds",
-			Help: "Time that requests which had to wait for a hold or a replica waited.", Buckets: latencyBuckets}),
-		updates: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "recipe_gateway_update_seconds",
-			Help: "Time of each phase of a weight update.", Buckets: latencyBuckets}, []string{"phase"}),
-		tokens:   counter("output_tokens_total", "Tokens generated, as the engine's answers say."),
-		recorded: counter("recorded_completions_total", "Completions recorded for look-up."),
-		together: counter("put_together_total", "Answers of /generate put together from streams, because "+
-			"updates let requests live on."),
-		retries: counter("retries_total", "Requests sent again after a replica failed."),
-		expired: counter("holds_expired_total", "Holds that ended because their owner did not renew "+
-			"or resume them within the lease."),
-		mismatches: counter("mismatches_total", "Replicas whose log-probabilities differed from those expected."),
-		mistranslated: counter("unusable_answers_total", "Engine answers in which tokens and log-probabilities "+
-			"did not match."),
-		unauthorized: counter("unauthorized_total", "Requests without a valid token."),
-	}
-	reg.MustRegister(m.requests, m.seconds, m.waits, m.updates)
-	gauge("policy_version", "Current policy version.", func() float64 { return float64(g.version) })
-	gauge("in_flight", "Requests at the engines.", func() float64 { return float64(len(g.inFlight)) })
-	gauge("waiting", "Requests that wait for a hold to end or a replica to come up.",
-		func() float64 { return float64(g.waiting) })
-	gauge("held", "1 while requests are held.", func() float64 {
-		if g.hold != nil {
-			return 1
-		}
-		return 0
-	})
-	gauge("replicas", "Replicas known.", func() float64 { return float64(len(g.replicas)) })
-	gauge("replicas_ready", "Replicas that may get requests.", func() float64 {
-		n, now := 0, g.cfg.Clock.Now()
-		for _, r := range g.replicas {
-			if g.eligibleLocked(r, now) {
-				n++
-			}
-		}
-		return float64(n)
-	})
-	m.handler = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
-	return m
 }
 
 // done counts an answered request.
 func (m *metrics) done(route string, status, tokens int, took time.Duration) {
 	route = routeLabel(route)
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-	m.seconds.WithLabelValues(route).Observe(took.Seconds())
-	m.tokens.Add(float64(tokens))
+	m.seconds.Observe(route, took.Seconds())
+	m.tokens.Add(int64(tokens))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests[answered{route, status}]++
+}
+
+// metrics answers GET /metrics.
+func (g *Gateway) metrics(w http.ResponseWriter) {
+	p := promtext.NewPage("recipe_gateway_")
+	g.met.write(p)
+	g.gauges(p)
+	p.Answer(w)
+}
+
+func (m *metrics) write(p *promtext.Page) {
+	p.Histogram("request_seconds", "Time from a request's last byte in to its answer's last byte out, waiting included.",
+		m.seconds)
+	p.Histogram("wait_seconds", "Time that requests which had to wait for a hold or a replica waited.", m.waits)
+	p.Histogram("update_seconds", "Time of each phase of a weight update.", m.updates)
+	counter := func(name, help string, n *atomic.Int64) { p.Single(name, "counter", help, float64(n.Load())) }
+	counter("output_tokens_total", "Tokens generated, as the engine's answers say.", &m.tokens)
+	counter("recorded_completions_total", "Completions recorded for look-up.", &m.recorded)
+	counter("put_together_total", "Answers of /generate put together from streams, because updates let requests live on.",
+		&m.together)
+	counter("retries_total", "Requests sent again after a replica failed.", &m.retries)
+	counter("holds_expired_total", "Holds that ended because their owner did not renew or resume them within the lease.",
+		&m.expired)
+	counter("mismatches_total", "Replicas whose log-probabilities differed from those expected.", &m.mismatches)
+	counter("unusable_answers_total", "Engine answers in which tokens and log-probabilities did not match.",
+		&m.mistranslated)
+	counter("unauthorized_total", "Requests without a valid token.", &m.unauthorized)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.Family("requests_total", "counter", "Requests answered, by route and HTTP status.")
+	for a, n := range m.requests {
+		p.Sample("requests_total", float64(n), "code", strconv.Itoa(a.status), "route", a.route)
+	}
+}
+
+func (g *Gateway) gauges(p *promtext.Page) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ready, now := 0, g.cfg.Clock.Now()
+	for _, r := range g.replicas {
+		if g.eligibleLocked(r, now) {
+			ready++
+		}
+	}
+	held := 0
+	if g.hold != nil {
+		held = 1
+	}
+	gauge := func(name, help string, value int) { p.Single(name, "gauge", help, float64(value)) }
+	gauge("policy_version", "Current policy version.", int(g.version))
+	gauge("in_flight", "Requests at the engines.", len(g.inFlight))
+	gauge("waiting", "Requests that wait for a hold to end or a replica to come up.", g.waiting)
+	gauge("held", "1 while requests are held.", held)
+	gauge("replicas", "Replicas known.", len(g.replicas))
+	gauge("replicas_ready", "Replicas that may get requests.", ready)
 }
 
 // routeLabel bounds the number of labels, whatever clients ask for.

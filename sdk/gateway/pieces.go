@@ -70,7 +70,7 @@ func (g *Gateway) gather(f *inFlight, c *call, resp *http.Response) (*answer, er
 			err = fmt.Errorf("%w: replica %s: %w", errPieces, f.replica.ID, bad)
 		} else {
 			g.usable(f)
-			g.met.together.Inc()
+			g.met.together.Add(1)
 			err = g.settle(f)
 		}
 	}

@@ -193,6 +193,6 @@ func (g *Gateway) keep(c *call, choices []choice, low, high int) {
 			r.Versions = ch.spans
 		}
 		g.records.add(prompt, r)
-		g.met.recorded.Inc()
+		g.met.recorded.Add(1)
 	}
 }

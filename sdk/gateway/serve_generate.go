@@ -39,7 +39,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 	}
 	out, err := translateResponse(q, done)
 	if err != nil {
-		g.met.mistranslated.Inc()
+		g.met.mistranslated.Add(1)
 		writeError(w, &refusal{http.StatusBadGateway, "engine_answer", "/generate: the engine's answer cannot be used: " +
 			err.Error(), 0})
 		return c

@@ -20,7 +20,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if allowed == scopeNone {
-		g.met.unauthorized.Inc()
+		g.met.unauthorized.Add(1)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		writeError(w, &refusal{http.StatusUnauthorized, "unauthorized", "no token, or a wrong one: send Authorization: " +
 			"Bearer TOKEN (OpenAI clients: api_key), or use the base URL /t/TOKEN/v1", 0})
@@ -35,7 +35,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(route, "/recipe/v1/"):
 		g.control(w, r, allowed, strings.TrimPrefix(route, "/recipe/v1/"))
 	case route == "/metrics":
-		g.met.handler.ServeHTTP(w, r)
+		g.metrics(w)
 	case route == "/v1/models" && r.Method == http.MethodGet:
 		g.models(w, r)
 	case dataRoute(route):

@@ -144,7 +144,7 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 		}
 		defer func() {
 			res.Held = g.cfg.Clock.Now().Sub(start)
-			g.met.updates.WithLabelValues("held").Observe(res.Held.Seconds())
+			g.met.updates.Observe("held", res.Held.Seconds())
 			err = errors.Join(err, g.endHold(h.ID, EventResumed, fmt.Sprintf("requests go through at version %d", res.Version)))
 		}()
 	}
@@ -153,8 +153,8 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 	res.Drain = loaded.Sub(start)
 	res.Replicas, err = g.loadAll(ctx, u)
 	res.Load = g.cfg.Clock.Now().Sub(loaded)
-	g.met.updates.WithLabelValues("drain").Observe(res.Drain.Seconds())
-	g.met.updates.WithLabelValues("load").Observe(res.Load.Seconds())
+	g.met.updates.Observe("drain", res.Drain.Seconds())
+	g.met.updates.Observe("load", res.Load.Seconds())
 	if err != nil {
 		return res, err
 	}

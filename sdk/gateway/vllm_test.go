@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -149,7 +148,7 @@ func TestRealVLLM(t *testing.T) {
 			t.Logf("%s: %s", name, pieces[:min(len(pieces), 300)])
 		}
 		rec := httptest.NewRecorder()
-		g.met.handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		g.metrics(rec)
 		if !strings.Contains(rec.Body.String(), "recipe_gateway_put_together_total 9\n") {
 			t.Errorf("not all nine answers were put together from streams:\n%s", rec.Body)
 		}
