@@ -7,6 +7,8 @@
 #   scripts/slurm.sh down    end it
 #   scripts/slurm.sh cut|join HOST         take its network away, and give it back
 #   scripts/slurm.sh kill|start HOST       kill everything on it, as a loss of power would; start it again
+#   scripts/slurm.sh apart HOST            start a killed host without shared folders: it sees neither this checkout, nor
+#                                          home directories, nor /var/tmp
 #   scripts/slurm.sh patience SECONDS      how long the controller waits for a host that does not answer
 #   scripts/slurm.sh why     says what is missing here, and nothing when nothing is
 set -euo pipefail
@@ -72,6 +74,24 @@ start() {
   mkdir -p "$STATE/spool/$1"
   SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "recipe-$1" unshare --uts bash -c \
     "hostname $1; mount -t tmpfs tmpfs /tmp; exec slurmd -D" >"$STATE/log/slurmd-$1.out" 2>&1 &
+  echo $! >"$STATE/log/slurmd-$1.sid"
+}
+
+# What slurmd itself needs is all that an apart host has in common with the others.
+apart() {
+  local top=/$(cut -d/ -f2 <<<"$PWD")
+  case $top in /usr | /etc | /bin | /lib* | /proc | /dev) echo "$top cannot be hidden" >&2; return 1 ;; esac
+  SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "recipe-$1" unshare --uts bash -c "
+    set -e
+    hostname $1
+    mount -t tmpfs tmpfs /tmp
+    mkdir /tmp/state
+    mount --bind '$STATE' /tmp/state
+    for folder in /root /home /var/tmp '$top'; do [ ! -d \$folder ] || mount -t tmpfs tmpfs \$folder; done
+    mkdir -p '$STATE'
+    mount --bind /tmp/state '$STATE'
+    cd /
+    exec slurmd -D" >"$STATE/log/slurmd-$1.out" 2>&1 &
   echo $! >"$STATE/log/slurmd-$1.sid"
 }
 
@@ -156,6 +176,7 @@ case "${1:-}" in
   join) ip link set "v-$2" up ;;
   kill) kill_host "$2" ;;
   start) start "$2" ;;
+  apart) apart "$2" ;;
   patience) patience "$2" ;;
-  *) sed -n '2,12p' "$0"; exit 2 ;;
+  *) sed -n '2,14p' "$0"; exit 2 ;;
 esac

@@ -14,7 +14,7 @@ import (
 
 // newAgentCommand is the command that an executor runs on the machine of a job.
 func newAgentCommand(a *app) *cobra.Command {
-	var bootstrap string
+	var bootstrap, scratch string
 	cmd := &cobra.Command{
 		Use:    "agent --bootstrap FILE",
 		Short:  "Run a block on this machine for an engine elsewhere; executors start it",
@@ -25,6 +25,9 @@ func newAgentCommand(a *app) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%s, the number of this machine, is no number: %w", executor.NodeVariable, err)
 			}
+			if bootstrap == "-" {
+				return engineagent.RunJoined(cmd.Context(), cmd.InOrStdin(), node, scratch, a.err)
+			}
 			b, err := engineagent.ReadBootstrap(bootstrap, node)
 			if err != nil {
 				return err
@@ -32,7 +35,8 @@ func newAgentCommand(a *app) *cobra.Command {
 			return engineagent.Run(cmd.Context(), b, a.err)
 		},
 	}
-	cmd.Flags().StringVar(&bootstrap, "bootstrap", "", "the `FILE` that the engine has written")
+	cmd.Flags().StringVar(&bootstrap, "bootstrap", "", "the `FILE` that the engine has written; - to ask the engine for it")
+	cmd.Flags().StringVar(&scratch, "scratch", "", "the `FOLDER` for staged files, with --bootstrap -")
 	if err := cmd.MarkFlagRequired("bootstrap"); err != nil {
 		panic(err)
 	}

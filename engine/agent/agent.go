@@ -55,6 +55,8 @@ type Agent struct {
 	dirs      map[string]string // of processes, by mark
 	sockets   string            // folder of the plugin's sockets
 	members   []Member          // the agents of the job, when it has several machines
+	addresses []string          // of the engine, where no file has them
+	staging   *staging          // nil: the machine shares its file system with the engine's
 
 	remoteStarts net.Listener // where the plugin has programs started on other machines of the job
 }
@@ -62,11 +64,15 @@ type Agent struct {
 // Run is the life of an agent with a bootstrap. It returns nil when the engine has told it to end or the context has
 // ended, and ErrLost without an engine; whatever it has started has ended, too.
 func Run(ctx context.Context, b Bootstrap, log io.Writer) error {
+	return run(ctx, b, rand.Text(), nil, log)
+}
+
+func run(ctx context.Context, b Bootstrap, instance string, s *staging, log io.Writer) error {
 	server, err := b.Credentials.Config("")
 	if err != nil {
 		return err
 	}
-	a := &Agent{boot: b, instance: rand.Text(), log: log, exit: make(chan struct{}), lease: b.Patience,
+	a := &Agent{boot: b, instance: instance, log: log, staging: s, addresses: b.Addresses, exit: make(chan struct{}), lease: b.Patience,
 		seen: time.Now(), data: newData(server, b.Credentials), dirs: map[string]string{},
 		engines: make(chan net.Conn)}
 	a.data.run, a.data.engine = a.runFor, a.offer
@@ -89,7 +95,9 @@ func Run(ctx context.Context, b Bootstrap, log io.Writer) error {
 	}
 	err = errors.Join(err, a.end(ctx.Err() != nil))
 	a.data.close()
-	_ = os.Remove(AddressFile(b.Engine, NameOf(b.Job, b.Node))) // without it, too, no engine reaches this agent
+	if b.Engine != "" {
+		_ = os.Remove(AddressFile(b.Engine, NameOf(b.Job, b.Node))) // without it, too, no engine reaches this agent
+	}
 	return err
 }
 
@@ -201,7 +209,7 @@ func (a *Agent) do(ctx context.Context, r Request) (out Response, then func(net.
 	}
 	switch r.Op {
 	case opHello:
-		out.Hello = a.hello(r.Lease)
+		out.Hello = a.hello(r.Lease, r.Engine)
 	case opStart:
 		out.Process, err = a.start(ctx, *r.Command)
 	case opFind:
@@ -223,7 +231,33 @@ func (a *Agent) do(ctx context.Context, r Request) (out Response, then func(net.
 	case opGroup:
 		err = a.group(r.Group)
 	case opExit:
-		a.exitOnce.Do(func() { close(a.exit) })
+		a.exitOnce.Do(func() {
+			if a.staging != nil {
+				a.staging.taken = true
+			}
+			close(a.exit)
+		})
+	default:
+		return a.transfer(r)
+	}
+	return out, then, err
+}
+
+// transfer carries out a request about staged files.
+func (a *Agent) transfer(r Request) (out Response, then func(net.Conn), err error) {
+	switch {
+	case a.staging == nil:
+		err = errors.New("this agent has no folder for staged files")
+	case r.Op == opMissing:
+		out.Missing = a.staging.missing(r.Files)
+	case r.Op == opPut && len(r.Files) == 1:
+		return a.staging.put(r.Files[0])
+	case r.Op == opPlace:
+		err = a.staging.place(r.Files, r.Folders)
+	case r.Op == opList:
+		out.Entries, err = a.staging.list()
+	case r.Op == opGet:
+		return a.staging.get(r.Path, r.Offset)
 	default:
 		err = fmt.Errorf("the agent does not know the request %q; the engine and its agents must be the same version of "+
 			"recipe", r.Op)
@@ -232,13 +266,19 @@ func (a *Agent) do(ctx context.Context, r Request) (out Response, then func(net.
 }
 
 // hello makes the engine that asks the agent's own.
-func (a *Agent) hello(lease time.Duration) *Hello {
+func (a *Agent) hello(lease time.Duration, engine []string) *Hello {
 	name, _ := os.Hostname()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lease, a.seen = lease, time.Now()
+	if len(engine) > 0 {
+		a.addresses = engine
+	}
 	h := &Hello{Job: a.boot.Job, Node: a.boot.Node, Instance: a.instance, Host: name}
 	h.Data, h.Forwards, h.Exposes = a.data.state()
+	if a.staging != nil {
+		h.Folder, h.Program = a.staging.dir, a.staging.program
+	}
 	return h
 }
 

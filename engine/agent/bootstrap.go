@@ -24,10 +24,14 @@ const BootstrapFormat = 1
 // Bootstrap is the content of the file that an agent is started with. It holds a key, hence mode 0600; it never stands
 // in an argument or in the environment, which others can see.
 type Bootstrap struct {
-	Format      int           `json:"format"`
-	Job         executor.Key  `json:"job"`
-	Node        int           `json:"node"`   // the machine among those of the job; ReadBootstrap sets it
-	Engine      string        `json:"engine"` // path of the file with the engine's addresses, which a later engine replaces
+	Format int          `json:"format"`
+	Job    executor.Key `json:"job"`
+	Node   int          `json:"node"`   // the machine among those of the job; ReadBootstrap sets it
+	Engine string       `json:"engine"` // path of the file with the engine's addresses, which a later engine replaces
+	// Addresses are the engine's where there is no such file: a later engine connects to the agent, or has the same ones.
+	Addresses []string `json:"addresses,omitempty"`
+	// Folder is that of the block in the run's directory, where files are staged.
+	Folder      string        `json:"folder,omitempty"`
 	Credentials Credentials   `json:"credentials"`
 	Others      []Credentials `json:"others,omitempty"` // of the agents on the job's further machines, from number 1
 	Listen      string        `json:"listen,omitempty"` // address for other agents and engines; empty: all of the machine's

@@ -36,8 +36,9 @@ func (c *Client) Close() { _ = c.mux.Close() }
 func (c *Client) Closed() <-chan struct{} { return c.mux.CloseChan() }
 
 // Hello makes this engine the agent's; lease is how long the agent lives without one; 0: no limit.
-func (c *Client) Hello(ctx context.Context, lease time.Duration) (Hello, error) {
-	out, err := c.ask(ctx, Request{Op: opHello, Lease: lease})
+// Engine are the addresses at which it looks for the engine, if no file tells it those.
+func (c *Client) Hello(ctx context.Context, lease time.Duration, engine []string) (Hello, error) {
+	out, err := c.ask(ctx, Request{Op: opHello, Lease: lease, Engine: engine})
 	if err != nil {
 		return Hello{}, err
 	}

@@ -37,7 +37,10 @@ func (a *Agent) engine(ctx context.Context) (net.Conn, error) {
 		c, err := a.dialEngine(ctx)
 		dialed <- result{c, err}
 	}()
-	announced := a.announce() // an engine that is reached needs it not
+	var announced error
+	if a.boot.Engine != "" {
+		announced = a.announce() // an engine that is reached needs it not
+	}
 	select {
 	case r := <-dialed:
 		if r.err == nil {
@@ -61,7 +64,11 @@ func (a *Agent) engine(ctx context.Context) (net.Conn, error) {
 func (a *Agent) dialEngine(ctx context.Context) (net.Conn, error) {
 	// Read again each time: another engine of the run may have written its own.
 	var engine Addresses
-	if err := readJSON(a.boot.Engine, &engine); err != nil {
+	if a.boot.Engine == "" {
+		a.mu.Lock()
+		engine.Addresses = a.addresses
+		a.mu.Unlock()
+	} else if err := readJSON(a.boot.Engine, &engine); err != nil {
 		return nil, err
 	}
 	config, err := a.boot.Credentials.Config(EngineName)

@@ -17,7 +17,7 @@ import (
 )
 
 // Every stream of a session is opened by the engine and begins with a line of JSON, a request; the agent answers with a
-// line. After output and dial the stream then carries bytes.
+// line. After output, dial, put and get the stream then carries bytes.
 const (
 	opHello   = "hello"
 	opStart   = "start"
@@ -31,6 +31,13 @@ const (
 	opExpose  = "expose"
 	opGroup   = "group"
 	opExit    = "exit"
+
+	// of agents with a folder for staged files
+	opMissing = "missing"
+	opPut     = "put"
+	opPlace   = "place"
+	opList    = "list"
+	opGet     = "get"
 )
 
 // Request is one request of the engine; which fields are set depends on Op.
@@ -43,7 +50,12 @@ type Request struct {
 	Address string         `json:"address,omitempty"` // dial: path of a unix socket
 	Forward *Forward       `json:"forward,omitempty"`
 	Expose  *Exposure      `json:"expose,omitempty"`
-	Group   []Member       `json:"group,omitempty"` // the agents of the job, by number of their machine
+	Group   []Member       `json:"group,omitempty"`   // the agents of the job, by number of their machine
+	Engine  []string       `json:"engine,omitempty"`  // hello: the addresses of the engine
+	Files   []File         `json:"files,omitempty"`   // missing, place; put: one
+	Folders []string       `json:"folders,omitempty"` // place: to be made, relative to the job's folder
+	Path    string         `json:"path,omitempty"`    // get
+	Offset  int64          `json:"offset,omitempty"`  // get
 }
 
 // Response answers a request.
@@ -54,6 +66,10 @@ type Response struct {
 	Process *host.Identity `json:"process,omitempty"` // start
 	Ended   string         `json:"ended,omitempty"`   // wait
 	Address string         `json:"address,omitempty"` // forward: HOST:PORT on the agent's machine
+	Missing []string       `json:"missing,omitempty"` // digests
+	Offset  int64          `json:"offset,omitempty"`  // put
+	Size    int64          `json:"size,omitempty"`    // get: of what follows
+	Entries []Entry        `json:"entries,omitempty"` // list
 }
 
 // Hello is what an agent says of itself.
@@ -65,6 +81,9 @@ type Hello struct {
 	Data     string       `json:"data"` // HOST:PORT where other agents connect
 	Forwards []Forward    `json:"forwards,omitempty"`
 	Exposes  []Exposure   `json:"exposes,omitempty"`
+	// Folder is that of the job, and Program this program in it, where files are staged.
+	Folder  string `json:"folder,omitempty"`
+	Program string `json:"program,omitempty"`
 }
 
 // Forward is a port of a block on another machine which an agent makes a loopback port of its own machine.

@@ -174,7 +174,7 @@ func (a *Agent) runFor(from string, p Program, c net.Conn) {
 		_ = writeLine(c, outcome{Error: "only the first agent of the job may start programs here"})
 		return
 	}
-	env := environment(withoutChosen(p.Env), os.Environ())
+	env := environment(withoutChosen(p.Env), os.Environ(), a.ownNames())
 	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, glooInterface+"=") }) { // the recipe's
 		own = withoutChosen(own)
 	}

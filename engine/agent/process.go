@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,14 +31,19 @@ var ofTheNode = []string{"HOSTNAME", "TMPDIR", "TMP", "TEMP", "XDG_RUNTIME_DIR",
 	"NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "SLURM_*", "SLURMD_*", "RECIPE_PROGRAM",
 	"RECIPE_NODE*", socketDir}
 
+// ofTheFiles are variables that name files of a machine: those of the engine's are not here where files are staged.
+var ofTheFiles = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "XDG_*", "LD_LIBRARY_PATH", "LD_PRELOAD",
+	"LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CC", "CXX", "VIRTUAL_ENV", "CONDA_PREFIX",
+	"CONDA_DEFAULT_ENV", "PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+	"CURL_CA_BUNDLE", "TZDIR", "GOCOVERDIR"}
+
 // environment is that of the engine's command, with what describes this machine and the job on it, and what the
 // executor has for the block: see executor.PassVariable.
-func environment(command, own []string) []string {
+func environment(command, own, names []string) []string {
 	var out []string
-	names := ofTheNode
 	for _, entry := range own {
 		if list, ok := strings.CutPrefix(entry, executor.PassVariable+"="); ok {
-			names = append(strings.Split(list, ","), ofTheNode...)
+			names = slices.Concat(strings.Split(list, ","), names)
 		}
 	}
 	for _, entry := range command {
@@ -52,6 +58,14 @@ func environment(command, own []string) []string {
 		}
 	}
 	return out
+}
+
+// ownNames are the variables of which a process gets those of this machine.
+func (a *Agent) ownNames() []string {
+	if a.staging == nil {
+		return ofTheNode
+	}
+	return slices.Concat(ofTheNode, ofTheFiles)
 }
 
 // socketFolder is called with the lock held.
@@ -75,7 +89,7 @@ func (a *Agent) start(ctx context.Context, c host.Command) (*host.Identity, erro
 	if err != nil {
 		return nil, err
 	}
-	c.Env = append(environment(c.Env, os.Environ()), socketDir+"="+sockets)
+	c.Env = append(environment(c.Env, os.Environ(), a.ownNames()), socketDir+"="+sockets)
 	c.Env = append(c.Env, a.nodesEnvironment()...)
 	p, err := a.runner.Start(ctx, c)
 	if err != nil {

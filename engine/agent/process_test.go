@@ -14,7 +14,7 @@ func TestTheEnvironmentOfAProcessIsOfItsMachine(t *testing.T) {
 		"RECIPE_PASS_ENVIRONMENT=HF_TOKEN,WANDB_API_KEY"}
 	want := []string{"PATH=/usr/bin", "TMPDIR=/scratch", "CUDA_VISIBLE_DEVICES=3", "SLURM_JOB_ID=7",
 		"RECIPE_PROGRAM=mark", "HF_TOKEN=of the pod", "WANDB_API_KEY=w"}
-	if got := environment(engine, node); !slices.Equal(got, want) {
+	if got := environment(engine, node, ofTheNode); !slices.Equal(got, want) {
 		t.Errorf("the environment is\n%q\nexpected\n%q", got, want)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.7"
+const FormatVersion = "1.8"
 
 // Action is what apply does with a block.
 type Action string
@@ -78,6 +78,14 @@ type Job struct {
 	Request  string     `json:"request"`
 	// Answer is what the cluster says of it, such as when it would start; empty when it was not asked.
 	Answer string `json:"answer,omitempty"`
+	// Staged are the files of the recipe's folder that reach the machine; nil: it shares the folder.
+	Staged *Staged `json:"staged,omitempty"`
+}
+
+// Staged are files that reach a machine before a block starts.
+type Staged struct {
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"` // of them together
 }
 
 // Dependency is one edge of the start order.

@@ -40,9 +40,11 @@ type Hub struct {
 	own       agent.Credentials
 	config    *tls.Config           // of the engine's port
 	listeners map[bool]net.Listener // by whether it is for this machine only
+	addresses []string              // that lead to the listeners
 	peers     map[string]*peer      // expected agents, by the name in their certificate
 	current   map[string]*peer      // the newest agent of each block
 	routes    map[route]bool
+	dirs      map[executor.Key]string // of blocks whose agents join
 	jobs      map[*Job]bool
 	watching  bool
 	relay     *peer
@@ -56,7 +58,7 @@ func New(run, id string, lease time.Duration) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Hub{run: run, id: id, lease: lease, patience: connectPatience, ctx: ctx, cancel: cancel,
 		listeners: map[bool]net.Listener{},
-		peers:     map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, jobs: map[*Job]bool{}}
+		peers:     map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, dirs: map[executor.Key]string{}, jobs: map[*Job]bool{}}
 }
 
 // Close lets go of all agents: they look for another engine, for as long as their lease allows.
@@ -89,16 +91,13 @@ func (h *Hub) listen(near bool) error {
 		if h.config, err = own.Config(""); err != nil {
 			return err
 		}
+		forJoins(h.config)
 		h.authority, h.own = a, own
 	}
 	if h.listeners[near] != nil {
 		return nil
 	}
-	at := ":0"
-	if near {
-		at = "127.0.0.1:0"
-	}
-	l, err := net.Listen("tcp", at)
+	l, err := h.listenAgain(near)
 	if err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
@@ -117,6 +116,7 @@ func (h *Hub) listen(near bool) error {
 		file.Addresses = append(file.Addresses, more...)
 	}
 	slices.Sort(file.Addresses)
+	h.addresses = file.Addresses
 	return agent.WriteJSON(filepath.Join(h.run, addressFile), file)
 }
 
@@ -130,6 +130,9 @@ func (h *Hub) expectRecorded() error {
 	for _, path := range records {
 		if r, err := readRecord(filepath.Dir(path)); err == nil { // who needs the job says what is wrong with its record
 			h.expectLocked(r.Handle.Key, r.nodes())
+			if r.RecipeDir != "" {
+				h.dirs[r.Handle.Key] = filepath.Dir(path)
+			}
 		}
 	}
 	if r, err := readRelay(h.run); err == nil && r.Program.Alive() {
@@ -167,11 +170,18 @@ func (h *Hub) accept(l net.Listener) {
 func (h *Hub) greet(raw net.Conn) error {
 	ctx, cancel := context.WithTimeout(h.ctx, helloTimeout)
 	defer cancel()
+	raw, asks, err := h.peek(raw)
+	if err != nil || asks {
+		return err
+	}
 	h.mu.Lock()
 	c := tls.Server(raw, h.config)
 	h.mu.Unlock()
 	if err := c.HandshakeContext(ctx); err != nil {
 		return err
+	}
+	if c.ConnectionState().NegotiatedProtocol == agent.JoinProtocol {
+		return errors.Join(h.admit(c), c.Close())
 	}
 	return h.session(ctx, c)
 }
@@ -183,9 +193,9 @@ func (h *Hub) session(ctx context.Context, c *tls.Conn) error {
 		return err
 	}
 	h.mu.Lock()
-	p := h.peers[agent.PeerName(c)]
+	p, addresses := h.peers[agent.PeerName(c)], h.addresses
 	h.mu.Unlock()
-	hello, err := client.Hello(ctx, h.lease)
+	hello, err := client.Hello(ctx, h.lease, addresses)
 	if err == nil && (p == nil || !p.connected(client, hello)) {
 		// Of a job that this run has given up, or a second one with the same bootstrap: it must not go on beside the other.
 		err = errors.Join(errors.New("not an agent of this run"), client.Exit(ctx))
@@ -193,6 +203,9 @@ func (h *Hub) session(ctx context.Context, c *tls.Conn) error {
 	if err != nil {
 		client.Close()
 		return err
+	}
+	if hello.Folder != "" {
+		_ = h.announce(p) // without it a later engine at another port waits until the agent gives up
 	}
 	h.mu.Lock()
 	for _, f := range hello.Forwards {
@@ -237,6 +250,8 @@ func (h *Hub) forget(members []*peer) {
 func (h *Hub) forgetOne(p *peer) {
 	h.mu.Lock()
 	delete(h.peers, p.name)
+	delete(h.dirs, p.key)
+	_ = os.Remove(agent.AddressFile(filepath.Join(h.run, addressFile), p.name)) // of one that is to connect no more
 	for r := range h.routes {
 		if r.from == p.block() {
 			delete(h.routes, r)

@@ -30,6 +30,15 @@ type cluster struct {
 	keep    bool // Cancel is not heard, as from an engine that was killed
 	// engine is the file of addresses that agents read instead of the engine's own; nil: the engine's.
 	engine func(own string) string
+
+	scratch string // folder for staged files
+}
+
+// input is what the program of a job reads.
+func (c *cluster) input(k executor.Key) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.jobs[k].input
 }
 
 // run starts the jobs that are pending.
@@ -44,6 +53,7 @@ func (c *cluster) run() {
 
 type clusterJob struct {
 	bootstrap string
+	input     string
 	cancel    context.CancelFunc
 	room      chan struct{} // closed when it leaves the queue
 	done      chan struct{}
@@ -61,7 +71,7 @@ func (c *cluster) Submit(_ context.Context, j executor.Job) (executor.Handle, er
 	if c.jobs[j.Key] != nil {
 		return h, nil
 	}
-	job := &clusterJob{bootstrap: j.Argv[len(j.Argv)-1], room: make(chan struct{}), done: make(chan struct{})}
+	job := &clusterJob{bootstrap: j.Argv[len(j.Argv)-1], input: j.Input, room: make(chan struct{}), done: make(chan struct{})}
 	if !c.silent {
 		close(job.room)
 	}
@@ -73,6 +83,10 @@ func (c *cluster) Submit(_ context.Context, j executor.Job) (executor.Handle, er
 		select {
 		case <-job.room:
 		case <-ctx.Done():
+			return
+		}
+		if job.input != "" {
+			job.err = agent.RunJoined(ctx, strings.NewReader(job.input), 0, c.scratch, io.Discard)
 			return
 		}
 		job.err = c.agents(ctx, job.bootstrap, max(j.Nodes, 1)-c.without)

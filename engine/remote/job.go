@@ -52,6 +52,8 @@ type record struct {
 	// Asked is what the job asks for, and Used whether a process was started in it: see Waits.
 	Asked executor.Resources `json:"asked"`
 	Used  bool               `json:"used"`
+	// RecipeDir is set where files are staged: see Job.There.
+	RecipeDir string `json:"recipe_directory,omitempty"`
 }
 
 // Placed says whether a job is recorded in a block's directory.
@@ -102,6 +104,10 @@ type Job struct {
 	record   record
 	dir      string // of the block
 
+	pulls  sync.Mutex             // one at a time
+	pulled map[string]agent.Entry // files as they were when they came here, by path; see pull
+	ended  chan struct{}          // closed by End: nothing is pulled any more
+
 	mu     sync.Mutex
 	status executor.Status
 }
@@ -113,7 +119,9 @@ type Spec struct {
 	Executor Executor
 	Block    string
 	Attempt  int
-	Dir      string // of the block, on a file system that the machine shares
+	Dir      string // of the block
+	// RunDir and RecipeDir are the folders whose files are staged where the machine does not share them.
+	RunDir, RecipeDir string
 	executor.Resources
 }
 
@@ -121,6 +129,9 @@ func bootstrapPath(dir string) string { return filepath.Join(dir, "agent.json") 
 
 // Describe is the job that Submit would submit, for a plan. It writes nothing.
 func Describe(s Spec, run string) (executor.Job, error) {
+	if s.Executor.Staged() {
+		return s.describeStaged(run, "the token of the job\n")
+	}
 	argv, err := Program(bootstrapPath(s.Dir))
 	return executor.Job{Key: executor.Key{Run: run, Block: s.Block, Attempt: s.Attempt}, Argv: argv, Dir: s.Dir,
 		Secret: bootstrapPath(s.Dir), Resources: s.Resources}, err
@@ -146,13 +157,27 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 	}
 	j := h.job(x, s.Dir, record{Format: recordFormat, Executor: s.Executor, Handle: executor.Handle{Key: described.Key},
 		Asked: s.Resources})
-	err = h.bootstrap(bootstrapPath(s.Dir), j.members, near)
+	if s.Executor.Staged() {
+		j.record.RecipeDir = s.RecipeDir
+		h.mu.Lock()
+		h.dirs[described.Key] = s.Dir
+		h.mu.Unlock()
+		described, err = h.invite(s, near)
+	} else {
+		err = h.bootstrap(bootstrapPath(s.Dir), j.members, near)
+	}
 	if err == nil {
 		// Before the submission, so that the job is found if the engine is killed during it.
 		err = agent.WriteJSON(filepath.Join(s.Dir, recordName), j.record)
 	}
 	if err == nil {
 		err = j.submit(ctx, described, report)
+	}
+	if err == nil && j.Staged() {
+		err = j.stage(ctx, s, report)
+	}
+	if err == nil && j.Staged() {
+		h.group.Go(j.mirror)
 	}
 	if err != nil {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cancelGrace)
@@ -164,7 +189,8 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 
 func (h *Hub) job(x executor.Executor, dir string, r record) *Job {
 	members := h.expect(r.Handle.Key, r.nodes())
-	return &Job{hub: h, executor: x, dir: dir, record: r, members: members, peer: members[0]}
+	return &Job{hub: h, executor: x, dir: dir, record: r, members: members, peer: members[0],
+		pulled: map[string]agent.Entry{}, ended: make(chan struct{})}
 }
 
 // takeOver gives the spec the key of the job that waits, if there is one: an executor submits no key twice.
@@ -211,7 +237,8 @@ func (j *Job) connected(ctx context.Context, report func(string)) error {
 		case len(missing) == 0:
 			return j.group(ctx)
 		case over != "":
-			return fmt.Errorf("job %s ended before its agent had connected (%s)%s", j.record.Handle.ID, over, j.printed())
+			return fmt.Errorf("job %s ended before its agent had connected (%s)%s%s", j.record.Handle.ID, over,
+				why(status.ExitCode), j.printed())
 		case status.State != executor.Running:
 			running = time.Time{}
 		case running.IsZero():
@@ -289,12 +316,18 @@ func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
 		h.unwatch(j)
 		return nil, err
 	}
+	if j.Staged() {
+		h.group.Go(j.mirror)
+	}
 	return j, nil
 }
 
 // End gives the allocation back: the agent is told to end, and the job is canceled if it does not. Nothing of it is
 // left then.
 func (j *Job) End(ctx context.Context) error {
+	if j.Staged() {
+		j.endMirror(ctx)
+	}
 	c, cancel := context.WithTimeout(ctx, answerPatience)
 	asked := 0
 	for _, p := range j.members {
@@ -333,7 +366,7 @@ func removeRecord(dir string, failed error) error {
 	if failed != nil {
 		return nil
 	}
-	for _, path := range []string{bootstrapPath(dir), filepath.Join(dir, recordName)} {
+	for _, path := range []string{bootstrapPath(dir), filepath.Join(dir, joinName), filepath.Join(dir, recordName)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the record of the job: %w", err)
 		}

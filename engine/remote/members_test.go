@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +18,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk/nodes"
 )
 
+// echoArguments makes the test's binary print its arguments and its standard input.
+const echoArguments = "RECIPE_TEST_ECHO"
+
 // TestMain makes the test's binary the program that agents name to plugins, as `recipe agent start` is.
 func TestMain(m *testing.M) {
+	if os.Getenv(echoArguments) != "" {
+		fmt.Println(strings.Join(os.Args[1:], " "))
+		_, _ = io.Copy(os.Stdout, os.Stdin)
+		os.Exit(0)
+	}
 	if len(os.Args) > 5 && os.Args[1] == "agent" && os.Args[2] == "start" {
 		var node int
 		_, _ = fmt.Sscan(os.Args[4], &node)

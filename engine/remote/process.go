@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +51,11 @@ func (j *Job) Start(ctx context.Context, c host.Command) (host.Process, error) {
 			return nil, err
 		}
 	}
-	c.Dir = j.dir // absolute: the agent has another working directory
+	c.Dir = j.There(j.dir) // absolute: the agent has another working directory
+	c.Argv = slices.Clone(c.Argv)
+	for i, a := range c.Argv {
+		c.Argv[i] = j.There(a)
+	}
 	id, err := client.Start(ctx, c)
 	if err != nil {
 		return nil, err
@@ -108,6 +113,11 @@ func (p *process) follow() {
 		if _, over, _ := p.job.peer.state(); over != "" {
 			how = "its job is over: " + over
 		}
+	}
+	if p.job.Staged() { // what it has written last says why it ended
+		ctx, cancel := context.WithTimeout(p.ctx, lastPull)
+		_ = p.job.pull(ctx) // End tries again
+		cancel()
 	}
 	p.mu.Lock()
 	p.ended = cmp.Or(how, "exit status unknown")

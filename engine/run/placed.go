@@ -67,7 +67,8 @@ func (s *supervisor) place(b *blockState, m schema.Meta) (*Placed, error) {
 		return nil, err
 	}
 	return &Placed{Hub: s.e.hub(), Spec: remote.Spec{Executor: x, Block: b.addr().String(),
-		Dir: absolute(s.e.opts.Dir.Block(b.addr())), Resources: Resources(m)}}, nil
+		Dir: absolute(s.e.opts.Dir.Block(b.addr())), RunDir: absolute(string(s.e.opts.Dir)),
+		RecipeDir: absolute(s.recipe.Dir), Resources: Resources(m)}}, nil
 }
 
 // executorOf is what a job records of its executor.
@@ -281,7 +282,7 @@ func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchS
 	if err != nil {
 		return nil, errors.Join(err, running.End(context.WithoutCancel(ctx)))
 	}
-	return proc, nil
+	return staged(proc, running), nil
 }
 
 // Render returns the request that a start of a block would make to its executor.
@@ -347,7 +348,7 @@ func (p Processes) ReattachPlaced(ctx context.Context, dir string, hub *remote.H
 		}
 		return nil, err
 	}
-	return proc, nil
+	return staged(proc, job), nil
 }
 
 // openExecutor opens the executor that a job names.

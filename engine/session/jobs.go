@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/remote"
@@ -103,7 +104,21 @@ func (s *Session) jobOf(host renderer, op *plan.Operation, rec *state.Run) (*pla
 		return nil, err
 	}
 	at, err := addr.Parse(spec.Executor.Block)
-	return &plan.Job{Executor: at, Language: request.Language, Request: request.Text}, err
+	job := &plan.Job{Executor: at, Language: request.Language, Request: request.Text}
+	if err == nil && spec.Executor.Staged() {
+		job.Staged, err = staged(*spec)
+	}
+	return job, err
+}
+
+// staged counts what of the recipe's folder would reach the machine of a job.
+func staged(s remote.Spec) (*plan.Staged, error) {
+	if s.Nodes > 1 {
+		return nil, &sdk.Error{Summary: "files are staged to one machine, and the block asks for " + strconv.Itoa(s.Nodes),
+			Remedy: "use an executor with files = \"shared\""}
+	}
+	n, err := s.Needs()
+	return &plan.Staged{Files: n.Files, Bytes: n.Bytes}, err
 }
 
 // specOf is what a block's first attempt asks of its executor; nil when that is known only later.
@@ -124,6 +139,14 @@ func (s *Session) specOf(op *plan.Operation) (*remote.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remote.Spec{Executor: x, Block: op.Address.String(), Attempt: 1, Dir: dir,
+	top, err := filepath.Abs(string(s.Dir))
+	if err != nil {
+		return nil, err
+	}
+	recipe, err := filepath.Abs(s.Recipe.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &remote.Spec{Executor: x, Block: op.Address.String(), Attempt: 1, Dir: dir, RunDir: top, RecipeDir: recipe,
 		Resources: run.Resources(op.Block.Meta)}, nil
 }

@@ -3,6 +3,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,8 +24,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
-// Config is the configuration of an `executor "local"` block; it has no attributes.
-type Config struct{}
+// Config is the configuration of an `executor "local"` block.
+type Config struct{ executor.Files }
 
 // Plugin is the definition of the executor.
 func Plugin() *sdk.Definition {
@@ -65,6 +66,9 @@ func (l *local) file(k executor.Key) string {
 	return filepath.Join(l.dir, strings.ReplaceAll(k.String(), "/", "_")+".job")
 }
 
+// input is the file with the standard input of a job.
+func (l *local) input(k executor.Key) string { return strings.TrimSuffix(l.file(k), ".job") + ".input" }
+
 func (l *local) read(path string) (job, error) {
 	var j job
 	data, err := os.ReadFile(path)
@@ -93,7 +97,7 @@ func (*local) Render(j executor.Job) (executor.Request, error) {
 	if len(j.Argv) == 0 {
 		return executor.Request{}, fmt.Errorf("job %s has no command", j.Key)
 	}
-	argv := command(j)
+	argv := command(j, "INPUT")
 	quoted := make([]string, len(argv))
 	for i, a := range argv {
 		quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
@@ -114,12 +118,19 @@ for pid in $pids; do
 done
 exit $status`
 
-// command is that of a job. All machines of a job are this one.
-func command(j executor.Job) []string {
-	if j.Nodes <= 1 {
-		return j.Argv
+// withInput runs a command whose standard input is the file that its first argument names.
+const withInput = `exec <"$1" && shift && exec "$@"`
+
+// command is that of a job; input is the file with its standard input. All machines of a job are this one.
+func command(j executor.Job, input string) []string {
+	argv := j.Argv
+	if j.Input != "" {
+		argv = append([]string{"/bin/sh", "-c", withInput, "sh", input}, argv...)
 	}
-	return append([]string{"/bin/sh", "-c", onEach, "sh", strconv.Itoa(j.Nodes)}, j.Argv...)
+	if j.Nodes <= 1 {
+		return argv
+	}
+	return append([]string{"/bin/sh", "-c", onEach, "sh", strconv.Itoa(j.Nodes)}, argv...)
 }
 
 // Submit implements executor.Executor.
@@ -137,7 +148,15 @@ func (l *local) Submit(ctx context.Context, j executor.Job) (executor.Handle, er
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return h, fmt.Errorf("submit %s: %w", j.Key, err)
 	}
-	p, err := proc.Start(ctx, proc.Spec{Name: logName(j.Key), Argv: command(j), Dir: j.Dir, LogDir: j.Dir, Session: true})
+	input := l.input(j.Key)
+	if j.Input != "" {
+		if err := renameio.WriteFile(input, []byte(j.Input), 0o600); err != nil {
+			return h, fmt.Errorf("submit %s: %w", j.Key, err)
+		}
+	}
+	dir := cmp.Or(j.Dir, l.dir)
+	p, err := proc.Start(ctx, proc.Spec{Name: logName(j.Key), Argv: command(j, input), Dir: dir, LogDir: dir,
+		Session: true})
 	if err != nil {
 		return h, fmt.Errorf("submit %s: %w", j.Key, err)
 	}
@@ -158,6 +177,7 @@ func logName(k executor.Key) string { return fmt.Sprintf("agent-%d", k.Attempt) 
 // follow records how a program has ended.
 func (l *local) follow(j job, p *proc.Program) {
 	<-p.Done()
+	_ = os.Remove(l.input(j.Key)) // there may be none
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now, err := l.read(l.file(j.Key)); err == nil {

@@ -70,8 +70,13 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 		}
 		option("constraint", `"`+text+`"`)
 	}
-	option("chdir", `"`+j.Dir+`"`)
-	option("output", `"`+strings.ReplaceAll(logOf(j), "%", "%%")+`"`)
+	if j.Dir == "" { // a machine of its own, where nothing is to be left
+		option("chdir", "/")
+		option("output", "/dev/null")
+	} else {
+		option("chdir", `"`+j.Dir+`"`)
+		option("output", `"`+strings.ReplaceAll(logOf(j), "%", "%%")+`"`)
+	}
 	// The engine decides what becomes of a block whose job was lost, and submits a new attempt.
 	b.WriteString("#SBATCH --no-requeue\n")
 	// Nothing of the environment of the engine: what its block needs goes through the agent, and secrets must not be in
@@ -86,12 +91,34 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 	for _, a := range j.Argv {
 		command.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
 	}
+	input, err := hereDocument(j)
+	if err != nil {
+		return executor.Request{}, err
+	}
+	if input != "" {
+		command.WriteString(" <<'" + endOfInput + "'")
+	}
 	if nodes == 1 {
-		b.WriteString("exec" + command.String() + "\n")
+		b.WriteString("exec" + command.String() + "\n" + input)
 	} else {
-		b.WriteString(srun(nodes, j.CPUs) + command.String() + " &\n" + awaitStep)
+		b.WriteString(srun(nodes, j.CPUs) + command.String() + " &\n" + input + awaitStep)
 	}
 	return executor.Request{Language: "sbatch", Text: b.String()}, nil
+}
+
+// endOfInput ends the standard input of a job's program in its script.
+const endOfInput = "END_OF_INPUT"
+
+// hereDocument is the standard input of a job's program as it stands in its script, which Slurm shows to nobody but its
+// user and its operators; empty: there is none.
+func hereDocument(j executor.Job) (string, error) {
+	if j.Input == "" {
+		return "", nil
+	}
+	if strings.Contains(j.Input, endOfInput) || !strings.HasSuffix(j.Input, "\n") {
+		return "", fmt.Errorf("job %s: its input must end with a newline and not contain %s", j.Key, endOfInput)
+	}
+	return j.Input + endOfInput + "\n", nil
 }
 
 // setup runs the lines of the executor block, and names the environment variables that they change: the agent gives a
@@ -122,8 +149,11 @@ func srun(nodes, cpus int) string {
 	return text + fmt.Sprintf(" /bin/sh -c '%s=$SLURM_PROCID exec \"$0\" \"$@\"'", executor.NodeVariable)
 }
 
-// logOf is where a job's program prints.
+// logOf is where a job's program prints; empty: nowhere.
 func logOf(j executor.Job) string {
+	if j.Dir == "" {
+		return ""
+	}
 	return filepath.Join(j.Dir, fmt.Sprintf("agent-%d.log", j.Attempt))
 }
 

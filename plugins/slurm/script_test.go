@@ -35,6 +35,22 @@ func TestTheScriptOfAJobOnSeveralMachines(t *testing.T) {
 	})
 }
 
+// TestTheScriptOfAJobWithInput compares with testdata/input.sbatch and input-nodes.sbatch: the machines share no folder.
+func TestTheScriptOfAJobWithInput(t *testing.T) {
+	t.Parallel()
+	j := executor.Job{Key: executor.Key{Run: "01J", Block: "environment.arithmetic.sums", Attempt: 1},
+		Argv: []string{"/bin/bash", "-c", "cat", "it's"}, Input: "{\"token\": \"$T\"}\n"}
+	matches(t, "input.sbatch", New(Config{}, ""), j)
+	j.Nodes = 2
+	matches(t, "input-nodes.sbatch", New(Config{}, ""), j)
+	for _, input := range []string{"no newline", "a\n" + endOfInput + "\nrm -rf /\n"} {
+		j.Input = input
+		if r, err := New(Config{}, "").Render(j); err == nil {
+			t.Errorf("input %q makes the script\n%s", input, r.Text)
+		}
+	}
+}
+
 // TestWhatSetupChangesIsNamed runs a script: the block gets variables that setup made or changed, and no others.
 func TestWhatSetupChangesIsNamed(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,8 @@ type Config struct {
 	QOS       string   `recipe:"qos" pattern:"[^\\s\"]+" doc:"quality of service"`
 	GPUType   string   `recipe:"gpu_type" pattern:"[A-Za-z0-9_.-]+" doc:"type of GPU as in the cluster's gres, such as h100; default: any"`
 	Options   []string `recipe:"options" doc:"further options of sbatch, one in each element, such as \"--exclusive\""`
-	Setup     []string `recipe:"setup" doc:"lines of shell that run on the machine before the block, such as \"module load cuda\"; the block gets the environment variables that they change"`
+	executor.Files
+	Setup []string `recipe:"setup" doc:"lines of shell that run on the machine before the block, such as \"module load cuda\"; the block gets the environment variables that they change"`
 }
 
 // Validate implements sdk.Validator.
@@ -248,6 +249,9 @@ func (s *slurm) Logs(_ context.Context, h executor.Handle, to io.Writer) error {
 	r, err := s.recorded(h.Key)
 	if err != nil {
 		return err
+	}
+	if r.Log == "" {
+		return nil
 	}
 	f, err := os.Open(r.Log)
 	if err != nil {

@@ -91,7 +91,11 @@ type Job struct {
 	// Secret is the path in Argv of a file with the program's keys; empty: there is none. An executor may hand it over by
 	// other means than the shared file system, and replace the path.
 	Secret string
-	// Dir is where the program starts and where the job's log goes. It is on a file system that the machine shares.
+	// Input is what the program on each machine reads from its standard input. It may be secret: it stands in no argument
+	// and in no environment. Executors whose configuration embeds Files hand it over.
+	Input string
+	// Dir is where the program starts and where the job's log goes. It is on a file system that the machine shares; empty:
+	// there is none, and the executor chooses both.
 	Dir string
 	Resources
 }

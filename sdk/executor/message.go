@@ -23,13 +23,14 @@ func decodeKey(k *pluginpb.JobKey) Key {
 }
 
 func encodeJob(j Job) *pluginpb.Job {
-	return &pluginpb.Job{Key: encodeKey(j.Key), Argv: j.Argv, Secret: j.Secret, Dir: j.Dir, Nodes: int64(j.Nodes),
+	return &pluginpb.Job{Key: encodeKey(j.Key), Argv: j.Argv, Secret: j.Secret, Dir: j.Dir, Input: j.Input, Nodes: int64(j.Nodes),
 		Gpus: int64(j.GPUs), Cpus: int64(j.CPUs), Memory: j.Memory, TimeLimitMs: j.TimeLimit.Milliseconds(), Host: j.Host,
 		Constraints: j.Constraints}
 }
 
 func decodeJob(j *pluginpb.Job) Job {
 	return Job{Key: decodeKey(j.GetKey()), Argv: j.GetArgv(), Secret: j.GetSecret(), Dir: j.GetDir(),
+		Input: j.GetInput(),
 		Resources: Resources{Nodes: int(j.GetNodes()), GPUs: int(j.GetGpus()), CPUs: int(j.GetCpus()),
 			Memory: j.GetMemory(), TimeLimit: time.Duration(j.GetTimeLimitMs()) * time.Millisecond, Host: j.GetHost(),
 			Constraints: j.GetConstraints()}}

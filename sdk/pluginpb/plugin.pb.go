@@ -3355,7 +3355,8 @@ type Job struct {
 	Key    *JobKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Argv   []string               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`     // started once on each machine, with RECIPE_NODE in its environment when there are several
 	Secret string                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"` // path in argv of a file with the program's keys; empty: there is none
-	Dir    string                 `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`       // where the program starts and where its log goes; on a file system that the machine shares
+	Dir    string                 `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`       // where the program starts and where its log goes; on a file system that the machine shares;
+	// empty: there is none, and the executor chooses both
 	// What it needs of each of its machines; 0 and empty leave it to the cluster.
 	Nodes         int64    `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"` // machines, which it gets together or not at all; 0: one
 	Gpus          int64    `protobuf:"varint,6,opt,name=gpus,proto3" json:"gpus,omitempty"`
@@ -3364,6 +3365,7 @@ type Job struct {
 	TimeLimitMs   int64    `protobuf:"varint,9,opt,name=time_limit_ms,json=timeLimitMs,proto3" json:"time_limit_ms,omitempty"`
 	Host          string   `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`               // name of the machine
 	Constraints   []string `protobuf:"bytes,11,rep,name=constraints,proto3" json:"constraints,omitempty"` // features that the machine must have, all of them
+	Input         string   `protobuf:"bytes,12,opt,name=input,proto3" json:"input,omitempty"`             // what each program reads from its standard input; it may be secret
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3473,6 +3475,13 @@ func (x *Job) GetConstraints() []string {
 		return x.Constraints
 	}
 	return nil
+}
+
+func (x *Job) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
 }
 
 type JobHandle struct {
@@ -4716,7 +4725,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06JobKey\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x14\n" +
 	"\x05block\x18\x02 \x01(\tR\x05block\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\x03R\aattempt\"\x9f\x02\n" +
+	"\aattempt\x18\x03 \x01(\x03R\aattempt\"\xb5\x02\n" +
 	"\x03Job\x12*\n" +
 	"\x03key\x18\x01 \x01(\v2\x18.recipe.plugin.v1.JobKeyR\x03key\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x16\n" +
@@ -4729,7 +4738,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\rtime_limit_ms\x18\t \x01(\x03R\vtimeLimitMs\x12\x12\n" +
 	"\x04host\x18\n" +
 	" \x01(\tR\x04host\x12 \n" +
-	"\vconstraints\x18\v \x03(\tR\vconstraints\"G\n" +
+	"\vconstraints\x18\v \x03(\tR\vconstraints\x12\x14\n" +
+	"\x05input\x18\f \x01(\tR\x05input\"G\n" +
 	"\tJobHandle\x12*\n" +
 	"\x03key\x18\x01 \x01(\v2\x18.recipe.plugin.v1.JobKeyR\x03key\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\xc1\x01\n" +

@@ -48,7 +48,7 @@ func (c cluster) List(context.Context, string) ([]executor.Handle, error) {
 }
 
 func (c cluster) Test(_ context.Context, j executor.Job) (string, error) {
-	return strings.Join(j.Constraints, "+") + " in " + j.TimeLimit.String(), nil
+	return strings.Join(j.Constraints, "+") + " in " + j.TimeLimit.String() + j.Input, nil
 }
 
 // What an executor says arrives on the other side of the protocol as the engine tells it apart.
@@ -94,8 +94,8 @@ func TestWhatAnExecutorSaysArrives(t *testing.T) {
 		t.Errorf("the status is %+v, %v; expected %+v", list, err, want)
 	}
 	answer, err := x.Test(ctx, executor.Job{Resources: executor.Resources{TimeLimit: time.Hour,
-		Constraints: []string{"a", "b"}}})
-	if err != nil || answer != "a+b in 1h0m0s" {
+		Constraints: []string{"a", "b"}}, Input: " reads this"})
+	if err != nil || answer != "a+b in 1h0m0s reads this" {
 		t.Errorf("Test answers %q, %v", answer, err)
 	}
 	var log strings.Builder // longer than a message may be

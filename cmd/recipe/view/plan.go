@@ -127,6 +127,11 @@ func job(w io.Writer, s Style, j *plan.Job) {
 	for line := range strings.Lines(j.Request) {
 		fmt.Fprintf(w, "          %s\n", s.Dim(strings.TrimRight(line, "\n")))
 	}
+	if j.Staged != nil {
+		fmt.Fprintf(w, "        %s\n", s.Dim(fmt.Sprintf(
+			"# staged to its machine: %d files of the recipe's folder (%.1f MiB), and what the block wrote before",
+			j.Staged.Files, float64(j.Staged.Bytes)/(1<<20))))
+	}
 	if j.Answer != "" {
 		fmt.Fprintf(w, "        %s\n", s.Dim("# the cluster would start it at "+OneLine(j.Answer)))
 	}

@@ -1,0 +1,78 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// apart takes the shared folders away from a host of the cluster until the test ends.
+func apart(t *testing.T, name string) {
+	t.Helper()
+	host(t, "kill", name)
+	host(t, "apart", name)
+	t.Cleanup(func() {
+		host(t, "kill", name)
+		host(t, "start", name)
+		idle(t, name)
+	})
+	idle(t, name)
+	for _, path := range []string{repository(t), os.Getenv("RECIPE_SLURM_SHARED")} {
+		if out, err := exec.Command("srun", "--nodelist="+name, "--chdir=/", "ls", path).Output(); err == nil &&
+			len(out) > 0 {
+			t.Fatalf("%s sees %s: %s", name, path, out)
+		}
+	}
+}
+
+// idle waits until a host takes jobs again.
+func idle(t *testing.T, name string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		state := command(t, "sinfo", "--noheader", "--nodes="+name, "--format=%T")
+		if strings.HasPrefix(state, "idle\n") || state == "idle" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s is %s", name, state)
+		}
+	}
+}
+
+// TestSlurmStaged runs an environment on a host that has no file system in common with the engine's machine: kills the
+// engine, takes the job away, and sees the run complete.
+func TestSlurmStaged(t *testing.T) {
+	r := newSlurmRun(t, `{ partition = "cpu" }`, "{\n partition = \"cpu\"\n files = \"staged\"\n}")
+	apart(t, "n3")
+	r.apply()
+	environment := "environment.arithmetic.sums"
+	r.await(2*time.Minute, "the fifth step", 0, func(e event) bool { return e.Type == "metrics" && e.Step >= 5 })
+	if _, node := jobOf(t, environment); node != "n3" {
+		t.Errorf("the environment is on %s", node)
+	}
+
+	r.killEngine()
+	r.apply()
+	r.await(time.Minute, "it to be adopted", 0, func(e event) bool {
+		return e.Type == "adopted" && e.Address == environment
+	})
+
+	id, _ := jobOf(t, environment)
+	command(t, "scancel", id) // as an operator would
+	r.await(time.Minute, "it to be restarted", 0, func(e event) bool {
+		return e.Type == "restart" && e.Address == environment
+	})
+	if err := r.wait(5 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	noJobsLeft(t)
+	logs, _ := filepath.Glob(filepath.Join(r.dir, ".recipe", "slurm", "blocks", environment, "agent-*.log"))
+	if len(logs) < 2 {
+		t.Errorf("the logs of its agents are %v; expected those of two attempts, fetched from n3", logs)
+	}
+}
