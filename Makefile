@@ -27,7 +27,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external cross clean
+.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -152,7 +152,7 @@ e2e-trl: build ## the same with TRL instead of recipe's own trainer
 	scripts/venv.sh trl
 	scripts/e2e.sh -run '^TestTRL'
 
-e2e-matrix: e2e-all e2e-sglang e2e-sglang-oldest e2e-trl e2e-verl e2e-axolotl e2e-pairs e2e-external ## every run of docs/compatibility.md; nightly
+e2e-matrix: e2e-all e2e-sglang e2e-sglang-oldest e2e-trl e2e-verl e2e-axolotl e2e-pairs e2e-external e2e-learning ## every run of docs/compatibility.md; nightly
 
 SGLANG ?= newest
 e2e-sglang: build ## the same with SGLang instead of vLLM, the newest that is supported; SGLANG=oldest takes the oldest
@@ -164,6 +164,9 @@ e2e-sglang-oldest: build ## the shortest of it and each transport of weights wit
 PAIR ?=
 e2e-pairs: build ## pairs of engine and trainer by each transport that no other target runs; PAIR=sglang/verl is one of them
 	scripts/e2e-pairs.sh $(PAIR)
+
+e2e-learning: build ## SGLang with each trainer that is not recipe's learns addition
+	scripts/e2e-pairs.sh learning
 
 e2e-external: build ## each trainer with a server that recipe has not started
 	scripts/e2e-pairs.sh external

@@ -188,6 +188,8 @@ func checkWeights(t *testing.T, r *run, transport string) {
 func checkSteps(t *testing.T, r *run, steps int64) {
 	t.Helper()
 	losses, again := map[int64]float64{}, 0
+	var training, between []float64 // seconds: of a step, and from the end of one to that of the next
+	var end time.Time
 	for _, e := range r.all(has(r.trainer, "loss/total")) {
 		loss := e.Metrics["loss/total"]
 		if old, ok := losses[e.Step]; ok {
@@ -198,6 +200,11 @@ func checkSteps(t *testing.T, r *run, steps int64) {
 			continue // its batch is the old one under a newer version, as expected
 		}
 		losses[e.Step] = loss
+		training = append(training, e.Metrics["time/step"])
+		if !end.IsZero() {
+			between = append(between, e.Time.Sub(end).Seconds())
+		}
+		end = e.Time
 		if s := e.Metrics["staleness/max"]; s > 4 {
 			t.Errorf("step %d trained on groups that were %v versions old; max_staleness is 4", e.Step, s)
 		}
@@ -207,7 +214,8 @@ func checkSteps(t *testing.T, r *run, steps int64) {
 			t.Errorf("step %d was not trained", step)
 		}
 	}
-	t.Logf("%d steps, %d of them trained again after the crash", len(losses), again)
+	t.Logf("%d steps, %d of them trained again after the crash; a step took %.1f s at the median, training %.1f s of it",
+		len(losses), again, median(between), median(training))
 }
 
 // checkCheckpoint: vLLM serves the last checkpoint as it is, tokenizer included, and answers what was trained.

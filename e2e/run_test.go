@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -271,6 +272,14 @@ func has(address, metric string) func(event) bool {
 		_, ok := e.Metrics[metric]
 		return e.Type == "metrics" && ok && (address == "" || e.Address == address)
 	}
+}
+
+// median is the middle value, 0 of none.
+func median[T cmp.Ordered](list []T) (middle T) {
+	if len(list) > 0 {
+		middle = slices.Sorted(slices.Values(list))[len(list)/2]
+	}
+	return middle
 }
 
 // learned: the accuracy on held-out questions rose by at least 0.3 from the first evaluation to the last.

@@ -58,6 +58,21 @@ func TestTRL(t *testing.T) {
 	learnsThroughAKill(t, "trl")
 }
 
+// TestLearns is the whole loop of SGLang with each trainer that is not recipe's: they learn addition.
+func TestLearns(t *testing.T) {
+	for _, trainer := range []string{"trl", "verl", "axolotl"} {
+		t.Run(trainer, func(t *testing.T) {
+			t.Parallel()
+			vars := map[string]string{"steps": "12"}
+			setTrainer(t, trainer, vars)
+			r := onSGLang(t, vars)
+			trains(t, r, "reload")
+			learned(t, r)
+			checkSteps(t, r, 12)
+		})
+	}
+}
+
 // TestTRLShort is the shortest run: a step is trained on what vLLM sampled, and its weights are served and verified.
 func TestTRLShort(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -28,11 +27,6 @@ func BenchmarkUpdate(b *testing.B) {
 		b.ReportMetric(float64(median(updates).Microseconds())/1000, "ms/update")
 		b.ReportMetric(float64(step.Microseconds())/1000, "ms/step")
 	}
-}
-
-func median(list []time.Duration) time.Duration {
-	slices.Sort(list)
-	return list[len(list)/2]
 }
 
 // timeUpdates trains that many steps with an update after each. All batches are posted before the first step.
