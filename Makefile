@@ -127,14 +127,16 @@ bench: ## run the benchmarks; writes docs/benchmarks/latest.txt with a descripti
 	   echo "command: go test -run '^$$' -bench . -benchmem -count 3 ./..."; echo; } > docs/benchmarks/latest.txt
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 -timeout 30m $(PKGS) | grep -v 'no test files' | tee -a docs/benchmarks/latest.txt
 
-# Any machine with an NVIDIA GPU; PYTHON is an interpreter with torch, transformers, peft, vllm and trl. CASES limits what is run.
+# Any machine with an NVIDIA GPU; PYTHON is an interpreter with torch, transformers, peft, vllm and trl. CASES limits what is run;
+# ARGS are further options of compare.py.
 TOKENIZER ?= HuggingFaceTB/SmolLM2-135M-Instruct
 CASES     ?=
+ARGS      ?=
 bench-gpu: build ## time the whole loop on a GPU beside TRL's; writes dist/bench-gpu/result.json
 	$(GOBUILD) -o bin/scores ./scripts/bench-gpu/scores
 	rm -rf dist/bench-gpu
 	$(PYTHON) scripts/bench-gpu/compare.py --recipe $(BIN) --scores bin/scores --tokenizer $(TOKENIZER) \
-	  --python "$$(command -v $(PYTHON))" --out dist/bench-gpu --only '$(CASES)'
+	  --python "$$(command -v $(PYTHON))" --out dist/bench-gpu --only '$(CASES)' $(ARGS)
 
 docs: ## regenerate docs/cli and docs/blocks from the commands and the plugins' schemas
 	$(GO) run ./cmd/recipe docs --dir docs

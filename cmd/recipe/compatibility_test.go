@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -86,6 +87,45 @@ func says(t *testing.T, engine, trainer, reason string) {
 		t.Errorf("%s with %s: the page says that it works, the plan:\n%s%s", engine, trainer, out, errs)
 	case reason != "" && (!refused || code == 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), reason)):
 		t.Errorf("%s with %s: the plan ends with %d and lacks %q:\n%s%s", engine, trainer, code, reason, out, errs)
+	}
+}
+
+// TestTheGPUBenchmarkFitsTheRecipe plans what scripts/bench-gpu derives from gsm8k.hcl, for no GPU and for two.
+func TestTheGPUBenchmarkFitsTheRecipe(t *testing.T) {
+	t.Parallel()
+	const derive = `import sys, gsm8k
+names, ranks = gsm8k.ENGINES + gsm8k.TRAINERS, int(sys.argv[1])
+more = {place: [] for place in gsm8k.PLACES} | {"sglang": ['attention_backend = "fa3"'], "weights": ['transport = "ipc"'],
+    "trl.config": ["load_in_4bit = true"], "verl.config.actor": ["megatron = { tensor_model_parallel_size = 2 }"]}
+print(gsm8k.derive({n: sys.executable for n in names}, {n: {} for n in names}, more, 512, ranks, ranks == 0))`
+	for _, ranks := range []string{"0", "2"} {
+		cmd := exec.Command("python3", "-c", derive, ranks)
+		cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1",
+			"PYTHONPATH="+filepath.Join(repository, "scripts", "bench-gpu"))
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		text, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %s", err, errs.String())
+		}
+		if n := strings.Count(string(text), `devices = ["0", "1"]`); n != 4 && ranks == "2" {
+			t.Errorf("%d trainers have two GPUs, want four", n)
+		}
+		// Planned with an environment that is built in; its own is a program that the benchmark builds.
+		recipe := strings.NewReplacer(`environment "scores"`, `environment "arithmetic"`,
+			"environment.scores", "environment.arithmetic").Replace(string(text))
+		file := filepath.Join(t.TempDir(), "gsm8k.hcl")
+		if err := os.WriteFile(file, []byte(recipe), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, trainer := range []string{"grpo", "trl", "verl", "axolotl"} {
+			for _, engine := range []string{"vllm", "sglang"} {
+				code, out, errs := command(t, "plan", "--var", "engine="+engine, "--var", "trainer="+trainer, file)
+				if code != 0 || !strings.Contains(out, "Plan: 5 to create.") {
+					t.Errorf("%s with %s, %s ranks: the plan ends with %d:\n%s%s", engine, trainer, ranks, code, out, errs)
+				}
+			}
+		}
 	}
 }
 

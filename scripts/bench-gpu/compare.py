@@ -1,7 +1,8 @@
-"""Time the whole GRPO loop of recipe beside TRL's on one GPU of this machine, in one call.
+"""Time the whole GRPO loop of recipe beside TRL's on one GPU of this machine, in one call; with --only gsm8k,
+recipes/gsm8k.hcl with each engine and each trainer.
 
 usage: compare.py --recipe BIN --scores BIN --tokenizer DIR --out DIR [--python PYTHON] [--gpu N] [--steps N]
-[--only CASE,…] [--limit S]
+[--only CASE,…] [--limit S] [--use NAME=PYTHON[,PYTHONPATH]]… [--add NAME=LINE]… [--ranks N] [--cpu]
 
 Every case does the same work: random weights in Qwen2.5-1.5B's shape, 16 prompts × 8 completions of at most 1,024
 tokens a step, random scores, no KL term, vLLM on the same GPU at 0.4 of its memory. Cases run one after the other, each
@@ -10,6 +11,12 @@ those after the second), the GPU's peak memory. DIR/result.json holds everything
 table is printed.
 
 PYTHON needs torch, transformers, peft, vllm and trl. Programs: `make bench-gpu` builds them and calls this one.
+
+Cases "gsm8k ENGINE TRAINER" run recipes/gsm8k.hcl as it stands but for its data set (gsm8k.py says what is changed), by
+default for 11 steps; `--only gsm8k` is all eight, `--only "gsm8k sglang"` those of one engine. An engine or trainer
+whose packages are elsewhere is named: `--use sglang=python3,/opt/site-sglang`; `--add 'sglang=attention_backend =
+"fa3"'` adds a line to its block, `--add 'trl.config=load_in_4bit = true'` to a trainer's own settings. With --cpu they
+run without a GPU on a tiny model, which tests the script itself.
 """
 
 import argparse
@@ -24,6 +31,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+import gsm8k
 
 HERE = Path(__file__).resolve().parent
 
@@ -45,7 +54,10 @@ CASES = {
         {"lora_rank": 64, "dtype": "bfloat16", "micro_batch": 16, "gradient_checkpointing": False},
     ),
     "trl full": ("trl", {"lora_rank": 0, "dtype": "float32"}),
+    **{f"gsm8k {e} {t}": ("gsm8k", {"engine": e, "trainer": t}) for e in gsm8k.ENGINES for t in gsm8k.TRAINERS},
 }
+#: What blocks of recipe are passed of this process's environment.
+PASSED = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD")
 
 
 def arguments() -> argparse.Namespace:
@@ -56,18 +68,33 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="empty or new folder for logs and result.json")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch, vllm, peft and trl")
     parser.add_argument("--gpu", type=int, default=0, help="which GPU, by its number")
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, help="default: 6; 11 of gsm8k")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=1024)
     parser.add_argument("--memory", type=float, default=0.4, help="vLLM's share of the GPU's memory")
-    parser.add_argument("--only", default="", help="cases to run, comma-separated; default: all")
+    parser.add_argument("--only", default="", help="cases, comma-separated, or how they begin; default: all but gsm8k")
+    parser.add_argument("--use", action="append", default=[], metavar="NAME=PYTHON[,PYTHONPATH]",
+                        help="gsm8k: interpreter of an engine or trainer; default: --python")  # fmt: skip
+    parser.add_argument("--add", action="append", default=[], metavar="NAME=LINE",
+                        help="gsm8k: a line for a block, or with NAME.config for a trainer's own settings")  # fmt: skip
+    parser.add_argument("--ranks", type=int, default=1, help="gsm8k: GPUs of a trainer, from the first on")
+    parser.add_argument("--cpu", action="store_true", help="gsm8k: without a GPU, on a tiny model")
     parser.add_argument("--limit", type=float, default=600, help="seconds that one case may take")
     chosen = parser.parse_args()
-    chosen.cases = [c.strip() for c in chosen.only.split(",") if c.strip()] or list(CASES)
-    unknown = [c for c in chosen.cases if c not in CASES]
-    if unknown:
-        parser.error(f"unknown case {unknown[0]!r}; there are: {', '.join(CASES)}")
+    chosen.cases = []
+    for name in (c.strip() for c in chosen.only.split(",") if c.strip()):
+        found = [name] if name in CASES else [c for c in CASES if c.startswith(name + " ")]
+        if not found:
+            parser.error(f"unknown case {name!r}; there are: {', '.join(CASES)}")
+        chosen.cases += found
+    chosen.cases = chosen.cases or [c for c, (kind, _) in CASES.items() if kind != "gsm8k"]
+    if chosen.cpu and any(CASES[c][0] != "gsm8k" for c in chosen.cases):
+        parser.error("--cpu is for cases of gsm8k")
+    for option, names in (("use", gsm8k.ENGINES + gsm8k.TRAINERS), ("add", gsm8k.PLACES)):
+        for text in getattr(chosen, option):
+            if text.partition("=")[0] not in names:
+                parser.error(f"--{option} {text}: expected NAME=…, NAME one of {', '.join(names)}")
     return chosen
 
 
@@ -81,18 +108,53 @@ def gpu(number: int) -> dict[str, str]:
     return dict(zip(names, (value.strip() for value in line.split(",")), strict=True))
 
 
+SHARED = ("torch", "transformers", "peft")
+
+
+def passed() -> dict[str, str]:
+    return {n: os.environ[n] for n in PASSED if n in os.environ}
+
+
+def program(options: argparse.Namespace, name: str) -> tuple[str, dict[str, str]]:
+    """The interpreter of an engine or trainer, and its environment."""
+    python, environment = options.python, passed()
+    for text in options.use:
+        if text.startswith(name + "="):
+            python, _, path = text.partition("=")[2].partition(",")
+            if path:
+                environment["PYTHONPATH"] = path
+    return shutil.which(python) or python, environment
+
+
+def versions(python: str, environment: dict[str, str], names: tuple[str, ...], all_of_them: bool) -> dict[str, str]:
+    """The versions of packages that the interpreter finds."""
+    code = f"""import importlib.metadata as m, json
+found = {{}}
+for n in {names!r}:
+    try:
+        found[n] = m.version(n)
+    except m.PackageNotFoundError:
+        if {all_of_them}:
+            raise
+print(json.dumps(found))"""
+    answer = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300, check=False,
+                            env={**os.environ, **environment})  # fmt: skip
+    if answer.returncode:
+        sys.exit(f"{python} lacks a package: {answer.stderr.strip().splitlines()[-1]}")
+    return json.loads(answer.stdout.strip().splitlines()[-1])
+
+
 def machine(options: argparse.Namespace) -> dict[str, object]:
-    code = "import importlib.metadata as m, json\n" + (
-        "print(json.dumps({n: m.version(n) for n in ('torch', 'transformers', 'vllm', 'trl', 'peft')}))"
-    )
-    versions = subprocess.run([options.python, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    if versions.returncode:
-        sys.exit(f"{options.python} lacks a package: {versions.stderr.strip().splitlines()[-1]}")
+    if all(CASES[c][0] == "gsm8k" for c in options.cases):
+        programs = {name for c in options.cases for name in CASES[c][1].values()}
+        packages = {name: versions(*program(options, name), (name, *SHARED), False) for name in sorted(programs)}
+    else:
+        packages = versions(options.python, passed(), (*SHARED, "vllm", "trl"), True)
     return {
-        "gpu": gpu(options.gpu),
+        "gpu": None if options.cpu else gpu(options.gpu),
         "cores": os.cpu_count(),
         "system": platform.platform(),
-        "packages": json.loads(versions.stdout.strip().splitlines()[-1]),
+        "packages": packages,
         "recipe": subprocess.run(
             [options.recipe, "version"], capture_output=True, text=True, check=True
         ).stdout.strip(),
@@ -118,11 +180,27 @@ class Memory(threading.Thread):
 
 def recipe_command(options: argparse.Namespace, settings: dict[str, object], folder: Path) -> list[str]:
     shutil.copy(HERE / "loop.hcl", folder)
+    mine = {"python": options.python, "device": str(options.gpu), "environment": json.dumps(passed())}
+    return apply(options, folder, "loop.hcl", {**settings, **mine})
+
+
+def gsm8k_command(options: argparse.Namespace, settings: dict[str, object], folder: Path) -> list[str]:
+    programs = {name: program(options, name) for name in (*gsm8k.ENGINES, *gsm8k.TRAINERS)}
+    more: dict[str, list[str]] = {}
+    for text in options.add:
+        name, _, line = text.partition("=")
+        more.setdefault(name, []).append(line)
+    (folder / "gsm8k.hcl").write_text(gsm8k.derive(
+        {name: python for name, (python, _) in programs.items()},
+        {name: environment for name, (_, environment) in programs.items()},
+        more, 16 if options.cpu else options.max_tokens, options.ranks, options.cpu,
+    ))  # fmt: skip
+    return apply(options, folder, "gsm8k.hcl", {k: settings[k] for k in ("model", "steps", "engine", "trainer")})
+
+
+def apply(options: argparse.Namespace, folder: Path, recipe: str, variables: dict[str, object]) -> list[str]:
     (folder / "settings.hcl").write_text(f'dev_overrides {{\n  scores = "{options.scores.resolve()}"\n}}\n')
-    names = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD")
-    passed = {n: os.environ[n] for n in names if n in os.environ}
-    variables = {**settings, "python": options.python, "device": str(options.gpu), "environment": json.dumps(passed)}
-    command = [str(options.recipe.resolve()), "apply", "-y", "--json", "loop.hcl"]
+    command = [str(options.recipe.resolve()), "apply", "-y", "--json", recipe]
     for name, value in variables.items():
         text = value if isinstance(value, str) else json.dumps(value)
         command += ["--var", f"{name}={text}"]
@@ -158,19 +236,21 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
     folder.mkdir(parents=True)
     settings = {
         "model": str(model),
-        "steps": options.steps,
+        "steps": options.steps or (11 if kind == "gsm8k" else 6),
         "prompts": options.prompts,
         "group_size": options.group_size,
         "max_tokens": options.max_tokens,
         "memory": options.memory,
         **own,
     }
-    command = (recipe_command if kind == "recipe" else trl_command)(options, settings, folder)
+    commands = {"recipe": recipe_command, "gsm8k": gsm8k_command, "trl": trl_command}
+    command = commands[kind](options, settings, folder)
     environment = {**os.environ, "RECIPE_CONFIG": str(folder.resolve() / "settings.hcl"), "PYTHONUNBUFFERED": "1"}
     if kind == "trl":
         environment["CUDA_VISIBLE_DEVICES"] = str(options.gpu)
     memory, ends, metrics = Memory(options.gpu), {}, []
-    memory.start()
+    if not options.cpu:
+        memory.start()
     began = time.monotonic()
     with (folder / "stdout").open("w") as log, (folder / "stderr").open("w") as errors:
         process = subprocess.Popen(
@@ -193,12 +273,13 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
                 metrics.append(numbers)
         status = process.wait()
         deadline.cancel()
-        if status and kind == "recipe":  # whatever it left on the GPU would be in the next case's way
+        if status and kind != "trl":  # whatever it left on the GPU would be in the next case's way
             subprocess.run(
                 [command[0], "destroy", "-y"], cwd=folder, env=environment, stdout=errors, stderr=errors, check=False
             )
-    memory.over.set()
-    memory.join()
+    if not options.cpu:
+        memory.over.set()
+        memory.join()
     times = [ends[s] for s in sorted(ends)]
     steps = [b - a for a, b in zip(times, times[1:], strict=False)][1:]
     return {
@@ -238,7 +319,8 @@ def main() -> int:
     about = machine(options)
     model = options.out / "model"
     if not model.exists():
-        subprocess.run([options.python, HERE / "model.py", options.tokenizer, model], check=True)
+        shape = ["--tiny"] if options.cpu else []
+        subprocess.run([options.python, HERE / "model.py", *shape, options.tokenizer, model], check=True)
     results: list[dict[str, object]] = []
     for case in options.cases:
         results.append(run(options, case, model))

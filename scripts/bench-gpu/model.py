@@ -1,9 +1,9 @@
 """Write random weights in the shape of Qwen2.5-1.5B, with a tokenizer of another model.
 
-usage: model.py TOKENIZER OUT
+usage: model.py [--tiny] TOKENIZER OUT
 
 TOKENIZER is a folder, or a name on the model hub, with a tokenizer; its vocabulary becomes the model's. Random weights
-need no download of a large model, and their speed is that of trained ones.
+need no download of a large model, and their speed is that of trained ones. --tiny: two narrow layers, for a CPU.
 """
 
 import os
@@ -13,14 +13,15 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
 
-def write(tokenizer_path: str, out: str) -> None:
+LARGE = {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12}
+TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def write(tokenizer_path: str, out: str, shape: dict[str, int]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
     config = Qwen2Config(
         vocab_size=(len(tokenizer) + 127) // 128 * 128,
-        hidden_size=1536,
-        intermediate_size=8960,
-        num_hidden_layers=28,
-        num_attention_heads=12,
+        **shape,
         num_key_value_heads=2,
         max_position_embeddings=32768,
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},
@@ -41,4 +42,5 @@ def write(tokenizer_path: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], sys.argv[2])
+    tiny = sys.argv[1] == "--tiny"
+    write(*sys.argv[-2:], TINY if tiny else LARGE)
