@@ -20,8 +20,8 @@ import (
 )
 
 // TestAnExternalEngine trains, with each trainer for which docs/compatibility.md names it, on what a server samples
-// that recipe has not started and that demands a key. Environments in Go and in Python ask vLLM's OpenAI-compatible API for
-// token ids and log-probabilities; one of Atropos asks SGLang's /generate.
+// that recipe has not started and that demands a key. Environments in Go and in Python ask vLLM's OpenAI-compatible API
+// for token ids and log-probabilities; one of Atropos asks SGLang's /generate.
 func TestAnExternalEngine(t *testing.T) {
 	t.Parallel()
 	model := filepath.Join(repository(t), ".cache", "models", "smollm2-135m")
