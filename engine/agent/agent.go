@@ -75,7 +75,7 @@ func run(ctx context.Context, b Bootstrap, instance string, s *staging, log io.W
 	a := &Agent{boot: b, instance: instance, log: log, staging: s, addresses: b.Addresses, exit: make(chan struct{}), lease: b.Patience,
 		seen: time.Now(), data: newData(server, b.Credentials), dirs: map[string]string{},
 		engines: make(chan net.Conn)}
-	a.data.run, a.data.engine = a.runFor, a.offer
+	a.data.run, a.data.engine, a.data.leads = a.runFor, a.offer, a.leads
 	if err := a.data.listen(b.Listen); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -32,10 +33,19 @@ type Program struct {
 	Dir  string   `json:"dir"`
 }
 
-// startRequest is the first line that `recipe agent start` writes to its agent.
+// startRequest is the first line that `recipe agent start` writes to its agent, or, with a port, a plugin that connects
+// to another machine.
 type startRequest struct {
-	Node    int     `json:"node"`
+	nodes.Request
 	Program Program `json:"program"`
+}
+
+// opens is what the other agent is asked for.
+func (r *startRequest) opens() opening {
+	if r.Port > 0 {
+		return opening{Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(r.Port))}
+	}
+	return opening{Program: &r.Program}
 }
 
 // order is a line from the side that has a program started.
@@ -134,10 +144,10 @@ func (a *Agent) passOn(c net.Conn) {
 	_ = c.SetReadDeadline(time.Time{})
 	other, err := a.toMember(r.Node)
 	if err == nil {
-		err = writeLine(other, opening{Program: &r.Program})
+		err = writeLine(other, r.opens())
 	}
 	if err != nil {
-		_ = writeLine(c, outcome{Error: err.Error()})
+		_ = writeLine(c, nodes.Answer{Error: err.Error(), Away: true}) // an outcome, too
 		return
 	}
 	splice(conn{c, in}, other)
@@ -164,13 +174,20 @@ func (a *Agent) toMember(node int) (net.Conn, error) {
 	return c, nil
 }
 
+// leads says whether a certificate is that of the agent on the first machine of the job. It may have programs started
+// here, and connect to them.
+func (a *Agent) leads(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.members) > 0 && a.boot.Node > 0 && name == a.members[0].Name
+}
+
 // runFor runs a program for the agent on the first machine of the job, and for no other.
 func (a *Agent) runFor(from string, p Program, c net.Conn) {
 	a.mu.Lock()
-	allowed := len(a.members) > 0 && from == a.members[0].Name
 	own := a.nodesEnvironment()
 	a.mu.Unlock()
-	if !allowed {
+	if !a.leads(from) {
 		_ = writeLine(c, outcome{Error: "only the first agent of the job may start programs here"})
 		return
 	}
@@ -277,7 +294,8 @@ func StartOn(node int, argv []string, out io.Writer) (int, error) {
 		return 0, fmt.Errorf("connect to the agent of this machine: %w", err)
 	}
 	defer func() { _ = c.Close() }()
-	err = writeLine(c, startRequest{Node: node, Program: Program{Argv: argv, Env: os.Environ(), Dir: dir}})
+	program := Program{Argv: argv, Env: os.Environ(), Dir: dir}
+	err = writeLine(c, startRequest{Request: nodes.Request{Node: node}, Program: program})
 	if err != nil {
 		return 0, err
 	}

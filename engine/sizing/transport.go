@@ -126,6 +126,9 @@ func unable(transport string, t sized, servers []sized) string {
 		return ""
 	}
 	for _, b := range servers {
+		if b.Meta.Resources.Nodes > 1 {
+			return fmt.Sprintf("%s runs on %d machines", b.Addr, b.Meta.Resources.Nodes)
+		}
 		if host(t) != host(b) {
 			return fmt.Sprintf("%s and %s are on different machines", t.Addr, b.Addr)
 		}

@@ -36,7 +36,7 @@ type Config struct {
 	TpSize             int64   `recipe:"tp_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share each layer"`
 	PpSize             int64   `recipe:"pp_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that hold consecutive layers"`
 	DpSize             int64   `recipe:"dp_size" default:"1" min:"1" doc:"Copies of the model inside one server process. replicas, one server each behind the gateway, is the simpler way"`
-	Replicas           int64   `recipe:"replicas" default:"1" min:"1" doc:"SGLang servers behind the gateway, each with its own GPUs"`
+	Replicas           int64   `recipe:"replicas" default:"1" min:"1" doc:"SGLang servers behind the gateway, each with its own GPUs. With placement { nodes = … } so many on each machine"`
 
 	PeerDevices []string `recipe:"peer_devices" doc:"Further GPUs of this machine that a server may see without using them: those of a trainer whose weights it copies directly (transport live or ipc)"`
 

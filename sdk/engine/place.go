@@ -1,15 +1,18 @@
 package engine
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
@@ -86,7 +89,13 @@ func (r *replica) reserve() (int, error) {
 	return r.next, nil
 }
 
+// connectLocked makes the client of a server that listens at a port of the replica's machine.
 func (r *replica) connectLocked(port int) {
+	r.port = port
+	if r.forward != nil {
+		r.forward.To(port)
+		port = r.forward.Port()
+	}
 	r.address = Address{
 		Replica: r.id, Port: port, Key: r.key(), Dir: filepath.Join(r.s.block.Dir, "replica-"+r.id),
 		Warn: func(message string) { r.s.host.Log("warn", fmt.Sprintf("replica %s: %s", r.id, message)) },
@@ -94,6 +103,20 @@ func (r *replica) connectLocked(port int) {
 	r.client = r.s.program.Connect(r.address)
 }
 
+// lost says whether the machine of the replica cannot be reached.
+func (r *replica) lost(ctx context.Context) bool {
+	if r.node == 0 {
+		return false
+	}
+	c, err := nodes.Dial(ctx, r.node, r.port)
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, nodes.ErrAway)
+}
+
+// freePort is one that is free on this machine, and most likely on the others of the block, too: a server that finds it
+// taken is started again at another one.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -22,7 +22,8 @@ func TestDevicesOfReplicas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tensor := Factor{Value: int64(c.gpus)}
-			s := &Supervisor{spec: Spec{Parallel: Parallel{Tensor: tensor}}, block: Block{Devices: c.devices}}
+			s := &Supervisor{spec: Spec{Replicas: c.replicas, Parallel: Parallel{Tensor: tensor}},
+				block: Block{Devices: c.devices}}
 			var got []string
 			for i := range c.replicas {
 				got = append(got, strings.Join(newReplica(s, i).devices(), ","))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/tail"
 )
@@ -20,14 +21,17 @@ import (
 type replica struct {
 	s       *Supervisor
 	id      string
-	index   int
-	adopt   proc.Handle // program of an earlier attempt to adopt; PID 0: none
+	index   int            // among those of its machine
+	node    int            // machine of the block, from 0
+	forward *nodes.Forward // leads to another machine; nil: this one
+	adopt   proc.Handle    // program of an earlier attempt to adopt; PID 0: none
 	restart chan struct{}
 
 	handle  proc.Handle
 	address Address // of the server that runs, or of the one that is about to
 	client  Client  // of the same; nil: no address has been chosen
 	facts   Facts
+	port    int                  // of the server, on its machine; address has the one that leads there
 	next    int                  // port of the server that is about to start; 0: not chosen yet
 	live    bool                 // answers, and serves version
 	stays   bool                 // the next server listens where this one does
@@ -36,8 +40,11 @@ type replica struct {
 	version int64                // of its weights
 }
 
-func newReplica(s *Supervisor, index int) *replica {
-	return &replica{s: s, id: strconv.Itoa(index), index: index, restart: make(chan struct{}, 1)}
+// newReplica makes the replica of a number, from 0; each machine has as many as the block says.
+func newReplica(s *Supervisor, number int) *replica {
+	each := max(1, s.spec.Replicas)
+	return &replica{s: s, id: strconv.Itoa(number), index: number % each, node: number / each,
+		restart: make(chan struct{}, 1)}
 }
 
 func (r *replica) listing(version int64) inference.Replica {
@@ -50,6 +57,7 @@ const (
 	healthMisses  = 6                // failed health checks in a row before a server counts as dead
 	settled       = 10 * time.Minute // a server that ran so long starts with a full count of restarts
 	stopGrace     = 15 * time.Second // from SIGTERM to SIGKILL, at most
+	lostPause     = 10 * time.Second // between two tries to start a server on a machine that cannot be reached
 )
 
 // errAsked ends a server that is to be started again.
@@ -57,6 +65,13 @@ var errAsked = errors.New("a restart was asked for")
 
 // keep runs the server again and again until the context ends or its restarts are used up.
 func (r *replica) keep(ctx context.Context) error {
+	if r.node > 0 {
+		var err error
+		if r.forward, err = nodes.Listen(r.node); err != nil {
+			return err
+		}
+		defer r.forward.Close()
+	}
 	var failures int64
 	for {
 		if err := r.awaitAwake(ctx); err != nil {
@@ -73,6 +88,13 @@ func (r *replica) keep(ctx context.Context) error {
 		}
 		if time.Since(started) > settled {
 			failures = 0
+		}
+		if r.lost(ctx) { // with its machine, which may come back; the others go on
+			r.s.host.Log("error", fmt.Sprintf("replica %s: machine %d cannot be reached: %v", r.id, r.node, err))
+			if err := Pause(ctx, lostPause); err != nil {
+				return err
+			}
+			continue
 		}
 		failures++
 		limit := r.s.limit().Restarts
@@ -171,7 +193,7 @@ func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, a
 	}
 	r.s.host.Log("info", fmt.Sprintf("replica %s: %s", r.id, strings.Join(command.Argv, " ")))
 	program, err = proc.Start(ctx, proc.Spec{
-		Name: name, Argv: command.Argv, Env: command.Env,
+		Name: name, Argv: nodes.Command(r.node, command.Argv), Env: command.Env,
 		Dir: dir, LogDir: dir, Ports: []int{port}, Data: r.fingerprint(),
 	})
 	if err != nil {
@@ -222,7 +244,7 @@ func (r *replica) setProgram(h proc.Handle, port int) Client {
 // down records that the server is gone, and where the next one will be.
 func (r *replica) down() {
 	r.s.mu.Lock()
-	port, stays := r.address.Port, r.stays
+	port, stays := r.port, r.stays
 	r.live, r.handle, r.client, r.next, r.asleep, r.stays = false, proc.Handle{}, nil, 0, 0, false
 	if stays && port != 0 {
 		r.next = port

@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/python"
 )
 
@@ -64,10 +65,29 @@ func (s *Server[C]) Update(_ context.Context, config C) error {
 	return nil
 }
 
+// UsesNodes implements sdk.NodesUser: each machine of the block has its replicas.
+func (*Server[C]) UsesNodes() {}
+
+// checkNodes refuses what several machines cannot do.
+func checkNodes(spec Spec, placement sdk.Placement) error {
+	if machines := len(nodes.Addresses()); machines > 1 && spec.Replicas > 1 && placement.Count() > 0 {
+		return &sdk.Error{
+			Summary: fmt.Sprintf("replicas = %d on each of %d machines with GPUs: the servers of a machine would all take its "+
+				"first GPU", spec.Replicas, machines),
+			Remedy: fmt.Sprintf("leave replicas out and let one server use all GPUs of a machine (tensor or data parallel), "+
+				"or set nodes = %d and gpus for one server", spec.Replicas*machines),
+		}
+	}
+	return nil
+}
+
 // prepare finds the interpreter, writes the files that servers need, and resolves the paths of the specification.
 func (s *Server[C]) prepare(req sdk.Request[C], spec *Spec) (Program, error) {
 	in := Installation{GPU: interpreter.GPU(), Environment: req.Environment}
-	var err error
+	err := checkNodes(*spec, req.Placement)
+	if err != nil {
+		return nil, err
+	}
 	in.Python, err = interpreter.Find(req.Runtime, s.Packages(in.GPU), req.RecipeDir, func(name string) string {
 		return LookupEnv(os.Environ(), req.Environment, name)
 	})

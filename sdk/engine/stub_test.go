@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -155,6 +156,10 @@ func stubWeight(dir string) (weight float64) {
 }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 6 && os.Args[1] == "agent" {
+		fmt.Fprintln(os.Stderr, startOn(os.Args[6:]))
+		os.Exit(1)
+	}
 	if os.Getenv("STUB_PORT") != "" {
 		serveStub()
 		os.Exit(1)
@@ -162,16 +167,19 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestASecondEngineStandsOnTheKit(t *testing.T) {
-	definition := inference.New("stub", "Serves one number.", func() inference.Plugin[stubConfig] { return stub{} },
+func stubDefinition() *sdk.Definition {
+	return inference.New("stub", "Serves one number.", func() inference.Plugin[stubConfig] { return stub{} },
 		sdk.WithOutputs(engine.Outputs{}))
+}
+
+func TestASecondEngineStandsOnTheKit(t *testing.T) {
 	write := func(t *testing.T, dir string, weight float64) string {
 		if _, err := plugintest.FakeWeights(dir, weight); err != nil {
 			t.Fatal(err)
 		}
 		return dir
 	}
-	plugintest.Compliance(t, definition, plugintest.Suite{
+	plugintest.Compliance(t, stubDefinition(), plugintest.Suite{
 		Config: func(t *testing.T) any { return stubConfig{Model: write(t, t.TempDir(), 0), Replicas: 2} },
 		Weights: func(t *testing.T, dir string, version int64) sdk.Weights {
 			return sdk.Weights{Version: version, Path: write(t, dir, float64(version)), Format: "hf", Transport: "reload"}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
@@ -60,7 +61,7 @@ func Start(ctx context.Context, spec Spec, program Program, block Block, host in
 		ended: make(chan struct{}), changed: make(chan struct{}, 1),
 		current: sdk.Weights{Version: block.Policy.Version, Path: block.Policy.Weights, Format: block.Policy.Format},
 	}
-	for i := range max(1, spec.Replicas) {
+	for i := range max(1, spec.Replicas) * max(1, len(nodes.Addresses())) {
 		s.replicas = append(s.replicas, newReplica(s, i))
 	}
 	endEarlier(ctx, block, host, s.claim)
@@ -205,6 +206,10 @@ func (s *Supervisor) Outputs() any {
 		if r.live || f.Version == "" {
 			f = r.facts
 		}
+	}
+	if len(nodes.Addresses()) > 1 { // no trainer shares memory with all of them
+		f.Transports = slices.DeleteFunc(slices.Clone(f.Transports), InMemory)
+		f.Reach, f.Machine = nil, ""
 	}
 	return Outputs{
 		Inference: outputs.Inference{
