@@ -230,6 +230,8 @@ func (a *Agent) do(ctx context.Context, r Request) (out Response, then func(net.
 		err = a.data.expose(*r.Expose)
 	case opGroup:
 		err = a.group(r.Group)
+	case opUsage:
+		then, err = a.usage(ctx, r.Every)
 	case opExit:
 		a.exitOnce.Do(func() {
 			if a.staging != nil {

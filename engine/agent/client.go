@@ -114,6 +114,24 @@ func (c *Client) Output(ctx context.Context, id host.Identity) (net.Conn, error)
 	return stream, err
 }
 
+// Usage reports how far the agent's machine is used, at each interval, until the context or the session ends.
+func (c *Client) Usage(ctx context.Context, every time.Duration, report func(map[string]float64)) error {
+	stream, _, err := c.open(ctx, Request{Op: opUsage, Every: every})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
+	defer stop()
+	for {
+		var sample map[string]float64
+		if err := readLine(stream.(conn).in, &sample); err != nil {
+			return fmt.Errorf("%w: %w", ErrCut, err)
+		}
+		report(sample)
+	}
+}
+
 // Dial connects to a socket of a plugin.
 func (c *Client) Dial(ctx context.Context, address string) (net.Conn, error) {
 	stream, _, err := c.open(ctx, Request{Op: opDial, Address: address})

@@ -17,7 +17,8 @@ import (
 )
 
 // Every stream of a session is opened by the engine and begins with a line of JSON, a request; the agent answers with a
-// line. After output, dial, put and get the stream then carries bytes.
+// line. After output, dial, put and get the stream then carries bytes, after usage a line for each
+// sample.
 const (
 	opHello   = "hello"
 	opStart   = "start"
@@ -30,6 +31,7 @@ const (
 	opForward = "forward"
 	opExpose  = "expose"
 	opGroup   = "group"
+	opUsage   = "usage"
 	opExit    = "exit"
 
 	// of agents with a folder for staged files
@@ -56,6 +58,7 @@ type Request struct {
 	Folders []string       `json:"folders,omitempty"` // place: to be made, relative to the job's folder
 	Path    string         `json:"path,omitempty"`    // get
 	Offset  int64          `json:"offset,omitempty"`  // get
+	Every   time.Duration  `json:"every,omitempty"`   // usage: the time between two samples
 }
 
 // Response answers a request.

@@ -42,7 +42,9 @@ const (
 	AlertOver Type = "alert_over" // Name: its condition holds no more
 	// Address, State, On (the block waited for), Message (what it is), Seconds (how long it has lasted)
 	Activity Type = "activity"
-	Machine  Type = "machine" // Metrics: use of the processors, memory and GPUs of the engine's machine
+	// Metrics: use of the processors, memory and GPUs of the engine's machine, or with Address and Host of the machine
+	// of the block's job
+	Machine Type = "machine"
 )
 
 // The states of an Activity.
@@ -71,6 +73,7 @@ type Event struct {
 	Action  string `json:"action,omitempty"`
 	Digest  string `json:"digest,omitempty"`
 
+	Host  string `json:"host,omitempty"`
 	State string `json:"state,omitempty"`
 	On    string `json:"on,omitempty"`
 

@@ -48,6 +48,11 @@ type Hub struct {
 	jobs      map[*Job]bool
 	watching  bool
 	relay     *peer
+	samplers  map[string]*peer // by the host whose processors and memory they report
+
+	// of the samples of machines; report is nil: none
+	every  time.Duration
+	report func(Machine)
 }
 
 // route is a way from a block to a port of a block on another machine.
@@ -58,7 +63,8 @@ func New(run, id string, lease time.Duration) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Hub{run: run, id: id, lease: lease, patience: connectPatience, ctx: ctx, cancel: cancel,
 		listeners: map[bool]net.Listener{},
-		peers:     map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, dirs: map[executor.Key]string{}, jobs: map[*Job]bool{}}
+		peers:     map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, dirs: map[executor.Key]string{}, jobs: map[*Job]bool{},
+		samplers: map[string]*peer{}}
 }
 
 // Close lets go of all agents: they look for another engine, for as long as their lease allows.

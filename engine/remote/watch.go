@@ -19,6 +19,7 @@ func (h *Hub) watch(j *Job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.jobs[j] = true
+	h.sampleAll(j)
 	if !h.watching {
 		h.watching = true
 		h.group.Add(1)

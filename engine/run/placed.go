@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
+	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/schema"
@@ -49,7 +50,14 @@ func (s *supervisor) anyPlaced() bool {
 
 // hub is that of this engine's jobs.
 func (e *Engine) hub() *remote.Hub {
-	e.hubOnce.Do(func() { e.jobs = remote.New(absolute(string(e.opts.Dir)), e.store.ID(), e.opts.Lease) })
+	e.hubOnce.Do(func() {
+		e.jobs = remote.New(absolute(string(e.opts.Dir)), e.store.ID(), e.opts.Lease)
+		if e.opts.Usage > 0 {
+			e.jobs.Sample(e.opts.Usage, func(m remote.Machine) {
+				e.append(event.Event{Type: event.Machine, Address: m.Block, Host: m.Host, Metrics: m.Metrics})
+			})
+		}
+	})
 	return e.jobs
 }
 

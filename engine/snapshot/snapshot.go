@@ -72,6 +72,8 @@ func (snap *Snapshot) Apply(e event.Event) {
 		snap.Stalls[e.Address] = e
 	case event.StallOver:
 		delete(snap.Stalls, e.Address)
+	case event.Machine:
+		return // its address is the block of a job, which may be over
 	case event.Output:
 		if snap.Outputs == nil {
 			snap.Outputs = map[string]any{}

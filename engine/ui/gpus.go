@@ -10,8 +10,12 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
+// onHost is a GPU of a block's job, by its number on the machine there.
+type onHost struct{ host, card string }
+
 // gpus has a lane for each GPU that was given to blocks: which of them worked when, by what they said that they did.
-// Where several did at once, the later one is shown from the end of the earlier one.
+// Where several did at once, the later one is shown from the end of the earlier one. A cluster may number the GPUs of
+// each job from 0, so those of two jobs are never one lane.
 func (t *timeline) gpus(rec *state.Run, now float64) []lane {
 	work := map[string][]span{}
 	for a, b := range rec.Blocks {
@@ -22,6 +26,18 @@ func (t *timeline) gpus(rec *state.Run, now float64) []lane {
 	var out []lane
 	for _, device := range slices.Sorted(maps.Keys(work)) {
 		out = append(out, lane{Name: "GPU " + device, Spans: inTurn(work[device])})
+	}
+	for _, address := range slices.Sorted(maps.Keys(t.distant)) {
+		a, err := addr.Parse(address)
+		if err != nil {
+			continue
+		}
+		cards := slices.SortedFunc(maps.Keys(t.distant[address]), func(a, b onHost) int {
+			return cmp.Or(cmp.Compare(a.host, b.host), cmp.Compare(len(a.card), len(b.card)), cmp.Compare(a.card, b.card))
+		})
+		for _, c := range cards {
+			out = append(out, lane{Name: "GPU " + c.card + " of " + c.host, Block: address, Spans: inTurn(t.worked(a, now))})
+		}
 	}
 	return out
 }

@@ -152,10 +152,14 @@ func (r *run) families(f families) {
 	for name, s := range r.series {
 		if rest, ok := strings.CutPrefix(name, machine+" "); ok && len(s.values) > 0 {
 			labels := []string{"run", r.name}
+			if of := strings.Fields(rest); len(of) == 3 { // the machine of a job
+				labels, rest = append(labels, "host", of[0], "block", of[1]), of[2]
+			}
 			if gpu, metric, ok := strings.Cut(strings.TrimPrefix(rest, "gpu/"), "/"); ok {
 				labels, rest = append(labels, "gpu", gpu), "gpu_"+metric
 			}
-			f.gauge("recipe_machine_"+rest, "Use of the engine's machine; cpu and utilization from 0 to 1.",
+			f.gauge("recipe_machine_"+rest, "Use of the engine's machine, or with a host of that one; cpu and utilization "+
+				"from 0 to 1.",
 				s.values[len(s.values)-1], labels...)
 		}
 	}

@@ -114,7 +114,7 @@ func (r *run) take(e event.Event) {
 		}
 	case event.Machine:
 		for name, value := range e.Metrics {
-			r.add(machine+" "+name, max(0, e.Time.Sub(r.snap.Started).Seconds()), at, value)
+			r.add(machineOf(e)+" "+name, max(0, e.Time.Sub(r.snap.Started).Seconds()), at, value)
 		}
 	case event.Weights:
 		r.add(e.Address+" seconds", float64(e.Version), at, e.Seconds)
@@ -134,8 +134,16 @@ func (r *run) add(name string, step, at, value float64) {
 	s.add(step, at, value)
 }
 
-// machine stands before the metrics of the engine's machine, where others have the address of a block.
+// machine stands before the metrics of a machine, where others have the address of a block: alone of the engine's,
+// with the host and the block of a job's.
 const machine = "machine"
+
+func machineOf(e event.Event) string {
+	if e.Host == "" {
+		return machine
+	}
+	return machine + " " + e.Host + " " + e.Address
+}
 
 // metric is one curve that there is.
 type metric struct {

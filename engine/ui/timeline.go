@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/usage"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -30,11 +31,14 @@ type timeline struct {
 	doing  map[string][]span // by block: what it said that it did
 	work   map[string][]span // by block: steps of a trainer, weight updates
 	marks  []span            // restarts, checkpoints, stalls
+	// distant are the GPUs of each block's jobs on other machines
+	distant map[string]map[onHost]bool
 }
 
 func (t *timeline) take(e event.Event) {
 	if t.phases == nil {
 		t.phases, t.work, t.doing = map[string][]span{}, map[string][]span{}, map[string][]span{}
+		t.distant = map[string]map[onHost]bool{}
 	}
 	at := float64(e.Time.UnixNano()) / 1e9
 	switch e.Type {
@@ -45,6 +49,15 @@ func (t *timeline) take(e event.Event) {
 		}
 	case event.Activity:
 		t.doing[e.Address] = next(t.doing[e.Address], span{From: at - e.Seconds, What: e.State, Label: activity(e)})
+	case event.Machine:
+		for name := range e.Metrics {
+			if card, ok := usage.CardOf(name); ok && e.Host != "" {
+				if t.distant[e.Address] == nil {
+					t.distant[e.Address] = map[onHost]bool{}
+				}
+				t.distant[e.Address][onHost{e.Host, card}] = true
+			}
+		}
 	case event.Metrics:
 		t.work[e.Address] = bound(append(t.work[e.Address], steps(e, at)...))
 	case event.Weights:
@@ -139,6 +152,7 @@ func steps(e event.Event, at float64) (out []span) {
 type lane struct {
 	Name    string   `json:"name"`
 	Devices []string `json:"devices,omitempty"` // GPUs of its block
+	Block   string   `json:"block,omitempty"`   // whose job has that GPU of another machine
 	Spans   []span   `json:"spans"`
 }
 
@@ -186,8 +200,8 @@ func (r *run) timelineOf(_ http.ResponseWriter, req *http.Request) (any, error) 
 			spans  []span
 		}{{"", r.lanes.phases[address]}, {" activity", r.lanes.doing[address]}, {" steps", r.lanes.work[address]}} {
 			if part.suffix == "" || len(part.spans) > 0 {
-				out.Lanes = append(out.Lanes,
-					lane{address + part.suffix, devices, visible(part.spans, from, to, now, shortest)})
+				out.Lanes = append(out.Lanes, lane{Name: address + part.suffix, Devices: devices,
+					Spans: visible(part.spans, from, to, now, shortest)})
 			}
 		}
 	}

@@ -216,6 +216,10 @@ func TestARunIsShown(t *testing.T) {
 	f.event(event.Event{Type: event.Activity, Address: "inference.tiny.policy", State: event.Waiting, On: "sync.a.b",
 		Message: "2 requests"})
 	f.event(event.Event{Type: event.Machine, Metrics: map[string]float64{"cpu": 0.5}})
+	f.event(event.Event{Type: event.Activity, Address: "trainer.tiny.policy", State: event.Working, Message: "training step 4",
+		Seconds: 2})
+	f.event(event.Event{Type: event.Machine, Address: "trainer.tiny.policy", Host: "n1",
+		Metrics: map[string]float64{"gpu/3/utilization": 0.75}})
 	var s summary
 	f.get("", &s)
 	if s.Status != "interrupted" || len(s.Blocks) != 4 || s.Recipe != "demo" || s.Seq == 0 {
@@ -253,6 +257,16 @@ func TestARunIsShown(t *testing.T) {
 	f.get("/series?name=machine+cpu&x=time", &curves)
 	if c := curves["machine cpu"]; !slices.Equal(c.Y, []float64{0.5}) {
 		t.Errorf("the machine is %+v", curves)
+	}
+	f.get("/timeline?points=10000", &lanes)
+	i = slices.IndexFunc(lanes.Lanes, func(l lane) bool { return l.Name == "GPU 3 of n1" })
+	if i < 0 || lanes.Lanes[i].Block != "trainer.tiny.policy" || len(lanes.Lanes[i].Spans) != 1 ||
+		lanes.Lanes[i].Spans[0].Label != "trainer.tiny.policy: training step 4" {
+		t.Errorf("the lanes of another machine's GPU are %+v", lanes)
+	}
+	f.get("/series?name=machine+n1+trainer.tiny.policy+gpu/3/utilization&x=time", &curves)
+	if c := curves["machine n1 trainer.tiny.policy gpu/3/utilization"]; !slices.Equal(c.Y, []float64{0.75}) {
+		t.Errorf("the GPU of another machine is %+v", curves)
 	}
 	if b := s.Blocks[slices.IndexFunc(s.Blocks, func(b block) bool { return b.Kind == "inference" })]; b.Doing !=
 		"waits for sync.a.b: 2 requests" {

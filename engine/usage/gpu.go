@@ -91,6 +91,16 @@ func (g *gpus) newest() map[string]float64 {
 	return maps.Clone(g.last)
 }
 
+// CardOf is the index of the GPU that a metric is of.
+func CardOf(metric string) (card string, ok bool) {
+	rest, ok := strings.CutPrefix(metric, "gpu/")
+	if !ok {
+		return "", false
+	}
+	card, _, ok = strings.Cut(rest, "/")
+	return card, ok
+}
+
 // parseCard reads one line. A value that a GPU does not have ("[N/A]") is left out.
 func parseCard(line string) (card string, values map[string]float64) {
 	fields := strings.Split(line, ",")

@@ -25,7 +25,7 @@ export interface Group extends GroupRow { messages: Message[]; completions: Comp
 export interface Token { id: number; text: string; trained: boolean; sampler?: number | null; trainer?: number | null; advantage?: number | null; version?: number }
 export interface Sequence { tokens: Token[]; total: number; first: number }
 export interface Span { from: number; to: number; what: string; label: string }
-export interface Timeline { start: number; end: number; from: number; to: number; lanes: { name: string; devices?: string[]; spans: Span[] }[]; marks: Span[] }
+export interface Timeline { start: number; end: number; from: number; to: number; lanes: { name: string; devices?: string[]; block?: string; spans: Span[] }[]; marks: Span[] }
 export interface LogLine { seq: number; time: string; type: string; address?: string; level: string; text: string; repeats?: number }
 export interface Configuration {
   digest: string; file: string; plan: { time: string; address: string; action: string; reason: string }[];

@@ -5,13 +5,14 @@ import { clock, short, span } from "./format";
 
 const light: Record<string, string> = { inference: "#0891b2", trainer: "#7c3aed", environment: "#65a30d", work: "#2563eb", wait: "#d1d5db", rest: "#f3f4f6", sync: "#d97706", ready: "#a7f3d0", starting: "#fde68a", loading: "#fcd34d", preparing: "#fde68a", prepared: "#fef3c7", pending: "#e5e7eb", degraded: "#fdba74", draining: "#ddd6fe", completed: "#86efac", stopped: "#e5e7eb", failed: "#fca5a5" };
 const dark_: Record<string, string> = { inference: "#0e7490", trainer: "#7c3aed", environment: "#4d7c0f", work: "#3b82f6", wait: "#374151", rest: "#1f2937", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
-// machine are charts of how far the engine's machine was used, by the names of the metrics.
+// machine are charts of how far machines were used, by the names of the metrics: the engine's, and with host and block
+// those of jobs.
 const machine: [string, RegExp][] = [
-  ["Processors and GPUs busy (part of the time)", /^machine (cpu|gpu\/\d+\/utilization)$/],
-  ["Memory of the machine (bytes)", /^machine memory(_used)?_bytes$/],
-  ["Memory of GPUs (bytes)", /^machine gpu\/\d+\/memory_used_bytes$/],
-  ["Power of GPUs (W)", /^machine gpu\/\d+\/power_watts$/],
-  ["Temperature of GPUs (°C)", /^machine gpu\/\d+\/temperature_celsius$/],
+  ["Processors and GPUs busy (part of the time)", /^machine (\S+ \S+ )?(cpu|gpu\/\d+\/utilization)$/],
+  ["Memory of machines (bytes)", /^machine (\S+ \S+ )?memory(_used)?_bytes$/],
+  ["Memory of GPUs (bytes)", /^machine (\S+ \S+ )?gpu\/\d+\/memory_used_bytes$/],
+  ["Power of GPUs (W)", /^machine (\S+ \S+ )?gpu\/\d+\/power_watts$/],
+  ["Temperature of GPUs (°C)", /^machine (\S+ \S+ )?gpu\/\d+\/temperature_celsius$/],
 ];
 const rowHeight = 26, top = 22;
 
@@ -96,7 +97,7 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
       <p class="token" role="status">{over ? `${over.lane}: ${over.span.label}, ${clock(over.span.from)}, ${span(over.span.to - over.span.from)}` : "Drag to zoom; a double click shows all. Red lines are restarts and stalls, dark ones checkpoints."}</p>
       {t && <details><summary>Shares of the time shown</summary>
         <div class="scroll" tabIndex={0} role="region" aria-label="Shares"><table><thead><tr><th>Lane</th><th>Shares</th></tr></thead><tbody>
-          {t.lanes.map((l) => <tr key={l.name}><td>{l.name}</td><td>{shares(l.spans, t)}</td></tr>)}</tbody></table></div></details>}
+          {t.lanes.map((l) => <tr key={l.name + (l.block ?? "")}><td>{l.name}{l.block && `, ${l.block}`}</td><td>{shares(l.spans, t)}</td></tr>)}</tbody></table></div></details>}
       <div class="charts">{machine.map(([title, wanted]) => {
         const curves = s.metrics.filter((m) => wanted.test(m.name)).map((m) => ({ run: s.name, name: m.name, label: m.name.slice("machine ".length).replaceAll("_", " ") }));
         return curves.length > 0 && <Chart key={title} title={title} curves={curves} x="time" window={window} onWindow={setWindow} again={again} />;
@@ -107,7 +108,7 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
 
 // label names a lane: the block with its GPUs, or what of the block below it the lane shows.
 function label(lane: Timeline["lanes"][0]): string {
-  if (lane.name.startsWith("GPU ")) return lane.name;
+  if (lane.name.startsWith("GPU ")) return lane.name + (lane.block ? `, ${short(lane.block)}` : "");
   const [address, what] = lane.name.split(" ");
   return what ? "  " + what : short(address) + (lane.devices?.length ? ` (GPU ${lane.devices.join(", ")})` : "");
 }
