@@ -5,6 +5,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func TestMatrix(t *testing.T) {
 		if pair.Test != "TestMatrix" {
 			continue
 		}
-		for _, transport := range pair.Transports {
+		for _, transport := range slices.Concat(pair.Transports, pair.Pending) {
 			t.Run(pair.Engine+"/"+pair.Trainer+"/"+transport, func(t *testing.T) {
 				t.Parallel()
 				vars := map[string]string{"steps": "2", "transport": transport, "evaluate": "false"}

@@ -13,13 +13,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// Tested is a whole run of a combination, with real programs on both sides.
+// Tested are whole runs of a combination, with real programs on both sides.
 type Tested struct {
 	Engine, Trainer string
 	Environments    []string // kinds of them
 	Transports      []string
-	Test            string // a Go test of this repository
-	With            string // how it is run
+	Test            string   // a Go test of this repository
+	With            string   // how it is run
+	Pending         []string // further transports of the test, which has not been run with them yet
 }
 
 // Kinds of environment.
@@ -32,44 +33,47 @@ const external = "external"
 func Tests() []Tested {
 	one, own, all := []string{atropos}, []string{inGo, inPython}, []string{inGo, inPython, atropos}
 	list := []Tested{
-		{"tiny", "tiny", []string{inGo}, []string{"reload"}, "TestQuickstartBlocksLearn", "make test"},
-		{"tiny", "tiny", one, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test"},
-		{"tiny", "tiny", []string{inPython}, []string{"reload"}, "TestTinyWithAPythonEnvironment", "make test"},
-		{"vllm", "grpo", one, []string{"reload"}, "TestAddition", "make e2e"},
-		{"vllm", "grpo", one, []string{"live"}, "TestReasoningGym", "make e2e-all"},
-		{"vllm", "grpo", one, []string{"ipc"}, "TestMemory", "make e2e-all"},
-		{"vllm", "grpo", one, []string{"nccl"}, "TestCollective", "make e2e-all"},
-		{"vllm", "grpo", one, []string{"lora"}, "TestAdapter", "make e2e-all"},
-		{"sglang", "grpo", one, []string{"reload"}, "TestSGLang", "make e2e-sglang"},
-		{"sglang", "grpo", one, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang"},
-		{"sglang", "grpo", one, []string{"lora"}, "TestSGLangAdapter", "make e2e-sglang"},
-		{"sglang", "trl", one, []string{"reload"}, "TestLearns", "make e2e-learning"},
-		{"sglang", "verl", one, []string{"reload"}, "TestLearns", "make e2e-learning"},
-		{"sglang", "axolotl", one, []string{"reload"}, "TestLearns", "make e2e-learning"},
-		{"vllm", "trl", one, []string{"reload"}, "TestTRL", "make e2e-trl"},
-		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl"},
-		{"vllm", "axolotl", one, []string{"reload"}, "TestAxolotl", "make e2e-axolotl"},
+		{"tiny", "tiny", []string{inGo}, []string{"reload"}, "TestQuickstartBlocksLearn", "make test", nil},
+		{"tiny", "tiny", one, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test", nil},
+		{"tiny", "tiny", []string{inPython}, []string{"reload"}, "TestTinyWithAPythonEnvironment", "make test", nil},
+		{"vllm", "grpo", one, []string{"reload"}, "TestAddition", "make e2e", nil},
+		{"vllm", "grpo", one, []string{"live"}, "TestReasoningGym", "make e2e-all", nil},
+		{"vllm", "grpo", one, []string{"ipc"}, "TestMemory", "make e2e-all", nil},
+		{"vllm", "grpo", one, []string{"nccl"}, "TestCollective", "make e2e-all", nil},
+		{"vllm", "grpo", one, []string{"lora"}, "TestAdapter", "make e2e-all", nil},
+		{"sglang", "grpo", one, []string{"reload"}, "TestSGLang", "make e2e-sglang", nil},
+		{"sglang", "grpo", one, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang", nil},
+		{"sglang", "grpo", one, []string{"lora"}, "TestSGLangAdapter", "make e2e-sglang", nil},
+		{"sglang", "trl", one, nil, "TestLearns", "make e2e-learning", []string{"reload"}},
+		{"sglang", "verl", one, nil, "TestLearns", "make e2e-learning", []string{"reload"}},
+		{"sglang", "axolotl", one, nil, "TestLearns", "make e2e-learning", []string{"reload"}},
+		{"vllm", "trl", one, []string{"reload"}, "TestTRL", "make e2e-trl", nil},
+		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl", nil},
+		{"vllm", "axolotl", one, []string{"reload"}, "TestAxolotl", "make e2e-axolotl", nil},
 	}
-	// What no other test runs, and each foreign trainer by everything but files.
-	for _, cells := range [][3]string{
-		{"vllm", "grpo", "restart"},
-		{"vllm", "trl", "live ipc nccl lora restart"},
-		{"vllm", "verl", "live ipc nccl restart"},
-		{"vllm", "axolotl", "live ipc nccl lora restart"},
-		{"sglang", "grpo", "live"},
-		{"sglang", "trl", "live ipc nccl lora reload restart"},
-		{"sglang", "verl", "live ipc nccl reload restart"},
-		{"sglang", "axolotl", "live ipc nccl lora reload restart"},
+	for _, m := range []struct {
+		engine, trainer string
+		environments    []string
+		run, pending    string
+	}{
+		{"vllm", "grpo", all, "", "restart"},
+		{"vllm", "trl", one, "live ipc nccl lora", "restart"},
+		{"vllm", "verl", one, "live ipc nccl", "restart"},
+		{"vllm", "axolotl", all, "", "live ipc nccl lora restart"},
+		{"sglang", "grpo", all, "live", ""},
+		{"sglang", "trl", all, "live ipc nccl lora reload restart", ""},
+		{"sglang", "verl", all, "live", "ipc nccl reload restart"},
+		{"sglang", "axolotl", all, "live ipc reload", "nccl lora restart"},
 	} {
-		list = append(list, Tested{cells[0], cells[1], all, strings.Fields(cells[2]), "TestMatrix",
-			"make e2e-pairs PAIR=" + cells[0] + "/" + cells[1]})
+		list = append(list, Tested{m.engine, m.trainer, m.environments, strings.Fields(m.run), "TestMatrix",
+			"make e2e-pairs PAIR=" + m.engine + "/" + m.trainer, strings.Fields(m.pending)})
 	}
 	return append(list, []Tested{
-		{external, "grpo", own, nil, "TestAnExternalEngine", "make e2e-external"},
-		{external, "grpo", one, nil, "TestAnExternalEngine", "make e2e-external"},
-		{external, "trl", own, nil, "TestAnExternalEngine", "make e2e-external"},
-		{external, "verl", own, nil, "TestAnExternalEngine", "make e2e-external"},
-		{external, "axolotl", own, nil, "TestAnExternalEngine", "make e2e-external"},
+		{external, "grpo", own, nil, "TestAnExternalEngine", "make e2e-external", nil},
+		{external, "grpo", one, nil, "TestAnExternalEngine", "make e2e-external", nil},
+		{external, "trl", own, nil, "TestAnExternalEngine", "make e2e-external", nil},
+		{external, "verl", own, nil, "TestAnExternalEngine", "make e2e-external", nil},
+		{external, "axolotl", own, nil, "TestAnExternalEngine", "make e2e-external", nil},
 	}...)
 }
 
@@ -89,9 +93,9 @@ func adapters() map[string]map[string]cty.Value {
 const introduction = "Engines (`inference`), trainers and the transports between them, on a GPU, from what the " +
 	"plugins tell a plan;\n`recipe plan` refuses the rest before anything starts. **Bold**: a whole run with real " +
 	"programs is a test (below); when each\nwas last run, on what, is in [benchmarks/e2e.md](benchmarks/e2e.md). Plain: " +
-	"both sides support it, and no test runs the\npair. `lora` needs adapters. Which transport is possible for one " +
+	"both sides support it, and no test has run\nit yet. `lora` needs adapters. Which transport is possible for one " +
 	"recipe depends on " +
-	"its machines and settings, too\n([weights.md](weights.md))."
+	"its machines and settings,\ntoo ([weights.md](weights.md))."
 
 const environments = `
 Environments in Go, in Python and of Atropos speak with any engine through its gateway, and with any trainer through the
@@ -153,10 +157,22 @@ func Compatibility(definitions []*sdk.Definition) (Pages, error) {
 	b.WriteString(runs)
 	for _, r := range Tests() {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` | `%s` |\n", r.Engine, r.Trainer, strings.Join(r.Environments, ", "),
-			cmp.Or(strings.Join(r.Transports, ", "), "none"), r.Test, r.With)
+			r.transports(), r.Test, r.With)
 	}
 	return Pages{"compatibility.md": b.String()}, nil
 }
+
+// transports are those of the runs, for the page.
+func (r Tested) transports() string {
+	text := strings.Join(r.Transports, ", ")
+	if len(r.Pending) == 0 {
+		return cmp.Or(text, "none")
+	}
+	return strings.TrimPrefix(text+"; not run yet: "+strings.Join(r.Pending, ", "), "; ")
+}
+
+// ran says whether it has been run at all. An external engine takes no weights by any transport.
+func (r Tested) ran() bool { return len(r.Transports) > 0 || len(r.Pending) == 0 }
 
 // byEnvironment writes a table of the engines with which a run of a trainer and a kind of environment is a test.
 func byEnvironment(b *strings.Builder, trainers []string) {
@@ -167,7 +183,7 @@ func byEnvironment(b *strings.Builder, trainers []string) {
 		for _, kind := range kinds {
 			var engines []string
 			for _, r := range Tests() {
-				if r.Trainer == t && slices.Contains(r.Environments, kind) && !slices.Contains(engines, r.Engine) {
+				if r.ran() && r.Trainer == t && slices.Contains(r.Environments, kind) && !slices.Contains(engines, r.Engine) {
 					engines = append(engines, r.Engine)
 				}
 			}
