@@ -102,6 +102,7 @@ lint-go:
 	if [ -n "$$bad" ]; then echo "gofmt would change (run make fmt):"; echo "$$bad"; exit 1; fi
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is not tidy: run go mod tidy'; exit 1; }
 	$(GO) run $(GOLANGCI) run $(PKGS)
+	cd plugins/nomad && $(GO) run $(GOLANGCI) run
 
 lint-python:
 	@if [ -z "$$(git ls-files '*.py' | head -1)" ]; then exit 0; fi; \
@@ -204,7 +205,7 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
 
-.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all e2e-kubernetes
+.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all e2e-kubernetes e2e-nomad
 test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version
 	VERL=$(VERL) scripts/test-verl.sh
 
@@ -224,6 +225,9 @@ e2e-slurm-all: build ## the same with what takes longest: a network cut of 30 s,
 
 e2e-kubernetes: build ## executor "kubernetes" on a cluster of two nodes, started here; its binaries: scripts/kubernetes.sh build
 	scripts/e2e-kubernetes.sh
+
+e2e-nomad: build ## the executor of plugins/nomad on a Nomad agent, started here; its binary: scripts/nomad.sh build
+	scripts/e2e-nomad.sh
 
 .PHONY: test-trackers
 test-trackers: ## read what tracking blocks write with the trackers' own packages

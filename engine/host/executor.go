@@ -139,7 +139,7 @@ func (p *ExecutorProgram) start(ctx context.Context) (err error) {
 		err = os.MkdirAll(p.dir, 0o700)
 	}
 	if err == nil {
-		p.scratch, err = os.MkdirTemp(p.dir, "process-")
+		p.scratch, err = os.MkdirTemp(p.dir, "recipe-executor-")
 	}
 	if err != nil {
 		return err

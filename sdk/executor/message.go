@@ -23,9 +23,9 @@ func decodeKey(k *pluginpb.JobKey) Key {
 }
 
 func encodeJob(j Job) *pluginpb.Job {
-	return &pluginpb.Job{Key: encodeKey(j.Key), Argv: j.Argv, Secret: j.Secret, Dir: j.Dir, Input: j.Input, Nodes: int64(j.Nodes),
-		Gpus: int64(j.GPUs), Cpus: int64(j.CPUs), Memory: j.Memory, TimeLimitMs: j.TimeLimit.Milliseconds(), Host: j.Host,
-		Constraints: j.Constraints}
+	return &pluginpb.Job{Key: encodeKey(j.Key), Argv: j.Argv, Secret: j.Secret, Input: j.Input, Dir: j.Dir,
+		Nodes: int64(j.Nodes), Gpus: int64(j.GPUs), Cpus: int64(j.CPUs), Memory: j.Memory,
+		TimeLimitMs: j.TimeLimit.Milliseconds(), Host: j.Host, Constraints: j.Constraints}
 }
 
 func decodeJob(j *pluginpb.Job) Job {

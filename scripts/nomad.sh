@@ -1,0 +1,114 @@
+#!/bin/bash
+# A real Nomad agent on this machine, server and client, for tests: built from source, with tokens and the driver raw_exec.
+#
+#   scripts/nomad.sh build        build Nomad into the user's cache (6 minutes of one core; once)
+#   scripts/nomad.sh up FOLDER    start it with its files in FOLDER; prints what to export
+#   scripts/nomad.sh down FOLDER  end it
+#   scripts/nomad.sh why          says what is missing here, and nothing when nothing is
+set -euo pipefail
+
+VERSION=1.10.0
+# What Nomad's go.mod replaces: its own ./api, which the module's archive lacks, and a parser of its configuration.
+API=v0.0.0-20260907080526-08ef8f3d26da
+HCL=v1.0.1-0.20201016140508-a07e7d50bbee
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/recipe-nomad/$VERSION
+
+why() {
+  [ "$(id -u)" = 0 ] || { echo "Nomad's client must be root"; return; }
+  local program
+  for program in curl python3; do
+    command -v "$program" >/dev/null || { echo "$program is not installed"; return; }
+  done
+  [ -x "$CACHE/bin/nomad" ] || echo "Nomad is not built: scripts/nomad.sh build"
+}
+
+build() {
+  local source=$CACHE/source
+  [ -x "$CACHE/bin/nomad" ] && return
+  mkdir -p "$source" "$CACHE/bin"
+  cd "$source"
+  if [ ! -s go.sum ]; then
+    printf 'package tools\n\nimport _ "github.com/hashicorp/nomad/command"\n' >tools.go
+    rm -f go.mod
+    go mod init recipe.test/nomad
+    go mod edit -require "github.com/hashicorp/nomad@v$VERSION" \
+      -replace "github.com/hashicorp/nomad/api=github.com/hashicorp/nomad/api@$API" \
+      -replace "github.com/hashicorp/hcl=github.com/hashicorp/hcl@$HCL"
+    go mod tidy -e
+  fi
+  GOGC=400 nice -n 19 go build -p 1 -trimpath -ldflags '-s -w' -o "$CACHE/bin/nomad.new" github.com/hashicorp/nomad
+  mv "$CACHE/bin/nomad.new" "$CACHE/bin/nomad"
+}
+
+# free prints free ports of this machine.
+free() {
+  python3 -c 'import socket, sys
+sockets = [socket.socket() for _ in range(int(sys.argv[1]))]
+for s in sockets: s.bind(("127.0.0.1", 0))
+print(*(s.getsockname()[1] for s in sockets))' "$1"
+}
+
+up() {
+  local state=$1 http rpc serf
+  read -r http rpc serf < <(free 3)
+  local address=http://127.0.0.1:$http
+  umask 077
+  mkdir -p "$state"
+  # A cloud's metadata service is not asked.
+  cat >"$state/agent.hcl" <<CONFIG
+bind_addr = "127.0.0.1"
+data_dir  = "$state/data"
+ports {
+  http = $http
+  rpc  = $rpc
+  serf = $serf
+}
+acl { enabled = true }
+client {
+  enabled = true
+  meta    = { pool = "cpu" }
+  options = { "fingerprint.denylist" = "env_aws,env_gce,env_azure,env_digitalocean" }
+}
+plugin "raw_exec" {
+  config { enabled = true }
+}
+CONFIG
+  env -u AWS_CA_BUNDLE setsid "$CACHE/bin/nomad" agent -dev -config "$state/agent.hcl" >"$state/log" 2>&1 &
+  echo $! >"$state/pid"
+  local admin="" i
+  for i in $(seq 120); do
+    [ -n "$admin" ] || admin=$(curl -sf -X PUT "$address/v1/acl/bootstrap" | field SecretID || true)
+    [ -n "$admin" ] && ask "$admin" "$address/v1/nodes" | grep -q '"Status":"ready"' && break
+    kill -0 "$(cat "$state/pid")" || { tail -n 5 "$state/log" >&2; exit 1; }
+    [ "$i" -lt 120 ] || { echo "Nomad was not ready within a minute; see $state/log" >&2; exit 1; }
+    sleep .5
+  done
+  # The rights of docs/clusters.md.
+  ask "$admin" -X PUT "$address/v1/acl/policy/recipe" --data '{"Name": "recipe", "Rules":
+    "namespace \"default\" { capabilities = [\"list-jobs\", \"read-job\", \"submit-job\", \"read-logs\"] }"}'
+  local token
+  token=$(ask "$admin" -X PUT "$address/v1/acl/token" --data '{"Type": "client", "Policies": ["recipe"]}' | field SecretID)
+  printf 'NOMAD_ADDR=%s\nNOMAD_TOKEN=%s\n' "$address" "$token"
+}
+
+# field reads a field of a JSON object.
+field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1" 2>/dev/null; }
+
+ask() { curl -sf -H "X-Nomad-Token: $1" "${@:2}"; }
+
+down() {
+  local pid i
+  pid=$(cat "$1/pid" 2>/dev/null) || return 0
+  kill "$pid" 2>/dev/null || return 0
+  for i in $(seq 60); do
+    kill -0 "$pid" 2>/dev/null || return 0
+    sleep .5
+  done
+  kill -9 "$pid"
+}
+
+case ${1:-} in
+  build | why) "$1" ;;
+  up | down) "$1" "${2:?name a folder}" ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
