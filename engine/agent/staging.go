@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/delta"
 )
 
 const (
@@ -254,6 +255,8 @@ func (s *staging) list() ([]Entry, error) {
 			return nil
 		case err != nil:
 			return err
+		case d.IsDir() && ofTheMachine(path):
+			return fs.SkipDir
 		case info.Mode().IsRegular():
 			e := Entry{Path: path, Size: info.Size(), Modified: info.ModTime()}
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -267,6 +270,13 @@ func (s *staging) list() ([]Entry, error) {
 		return nil, fmt.Errorf("list the files of the job: %w", err)
 	}
 	return out, nil
+}
+
+// ofTheMachine says whether a folder of a block holds copies of weights, which are large, new with each step, and of no
+// use elsewhere.
+func ofTheMachine(path string) bool {
+	parts := strings.Split(path, "/") // RUN/blocks/ADDRESS/FOLDER
+	return len(parts) == 4 && (parts[3] == delta.PublishedFolder || parts[3] == delta.ReceivedFolder)
 }
 
 // get sends a file of the run's directory from an offset to its present end.

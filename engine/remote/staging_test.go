@@ -107,9 +107,12 @@ func TestFilesAreStagedAndResultsComeBack(t *testing.T) {
 	}
 
 	// A block writes, continues a file, replaces its checkpoint, and the engine has it all when the process has ended.
-	s.shell(j, `echo one >log; mkdir -p ../../checkpoints/trainer.tiny.a/step-2
+	s.shell(j, `echo one >log; mkdir published; echo w >published/w; mkdir -p ../../checkpoints/trainer.tiny.a/step-2
 		echo two >../../checkpoints/trainer.tiny.a/step-2/w`)
 	s.content(filepath.Join(spec.Dir, "log"), "one\n")
+	if _, err := os.Stat(filepath.Join(spec.Dir, "published")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the weights that the block hands out were fetched: %v", err)
+	}
 	if err := j.Pull(s.ctx); err != nil { // what came with the job is known from now on, also that it is removed
 		t.Fatal(err)
 	}

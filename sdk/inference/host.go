@@ -10,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/delta"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 	"github.com/recipe-rl/recipe/sdk/trace"
@@ -57,7 +58,7 @@ const stopMargin = 30 * time.Second
 func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base attempt.Host) (err error) {
 	h := &host{
 		Host: base, token: req.Token, controlToken: req.ControlToken, syncedBy: req.SyncedBy,
-		admit: make(chan struct{}, 1), received: &received{dir: filepath.Join(req.Dir, "received")},
+		admit: make(chan struct{}, 1), received: &received{dir: filepath.Join(req.Dir, delta.ReceivedFolder)},
 	}
 	tracing := trace.NewRecorder(req.Environment, base.Span)
 	if h.gateway, err = h.newGateway(req.Listen, req.Address, req.Policy, tracing); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/delta"
 )
 
 // How long a trainer waits for its sync block. A sync block asks for pending publications all the time, so silence
@@ -85,7 +86,7 @@ func New(c Config) *Server {
 		c.Guard = func(f func() error) error { return f() }
 	}
 	return &Server{Config: c, changed: make(chan struct{}), version: c.Version, first: true,
-		versions: &versions{dir: filepath.Join(c.Dir, "published")}}
+		versions: &versions{dir: filepath.Join(c.Dir, delta.PublishedFolder)}}
 }
 
 // Version is the policy version that inference serves.
