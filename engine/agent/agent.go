@@ -240,13 +240,13 @@ func (a *Agent) do(ctx context.Context, r Request) (out Response, then func(net.
 			close(a.exit)
 		})
 	default:
-		return a.transfer(r)
+		return a.transfer(ctx, r)
 	}
 	return out, then, err
 }
 
 // transfer carries out a request about staged files.
-func (a *Agent) transfer(r Request) (out Response, then func(net.Conn), err error) {
+func (a *Agent) transfer(ctx context.Context, r Request) (out Response, then func(net.Conn), err error) {
 	switch {
 	case a.staging == nil:
 		err = errors.New("this agent has no folder for staged files")
@@ -258,6 +258,8 @@ func (a *Agent) transfer(r Request) (out Response, then func(net.Conn), err erro
 		err = a.staging.place(r.Files, r.Folders)
 	case r.Op == opList:
 		out.Entries, err = a.staging.list()
+	case r.Op == opPython && r.Python != nil:
+		err = a.staging.preparePython(ctx, *r.Python)
 	case r.Op == opGet:
 		return a.staging.get(r.Path, r.Offset)
 	default:

@@ -40,6 +40,7 @@ const (
 	opPlace   = "place"
 	opList    = "list"
 	opGet     = "get"
+	opPython  = "python"
 )
 
 // Request is one request of the engine; which fields are set depends on Op.
@@ -56,9 +57,10 @@ type Request struct {
 	Engine  []string       `json:"engine,omitempty"`  // hello: the addresses of the engine
 	Files   []File         `json:"files,omitempty"`   // missing, place; put: one
 	Folders []string       `json:"folders,omitempty"` // place: to be made, relative to the job's folder
-	Path    string         `json:"path,omitempty"`    // get
-	Offset  int64          `json:"offset,omitempty"`  // get
-	Every   time.Duration  `json:"every,omitempty"`   // usage: the time between two samples
+	Python  *PythonRequest `json:"python,omitempty"`
+	Path    string         `json:"path,omitempty"`   // get
+	Offset  int64          `json:"offset,omitempty"` // get
+	Every   time.Duration  `json:"every,omitempty"`  // usage: the time between two samples
 }
 
 // Response answers a request.

@@ -33,10 +33,11 @@ const (
 
 // File is a file that an engine stages. Its path is relative to the job's folder.
 type File struct {
-	Path       string `json:"path"`
-	Digest     string `json:"digest"` // SHA-256, hexadecimal
-	Size       int64  `json:"size"`
-	Executable bool   `json:"executable,omitempty"`
+	Path       string    `json:"path"`
+	Digest     string    `json:"digest"` // SHA-256, hexadecimal
+	Size       int64     `json:"size"`
+	Modified   time.Time `json:"modified"` // kept, so that the engine sees later that it has not changed
+	Executable bool      `json:"executable,omitempty"`
 }
 
 // Entry is a file in the job's folder.
@@ -285,6 +286,9 @@ func (s *staging) get(path string, offset int64) (out Response, then func(net.Co
 		return out, nil, fmt.Errorf("%q is no file of the run's directory", path)
 	}
 	f, err := s.root.Open(filepath.FromSlash(path))
+	if errors.Is(err, fs.ErrNotExist) { // removed since it was listed
+		return Response{Missing: []string{path}}, nil, nil
+	}
 	if err != nil {
 		return out, nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 )
 
@@ -78,13 +79,16 @@ func (c *Client) List(ctx context.Context) ([]Entry, error) {
 }
 
 // Get writes a file of the run's directory on the agent's machine, from an offset on, and returns how many bytes it has
-// written.
+// written. The error is fs.ErrNotExist when the file was removed.
 func (c *Client) Get(ctx context.Context, path string, offset int64, to io.Writer) (int64, error) {
 	stream, out, err := c.open(ctx, Request{Op: opGet, Path: path, Offset: offset})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = stream.Close() }()
+	if len(out.Missing) > 0 {
+		return 0, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+	}
 	stop := context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	from := &reader{from: idleReader{stream}}

@@ -32,6 +32,8 @@ const creating = "another recipe init that creates the same environment"
 type Maker struct {
 	Log io.Writer // output of uv
 	Dir string    // requirements that are paths are relative to it: the recipe's folder
+	// Environ is added to the environment of uv.
+	Environ []string
 }
 
 // Prepare creates the environment, unless it exists. Concurrent callers create it once. An incomplete environment is
@@ -180,8 +182,9 @@ func (m Maker) run(ctx context.Context, doing, program string, args ...string) e
 func (m Maker) runIn(ctx context.Context, venv, doing, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = m.Dir
+	cmd.Env = append(os.Environ(), m.Environ...)
 	if venv != "" {
-		cmd.Env = append(os.Environ(), "VIRTUAL_ENV="+venv)
+		cmd.Env = append(cmd.Env, "VIRTUAL_ENV="+venv)
 	}
 	var output bytes.Buffer
 	cmd.Stdout = io.MultiWriter(m.Log, &output)

@@ -54,6 +54,8 @@ type record struct {
 	Used  bool               `json:"used"`
 	// RecipeDir is set where files are staged: see Job.There.
 	RecipeDir string `json:"recipe_directory,omitempty"`
+	// Folder is that of the job on its machine, once a process was started there.
+	Folder string `json:"folder,omitempty"`
 }
 
 // Placed says whether a job is recorded in a block's directory.

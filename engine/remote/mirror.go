@@ -88,7 +88,9 @@ func (j *Job) pull(ctx context.Context) error {
 		if j.pulled[e.Path] == e || slices.Contains(ofTheEngine, filepath.Base(e.Path)) {
 			continue
 		}
-		if err := j.fetch(ctx, e); err != nil {
+		if err := j.fetch(ctx, e); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -124,6 +126,9 @@ func (j *Job) fetch(ctx context.Context, e agent.Entry) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
+	if info, err := os.Stat(path); err == nil && info.Size() == e.Size && info.ModTime().Equal(e.Modified) {
+		return nil // it was staged, or an earlier engine has fetched it
+	}
 	if old := j.pulled[e.Path]; old.Inode == e.Inode && old.Size > 0 && old.Size < e.Size {
 		return j.extend(ctx, e, path)
 	}
@@ -133,7 +138,7 @@ func (j *Job) fetch(ctx context.Context, e agent.Entry) error {
 		return err
 	}
 	err = j.copyFrom(ctx, e.Path, 0, to)
-	if err = errors.Join(err, to.Close()); err == nil {
+	if err = errors.Join(err, to.Close(), os.Chtimes(part, e.Modified, e.Modified)); err == nil {
 		err = os.Rename(part, path)
 	}
 	if err != nil {
@@ -155,7 +160,7 @@ func (j *Job) extend(ctx context.Context, e agent.Entry, path string) error {
 	if err == nil {
 		err = j.copyFrom(ctx, e.Path, at, to)
 	}
-	return errors.Join(err, to.Close())
+	return errors.Join(err, to.Close(), os.Chtimes(path, e.Modified, e.Modified))
 }
 
 // copyFrom writes a file of the job's machine from an offset on, across cuts of the connection.
@@ -195,9 +200,25 @@ func (j *Job) folders() (here, there [2]string, staged bool) {
 	if !j.Staged() || top == "" {
 		return here, there, false
 	}
-	// The run's directory is in the recipe's folder, so it comes first.
-	return [2]string{j.hub.run, j.record.RecipeDir},
-		[2]string{filepath.Join(top, agent.RunFolder), filepath.Join(top, agent.RecipeFolder)}, true
+	here, there = pairs(j.hub.run, j.record.RecipeDir, top)
+	return here, there, true
+}
+
+// pairs are the folders here and in that of a job. The run's directory is in the recipe's folder, so it comes first.
+func pairs(run, recipe, top string) (here, there [2]string) {
+	return [2]string{run, recipe},
+		[2]string{filepath.Join(top, agent.RunFolder), filepath.Join(top, agent.RecipeFolder)}
+}
+
+// Here is Job.Here for the job that is recorded in a block's directory.
+func Here(dir string) func(string) string {
+	r, err := readRecord(dir)
+	dir, absErr := filepath.Abs(dir)
+	if err != nil || absErr != nil || r.Folder == "" || r.RecipeDir == "" {
+		return func(text string) string { return text }
+	}
+	here, there := pairs(filepath.Dir(filepath.Dir(dir)), r.RecipeDir, r.Folder)
+	return func(text string) string { return moved(text, there, here) }
 }
 
 // There is a path on the machine of the job for one of this machine. Other texts stay as they are.
@@ -230,4 +251,14 @@ func moved(text string, from, to [2]string) string {
 		}
 	}
 	return text
+}
+
+// FromPlugin is the path of a file of the recipe's folder from the folder "plugin" of a block's folder, on a machine to
+// which both are staged; empty: it is not in the recipe's folder.
+func FromPlugin(recipeDir, path string) string {
+	rel, err := filepath.Rel(recipeDir, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return ""
+	}
+	return filepath.Join("..", "..", "..", "..", agent.RecipeFolder, rel)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +48,9 @@ func (j *Job) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	if !j.record.Used {
 		// Before the start, so that a later engine takes no job for an unused one.
 		j.record.Used = true
+		j.peer.mu.Lock()
+		j.record.Folder = j.peer.hello.Folder
+		j.peer.mu.Unlock()
 		if err := agent.WriteJSON(filepath.Join(j.dir, recordName), j.record); err != nil {
 			return nil, err
 		}
@@ -55,6 +59,11 @@ func (j *Job) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	c.Argv = slices.Clone(c.Argv)
 	for i, a := range c.Argv {
 		c.Argv[i] = j.There(a)
+	}
+	c.Env = slices.Clone(c.Env)
+	for i, entry := range c.Env {
+		name, value, _ := strings.Cut(entry, "=")
+		c.Env[i] = name + "=" + j.There(value)
 	}
 	id, err := client.Start(ctx, c)
 	if err != nil {

@@ -221,7 +221,8 @@ func (m *manifest) add(from, to string, info fs.FileInfo) error {
 	if err != nil {
 		return fmt.Errorf("stage %s: %w", from, err)
 	}
-	m.files = append(m.files, agent.File{Path: to, Digest: digest, Size: size, Executable: info.Mode()&0o100 != 0})
+	m.files = append(m.files, agent.File{Path: to, Digest: digest, Size: size, Modified: info.ModTime(),
+		Executable: info.Mode()&0o100 != 0})
 	m.from[digest] = from
 	m.bytes += size
 	return nil

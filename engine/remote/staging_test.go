@@ -126,6 +126,9 @@ func TestFilesAreStagedAndResultsComeBack(t *testing.T) {
 		t.Errorf("the checkpoint that the block has removed is here still: %v", err)
 	}
 
+	if back := Here(spec.Dir)(j.There(before)); back != before {
+		t.Errorf("without the job, a checkpoint is at %s here, expected %s", back, before)
+	}
 	folder := filepath.Dir(recipe)
 	if err := j.End(s.ctx); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
@@ -28,9 +29,10 @@ import (
 
 // Placed is the job in which a block is to run.
 type Placed struct {
-	Hub    *remote.Hub
-	Spec   remote.Spec
-	Report func(message string) // what is waited for
+	Hub     *remote.Hub
+	Spec    remote.Spec
+	Runtime sdk.Runtime          // of the block
+	Report  func(message string) // what is waited for
 }
 
 // IsPlaced says whether a block runs in a job.
@@ -76,7 +78,7 @@ func (s *supervisor) place(b *blockState, m schema.Meta) (*Placed, error) {
 	}
 	return &Placed{Hub: s.e.hub(), Spec: remote.Spec{Executor: x, Block: b.addr().String(),
 		Dir: absolute(s.e.opts.Dir.Block(b.addr())), RunDir: absolute(string(s.e.opts.Dir)),
-		RecipeDir: absolute(s.recipe.Dir), Resources: Resources(m)}}, nil
+		RecipeDir: absolute(s.recipe.Dir), Resources: Resources(m)}, Runtime: runtime(m)}, nil
 }
 
 // executorOf is what a job records of its executor.
@@ -281,9 +283,19 @@ func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchS
 	if err := sweep(ctx, l.Dir); err != nil {
 		return nil, err
 	}
+	if job.Executor.Staged() {
+		if err := stagePlugin(&spec, job); err != nil {
+			return nil, fmt.Errorf("stage its plugin: %w", err)
+		}
+	}
 	running, err := l.Placed.Hub.Submit(ctx, job, p.openExecutor, l.Placed.Report)
 	if err != nil {
 		return nil, err
+	}
+	if running.Staged() {
+		if err := p.preparePython(ctx, l, running); err != nil {
+			return nil, errors.Join(err, running.End(context.WithoutCancel(ctx)))
+		}
 	}
 	spec.Runner, spec.Keep = running, nil // programs of the handle are on another machine, or gone
 	proc, err := host.Launch(ctx, spec)

@@ -124,7 +124,12 @@ func (p Processes) Sweep(ctx context.Context, dir string) error {
 
 // LastEvents implements Host.
 func (Processes) LastEvents(dir string, after uint64, outputs *spec.Schema) ([]blockevent.Event, error) {
-	return host.LastEvents(dir, after, outputs)
+	list, err := host.LastEvents(dir, after, outputs)
+	here := remote.Here(dir)
+	for i, e := range list {
+		list[i] = withPaths(e, here)
+	}
+	return list, err
 }
 
 // LastLines implements Host.

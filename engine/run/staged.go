@@ -2,6 +2,12 @@ package run
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -9,7 +15,9 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
 	blockevent "github.com/recipe-rl/recipe/sdk/event"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // pullLimit is how long what a checkpoint consists of may take to come from the machine of its block.
@@ -83,22 +91,29 @@ func (p stagedProcess) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, erro
 // come later; who uses it sees that it is not whole.
 func (p stagedProcess) Watch(ctx context.Context, after uint64, each func(blockevent.Event)) error {
 	return p.Process.Watch(ctx, after, func(e blockevent.Event) {
-		switch b := e.Body.(type) {
-		case blockevent.Checkpoint:
+		if _, ok := e.Body.(blockevent.Checkpoint); ok {
 			limited, cancel := context.WithTimeout(ctx, pullLimit)
 			_ = p.job.Pull(limited)
 			cancel()
-			b.Path = p.job.Here(b.Path)
-			e.Body = b
-		case blockevent.Weights:
-			b.Path = p.job.Here(b.Path)
-			e.Body = b
-		case blockevent.Outputs:
-			b.Values = inStrings(b.Values, p.job.Here)
-			e.Body = b
 		}
-		each(e)
+		each(withPaths(e, p.job.Here))
 	})
+}
+
+// withPaths is an event of a block with other paths.
+func withPaths(e blockevent.Event, to func(string) string) blockevent.Event {
+	switch b := e.Body.(type) {
+	case blockevent.Checkpoint:
+		b.Path = to(b.Path)
+		e.Body = b
+	case blockevent.Weights:
+		b.Path = to(b.Path)
+		e.Body = b
+	case blockevent.Outputs:
+		b.Values = inStrings(b.Values, to)
+		e.Body = b
+	}
+	return e
 }
 
 // Cut implements host.Distant.
@@ -107,4 +122,71 @@ func (p stagedProcess) Cut() time.Time {
 		return d.Cut()
 	}
 	return time.Time{}
+}
+
+// stagePlugin puts a plugin that is not part of this program into the block's folder, with which it is staged, and makes
+// its command name it there.
+func stagePlugin(spec *host.LaunchSpec, job remote.Spec) error {
+	folder := filepath.Join(job.Dir, "plugin")
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if program := spec.Command[0]; program != own {
+		to := filepath.Join(folder, filepath.Base(program))
+		if err := linkOrCopy(program, to); err != nil {
+			return err
+		}
+		spec.Command = append([]string{to}, spec.Command[1:]...)
+	}
+	for i, entry := range spec.Env {
+		record, ok := strings.CutPrefix(entry, protocol.SourceKey+"=")
+		if !ok {
+			continue
+		}
+		f, err := script.Read(record)
+		if err != nil {
+			return err
+		}
+		if record, err = f.CopyTo(folder, remote.FromPlugin(job.RecipeDir, f.Path)); err != nil {
+			return err
+		}
+		spec.Env[i] = protocol.SourceKey + "=" + record
+	}
+	return nil
+}
+
+func linkOrCopy(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(from)
+	if err != nil {
+		return err
+	}
+	if err := os.Link(real, to); err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	content, err := os.ReadFile(real)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o700) //nolint:gosec // a program
+}
+
+// preparePython makes the Python environment of a block on the machine of its job, as `recipe init` does here.
+func (p Processes) preparePython(ctx context.Context, l Launch, job *remote.Job) error {
+	asked := remote.Python{Runtime: l.Placed.Runtime, CPU: p.Catalog.Packages(l.Block.Kind, l.Plugin, false),
+		GPU: p.Catalog.Packages(l.Block.Kind, l.Plugin, true)}
+	if len(asked.Runtime.Requirements) == 0 && asked.CPU.Empty() && asked.GPU.Empty() {
+		return nil
+	}
+	l.Placed.Report("preparing its Python environment")
+	if err := job.PreparePython(ctx, asked); err != nil {
+		return fmt.Errorf("prepare its Python environment: %w", err)
+	}
+	return nil
 }

@@ -5,8 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/remote"
@@ -15,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // renderer is what a Host can do that runs blocks in jobs.
@@ -92,23 +97,50 @@ func (s *Session) askClusters(ctx context.Context, p *plan.Plan) {
 
 // jobOf is nil when the executor's configuration is known only later.
 func (s *Session) jobOf(host renderer, op *plan.Operation, rec *state.Run) (*plan.Job, error) {
-	spec, err := s.specOf(op)
-	if err != nil || spec == nil {
+	asked, err := s.specOf(op)
+	if err != nil || asked == nil {
 		return nil, err
 	}
 	if old := rec.Blocks[op.Address]; old != nil {
-		spec.Attempt = old.Attempt + 1
+		asked.Attempt = old.Attempt + 1
 	}
-	request, err := host.Render(*spec, cmp.Or(rec.ID, unnamedRun))
+	request, err := host.Render(*asked, cmp.Or(rec.ID, unnamedRun))
 	if err != nil {
 		return nil, err
 	}
-	at, err := addr.Parse(spec.Executor.Block)
+	at, err := addr.Parse(asked.Executor.Block)
 	job := &plan.Job{Executor: at, Language: request.Language, Request: request.Text}
-	if err == nil && spec.Executor.Staged() {
-		job.Staged, err = staged(*spec)
+	if err == nil && asked.Executor.Staged() {
+		if job.Staged, err = staged(*asked); err == nil {
+			err = inside(op.Block.Value, asked.RecipeDir)
+		}
 	}
 	return job, err
+}
+
+// inside refuses relative paths in a block's body that lead out of the recipe's folder: those files are not staged. An
+// absolute path may be that of something which the machine has.
+func inside(body cty.Value, recipeDir string) error {
+	body, _ = body.UnmarkDeep()
+	return cty.Walk(body, func(p cty.Path, v cty.Value) (bool, error) {
+		if !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+			return true, nil
+		}
+		path, _, _ := strings.Cut(v.AsString(), ".py:") // FILE.py:FUNCTION
+		if !strings.HasPrefix(path, "../") || filepath.IsLocal(path) {
+			return true, nil
+		}
+		for _, name := range []string{path, path + ".py"} {
+			if _, err := os.Stat(filepath.Join(recipeDir, name)); err == nil {
+				return false, &sdk.Error{
+					Summary: fmt.Sprintf("%s = %q is outside the recipe's folder, which is what reaches its machine",
+						spec.PathString(p), v.AsString()),
+					Remedy: "move it below " + recipeDir,
+				}
+			}
+		}
+		return true, nil
+	})
 }
 
 // staged counts what of the recipe's folder would reach the machine of a job.

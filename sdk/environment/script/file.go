@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -156,7 +157,67 @@ func Read(record string) (*File, error) {
 	if err := json.Unmarshal(data, f); err != nil {
 		return nil, fmt.Errorf("read %s: %w", record, err)
 	}
+	for _, path := range []*string{&f.Path, &f.Project} { // of one that CopyTo has written
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(filepath.Dir(record), *path)
+		}
+	}
 	return f, nil
+}
+
+// CopyTo copies the file with what belongs to it, and its description, to a folder that may then be moved. Inside is its
+// path relative to that folder where it lies itself on the machine that the folder is moved to; empty: only the copy is
+// there. It returns the path of the description.
+func (f *File) CopyTo(folder, inside string) (record string, err error) {
+	moved := *f
+	own := map[string]string{"source/" + filepath.Base(f.Path): f.Path}
+	for file := range f.Files {
+		own["source/"+filepath.ToSlash(file)] = filepath.Join(filepath.Dir(f.Path), file)
+	}
+	moved.Path = filepath.Join("source", filepath.Base(f.Path))
+	if f.Project != "" && f.Project != f.Path {
+		moved.Project = filepath.Join("source", filepath.Base(f.Project))
+		own[moved.Project] = f.Project
+	} else if f.Project != "" {
+		moved.Project = moved.Path
+	}
+	if f.Project != "" {
+		own[interpreter.LockFile(moved.Project)] = interpreter.LockFile(f.Project)
+	}
+	if err := copyFiles(folder, own); err != nil {
+		return "", err
+	}
+	if rel, err := filepath.Rel(filepath.Dir(f.Path), f.Project); inside != "" && f.Project != "" && err == nil {
+		moved.Project = filepath.Join(filepath.Dir(inside), rel)
+	}
+	moved.Path = cmp.Or(inside, moved.Path)
+	data, err := json.Marshal(moved)
+	if err != nil {
+		return "", err
+	}
+	record = filepath.Join(folder, "environment.json")
+	return record, renameio.WriteFile(record, data, 0o600, renameio.WithTempDir(folder))
+}
+
+// copyFiles copies files to a folder, where they have other paths; those that do not exist are left out.
+func copyFiles(folder string, from map[string]string) error {
+	for to, path := range from {
+		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		to = filepath.Join(folder, to)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		if err := renameio.WriteFile(to, content, 0o600, renameio.WithTempDir(filepath.Dir(to))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Packaged is a Python file as a package has it: what it says of itself, so that it need not be run to be known.
