@@ -8,12 +8,12 @@ reference's log-probability, its advantage.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from recipe_sdk.groups import Group
+from recipe_sdk.groups import Group, Numbers
 from torch import Tensor
 
 
@@ -63,10 +63,9 @@ def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
     counts = np.array([len(c.positions) for c in done], dtype=np.int64)
     offset = torch.from_numpy(np.concatenate([[0], counts.cumsum()]))
 
-    def flat(parts: Iterable[Sequence[float] | None], missing: float) -> Tensor:
-        """(N,) of one list a sequence; `missing` on the tokens of a sequence that has none."""
-        arrays = [np.full(n, missing) if part is None else np.array(part, dtype=np.float64)
-                  for part, n in zip(parts, counts, strict=True)]  # fmt: skip
+    def flat(parts: Iterable[Numbers | None], missing: float) -> Tensor:
+        """(N,) of one array a sequence; `missing` on the tokens of a sequence that has none."""
+        arrays = [np.full(n, missing) if part is None else part for part, n in zip(parts, counts, strict=True)]
         return torch.from_numpy(np.concatenate([*arrays, np.empty(0)])).to(dtype)
 
     def each(values: Iterable[float]) -> Tensor:
@@ -75,8 +74,8 @@ def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
 
     return Batch(
         groups=groups,
-        tokens=[torch.from_numpy(np.array(c.tokens, dtype=np.int64)) for c in done],
-        positions=[torch.from_numpy(np.array(c.positions, dtype=np.int64)) for c in done],
+        tokens=[torch.from_numpy(c.tokens) for c in done],
+        positions=[torch.from_numpy(c.positions) for c in done],
         offset=offset,
         seq=torch.from_numpy(np.repeat(np.arange(len(done)), counts)),
         behavior=flat((c.behavior for c in done), math.nan),

@@ -141,7 +141,8 @@ class Trainer:
         a, kept = self.config.advantages, groups
         if a.drop_equal_scores:
             kept = [g for g in groups if len({x.score for x in g.completions if not math.isnan(x.score)}) > 1
-                    or (a.use_advantages and any(x.advantage for x in g.completions))]  # fmt: skip
+                    or (a.use_advantages and any(len(x.advantage) for x in g.completions if x.advantage is not None))
+                    ]  # fmt: skip
         return kept, {"groups/equal_dropped": float(len(groups) - len(kept))}
 
     @torch.no_grad()

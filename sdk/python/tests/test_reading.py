@@ -1,16 +1,23 @@
 """What is usual in a group is read quickly; what is unusual must be read, or refused, as ever."""
 
 import math
+import random
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
 
 
-def read(tokens=(5, 6, 7, 8), mask=(-100, 6, 7, 8), logprobs=(1.0, -0.5, -1.5, -2.5)):
+def group(tokens=(5, 6, 7, 8), mask=(-100, 6, 7, 8), logprobs=(1.0, -0.5, -1.5, -2.5)):
+    """A group of one completion, as JSON has it."""
+    return {"tokens": [list(tokens)], "masks": [list(mask)], "scores": [1.0], "inference_logprobs": [list(logprobs)]}
+
+
+def read(**change):
     """The one completion of a group."""
-    raw = {"tokens": [list(tokens)], "masks": [list(mask)], "scores": [1.0], "inference_logprobs": [list(logprobs)]}
-    return read_group(raw, ReadOptions()).completions[0]
+    return read_group(group(**change), ReadOptions()).completions[0]
 
 
 @pytest.mark.parametrize(("mask", "positions"), [
@@ -24,8 +31,8 @@ def read(tokens=(5, 6, 7, 8), mask=(-100, 6, 7, 8), logprobs=(1.0, -0.5, -1.5, -
 ])  # fmt: skip
 def test_positions_and_their_values(mask, positions):
     c = read(mask=mask)
-    assert c.positions == positions
-    assert c.behavior == [(1.0, -0.5, -1.5, -2.5)[t] for t in positions]
+    assert c.positions.tolist() == positions
+    assert c.behavior.tolist() == [(1.0, -0.5, -1.5, -2.5)[t] for t in positions]
 
 
 @pytest.mark.parametrize(("logprobs", "behavior"), [
@@ -36,7 +43,7 @@ def test_positions_and_their_values(mask, positions):
 def test_log_probabilities(logprobs, behavior):
     got = read(logprobs=logprobs).behavior
     assert [None if math.isnan(v) else v for v in got] == behavior
-    assert all(type(v) is float for v in got)
+    assert got.dtype == np.float64
 
 
 @pytest.mark.parametrize(("change", "reason"), [
@@ -58,3 +65,45 @@ def test_what_is_refused(change, reason):
     with pytest.raises(GroupRejected) as e:
         read(**change)
     assert e.value.reason == reason
+
+
+OPTIONS = [
+    ReadOptions(), ReadOptions(need_logprobs=True), ReadOptions(need_ref=True), ReadOptions(max_response=3),
+    ReadOptions(advantage_layout="response"), ReadOptions(mask_truncated=True, eos=frozenset([8])),
+    ReadOptions(vocabulary=9),
+]  # fmt: skip
+
+
+def outcome(raw, options):
+    """What comes of a group: its completions, or the reason why it is refused."""
+    try:
+        done = read_group(raw, options).completions
+    except GroupRejected as e:
+        return e.reason, str(e)
+    return [{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(c).items()} for c in done]
+
+
+def test_columns_are_read_like_lists():
+    """An Arrow stream brings read-only arrays in the types of columns.go where JSON brings lists."""
+    types = {"tokens": np.int32, "masks": np.int32, "inference_logprobs": np.float64, "ref_logprobs": np.float64,
+             "advantages": np.float64}  # fmt: skip
+    r, seen = random.Random(3), Counter()
+    for _ in range(400):
+        n = r.randrange(1, 6)
+
+        def numbers(n=n):
+            odd = r.choice([[-0.5], [-0.5, 0.0, 5e-4], [-0.5, 1.0], [-0.5, 0.7], [-0.5, 1e39], [-0.5, math.nan]])
+            return [[r.choice(odd) for _ in range(r.choice([n, n, n, n, 1, 0]))]]
+
+        raw = group([r.choice([5, 8]) for _ in range(n)], [r.choice([-100, 7]) for _ in range(n)])
+        raw["tokens"][0][0] = r.choice([5] * 9 + [-1])
+        raw |= {name: numbers() for name in types if name not in ("tokens", "masks") and r.random() < 0.7}
+        columns = {k: [np.array(x, types[k]) for x in v] if k in types else v for k, v in raw.items()}
+        for k in types.keys() & columns.keys():
+            columns[k][0].flags.writeable = False
+        for options in OPTIONS:
+            want = outcome(raw, options)
+            assert repr(outcome(columns, options)) == repr(want)
+            seen[want[0] if isinstance(want, tuple) else "read"] += 1
+    assert seen.keys() >= {"read", "tokens", "shape", "not_finite", "positive_logprob", "missing_logprobs", "too_long",
+                           "advantage_length", "missing_ref_logprobs"}, seen  # fmt: skip

@@ -4,6 +4,7 @@ send (specification section 8), one test a rule."""
 import math
 import statistics
 
+import numpy as np
 import pytest
 import torch
 from recipe_sdk.groups import GroupRejected, ReadOptions, read_advantage, read_group
@@ -223,13 +224,13 @@ def resolve(raws, o=Rules(), ingest=ReadOptions(), normalizer=None):  # noqa: B0
 
 
 def test_rule_1_forms_and_alignment():
-    trained = [2, 4]
+    trained = np.array([2, 4])
     assert read_advantage(None, 5, trained, "auto") is None
     assert read_advantage([], 5, trained, "auto") is None
-    assert read_advantage([0.0, 0.1, 0.2, 0.3, 0.4], 5, trained, "auto") == [0.2, 0.4]
-    assert read_advantage([2], 5, trained, "auto") == [2.0, 2.0]
-    assert read_advantage(3.5, 5, trained, "auto") == [3.5, 3.5]
-    assert read_advantage([7.0, 8.0], 5, trained, "response") == [7.0, 8.0]
+    assert read_advantage([0.0, 0.1, 0.2, 0.3, 0.4], 5, trained, "auto").tolist() == [0.2, 0.4]
+    assert read_advantage([2], 5, trained, "auto").tolist() == [2.0, 2.0]
+    assert read_advantage(3.5, 5, trained, "auto").tolist() == [3.5, 3.5]
+    assert read_advantage([7.0, 8.0], 5, trained, "response").tolist() == [7.0, 8.0]
     for bad in ([1.0, 2.0], [1.0] * 4, [1.0] * 6):
         with pytest.raises(GroupRejected) as e:
             read_advantage(bad, 5, trained, "auto")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 FILES, BYTES = 64, 64 << 20  # what is wrong with one group is mostly wrong with the next: the first ones are enough
 
@@ -22,7 +23,7 @@ class SetAside:
         if self.files >= FILES:
             return False
         now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        text = json.dumps({"time": now, "batch": batch, "reason": reason, "group": group})
+        text = json.dumps({"time": now, "batch": batch, "reason": reason, "group": group}, default=_plain)
         if self.bytes + len(text) > BYTES:
             return False
         try:
@@ -32,3 +33,8 @@ class SetAside:
             return False
         self.files, self.bytes = self.files + 1, self.bytes + len(text)
         return True
+
+
+def _plain(numbers: Any) -> Any:
+    """What json does not know: an array."""
+    return numbers.tolist()

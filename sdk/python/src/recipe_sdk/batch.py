@@ -7,11 +7,12 @@ the shift is the trainer's: token 0 of a sequence is never trained, because noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class GroupBatch:
     number: int  # its place in this run's order; checkpoints keep it
     step: int  # the step that trains it, from 1
     groups: list[Group]
-    raw: list[dict[str, Any]]  # the same groups as they came
+    raw: list[dict[str, Any]]  # the same groups as they came; numbers in lists, or in arrays after an Arrow stream
     facts: dict[str, Any] = field(default_factory=dict)  # what was left out and why, staleness: metrics
     waited: float = 0.0  # seconds
     lease: str | None = None  # of the trajectory API; None when it has none, or an earlier life of this run had it
@@ -86,7 +87,7 @@ class Batch:
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         counts = torch.tensor([len(c.positions) for c in done], dtype=torch.long)
         total = int(offsets[-1])
-        at = _integers(chain.from_iterable(c.positions for c in done)) + torch.repeat_interleave(offsets[:-1], counts)
+        at = _joined([c.positions for c in done]) + torch.repeat_interleave(offsets[:-1], counts)
         owner = torch.repeat_interleave(torch.arange(len(done)), counts)
 
         def spread(values: Tensor) -> Tensor:
@@ -97,26 +98,27 @@ class Batch:
 
         trained = torch.zeros(total, dtype=torch.bool)
         trained[at] = True
-        behavior = _numbers(chain.from_iterable(c.behavior for c in done))
+        behavior = _joined([c.behavior for c in done])
         known = ~torch.isnan(behavior)
         group = _integers(k for k, g in enumerate(groups) for _ in g.completions)
         scores = _numbers(c.score for c in done)
         own = torch.tensor([c.advantage is not None for c in done], dtype=torch.bool)
         zero = torch.tensor([c.zeroed for c in done], dtype=torch.bool)
-        sent = _numbers(chain.from_iterable(c.advantage or [0.0] * len(c.positions) for c in done))
+        sent = _joined([np.zeros(len(c.positions)) if c.advantage is None else c.advantage for c in done])
         advantage = torch.where(own[owner], sent, estimate(scores, group, len(groups))[owner])
         env_ids = sorted({g.env for g in groups})
-        whole_ref = bool(done) and all(c.ref is not None or not c.positions for c in done)
+        whole_ref = bool(done) and all(c.ref is not None or not len(c.positions) for c in done)
+        ref = [c.ref for c in done if c.ref is not None]
         return Batch(
             number=taken.number,
             step=taken.step,
-            tokens=_integers(chain.from_iterable(c.tokens for c in done)),
+            tokens=_joined([c.tokens for c in done]),
             trained=trained,
             inference_logprobs=spread(behavior.nan_to_num(0.0)),
             has_logprobs=torch.bincount(owner[known], minlength=len(done)) == counts,
             advantages=spread(torch.where(zero[owner], torch.zeros_like(advantage), advantage)),
             advantages_sent=own | zero,
-            ref_logprobs=spread(_numbers(chain.from_iterable(c.ref or [] for c in done))) if whole_ref else None,
+            ref_logprobs=spread(_joined(ref)) if whole_ref else None,
             offsets=offsets,
             scores=scores.float(),
             temperature=_numbers(c.temperature for c in done).float(),
@@ -302,6 +304,11 @@ class Batch:
 
 def _integers(values: Iterable[int]) -> Tensor:
     return torch.tensor(list(values), dtype=torch.long)
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> Tensor:
+    """The entries of all parts, one part after the other."""
+    return torch.from_numpy(np.concatenate(parts))
 
 
 def _numbers(values: Iterable[float]) -> Tensor:

@@ -465,7 +465,7 @@ class Bridge(Generic[S]):
         self.events.phase("training", batch=delivery.number, replayed=delivery.replayed)
         self.current = self._read(delivery)
         self._began = time.perf_counter()
-        if any(c.positions for g in self.current.groups for c in g.completions):
+        if any(len(c.positions) for g in self.current.groups for c in g.completions):
             return self.current
         self.skipped("no group of it can be trained")
         return None

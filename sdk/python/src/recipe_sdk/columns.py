@@ -1,5 +1,5 @@
 """Batches as Arrow streams: the server's own trainer reads them several times faster than JSON. pyarrow is optional:
-without it the worker asks for JSON, and nothing else changes."""
+without it the worker asks for JSON, whose numbers are lists where a stream's are arrays."""
 
 from __future__ import annotations
 
@@ -48,12 +48,10 @@ class Encoded:
         return decode(self.raw) if self.form == "arrow" else read_json(self.raw)
 
 
-def _values(array: Any) -> list[Any]:
-    """The elements of a list array as Python lists, None where it has null. Numbers go through numpy, which turns them
-    into Python's own at once."""
+def _values(array: Any) -> Any:
+    """The elements of a list array, None where it has null; numbers as arrays that share the memory of the stream."""
     if not pa.types.is_list(array.type):
-        flat: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
-        return flat
+        return array.to_numpy(zero_copy_only=False)
     ends = array.offsets.to_numpy().tolist()
     first = ends[0] if ends else 0
     inner = _values(array.values.slice(first, ends[-1] - first) if ends else array.values)
@@ -64,12 +62,14 @@ def _values(array: Any) -> list[Any]:
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """A /batch answer as its JSON form would be read: {"batch": [...], "id": ..., "lease_seconds": ...}."""
+    """A /batch answer as its JSON form would be read, {"batch": [...], "id": ..., "lease_seconds": ...}, but for
+    numbers of tokens, which are read-only arrays."""
     with pa.ipc.open_stream(raw) as stream:
         about = {k.decode(): v.decode() for k, v in (stream.schema.metadata or {}).items()}
         groups = []
         for rows in stream:
             columns = {name: _values(rows.column(name)) for name in rows.schema.names if name != "rest"}
+            columns["scores"] = [None if scores is None else scores.tolist() for scores in columns["scores"]]
             for i, rest in enumerate(rows.column("rest").to_pylist()):
                 other = read_json(rest)
                 if columns["tokens"][i] is None:  # a group that does not fit into columns is all in rest

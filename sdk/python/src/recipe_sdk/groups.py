@@ -3,15 +3,23 @@ a group that breaks a rule is rejected whole, with a reason that is counted and 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 IGNORED = -100  # mask value of tokens that are not trained
 LARGEST_ID = 2**31 - 1  # of a token, as the trajectory API bounds it
 LARGEST = 3.4028234663852886e38  # of float32, in which the worker calculates
 LARGEST_SCORE = 1e15  # of a score, as the trajectory API bounds it: squares of scores are added up
 NO_LOGPROB = 1.0  # the protocol's placeholder where the sampler has no log-probability
+
+
+Numbers = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
 class GroupRejected(ValueError):
@@ -27,16 +35,16 @@ class Completion:
     """One completion: whole token sequence, which positions are trained (never 0: nothing predicts it), and the values
     that belong to those positions, in order."""
 
-    tokens: list[int]
-    positions: list[int]
+    tokens: Integers
+    positions: Integers
     score: float  # NaN: the environment gave none
-    behavior: list[float]  # sampler's log-probabilities; NaN where it gave none
-    ref: list[float] | None
-    advantage: list[float] | None  # sent by the environment, one per trained token
+    behavior: Numbers  # sampler's log-probabilities; NaN where it gave none
+    ref: Numbers | None
+    advantage: Numbers | None  # sent by the environment, one per trained token
     zeroed: bool
     temperature: float
     objectives: list[float] | None
-    value: list[float] | None  # a critic's, from the environment
+    value: Numbers | None  # a critic's, from the environment
 
 
 @dataclass
@@ -50,7 +58,7 @@ class Group:
 
     def label(self) -> str:
         """How errors name it: the environment and the start of the prompt."""
-        head = self.completions[0].tokens[:6] if self.completions else []
+        head = self.completions[0].tokens[:6].tolist() if self.completions else []
         return f"env_id {self.env}, group of {len(self.completions)} starting with tokens {head}"
 
 
@@ -70,12 +78,22 @@ class ReadOptions:
     vocabulary: int = 0
 
 
-def _numbers(value: object, what: str) -> list[float]:
-    if not isinstance(value, list):
+def _numbers(value: object, what: str) -> Numbers:
+    """A list, or an array of a column, as finite numbers of float32's range."""
+    if isinstance(value, list):
+        plain = set(map(type, value)) == {float}  # the usual case: there is one for each token
+        value = np.array(value if plain else [_number(x, what) for x in value], dtype=np.float64)
+    elif not isinstance(value, np.ndarray):
         raise GroupRejected("shape", f"{what} is {type(value).__name__}, expected a list of numbers")
-    if set(map(type, value)) == {float} and all(map(math.isfinite, value)) and max(map(abs, value)) <= LARGEST:
-        return value  # the usual case, ten times faster: there is one for each token
-    return [_number(x, what) for x in value]
+    fine = np.abs(value) <= LARGEST  # not so of NaN
+    if not fine.all():
+        _number(value[~fine][0].item(), what)
+    return value
+
+
+def _absent(value: object) -> bool:
+    """Whether an environment sent nothing, or nothing in it."""
+    return not len(value) if isinstance(value, np.ndarray) else not value
 
 
 def _number(x: object, what: str) -> float:
@@ -103,47 +121,46 @@ def _object(value: object, what: str) -> dict[str, Any]:
     return value
 
 
-def _at(values: object, positions: list[int], tokens: int, what: str) -> list[float]:
+def _at(values: object, positions: Integers, tokens: int, what: str) -> Numbers:
     """The entries at `positions` of a list with one number per token."""
-    if not isinstance(values, list) or len(values) != tokens:
-        found = f"{len(values)} entries" if isinstance(values, list) else type(values).__name__
+    if not isinstance(values, (list, np.ndarray)) or len(values) != tokens:
+        found = f"{len(values)} entries" if isinstance(values, (list, np.ndarray)) else type(values).__name__
         raise GroupRejected("shape", f"{what} has {found} for {tokens} tokens")
-    whole = bool(positions) and positions[-1] - positions[0] + 1 == len(positions)  # without a gap
-    chosen = values[positions[0] : positions[-1] + 1] if whole else [values[t] for t in positions]
-    return _numbers(chosen, what)
+    if isinstance(values, np.ndarray):
+        return _numbers(values[positions], what)
+    return _numbers([values[t] for t in positions.tolist()], what)
 
 
-def _ids(tokens: object) -> bool:
-    """Whether these are token ids."""
-    if not isinstance(tokens, list) or not tokens:
-        return False
-    if set(map(type, tokens)) != {int} and not all(isinstance(t, int) for t in tokens):
-        return False
-    return bool(min(tokens) >= 0 and max(tokens) <= LARGEST_ID)
+def _ids(tokens: object) -> Integers:
+    """A list, or an array of a column, of token ids."""
+    integers = isinstance(tokens, list) and set(map(type, tokens)) <= {int, bool}
+    if integers or isinstance(tokens, np.ndarray):
+        with contextlib.suppress(OverflowError):  # an integer of more than 64 bits
+            found = np.array(tokens, dtype=np.int64)
+            if len(found) and found.min() >= 0 and found.max() <= LARGEST_ID:
+                return found
+    raise GroupRejected("tokens", f"tokens must be non-empty lists of token ids from 0 to {LARGEST_ID}")
 
 
-def _trained(mask: list[Any]) -> list[int]:
-    """Positions that are trained. Most masks are a prompt that is not and a completion that is."""
-    first = 0
-    while first < len(mask) and mask[first] == IGNORED:
-        first += 1
-    if mask.count(IGNORED) == first:
-        return list(range(first, len(mask)))
-    return [t for t, m in enumerate(mask) if m != IGNORED]
+def trained(mask: Any) -> Integers:
+    """The positions that a mask marks as trained."""
+    if isinstance(mask, np.ndarray):
+        return np.flatnonzero(mask != IGNORED)
+    return np.array([t for t, m in enumerate(mask) if m != IGNORED], dtype=np.int64)
 
 
-def read_advantage(value: object, tokens: int, trained: list[int], layout: str) -> list[float] | None:
+def read_advantage(value: object, tokens: int, trained: Integers, layout: str) -> Numbers | None:
     """One sequence's override as values for its trained positions `trained`, or None when it sends none.
 
     Accepted: null, absent, []; a bare number or a list of one (broadcast); a list as long as the tokens (entry t
     belongs to token t); with layout "response" a list as long as the trained tokens. Anything else is refused."""
-    if value is None or value == []:
+    if value is None or (isinstance(value, (list, np.ndarray)) and not len(value)):
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = [value]
     values = _numbers(value, "advantages")
     if len(values) == 1:
-        return values * len(trained)
+        return np.repeat(values, len(trained))
     if layout == "response":
         if len(values) == len(trained):
             return values
@@ -152,7 +169,7 @@ def read_advantage(value: object, tokens: int, trained: list[int], layout: str) 
             f"advantages has {len(values)} entries, advantage_layout=response expects {len(trained)} (trained tokens)",
         )
     if len(values) == tokens:
-        return [values[t] for t in trained]
+        return values[trained]
     raise GroupRejected(
         "advantage_length",
         f"advantages has {len(values)} entries for {tokens} tokens; expected {tokens}, 1, or none "
@@ -189,36 +206,34 @@ def _versions(raw: dict[str, Any]) -> tuple[int, int] | None:
     return (min(found), max(found)) if found else None
 
 
-def _behavior(logprobs: object, positions: list[int], tokens: int, need: bool) -> list[float]:
-    if not logprobs:
+def _behavior(logprobs: object, positions: Integers, tokens: int, need: bool) -> Numbers:
+    if _absent(logprobs):
         if need:
             raise GroupRejected(
                 "missing_logprobs",
                 "inference_logprobs is absent, and this configuration needs them (old_policy=rollout or a correction)",
             )
-        return [math.nan] * len(positions)
+        return np.full(len(positions), math.nan)
     values = _at(logprobs, positions, tokens, "inference_logprobs")
-    if not values or max(values) <= 1e-3:
+    positive = values > 1e-3
+    if not positive.any():
         return values
-    if any(v > 1e-3 and v != NO_LOGPROB for v in values):
-        raise GroupRejected("positive_logprob", f"inference_logprobs holds {max(values)}, a probability above 1")
-    known = [v if v <= 1e-3 else math.nan for v in values]
-    if need and any(math.isnan(v) for v in known):
+    if (values[positive] != NO_LOGPROB).any():
+        raise GroupRejected("positive_logprob", f"inference_logprobs holds {values.max()}, a probability above 1")
+    if need:
         raise GroupRejected("missing_logprobs", "inference_logprobs is the placeholder 1.0 on a trained token")
-    return known
+    return np.where(positive, math.nan, values)
 
 
 def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | None], o: ReadOptions) -> Completion:
     """Sequence i of a group. `fields`: the optional per-sequence lists."""
-    tokens, mask, score = raw["tokens"][i], raw["masks"][i], raw["scores"][i]
-    if not _ids(tokens):
-        raise GroupRejected("tokens", f"tokens must be non-empty lists of token ids from 0 to {LARGEST_ID}")
-    if o.vocabulary and max(tokens) >= o.vocabulary:
-        raise GroupRejected("tokens", f"token id {max(tokens)} is outside the model's vocabulary of {o.vocabulary}")
-    if not isinstance(mask, list) or len(mask) != len(tokens):
+    tokens, mask, score = _ids(raw["tokens"][i]), raw["masks"][i], raw["scores"][i]
+    if o.vocabulary and tokens.max() >= o.vocabulary:
+        raise GroupRejected("tokens", f"token id {tokens.max()} is outside the model's vocabulary of {o.vocabulary}")
+    if not isinstance(mask, (list, np.ndarray)) or len(mask) != len(tokens):
         raise GroupRejected("shape", f"masks[{i}] and tokens[{i}] have different lengths")
-    trained = _trained(mask)
-    prompt = trained[0] if trained else len(tokens)
+    marked = trained(mask)
+    prompt = int(marked[0]) if len(marked) else len(tokens)
     for limit, length, what in (
         (o.max_length, len(tokens), "max_length"),
         (o.max_prompt, prompt, "max_prompt_length"),
@@ -228,14 +243,14 @@ def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | N
             raise GroupRejected("too_long", f"sequence {i} has {length} tokens, {what} is {limit}")
     override = _object((fields["overrides"] or [None] * (i + 1))[i], f"overrides[{i}]")
     score = math.nan if score is None else _score(score, f"scores[{i}]")
-    sent = read_advantage((fields["advantages"] or [None] * (i + 1))[i], len(tokens), trained, o.advantage_layout)
-    if o.mask_truncated and o.eos and trained and tokens[trained[-1]] not in o.eos:
-        trained, sent = [], None
-    positions = trained[1:] if trained[:1] == [0] else trained
-    if sent is not None and len(positions) < len(trained):
+    sent = read_advantage((fields["advantages"] or [None] * (i + 1))[i], len(tokens), marked, o.advantage_layout)
+    if o.mask_truncated and o.eos and len(marked) and int(tokens[marked[-1]]) not in o.eos:
+        marked, sent = marked[:0], None
+    positions = marked[1:] if prompt == 0 else marked
+    if sent is not None and len(positions) < len(marked):
         sent = sent[1:]
     ref = (fields["ref_logprobs"] or [None] * (i + 1))[i]
-    if o.need_ref and not ref:
+    if o.need_ref and _absent(ref):
         raise GroupRejected("missing_ref_logprobs", "ref_logprobs is absent, and reference.source is data")
     objectives = override.get("rewards") or None
     if isinstance(objectives, dict):
@@ -251,12 +266,12 @@ def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | N
         positions=positions,
         score=score,
         behavior=_behavior(sampled, positions, len(tokens), o.need_logprobs),
-        ref=_at(ref, positions, len(tokens), "ref_logprobs") if ref else None,
+        ref=None if _absent(ref) else _at(ref, positions, len(tokens), "ref_logprobs"),
         advantage=sent,
         zeroed=bool(override.get("set_advantage_to_zero")),
         temperature=_temperature(raw, override, o.temperature),
         objectives=objectives,
-        value=_at(values, positions, len(tokens), "values") if values else None,
+        value=None if _absent(values) else _at(values, positions, len(tokens), "values"),
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from .api import Client
 from .batch import GroupBatch
 from .errors import AtroposAPIError
-from .groups import IGNORED
+from .groups import trained
 
 LAST = 10.0  # seconds that close waits for the report of the last step
 
@@ -71,7 +71,7 @@ def groups(batch: GroupBatch, values: dict[str, Tensor]) -> list[dict[str, Any]]
     return out
 
 
-def _whole(values: Tensor, mask: list[int]) -> Tensor:
+def _whole(values: Tensor, mask: Any) -> Tensor:
     """One value for each token that the mask marks, the first token excepted."""
-    marked = len(mask) - mask.count(IGNORED) - int(mask[:1] != [IGNORED] and len(mask) > 0)
+    marked = int((trained(mask) > 0).sum())
     return values if len(values) == marked else torch.full((marked,), float("nan"))
