@@ -63,7 +63,7 @@ func Tests() []Tested {
 		{"sglang", "grpo", all, "live", ""},
 		{"sglang", "trl", all, "live ipc nccl lora reload restart", ""},
 		{"sglang", "verl", all, "live", "ipc nccl reload restart"},
-		{"sglang", "axolotl", all, "live ipc lora reload restart", "nccl"},
+		{"sglang", "axolotl", all, "live ipc nccl lora reload restart", ""},
 	} {
 		list = append(list, Tested{m.engine, m.trainer, m.environments, strings.Fields(m.run), "TestMatrix",
 			"make e2e-pairs PAIR=" + m.engine + "/" + m.trainer, strings.Fields(m.pending)})
