@@ -1,5 +1,6 @@
 """What is usual in a group is read quickly; what is unusual must be read, or refused, as ever."""
 
+import json
 import math
 import random
 from collections import Counter
@@ -7,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from recipe_sdk.aside import SetAside
 from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
 
 
@@ -107,3 +109,11 @@ def test_columns_are_read_like_lists():
             seen[want[0] if isinstance(want, tuple) else "read"] += 1
     assert seen.keys() >= {"read", "tokens", "shape", "not_finite", "positive_logprob", "missing_logprobs", "too_long",
                            "advantage_length", "missing_ref_logprobs"}, seen  # fmt: skip
+
+
+def test_a_group_of_columns_can_be_set_aside_and_named(tmp_path):
+    raw = group() | {"tokens": [np.array([5, 6, 7, 8], np.int32)], "masks": [np.array([-100, 6, 7, 8], np.int32)]}
+    assert SetAside(tmp_path).keep(3, raw, "shape: why")
+    (kept,) = (json.loads(p.read_text()) for p in tmp_path.iterdir())
+    assert kept["group"] == group() and kept["batch"] == 3
+    assert "[5, 6, 7, 8]" in read_group(raw, ReadOptions()).label()

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from test_bridge import attach, opened
@@ -21,6 +22,7 @@ def test_values_are_laid_over_the_tokens_that_the_masks_mark():
     first, second = make_group(1), make_group(2)
     cut = {**second, "masks": [list(m) for m in second["masks"]]}
     cut["masks"][0] = [*cut["masks"][0][:-1], -100]
+    cut["masks"][1:] = [np.array(m, np.int32) for m in cut["masks"][1:]]  # as an Arrow stream brings them
     batch = taken([first, cut], [0, 3])
     counts = [len(c.positions) for g in batch.groups for c in g.completions]
     x = torch.arange(sum(counts)).float()
