@@ -23,7 +23,7 @@ func TestAnExecutorThatIsKilledLosesNothing(t *testing.T) {
 	}
 	a := newAuthor(t)
 	folder := a.create(kind.Executor, "jobs", "go")
-	a.follow(folder, "go mod tidy\ngo build -o bin/jobs .\nrecipe plugin test bin/jobs")
+	a.follow(folder, "go mod tidy\ngo build -o bin/jobs .")
 	defer func() { _, _ = a.try(folder, "recipe", "destroy", "-y", "-r", "jobs.hcl") }()
 	apply := []string{"recipe", "apply", "-y", "--detach", "--var", "steps=1000000", "jobs.hcl"}
 	a.run(folder, apply...)
