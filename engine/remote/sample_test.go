@@ -17,7 +17,8 @@ type elsewhere struct{ executor.Executor }
 // it, on the same machine, that has asked for none; processors and memory are reported by one of them.
 func TestMachinesOfJobsAreSampled(t *testing.T) {
 	bin := t.TempDir()
-	script := "#!/bin/sh\nwhile echo '2, 97, 1024, 81920, 350.5, 61' && echo '3, 3, 10, 81920, [N/A], 40'; do sleep 0.02; done\n"
+	script := "#!/bin/sh\nwhile echo '2, 97, 1024, 81920, 350.5, 61' && echo '3, 3, 10, 81920, [N/A], 40'; " +
+		"do sleep 0.02; done\n"
 	//nolint:gosec // a program
 	if err := os.WriteFile(filepath.Join(bin, "nvidia-smi"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)

@@ -216,8 +216,8 @@ func TestARunIsShown(t *testing.T) {
 	f.event(event.Event{Type: event.Activity, Address: "inference.tiny.policy", State: event.Waiting, On: "sync.a.b",
 		Message: "2 requests"})
 	f.event(event.Event{Type: event.Machine, Metrics: map[string]float64{"cpu": 0.5}})
-	f.event(event.Event{Type: event.Activity, Address: "trainer.tiny.policy", State: event.Working, Message: "training step 4",
-		Seconds: 2})
+	f.event(event.Event{Type: event.Activity, Address: "trainer.tiny.policy", State: event.Working,
+		Message: "training step 4", Seconds: 2})
 	f.event(event.Event{Type: event.Machine, Address: "trainer.tiny.policy", Host: "n1",
 		Metrics: map[string]float64{"gpu/3/utilization": 0.75}})
 	var s summary

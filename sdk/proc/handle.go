@@ -178,7 +178,7 @@ func (h Handle) signalLeader(sig syscall.Signal) error {
 	return signalSame(process{pid: h.PID, start: h.Start}, sig)
 }
 
-// signalRest sends SIGTERM to what an ended program has left behind and waits for its end, as long as the context lasts.
+// signalRest sends SIGTERM to what an ended program has left behind and waits for its end, until the context ends.
 func (h Handle) signalRest(ctx context.Context, known []process) {
 	asked := map[int]bool{}
 	for {
