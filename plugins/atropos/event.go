@@ -6,8 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
 // event is one line that the launcher writes.
@@ -33,6 +35,10 @@ type event struct {
 	Answers    int64              `json:"answers"`
 	Fields     jsonAny            `json:"fields"`
 	Error      string             `json:"error"`
+	Time       float64            `json:"time"` // seconds since 1970
+	Seconds    float64            `json:"seconds"`
+	TraceID    string             `json:"trace_id"`
+	SpanID     string             `json:"span_id"`
 	Field      string             `json:"field"`
 	Wanted     any                `json:"wanted"`
 	Got        any                `json:"got"`
@@ -76,6 +82,8 @@ func (p *process) take(ctx context.Context, e event) {
 				Version:     p.version(ctx),
 			},
 		)
+	case "span":
+		p.host.Span(e.span(p.name))
 	case "metrics":
 		p.host.Metrics(e.Step, e.Metrics)
 	case "evaluation":
@@ -108,6 +116,26 @@ func (p *process) take(ctx context.Context, e event) {
 	case "unknown", "ignored", "no-environment":
 		p.last = e
 	}
+}
+
+// span is the first span of a rollout's trace, which has just ended.
+func (e event) span(environment string) trace.Span {
+	ended := time.UnixMicro(int64(e.Time * 1e6))
+	s := trace.Span{Context: trace.Context{TraceID: e.TraceID, SpanID: e.SpanID, Sampled: true}, Name: "rollout",
+		Began: ended.Add(-time.Duration(e.Seconds * float64(time.Second))), Ended: ended, Error: e.Error,
+		Attributes: map[string]string{"recipe.environment": environment}}
+	if n := float64(len(e.Scores)); n > 0 {
+		s.Numbers = map[string]float64{"recipe.completions": n, "recipe.reward": totalOf(e.Scores) / n,
+			"gen_ai.usage.output_tokens": totalOf(e.Lengths)}
+	}
+	return s
+}
+
+func totalOf(list []float64) (total float64) {
+	for _, x := range list {
+		total += x
+	}
+	return total
 }
 
 // manyFailures are as many rollouts in a row as no environment loses by chance.

@@ -73,9 +73,10 @@ type world struct {
 	over     bool     // the trainer has done all of its steps
 	names    []string // names of registered environments
 	posted   chan struct{}
-	finish   string // why completions ended; empty: length
-	length   int    // longest sequence that the trainer accepts; 0: 4096
-	refuse   int    // HTTP status of posts of groups; 0: they are accepted
+	finish   string              // why completions ended; empty: length
+	length   int                 // longest sequence that the trainer accepts; 0: 4096
+	refuse   int                 // HTTP status of posts of groups; 0: they are accepted
+	traces   map[string][]string // headers traceparent, by path
 
 	chat      func(http.ResponseWriter, *http.Request) // answers chat completions; nil: not supported
 	evaluated int                                      // chat completions answered
@@ -83,7 +84,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{trainer: true, posted: make(chan struct{}, 1024)}
+	w := &world{trainer: true, posted: make(chan struct{}, 1024), traces: map[string][]string{}}
 	w.Server = httptest.NewServer(http.HandlerFunc(w.serve))
 	t.Cleanup(w.Close)
 	return w
@@ -91,6 +92,11 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/t/token")
+	if sent := r.Header.Get(trace.Header); sent != "" {
+		w.mu.Lock()
+		w.traces[path] = append(w.traces[path], sent)
+		w.mu.Unlock()
+	}
 	if path == "/health" {
 		return
 	}
@@ -277,6 +283,7 @@ type host struct {
 	logs    []string
 	metrics map[string]float64
 	samples []sdk.Sample
+	spans   []trace.Span
 	changed chan struct{}
 }
 
@@ -301,7 +308,7 @@ func (h *host) Progress(int64, int64, string) {}
 func (h *host) Log(level, text string)        { h.note(func() { h.logs = append(h.logs, level+": "+text) }) }
 func (h *host) Checkpoint(sdk.CheckpointInfo) {}
 func (h *host) Sample(s sdk.Sample)           { h.note(func() { h.samples = append(h.samples, s) }) }
-func (h *host) Span(trace.Span)               {}
+func (h *host) Span(s trace.Span)             { h.note(func() { h.spans = append(h.spans, s) }) }
 func (h *host) Listening(string)              {}
 
 func (h *host) SetHandle([]byte)                 {}

@@ -8,6 +8,7 @@ of atroposlib's BaseEnv this adds what a supervisor needs and a log cannot give:
 - registration, status polls, groups, evaluations and their numbers are written to EVENTS, one JSON object a line;
 - groups say which policy versions sampled them, and their tokens, from what the gateway says with each answer;
 - posts of groups carry a key (recipe_keys.py), so that one which is sent again is stored once;
+- rollouts begin the traces of a run that is traced (recipe_trace.py);
 - what becomes of each post is reported (recipe_posts.py), and chat templates give what atroposlib expects
   (recipe_transformers.py);
 - SIGTERM ends the environment without losing a group that has been scored: no new rollouts, then what is being sent is
@@ -29,6 +30,7 @@ import sys
 import time
 
 import recipe_posts
+import recipe_trace
 import recipe_versions
 import yaml
 from recipe_posts import cause
@@ -61,6 +63,7 @@ class Observer:
     def __init__(self, events, settings):
         self.events = events
         self.settings = settings
+        self.tracer = recipe_trace.Tracer(events, settings)
         self.rolling = False  # registered: from now on groups may be lost
         self.draining = False
         self.sending = set()
@@ -227,13 +230,17 @@ class Observer:
             task = asyncio.ensure_future(original["handle_send_to_api"](env, scored_data, item, *args, **kwargs))
             observer.sending.add(task)
             task.add_done_callback(observer.sending.discard)
+            lost = ""
             try:
                 return await asyncio.shield(task)
             except (
                 Exception
             ) as e:  # before the post itself, which reports its own failures; atroposlib writes one line to its log
                 observer.posts.failed(len(scored_data) if isinstance(scored_data, list) else 1, cause(e))
+                lost = cause(e)
                 raise
+            finally:
+                observer.tracer.end(scored_data, lost)
 
         @wrap("evaluate_log")
         async def evaluate_log(env, metrics, *args, **kwargs):
@@ -268,12 +275,16 @@ class Observer:
     def around_collect_trajectories(self, env, method):
         async def collect(item):
             ANSWERS.set([])
+            self.tracer.begin()
             try:
                 result = await method(item)
             except Exception as e:
+                self.tracer.end(error=cause(e))
                 self.rollout_failed(e, "sampling")
                 raise
             group = result[0] if isinstance(result, tuple) else result
+            if not group:
+                self.tracer.end()
             self.empty = 0 if group else self.empty + 1
             self.asked = 0 if group else self.asked + len(ANSWERS.get())
             if self.empty in (50, 500):
@@ -287,8 +298,11 @@ class Observer:
             try:
                 result = await method(trajectories)
             except Exception as e:
+                self.tracer.end(error=cause(e))
                 self.rollout_failed(e, "scoring")
                 raise
+            if result is None:
+                self.tracer.end()
             self.failing = 0
             return result
 
@@ -360,9 +374,9 @@ def note_answer(*answer):
         answers.append(recipe_versions.Answer(*answer))
 
 
-def watch_answers():
+def watch_answers(tracer):
     """Look at the headers of every answer, of all HTTP clients that atroposlib and the versions of openai's client
-    use."""
+    use, and trace their requests."""
     import aiohttp
 
     request = aiohttp.ClientSession._request
@@ -378,9 +392,11 @@ def watch_answers():
     aiohttp.ClientSession._request = aiohttp_request
     for name in ("httpx", "httpx2"):  # openai's client before and from version 3
         try:
-            watch_httpx(importlib.import_module(name).AsyncClient)
+            client = importlib.import_module(name).AsyncClient
         except (ImportError, AttributeError):
             continue
+        watch_httpx(client)
+        tracer.install_httpx(client)
 
 
 def watch_httpx(client):
@@ -429,7 +445,8 @@ def main():
 
     observer = Observer(events, settings)
     observer.install(BaseEnv)
-    watch_answers()
+    watch_answers(observer.tracer)
+    observer.tracer.install()
     recipe_keys.install(BaseEnv)
     observer.posts.install(BaseEnv)
     observer.complaint.install()
