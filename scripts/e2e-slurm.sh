@@ -32,6 +32,10 @@ scripts/slurm.sh up >"$shared/env" 2>"$shared/why" || skip "$(tail -n 3 "$shared
 export "$(cat "$shared/env")" RECIPE_SLURM_SHARED=$shared TMPDIR=$shared
 go test -count 1 -timeout 10m -v -run '^TestCompliance$' "$@" ./plugins/slurm
 # What takes longest is left to `make e2e-slurm-all`.
-skip='^TestSlurm(NetworkCut|Preemption|TwoHosts|Staged)$'
-[ -z "${RECIPE_SLURM_ALL:-}" ] || skip='^$'
-go test -tags e2e -count 1 -timeout 15m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e
+skip='^TestSlurm(NetworkCut|Preemption|TwoHosts|Staged|Delta|InferenceTwoHosts)$'
+if [ -n "${RECIPE_SLURM_ALL:-}" ]; then
+  skip='^$'
+  scripts/venv.sh vllm
+  scripts/model.sh
+fi
+go test -tags e2e -count 1 -timeout 30m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e

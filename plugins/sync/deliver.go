@@ -160,12 +160,9 @@ func (s *setup) unshared(ctx context.Context, c Config, dir string) (string, err
 	return "", nil
 }
 
-// seesPatience bounds the time for which a block is asked that does not answer: it may be starting again. One that does
-// not answer at all is taken to see the files.
-const seesPatience = 30 * time.Second
-
+// askSees asks a block, which may be starting again. One that does not answer is taken to see the files.
 func askSees(ctx context.Context, path string, sees func(context.Context, string) (bool, error)) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, seesPatience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for {
 		shared, err := sees(ctx, path)

@@ -3,6 +3,9 @@ package engine
 import (
 	"strings"
 	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/nodes"
 )
 
 func TestDevicesOfReplicas(t *testing.T) {
@@ -32,5 +35,24 @@ func TestDevicesOfReplicas(t *testing.T) {
 				t.Errorf("got %q, want %q", g, c.want)
 			}
 		})
+	}
+}
+
+func TestServersOfOneMachineDoNotShareItsFirstGPU(t *testing.T) {
+	gpus := sdk.Placement{GPUs: 2}
+	if err := checkNodes(Spec{Replicas: 2}, gpus); err != nil {
+		t.Errorf("one machine: %v", err)
+	}
+	t.Setenv(nodes.AddressesKey, "10.0.0.1,10.0.0.2")
+	for name, err := range map[string]error{
+		"one server on each machine": checkNodes(Spec{Replicas: 1}, gpus),
+		"no GPUs":                    checkNodes(Spec{Replicas: 2}, sdk.Placement{}),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := checkNodes(Spec{Replicas: 2}, gpus); err == nil || !strings.Contains(err.Error(), "on each of 2 machines") {
+		t.Errorf("two servers on each machine with GPUs: %v", err)
 	}
 }
