@@ -30,11 +30,9 @@ func (c *Catalog) ExecutorPath(name string) (string, error) {
 // OpenExecutor opens the executor of a block with its evaluated body; dir is as in executor.Factory. One that is a
 // program of its own has a process, which is shared by all who open it in the same way, until Close.
 func (c *Catalog) OpenExecutor(name string, config cty.Value, dir string) (executor.Executor, error) {
-	path, err := c.ExecutorPath(name)
-	if err != nil {
+	if e, err := c.override(kind.Executor, name); err != nil {
 		return nil, err
-	}
-	if path != "" {
+	} else if e != nil {
 		return c.executorProgram(name, config, dir)
 	}
 	def := c.builtins[string(kind.Executor)+"/"+name]
