@@ -44,10 +44,13 @@ func idle(t *testing.T, name string) {
 	}
 }
 
-// TestSlurmStaged runs an environment on a host that has no file system in common with the engine's machine: kills the
-// engine, takes the job away, and sees the run complete.
+// TestSlurmStaged runs an environment and the trainer on a host that has no file system in common with the engine's
+// machine: kills the engine, asks the trainer's job to end, takes the environment's away, and sees the run complete.
 func TestSlurmStaged(t *testing.T) {
-	r := newSlurmRun(t, `{ partition = "cpu" }`, "{\n partition = \"cpu\"\n files = \"staged\"\n}")
+	r := newSlurmRun(t, `{ partition = "cpu" }`, "{\n partition = \"cpu\"\n files = \"staged\"\n}",
+		"executor   = executor.slurm.gpu\n    gpus       = 1", "executor = executor.slurm.cpu",
+		"  placement { executor = executor.slurm.cpu }", "placement {\n executor = executor.slurm.cpu\n memory = \"1GiB\"\n}",
+		"steps        = 60", "steps        = 200")
 	apart(t, "n3")
 	r.apply()
 	environment := "environment.arithmetic.sums"
@@ -62,7 +65,22 @@ func TestSlurmStaged(t *testing.T) {
 		return e.Type == "adopted" && e.Address == environment
 	})
 
-	id, _ := jobOf(t, environment)
+	id, _ := jobOf(t, r.trainer)
+	command(t, "scancel", "--batch", "--signal=TERM", id) // as before a time limit
+	saved := r.await(time.Minute, "a checkpoint", 0, func(e event) bool {
+		return e.Type == "checkpoint" && e.Address == r.trainer
+	})
+	if _, err := os.Stat(saved.Path); err != nil {
+		t.Errorf("the checkpoint of n3 is reported, and not here: %v", err)
+	}
+	next := r.await(2*time.Minute, "a step of its next attempt", saved.Seq, func(e event) bool {
+		return e.Type == "metrics" && e.Address == r.trainer
+	})
+	if next.Step <= saved.Step {
+		t.Errorf("after the checkpoint of step %d the trainer went on with step %d", saved.Step, next.Step)
+	}
+
+	id, _ = jobOf(t, environment)
 	command(t, "scancel", id) // as an operator would
 	r.await(time.Minute, "it to be restarted", 0, func(e event) bool {
 		return e.Type == "restart" && e.Address == environment

@@ -30,6 +30,8 @@ const (
 	endTimeout = 30 * time.Second
 	// stopGrace is how long a plugin may take to stop its block when the agent itself is asked to end.
 	stopGrace = 20 * time.Second
+	// handOverTimeout is how long an agent that is asked to end waits for its engine. The job may be killed earlier.
+	handOverTimeout = 5 * time.Minute
 )
 
 // ErrLost says that an agent has found no engine for as long as it may live without one.
@@ -55,6 +57,7 @@ type Agent struct {
 	dirs      map[string]string // of processes, by mark
 	sockets   string            // folder of the plugin's sockets
 	members   []Member          // the agents of the job, when it has several machines
+	connected bool              // to an engine
 	addresses []string          // of the engine, where no file has them
 	staging   *staging          // nil: the machine shares its file system with the engine's
 
@@ -72,7 +75,8 @@ func run(ctx context.Context, b Bootstrap, instance string, s *staging, log io.W
 	if err != nil {
 		return err
 	}
-	a := &Agent{boot: b, instance: instance, log: log, staging: s, addresses: b.Addresses, exit: make(chan struct{}), lease: b.Patience,
+	a := &Agent{boot: b, instance: instance, log: log, staging: s, addresses: b.Addresses,
+		exit: make(chan struct{}), lease: b.Patience,
 		seen: time.Now(), data: newData(server, b.Credentials), dirs: map[string]string{},
 		engines: make(chan net.Conn)}
 	a.data.run, a.data.engine, a.data.leads = a.runFor, a.offer, a.leads
@@ -94,11 +98,30 @@ func run(ctx context.Context, b Bootstrap, instance string, s *staging, log io.W
 	case <-ctx.Done():
 	}
 	err = errors.Join(err, a.end(ctx.Err() != nil))
+	if ctx.Err() != nil && s != nil {
+		a.handOver()
+	}
 	a.data.close()
 	if b.Engine != "" {
 		_ = os.Remove(AddressFile(b.Engine, NameOf(b.Job, b.Node))) // without it, too, no engine reaches this agent
 	}
 	return err
+}
+
+// handOver waits until the engine has fetched what the block wrote when the job was asked to end, such as a last
+// checkpoint: it tells the agent to end then.
+func (a *Agent) handOver() {
+	a.mu.Lock()
+	connected := a.connected
+	a.mu.Unlock()
+	if !connected {
+		return
+	}
+	fmt.Fprintf(a.log, "%s waiting for the engine to fetch what the block has written\n", time.Now().Format(time.RFC3339))
+	select {
+	case <-a.exit:
+	case <-time.After(handOverTimeout):
+	}
 }
 
 // connect keeps a session with an engine, a later one when one is gone, until there was none for too long.
@@ -145,6 +168,8 @@ func (a *Agent) session(ctx context.Context) error {
 	defer func() { _ = mux.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = mux.Close() })
 	defer stop()
+	a.setConnected(true)
+	defer a.setConnected(false)
 	fmt.Fprintf(a.log, "%s connected to the engine at %s\n", time.Now().Format(time.RFC3339), c.RemoteAddr())
 	for {
 		stream, err := mux.Accept()
@@ -156,6 +181,12 @@ func (a *Agent) session(ctx context.Context) error {
 		}
 		go a.answer(ctx, mux, stream)
 	}
+}
+
+func (a *Agent) setConnected(now bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.connected = now
 }
 
 // dialFirst connects to the first of the addresses where the server that the configuration names answers.

@@ -71,7 +71,8 @@ func openStaging(scratch string, b Bootstrap, log io.Writer) (s *staging, err er
 	s = &staging{store: store{filepath.Join(scratch, "blobs", "sha256")}}
 	jobs := filepath.Join(scratch, "jobs", machine)
 	s.dir = filepath.Join(jobs, strings.TrimSuffix(NameOf(b.Job, b.Node), ".agent"))
-	for _, dir := range []string{scratch, s.store.dir, jobs, s.dir, filepath.Join(s.dir, "incoming"), filepath.Join(s.dir, "bin")} {
+	for _, dir := range []string{scratch, s.store.dir, jobs, s.dir, filepath.Join(s.dir, "incoming"),
+		filepath.Join(s.dir, "bin")} {
 		if err := private.Dir(dir); err != nil {
 			return nil, err
 		}

@@ -63,7 +63,8 @@ func New(run, id string, lease time.Duration) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Hub{run: run, id: id, lease: lease, patience: connectPatience, ctx: ctx, cancel: cancel,
 		listeners: map[bool]net.Listener{},
-		peers:     map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{}, dirs: map[executor.Key]string{}, jobs: map[*Job]bool{},
+		peers:     map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{},
+		dirs: map[executor.Key]string{}, jobs: map[*Job]bool{},
 		samplers: map[string]*peer{}}
 }
 

@@ -71,7 +71,8 @@ func (c *cluster) Submit(_ context.Context, j executor.Job) (executor.Handle, er
 	if c.jobs[j.Key] != nil {
 		return h, nil
 	}
-	job := &clusterJob{bootstrap: j.Argv[len(j.Argv)-1], input: j.Input, room: make(chan struct{}), done: make(chan struct{})}
+	job := &clusterJob{bootstrap: j.Argv[len(j.Argv)-1], input: j.Input, room: make(chan struct{}),
+		done: make(chan struct{})}
 	if !c.silent {
 		close(job.room)
 	}

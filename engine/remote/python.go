@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// pythonLimit is how long it may take to make a Python environment: gigabytes of packages may have to come from an index.
+// pythonLimit is how long it may take to make a Python environment, whose packages may be gigabytes from an index.
 const pythonLimit = time.Hour
 
 // Python is what a block asks for of Python: of its own, and of its plugin on a machine with and without a GPU.

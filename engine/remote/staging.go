@@ -152,7 +152,8 @@ func (w *walker) file(p, rel string, d fs.DirEntry) error {
 	w.bytes += info.Size()
 	if w.files > stageFiles || w.bytes > stageBytes {
 		return &sdk.Error{Summary: fmt.Sprintf("more than %d files or %d GiB in %s would be staged", stageFiles,
-			stageBytes>>30, w.top), Remedy: "name what the blocks need: stage = [\"rewards.py\", \"data\"] in the executor block"}
+			stageBytes>>30, w.top),
+			Remedy: "name what the blocks need: stage = [\"rewards.py\", \"data\"] in the executor block"}
 	}
 	return w.each(p, path.Join(w.to, filepath.ToSlash(rel)), info)
 }

@@ -142,6 +142,46 @@ func TestFilesAreStagedAndResultsComeBack(t *testing.T) {
 	}
 }
 
+// TestWhatIsWrittenAtTheEndOfAJobComesBack asks a job to end: its agent waits until the engine has the last files.
+func TestWhatIsWrittenAtTheEndOfAJobComesBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	h := s.hub(time.Minute)
+	spec := s.stagedSpec("trainer.tiny.a", 1, nil)
+	j := s.submitStaged(h, spec)
+	p, err := j.Start(s.ctx, host.Command{Env: os.Environ(), Argv: []string{"/bin/sh", "-c",
+		"trap 'echo last >saved; exit' TERM; echo >started; while :; do sleep 0.05; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for started := filepath.Join(spec.Dir, "started"); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(started); err == nil {
+			break
+		}
+		if s.ctx.Err() != nil {
+			t.Fatal("the process has not started")
+		}
+	}
+	canceled := make(chan error, 1)
+	go func() { canceled <- s.cluster.Cancel(s.ctx, j.record.Handle, 0) }()
+	s.exited(p, "its job is asked to end")
+	s.content(filepath.Join(spec.Dir, "saved"), "last\n")
+	for range 10 { // the agent stays
+		time.Sleep(100 * time.Millisecond)
+		limited, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		if err := j.Pull(limited); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	if err := j.End(s.ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-canceled; err != nil {
+		t.Errorf("the agent has not ended after that: %v", err)
+	}
+}
+
 // TestALaterEngineFindsAStagedJob at another port, by the address that the first engine has written down.
 func TestALaterEngineFindsAStagedJob(t *testing.T) {
 	t.Parallel()
