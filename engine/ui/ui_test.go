@@ -370,7 +370,7 @@ func TestSamplesAreShown(t *testing.T) {
 func TestHostileSamples(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Options{})
-	hostile := "<script>alert(1)</script>\x1b[2J\u202eevil\u2066\x00\u200b" + strings.Repeat("A", 1<<20)
+	hostile := "<script>alert(1)</script>\x1b[2J\u202eevil\u2066\x00\u200b" + strings.Repeat("A", 10<<20)
 	text, err := json.Marshal(hostile)
 	must(t, err)
 	f.record.Post(samples.Line{ID: 1, Environment: "<img src=x>\u202e"}, []byte(`{"tokens":[[3,4]],"masks":[[-100,4]],`+

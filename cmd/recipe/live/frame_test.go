@@ -128,6 +128,17 @@ func TestFramesFitAndAreHarmless(t *testing.T) {
 	}
 }
 
+// A program may write ten megabytes without a line's end.
+func TestALongLineFits(t *testing.T) {
+	t.Parallel()
+	long := event.Event{Type: event.LogLine, Address: trainer, Level: "error", Message: strings.Repeat("A"+hostile, 1<<19)}
+	s := aScreen(append(events(false), long))
+	for page := overview; page <= helpPage; page++ {
+		s.page, s.width, s.height = page, 80, 24
+		check(t, s.frame(), false, 80, 24)
+	}
+}
+
 func check(t *testing.T, lines []string, color bool, width, height int) {
 	t.Helper()
 	if len(lines) != height {
