@@ -3,6 +3,7 @@ package tracking_test
 import (
 	"bufio"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +80,14 @@ func rewards(t *testing.T, tr schema.Tracking) (steps []float64, seqs []uint64) 
 func TestARunIsPassedOnToAProcess(t *testing.T) {
 	tr := fakeWandb(t)
 	r := newRan(t)
+	for _, e := range []event.Event{
+		{Type: event.Machine, Metrics: map[string]float64{"cpu": 0.5}},
+		{Type: event.Machine, Address: trainer, Host: "n1", Metrics: map[string]float64{"cpu": 0.25}},
+	} {
+		if _, err := r.log.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i := range 2 {
 		r.steps(3*i+1, 3*i+3)
 		if said := r.pass(tr); len(said) > 0 {
@@ -94,6 +103,17 @@ func TestARunIsPassedOnToAProcess(t *testing.T) {
 	steps, seqs := rewards(t, tr)
 	if !slices.Equal(steps, []float64{1, 2, 3, 4, 5, 6}) || !slices.IsSorted(seqs) {
 		t.Errorf("steps %v as events %v", steps, seqs)
+	}
+	machines := map[string]any{}
+	for _, c := range calls(t, tr, "log") {
+		for name, value := range c.Given.Data {
+			if strings.HasPrefix(name, "machine/") {
+				machines[name] = value
+			}
+		}
+	}
+	if want := map[string]any{"machine/cpu": 0.5, "machine/n1/" + trainer + "/cpu": 0.25}; !maps.Equal(machines, want) {
+		t.Errorf("the engine's machine and that of a job are %v, expected %v", machines, want)
 	}
 	if n := len(calls(t, tr, "finish")); n != 2 {
 		t.Errorf("the run was finished %d times by two engines", n)

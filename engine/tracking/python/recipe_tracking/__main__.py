@@ -57,7 +57,9 @@ def end_late():
 
 def metrics(event):
     """The metrics of an event by their names in the tracker."""
-    prefix = "machine" if event["type"] == "machine" else event["address"]
+    prefix = event.get("address", "machine")
+    if event["type"] == "machine" and "host" in event:  # of a machine of the block's job
+        prefix = f"machine/{event['host']}/{prefix}"
     return prefix, {f"{prefix}/{name}": value for name, value in event.get("metrics", {}).items()}
 
 
