@@ -220,7 +220,7 @@ e2e-axolotl: build ## the end-to-end script with Axolotl as the trainer
 e2e-slurm: build ## executor "slurm" on a cluster of three hosts, started here; skipped without root or the packages
 	scripts/e2e-slurm.sh
 
-e2e-slurm-all: build ## the same with what takes longest: a network cut of 30 s, preemption, a trainer on two hosts
+e2e-slurm-all: build ## the same with what takes longest: addition with vLLM on three hosts, gangs, a network cut of 30 s, preemption
 	RECIPE_SLURM_ALL=1 scripts/e2e-slurm.sh
 
 e2e-kubernetes: build ## executor "kubernetes" on a cluster of two nodes, started here; its binaries: scripts/kubernetes.sh build

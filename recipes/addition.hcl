@@ -78,7 +78,34 @@ variable "transport" {
   description = "How weights reach the server: ipc (through memory), reload, …; empty: files, or the adapter"
 }
 
+variable "executor" {
+  type        = string
+  default     = ""
+  description = "Where the blocks run: slurm, on machines of a cluster, or local; empty: on this machine, without an executor"
+  validation {
+    condition     = contains(["", "slurm", "local"], var.executor)
+    error_message = "executor is slurm or local, or empty."
+  }
+}
+
+executor "slurm" "gpu" {
+  count     = var.executor == "slurm" ? 1 : 0
+  partition = "gpu"
+}
+
+executor "slurm" "cpu" {
+  count     = var.executor == "slurm" ? 1 : 0
+  partition = "cpu"
+}
+
+executor "local" "here" {
+  count = var.executor == "local" ? 1 : 0
+}
+
 locals {
+  gpu = concat(executor.slurm.gpu, executor.local.here, [null])[0]
+  cpu = concat(executor.slurm.cpu, executor.local.here, [null])[0]
+
   # Everything here shares a few cores; more threads than cores make each of them slower.
   environment = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
   python      = var.python != "" ? var.python : "../.cache/venv-${var.engine}/bin/python"
@@ -102,6 +129,7 @@ inference "vllm" "policy" {
   runtime { python = local.python }
   environment_variables = local.environment
   health { start_timeout = "30m" } # seconds on a GPU machine; minutes on two busy cores
+  placement { executor = local.gpu }
 }
 
 inference "sglang" "policy" {
@@ -118,6 +146,7 @@ inference "sglang" "policy" {
   runtime { python = local.python }
   environment_variables = local.environment
   health { start_timeout = "30m" }
+  placement { executor = local.gpu }
 }
 
 environment "atropos" "addition" {
@@ -136,6 +165,7 @@ environment "atropos" "addition" {
     start_timeout = "30m"
     stop_timeout  = "10m" # the evaluation after training takes part of it
   }
+  placement { executor = local.cpu }
 }
 
 trainer "grpo" "policy" {
@@ -160,6 +190,7 @@ trainer "grpo" "policy" {
   runtime { python = local.python }
   environment_variables = local.environment
   health { start_timeout = "30m" }
+  placement { executor = local.gpu }
 }
 
 trainer "trl" "policy" {
@@ -188,6 +219,7 @@ trainer "trl" "policy" {
   runtime { python = var.trainer_python != "" ? var.trainer_python : "../.cache/venv-${var.trainer}/bin/python" }
   environment_variables = local.environment
   health { start_timeout = "30m" }
+  placement { executor = local.gpu }
 }
 
 trainer "verl" "policy" {
@@ -209,6 +241,7 @@ trainer "verl" "policy" {
   runtime { python = var.trainer_python != "" ? var.trainer_python : "../.cache/venv-${var.trainer}/bin/python" }
   environment_variables = local.environment
   health { start_timeout = "30m" }
+  placement { executor = local.gpu }
 }
 
 trainer "axolotl" "policy" {
@@ -236,6 +269,7 @@ trainer "axolotl" "policy" {
   runtime { python = var.trainer_python != "" ? var.trainer_python : "../.cache/venv-${var.trainer}/bin/python" }
   environment_variables = local.environment
   health { start_timeout = "30m" }
+  placement { executor = local.gpu }
 }
 
 sync "weights" "policy" {

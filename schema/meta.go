@@ -31,6 +31,7 @@ type placementBlock struct {
 	CPUs        int            `recipe:"cpus" min:"0" doc:"number of CPUs that the executor is asked for"`
 	Memory      string         `recipe:"memory" pattern:"[1-9][0-9]{0,5}(MiB|GiB|TiB)" doc:"memory that the executor is asked for"`
 	TimeLimit   *time.Duration `recipe:"time_limit" min:"1m" doc:"how long the executor is asked to let the block run; the block ends then"`
+	Gang        string         `recipe:"gang" pattern:"[A-Za-z0-9_-]{1,64}" doc:"name shared by blocks of one executor whose jobs are to start together or not at all, and to end together when one fails"`
 	Constraints []string       `recipe:"constraints" doc:"features that the machine must have, all of them, as the executor's cluster names them"`
 }
 
@@ -71,7 +72,7 @@ type stopBlock struct {
 
 // resources are what a placement asks of an executor beside GPUs.
 func (b placementBlock) resources() Resources {
-	r := Resources{Nodes: b.Nodes, CPUs: b.CPUs, Constraints: b.Constraints}
+	r := Resources{Nodes: b.Nodes, CPUs: b.CPUs, Constraints: b.Constraints, Gang: b.Gang}
 	if b.TimeLimit != nil {
 		r.TimeLimit = *b.TimeLimit
 	}

@@ -165,6 +165,7 @@ type Resources struct {
 	Memory      int64 // bytes
 	TimeLimit   time.Duration
 	Constraints []string // features that the machine must have
+	Gang        string   // blocks with the same name start together
 }
 
 // Restart says what happens when a block fails.

@@ -32,10 +32,11 @@ scripts/slurm.sh up >"$shared/env" 2>"$shared/why" || skip "$(tail -n 3 "$shared
 export "$(cat "$shared/env")" RECIPE_SLURM_SHARED=$shared TMPDIR=$shared
 go test -count 1 -timeout 10m -v -run '^TestCompliance$' "$@" ./plugins/slurm
 # What takes longest is left to `make e2e-slurm-all`.
-skip='^TestSlurm(NetworkCut|Preemption|TwoHosts|Staged|Delta|InferenceTwoHosts)$'
+skip='^TestSlurm(Addition|Delta|GangRestarts|InferenceTwoHosts|NetworkCut|Preemption|Staged|TwoHosts|WithoutGangs)$'
 if [ -n "${RECIPE_SLURM_ALL:-}" ]; then
   skip='^$'
   scripts/venv.sh vllm
+  scripts/venv.sh atropos
   scripts/model.sh
 fi
-go test -tags e2e -count 1 -timeout 30m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e
+go test -tags e2e -count 1 -timeout 60m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e

@@ -13,9 +13,12 @@
 #   scripts/slurm.sh why     says what is missing here, and nothing when nothing is
 set -euo pipefail
 
-STATE=${RECIPE_SLURM_STATE:-/var/tmp/recipe-slurm}
-BRIDGE=${RECIPE_SLURM_BRIDGE:-brrecipe}
-NET=${RECIPE_SLURM_NET:-10.77.0}
+NUMBER=${RECIPE_SLURM_CLUSTER:-0} # several clusters on one machine have different numbers
+STATE=${RECIPE_SLURM_STATE:-/var/tmp/recipe-slurm$NUMBER}
+NAME=recipe$NUMBER
+BRIDGE=br$NAME
+NET=10.$((77 + NUMBER)).0
+PORT=$((16817 + 10 * NUMBER))
 HOSTS="n1 n2 n3"
 PACKAGES="slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2"
 
@@ -24,8 +27,8 @@ why() {
   for program in slurmctld slurmd sbatch munged ip unshare; do
     command -v "$program" >/dev/null || { echo "$program is not installed: apt-get install $PACKAGES"; return; }
   done
-  ip netns add recipe-probe 2>/dev/null || { echo "network namespaces cannot be made here"; return; }
-  ip netns del recipe-probe
+  ip netns add $NAME-probe 2>/dev/null || { echo "network namespaces cannot be made here"; return; }
+  ip netns del $NAME-probe
 }
 
 up() {
@@ -41,15 +44,15 @@ up() {
   i=10
   for n in $HOSTS; do
     i=$((i + 1))
-    mkdir -p "/etc/netns/recipe-$n"
-    cp "$STATE/etc/hosts" "/etc/netns/recipe-$n/hosts"
-    ip netns add "recipe-$n"
-    ip link add "v-$n" type veth peer name eth0 netns "recipe-$n"
-    ip link set "v-$n" master "$BRIDGE" up
-    ip -n "recipe-$n" addr add "$NET.$i/24" dev eth0
-    ip -n "recipe-$n" link set eth0 up
-    ip -n "recipe-$n" link set lo up
-    ip -n "recipe-$n" route add default via "$NET.1"
+    mkdir -p "/etc/netns/$NAME-$n"
+    cp "$STATE/etc/hosts" "/etc/netns/$NAME-$n/hosts"
+    ip netns add "$NAME-$n"
+    ip link add "v$NUMBER-$n" type veth peer name eth0 netns "$NAME-$n"
+    ip link set "v$NUMBER-$n" master "$BRIDGE" up
+    ip -n "$NAME-$n" addr add "$NET.$i/24" dev eth0
+    ip -n "$NAME-$n" link set eth0 up
+    ip -n "$NAME-$n" link set lo up
+    ip -n "$NAME-$n" route add default via "$NET.1"
   done
   head -c 128 /dev/urandom >"$STATE/munge/key"
   chmod 600 "$STATE/munge/key"
@@ -72,7 +75,7 @@ up() {
 
 start() {
   mkdir -p "$STATE/spool/$1"
-  SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "recipe-$1" unshare --uts bash -c \
+  SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "$NAME-$1" unshare --uts bash -c \
     "hostname $1; mount -t tmpfs tmpfs /tmp; exec slurmd -D" >"$STATE/log/slurmd-$1.out" 2>&1 &
   echo $! >"$STATE/log/slurmd-$1.sid"
 }
@@ -97,7 +100,7 @@ apart() {
 
 kill_host() {
   local p
-  for p in $(ip netns pids "recipe-$1" 2>/dev/null || true); do kill -9 "$p" 2>/dev/null || true; done
+  for p in $(ip netns pids "$NAME-$1" 2>/dev/null || true); do kill -9 "$p" 2>/dev/null || true; done
 }
 
 patience() {
@@ -114,8 +117,8 @@ SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket=$STATE/munge/sock,cred_expire=5
-SlurmctldPort=16817
-SlurmdPort=16818
+SlurmctldPort=$PORT
+SlurmdPort=$((PORT + 1))
 SlurmctldPidFile=$STATE/log/slurmctld.pid
 SlurmdPidFile=$STATE/log/slurmd-%n.pid
 SlurmctldLogFile=$STATE/log/slurmctld.log
@@ -146,10 +149,10 @@ PartitionName=gpu Nodes=n[1-2] Default=NO MaxTime=1:00:00 State=UP PriorityTier=
 PartitionName=urgent Nodes=n[1-2] MaxTime=1:00:00 State=UP PriorityTier=9 PreemptMode=OFF
 PartitionName=cpu Nodes=n3 Default=YES MaxTime=1:00:00 State=UP
 CONF
-  echo 'NodeName=n[1-2] Name=gpu File=/dev/recipegpu[0-1]' >"$STATE/etc/gres.conf"
+  echo 'NodeName=n[1-2] Name=gpu File=/dev/'"$NAME"'gpu[0-1]' >"$STATE/etc/gres.conf"
   printf 'CgroupPlugin=cgroup/v1\nConstrainCores=no\nConstrainRAMSpace=no\n' >"$STATE/etc/cgroup.conf"
   local k
-  for k in 0 1; do [ -e "/dev/recipegpu$k" ] || mknod "/dev/recipegpu$k" c 1 3; done
+  for k in 0 1; do [ -e "/dev/${NAME}gpu$k" ] || mknod "/dev/${NAME}gpu$k" c 1 3; done
   chmod 644 "$STATE"/etc/*
 }
 
@@ -160,11 +163,11 @@ down() {
   done
   for n in $HOSTS; do
     kill_host "$n"
-    ip netns del "recipe-$n" 2>/dev/null || true
-    rm -rf "/etc/netns/recipe-$n"
+    ip netns del "$NAME-$n" 2>/dev/null || true
+    rm -rf "/etc/netns/$NAME-$n"
   done
   ip link del "$BRIDGE" 2>/dev/null || true
-  rm -f /dev/recipegpu0 /dev/recipegpu1
+  rm -f "/dev/${NAME}gpu0" "/dev/${NAME}gpu1"
   rm -rf "$STATE"
 }
 
@@ -172,8 +175,8 @@ case "${1:-}" in
   up) up ;;
   down) down ;;
   why) why ;;
-  cut) ip link set "v-$2" down ;;
-  join) ip link set "v-$2" up ;;
+  cut) ip link set "v$NUMBER-$2" down ;;
+  join) ip link set "v$NUMBER-$2" up ;;
   kill) kill_host "$2" ;;
   start) start "$2" ;;
   apart) apart "$2" ;;

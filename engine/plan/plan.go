@@ -78,6 +78,8 @@ type Job struct {
 	Request  string     `json:"request"`
 	// Answer is what the cluster says of it, such as when it would start; empty when it was not asked.
 	Answer string `json:"answer,omitempty"`
+	// With is the block of the same gang whose request holds this job, too, which has no request of its own then.
+	With *addr.Block `json:"with,omitempty"`
 	// Staged are the files of the recipe's folder that reach the machine; nil: it shares the folder.
 	Staged *Staged `json:"staged,omitempty"`
 }

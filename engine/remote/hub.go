@@ -35,6 +35,9 @@ type Hub struct {
 	cancel context.CancelFunc
 	group  sync.WaitGroup
 
+	gangs   sync.Mutex // held while one is submitted: see Together
+	records sync.Mutex // held while the record of a job is replaced by that of the next
+
 	mu        sync.Mutex
 	authority *authority
 	own       agent.Credentials

@@ -56,6 +56,7 @@ type record struct {
 	RecipeDir string `json:"recipe_directory,omitempty"`
 	// Folder is that of the job on its machine, once a process was started there.
 	Folder string `json:"folder,omitempty"`
+	Gang   string `json:"gang,omitempty"` // with which it was submitted
 }
 
 // Placed says whether a job is recorded in a block's directory.
@@ -92,8 +93,8 @@ func Waits(s Spec) bool {
 func (r record) nodes() int { return max(r.Asked.Nodes, 1) }
 
 func (r record) waits(s Spec) bool {
-	old, err := json.Marshal([]any{r.Executor, r.Asked, r.Handle.Block})
-	now, err2 := json.Marshal([]any{s.Executor, s.Resources, s.Block})
+	old, err := json.Marshal([]any{r.Executor, r.Asked, r.Handle.Block, r.Gang})
+	now, err2 := json.Marshal([]any{s.Executor, s.Resources, s.Block, s.Gang})
 	return err == nil && err2 == nil && !r.Used && bytes.Equal(old, now)
 }
 
@@ -124,6 +125,7 @@ type Spec struct {
 	Dir      string // of the block
 	// RunDir and RecipeDir are the folders whose files are staged where the machine does not share them.
 	RunDir, RecipeDir string
+	Gang              string // its name, if the block has one: see Together
 	executor.Resources
 }
 
@@ -158,7 +160,7 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 		return nil, err
 	}
 	j := h.job(x, s.Dir, record{Format: recordFormat, Executor: s.Executor, Handle: executor.Handle{Key: described.Key},
-		Asked: s.Resources})
+		Asked: s.Resources, Gang: s.Gang})
 	if s.Executor.Staged() {
 		j.record.RecipeDir = s.RecipeDir
 		h.mu.Lock()
@@ -206,7 +208,11 @@ func (s *Spec) takeOver(ctx context.Context, x executor.Executor, report func(st
 		if err != nil || now.State.Over() {
 			return err
 		}
-		report(fmt.Sprintf("job %s of an earlier engine is taken over", old.Handle.ID))
+		if old.Gang == "" {
+			report(fmt.Sprintf("job %s of an earlier engine is taken over", old.Handle.ID))
+		} else {
+			report(fmt.Sprintf("job %s was submitted with gang %s", old.Handle.ID, old.Gang))
+		}
 	}
 	s.Attempt = old.Handle.Attempt
 	return nil
@@ -346,7 +352,7 @@ func (j *Job) End(ctx context.Context) error {
 	j.hub.forget(j.members)
 	err := end(ctx, j.executor, j.record.Handle)
 	j.over("given back")
-	return errors.Join(err, removeRecord(j.dir, err))
+	return errors.Join(err, j.removeRecord(err))
 }
 
 // end cancels a job. One whose submission was interrupted is looked for.
@@ -374,6 +380,16 @@ func removeRecord(dir string, failed error) error {
 		}
 	}
 	return nil
+}
+
+// removeRecord removes the record of this job, unless the block's next job has replaced it.
+func (j *Job) removeRecord(failed error) error {
+	j.hub.records.Lock()
+	defer j.hub.records.Unlock()
+	if r, err := readRecord(j.dir); err == nil && r.Handle.Key != j.record.Handle.Key {
+		return nil
+	}
+	return removeRecord(j.dir, failed)
 }
 
 // Sweep cancels the job that is recorded in a block's directory, without its agent.

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -33,7 +34,12 @@ func (s *supervisor) close() (map[string]any, error) {
 	if s.e.jobs != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := remote.EndRelay(ctx, absolute(string(s.e.opts.Dir))); err != nil {
+		run := absolute(string(s.e.opts.Dir))
+		err := remote.EndRelay(ctx, run)
+		if host, ok := s.e.opts.Host.(placer); ok {
+			err = errors.Join(err, host.EndWaiting(ctx, run))
+		}
+		if err != nil {
 			s.e.notice("error", err.Error())
 		}
 	}

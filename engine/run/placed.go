@@ -31,6 +31,7 @@ import (
 type Placed struct {
 	Hub     *remote.Hub
 	Spec    remote.Spec
+	Others  []remote.Spec        // the rest of its gang
 	Runtime sdk.Runtime          // of the block
 	Report  func(message string) // what is waited for
 }
@@ -76,9 +77,28 @@ func (s *supervisor) place(b *blockState, m schema.Meta) (*Placed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Placed{Hub: s.e.hub(), Spec: remote.Spec{Executor: x, Block: b.addr().String(),
+	return &Placed{Hub: s.e.hub(), Spec: s.specOf(b, m, x), Others: s.gangOf(b, m, x),
+		Runtime: runtime(m)}, nil
+}
+
+func (s *supervisor) specOf(b *blockState, m schema.Meta, x remote.Executor) remote.Spec {
+	return remote.Spec{Executor: x, Block: b.addr().String(), Attempt: b.attempts + 1, Gang: m.Resources.Gang,
 		Dir: absolute(s.e.opts.Dir.Block(b.addr())), RunDir: absolute(string(s.e.opts.Dir)),
-		RecipeDir: absolute(s.recipe.Dir), Resources: Resources(m)}, Runtime: runtime(m)}, nil
+		RecipeDir: absolute(s.recipe.Dir), Resources: Resources(m)}
+}
+
+// gangOf are the jobs of the other blocks of a block's gang that are to run. A plan refuses a gang with several
+// executors.
+func (s *supervisor) gangOf(b *blockState, m schema.Meta, x remote.Executor) []remote.Spec {
+	var out []remote.Spec
+	for _, other := range s.sorted() {
+		theirs := other.block.Meta
+		if other != b && m.Resources.Gang != "" && theirs.Resources.Gang == m.Resources.Gang && IsPlaced(theirs) &&
+			other.goal == up && other.phase != sdk.Completed {
+			out = append(out, s.specOf(other, theirs, x))
+		}
+	}
+	return out
 }
 
 // executorOf is what a job records of its executor.
@@ -276,6 +296,15 @@ func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchS
 	if job.Executor.Program, err = p.Catalog.ExecutorPath(job.Executor.Plugin); err != nil {
 		return nil, err
 	}
+	if len(l.Placed.Others) > 0 {
+		specs := append([]remote.Spec{job}, l.Placed.Others...)
+		for i := range specs {
+			specs[i].Executor = job.Executor
+		}
+		if err := l.Placed.Hub.Together(ctx, specs, p.openExecutor, l.Placed.Report); err != nil {
+			return nil, err
+		}
+	}
 	sweep := p.Sweep // of an earlier attempt, wherever it ran
 	if remote.Waits(job) {
 		sweep = func(ctx context.Context, dir string) error { return host.Sweep(ctx, dir, nil) }
@@ -335,6 +364,31 @@ func (p Processes) Test(ctx context.Context, s remote.Spec) (string, error) {
 	return t.Test(ctx, j)
 }
 
+// RenderTogether returns the one request for the jobs of a gang; false where they are submitted one by one.
+func (p Processes) RenderTogether(specs []remote.Spec, run string) (executor.Request, bool, error) {
+	x, err := p.openExecutor(specs[0].Executor)
+	if err != nil {
+		return executor.Request{}, false, err
+	}
+	gangs, ok := executor.As[executor.Gangs](x)
+	if !ok || specs[0].Executor.Staged() {
+		return executor.Request{}, false, nil
+	}
+	jobs := make([]executor.Job, len(specs))
+	for i, s := range specs {
+		if jobs[i], err = remote.Describe(s, run); err != nil {
+			return executor.Request{}, false, err
+		}
+	}
+	request, err := gangs.RenderTogether(jobs)
+	return request, true, err
+}
+
+// EndWaiting gives back the jobs in the run directory that were submitted with a gang and in which nothing was started.
+func (p Processes) EndWaiting(ctx context.Context, run string) error {
+	return remote.EndWaiting(ctx, run, p.openExecutor)
+}
+
 // Examine looks at the cluster of an executor.
 func (p Processes) Examine(ctx context.Context, x remote.Executor) ([]executor.Check, error) {
 	opened, err := p.openExecutor(x)
@@ -351,6 +405,7 @@ func (p Processes) Examine(ctx context.Context, x remote.Executor) ([]executor.C
 type placer interface {
 	// ReattachPlaced is Reattach for a block with a job; host.ErrGone also means that the job is over.
 	ReattachPlaced(ctx context.Context, dir string, hub *remote.Hub) (Process, error)
+	EndWaiting(ctx context.Context, run string) error
 }
 
 var _ placer = Processes{}

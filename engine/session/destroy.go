@@ -56,6 +56,11 @@ func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool
 			errs = append(errs, fmt.Errorf("ending %s: %w", a, err))
 		}
 	}
+	if host, ok := host.(interface {
+		EndWaiting(ctx context.Context, run string) error
+	}); ok {
+		errs = append(errs, host.EndWaiting(ctx, string(dir)))
+	}
 	errs = append(errs, remote.EndRelay(ctx, string(dir)))
 	if err := errors.Join(errs...); err != nil {
 		return out, fmt.Errorf("nothing was removed: %w", err)

@@ -25,6 +25,7 @@ import (
 // renderer is what a Host can do that runs blocks in jobs.
 type renderer interface {
 	Render(s remote.Spec, run string) (executor.Request, error)
+	RenderTogether(specs []remote.Spec, run string) (request executor.Request, together bool, err error)
 	Test(ctx context.Context, s remote.Spec) (string, error)
 }
 
@@ -60,6 +61,7 @@ func (s *Session) addJobs(p *plan.Plan, rec *state.Run) {
 		}
 		op.Job = job
 	}
+	s.addGangs(p, host, cmp.Or(rec.ID, unnamedRun))
 }
 
 // askClusters adds to each job what its cluster says of it. A cluster that refuses a job refuses the plan; one that

@@ -23,7 +23,7 @@ func Surroundings(m schema.Meta, dir Dir) (map[string]json.RawMessage, error) {
 		}
 		declared["placement"] = filled(map[string]any{"nodes": nodes, "gpus": p.GPUs, "devices": p.Devices,
 			"executor": p.Executor, "host": p.Host, "cpus": r.CPUs, "memory": int(r.Memory),
-			"time_limit": int(r.TimeLimit.Seconds()), "constraints": r.Constraints})
+			"time_limit": int(r.TimeLimit.Seconds()), "constraints": r.Constraints, "gang": r.Gang})
 	}
 	if r := m.Runtime; r != nil {
 		declared["runtime"] = filled(map[string]any{"python": r.Python, "requirements": r.Requirements, "venv": r.Venv})

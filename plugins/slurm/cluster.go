@@ -15,7 +15,7 @@ import (
 // said is the error of a command of Slurm, in its words.
 func said(command string, err error, printed string) error {
 	for _, silent := range []string{"Unable to contact slurm controller", "Unable to process configuration file",
-		"Socket timed out", "Connection refused"} {
+		"Could not establish a configuration source", "Socket timed out", "Connection refused"} {
 		if strings.Contains(printed, silent) {
 			return fmt.Errorf("%s: %w: %w: %s", command, executor.ErrUnreachable, err, printed)
 		}

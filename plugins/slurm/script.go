@@ -19,11 +19,45 @@ var unusual = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 
 // Render implements executor.Executor: the request is the script that sbatch gets.
 func (s *slurm) Render(j executor.Job) (executor.Request, error) {
-	if len(j.Argv) == 0 {
-		return executor.Request{}, fmt.Errorf("job %s has no command", j.Key)
+	header, err := s.header(j)
+	if err != nil {
+		return executor.Request{}, err
 	}
 	var b strings.Builder
-	b.WriteString("#!/bin/bash\n")
+	b.WriteString("#!/bin/bash\n" + header + "umask 077\n" + setup(s.config.Setup))
+	input, err := hereDocument(j)
+	if err != nil {
+		return executor.Request{}, err
+	}
+	line := command(j)
+	if input != "" {
+		line += " <<'" + endOfInput + "'"
+	}
+	if nodes := max(j.Nodes, 1); nodes == 1 {
+		b.WriteString("exec" + line + "\n" + input)
+	} else {
+		b.WriteString(srun(nodes, j.CPUs) + numbered + line + " &\n" + input + awaitStep)
+	}
+	return executor.Request{Language: "sbatch", Text: b.String()}, nil
+}
+
+// command is that of a job, quoted for a shell.
+func command(j executor.Job) string {
+	var b strings.Builder
+	for _, a := range j.Argv {
+		b.WriteString(" " + quote(a))
+	}
+	return b.String()
+}
+
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// header is the part of a job's script with the options of sbatch.
+func (s *slurm) header(j executor.Job) (string, error) {
+	if len(j.Argv) == 0 {
+		return "", fmt.Errorf("job %s has no command", j.Key)
+	}
+	var b strings.Builder
 	option := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(&b, "#SBATCH --%s=%s\n", name, value)
@@ -31,7 +65,7 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 	}
 	for _, path := range []string{j.Dir, j.Host} {
 		if strings.ContainsAny(path, "\"\n") {
-			return executor.Request{}, fmt.Errorf("job %s: %q cannot stand in a script of sbatch", j.Key, path)
+			return "", fmt.Errorf("job %s: %q cannot stand in a script of sbatch", j.Key, path)
 		}
 	}
 	option("job-name", unusual.ReplaceAllString("recipe-"+j.Block, "_"))
@@ -66,7 +100,7 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 	if len(j.Constraints) > 0 {
 		text := strings.Join(j.Constraints, "&")
 		if strings.ContainsAny(text, "\"\n") {
-			return executor.Request{}, fmt.Errorf("job %s: constraints %q cannot stand in a script of sbatch", j.Key, text)
+			return "", fmt.Errorf("job %s: constraints %q cannot stand in a script of sbatch", j.Key, text)
 		}
 		option("constraint", `"`+text+`"`)
 	}
@@ -85,25 +119,7 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 	for _, o := range s.config.Options {
 		fmt.Fprintf(&b, "#SBATCH %s\n", o)
 	}
-	b.WriteString("umask 077\n")
-	b.WriteString(setup(s.config.Setup))
-	var command strings.Builder
-	for _, a := range j.Argv {
-		command.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
-	}
-	input, err := hereDocument(j)
-	if err != nil {
-		return executor.Request{}, err
-	}
-	if input != "" {
-		command.WriteString(" <<'" + endOfInput + "'")
-	}
-	if nodes == 1 {
-		b.WriteString("exec" + command.String() + "\n" + input)
-	} else {
-		b.WriteString(srun(nodes, j.CPUs) + command.String() + " &\n" + input + awaitStep)
-	}
-	return executor.Request{Language: "sbatch", Text: b.String()}, nil
+	return b.String(), nil
 }
 
 // endOfInput ends the standard input of a job's program in its script.
@@ -140,14 +156,17 @@ while kill -0 $step 2>/dev/null; do wait $step; status=$?; done
 exit $status
 `
 
-// srun starts a command on each machine of a job with its number.
+// srun starts a command on each machine of a job.
 func srun(nodes, cpus int) string {
 	text := fmt.Sprintf("srun --nodes=%d --ntasks=%d --ntasks-per-node=1 --kill-on-bad-exit=0 --export=ALL", nodes, nodes)
 	if cpus > 0 { // srun does not take it from the job
 		text += fmt.Sprintf(" --cpus-per-task=%d", cpus)
 	}
-	return text + fmt.Sprintf(" /bin/sh -c '%s=$SLURM_PROCID exec \"$0\" \"$@\"'", executor.NodeVariable)
+	return text
 }
+
+// numbered runs a command with the number of its machine.
+const numbered = " /bin/sh -c '" + executor.NodeVariable + `=$SLURM_PROCID exec "$0" "$@"'`
 
 // logOf is where a job's program prints; empty: nowhere.
 func logOf(j executor.Job) string {

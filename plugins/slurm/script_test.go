@@ -51,6 +51,25 @@ func TestTheScriptOfAJobWithInput(t *testing.T) {
 	}
 }
 
+// TestTheScriptOfAGang compares with testdata/gang.sbatch.
+func TestTheScriptOfAGang(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Partition: "gpu", Setup: []string{"module load cuda"}}, "").(executor.Gangs)
+	got, err := s.RenderTogether([]executor.Job{{
+		Key:  executor.Key{Run: "01J", Block: "inference.vllm.policy", Attempt: 1},
+		Argv: []string{"/opt/recipe", "agent", "--bootstrap", "/shared/it's/agent.json"}, Dir: "/shared/it's",
+		Resources: executor.Resources{GPUs: 4, Memory: 8 << 30},
+	}, {
+		Key:  executor.Key{Run: "01J", Block: "trainer.grpo.policy", Attempt: 1},
+		Argv: []string{"/opt/recipe", "agent", "--bootstrap", "/shared/t/agent.json"}, Dir: "/shared/t",
+		Resources: executor.Resources{Nodes: 2, GPUs: 8, CPUs: 16},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "gang.sbatch", got)
+}
+
 // TestWhatSetupChangesIsNamed runs a script: the block gets variables that setup made or changed, and no others.
 func TestWhatSetupChangesIsNamed(t *testing.T) {
 	t.Parallel()
@@ -79,13 +98,18 @@ func TestWhatSetupChangesIsNamed(t *testing.T) {
 	}
 }
 
-func matches(t *testing.T, golden string, x executor.Executor, j executor.Job) {
+func matches(t *testing.T, file string, x executor.Executor, j executor.Job) {
 	t.Helper()
 	got, err := x.Render(j)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("testdata", golden)
+	compare(t, file, got)
+}
+
+func compare(t *testing.T, file string, got executor.Request) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
 	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

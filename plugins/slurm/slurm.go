@@ -73,6 +73,7 @@ var _ executor.Executor = (*slurm)(nil)
 var (
 	_ executor.Tester   = (*slurm)(nil)
 	_ executor.Examiner = (*slurm)(nil)
+	_ executor.Gangs    = (*slurm)(nil)
 )
 
 // New returns the executor of the cluster that the commands of this machine reach.
@@ -165,14 +166,18 @@ func (s *slurm) Submit(ctx context.Context, j executor.Job) (executor.Handle, er
 		}
 		h.ID, _, _ = strings.Cut(strings.TrimSpace(out), ";") // ID;CLUSTER in a federation
 	}
+	return h, s.record(h, j)
+}
+
+func (s *slurm) record(h executor.Handle, j executor.Job) error {
 	data, err := json.Marshal(submitted{ID: h.ID, Log: logOf(j)})
 	if err == nil {
 		err = renameio.WriteFile(s.file(j.Key), data, 0o600)
 	}
 	if err != nil {
-		return h, fmt.Errorf("record job %s of %s: %w", h.ID, j.Key, err)
+		return fmt.Errorf("record job %s of %s: %w", h.ID, j.Key, err)
 	}
-	return h, nil
+	return nil
 }
 
 // Status implements executor.Executor.
@@ -196,7 +201,7 @@ func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]execut
 		}
 		q, queued := now[h.ID]
 		if queued && q.key == h.Key {
-			out[i] = q.status
+			out[i] = s.component(h, q.status)
 			if q.status.State == executor.Pending {
 				out[i].Place = s.place(ctx, h.ID)
 			}
@@ -214,6 +219,8 @@ func (s *slurm) ended(ctx context.Context, h executor.Handle, st executor.Status
 		if st = accounted(ctx, h.ID); st.State == "" {
 			return executor.Status{State: executor.Lost, Reason: "Slurm does not know job " + h.ID + " any more"}
 		}
+	} else if st.ExitCode != nil {
+		return st // a component's, which may be over while its gang is not
 	} else if out, err := run(ctx, "", "scontrol", "show", "job", "--oneliner", h.ID); err == nil {
 		st.ExitCode = exitCode(field(out, "ExitCode"))
 	}
@@ -272,7 +279,7 @@ func (s *slurm) Cancel(ctx context.Context, h executor.Handle, grace time.Durati
 		return err
 	}
 	if st.State == executor.Running && grace > 0 {
-		_, err := run(ctx, "", "scancel", "--batch", "--signal=TERM", h.ID)
+		err := s.terminate(ctx, h)
 		if err == nil {
 			c, cancel := context.WithTimeout(ctx, grace)
 			err = executor.Wait(c, s, h, pollEvery)
@@ -282,7 +289,7 @@ func (s *slurm) Cancel(ctx context.Context, h executor.Handle, grace time.Durati
 			return nil
 		}
 	}
-	if _, err := run(ctx, "", "scancel", h.ID); err != nil {
+	if err := s.kill(ctx, h, st); err != nil {
 		if st, again := executor.One(ctx, s, h); again == nil && st.State.Over() {
 			return nil // it ended meanwhile
 		}
@@ -292,15 +299,16 @@ func (s *slurm) Cancel(ctx context.Context, h executor.Handle, grace time.Durati
 }
 
 // List implements executor.Executor.
-func (*slurm) List(ctx context.Context, run string) ([]executor.Handle, error) {
+func (s *slurm) List(ctx context.Context, run string) ([]executor.Handle, error) {
 	list, err := queue(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []executor.Handle
 	for _, q := range list {
-		if q.key.Run == run && !q.status.State.Over() {
-			out = append(out, executor.Handle{Key: q.key, ID: q.id})
+		h := executor.Handle{Key: q.key, ID: q.id}
+		if q.key.Run == run && !s.component(h, q.status).State.Over() {
+			out = append(out, h)
 		}
 	}
 	return out, nil

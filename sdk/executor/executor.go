@@ -43,6 +43,17 @@ type Tester interface {
 	Test(ctx context.Context, j Job) (string, error)
 }
 
+// Gangs is an Executor whose cluster can start several jobs together: all of them, or none.
+type Gangs interface {
+	// RenderTogether returns the one request that SubmitTogether would make, as Render does.
+	RenderTogether(jobs []Job) (Request, error)
+	// SubmitTogether hands jobs to the scheduler that start together. Their handles come in the order of the jobs. Jobs
+	// whose keys were submitted together before are not submitted again. When one of them fails, the others are asked
+	// to end; one that ends with status 0, or is canceled while it runs, leaves the others as they are. A cancel of one
+	// that is pending cancels all.
+	SubmitTogether(ctx context.Context, jobs []Job) ([]Handle, error)
+}
+
 // ErrUnreachable says that a cluster cannot be asked from this machine, or does not answer.
 var ErrUnreachable = errors.New("the cluster cannot be asked from here")
 

@@ -47,6 +47,8 @@ func Executor(t *testing.T, s ExecutorSuite) {
 	t.Run("another engine finds a job and cancels it", s.isFound)
 	t.Run("a job that ignores the request to end is killed", s.isKilled)
 	t.Run("statuses come in the order of the handles", s.statuses)
+	t.Run("jobs of a gang run together, and each ends by itself", s.gang)
+	t.Run("when a job of a gang fails, the others are asked to end", s.gangFails)
 }
 
 // executorChecks runs the suite on the executor that a definition opens.
@@ -176,6 +178,14 @@ func (e *executorJob) appears(name string) {
 		}
 	}
 	e.Fatalf("the job has not written %s within %s", path, e.suite.Patience)
+}
+
+// write makes a file in the job's folder.
+func (e *executorJob) write(name string) {
+	e.Helper()
+	if err := os.WriteFile(filepath.Join(e.job.Dir, name), nil, 0o600); err != nil {
+		e.Fatal(err)
+	}
 }
 
 func (e *executorJob) listed() []executor.Handle {

@@ -123,6 +123,10 @@ func operation(w io.Writer, s Style, op *plan.Operation) {
 
 // job shows what would be submitted to a cluster.
 func job(w io.Writer, s Style, j *plan.Job) {
+	if j.With != nil {
+		fmt.Fprintf(w, "        %s\n", s.Dim("# starts with "+j.With.String()+", in whose request its job is"))
+		return
+	}
 	fmt.Fprintf(w, "        %s\n", s.Dim("# "+j.Executor.String()+" gets ("+j.Language+"):"))
 	for line := range strings.Lines(j.Request) {
 		fmt.Fprintf(w, "          %s\n", s.Dim(strings.TrimRight(line, "\n")))
