@@ -126,7 +126,8 @@ func (s store) copyTo(root *os.Root, f File) error {
 	}
 	sum := sha256.New()
 	_, err = io.Copy(io.MultiWriter(to, sum), from)
-	if err = errors.Join(err, to.Close(), root.Chtimes(part, f.Modified, f.Modified)); err == nil && hex.EncodeToString(sum.Sum(nil)) != f.Digest {
+	err = errors.Join(err, to.Close(), root.Chtimes(part, f.Modified, f.Modified))
+	if err == nil && hex.EncodeToString(sum.Sum(nil)) != f.Digest {
 		err = errors.Join(fmt.Errorf("%s is damaged: its content has another digest; it was removed", path), os.Remove(path))
 	}
 	if err == nil {

@@ -25,7 +25,8 @@ const (
 // Together submits the jobs of a gang at once, when the first of its blocks is to start. Its Submit, and later those of
 // the others, take over the jobs: until then their agents wait. What runs of an earlier attempt of the gang is ended
 // before: a cluster that gives machines to all of its jobs together takes them back together. Jobs that wait since an
-// earlier engine, or since the start of another block, stay. Executors that know no gangs submit each job by itself, and so are staged ones.
+// earlier engine, or since the start of another block, stay. Executors that know no gangs submit each job by itself, as
+// do those that stage files.
 func (h *Hub) Together(ctx context.Context, specs []Spec, open Open, report func(string)) error {
 	x, err := open(specs[0].Executor)
 	if err != nil {
@@ -142,7 +143,8 @@ func (h *Hub) discard(ctx context.Context, dir string, open Open) error {
 
 // submitGang writes what the agents need, and the records by which the jobs are found if the engine is killed; then it
 // submits the jobs.
-func (h *Hub) submitGang(ctx context.Context, gangs executor.Gangs, near bool, specs []Spec) ([]executor.Handle, error) {
+func (h *Hub) submitGang(ctx context.Context, gangs executor.Gangs, near bool,
+	specs []Spec) ([]executor.Handle, error) {
 	if err := h.listen(near); err != nil {
 		return nil, err
 	}

@@ -124,8 +124,8 @@ func (p stagedProcess) Cut() time.Time {
 	return time.Time{}
 }
 
-// stagePlugin puts a plugin that is not part of this program into the block's folder, with which it is staged, and makes
-// its command name it there.
+// stagePlugin puts a plugin that is not part of this program into the block's folder, with which it is staged, and
+// makes its command name it there.
 func stagePlugin(spec *host.LaunchSpec, job remote.Spec) error {
 	folder := filepath.Join(job.Dir, "plugin")
 	if err := os.RemoveAll(folder); err != nil {

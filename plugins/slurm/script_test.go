@@ -35,7 +35,8 @@ func TestTheScriptOfAJobOnSeveralMachines(t *testing.T) {
 	})
 }
 
-// TestTheScriptOfAJobWithInput compares with testdata/input.sbatch and input-nodes.sbatch: the machines share no folder.
+// TestTheScriptOfAJobWithInput compares with testdata/input.sbatch and input-nodes.sbatch: the machines share no
+// folder.
 func TestTheScriptOfAJobWithInput(t *testing.T) {
 	t.Parallel()
 	j := executor.Job{Key: executor.Key{Run: "01J", Block: "environment.arithmetic.sums", Attempt: 1},

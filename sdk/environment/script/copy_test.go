@@ -11,7 +11,8 @@ import (
 func TestACopiedFileIsFoundWhereItWasMovedTo(t *testing.T) {
 	t.Parallel()
 	here := t.TempDir()
-	texts := map[string]string{"task.py": "import help", "help.py": "x = 1", "pyproject.toml": "[project]", "uv.lock": "lock"}
+	texts := map[string]string{"task.py": "import help", "help.py": "x = 1", "pyproject.toml": "[project]",
+		"uv.lock": "lock"}
 	f := &File{Name: "task", Path: filepath.Join(here, "task.py"), Project: filepath.Join(here, "pyproject.toml"),
 		Files: map[string]string{}}
 	for name, text := range texts {

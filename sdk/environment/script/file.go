@@ -165,9 +165,9 @@ func Read(record string) (*File, error) {
 	return f, nil
 }
 
-// CopyTo copies the file with what belongs to it, and its description, to a folder that may then be moved. Inside is its
-// path relative to that folder where it lies itself on the machine that the folder is moved to; empty: only the copy is
-// there. It returns the path of the description.
+// CopyTo copies the file with what belongs to it, and its description, to a folder that may then be moved. Inside is
+// its path relative to that folder where it lies itself on the machine that the folder is moved to; empty: only the
+// copy is there. It returns the path of the description.
 func (f *File) CopyTo(folder, inside string) (record string, err error) {
 	moved := *f
 	own := map[string]string{"source/" + filepath.Base(f.Path): f.Path}
