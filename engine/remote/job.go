@@ -333,8 +333,9 @@ func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
 // End gives the allocation back: the agent is told to end, and the job is canceled if it does not. Nothing of it is
 // left then.
 func (j *Job) End(ctx context.Context) error {
+	var lost error
 	if j.Staged() {
-		j.endMirror(ctx)
+		lost = j.endMirror(ctx)
 	}
 	c, cancel := context.WithTimeout(ctx, answerPatience)
 	asked := 0
@@ -352,7 +353,7 @@ func (j *Job) End(ctx context.Context) error {
 	j.hub.forget(j.members)
 	err := end(ctx, j.executor, j.record.Handle)
 	j.over("given back")
-	return errors.Join(err, j.removeRecord(err))
+	return errors.Join(err, j.removeRecord(err), lost)
 }
 
 // end cancels a job. One whose submission was interrupted is looked for.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/agent"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/private"
 )
 
@@ -46,7 +47,7 @@ func (j *Job) mirror() {
 
 // endMirror brings the rest here. The agent removes its copies when it is told to end after that; when it is not told,
 // they stay for some days.
-func (j *Job) endMirror(ctx context.Context) {
+func (j *Job) endMirror(ctx context.Context) error {
 	j.mu.Lock()
 	select {
 	case <-j.ended:
@@ -55,11 +56,15 @@ func (j *Job) endMirror(ctx context.Context) {
 	}
 	j.mu.Unlock()
 	if client, over, _ := j.peer.state(); client == nil || over != "" {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPull)
 	defer cancel()
-	_ = j.pull(ctx)
+	err := j.Pull(ctx)
+	if errors.Is(err, host.ErrGone) {
+		return nil // its agent has ended, which waits until the last files are here
+	}
+	return err
 }
 
 // Pull brings here what the block has written so far.

@@ -27,7 +27,14 @@ const pullLimit = 30 * time.Minute
 // machine, and paths in what it says are those of this one.
 type stagedProcess struct {
 	Process
-	job *remote.Job
+	job copies
+}
+
+// copies is the job of a block, as far as it is about its files.
+type copies interface {
+	There(path string) string // on the block's machine
+	Here(path string) string
+	Pull(ctx context.Context) error
 }
 
 var _ host.Distant = stagedProcess{}
@@ -87,14 +94,21 @@ func (p stagedProcess) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, erro
 	return c, err
 }
 
-// Watch implements Process. A checkpoint is reported when its files are here. When they have not come in time they may
-// come later; who uses it sees that it is not whole.
+// Watch implements Process. A checkpoint is reported when its files are here. When they cannot be brought here, that is
+// reported instead: the next attempt may be on another machine, so it has to continue from an older one.
 func (p stagedProcess) Watch(ctx context.Context, after uint64, each func(blockevent.Event)) error {
 	return p.Process.Watch(ctx, after, func(e blockevent.Event) {
-		if _, ok := e.Body.(blockevent.Checkpoint); ok {
+		if c, ok := e.Body.(blockevent.Checkpoint); ok {
 			limited, cancel := context.WithTimeout(ctx, pullLimit)
-			_ = p.job.Pull(limited)
+			err := p.job.Pull(limited)
 			cancel()
+			if ctx.Err() != nil {
+				return // the next engine is told of it again
+			}
+			if err != nil {
+				e.Body = blockevent.LogLine{Level: "error", Message: fmt.Sprintf("the checkpoint of step %d counts for "+
+					"nothing, because its files did not reach this machine: %v", c.Step, err)}
+			}
 		}
 		each(withPaths(e, p.job.Here))
 	})
