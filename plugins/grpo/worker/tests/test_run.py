@@ -68,6 +68,22 @@ def test_checkpoints_load_in_transformers_and_hold_the_trained_weights(make, api
         assert torch.equal(p, mine[name])
 
 
+def test_a_checkpoint_of_adapters_is_the_trained_model_and_not_its_base(make, api, tiny):
+    """The merged model and the adapter beside it answer as the policy does (verl#7285, #4553, #1821: as the base)."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    w = make(api().url, steps=3, lora={"rank": 4, "alpha": 32}, optimizer={"learning_rate": 1e-2})()
+    path, ids = newest(w.config.checkpoint_dir), torch.tensor([[3, 4, 5, 6, 7, 8]])
+    base = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float64)
+    with torch.no_grad():
+        plain, trained = base(ids).logits, w.trainer.policy.causal(ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)(ids).logits
+        adapted = PeftModel.from_pretrained(base, path / "adapter", autocast_adapter_dtype=False)(ids).logits
+    assert (trained - plain).abs().max() > 1e-3
+    assert torch.allclose(merged, trained, atol=1e-6) and torch.allclose(adapted, trained, atol=1e-6)
+
+
 @pytest.mark.parametrize("extra", [
     {},
     {"lora": {"rank": 4}, "kl": {"coefficient": 0.1}},
