@@ -8,13 +8,33 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
+
+// given are the GPUs of a block. Those of a cluster's job are known in the job only: the cluster names them in
+// CUDA_VISIBLE_DEVICES, or lets no others be seen. On several machines each has its own, which this process does not
+// know.
+func given(p sdk.Placement) []string {
+	if len(p.Devices) > 0 || p.Executor == "" || p.GPUs == 0 || len(nodes.Addresses()) > 1 {
+		return p.Devices
+	}
+	if named := os.Getenv("CUDA_VISIBLE_DEVICES"); named != "" {
+		return strings.Split(named, ",")
+	}
+	all := make([]string, p.GPUs)
+	for i := range all {
+		all[i] = strconv.Itoa(i)
+	}
+	return all
+}
 
 // devices are the GPUs of this replica out of those of the block; nil leaves the choice to the program.
 func (r *replica) devices() []string {

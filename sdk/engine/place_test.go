@@ -38,6 +38,29 @@ func TestDevicesOfReplicas(t *testing.T) {
 	}
 }
 
+// Replicas in a job must not all take the first of its GPUs.
+func TestGPUsOfAJob(t *testing.T) {
+	job := sdk.Placement{GPUs: 2, Executor: "executor.slurm.gpu"}
+	for name, c := range map[string]struct {
+		placement   sdk.Placement
+		named, want string
+		machines    string
+	}{
+		"as the cluster names them": {job, "3,5", "3,5", ""},
+		"no others are seen":        {job, "", "0,1", ""},
+		"on this machine":           {sdk.Placement{GPUs: 2, Devices: []string{"6", "7"}}, "3,5", "6,7", ""},
+		"left to the program":       {sdk.Placement{GPUs: 2}, "3,5", "", ""},
+		"none":                      {sdk.Placement{Executor: "executor.slurm.cpu"}, "3,5", "", ""},
+		"of several machines":       {job, "3,5", "", "10.0.0.1,10.0.0.2"},
+	} {
+		t.Setenv("CUDA_VISIBLE_DEVICES", c.named)
+		t.Setenv(nodes.AddressesKey, c.machines)
+		if got := strings.Join(given(c.placement), ","); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestServersOfOneMachineDoNotShareItsFirstGPU(t *testing.T) {
 	gpus := sdk.Placement{GPUs: 2}
 	if err := checkNodes(Spec{Replicas: 2}, gpus); err != nil {

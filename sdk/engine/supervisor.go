@@ -50,7 +50,7 @@ type Block struct {
 
 // BlockOf takes from a start request what the kit needs.
 func BlockOf[C any](r sdk.Request[C]) Block {
-	return Block{Dir: r.Dir, Devices: r.Placement.Devices, ControlToken: r.ControlToken, Handle: r.Handle,
+	return Block{Dir: r.Dir, Devices: given(r.Placement), ControlToken: r.ControlToken, Handle: r.Handle,
 		Policy: r.Policy}
 }
 
