@@ -116,8 +116,10 @@ func remark(b *snapshot.Block) string {
 }
 
 // OneLine makes text fit a line of a table or a log: no line breaks, and nothing that a terminal would obey.
-func OneLine(text string) string {
-	return strings.TrimSpace(printable.Text(strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(text)))
+func OneLine(text string) string { return strings.TrimSpace(oneLine(text)) }
+
+func oneLine(text string) string {
+	return printable.Text(strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(text))
 }
 
 // Status writes the table of blocks with a line above it that states the run's state. Now is for how long it has

@@ -15,6 +15,10 @@ import (
 
 // Line writes one event as one plain line, for logs and pipes; "" when the event has nothing to say to a person.
 func Line(s Style, e event.Event) string {
+	// Names come from plugins, too, and paths, units and metrics from what they run.
+	for _, text := range []*string{&e.Address, &e.Name, &e.Unit, &e.Path, &e.Transport, &e.Inference, &e.Stream} {
+		*text = OneLine(*text)
+	}
 	what := say(s, e)
 	if what == "" {
 		return ""
@@ -123,7 +127,7 @@ func measurements(m map[string]float64) string {
 	}
 	sort.Strings(names)
 	for i, name := range names {
-		names[i] = name + " " + Number(m[name])
+		names[i] = OneLine(name) + " " + Number(m[name])
 	}
 	return strings.Join(names, ", ")
 }

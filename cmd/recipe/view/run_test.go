@@ -13,6 +13,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
@@ -245,4 +246,48 @@ func TestSummaryOfASweepComparesItsTrainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "sweep.txt", out.Bytes())
+}
+
+// What programs and models wrote reaches a terminal as text, ten megabytes of it as well.
+func TestLinesOfALogAreHarmless(t *testing.T) {
+	t.Parallel()
+	hostile := "<script>alert(1)</script>\x1b[2J\x1b]0;title\a\u202eevil\u2066\u200b\x00\r\n"
+	for _, e := range []event.Event{
+		{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "error", Message: strings.Repeat(hostile, 1<<18)},
+		{Type: event.LogLine, Stream: "stderr", Address: hostile, Message: hostile},
+		{Type: event.Phase, Address: "trainer.tiny.policy", Phase: "failed", Message: hostile, Remedy: hostile},
+		{Type: event.Sample, Address: "environment.x.y", Prompt: hostile, Completion: hostile},
+		{Type: event.Metrics, Metrics: map[string]float64{hostile: 1}}, {Type: event.Progress, Unit: hostile},
+		{Type: event.Checkpoint, Path: hostile}, {Type: event.Weights, Transport: hostile},
+		{Type: event.Alert, Name: hostile, Message: hostile}, {Type: event.Notice, Message: hostile},
+	} {
+		line := Line(Style{}, e)
+		if !strings.Contains(line, "script") || strings.ContainsAny(line, "\x1b\a\x00\r\n\u202e\u2066\u200b") {
+			t.Errorf("a %s event is printed as %.300q", e.Type, line)
+		}
+	}
+}
+
+// The same of what is printed when a run has ended, and of tables.
+func TestNamesOfMetricsAreHarmless(t *testing.T) {
+	t.Parallel()
+	hostile, trainer := "eval/<script>\x1b[2J\u202e\r\n", "trainer.tiny.policy"
+	snap := &snapshot.Snapshot{}
+	for i := range 3 {
+		snap.Apply(event.Event{Type: event.Progress, Address: trainer, Step: int64(i), Unit: hostile})
+		snap.Apply(event.Event{Type: event.Metrics, Address: trainer, Step: int64(i),
+			Metrics: map[string]float64{hostile: float64(i), "reward": float64(i)}})
+	}
+	snap.Apply(event.Event{Type: event.Checkpoint, Address: trainer, Path: hostile})
+	var out bytes.Buffer
+	for _, err := range []error{Summary(&out, Style{}, snap), Evaluation(&out, Style{},
+		&run.Evaluation{Metrics: map[string]float64{hostile: 1}}),
+		CompareRuns(&out, Style{}, []RunResult{{Run: hostile, Metrics: map[string]float64{hostile: 1}}})} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(out.String(), "<script>"); n < 4 || strings.ContainsAny(out.String(), "\x1b\r\u202e") {
+		t.Errorf("%d names are printed: %q", n, out.String())
+	}
 }

@@ -55,14 +55,14 @@ func trained(s Style, blk *snapshot.Block) []string {
 	reward := History(blk, Rewards()...)
 	before, now := reward.Ends()
 	lines := []string{"", fmt.Sprintf("%s: reward %s → %s over %d %s", s.Bold(blk.Address), Number(before),
-		s.Bold(Number(now)), blk.Step, unit(blk.Unit))}
+		s.Bold(Number(now)), blk.Step, OneLine(unit(blk.Unit)))}
 	if len(reward.Points) > 1 {
 		for _, l := range Plot(reward.Resample(plotWidth), plotHeight) {
 			lines = append(lines, "  "+s.Green(l))
 		}
 	}
 	if blk.Checkpoint.Path != "" {
-		lines = append(lines, fmt.Sprintf("  checkpoint of step %d: %s", blk.Checkpoint.Step, blk.Checkpoint.Path))
+		lines = append(lines, fmt.Sprintf("  checkpoint of step %d: %s", blk.Checkpoint.Step, OneLine(blk.Checkpoint.Path)))
 	}
 	return lines
 }
@@ -82,7 +82,7 @@ func evaluated(s Style, blk *snapshot.Block) []string {
 	lines := []string{"", s.Bold(blk.Address) + ": evaluation, before → after"}
 	for _, name := range names {
 		series := blk.History[name]
-		lines = append(lines, fmt.Sprintf("  %s %s → %s", name, Number(series.First), s.Bold(Number(series.Last))))
+		lines = append(lines, fmt.Sprintf("  %s %s → %s", OneLine(name), Number(series.First), s.Bold(Number(series.Last))))
 	}
 	return lines
 }

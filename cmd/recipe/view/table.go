@@ -2,6 +2,7 @@ package view
 
 import (
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/mattn/go-runewidth"
@@ -28,8 +29,12 @@ func Cells(texts ...string) []Cell {
 // first.
 func Rows(rows [][]Cell, limit int) []string {
 	var widths []int
-	for _, row := range rows {
-		for i, c := range row {
+	harmless := make([][]Cell, len(rows))
+	for n, row := range rows {
+		harmless[n] = slices.Clone(row)
+		for i := range row {
+			c := &harmless[n][i]
+			c.Text = oneLine(c.Text) // names of metrics, for one, come from what a plugin runs
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
@@ -37,7 +42,7 @@ func Rows(rows [][]Cell, limit int) []string {
 		}
 	}
 	lines := make([]string, len(rows))
-	for i, row := range rows {
+	for i, row := range harmless {
 		lines[i] = line(row, widths, limit)
 	}
 	return lines
