@@ -126,6 +126,10 @@ func (c *Client) Pause(ctx context.Context, paused bool) error {
 
 // Plan asks the engine what applying the request would change on the live run.
 func (c *Client) Plan(ctx context.Context, req Request) (*plan.Plan, error) {
+	req, err := req.absolute()
+	if err != nil {
+		return nil, err
+	}
 	var p plan.Plan
 	if err := c.call(ctx, http.MethodPost, "/v1/plan", applyRequest{Request: req}, &p); err != nil {
 		return nil, err
@@ -135,6 +139,10 @@ func (c *Client) Plan(ctx context.Context, req Request) (*plan.Plan, error) {
 
 // Apply sends the request to the engine, which converges the live run if it still computes the approved plan.
 func (c *Client) Apply(ctx context.Context, req Request, approved *plan.Plan) (*plan.Plan, error) {
+	req, err := req.absolute()
+	if err != nil {
+		return nil, err
+	}
 	var p plan.Plan
 	if err := c.call(ctx, http.MethodPost, "/v1/apply", applyRequest{Request: req, Approved: approved},
 		&p); err != nil {

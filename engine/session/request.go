@@ -36,6 +36,23 @@ type Request struct {
 	Targets  []addr.Block               `json:"targets,omitempty"`
 }
 
+// absolute is the request with paths that mean the same in another working directory, that of a live engine.
+func (r Request) absolute() (Request, error) {
+	r.VarFiles = slices.Clone(r.VarFiles)
+	paths := []*string{&r.File}
+	for i := range r.VarFiles {
+		paths = append(paths, &r.VarFiles[i])
+	}
+	for _, path := range paths {
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return r, fmt.Errorf("find %s: %w", *path, err)
+		}
+		*path = whole
+	}
+	return r, nil
+}
+
 // Session is one recipe and its run.
 type Session struct {
 	Request Request

@@ -218,11 +218,14 @@ func handler(s *Session, e *run.Engine) http.Handler {
 
 // replan makes a plan of a new version of the recipe against the live run.
 func replan(ctx context.Context, s *Session, e *run.Engine, req Request) (*schema.Recipe, *plan.Plan, error) {
+	if sameFile(req.File, s.Request.File) {
+		req.File = s.Request.File // else every path that is made of the recipe's folder would look changed
+	}
 	recipe, diags := load(req, s.plugins)
 	if diags.HasErrors() {
 		return nil, nil, diags
 	}
-	if state.DirOf(recipe.Dir, recipe.Name) != s.Dir {
+	if !sameFile(string(state.DirOf(recipe.Dir, recipe.Name)), string(s.Dir)) {
 		return nil, nil, fmt.Errorf("the recipe %q does not belong to the run %s", recipe.Name, s.Dir)
 	}
 	rec, live, err := e.Live(ctx)
@@ -232,6 +235,12 @@ func replan(ctx context.Context, s *Session, e *run.Engine, req Request) (*schem
 	next := &Session{Request: req, Recipe: recipe, Dir: s.Dir, host: s.host, plugins: s.plugins, check: s.check}
 	p, err := next.plan(rec, live)
 	return recipe, p, err
+}
+
+func sameFile(a, b string) bool {
+	first, errA := os.Stat(a)
+	second, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(first, second)
 }
 
 func read(w http.ResponseWriter, r *http.Request, into any) bool {
