@@ -50,7 +50,7 @@ func TestMachinesOfJobsAreSampled(t *testing.T) {
 			once.Do(func() { close(enough) })
 		}
 	})
-	for block, cards := range map[string]int{"trainer.tiny.a": 1, "environment.tiny.b": 0} {
+	for cards, block := range []string{"environment.tiny.b", "trainer.tiny.a"} { // that the second asks for
 		j := s.submit(h, block)
 		j = &Job{hub: h, executor: elsewhere{s.cluster}, record: j.record, members: j.members, peer: j.peer}
 		j.record.Asked.GPUs = cards
