@@ -77,17 +77,17 @@ func TestSlurmWithoutGangs(t *testing.T) {
 }
 
 // TestSlurmGangs has two gangs compete for the hosts of one. The second waits as a whole, through the loss of its
-// engine, and both end.
+// engine, until the first is stopped, and trains then.
 func TestSlurmGangs(t *testing.T) {
 	const gang = `gang = "policy"`
-	first, second := newGangRun(t, gang), newGangRun(t, gang)
+	first, second := newGangRun(t, gang, "steps        = 60", "steps        = 1000000"), newGangRun(t, gang)
 	if said := first.planned(); strings.Count(said, "#SBATCH hetjob") != 1 ||
 		!strings.Contains(said, "starts with "+tinyInference) {
 		t.Errorf("recipe plan does not show one heterogeneous job of two components:\n%s", said)
 	}
 	first.apply()
 	first.await(time.Minute, "its jobs to run", 0, func(e event) bool {
-		return e.Address == tinyInference && strings.Contains(e.Message, " is running")
+		return e.Address == first.trainer && e.Phase == "ready"
 	})
 	second.apply()
 	second.pending(tinyInference, 0)
@@ -106,10 +106,11 @@ func TestSlurmGangs(t *testing.T) {
 			t.Errorf("after the engine was killed, the gangs are %v; expected %v", gangOf(t), before)
 		}
 	}
+	first.ask("stop")
+	if err := second.wait(5 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, second.story())
+	}
 	for _, r := range []*run{first, second} {
-		if err := r.wait(5 * time.Minute); err != nil {
-			t.Fatalf("apply: %v\n%s", err, r.story())
-		}
 		if n := len(r.all(func(e event) bool { return e.Type == "restart" })); n > 0 {
 			t.Errorf("%d blocks were restarted\n%s", n, r.story())
 		}
