@@ -10,7 +10,8 @@ import (
 func TestCompliance(t *testing.T) {
 	t.Parallel()
 	plugintest.Executor(t, plugintest.ExecutorSuite{
-		Open: func(dir string) (executor.Executor, error) { return New(dir), nil },
+		Staged: true,
+		Open:   func(dir string) (executor.Executor, error) { return New(dir), nil },
 	})
 }
 

@@ -77,6 +77,7 @@ type Launch struct {
 	Devices   []string // GPUs that it may see; nil: leave the choice to the program
 	Key       string   // that the server is to demand
 	Environ   []string // environment to start from
+	Temporary string   // folder for its temporary files, removed when it has ended; empty: the machine's
 }
 
 // Command is a command line with its whole environment.

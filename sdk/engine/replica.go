@@ -113,6 +113,7 @@ func (r *replica) keep(ctx context.Context) error {
 
 // run is one server from its start to its end, which is always an error. Nothing of it is left afterwards.
 func (r *replica) run(ctx context.Context) error {
+	defer r.removeTemporary()
 	program, port, adopted, err := r.begin(ctx)
 	if err != nil {
 		return err
@@ -183,7 +184,11 @@ func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, a
 	if port, err = r.reserve(); err != nil {
 		return nil, 0, false, err
 	}
-	command, err := r.s.program.Command(r.launch(port))
+	launch := r.launch(port)
+	if launch.Temporary, err = r.makeTemporary(); err != nil {
+		r.s.host.Log("warn", err.Error())
+	}
+	command, err := r.s.program.Command(launch)
 	if err != nil {
 		return nil, 0, false, err
 	}

@@ -42,7 +42,7 @@ func (stub) Start(ctx context.Context, req sdk.Request[stubConfig], host inferen
 func (stub) Command(l engine.Launch) (engine.Command, error) {
 	exe, err := os.Executable()
 	env := map[string]string{"STUB_MODEL": l.Model, "STUB_PORT": strconv.Itoa(l.Port), "STUB_KEY": l.Key}
-	return engine.Command{Argv: []string{exe}, Env: engine.MergeEnv(l.Environ, env)}, err
+	return engine.Command{Argv: []string{exe}, Env: l.Environment(nil, nil, env)}, err
 }
 
 func (stub) Connect(a engine.Address) engine.Client { return stubClient{engine.NewHTTP("Stub", a)} }
@@ -87,6 +87,7 @@ func (c stubClient) Asleep(ctx context.Context) (asleep bool, err error) {
 
 // serveStub is the server program. Requests that need released memory fail, as on a GPU.
 func serveStub() {
+	_ = os.WriteFile(filepath.Join(os.TempDir(), "of-a-server"), nil, 0o600)
 	var mu sync.Mutex
 	var cacheAway, weightsAway bool
 	weight := stubWeight(os.Getenv("STUB_MODEL"))

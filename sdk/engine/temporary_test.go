@@ -1,0 +1,78 @@
+package engine_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+)
+
+// A server leaves files in its temporary folder, as vLLM and SGLang leave their sockets. They are gone when it has ended,
+// and a new start removes what a killed block left.
+func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
+	parent, err := os.MkdirTemp("/tmp", "t") // t.TempDir has too long a path for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	t.Setenv("TMPDIR", parent)
+	model := t.TempDir()
+	if _, err := plugintest.FakeWeights(model, 0); err != nil {
+		t.Fatal(err)
+	}
+	files := func() []string {
+		found, _ := filepath.Glob(filepath.Join(parent, "recipe-server-*", "*"))
+		return found
+	}
+	block := t.TempDir()
+	run := func() (dir string) {
+		t.Helper()
+		b := plugintest.Harness(t, stubDefinition())
+		b.Dir = block
+		b.Start(stubConfig{Model: model, Replicas: 1})
+		b.Ready()
+		got := files()
+		if len(got) != 1 || filepath.Base(got[0]) != "of-a-server" {
+			t.Fatalf("temporary files of a server that runs: %v, expected its own alone", got)
+		}
+		if err := b.Stop(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Dir(got[0])); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", filepath.Dir(got[0]), err)
+		}
+		return filepath.Dir(got[0])
+	}
+	dir := run()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "of-a-killed-one"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run()
+}
+
+func TestTheEnvironmentOfAServerHasItsTemporaryFolder(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	l := engine.Launch{Temporary: "/tmp/x", Environ: []string{"TMPDIR=/tmp"}}
+	env := l.Environment(nil, nil, nil)
+	for _, want := range []string{"TMPDIR=/tmp/x", "TORCHINDUCTOR_CACHE_DIR=" + cache + "/recipe/torch",
+		"TRITON_CACHE_DIR=" + cache + "/recipe/triton"} {
+		if !slices.Contains(env, want) {
+			t.Errorf("%q is not in %q", want, env)
+		}
+	}
+	l.Environ = append(l.Environ, "TORCHINDUCTOR_CACHE_DIR=/mine", "TRITON_CACHE_DIR=/kernels")
+	env = l.Environment(nil, map[string]string{"TMPDIR": "/own"}, nil)
+	for _, want := range []string{"TMPDIR=/own", "TORCHINDUCTOR_CACHE_DIR=/mine", "TRITON_CACHE_DIR=/kernels"} {
+		if !slices.Contains(env, want) {
+			t.Errorf("%q is not in %q: what the user sets comes first", want, env)
+		}
+	}
+}
