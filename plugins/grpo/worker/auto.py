@@ -150,6 +150,16 @@ def choose(s: Shape, x: Settings, m: Machine, below: Choice | None = None) -> Ch
     return Choice(compiled, checkpointing, row, chunk, needed, reason)
 
 
+def keeps_gathered(s: Shape, x: Settings, m: Machine, world: int) -> bool:
+    """Whether each of several ranks has memory for all weights between its forward and its backward pass without
+    another choice of rows. s is one rank's share."""
+    gathered = world * s.parameters * WIDTH[x.compute_dtype]
+    kept, given_back = choose(s, x, replace(m, fixed=m.fixed + gathered)), choose(s, x, m)
+    return kept.needed <= USABLE * m.free and replace(kept, needed=0, reason="") == replace(
+        given_back, needed=0, reason=""
+    )
+
+
 def smaller(before: Choice, after: Choice) -> bool:
     """Whether a step down has found anything."""
     return bool(after.reason) and after.needed < before.needed

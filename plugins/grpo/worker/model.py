@@ -263,11 +263,18 @@ def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     policy.autocast = None
 
 
+def keep_gathered(policy: Policy, keep: bool) -> None:
+    """Whether the weights that a forward pass gathers stay until the backward pass, which then gathers none."""
+    for layer in policy.backbone.layers:
+        layer.set_reshard_after_forward(not keep)
+
+
 def reshard(policy: Policy) -> None:
     """Gives back what forward passes without a backward pass have gathered. Until then it takes memory, and names lead
     to the gathered copies: whoever reads weights or the optimizer's state by name needs the shards."""
-    if hasattr(policy, "reshard"):
-        policy.reshard()
+    for module in policy.modules():
+        if hasattr(module, "reshard"):
+            module.reshard()
 
 
 class Reference:

@@ -15,7 +15,7 @@ from recipe_sdk.ranks import Ranks
 from . import auto, compiled
 from .batch import Batch
 from .config import Config
-from .model import Policy, decided
+from .model import Policy, decided, keep_gathered
 
 
 def free_memory(device: torch.device) -> float:
@@ -60,6 +60,8 @@ class Sizing:
         self.given, self.machine = given, self.look(c, given, b)
         self.open = None in (given.compile, given.gradient_checkpointing, given.row_tokens, given.head_chunk)
         self.use(auto.choose(self.shape, given, self.machine))
+        if self.ranks.mesh is not None:
+            keep_gathered(self.policies[0], auto.keeps_gathered(self.shape, given, self.machine, self.ranks.world))
         if not self.open:
             return ""
         return f"{self.choice.reason} ({self.uncompiled})" if self.uncompiled else self.choice.reason

@@ -29,6 +29,7 @@ class Trainer:
         """Model, reference, optimizer; from the newest checkpoint when there is one."""
         self.bridge, c, ranks = bridge, bridge.block, bridge.ranks
         found = bridge.resume()
+        bridge.begin()  # the first batch is sampled while the model is put on the device and compiled
         self.policy, summary = model.load_policy(c, ranks.device, ranks.world)
         if found is not None:
             checkpoint.load_weights(found.path, self.policy)
@@ -76,7 +77,7 @@ class Trainer:
     def loop(self) -> None:
         """Trains until the last step, a stop, or a solved task."""
         batches = self.bridge.batches(build)
-        self.bridge.connect()  # environments start while this compiles
+        self.bridge.connect()  # a run that continues offers its weights before it compiles
         host.calm(self.bridge.device, self.config.threads)
         self.warm_up()
         host.settle(self.bridge.device)

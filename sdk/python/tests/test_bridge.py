@@ -42,11 +42,14 @@ def events(tmp_path):
 def test_environments_begin_before_the_first_batch_is_waited_for(tmp_path, api):
     server = api()
     bridge = opened(tmp_path, server.url)
-    attach(bridge)
-    bridge.connect()
-    assert server.acked == []
+    with pytest.raises(RuntimeError, match="resume"):
+        bridge.begin()
+    bridge.resume()
     bridge.begin()
     assert server.acked == [0]  # it was polled, and the batch is not lost
+    attach(bridge)
+    bridge.begin()
+    assert server.acked == [0]
     got = []
     for batch in bridge.batches():
         got.append(batch.number)

@@ -49,7 +49,7 @@ func (t *Trainer[C]) activity(d *doing, e event) (sdk.Activity, bool) {
 	case "waiting":
 		return sdk.Activity{On: queue, What: fmt.Sprintf("batch %d", e.Step+1)}, true
 	case "paused":
-		return sdk.Activity{What: "the run to be resumed", Patience: patienceForPeople, Remedy: "recipe resume"}, true
+		return sdk.Activity{What: "the run is paused", Patience: patienceForPeople, Remedy: "recipe resume", Rest: true}, true
 	case "no_room": // starting it again would not help
 		return sdk.Activity{What: e.ForWhat, Patience: patienceForPeople, Remedy: "make room on that disk"}, true
 	case "training":

@@ -20,7 +20,7 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 			Patience: patienceForFirst},
 		"checkpointing": {What: "checkpointing at step 6", Patience: patienceForFirst / 3},
 		"done":          {What: "the end of its program", Patience: patienceForFirst / 3},
-		"paused":        {What: "the run to be resumed", Patience: patienceForPeople, Remedy: "recipe resume"},
+		"paused":        {What: "the run is paused", Patience: patienceForPeople, Remedy: "recipe resume", Rest: true},
 		"sync":          {}, // reported by TrainerHost.Sync
 		"turn":          {}, // reported by TrainerHost.Turn
 		"loading":       {}, // not ready yet

@@ -1,5 +1,6 @@
 """Defaults of how a step runs: a table that the plan in Go answers in the same way, and memory that runs out."""
 
+import dataclasses
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -50,6 +51,19 @@ def test_memory_alone_demands_recomputation():
         assert ("may run out" in c.reason) == (c.needed > auto.USABLE * m.free)
     assert seen == sorted(seen, key=lambda x: (x[0], -x[1]))
     assert seen[0] == (False, 32768) and seen[-1] == (True, 1024)
+
+
+def test_several_ranks_keep_gathered_weights_where_rows_stay_as_long():
+    share = dataclasses.replace(BIG, parameters=BIG.parameters // 2, trained=BIG.trained // 2)
+    x = auto.Settings("float32", "bfloat16")
+    seen = []
+    for free in range(20, 150):
+        m = auto.Machine(free * auto.GIB, True, 1024, 65_536, auto.fixed(share, x, "adamw", False))
+        keeps = auto.keeps_gathered(share, x, m, 2)
+        seen.append(keeps)
+        if keeps:
+            assert auto.choose(share, x, m).needed + 2 * share.parameters * 2 <= auto.USABLE * m.free
+    assert not seen[0] and seen[-1] and True in seen and False in seen[seen.index(True) :]
 
 
 def test_what_is_given_is_obeyed():

@@ -19,7 +19,7 @@ from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
 from recipe_sdk.spool import Spool
 from recipe_sdk.testing import Supervisor, make_group
 
-from worker import config
+from worker import config, model
 from worker.__main__ import main as command_line
 from worker.__main__ import work
 
@@ -123,12 +123,23 @@ def test_a_run_that_does_not_resume_takes_nothing_of_an_earlier_one(make, api, t
         make(server.url, steps=2, resume=False)()
 
 
+def test_the_first_batch_is_asked_for_before_the_model_is_loaded(make, api, tmp_path, monkeypatch):
+    """But not in a run that continues, where inference has to get its weights first."""
+    asked, load = [], model.load_policy
+    monkeypatch.setattr(model, "load_policy", lambda *a: asked.append(list(server.acked)) or load(*a))
+    server = api()
+    make(server.url, steps=1)()
+    make(server.url, steps=2)()
+    assert asked == [[0], [0]] and server.acked == [0, 1]
+
+
 def test_kill_between_storing_a_batch_and_its_acknowledgement(make, api, tmp_path):
     for lost in (False, True):
         server = api()
         where = tmp_path / str(lost)
         first = make(server.url, where=where, steps=4).load()
         first.bridge.feed.rollouts._ack = lambda lease: (_ for _ in ()).throw(KeyboardInterrupt)
+        assert first.bridge.feed.rollouts.poll().number == 0  # came while the model was loaded
         with pytest.raises(KeyboardInterrupt):
             first.bridge.feed.rollouts.poll()
         first.close()

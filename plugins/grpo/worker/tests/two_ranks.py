@@ -12,7 +12,9 @@ from recipe_sdk.errors import WorkerError
 from recipe_sdk.ipc import Shared
 from recipe_sdk.ranks import Ranks
 
-from worker import checkpoint
+from worker import checkpoint, sizing
+from worker.batch import build
+from worker.model import reshard
 from worker.tests.conftest import attached
 from worker.weights import merged
 
@@ -50,17 +52,31 @@ def full_disk(ranks: Ranks, s, directory: str) -> None:
     assert send("reload")["step"] == 1
 
 
+def kept_gathered(s, groups) -> bool:
+    """Whether a layer's weights are whole after a forward pass; `reshard` gives them back."""
+    with torch.no_grad():
+        s.policy(s.rows(build(groups), [0])[0][0])
+    layer = s.policy.backbone.layers[0]
+    kept = not hasattr(next(layer.parameters()), "full_tensor")
+    reshard(s.policy)
+    assert hasattr(next(layer.parameters()), "full_tensor")
+    return kept
+
+
 def main(rank: int, port: int, models: dict[str, str], directory: str, out: str) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=str(port))  # fmt: skip
-    from worker.tests.test_model import SETTINGS, after_steps, stepper
+    from worker.tests.test_model import SETTINGS, after_steps, groups, stepper
 
     torch.set_num_threads(1)
     ranks = Ranks(torch.device("cpu"))
-    results = {}
+    results, free = {}, sizing.free_memory
     for name, path in models.items():
+        short = name == "clipped"  # of memory, so that each layer's weights are given back after its forward pass
+        sizing.free_memory = (lambda _: 0.0) if short else free
         s = stepper(Path(directory), path, ranks, **SETTINGS[name])
         results[name] = after_steps(s)
+        assert kept_gathered(s, groups(1)) != short
 
         def proof(s=s):
             """Calls of a sync block between publications; they must not affect what follows."""

@@ -235,6 +235,7 @@ class Bridge(Generic[S]):
         Ends when the steps are done, at a stop, or when the task is solved, with a last checkpoint. build makes what
         is yielded, on every rank; default: Batch.build. Raises WorkerError when the run cannot go on: NoDataError,
         SyncTimeout, DataError, AtroposAPIError."""
+        _ = self.hooks  # attach comes first
         self.connect()
         while True:
             order = self.feed.decide(self.step >= self.block.steps) if self.feed else None
@@ -436,8 +437,7 @@ class Bridge(Generic[S]):
 
     def connect(self) -> None:
         """Rank 0 registers with the trajectory API, once, and settles what an earlier process of this run left.
-        batches() does so itself; a trainer that still has to prepare lets environments begin with it."""
-        _ = self.hooks  # attach comes first
+        batches() does so itself."""
         if not self.main or self.feed is not None:
             return
         block = self.block
@@ -454,10 +454,19 @@ class Bridge(Generic[S]):
             self.feed.offer(self.step)
 
     def begin(self) -> None:
-        """Lets environments begin before something that takes long, such as compiling: they wait until a trainer has
-        asked for a batch. connect comes first. A run that continues does not: inference first gets its weights."""
-        if self.feed and not self.resumed:
+        """Lets environments begin before something that takes long, such as loading or compiling: they wait until a
+        trainer has asked for a batch. resume() comes first: in a run that continues they do not, because inference
+        first gets its weights. Nor do they before the block is started: batches() lets them begin then, or another
+        call of this."""
+        if not self._looked:
+            raise RuntimeError("call bridge.resume() before begin: a run that continues must not begin so")
+        if self.resumed or self.block.prepare:
+            return
+        before = self.events.state["phase"]
+        self.connect()
+        if self.feed:
             self.feed.rollouts.begin()
+        self.events.phase(before)
 
     def _take(self, delivery: Delivery) -> GroupBatch | None:
         """A batch to train; None when nothing of it can be, and it is used up."""

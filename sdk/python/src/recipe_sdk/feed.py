@@ -135,7 +135,7 @@ class Feed:
         """A batch to train, or None after one round of polls or a second of a pause."""
         if self.paused:
             if self.events.state["phase"] != "paused":
-                self.events.phase("paused", for_what="the run to be resumed")
+                self.events.phase("paused")
             self.pause(1.0)
             return None
         if self.events.state["phase"] not in ("waiting", "turn", "no_room"):

@@ -118,8 +118,9 @@ class Rollouts:
         return Delivery(self.next - 1, groups, True)
 
     def begin(self) -> None:
-        """Asks for a batch once: environments wait until a trainer has. What comes is kept for the next poll."""
-        if self.spool.get(self.next) is None:  # else an earlier life has asked, and its batch comes first
+        """Asks for a batch once: environments wait until a trainer has. What comes is kept for the next poll. Where an
+        earlier life has asked, its batch comes first."""
+        if self.begun is None and self.spool.get(self.next) is None:
             with contextlib.suppress(AtroposAPIError):  # the next poll says what is wrong
                 self.begun = self.poll()
 
