@@ -98,7 +98,7 @@ names, ranks = gsm8k.ENGINES + gsm8k.TRAINERS, int(sys.argv[1])
 more = {place: [] for place in gsm8k.PLACES} | {
     "sglang": ['attention_backend = "fa3"'], "weights": ['transport = "ipc"'], "trl.config": ["load_in_4bit = true"],
     "verl.config.actor": ["megatron = { tensor_model_parallel_size = 2 }"]}
-print(gsm8k.derive({n: sys.executable for n in names}, {n: {} for n in names}, more, 512, ranks, ranks == 0))`
+print(gsm8k.derive({n: sys.executable for n in names}, {n: {} for n in names}, more, 512, 0, ranks, ranks == 0))`
 	for _, ranks := range []string{"0", "2"} {
 		cmd := exec.Command("python3", "-c", derive, ranks)
 		cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1",

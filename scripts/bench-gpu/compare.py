@@ -42,6 +42,8 @@ OVERLAP = {"in_flight": "keep", "ahead": 2}
 CASES = {
     "recipe lora": ("recipe", {"lora_rank": 64}),
     "recipe lora warm": ("recipe", {"lora_rank": 64}),  # to be named after "recipe lora": finds its caches
+    # to be named after "recipe lora": what vLLM's measuring of memory takes
+    "recipe lora cache given": ("recipe", {"lora_rank": 64, "kv_cache_memory_bytes": 48 << 30}),
     "recipe lora 16 groups": ("recipe", {"lora_rank": 64, "concurrency": 16}),  # a batch at once instead of two
     "recipe lora token events": ("recipe", {"lora_rank": 64, "stream_interval": 1}),
     "recipe lora tuned": ("recipe", {"lora_rank": 64, **TUNED, **OVERLAP}),
@@ -78,7 +80,7 @@ def arguments() -> argparse.Namespace:
                         help="gsm8k: interpreter of an engine or trainer; default: --python")  # fmt: skip
     parser.add_argument("--add", action="append", default=[], metavar="NAME=LINE",
                         help="gsm8k: a line for a block, or with NAME.config for a trainer's own settings")  # fmt: skip
-    parser.add_argument("--ranks", type=int, default=1, help="gsm8k: GPUs of a trainer, from the first on")
+    parser.add_argument("--ranks", type=int, default=1, help="gsm8k: GPUs of a trainer, from --gpu on")
     parser.add_argument("--cpu", action="store_true", help="gsm8k: without a GPU, on a tiny model")
     parser.add_argument("--limit", type=float, default=600, help="seconds that one case may take")
     chosen = parser.parse_args()
@@ -149,7 +151,8 @@ def machine(options: argparse.Namespace) -> dict[str, object]:
         programs = {name for c in options.cases for name in CASES[c][1].values()}
         packages = {name: versions(*program(options, name), (name, *SHARED), False) for name in sorted(programs)}
     else:
-        packages = versions(options.python, passed(), (*SHARED, "vllm", "trl"), True)
+        trl = ("trl",) if any("trl" in c for c in options.cases) else ()
+        packages = versions(options.python, passed(), (*SHARED, "vllm", *trl), True)
     return {
         "gpu": None if options.cpu else gpu(options.gpu),
         "cores": os.cpu_count(),
@@ -193,7 +196,7 @@ def gsm8k_command(options: argparse.Namespace, settings: dict[str, object], fold
     (folder / "gsm8k.hcl").write_text(gsm8k.derive(
         {name: python for name, (python, _) in programs.items()},
         {name: environment for name, (_, environment) in programs.items()},
-        more, 16 if options.cpu else options.max_tokens, options.ranks, options.cpu,
+        more, 16 if options.cpu else options.max_tokens, options.gpu, options.ranks, options.cpu,
     ))  # fmt: skip
     return apply(options, folder, "gsm8k.hcl", {k: settings[k] for k in ("model", "steps", "engine", "trainer")})
 
@@ -274,6 +277,7 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
         status = process.wait()
         deadline.cancel()
         if status and kind != "trl":  # whatever it left on the GPU would be in the next case's way
+            keep_logs(folder)
             subprocess.run(
                 [command[0], "destroy", "-y"], cwd=folder, env=environment, stdout=errors, stderr=errors, check=False
             )
@@ -293,6 +297,15 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
         "peak_mib": memory.peak,
         "metrics": metrics,
     }
+
+
+def keep_logs(folder: Path) -> None:
+    """Copy the logs of a failed run's programs to FOLDER/logs, for they go with the run."""
+    blocks = folder / ".recipe"
+    for log in blocks.rglob("*.log*"):
+        kept = folder / "logs" / log.relative_to(blocks)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(log, kept)
 
 
 def end(process: subprocess.Popen[str]) -> None:

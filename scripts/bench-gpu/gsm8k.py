@@ -53,13 +53,14 @@ def add(place: str, text: str, lines: list[str]) -> str:
 
 
 def derive(pythons: dict[str, str], environments: dict[str, dict[str, str]], more: dict[str, list[str]],
-           max_tokens: int, ranks: int, cpu: bool) -> str:  # fmt: skip
-    """The recipe. pythons and environments are of engines and trainers; more are lines for places; ranks are those of a
-    trainer, each with a GPU, of which the engine shares the first."""
+           max_tokens: int, gpu: int, ranks: int, cpu: bool) -> str:  # fmt: skip
+    """The recipe. pythons and environments are of engines and trainers; more are lines for places; gpu is the engine's;
+    ranks are those of a trainer, each with a GPU, of which the first is the engine's."""
     text = RECIPE.read_text()
     text = substitute(r'^environment "atropos" "gsm8k" \{\n(?:  .*\n)+\}\n', text, SCORES, 1)
     text = substitute(r"environment\.atropos\.gsm8k", text, "environment.scores.gsm8k", len(TRAINERS))
     text = substitute(r"^  max_tokens = 1024 ", text, f"  max_tokens = {max_tokens} ", 1)
+    text = substitute(r'\? \["0"\] :', text, f'? ["{gpu}"] :', 1)
     if cpu:
         counts = (len(ENGINES) + len(TRAINERS), 1, 1)
         for pattern, count in zip(ON_GPU, counts, strict=True):
@@ -68,7 +69,7 @@ def derive(pythons: dict[str, str], environments: dict[str, dict[str, str]], mor
     if ranks > 1:
         engines, trainers = text[: text.index('\ntrainer "')], text[text.index('\ntrainer "') :]
         one = "    gpus    = 1\n    devices = local.shared\n"
-        several = f"    gpus    = {ranks}\n    devices = {json.dumps([str(i) for i in range(ranks)])}\n"
+        several = f"    gpus    = {ranks}\n    devices = {json.dumps([str(gpu + i) for i in range(ranks)])}\n"
         text = engines + substitute(one, trainers, several, len(TRAINERS))
     for name in (*ENGINES, *TRAINERS):
         lines = [f"runtime {{ python = {json.dumps(pythons[name])} }}",

@@ -49,6 +49,10 @@ variable "stream_interval" {
   type    = number
   default = null
 }
+variable "kv_cache_memory_bytes" {
+  type    = number
+  default = null
+}
 variable "device" {
   type    = string
   default = "0"
@@ -61,6 +65,7 @@ inference "vllm" "policy" {
   gpu_memory_utilization = var.memory
   api_server_count       = var.api_server_count
   stream_interval        = var.stream_interval
+  kv_cache_memory_bytes  = var.kv_cache_memory_bytes
   placement { devices = [var.device] }
   runtime { python = var.python }
   environment_variables = var.environment

@@ -16,7 +16,7 @@ from recipe_sdk import Bridge, leave, settings, work
 from recipe_sdk.errors import CheckpointError, WorkerError
 from recipe_sdk.ranks import default_device
 
-from . import cpu
+from . import cpu, logprob
 from .settings import merged
 
 
@@ -38,6 +38,7 @@ def imports() -> None:
     with warnings.catch_warnings():  # of verl's other engines, whose packages nobody asked for
         warnings.filterwarnings("ignore", message=".* engine is not available")
         import verl.workers.engine  # noqa: F401
+    logprob.install()
 
 
 def train(backend: str, bridge: Bridge[Any]) -> None:
