@@ -1,6 +1,7 @@
 package samples
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 
 // queueBytes bounds the memory of bodies that wait to be written. A body beyond it is lost and counted.
 const queueBytes = 64 << 20
+
+// writeBytes bounds the compressed bodies of one write, but for its last, and so the memory that is kept for the next.
+const writeBytes = 4 << 20
 
 // Writer appends to a record. Its methods only queue: one goroutine compresses and writes. They may be called from any
 // goroutine and on nil, which records nothing.
@@ -37,9 +41,11 @@ type Writer struct {
 	bodies  *os.File
 	segment int
 	began   time.Time
-	lines   int64 // bytes of index
-	size    int64 // bytes of bodies
-	broken  bool  // the last write failed, and it was reported
+	lines   int64  // bytes of index
+	size    int64  // bytes of bodies
+	packed  []byte // the bodies of the last write, compressed: memory for the next
+	text    []byte // its lines, likewise
+	broken  bool   // the last write failed, and it was reported
 }
 
 type entry struct {
@@ -74,7 +80,9 @@ func NewWriter(dir string, limits Limits, failed func(error)) (*Writer, error) {
 // Post records a group. body is copied.
 func (w *Writer) Post(line Line, body []byte) {
 	line.Type = Posted
-	w.add(line, body)
+	if w != nil {
+		w.add(line, bytes.Clone(body))
+	}
 }
 
 // Deliver records that a trainer received a group.
@@ -96,6 +104,7 @@ func (w *Writer) Drop(line Line) {
 	w.add(line, nil)
 }
 
+// add queues an entry, which owns body from then on.
 func (w *Writer) add(line Line, body []byte) {
 	if w == nil {
 		return
@@ -115,7 +124,7 @@ func (w *Writer) add(line Line, body []byte) {
 		}
 		return
 	}
-	w.queue = append(w.queue, entry{line, append([]byte(nil), body...)})
+	w.queue = append(w.queue, entry{line, body})
 	w.waiting += len(body)
 	select {
 	case w.wake <- struct{}{}:
@@ -184,8 +193,8 @@ func (w *Writer) write(list []entry) error {
 			return err
 		}
 		n, offset := 0, w.size
-		var bodies, lines []byte
-		for ; n < len(list) && w.size < segmentBytes; n++ {
+		bodies, lines := w.packed[:0], w.text[:0]
+		for ; n < len(list) && w.size < segmentBytes && len(bodies) < writeBytes; n++ {
 			e := &list[n]
 			if len(e.body) > 0 {
 				before := len(bodies)
@@ -212,6 +221,7 @@ func (w *Writer) write(list []entry) error {
 			return fmt.Errorf("writing the record of samples in %s: %w", w.dir, err)
 		}
 		w.lines += int64(len(lines))
+		w.packed, w.text = bodies, lines
 		list = list[n:]
 	}
 	return nil
