@@ -181,6 +181,13 @@ func (r *kubernetesRun) pod(block string) resource {
 	return found[0]
 }
 
+// evict asks a pod to end, as a drain of its node does.
+func (r *kubernetesRun) evict(p resource) {
+	r.t.Helper()
+	r.api(r.core("pods/"+p.Metadata.Name+"/eviction"), "-H", "Content-Type: application/json", "--data-binary",
+		fmt.Sprintf(`{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": %q}}`, p.Metadata.Name))
+}
+
 func (r *kubernetesRun) within(what string, done func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); !done(); time.Sleep(200 * time.Millisecond) {
@@ -268,8 +275,7 @@ func TestKubernetesDrain(t *testing.T) {
 	}
 	cordon(true)
 	t.Cleanup(func() { cordon(false) })
-	r.api(r.core("pods/"+p.Metadata.Name+"/eviction"), "-H", "Content-Type: application/json", "--data-binary",
-		fmt.Sprintf(`{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": %q}}`, p.Metadata.Name))
+	r.evict(p)
 	r.asked(2 * time.Minute)
 	if now := r.pod(r.trainer); now.Spec.Node == p.Spec.Node {
 		t.Errorf("the trainer is on %s again, which is drained", now.Spec.Node)
@@ -330,13 +336,7 @@ func TestKubernetesQuota(t *testing.T) {
 	}
 	r.nothingLeft()
 
-	text, err := os.ReadFile(filepath.Join(r.dir, r.recipe))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(r.dir, r.recipe), []byte(strings.ReplaceAll(string(text), "1GiB", "2GiB")), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.edit(func(text string) string { return strings.ReplaceAll(text, "1GiB", "2GiB") })
 	cmd = exec.Command(r.binary(), "plan", "--detailed-exitcode", r.recipe)
 	cmd.Dir = r.dir
 	out, err := cmd.CombinedOutput()

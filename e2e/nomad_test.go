@@ -92,7 +92,7 @@ func nomad(t *testing.T, method, path string, into any) {
 }
 
 // nomadJob is a job of Nomad, with its allocation.
-type nomadJob struct{ ID, Name, Status, Allocation string }
+type nomadJob struct{ ID, Name, Status, Allocation, Node string }
 
 // nomadJobs are those of blocks of this test that are not over, by the blocks' addresses.
 func nomadJobs(t *testing.T) map[string]nomadJob {
@@ -101,10 +101,10 @@ func nomadJobs(t *testing.T) map[string]nomadJob {
 	nomad(t, http.MethodGet, "/v1/jobs?prefix=recipe-", &jobs)
 	found := map[string]nomadJob{}
 	for _, j := range jobs {
-		var allocations []struct{ ID string }
+		var allocations []struct{ ID, NodeName string }
 		nomad(t, http.MethodGet, "/v1/job/"+j.ID+"/allocations", &allocations)
 		if len(allocations) > 0 {
-			j.Allocation = allocations[0].ID
+			j.Allocation, j.Node = allocations[0].ID, allocations[0].NodeName
 		}
 		if j.Status != "dead" {
 			found[strings.TrimPrefix(j.Name, "recipe ")] = j
@@ -127,9 +127,10 @@ func noNomadJobs(t *testing.T) {
 	}
 }
 
-// TestNomadComplies runs the compliance suite on the program.
+// TestNomadComplies runs the compliance suite on the program, with a second node for jobs of two machines.
 func TestNomadComplies(t *testing.T) {
 	r := newNomadRun(t)
+	nomadNode(t, "n2")
 	t.Log(command(t, r.binary(), "plugin", "test", filepath.Join(repository(t), "bin", "nomad"), "-r",
 		filepath.Join(r.dir, r.recipe)))
 }

@@ -29,6 +29,7 @@ type event struct {
 	Time        time.Time          `json:"time"`
 	Type        string             `json:"type"`
 	Address     string             `json:"address"`
+	Host        string             `json:"host"`
 	Life        int64              `json:"life"`
 	Phase       string             `json:"phase"`
 	Level       string             `json:"level"`
@@ -293,5 +294,18 @@ func learned(t *testing.T, r *run) {
 	t.Logf("held-out accuracy %.3f before, %.3f after", before, after)
 	if after < before+0.3 {
 		t.Errorf("held-out accuracy went from %.3f to %.3f; want at least 0.3 more", before, after)
+	}
+}
+
+// edit changes the recipe of the run.
+func (r *run) edit(change func(text string) string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, r.recipe)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(change(string(text))), 0o600)
+	}
+	if err != nil {
+		r.t.Fatal(err)
 	}
 }

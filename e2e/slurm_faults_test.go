@@ -250,10 +250,18 @@ func (r *run) asked(limit time.Duration) {
 	}
 }
 
-// TestSlurmTimeLimit lets the trainer's job reach its time limit.
+// TestSlurmTimeLimit lets the trainer's job reach its time limit. Meanwhile the use of each host is recorded, by its
+// name and that of the block that runs there.
 func TestSlurmTimeLimit(t *testing.T) {
 	r := newSlurmRun(t, `"30m"`, `"2m"`, "steps        = 60", "steps        = 100000")
 	r.apply()
+	r.stepped(0)
+	for _, block := range []string{r.trainer, "environment.arithmetic.sums"} {
+		_, node := jobOf(t, block)
+		r.await(time.Minute, "samples of "+node+", where "+block+" runs", 0, func(e event) bool {
+			return e.Type == "machine" && e.Address == block && e.Host == node && e.Metrics["memory_bytes"] > 0
+		})
+	}
 	r.asked(2 * time.Minute)
 	r.ask("stop")
 	noJobsLeft(t)

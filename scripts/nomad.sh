@@ -3,7 +3,11 @@
 #
 #   scripts/nomad.sh build        build Nomad into the user's cache (6 minutes of one core; once)
 #   scripts/nomad.sh up FOLDER    start it with its files in FOLDER; prints what to export
-#   scripts/nomad.sh down FOLDER  end it
+#   scripts/nomad.sh node FOLDER NAME [HIDDEN...]    add a node to it, which does not see the folders HIDDEN
+#   scripts/nomad.sh drain|kill|remove FOLDER NAME    drain that node; kill everything on it, as a loss of power would;
+#                                 the same, after which it gets no jobs until that is seen
+#   scripts/nomad.sh admin FOLDER PATH [OPTION OF CURL...]    ask it as an administrator
+#   scripts/nomad.sh down FOLDER  end it, and its nodes
 #   scripts/nomad.sh why          says what is missing here, and nothing when nothing is
 set -euo pipefail
 
@@ -48,31 +52,45 @@ for s in sockets: s.bind(("127.0.0.1", 0))
 print(*(s.getsockname()[1] for s in sockets))' "$1"
 }
 
-up() {
-  local state=$1 http rpc serf
-  read -r http rpc serf < <(free 3)
-  local address=http://127.0.0.1:$http
-  umask 077
-  mkdir -p "$state"
+# config prints the configuration of an agent: FOLDER NAME SERVER HTTP RPC SERF METADATA RPC-OF-THE-SERVER
+config() {
   # A cloud's metadata service is not asked.
-  cat >"$state/agent.hcl" <<CONFIG
+  cat <<CONFIG
+name      = "$2"
 bind_addr = "127.0.0.1"
-data_dir  = "$state/data"
+advertise {
+  http = "127.0.0.1"
+  rpc  = "127.0.0.1"
+  serf = "127.0.0.1"
+}
+data_dir  = "$1/data"
+$3
 ports {
-  http = $http
-  rpc  = $rpc
-  serf = $serf
+  http = $4
+  rpc  = $5
+  serf = $6
 }
 acl { enabled = true }
 client {
   enabled = true
-  meta    = { pool = "cpu" }
+  meta    = { $7 }
+  servers = ["127.0.0.1:$8"]
   options = { "fingerprint.denylist" = "env_aws,env_gce,env_azure,env_digitalocean" }
 }
 plugin "raw_exec" {
   config { enabled = true }
 }
 CONFIG
+}
+
+up() {
+  local state=$1 http rpc serf
+  read -r http rpc serf < <(free 3)
+  local address=http://127.0.0.1:$http
+  umask 077
+  mkdir -p "$state"
+  config "$state" vm "server { enabled = true }" "$http" "$rpc" "$serf" 'pool = "cpu"' "$rpc" >"$state/agent.hcl"
+  echo "$rpc" >"$state/rpc"
   env -u AWS_CA_BUNDLE setsid "$CACHE/bin/nomad" agent -dev -config "$state/agent.hcl" >"$state/log" 2>&1 &
   echo $! >"$state/pid"
   local admin="" i
@@ -83,13 +101,67 @@ CONFIG
     [ "$i" -lt 120 ] || { echo "Nomad was not ready within a minute; see $state/log" >&2; exit 1; }
     sleep .5
   done
+  echo "$address $admin" >"$state/admin"
   # The rights of docs/clusters.md.
-  ask "$admin" -X PUT "$address/v1/acl/policy/recipe" --data '{"Name": "recipe", "Rules":
-    "namespace \"default\" { capabilities = [\"list-jobs\", \"read-job\", \"submit-job\", \"read-logs\"] }"}'
+  local rules='namespace \"default\" { capabilities = [\"list-jobs\", \"read-job\", \"submit-job\", \"read-logs\"] '
+  rules+='variables { path \"nomad/jobs/recipe-*\" { capabilities = [\"write\", \"destroy\"] } } }'
+  ask "$admin" -X PUT "$address/v1/acl/policy/recipe" --data "{\"Name\": \"recipe\", \"Rules\": \"$rules\"}"
   local token
   token=$(ask "$admin" -X PUT "$address/v1/acl/token" --data '{"Type": "client", "Policies": ["recipe"]}' | field SecretID)
   printf 'NOMAD_ADDR=%s\nNOMAD_TOKEN=%s\n' "$address" "$token"
 }
+
+# node starts a client in mounts and processes of its own: all of them end with its first process.
+node() {
+  local state=$1 name=$2 http rpc serf
+  shift 2
+  read -r http rpc serf < <(free 3)
+  AGENT=$(config "$state/$name" "$name" "" "$http" "$rpc" "$serf" "further = \"$name\"" "$(cat "$state/rpc")") \
+    HIDDEN="$*" \
+    setsid unshare --mount --pid --fork --mount-proc --kill-child bash -ec '
+      for folder in $HIDDEN; do mount -t tmpfs tmpfs "$folder"; done
+      rm -rf "$1"
+      mkdir -p "$1"
+      cd "$1"
+      printf "%s\n" "$AGENT" >agent.hcl
+      unset AWS_CA_BUNDLE
+      exec "$2" agent -config agent.hcl' node "$state/$name" "$CACHE/bin/nomad" >"$state/$name.log" 2>&1 &
+  echo $! >"$state/$name.pid"
+  local i
+  for i in $(seq 120); do
+    id_of "$state" "$name" >/dev/null && return
+    sleep .5
+  done
+  echo "node $name was not ready within a minute; see $state/$name.log" >&2
+  return 1
+}
+
+# admin asks the agent in FOLDER as an administrator: PATH [OPTION OF CURL...]
+admin() {
+  local address token
+  read -r address token <"$1/admin"
+  ask "$token" "$address$2" "${@:3}"
+}
+
+# id_of prints the ID of a node that is ready.
+id_of() {
+  admin "$1" /v1/nodes | python3 -c 'import json, sys
+found = [n["ID"] for n in json.load(sys.stdin) if n["Name"] == sys.argv[1] and n["Status"] == "ready"]
+print(found[0])' "$2" 2>/dev/null
+}
+
+drain() {
+  admin "$1" "/v1/node/$(id_of "$1" "$2")/drain" -X PUT \
+    --data '{"DrainSpec": {"Deadline": -1, "IgnoreSystemJobs": true}}' >/dev/null
+}
+
+remove() {
+  local id
+  id=$(id_of "$1" "$2") && admin "$1" "/v1/node/$id/eligibility" -X PUT --data '{"Eligibility": "ineligible"}' >/dev/null
+  kill_node "$@"
+}
+
+kill_node() { pkill -KILL -P "$(cat "$1/$2.pid")" || true; } # its first process; the kernel ends the others with it
 
 # field reads a field of a JSON object.
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1" 2>/dev/null; }
@@ -98,6 +170,9 @@ ask() { curl -sf -H "X-Nomad-Token: $1" "${@:2}"; }
 
 down() {
   local pid i
+  for pid in "$1"/*.pid; do
+    [ ! -s "$pid" ] || pkill -KILL -P "$(cat "$pid")" || true
+  done
   pid=$(cat "$1/pid" 2>/dev/null) || return 0
   kill "$pid" 2>/dev/null || return 0
   for i in $(seq 60); do
@@ -110,5 +185,7 @@ down() {
 case ${1:-} in
   build | why) "$1" ;;
   up | down) "$1" "${2:?name a folder}" ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  node | drain | remove | admin) "$@" ;;
+  kill) kill_node "$2" "$3" ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -24,7 +24,7 @@ type Config struct {
 	Context    string `recipe:"context" doc:"context of the kubeconfig file; default: its current one"`
 	Namespace  string `recipe:"namespace" pattern:"[a-z0-9]([-a-z0-9]*[a-z0-9])?" doc:"namespace of the jobs; default: that of the context"`
 
-	Image            string   `recipe:"image" required:"true" pattern:"[^\\s\"]+" doc:"image of the pods; it needs the recipe program at the same path as the engine's machine, unless a volume brings it, and what the blocks need, such as Python"`
+	Image            string   `recipe:"image" required:"true" pattern:"[^\\s\"]+" doc:"image of the pods; it needs what the blocks need, such as Python, and the recipe program at the same path as the engine's machine, unless a volume brings it; with files = \"staged\", bash and coreutils instead of the program"`
 	ImagePullPolicy  string   `recipe:"image_pull_policy" enum:"Always,IfNotPresent,Never" doc:"when the image is pulled; default: the cluster's"`
 	ImagePullSecrets []string `recipe:"image_pull_secrets" doc:"Secrets with the credentials of the image's registry"`
 
@@ -39,12 +39,14 @@ type Config struct {
 
 	SecretEnvironment map[string]string `recipe:"secret_environment" doc:"environment variables of the blocks from Secrets of the namespace: NAME = \"SECRET/KEY\""`
 
-	Volumes []Volume `recipe:"volume,block" doc:"a folder that the pods share with the engine's machine"`
+	executor.Files
+
+	Volumes []Volume `recipe:"volume,block" doc:"a folder that the pods share with the engine's machine; with files = \"staged\", any folder that they need"`
 }
 
 // Volume is a folder of the pods.
 type Volume struct {
-	Path     string `recipe:"path" required:"true" pattern:"/.*" doc:"path in the pods; the folder of the recipe must be at the same path there as on the engine's machine"`
+	Path     string `recipe:"path" required:"true" pattern:"/.*" doc:"path in the pods; the folder of the recipe must be at the same path there as on the engine's machine. With files = \"staged\" a volume at /home/recipe, their home directory, keeps what was staged for later pods"`
 	Claim    string `recipe:"claim" doc:"PersistentVolumeClaim; it must allow ReadWriteMany when pods are on several nodes"`
 	HostPath string `recipe:"host_path" pattern:"/.*" doc:"folder of each node, such as a mounted NFS, instead of a claim"`
 	SubPath  string `recipe:"sub_path" doc:"folder inside the claim; default: its root"`
@@ -147,7 +149,7 @@ func (k *kubernetes) submit(ctx context.Context, c *client, j executor.Job, mani
 	if err != nil {
 		return explain(err)
 	}
-	if j.Secret == "" || made.over() {
+	if secretFile(j) == "" || made.over() {
 		return nil
 	}
 	secret, err := secretFor(j, made.Metadata.UID)

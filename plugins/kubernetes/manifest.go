@@ -36,9 +36,15 @@ const (
 	// keepEnded is how long the cluster keeps a Job that has ended when no engine deletes it.
 	keepEnded = 24 * time.Hour
 
-	containerName   = "recipe"
-	bootstrapFolder = "/var/run/recipe"
-	bootstrapFile   = "bootstrap.json"
+	// stagedGrace is stopGrace where the engine has to fetch that checkpoint before the pod is gone.
+	stagedGrace = 6 * time.Minute
+
+	containerName = "recipe"
+	secretFolder  = "/var/run/recipe"
+	bootstrapFile = "bootstrap.json"
+	inputFile     = "input"
+	// homeFolder is the home directory where files are staged. A volume of the recipe at this path outlives the pod.
+	homeFolder = "/home/recipe"
 )
 
 // object is a resource of the API, as in its YAML.
@@ -54,7 +60,7 @@ func (k *kubernetes) Render(j executor.Job) (executor.Request, error) {
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
 	documents := []object{manifest}
-	if j.Secret != "" {
+	if secretFile(j) != "" {
 		documents = append(documents, secret(j, "(sensitive)"))
 	}
 	for _, d := range documents {
@@ -129,8 +135,11 @@ func (k *kubernetes) manifest(j executor.Job) (object, error) {
 	return object{"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}, nil
 }
 
-// shares says whether a folder of this machine is one of the pods, too.
+// shares says whether a folder of this machine is one of the pods, too; empty: the job needs none.
 func (k *kubernetes) shares(dir string) error {
+	if dir == "" {
+		return nil
+	}
 	for _, v := range k.config.Volumes {
 		if inside, err := filepath.Rel(v.Path, dir); err == nil && filepath.IsLocal(inside) {
 			return nil
@@ -138,14 +147,18 @@ func (k *kubernetes) shares(dir string) error {
 	}
 	return &sdk.Error{Summary: fmt.Sprintf("no volume brings its folder %s into a pod", dir),
 		Remedy: fmt.Sprintf("add a block such as volume { path = %q; claim = … } to the executor, with storage that this "+
-			"machine has at the same path", path.Dir(dir))}
+			"machine has at the same path; or set files = \"staged\", which needs no common storage", path.Dir(dir))}
 }
 
 // pod is the specification of the pods.
 func (k *kubernetes) pod(j executor.Job) object {
 	c := k.config
 	volumes, mounts := k.volumes(j)
-	container := object{"name": containerName, "image": c.Image, "command": command(j), "workingDir": j.Dir,
+	dir, grace := j.Dir, stopGrace
+	if staged(j) {
+		dir, grace = homeFolder, stagedGrace
+	}
+	container := object{"name": containerName, "image": c.Image, "command": command(j), "workingDir": dir,
 		"volumeMounts": mounts, "resources": k.resources(j.Resources),
 		"securityContext": object{"allowPrivilegeEscalation": false, "capabilities": object{"drop": []string{"ALL"}}}}
 	setText(container, "imagePullPolicy", c.ImagePullPolicy)
@@ -154,7 +167,7 @@ func (k *kubernetes) pod(j executor.Job) object {
 	}
 	spec := object{
 		"restartPolicy": "Never", "automountServiceAccountToken": false, "enableServiceLinks": false,
-		"terminationGracePeriodSeconds": int(stopGrace.Seconds()),
+		"terminationGracePeriodSeconds": int(grace.Seconds()),
 		"securityContext":               securityContext(os.Getuid(), os.Getgid()),
 		"containers":                    []object{container}, "volumes": volumes, "tolerations": k.tolerations(),
 	}
@@ -181,13 +194,22 @@ func setText(o object, name, value string) {
 	}
 }
 
+// staged says whether pods share no folder with the engine's machine.
+func staged(j executor.Job) bool { return j.Dir == "" }
+
+// withInput runs a command whose standard input is the file that its first argument names.
+const withInput = `exec <"$0" && exec "$@"`
+
 // command is that of the container: the path of the Secret's file is another one there.
 func command(j executor.Job) []string {
 	out := slices.Clone(j.Argv)
 	for i, a := range out {
 		if j.Secret != "" && a == j.Secret {
-			out[i] = bootstrapFolder + "/" + bootstrapFile
+			out[i] = secretFolder + "/" + bootstrapFile
 		}
+	}
+	if j.Input != "" {
+		out = append([]string{"/bin/sh", "-c", withInput, secretFolder + "/" + inputFile}, out...)
 	}
 	return out
 }
@@ -212,10 +234,15 @@ func (k *kubernetes) volumes(j executor.Job) (volumes, mounts []object) {
 		}
 		volumes, mounts = append(volumes, source), append(mounts, mount)
 	}
-	if j.Secret != "" {
+	if secretFile(j) != "" {
 		volumes = append(volumes, object{"name": "bootstrap",
 			"secret": object{"secretName": nameOf(j.Key), "defaultMode": 0o400}})
-		mounts = append(mounts, object{"name": "bootstrap", "mountPath": bootstrapFolder, "readOnly": true})
+		mounts = append(mounts, object{"name": "bootstrap", "mountPath": secretFolder, "readOnly": true})
+	}
+	home := func(v Volume) bool { return path.Clean(v.Path) == homeFolder }
+	if staged(j) && !slices.ContainsFunc(k.config.Volumes, home) {
+		volumes = append(volumes, object{"name": "home", "emptyDir": object{}})
+		mounts = append(mounts, object{"name": "home", "mountPath": homeFolder})
 	}
 	if j.GPUs > 0 { // NCCL and loaders of data share memory between processes; pods have 64 MiB by default
 		volumes = append(volumes, object{"name": "shm", "emptyDir": object{"medium": "Memory"}})
@@ -256,6 +283,9 @@ func (k *kubernetes) environment(j executor.Job) (env []object) {
 	for _, name := range names {
 		secret, key, _ := strings.Cut(k.config.SecretEnvironment[name], "/")
 		env = append(env, object{"name": name, "valueFrom": object{"secretKeyRef": object{"name": secret, "key": key}}})
+	}
+	if staged(j) {
+		env = append(env, object{"name": "HOME", "value": homeFolder})
 	}
 	if len(names) > 0 {
 		env = append(env, object{"name": executor.PassVariable, "value": strings.Join(names, ",")})
@@ -332,14 +362,28 @@ func (k *kubernetes) place(spec object, j executor.Job) {
 	}
 }
 
+// secretFile is the name of what the Secret of a job holds; empty: it has none.
+func secretFile(j executor.Job) string {
+	switch {
+	case j.Secret != "":
+		return bootstrapFile
+	case j.Input != "":
+		return inputFile
+	}
+	return ""
+}
+
 func secret(j executor.Job, content string) object {
-	return object{"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": object{bootstrapFile: content},
+	return object{"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": object{secretFile(j): content},
 		"metadata": object{"name": nameOf(j.Key), "labels": ownLabels(j.Key)}}
 }
 
 // secretFor is the Secret of a job in the cluster, which goes with it.
 func secretFor(j executor.Job, uid string) (object, error) {
-	content, err := os.ReadFile(j.Secret)
+	content, err := []byte(j.Input), error(nil)
+	if j.Secret != "" {
+		content, err = os.ReadFile(j.Secret)
+	}
 	if err == nil && uid == "" {
 		err = errors.New("the cluster has not said the uid of its Job")
 	}

@@ -38,14 +38,37 @@ func TestTheManifestOfAJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	asIn(t, "job.yaml", got)
+}
+
+// asIn compares a manifest with a file of testdata.
+func asIn(t *testing.T, name string, got executor.Request) {
+	t.Helper()
 	text := userOf.ReplaceAllString(got.Text, "$1: the engine's")
-	path := filepath.Join("testdata", "job.yaml")
+	path := filepath.Join("testdata", name)
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	if text != string(want) {
 		t.Errorf("the manifest differs from %s:\n%s", path, text)
+	}
+}
+
+// TestTheManifestOfAStagedJob compares with testdata/staged.yaml: the pods share no folder with the engine's machine.
+func TestTheManifestOfAStagedJob(t *testing.T) {
+	t.Parallel()
+	c := Config{Image: "python:3.12"}
+	j := executor.Job{Key: executor.Key{Run: "01J", Block: "trainer.grpo.policy", Attempt: 1},
+		Argv: []string{"/bin/bash", "-c", "cat", "it's"}, Input: "{\"token\": \"T\"}\n"}
+	got, err := New(c).Render(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asIn(t, "staged.yaml", got)
+	c.Volumes = []Volume{{Path: homeFolder + "/", Claim: "homes"}}
+	if got, err = New(c).Render(j); err != nil || strings.Contains(got.Text, "emptyDir") {
+		t.Errorf("with a volume for the home directory, the manifest is (%v)\n%s", err, got.Text)
 	}
 }
 

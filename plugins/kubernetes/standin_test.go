@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -25,7 +26,7 @@ import (
 // as a process. The same suite runs on a real cluster, see make e2e-kubernetes.
 type standIn struct {
 	*httptest.Server
-	dir string // for logs
+	dir string // for logs and mounts
 
 	mu      sync.Mutex
 	jobs    map[string]*standInJob
@@ -36,7 +37,7 @@ type standIn struct {
 type standInJob struct {
 	manifest object
 	deleted  bool
-	cmd      *exec.Cmd
+	cmd      *exec.Cmd // nil: it waits for its Secret
 	ended    chan struct{}
 	gone     bool // its pod
 }
@@ -81,8 +82,10 @@ func (s *standIn) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range s.jobs {
-		_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGKILL)
-		<-j.ended
+		if j.cmd != nil {
+			_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGKILL)
+			<-j.ended
+		}
 	}
 }
 
@@ -138,30 +141,60 @@ func (s *standIn) create(w http.ResponseWriter, r *http.Request) {
 	}
 	meta["uid"] = "uid-of-" + name
 	j := &standInJob{manifest: manifest, ended: make(chan struct{})}
-	spec := manifest["spec"].(object)["template"].(object)["spec"].(object)
+	s.jobs[name] = j
+	text, _ := json.Marshal(manifest)
+	if !strings.Contains(string(text), `"secretName"`) || s.secrets[name] != nil {
+		if err := s.start(name, j); err != nil {
+			delete(s.jobs, name)
+			refuseWith(w, apiError{400, "BadRequest", err.Error()})
+			return
+		}
+	}
+	answer(w, 201, manifest)
+}
+
+// start runs the command of a job's pod; its mounts are folders of its own.
+func (s *standIn) start(name string, j *standInJob) error {
+	dir := filepath.Join(s.dir, name)
+	mounts := strings.NewReplacer(secretFolder, filepath.Join(dir, "secret"), homeFolder, filepath.Join(dir, "home"))
+	for _, path := range []string{secretFolder, homeFolder} {
+		if err := os.MkdirAll(mounts.Replace(path), 0o700); err != nil {
+			return err
+		}
+	}
+	if secret := s.secrets[name]; secret != nil {
+		for file, text := range secret["data"].(object) {
+			content, err := base64.StdEncoding.DecodeString(text.(string))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, "secret", file), content, 0o600)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	spec := j.manifest["spec"].(object)["template"].(object)["spec"].(object)
 	container := spec["containers"].([]any)[0].(object)
 	var argv []string
 	for _, a := range container["command"].([]any) {
-		argv = append(argv, a.(string))
+		argv = append(argv, mounts.Replace(a.(string)))
 	}
 	j.cmd = exec.Command(argv[0], argv[1:]...)
-	j.cmd.Dir = container["workingDir"].(string)
+	j.cmd.Dir = mounts.Replace(container["workingDir"].(string))
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	log, err := os.Create(filepath.Join(s.dir, name))
+	log, err := os.Create(filepath.Join(dir, "log"))
 	if err == nil {
 		j.cmd.Stdout, j.cmd.Stderr = log, log
 		err = errors.Join(j.cmd.Start(), log.Close())
 	}
 	if err != nil {
-		refuseWith(w, apiError{400, "BadRequest", err.Error()})
-		return
+		return err
 	}
 	go func() {
 		_ = j.cmd.Wait()
 		close(j.ended)
 	}()
-	s.jobs[name] = j
-	answer(w, 201, manifest)
+	return nil
 }
 
 // selected says whether the label selector of a request, "LABEL in (RUN,RUN)", names the run of a job.
@@ -198,7 +231,7 @@ func (s *standIn) listPods(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	items := []any{}
 	for name, j := range s.jobs {
-		if !selected(r, j) || j.gone {
+		if !selected(r, j) || j.gone || j.cmd == nil {
 			continue
 		}
 		status := object{"phase": "Running"}
@@ -217,7 +250,7 @@ func (s *standIn) listPods(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *standIn) log(w http.ResponseWriter, r *http.Request) {
-	http.ServeFile(w, r, filepath.Join(s.dir, strings.TrimSuffix(r.PathValue("name"), "-x")))
+	http.ServeFile(w, r, filepath.Join(s.dir, strings.TrimSuffix(r.PathValue("name"), "-x"), "log"))
 }
 
 // deleteJob deletes in the foreground: the Job is there until its pod is gone.
@@ -261,13 +294,18 @@ func (s *standIn) deletePod(w http.ResponseWriter, r *http.Request) {
 
 // end ends the process of a pod as a kubelet does.
 func (s *standIn) end(name string, j *standInJob, grace time.Duration) {
-	_ = syscall.Kill(j.cmd.Process.Pid, syscall.SIGTERM)
-	select {
-	case <-j.ended:
-	case <-time.After(grace):
+	s.mu.Lock()
+	cmd := j.cmd
+	s.mu.Unlock()
+	if cmd != nil {
+		_ = syscall.Kill(cmd.Process.Pid, syscall.SIGTERM)
+		select {
+		case <-j.ended:
+		case <-time.After(grace):
+		}
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		<-j.ended
 	}
-	_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGKILL)
-	<-j.ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j.gone = true; j.deleted {
@@ -290,6 +328,12 @@ func (s *standIn) createSecret(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.secrets[name] = secret
+	if j := s.jobs[name]; j != nil && j.cmd == nil {
+		if err := s.start(name, j); err != nil {
+			refuseWith(w, apiError{400, "BadRequest", err.Error()})
+			return
+		}
+	}
 	answer(w, 201, secret)
 }
 
@@ -297,7 +341,7 @@ func TestCompliance(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
 	c := newStandIn(t).config(t, shared)
-	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Single: true, Patience: time.Minute,
+	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Single: true, Staged: true, Patience: time.Minute,
 		Open: func(string) (executor.Executor, error) { return New(c), nil }})
 }
 

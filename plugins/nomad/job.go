@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	nomad "github.com/hashicorp/nomad/api"
 
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
@@ -19,8 +22,9 @@ const (
 	// warning is how long a program may take to end in order: before a time limit, and when its node is drained. A node
 	// gives it no more than its max_kill_timeout, which is 30s unless it is set.
 	warning = time.Minute
-	// script starts a program in a folder, with the GPUs that Nomad's device plugin has given to the task.
+	// script starts a program in a folder, with its input and the GPUs that Nomad's device plugin has given to the task.
 	script = `[ -z "$NVIDIA_VISIBLE_DEVICES" ] || export CUDA_VISIBLE_DEVICES="$NVIDIA_VISIBLE_DEVICES"
+[ ! -e "$NOMAD_SECRETS_DIR/input" ] || exec <"$NOMAD_SECRETS_DIR/input"
 cd "$0" && exec "$@"`
 )
 
@@ -33,6 +37,9 @@ func prefix(run string) string { return "recipe-" + digest(run)[:12] + "-" }
 // name is that of a job.
 func name(k executor.Key) string { return prefix(k.Run) + digest(k.String())[:16] }
 
+// variable is the path of the Nomad variable with a job's input, which only that job may read.
+func variable(k executor.Key) string { return "nomad/jobs/" + name(k) }
+
 func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 // job is a job as Nomad's API takes it. The engine starts blocks again, in new jobs: Nomad must not, not even when a
@@ -43,6 +50,10 @@ func (c *cluster) job(j executor.Job) object {
 		"Resources": c.resources(j.Resources)}
 	if j.Nodes > 1 {
 		t["Env"] = object{executor.NodeVariable: "${NOMAD_ALLOC_INDEX}"}
+	}
+	if j.Input != "" {
+		t["Templates"] = []any{object{"DestPath": "secrets/input", "ChangeMode": "noop",
+			"EmbeddedTmpl": `{{ with nomadVar "` + variable(j.Key) + `" }}{{ .input }}{{ end }}`}}
 	}
 	never := object{"Attempts": 0, "Unlimited": false}
 	group := object{"Name": task, "Count": max(j.Nodes, 1), "Tasks": []any{t}, "ReschedulePolicy": never,
@@ -66,7 +77,7 @@ func arguments(j executor.Job) []string {
 		before := min(warning, limit/2)
 		argv = append([]string{"timeout", "--kill-after=" + seconds(before), seconds(limit - before)}, argv...)
 	}
-	args := append([]string{"-c", script, j.Dir}, argv...)
+	args := append([]string{"-c", script, cmp.Or(j.Dir, "/")}, argv...)
 	for i, a := range args {
 		args[i] = strings.NewReplacer("${", "$${", "%{", "%%{").Replace(a)
 	}
@@ -106,6 +117,9 @@ func constraints(r executor.Resources) []any {
 			operand = "="
 		}
 		list = append(list, object{"LTarget": "${" + key + "}", "Operand": operand, "RTarget": value})
+	}
+	if r.Nodes > 1 {
+		list = append(list, object{"Operand": nomad.ConstraintDistinctHosts})
 	}
 	return list
 }

@@ -29,6 +29,7 @@ type Config struct {
 	Driver      string   `recipe:"driver" default:"raw_exec" enum:"raw_exec,exec" doc:"How a node runs the program: raw_exec as an ordinary process, exec isolated, with only the folders that the node's configuration gives it"`
 	User        string   `recipe:"user" doc:"User who runs the program. Default: that of Nomad's client, often root. The files of the run belong to whoever applies the recipe"`
 	GPUDevice   string   `recipe:"gpu_device" default:"nvidia/gpu" doc:"Device that placement { gpus } asks for, as Nomad's device plugins name it"`
+	executor.Files
 }
 
 // cluster is the executor.
@@ -71,7 +72,7 @@ func (c *cluster) explain(err error) error {
 		return fmt.Errorf("%w: Nomad at %s: %w", executor.ErrUnreachable, c.client.Address(), err)
 	case refused.StatusCode() == http.StatusForbidden:
 		return &sdk.Error{Summary: "Nomad: " + strings.TrimSpace(refused.Body()),
-			Remedy: "set NOMAD_TOKEN to a token that may list, read and submit jobs of the namespace and read their logs"}
+			Remedy: "set NOMAD_TOKEN to a token with the rights in docs/clusters.md"}
 	}
 	return &sdk.Error{Summary: "Nomad: " + strings.TrimSpace(refused.Body()),
 		Remedy: "correct the executor block, or placement of the block that it is to run"}
@@ -80,6 +81,12 @@ func (c *cluster) explain(err error) error {
 // Submit implements executor.Executor. The name of a job follows from its key, and Nomad refuses to register it again.
 func (c *cluster) Submit(ctx context.Context, j executor.Job) (executor.Handle, error) {
 	h := executor.Handle{Key: j.Key, ID: name(j.Key)}
+	if j.Input != "" {
+		input := &nomad.Variable{Path: variable(j.Key), Items: nomad.VariableItems{"input": j.Input}}
+		if _, _, err := c.client.Variables().Update(input, write(ctx)); err != nil {
+			return h, c.explain(err)
+		}
+	}
 	request := object{"Job": c.job(j), "EnforceIndex": true, "JobModifyIndex": 0} // that of a job that is not there
 	_, err := c.client.Raw().Write("/v1/jobs", request, nil, write(ctx))
 	if err != nil && strings.Contains(err.Error(), nomad.RegisterEnforceIndexErrPrefix) {
@@ -110,12 +117,14 @@ func (c *cluster) Logs(ctx context.Context, h executor.Handle, to io.Writer) err
 // Cancel implements executor.Executor. Nomad stops a job in the way that is written into it: SIGTERM, and after the
 // kill timeout SIGKILL for all that it has started. So that timeout is changed first.
 func (c *cluster) Cancel(ctx context.Context, h executor.Handle, grace time.Duration) error {
+	if c.config.Staged() {
+		if _, err := c.client.Variables().Delete(variable(h.Key), write(ctx)); err != nil {
+			return c.explain(err)
+		}
+	}
 	job, _, err := c.client.Jobs().Info(h.ID, query(ctx))
 	var refused nomad.UnexpectedResponseError
-	if errors.As(err, &refused) && refused.StatusCode() == http.StatusNotFound {
-		return nil
-	}
-	if err == nil && *job.Status == "dead" {
+	if errors.As(err, &refused) && refused.StatusCode() == http.StatusNotFound || err == nil && *job.Status == "dead" {
 		return nil
 	}
 	if err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -103,7 +104,7 @@ func ofAllocation(job *nomad.JobListStub, a *nomad.AllocationListStub) executor.
 	case nomad.AllocClientStatusRunning:
 		s.State, s.Reason = executor.Running, ""
 	case nomad.AllocClientStatusLost, nomad.AllocClientStatusUnknown:
-		s.State = executor.Lost
+		s.State, s.Reason = executor.Lost, cmp.Or(a.DesiredDescription, "its node does not answer")
 	case nomad.AllocClientStatusComplete, nomad.AllocClientStatusFailed:
 		s.State = executor.Failed
 		if s.ExitCode != nil && *s.ExitCode == 0 {

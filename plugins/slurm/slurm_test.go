@@ -15,6 +15,6 @@ func TestCompliance(t *testing.T) {
 	if shared == "" {
 		t.Skip("RECIPE_SLURM_SHARED names no folder that is shared with a Slurm cluster: make e2e-slurm sets it")
 	}
-	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Patience: time.Minute,
+	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Staged: true, Patience: time.Minute,
 		Open: func(dir string) (executor.Executor, error) { return New(Config{Partition: "gpu"}, dir), nil }})
 }

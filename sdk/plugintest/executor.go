@@ -27,6 +27,9 @@ type ExecutorSuite struct {
 	Shared string
 	// Single is set where jobs of two machines cannot be run.
 	Single bool
+	// Staged is set where the configuration embeds executor.Files: jobs may have an Input, and no Dir. The suite of a
+	// definition sets it.
+	Staged bool
 	// Patience is how long a job may take to start, or to be over; 0: a minute.
 	Patience time.Duration
 }
@@ -44,6 +47,7 @@ func Executor(t *testing.T, s ExecutorSuite) {
 	t.Run("a job runs once and its end is known", s.runsOnce)
 	t.Run("the exit status of a job is known", s.exitStatus)
 	t.Run("a job of two machines runs once on each", s.nodes)
+	t.Run("a job without a folder reads its input", s.input)
 	t.Run("another engine finds a job and cancels it", s.isFound)
 	t.Run("a job that ignores the request to end is killed", s.isKilled)
 	t.Run("statuses come in the order of the handles", s.statuses)
@@ -58,6 +62,9 @@ func executorChecks(t *testing.T, def *sdk.Definition, s Suite) {
 			return connect(t, def, s.Config(t), dir)
 		}
 	}
+	s.Executor.Staged = s.Executor.Staged || slices.ContainsFunc(def.Schema.Attributes, func(a *spec.Attribute) bool {
+		return a.Name == "files"
+	})
 	Executor(t, s.Executor)
 }
 
@@ -273,6 +280,22 @@ func (s ExecutorSuite) nodes(t *testing.T) {
 		}
 	}
 	e.over(h)
+}
+
+func (s ExecutorSuite) input(t *testing.T) {
+	if !s.Staged {
+		t.Skip("its configuration does not embed executor.Files")
+	}
+	e := s.job(t, "")
+	dir := e.job.Dir
+	e.job.Dir, e.job.Argv = "", []string{"/bin/sh", "-c", `cat >"$0/read"`, dir}
+	e.job.Input = "{\"token\": \"it's $HOME\"}\n"
+	if got := e.over(e.submit()); got.State != executor.Succeeded {
+		t.Errorf("a job that has an input and no folder is %s", got)
+	}
+	if read, err := os.ReadFile(filepath.Join(dir, "read")); string(read) != e.job.Input {
+		t.Errorf("from its standard input the program read %q, %v; expected %q", read, err, e.job.Input)
+	}
 }
 
 func (s ExecutorSuite) isFound(t *testing.T) {
