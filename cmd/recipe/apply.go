@@ -207,16 +207,18 @@ func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Ses
 func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *applyFlags) error {
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	dashboard := ""
 	if f.ui {
-		stop, err := a.uiBeside(watching, s.Dir)
+		address, stop, err := a.uiBeside(watching, s.Dir)
 		if err != nil {
 			return err
 		}
 		defer stop()
+		dashboard = address
 	}
 	began := time.Now()
 	// Ctrl-C is a key in the live view, and a signal to this process elsewhere.
-	v := a.viewOf(s.Dir, s.Recipe.Name, began, f.plain || f.asJSON,
+	v := a.viewOf(s.Dir, s.Recipe.Name, began, f.plain || f.asJSON, dashboard,
 		func() { _ = syscall.Kill(os.Getpid(), syscall.SIGINT) })
 	w := &watcher{live: v, done: make(chan watched, 1)}
 	orders := listen(reactions{draining: w.live.Draining, killing: w.live.Killing, leaving: func() {

@@ -33,14 +33,14 @@ var (
 )
 
 // viewOf chooses how a run is shown: plain lines, unless a person sits at a terminal and wants no lines. CtrlC is as in
-// live.Options.
-func (a *app) viewOf(dir state.Dir, name string, since time.Time, plain bool, ctrlC func()) runView {
+// live.Options, and so is the address of the dashboard.
+func (a *app) viewOf(dir state.Dir, name string, since time.Time, plain bool, dashboard string, ctrlC func()) runView {
 	in, out := a.keyboard(), a.screen()
 	if plain || in == nil || out == nil {
 		return view.NewLive(a.out, a.style(), since)
 	}
 	return live.New(live.Options{In: in, Out: out, Environ: a.environ, Style: a.style(), Name: name, Dir: dir,
-		Since: since, Commands: runCommands{dir}, CtrlC: ctrlC})
+		Since: since, Commands: runCommands{dir}, Dashboard: dashboard, CtrlC: ctrlC})
 }
 
 // screen is the terminal that is written to; nil: it is none, or a dumb one.

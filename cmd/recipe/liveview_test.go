@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 
 	"github.com/recipe-rl/recipe/engine/state"
@@ -16,40 +20,80 @@ import (
 
 // seat is a command at a terminal of its own.
 type seat struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	keys  *os.File
-	mu    sync.Mutex
-	shown bytes.Buffer
+	t      *testing.T
+	cmd    *exec.Cmd
+	keys   *os.File
+	screen *vt.SafeEmulator
+	link   sync.Mutex // held: nothing that the command writes arrives
+	mu     sync.Mutex
+	shown  bytes.Buffer // all that was written
 }
 
+// seat starts a command at a terminal of 120 × 40 without colours.
 func (w *workshop) seat(args ...string) *seat {
 	w.t.Helper()
-	w.env = append(w.env, "TERM=xterm-256color", "NO_COLOR=1")
-	s := &seat{t: w.t, cmd: w.command(args...)}
+	return w.seatOf(120, 40, "NO_COLOR=1", args...)
+}
+
+// seatOf starts a command at a terminal of a size, with one more environment variable.
+func (w *workshop) seatOf(cols, rows int, env string, args ...string) *seat {
+	w.t.Helper()
+	s := &seat{t: w.t, cmd: w.command(args...), screen: vt.NewSafeEmulator(cols, rows)}
+	s.cmd.Env = append(s.cmd.Env, "TERM=xterm-256color", env)
 	var err error
-	if s.keys, err = pty.StartWithSize(s.cmd, &pty.Winsize{Cols: 120, Rows: 40}); err != nil {
+	if s.keys, err = pty.StartWithSize(s.cmd, size(cols, rows)); err != nil {
 		w.t.Fatal(err)
 	}
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		buf := make([]byte, 4096)
-		for {
-			n, err := s.keys.Read(buf)
-			s.mu.Lock()
-			s.shown.Write(buf[:n])
-			s.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	})
+	var copying sync.WaitGroup
+	copying.Go(s.read)
+	copying.Go(func() { _, _ = io.Copy(s.keys, s.screen) }) // the answers of the terminal
 	w.t.Cleanup(func() {
 		_ = s.cmd.Process.Kill() // it has ended, unless the test failed
 		_ = s.keys.Close()
-		reading.Wait()
+		_ = s.screen.InputPipe().(io.Closer).Close()
+		copying.Wait()
 	})
 	return s
+}
+
+func size(cols, rows int) *pty.Winsize { return &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)} }
+
+func (s *seat) read() {
+	buf := make([]byte, 4096)
+	for {
+		s.link.Lock()
+		s.link.Unlock() //nolint:staticcheck // waits while a test holds the link
+		n, err := s.keys.Read(buf)
+		s.mu.Lock()
+		s.shown.Write(buf[:n])
+		s.mu.Unlock()
+		_, _ = s.screen.Write(buf[:n])
+		if err != nil {
+			return
+		}
+	}
+}
+
+// lines are those that are on the screen now.
+func (s *seat) lines() []string {
+	lines := strings.Split(ansi.Strip(s.screen.Render()), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " \r")
+	}
+	return lines
+}
+
+// sees waits until what is on the screen matches, and returns the first group of the match.
+func (s *seat) sees(pattern string) string {
+	s.t.Helper()
+	re, screen := regexp.MustCompile(pattern), ""
+	var found []string
+	eventually(s.t, pattern+" on the screen", func() bool {
+		screen = strings.Join(s.lines(), "\n")
+		found = re.FindStringSubmatch(screen)
+		return found != nil
+	}, &screen)
+	return found[len(found)-1]
 }
 
 func (s *seat) text() string {

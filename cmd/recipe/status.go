@@ -89,7 +89,7 @@ func (a *app) showStatus(ctx context.Context, dir state.Dir, run *state.Run, asJ
 
 // watchRun shows a run while it goes on, and its state in the end.
 func (a *app) watchRun(ctx context.Context, dir state.Dir, run *state.Run, plain bool) error {
-	v := a.viewOf(dir, run.Recipe, time.Now(), plain, nil)
+	v := a.viewOf(dir, run.Recipe, time.Now(), plain, "", nil)
 	_, lines := v.(*view.Live)
 	if running := run.Status == state.Running && state.Holder(dir) != nil; !lines || running {
 		v.Lost(func(error) {}) // a reader that has gone does not concern the run

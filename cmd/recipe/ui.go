@@ -67,31 +67,48 @@ func (a *app) serveUI(ctx context.Context, file string, f *uiFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.showUI(ctx, a.out, options, f, query)
+	d, err := listenUI(ctx, a.out, options, f, query)
+	if err != nil {
+		return err
+	}
+	return d.serve(ctx)
 }
 
-// showUI serves until ctx ends, and first writes the address to out.
-func (a *app) showUI(ctx context.Context, out io.Writer, options ui.Options, f *uiFlags, query string) error {
+// dashboard listens, and serves once serve is called.
+type dashboard struct {
+	server   *ui.Server
+	listener net.Listener
+	address  string
+}
+
+// listenUI begins to listen and writes the address to out.
+func listenUI(ctx context.Context, out io.Writer, options ui.Options, f *uiFlags, query string) (*dashboard, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port)))
 	if err != nil {
-		return &sdk.Error{Summary: fmt.Sprintf("the dashboard cannot listen on port %d of %s", f.port, f.host), Err: err,
+		return nil, &sdk.Error{Summary: fmt.Sprintf("the dashboard cannot listen on port %d of %s", f.port, f.host), Err: err,
 			Remedy: "leave --port out: a free one is taken then"}
 	}
 	server, err := ui.New(options)
 	if err != nil {
-		return errors.Join(err, ln.Close())
+		return nil, errors.Join(err, ln.Close())
 	}
-	defer server.Close()
 	scheme := "http"
 	if options.TLS != nil {
 		scheme = "https"
 	}
-	_, err = fmt.Fprintf(out, "The dashboard is at %s://%s/%s (Ctrl-C ends it)\n", scheme, ln.Addr(), query)
-	if err != nil {
-		return errors.Join(err, ln.Close())
+	d := &dashboard{server, ln, fmt.Sprintf("%s://%s/%s", scheme, ln.Addr(), query)}
+	if _, err = fmt.Fprintf(out, "The dashboard is at %s (Ctrl-C ends it)\n", d.address); err != nil {
+		server.Close()
+		return nil, errors.Join(err, ln.Close())
 	}
-	return server.Serve(ctx, ln)
+	return d, nil
+}
+
+// serve answers until ctx ends.
+func (d *dashboard) serve(ctx context.Context) error {
+	defer d.server.Close()
+	return d.server.Serve(ctx, d.listener)
 }
 
 // secure sets a token and TLS where other machines can reach the server, and returns the query that contains the token.
@@ -155,18 +172,21 @@ func namedRuns(file string) (map[string]state.Dir, error) {
 }
 
 // uiBeside serves the dashboard of one run until stop is called, and writes its address to the errors.
-func (a *app) uiBeside(ctx context.Context, dir state.Dir) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
+func (a *app) uiBeside(ctx context.Context, dir state.Dir) (address string, stop func(), err error) {
 	path, err := filepath.Abs(string(dir))
 	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("find the run: %w", err)
+		return "", nil, fmt.Errorf("find the run: %w", err)
 	}
 	runs := map[string]state.Dir{filepath.Base(path): state.Dir(path)}
 	options := ui.Options{Runs: func() (map[string]state.Dir, error) { return runs, nil }}
+	d, err := listenUI(ctx, a.err, options, &uiFlags{host: "127.0.0.1"}, "")
+	if err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- a.showUI(ctx, a.err, options, &uiFlags{host: "127.0.0.1"}, "") }()
-	return func() {
+	go func() { ended <- d.serve(ctx) }()
+	return d.address, func() {
 		cancel()
 		if err := <-ended; err != nil {
 			fmt.Fprintf(a.err, "recipe: the dashboard ended: %v\n", err)

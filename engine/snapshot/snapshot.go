@@ -43,6 +43,7 @@ type Block struct {
 	History    map[string]*Series
 	Checkpoint event.Event // newest; zero Type when there is none
 	Updates    int         // weight updates seen, for a sync block
+	pace       pace
 }
 
 // Samples are the first and the newest scored completion of an environment.
@@ -57,7 +58,7 @@ func (snap *Snapshot) Apply(e event.Event) {
 		snap.Paused = time.Time{}
 		clear(snap.Stalls)
 		for _, blk := range snap.Blocks {
-			blk.Restarts = 0
+			blk.Restarts, blk.pace = 0, pace{}
 		}
 	case event.RunEnded:
 		snap.Ended, snap.Status, snap.Message, snap.Paused = e.Time, e.Phase, e.Message, time.Time{}
@@ -65,6 +66,9 @@ func (snap *Snapshot) Apply(e event.Event) {
 		snap.Paused = e.Time
 	case event.Resumed:
 		snap.Paused = time.Time{}
+		for _, blk := range snap.Blocks {
+			blk.pace = pace{} // the pause is no part of it
+		}
 	case event.Stalled:
 		if snap.Stalls == nil {
 			snap.Stalls = map[string]event.Event{}
@@ -143,11 +147,12 @@ func (blk *Block) apply(e event.Event) {
 			blk.Since = e.Time
 		}
 		if e.Phase == string(sdk.Ready) && blk.Phase != e.Phase && blk.Step >= blk.Total {
-			blk.Step, blk.Total, blk.Unit = 0, 0, "" // what it counted was its start
+			blk.Step, blk.Total, blk.Unit, blk.pace = 0, 0, "", pace{} // what it counted was its start
 		}
 		blk.Phase, blk.Message, blk.Remedy = e.Phase, e.Message, e.Remedy
 	case event.Progress:
 		blk.Step, blk.Total, blk.Unit = e.Step, e.Total, e.Unit
+		blk.pace.add(e.Time, e.Step)
 	case event.Metrics:
 		for name, value := range e.Metrics {
 			blk.Metrics[name] = value

@@ -66,3 +66,8 @@ func (r *Regexp) FindStringSubmatchIndex(s string) []int {
 func (r *Regexp) ExpandString(dst []byte, template, src string, match []int) []byte {
 	return r.compile().ExpandString(dst, template, src, match)
 }
+
+// ReplaceAllFunc is regexp.Regexp.ReplaceAllFunc.
+func (r *Regexp) ReplaceAllFunc(b []byte, with func([]byte) []byte) []byte {
+	return r.compile().ReplaceAllFunc(b, with)
+}

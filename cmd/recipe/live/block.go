@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
 // block is the page of one block: its state, its metrics, its log.
@@ -32,7 +34,7 @@ func (s *screen) block(width, height int) []string {
 	}
 	columns := max(1, width/60)
 	var cells []string
-	for _, name := range slices.Sorted(maps.Keys(b.History)) {
+	for _, name := range metricsOf(b) {
 		cells = append(cells, s.curve(name, 24, b.History[name], width/columns-2))
 	}
 	metrics := inColumns(cells, columns, width/columns-2)
@@ -41,7 +43,26 @@ func (s *screen) block(width, height int) []string {
 	}
 	lines = append(lines, metrics...)
 	room := height - len(lines)
-	return append(lines, s.pane(s.logTitle(), width, room, s.log(width, room-1))...)
+	return append(lines, s.pane(s.logTitle(), width, room, s.log(s.selected, width, room-1))...)
+}
+
+// metricsOf names the metrics of a block in the order in which there is room for them: those that every run is judged
+// by, those that change, and last those that have had one value only.
+func metricsOf(b *snapshot.Block) []string {
+	main := view.Headlines()
+	rank := func(name string) int {
+		if i := slices.Index(main, name); i >= 0 {
+			return i
+		}
+		points := b.History[name].Points
+		if slices.ContainsFunc(points, func(p snapshot.Point) bool { return p.Value != points[0].Value }) {
+			return len(main)
+		}
+		return len(main) + 1
+	}
+	names := slices.Sorted(maps.Keys(b.History))
+	slices.SortStableFunc(names, func(x, y string) int { return cmp.Compare(rank(x), rank(y)) })
+	return names
 }
 
 func count(n int) string {
@@ -58,11 +79,11 @@ func (s *screen) logTitle() string {
 	return "log, newest lines"
 }
 
-// log are the lines of the selected block, broken where they are longer than the screen.
-func (s *screen) log(width, height int) []string {
+// log are the lines of a block, or of all, broken where they are longer than the screen.
+func (s *screen) log(address string, width, height int) []string {
 	height = max(height, 0)
 	var out []string
-	for _, e := range s.run.lines[s.selected].last(height, s.scroll) {
+	for _, e := range s.run.lines[address].last(height, s.scroll) {
 		out = append(out, strings.Split(ansi.Wrap(s.logLine(e), width, " "), "\n")...)
 	}
 	return out[max(0, len(out)-height):]

@@ -159,28 +159,6 @@ func check(t *testing.T, lines []string, color bool, width, height int) {
 	}
 }
 
-func TestTimeLeft(t *testing.T) {
-	t.Parallel()
-	var p *pace
-	if _, ok := p.left(10, began); ok {
-		t.Error("nothing is known of a job that has not reported")
-	}
-	p = &pace{}
-	for i := range 500 {
-		p.add(began.Add(time.Duration(i)*time.Second), int64(i))
-	}
-	if left, ok := p.left(600, began.Add(499*time.Second)); !ok || left != 101*time.Second {
-		t.Errorf("left %v, %v", left, ok)
-	}
-	if left, _ := p.left(600, began.Add(1000*time.Second)); left != 0 {
-		t.Errorf("an overdue job has %v left", left)
-	}
-	p.add(began.Add(600*time.Second), 100) // resumed from a checkpoint
-	if _, ok := p.left(600, began.Add(600*time.Second)); ok {
-		t.Error("the pace before a resume still counts")
-	}
-}
-
 func TestLinesAreKeptInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRun()

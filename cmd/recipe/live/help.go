@@ -15,6 +15,7 @@ func (s *screen) help() []string {
 		{"r", "restart the selected block"},
 		{"x", "stop the run at a checkpoint; recipe apply continues it"},
 		{"", s.keys},
+		{"", s.dashboard},
 	} {
 		key := k[0]
 		for len([]rune(key)) < 10 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 const (
@@ -39,6 +40,8 @@ type Options struct {
 	Dir      state.Dir
 	Since    time.Time // events before it are not repeated when the view has ended
 	Commands Commands
+	// Dashboard is the address of the page that shows the run meanwhile; empty: there is none.
+	Dashboard string
 	// CtrlC is what Ctrl-C does in the view. Nil: it ends the view, as q does, and the view stays open after the end of
 	// the run. Else q leaves the view, plain lines follow, and the view ends with the run.
 	CtrlC func()
@@ -61,7 +64,8 @@ func New(o Options) *View {
 	v := &View{opts: o, out: &gate{file: o.Out}, said: make(chan string, 4), ended: make(chan struct{})}
 	v.source = &source{dir: o.Dir}
 	v.model = &model{
-		screen:   screen{style: o.Style, name: o.Name, run: newRun(), now: time.Now(), keys: "q leaves the view"},
+		screen: screen{style: o.Style, name: o.Name, run: newRun(), now: time.Now(), keys: "q leaves the view",
+			dashboard: o.Dashboard},
 		commands: o.Commands, ctrlC: o.CtrlC, read: v.source.sample}
 	if o.CtrlC != nil {
 		v.model.screen.keys = "ctrl-c stops the run"
@@ -91,7 +95,25 @@ func (g *gate) Write(p []byte) (int, error) {
 	if g.closed.Load() {
 		return len(p), nil
 	}
-	return g.file.Write(p)
+	if _, err := g.file.Write(unbounded(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+var margins = lazyregexp.New(`\x1b\[\d+;\d+r`)
+
+// unbounded returns a frame that leaves the terminal without margins. Bubble Tea scrolls lines between margins and then
+// sets them to the first and the last line of the screen; a terminal that has grown before the frame arrives would keep
+// the last line of the smaller screen as a margin, and all later frames would be scrolled.
+func unbounded(frame []byte) []byte {
+	set := false
+	return margins.ReplaceAllFunc(frame, func(sequence []byte) []byte {
+		if set = !set; set {
+			return sequence
+		}
+		return []byte("\x1b[r")
+	})
 }
 
 // Lost sets what is called when nothing can be shown any more.

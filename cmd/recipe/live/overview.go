@@ -25,17 +25,16 @@ func (s *screen) overview(width, height int) []string {
 	if curves := s.curves(width); len(lines)+len(curves)+3 < height {
 		lines = append(lines, curves...)
 	}
-	if figures := s.figures(); figures != "" && len(lines)+4 < height {
-		lines = append(lines, figures)
-	}
+	figures := s.figures(width) // at most a quarter of what is left
+	lines = append(lines, figures[:min(len(figures), max(0, height-len(lines)-1)/4)]...)
 	room := height - len(lines)
 	if width >= 120 {
 		half := width / 2
-		return append(lines, beside(s.pane("log", half-1, room, s.newestLines("", half-1, room-1)),
+		return append(lines, beside(s.pane("log", half-1, room, s.newestLines(half-1, room-1)),
 			s.pane("samples", width-half, room, s.newestSamples(width-half, room-1)), half-1)...)
 	}
 	forSamples := min(room/3, 6)
-	lines = append(lines, s.pane("log", width, room-forSamples, s.newestLines("", width, room-forSamples-1))...)
+	lines = append(lines, s.pane("log", width, room-forSamples, s.newestLines(width, room-forSamples-1))...)
 	return append(lines, s.pane("samples", width, forSamples, s.newestSamples(width, forSamples-1))...)
 }
 
@@ -48,7 +47,7 @@ func (s *screen) progress(width int) []string {
 			continue
 		}
 		label := fmt.Sprintf(" %d/%d %s", b.Step, b.Total, view.OneLine(b.Unit))
-		if left, ok := s.run.paces[a].left(b.Total, s.now); ok && !sdk.Phase(b.Phase).Over() {
+		if left, ok := s.run.snap.TimeLeft(b, s.now); ok {
 			label += ", " + view.Span(left) + " left"
 		}
 		long := min(40, width-ansi.StringWidth(label)-2)
@@ -88,8 +87,8 @@ func (s *screen) waits(width int) []string {
 	return lines
 }
 
-// figures are the numbers of the run that have no curve, in one line.
-func (s *screen) figures() string {
+// figures are the numbers of the run that have no curve, as many in a line as there is room for.
+func (s *screen) figures(width int) []string {
 	var parts []string
 	if q := s.facts.queue; q.recorded {
 		text := fmt.Sprintf("queue %d of %d groups", q.waiting, q.groups)
@@ -109,7 +108,16 @@ func (s *screen) figures() string {
 	if m := s.facts.memory; m.total > 0 {
 		parts = append(parts, fmt.Sprintf("memory of this machine %s of %s", gib(float64(m.used)), gib(float64(m.total))))
 	}
-	return strings.Join(parts, " · ")
+	var lines []string
+	for _, p := range parts {
+		last := len(lines) - 1
+		if last >= 0 && ansi.StringWidth(lines[last]+" · "+p) <= width {
+			lines[last] += " · " + p
+		} else {
+			lines = append(lines, p)
+		}
+	}
+	return lines
 }
 
 // sum adds a metric of all blocks.
@@ -124,14 +132,20 @@ func (s *screen) sum(name string) (total float64, found bool) {
 
 func gib(bytes float64) string { return fmt.Sprintf("%.1f GiB", bytes/(1<<30)) }
 
-// newestLines are the newest lines of the log of a block, or of all.
-func (s *screen) newestLines(address string, width, n int) []string {
+// newestLines are the newest lines of the log of all blocks. On a narrow screen, which time and address nearly fill,
+// they are broken, elsewhere cut.
+func (s *screen) newestLines(width, n int) []string {
+	if width < narrow {
+		return s.log("", width, n)
+	}
 	var out []string
-	for _, e := range s.run.lines[address].last(max(n, 0), 0) {
+	for _, e := range s.run.lines[""].last(max(n, 0), 0) {
 		out = append(out, ansi.Truncate(s.logLine(e), width, "…"))
 	}
 	return out
 }
+
+const narrow = 55 // columns
 
 func (s *screen) logLine(e event.Event) string { return view.Line(s.style, e) }
 

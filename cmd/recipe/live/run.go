@@ -1,8 +1,6 @@
 package live
 
 import (
-	"time"
-
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/printable"
@@ -15,16 +13,15 @@ const (
 	keptText  = 4 << 10 // bytes of the message of a line
 )
 
-// run is a run folded from its events: the snapshot, the newest lines of the log and the pace of each job.
+// run is a run folded from its events: the snapshot and the newest lines of the log.
 type run struct {
 	snap  snapshot.Snapshot
 	lines map[string]*ring // by address; "" has the lines of all blocks
-	paces map[string]*pace
-	order []string // of the blocks; nil: they have changed
+	order []string         // of the blocks; nil: they have changed
 }
 
 func newRun() *run {
-	return &run{lines: map[string]*ring{}, paces: map[string]*pace{}}
+	return &run{lines: map[string]*ring{}}
 }
 
 // apply folds one event. Events come in the order of their numbers.
@@ -34,15 +31,7 @@ func (r *run) apply(e event.Event) {
 	busy := e.Type == event.Phase && e.Phase == string(sdk.Ready) && r.phase(e.Address) == e.Phase
 	r.snap.Apply(e)
 	switch e.Type {
-	case event.RunStarted:
-		clear(r.paces)
 	case event.Progress:
-		p := r.paces[e.Address]
-		if p == nil {
-			p = &pace{}
-			r.paces[e.Address] = p
-		}
-		p.add(e.Time, e.Step)
 		return
 	case event.Removed:
 		r.order = nil
@@ -118,36 +107,4 @@ func (r *ring) len() int {
 		return 0
 	}
 	return len(r.list)
-}
-
-// pace is the speed of a job over its newest steps.
-type pace struct {
-	at    []time.Time
-	steps []int64
-}
-
-const paceSteps = 64
-
-func (p *pace) add(at time.Time, step int64) {
-	if n := len(p.steps); n > 0 && step < p.steps[n-1] { // it was resumed from a checkpoint
-		p.at, p.steps = nil, nil
-	}
-	p.at, p.steps = append(p.at, at), append(p.steps, step)
-	if len(p.at) > 2*paceSteps {
-		p.at, p.steps = append([]time.Time(nil), p.at[paceSteps:]...), append([]int64(nil), p.steps[paceSteps:]...)
-	}
-}
-
-// left is how long the rest takes at this speed; false when that is unknown.
-func (p *pace) left(total int64, now time.Time) (time.Duration, bool) {
-	if p == nil || len(p.at) < 2 || total <= 0 {
-		return 0, false
-	}
-	n := len(p.at) - 1
-	made, took := p.steps[n]-p.steps[0], p.at[n].Sub(p.at[0])
-	if made <= 0 || took <= 0 {
-		return 0, false
-	}
-	rest := time.Duration(float64(took) / float64(made) * float64(total-p.steps[n]))
-	return max(0, rest-max(0, now.Sub(p.at[n]))), true
 }

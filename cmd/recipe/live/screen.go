@@ -35,6 +35,7 @@ type screen struct {
 	question      string // a command that waits for y
 	message       string // of the last command
 	keys          string // what ends the view, for the footer
+	dashboard     string // address of the page; empty: there is none
 	frozen        bool
 	width, height int
 	now           time.Time
@@ -87,6 +88,9 @@ func (s *screen) header() []string {
 	}
 	if snap.Version > 0 {
 		line += " · version " + strconv.FormatInt(snap.Version, 10)
+	}
+	if s.dashboard != "" {
+		line += " · " + s.dashboard
 	}
 	if s.frozen {
 		line += " · " + s.style.Yellow("display held, space continues")

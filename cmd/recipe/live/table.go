@@ -43,13 +43,15 @@ func (s *screen) table(width, height int) (lines []string, complete bool) {
 	}
 	rows := [][]view.Cell{{{Text: "  #", Paint: s.style.Bold}, {Text: "BLOCK", Paint: s.style.Bold},
 		{Text: "PHASE", Paint: s.style.Bold}}}
+	room := s.addressRoom(addresses, width)
 	for i, a := range addresses {
 		b := s.run.snap.Blocks[a]
 		mark, paint := "  ", s.style.Cyan
 		if a == s.selected {
 			mark, paint = "▸ ", s.style.Bold
 		}
-		rows = append(rows, []view.Cell{{Text: mark + strconv.Itoa(i+1)}, {Text: view.OneLine(a), Paint: paint},
+		rows = append(rows, []view.Cell{{Text: mark + strconv.Itoa(i+1)},
+			{Text: ansi.Truncate(view.OneLine(a), room, "…"), Paint: paint},
 			{Text: b.Phase, Paint: s.style.Phase(b.Phase)}})
 	}
 	complete = s.addColumns(rows, addresses, width)
@@ -58,6 +60,15 @@ func (s *screen) table(width, height int) (lines []string, complete bool) {
 		lines = s.scrolled(lines, max(slices.Index(addresses, s.selected), 0), height)
 	}
 	return lines, complete
+}
+
+// addressRoom is how wide an address may be, so that the phases fit beside them.
+func (s *screen) addressRoom(addresses []string, width int) int {
+	phase := len("PHASE")
+	for _, a := range addresses {
+		phase = max(phase, ansi.StringWidth(s.run.snap.Blocks[a].Phase))
+	}
+	return max(width-phase-len("  #    "), 10)
 }
 
 // addColumns adds to the rows the columns that say anything, as many as fit. It says whether the last one did.

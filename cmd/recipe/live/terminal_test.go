@@ -271,6 +271,14 @@ func TestAResize(t *testing.T) {
 	r.end()
 }
 
+func TestNoFrameLeavesMargins(t *testing.T) {
+	t.Parallel()
+	got := string(unbounded([]byte("a\x1b[12;18r\x1b[18;1H\n\x1b[1;24rb\x1b[1;9r\n\x1b[1;24r\x1b[3;4H")))
+	if want := "a\x1b[12;18r\x1b[18;1H\n\x1b[rb\x1b[1;9r\n\x1b[r\x1b[3;4H"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func sizeOf(t *testing.T, f *os.File) tea.WindowSizeMsg {
 	t.Helper()
 	width, height, err := term.GetSize(int(f.Fd()))

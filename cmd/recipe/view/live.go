@@ -132,7 +132,7 @@ func (l *Live) Print(text string) {
 func headline(m map[string]float64) map[string]float64 {
 	out := map[string]float64{}
 	for name, value := range m {
-		if measuresSkill(name) || slices.Contains(headlines(), name) {
+		if measuresSkill(name) || slices.Contains(Headlines(), name) {
 			out[name] = value
 		}
 	}

@@ -20,8 +20,8 @@ func Speeds() []string { return []string{"tokens_per_second", "tokens/per_second
 // Lags are the names under which trainers report by how many policy versions a batch is old.
 func Lags() []string { return []string{"staleness", "staleness/mean"} }
 
-// headlines are the names of the main metrics of a run.
-func headlines() []string { return slices.Concat(Rewards(), Losses(), Speeds(), Lags()) }
+// Headlines are the names of the main metrics of a run.
+func Headlines() []string { return slices.Concat(Rewards(), Losses(), Speeds(), Lags()) }
 
 // History returns the first of these metrics that a block has reported, over the run; nil when it has none.
 func History(b *snapshot.Block, names ...string) *snapshot.Series {
