@@ -166,6 +166,7 @@ type block struct {
 	Step     int64              `json:"step,omitempty"`
 	Total    int64              `json:"total,omitempty"`
 	Unit     string             `json:"unit,omitempty"`
+	Left     float64            `json:"left,omitempty"` // seconds for the rest of its steps; 0: unknown
 	Version  int64              `json:"version,omitempty"`
 	Needs    []string           `json:"needs"` // blocks that its configuration refers to
 	Metrics  map[string]*number `json:"metrics"`
@@ -261,6 +262,9 @@ func (r *run) block(address string, rec *state.Run) block {
 		Remedy: printable.Text(printable.Limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts,
 		Step:  b.Step,
 		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: []string{}, Metrics: map[string]*number{}}
+	if left, ok := r.snap.TimeLeft(b, time.Now()); ok {
+		out.Left = left.Seconds()
+	}
 	for name, v := range b.Metrics {
 		n := number(v)
 		out.Metrics[name] = &n

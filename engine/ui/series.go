@@ -29,6 +29,8 @@ type points struct {
 	Y []*number `json:"y"`
 	// N is how many values there are between the first and the last of X.
 	N int `json:"n"`
+	// Last is the newest value of them as it was reported, also where Y is smoothed.
+	Last *number `json:"last"`
 }
 
 // number is null in JSON when it is not finite.
@@ -55,8 +57,9 @@ func (s *series) view(byTime bool, from, to, smooth float64, most int) points {
 	if first >= last {
 		return points{X: []float64{}, Y: []*number{}}
 	}
+	newest := number(s.values[last-1])
 	xs, ys = xs[first:last], ys[first:last]
-	out := points{N: len(xs)}
+	out := points{N: len(xs), Last: &newest}
 	put := func(i int) {
 		y := number(ys[i])
 		out.X, out.Y = append(out.X, xs[i]), append(out.Y, &y)

@@ -81,9 +81,23 @@ func activity(e event.Event) string {
 	case e.Message == "":
 		return "idle"
 	case e.On != "":
-		return printable.Text(printable.Limit("waits for "+e.On+": "+e.Message, shortText))
+		return printable.Text(printable.Limit("waits for "+waitedFor(e.On)+": "+e.Message, shortText))
 	}
 	return printable.Text(printable.Limit(e.Message, shortText))
+}
+
+// waitedFor names a block by its kind and name, as the page does elsewhere. Plugins write KIND.*.* for any block of a
+// kind, and KIND.*.NAME.
+func waitedFor(on string) string {
+	kind, rest, _ := strings.Cut(on, ".")
+	_, name, whole := strings.Cut(rest, ".")
+	switch {
+	case !whole:
+		return on
+	case name == "*":
+		return "any " + kind
+	}
+	return kind + " " + name
 }
 
 // does is what a block does now; empty when it has not said so.

@@ -251,7 +251,7 @@ func TestARunIsShown(t *testing.T) {
 	f.get("/timeline?points=10000", &lanes)
 	i = slices.IndexFunc(lanes.Lanes, func(l lane) bool { return l.Name == "inference.tiny.policy activity" })
 	if i < 0 || len(lanes.Lanes[i].Spans) != 2 || lanes.Lanes[i].Spans[0].What != "work" ||
-		lanes.Lanes[i].Spans[1].Label != "waits for sync.a.b: 2 requests" {
+		lanes.Lanes[i].Spans[1].Label != "waits for sync b: 2 requests" {
 		t.Errorf("the activities are %+v", lanes)
 	}
 	f.get("/series?name=machine+cpu&x=time", &curves)
@@ -269,7 +269,7 @@ func TestARunIsShown(t *testing.T) {
 		t.Errorf("the GPU of another machine is %+v", curves)
 	}
 	if b := s.Blocks[slices.IndexFunc(s.Blocks, func(b block) bool { return b.Kind == "inference" })]; b.Doing !=
-		"waits for sync.a.b: 2 requests" {
+		"waits for sync b: 2 requests" {
 		t.Errorf("the block that samples does %q", b.Doing)
 	}
 	var lines []logLine
@@ -461,12 +461,27 @@ func TestViewKeepsSpikes(t *testing.T) {
 	if p.N < 10 || p.N > 13 || !slices.ContainsFunc(p.Y, func(y *number) bool { return *y == 9 }) {
 		t.Errorf("a part has %d points", p.N)
 	}
+	if p = s.view(false, 0, 1e9, 0.9, 800); *p.Last != number(s.values[n-1]) || *p.Y[len(p.Y)-1] == *p.Last {
+		t.Errorf("the newest value is %v, smoothed %v; reported was %v", *p.Last, *p.Y[len(p.Y)-1], s.values[n-1])
+	}
 	s.add(500, 1e6, 7) // resumed from a checkpoint
 	if len(s.values) != 501 || s.values[500] != 7 {
 		t.Errorf("after going back to step 500 there are %d values", len(s.values))
 	}
 	if y := smoothed([]float64{4, 4, math.NaN(), 4}, 0.9); math.Abs(y[3]-4) > 1e-9 || !math.IsNaN(y[2]) {
 		t.Errorf("a constant is smoothed to %v", y)
+	}
+}
+
+func TestWaitedFor(t *testing.T) {
+	t.Parallel()
+	for on, want := range map[string]string{
+		"trainer.*.*": "any trainer", "environment.*.sums": "environment sums", "the disk": "the disk",
+		"inference.vllm.policy[0]": "inference policy[0]", "module.a.trainer": "module trainer",
+	} {
+		if got := waitedFor(on); got != want {
+			t.Errorf("%s is called %q, want %q", on, got, want)
+		}
 	}
 }
 

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 export interface RunRow { name: string; recipe: string; status: string; started?: string; ended?: string; step: number; total: number; version: number; path: string }
 export interface Block {
   address: string; kind: string; phase: string; message?: string; remedy?: string; since?: string; starts: number; restarts: number;
-  step?: number; total?: number; unit?: string; version?: number; doing?: string; needs: string[]; metrics: Record<string, number | null>;
+  step?: number; total?: number; unit?: string; left?: number; version?: number; doing?: string; needs: string[]; metrics: Record<string, number | null>;
 }
 export interface Stall { address: string; message: string; remedy: string; seconds: number }
 export interface Metric { name: string; last: number | null; n: number }
@@ -12,7 +12,7 @@ export interface Summary {
   name: string; recipe: string; file: string; id: string; status: string; message?: string; started?: string; ended?: string; engine: boolean;
   version: number; seq: number; blocks: Block[]; stalls: Stall[]; outputs: Record<string, unknown> | null; metrics: Metric[]; error?: string; samples: number; now: string;
 }
-export interface Points { x: number[]; y: (number | null)[]; n: number }
+export interface Points { x: number[]; y: (number | null)[]; n: number; last?: number | null }
 export interface GroupRow {
   block: string; id: number; time: string; environment: string; sequences: number; tokens: number; longest: number; mean: number; spread: number;
   scores: number[] | null; versions?: number[]; step?: number; staleness?: number; dropped?: string; prompt: string; best: string;

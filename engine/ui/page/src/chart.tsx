@@ -17,6 +17,15 @@ function range(_: uPlot, min: number | null, max: number | null): uPlot.Range.Mi
   return uPlot.rangeNum(min - missing, max + missing, 0.1, true);
 }
 
+// sparse says that a curve has so few points that each is marked: one alone has no line.
+const sparse = (u: uPlot, i: number): boolean => Array.from(u.data[i] as ArrayLike<number | null>).filter((v) => v != null).length < 25;
+
+// wholes are the distances of marks on an axis of steps.
+const wholes = [1, 2, 5].flatMap((n) => [...Array(10).keys()].map((e) => n * 10 ** e)).sort((a, b) => a - b);
+
+// around is the range of an axis that shows one step alone.
+const around = (_: uPlot, min: number | null, max: number | null): uPlot.Range.MinMax => min === null || max === null ? [0, 1] : min === max ? [min - 1, max + 1] : [min, max];
+
 export function useDark(): boolean {
   const media = matchMedia("(prefers-color-scheme: dark)");
   const [dark, set] = useState(media.matches);
@@ -62,9 +71,9 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
       width: element.clientWidth || 300, height,
       legend: { show: false },
       cursor: { points: { size: 6 }, drag: { x: true, y: false, setScale: false }, focus: { prox: 20 } },
-      scales: { x: { time: x === "time" }, y: { range } },
-      axes: [{ ...axis, size: 28, values: x === "time" ? undefined : (_, v) => v.map((t) => num(t)) }, { ...axis, size: 52, values: (_, v) => v.map((t) => num(t)) }],
-      series: [{}, ...curves.map((c, i) => ({ label: c.label, stroke: list[i % list.length], width: 1.5, dash: c.dash, spanGaps: true, points: { show: false } }))],
+      scales: { x: { time: x === "time", ...(x === "step" && { range: around }) }, y: { range } },
+      axes: [{ ...axis, size: 28, ...(x === "step" && { incrs: wholes, values: (_: uPlot, v: number[]) => v.map((t) => num(t)) }) }, { ...axis, size: 52, values: (_, v) => v.map((t) => num(t)) }],
+      series: [{}, ...curves.map((c, i) => ({ label: c.label, stroke: list[i % list.length], width: 1.5, dash: c.dash, spanGaps: true, points: { show: sparse, size: 5 } }))],
       hooks: { setSelect: [(u) => {
         if (u.select.width > 4) onWindow({ from: u.posToVal(u.select.left, "x"), to: u.posToVal(u.select.left + u.select.width, "x") });
         u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
@@ -95,7 +104,7 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
     };
     if (moves[e.key]) { e.preventDefault(); onWindow(moves[e.key]); }
   };
-  const last = (i: number) => data[i]?.y.at(-1);
+  const last = (i: number) => data[i]?.last;
   const list = dark ? darkColours : colours;
   const said = curves.map((c, i) => `${c.label}: ${num(last(i))}`).join(", ");
   return (

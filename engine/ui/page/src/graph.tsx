@@ -3,7 +3,7 @@ import { Block, Summary } from "./api";
 import { num } from "./format";
 import { Route, link } from "./route";
 
-const width = 230, height = 74, gapX = 56, gapY = 18;
+const width = 230, height = 94, gapX = 56, gapY = 18;
 
 function columns(blocks: Block[]): Map<string, number> {
   const at = new Map<string, number>(), known = new Map(blocks.map((b) => [b.address, b]));

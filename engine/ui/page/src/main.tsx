@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { RunRow, Summary, part, useGet, useLive } from "./api";
 import { Curves } from "./curves";
 import { Configured } from "./config";
+import { Keys } from "./keys";
 import { Logs } from "./logs";
 import { Overview } from "./overview";
 import { Route, link, useRoute } from "./route";
@@ -71,6 +72,7 @@ function Run({ route, runs }: { route: Route; runs: RunRow[] }) {
           {s && <Status status={s.status} />}
           {job?.total ? <span class="muted">step {num(job.step)} of {num(job.total)}</span> : null}
           {s && s.status === "running" && !live.connected && <span class="muted">connecting…</span>}
+          <Keys route={route} views={views.map(([name]) => name)} />
         </div>
         <nav aria-label="Views">
           {views.map(([name, label]) => <a key={name} href={link(route.run, name)} aria-current={route.view === name ? "page" : undefined}>{label}</a>)}

@@ -14,7 +14,6 @@ export function Overview({ s, route, again }: { s: Summary; route: Route; again:
   const logs = useGet<LogLine[]>(`runs/${part(s.name)}/logs?limit=8&level=info`, again);
   const job = s.blocks.find((b) => b.kind === "trainer");
   const took = s.started ? ((s.ended ? Date.parse(s.ended) : Date.parse(s.now)) - Date.parse(s.started)) / 1000 : 0;
-  const left = job?.total && job.step && s.status === "running" ? (took / job.step) * (job.total - job.step) : undefined;
   const main = charts(s).slice(0, 3);
   const find = (...names: string[]) => { for (const n of names) { const v = job?.metrics[n]; if (v !== undefined && v !== null) return v; } return undefined; };
   return (
@@ -26,7 +25,7 @@ export function Overview({ s, route, again }: { s: Summary; route: Route; again:
       {job?.total ? (
         <div class="progress">
           <progress max={job.total} value={job.step ?? 0} aria-label={`${job.step} of ${job.total} ${job.unit}`} />
-          <span>{num(job.step)} of {num(job.total)} {job.unit}{left !== undefined && <>, about {span(left)} left</>}</span>
+          <span>{num(job.step)} of {num(job.total)} {job.unit}{s.status === "running" && job.left !== undefined && <>, about {span(job.left)} left</>}</span>
         </div>
       ) : null}
       <dl class="tiles">
@@ -35,7 +34,7 @@ export function Overview({ s, route, again }: { s: Summary; route: Route; again:
         <Tile name="Staleness" value={num(find("staleness", "staleness/mean"))} />
         <Tile name="Tokens a second" value={num(find("tokens_per_second", "tokens/per_second"))} />
         <Tile name="Samples" value={num(s.samples)} />
-        <Tile name="Took" value={span(took)} />
+        <Tile name={s.ended ? "Took" : "Runs for"} value={span(took)} />
       </dl>
       <div class="charts">{main.map((c) => <Chart key={c.title} smooth={0.6} {...c} window={window} onWindow={setWindow} again={again} />)}</div>
       <h2>Blocks</h2>

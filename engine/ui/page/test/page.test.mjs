@@ -135,11 +135,98 @@ test("a prompt is shown at two versions side by side", async () => {
   assert.ok(id, "no prompt came twice among the first 40");
   const page = await open(`#/quickstart/samples/trajectories.builtin.default/${id}`);
   const choice = page.getByLabel("Beside this group");
-  await choice.selectOption({ index: 1 });
+  await choice.focus();
+  await page.keyboard.press("ArrowDown");
   await page.locator(".beside section").nth(1).waitFor();
   assert.match(page.url(), /with=\d+/);
   assert.ok((await page.locator(".beside section").first().locator("li").count()) > 1);
   if (shots) await page.screenshot({ path: join(shots, "same-prompt.png"), fullPage: true });
+  await close(page);
+});
+
+// focused is the element that has the focus: what it is called, and whether that can be seen.
+const focused = (page) => page.evaluate(() => {
+  const e = document.activeElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
+  return {
+    name: (e.getAttribute("aria-label") ?? e.labels?.[0]?.textContent ?? e.textContent).trim().slice(0, 40), tag: e.tagName,
+    outlined: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1,
+    shown: box.width > 1 && box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth,
+  };
+});
+
+// tabTo presses Tab until the focus is on an element that fits; all on the way there can be seen.
+async function tabTo(page, what, fits) {
+  for (let i = 0; i < 120; i++) {
+    await page.keyboard.press("Tab");
+    const f = await focused(page);
+    if (f.tag !== "BODY") assert.ok(f.outlined && f.shown, `the focus cannot be seen on ${JSON.stringify(f)}`);
+    if (fits(f)) return f;
+  }
+  assert.fail(`Tab does not reach ${what}`);
+}
+
+test("the page is used with the keyboard alone", async () => {
+  const page = await open("#/quickstart/overview");
+  await page.locator(".samples li").first().waitFor();
+  const order = [];
+  for (let i = 0; i < 12; i++) {
+    await page.keyboard.press("Tab");
+    order.push((await focused(page)).name);
+  }
+  assert.deepEqual(order.slice(0, 10), ["Skip to content", "recipe: all runs", "Run", "Keys", "Overview", "Curves", "Samples", "Timeline", "Logs", "Plan"]);
+  await page.reload();
+  await page.locator(".samples li").first().waitFor();
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+
+  await tabTo(page, "a chart", (f) => f.name.startsWith("Reward."));
+  await page.keyboard.press("?");
+  const help = page.getByRole("dialog", { name: "Keys" });
+  await help.getByText("the next and the previous group").waitFor();
+  assert.ok(await page.evaluate(() => document.querySelector("dialog").contains(document.activeElement)));
+  await page.keyboard.press("3"); // the page below does not get it
+  await page.keyboard.press("Escape");
+  await help.waitFor({ state: "hidden" });
+  assert.match((await focused(page)).name, /^Reward\./);
+  assert.match(page.url(), /overview$/);
+  const zoomed = page.waitForRequest(/series.*from=/);
+  await page.keyboard.press("+");
+  await zoomed;
+  const whole = page.waitForRequest((r) => r.url().includes("series") && !r.url().includes("from="));
+  await page.keyboard.press("Escape");
+  await whole;
+
+  for (const [key, view] of [["2", "curves"], ["4", "timeline"], ["5", "logs"], ["6", "config"], ["3", "samples"]]) {
+    await page.keyboard.press(key);
+    await page.waitForURL((u) => u.hash.endsWith("/" + view));
+  }
+  await page.locator("tbody tr").first().waitFor();
+  await page.keyboard.press("/");
+  await page.keyboard.type("1"); // a digit in a field is no key of the page
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/samples\?text=1/);
+  await tabTo(page, "a group", (f) => f.tag === "A" && f.name.includes("="));
+  await page.keyboard.press("Enter");
+  const group = async () => Number((await page.getByRole("heading", { name: /^Group/ }).innerText()).match(/\d+/)[0]);
+  const first = await group();
+  await page.keyboard.press("p");
+  await until("the group before it", async () => (await group()) === first - 1);
+  await page.keyboard.press("n");
+  await until("the group again", async () => (await group()) === first);
+  await page.locator(".tokens span").first().waitFor();
+  await tabTo(page, "completion 2", (f) => f.tag === "A" && f.name === "2");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Completion 2" }).waitFor();
+  await tabTo(page, "the colours", (f) => f.tag === "SELECT" && f.name.startsWith("Colour tokens by"));
+  await page.keyboard.press("ArrowDown");
+  await page.waitForURL(/by=ratio/);
+  await tabTo(page, "the tokens", (f) => f.tag === "SPAN");
+  const status = page.locator(".token");
+  await status.getByText(/^token \d+:/).waitFor();
+  const before = await status.innerText();
+  await page.keyboard.press("ArrowRight");
+  await until("the next token", async () => (await status.innerText()) !== before);
   await close(page);
 });
 
@@ -149,7 +236,7 @@ test("the timeline has activities and the machine, the graph says what blocks do
   await page.getByText("Shares of the time shown").click();
   assert.match(events(), /"type":"machine"/); // the run took longer than an interval
   await page.locator("td", { hasText: /^trainer\.\S+ activity$/ }).waitFor();
-  await page.locator(".chart", { hasText: "Memory of the machine" }).locator("canvas").waitFor();
+  await page.locator(".chart", { hasText: "Memory of machines" }).locator("canvas").waitFor();
   await page.goto(base + "#/quickstart/config");
   await page.getByRole("heading", { name: "Lineage" }).waitFor();
   await page.getByText("Models, files and plugins of each block").click();
