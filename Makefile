@@ -234,6 +234,17 @@ test-trackers: ## read what tracking blocks write with the trackers' own package
 	scripts/venv.sh trackers
 	RECIPE_TRACKERS_PYTHON=$(CACHE)/venv-trackers/bin/python $(GO) test -count 1 -run 'Reads?It$$' ./engine/tracking
 
+.PHONY: e2e-otel
+e2e-otel: ## send the traces of a run through a real OpenTelemetry collector, which is built first
+	RECIPE_OTELCOL=$$(scripts/otelcol.sh build) $(GO) test -count 1 -v -run '^TestOneTraceThroughARealCollector$$' ./cmd/recipe
+
 .PHONY: test-grafana
 test-grafana: ## check docs/grafana with Grafana's types and Prometheus's parser (needs npm)
 	scripts/grafana/check.sh
+
+# One run with the record of samples and one without, PAIRS times by turns.
+PAIRS ?= 6
+.PHONY: bench-recording
+bench-recording: ## measure what the record of samples costs, in a step and in whole runs (PAIRS of them)
+	$(GO) test -run '^$$' -bench 'Recording' -benchtime 10x ./plugins/trajectories
+	$(GO) test -run '^$$' -bench 'RecordedRun' -benchtime $(PAIRS)x -timeout 60m -v ./cmd/recipe

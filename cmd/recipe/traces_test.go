@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,12 +24,81 @@ import (
 // API, training step and weight update, also of a run whose engine was killed; no span is there in two versions.
 func TestOneTraceFromPromptToSync(t *testing.T) {
 	t.Parallel()
-	w, c := newWorkshop(t), otlptest.New(t)
+	c := otlptest.New(t)
+	traceAKilledRun(t, c, c.URL)
+}
+
+// TestOneTraceThroughARealCollector is the same with a real OpenTelemetry collector in between, which has to take the
+// spans and passes them on. RECIPE_OTELCOL is its program: make e2e-otel.
+func TestOneTraceThroughARealCollector(t *testing.T) {
+	t.Parallel()
+	program := os.Getenv("RECIPE_OTELCOL")
+	if program == "" {
+		t.Skip("RECIPE_OTELCOL names no collector; make e2e-otel builds one")
+	}
+	c := otlptest.New(t)
+	traceAKilledRun(t, c, realCollector(t, program, c.URL))
+	if _, headers := c.Spans(); !strings.HasPrefix(headers.Get("User-Agent"), "otelcol/") {
+		t.Errorf("the spans came from %q, expected the collector", headers.Get("User-Agent"))
+	}
+}
+
+// realCollector starts a collector that passes spans on to another, and returns its URL. It has no queue: it answers
+// when the other one has.
+func realCollector(t *testing.T, program, next string) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "collector.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, `
+receivers: {otlp: {protocols: {http: {endpoint: %q}}}}
+exporters: {otlp_http: {endpoint: %q, sending_queue: {enabled: false}}}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines: {traces: {receivers: [otlp], exporters: [otlp_http]}}
+`, address, next), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, "--config", config)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // the context of the test has ended the program
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the collector said:\n%s", said.Bytes())
+		}
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			_ = conn.Close()
+			return "http://" + address
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the collector does not listen after a minute: %v", err)
+		}
+	}
+}
+
+// traceAKilledRun kills the engine of a quickstart run, lets another one continue it, and checks the traces that have
+// reached c by way of endpoint.
+func traceAKilledRun(t *testing.T, c *otlptest.Collector, endpoint string) {
+	t.Helper()
+	w := newWorkshop(t)
 	file, err := os.OpenFile(filepath.Join(w.dir, "quickstart.hcl"), os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = fmt.Fprintf(file, "\ntracking \"otlp\" \"traces\" {\n  endpoint = %q\n  sample = 0.5\n}\n", c.URL)
+	_, err = fmt.Fprintf(file, "\ntracking \"otlp\" \"traces\" {\n  endpoint = %q\n  sample = 0.5\n}\n", endpoint)
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,8 @@ func TestRules(t *testing.T) {
 		"failed blocks are one alert": {schema.Alert{State: "failed"},
 			[]event.Event{phase("a", "failed"), phase("b", "failed"), phase("a", "ready"), phase("b", "ready")},
 			[]string{"0 begins", "3 over"}},
+		"degraded": {schema.Alert{State: "degraded"}, []event.Event{phase("a", "failed"), phase("a", "degraded"),
+			phase("a", "ready")}, []string{"1 begins", "2 over"}},
 		"a new apply": {schema.Alert{State: "failed"},
 			[]event.Event{phase("a", "failed"), {Type: event.RunStarted}, phase("a", "failed")},
 			[]string{"0 begins", "1 over", "2 begins"}},

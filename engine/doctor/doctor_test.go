@@ -115,6 +115,9 @@ func TestExamine(t *testing.T) {
 		{"all well", func(*Machine) {}, "python", OK, "Python 3.12.4", ""},
 		{"gpu named", func(*Machine) {}, "gpu", OK, "NVIDIA H200, 140 GiB", ""},
 		{"no go", missing("go"), "go", OK, "not installed", ""},
+		{"broken go", says("go", "", errors.New("exec format error")), "go", Warn, "exec format error", "reinstall Go"},
+		{"no uv", missing("uv"), "uv", OK, "not installed", ""},
+		{"broken uv", says("uv", "", errors.New("exec format error")), "uv", Warn, "exec format error", "reinstall uv"},
 		{"no python", missing("python3"), "python", Warn, "no python3 on PATH", "uv python install"},
 		{"old python", says("python3", "3.9.18\n", nil), "python", Warn, "older than 3.10", "uv python install"},
 		{"odd python", says("python3", "PyPy\n", nil), "python", Warn, `"PyPy"`, "uv python install"},
@@ -200,6 +203,15 @@ func TestExamine(t *testing.T) {
 					"permission denied")
 			}
 		}, "run directory", Fail, "permission denied", "writable folder"},
+	}
+	unwell := map[string]bool{}
+	for _, c := range cases {
+		unwell[c.finding] = unwell[c.finding] || c.want != OK
+	}
+	for _, c := range checks() {
+		if !unwell[c.name] {
+			t.Errorf("no case has something that the check %q finds", c.name)
+		}
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
