@@ -104,11 +104,33 @@ func TestCompatibilityIsUpToDate(t *testing.T) {
 	}
 }
 
-// TestReadmeShowsARecipeThatLoads loads every recipe that the README shows, and follows its links within the
-// repository. It links to every guide.
-func TestReadmeShowsARecipeThatLoads(t *testing.T) {
+// TestTheQuickReferenceIsComplete: it names every command that help shows and every plugin that is built in.
+func TestTheQuickReferenceIsComplete(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	checkPage(t, "docs/quick-reference.md")
+	data, err := os.ReadFile(filepath.Join(repository, "docs", "quick-reference.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	for _, c := range newRoot(newApp(nil, io.Discard, io.Discard, nil)).Commands() {
+		if c.IsAvailableCommand() && !regexp.MustCompile("`recipe "+c.Name()+"[ `]").MatchString(page) {
+			t.Errorf("recipe %s is not there", c.Name())
+		}
+	}
+	for _, d := range builtins() {
+		row := regexp.MustCompile("(?m)^\\| `" + string(d.Kind) + "` \\|.*`" + d.Name + "`")
+		if !row.MatchString(page) {
+			t.Errorf("%s %q is not there", d.Kind, d.Name)
+		}
+	}
+}
+
+// checkPage loads every recipe that a page shows, and follows its links within the repository.
+func checkPage(t *testing.T, name string) {
+	t.Helper()
+	path := filepath.Join(repository, filepath.FromSlash(name))
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,20 +141,31 @@ func TestReadmeShowsARecipeThatLoads(t *testing.T) {
 	}
 	recipes := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllSubmatch(page, -1)
 	if len(recipes) == 0 {
-		t.Error("the README shows no recipe")
+		t.Errorf("%s shows no recipe", name)
 	}
 	for _, m := range recipes {
-		if _, diags := schema.LoadSource("README.hcl", m[1], schema.Options{Plugins: catalog}); diags.HasErrors() {
-			t.Errorf("a recipe of the README does not load: %v", diags)
+		if _, diags := schema.LoadSource(name, m[1], schema.Options{Plugins: catalog}); diags.HasErrors() {
+			t.Errorf("a recipe of %s does not load: %v", name, diags)
 		}
 	}
-	for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllSubmatch(page, -1) {
 		if link := string(m[1]); !strings.Contains(link, "://") {
-			if _, err := os.Stat(filepath.Join(repository, filepath.FromSlash(link))); err != nil {
-				t.Errorf("the README links to %s, which is not there", link)
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), filepath.FromSlash(link))); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, link)
 			}
 		}
 	}
+}
+
+// TestReadmeShowsARecipeThatLoads loads every recipe that the README shows, and follows its links within the
+// repository. It links to every guide.
+func TestReadmeShowsARecipeThatLoads(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPage(t, "README.md")
 	guides, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
 	if err != nil || len(guides) == 0 {
 		t.Fatalf("docs: %v, %v", guides, err)

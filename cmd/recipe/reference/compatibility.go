@@ -54,19 +54,21 @@ func Tests() []Tested {
 	for _, m := range []struct {
 		engine, trainer string
 		environments    []string
-		run, pending    string
+		transports      string
 	}{
-		{"vllm", "grpo", all, "", "restart"},
-		{"vllm", "trl", one, "live ipc nccl lora", "restart"},
-		{"vllm", "verl", one, "live ipc nccl", "restart"},
-		{"vllm", "axolotl", all, "", "live ipc nccl lora restart"},
-		{"sglang", "grpo", all, "live", ""},
-		{"sglang", "trl", all, "live ipc nccl lora reload restart", ""},
-		{"sglang", "verl", all, "live", "ipc nccl reload restart"},
-		{"sglang", "axolotl", all, "live ipc nccl lora reload restart", ""},
+		{"vllm", "grpo", all, "restart"},
+		{"vllm", "trl", one, "live ipc nccl lora"},
+		{"vllm", "trl", all, "restart"},
+		{"vllm", "verl", one, "live ipc nccl"},
+		{"vllm", "verl", all, "restart"},
+		{"vllm", "axolotl", all, "live ipc nccl lora restart"},
+		{"sglang", "grpo", all, "live"},
+		{"sglang", "trl", all, "live ipc nccl lora reload restart"},
+		{"sglang", "verl", all, "live ipc nccl reload restart"},
+		{"sglang", "axolotl", all, "live ipc nccl lora reload restart"},
 	} {
-		list = append(list, Tested{m.engine, m.trainer, m.environments, strings.Fields(m.run), "TestMatrix",
-			"make e2e-pairs PAIR=" + m.engine + "/" + m.trainer, strings.Fields(m.pending)})
+		list = append(list, Tested{m.engine, m.trainer, m.environments, strings.Fields(m.transports), "TestMatrix",
+			"make e2e-pairs PAIR=" + m.engine + "/" + m.trainer, nil})
 	}
 	return append(list, []Tested{
 		{external, "grpo", own, nil, "TestAnExternalEngine", "make e2e-external", nil},
