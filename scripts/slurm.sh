@@ -84,7 +84,7 @@ start() {
 apart() {
   local top=/$(cut -d/ -f2 <<<"$PWD")
   case $top in /usr | /etc | /bin | /lib* | /proc | /dev) echo "$top cannot be hidden" >&2; return 1 ;; esac
-  SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "recipe-$1" unshare --uts bash -c "
+  SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "$NAME-$1" unshare --uts bash -c "
     set -e
     hostname $1
     mount -t tmpfs tmpfs /tmp
@@ -101,6 +101,16 @@ apart() {
 kill_host() {
   local p
   for p in $(ip netns pids "$NAME-$1" 2>/dev/null || true); do kill -9 "$p" 2>/dev/null || true; done
+}
+
+# end ends a process: asked for ten seconds, then killed.
+end() {
+  kill "$1" 2>/dev/null || return 0
+  for _ in $(seq 100); do
+    kill -0 "$1" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  kill -9 "$1" 2>/dev/null || true
 }
 
 patience() {
@@ -156,10 +166,11 @@ CONF
   chmod 644 "$STATE"/etc/*
 }
 
+# The controller writes its state when it ends, so nothing is removed before.
 down() {
   local f n
   for f in "$STATE"/log/*.sid "$STATE"/log/*.pid "$STATE/munge/pid"; do
-    [ -s "$f" ] && kill "$(cat "$f" 2>/dev/null)" 2>/dev/null || true
+    [ -s "$f" ] && end "$(cat "$f" 2>/dev/null)"
   done
   for n in $HOSTS; do
     kill_host "$n"

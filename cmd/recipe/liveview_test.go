@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +40,7 @@ func (w *workshop) seat(args ...string) *seat {
 func (w *workshop) seatOf(cols, rows int, env string, args ...string) *seat {
 	w.t.Helper()
 	s := &seat{t: w.t, cmd: w.command(args...), screen: vt.NewSafeEmulator(cols, rows)}
-	s.cmd.Env = append(s.cmd.Env, "TERM=xterm-256color", env)
+	s.cmd.Env = append(slices.DeleteFunc(s.cmd.Env, aboutColor), "TERM=xterm-256color", env)
 	var err error
 	if s.keys, err = pty.StartWithSize(s.cmd, size(cols, rows)); err != nil {
 		w.t.Fatal(err)
@@ -54,6 +55,12 @@ func (w *workshop) seatOf(cols, rows int, env string, args ...string) *seat {
 		copying.Wait()
 	})
 	return s
+}
+
+// aboutColor reports whether a variable, of whoever runs the tests, is one by which programs decide about colours.
+func aboutColor(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return slices.Contains([]string{"NO_COLOR", "COLORTERM", "CLICOLOR", "CLICOLOR_FORCE", "TMUX"}, name)
 }
 
 func size(cols, rows int) *pty.Winsize { return &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)} }
