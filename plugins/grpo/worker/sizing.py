@@ -30,6 +30,20 @@ def free_memory(device: torch.device) -> float:
     return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 
+SPARED = 0.03  # of what is free on a GPU: never taken
+
+
+def spare_memory(device: torch.device) -> None:
+    """Leaves some of what is free to a server on the same GPU, which takes more while it answers. torch keeps freed
+    blocks and would take all in time; at the limit it gives them back first. Seen on an H200: 139.5 of 140.4 GiB taken
+    beside SGLang, 71 of them in use at once by the trainer."""
+    if device.type != "cuda":
+        return
+    free, total = torch.cuda.mem_get_info(device)
+    most = torch.cuda.memory_reserved(device) + (1 - SPARED) * free
+    torch.cuda.set_per_process_memory_fraction(min(most / total, 1.0), device)
+
+
 def settings(c: Config, device: torch.device) -> auto.Settings:
     """The configuration's part in the decision, with the precision decided."""
     m = decided(c, device).model
@@ -57,6 +71,7 @@ class Sizing:
     def decide(self, c: Config, b: Batch | None) -> str:
         """Decides for batches like this one; the reason, or "" when nothing was left open and nothing changes."""
         given = settings(c, self.ranks.device)
+        spare_memory(self.ranks.device)
         self.given, self.machine = given, self.look(c, given, b)
         self.open = None in (given.compile, given.gradient_checkpointing, given.row_tokens, given.head_chunk)
         self.use(auto.choose(self.shape, given, self.machine))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from worker import auto
+from worker import auto, sizing
 from worker import batch as batches
 from worker.metrics import Clock
 
@@ -118,6 +118,18 @@ def test_a_step_that_runs_out_of_memory_is_made_in_a_smaller_way(tmp_path, tiny,
     assert got["grad_norm"] == pytest.approx(want["grad_norm"], abs=1e-10)
     for p, q in zip(calm.policy.parameters(), troubled.policy.parameters(), strict=True):
         assert torch.allclose(p, q, atol=1e-9)
+
+
+def test_a_server_on_the_same_gpu_is_left_some_memory(monkeypatch):
+    taken, gpu = [], torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda d: (80 * auto.GIB, 140 * auto.GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda d: 5 * auto.GIB)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda x, d: taken.append(x * 140))
+    sizing.spare_memory(torch.device("cpu"))
+    assert taken == []
+    sizing.spare_memory(gpu)
+    assert taken == [pytest.approx(5 + 0.97 * 80)]
+    assert auto.USABLE < 1 - sizing.SPARED  # what a step is planned to need is below the limit
 
 
 def test_memory_that_runs_out_is_an_error_where_nothing_is_left_to_choose(tmp_path, tiny, monkeypatch):
