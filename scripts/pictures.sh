@@ -45,6 +45,8 @@ until_shown 120 'running .* http://'
 address=$(shown | grep -oE 'http://[0-9.:]+/' | head -1)
 until_shown 600 'inference.vllm.policy\[0\] +loading'
 take start overview
+until_shown 1200 'evaluating'
+take evaluation overview logs
 until_shown 1200 ' [5-9]/12 steps'
 take middle overview curves samples timeline
 screen send-keys -t 0 4 Enter
@@ -52,9 +54,15 @@ sleep 2
 shown >"$folder/block-120.txt"
 screen send-keys -t 0 Escape
 sleep 1
-bin/recipe pause -r recipes/addition.hcl
+screen send-keys -t 0 p y
+until_shown 120 '^addition paused'
 take paused overview timeline
-bin/recipe resume -r recipes/addition.hcl
+sleep 120 # longer than the time after which a run without progress is looked at
+shown >"$folder/paused-later-120.txt"
+screen send-keys -t 0 p y
+until_shown 30 '^addition running'
+until_shown 600 ' (9|1[0-2])/12 steps'
+take resumed overview
 until_shown 1200 'What to try next'
 screen resize-window -t 0 -x 120 -y 60
 sleep 1

@@ -77,6 +77,8 @@ type Event struct {
 	State string `json:"state,omitempty"`
 	On    string `json:"on,omitempty"`
 
+	Needs []string `json:"needs,omitempty"` // addresses of the blocks that a configuration refers to
+
 	Step    int64              `json:"step,omitempty"`
 	Total   int64              `json:"total,omitempty"`
 	Unit    string             `json:"unit,omitempty"`

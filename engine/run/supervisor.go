@@ -206,7 +206,7 @@ func (s *supervisor) applyPlan(p *plan.Plan) {
 	for _, op := range p.Operations {
 		if op.Action != plan.Nothing {
 			s.e.append(event.Event{Type: event.Operation, Address: op.Address.String(), Action: string(op.Action),
-				Message: firstReason(op)})
+				Message: firstReason(op), Needs: (&state.Block{Config: op.Config}).References()})
 		}
 		if b := s.blocks[op.Address]; b != nil {
 			s.change(b, op)

@@ -43,6 +43,7 @@ type Block struct {
 	History    map[string]*Series
 	Checkpoint event.Event // newest; zero Type when there is none
 	Updates    int         // weight updates seen, for a sync block
+	Needs      []string    // the blocks that its planned configuration refers to, sorted
 	pace       pace
 }
 
@@ -142,6 +143,8 @@ func (snap *Snapshot) sample(e event.Event) {
 func (blk *Block) apply(e event.Event) {
 	blk.Attempt = max(blk.Attempt, e.BlockAttempt)
 	switch e.Type {
+	case event.Operation:
+		blk.Needs = e.Needs
 	case event.Phase:
 		if e.Phase != blk.Phase {
 			blk.Since = e.Time

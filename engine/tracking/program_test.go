@@ -80,10 +80,7 @@ func rewards(t *testing.T, tr schema.Tracking) (steps []float64, seqs []uint64) 
 func TestARunIsPassedOnToAProcess(t *testing.T) {
 	tr := fakeWandb(t)
 	r := newRan(t)
-	for _, e := range []event.Event{
-		{Type: event.Machine, Metrics: map[string]float64{"cpu": 0.5}},
-		{Type: event.Machine, Address: trainer, Host: "n1", Metrics: map[string]float64{"cpu": 0.25}},
-	} {
+	for _, e := range machines {
 		if _, err := r.log.Append(e); err != nil {
 			t.Fatal(err)
 		}
@@ -104,16 +101,16 @@ func TestARunIsPassedOnToAProcess(t *testing.T) {
 	if !slices.Equal(steps, []float64{1, 2, 3, 4, 5, 6}) || !slices.IsSorted(seqs) {
 		t.Errorf("steps %v as events %v", steps, seqs)
 	}
-	machines := map[string]any{}
+	seen := map[string]any{}
 	for _, c := range calls(t, tr, "log") {
 		for name, value := range c.Given.Data {
 			if strings.HasPrefix(name, "machine/") {
-				machines[name] = value
+				seen[name] = value
 			}
 		}
 	}
-	if want := map[string]any{"machine/cpu": 0.5, "machine/n1/" + trainer + "/cpu": 0.25}; !maps.Equal(machines, want) {
-		t.Errorf("the engine's machine and that of a job are %v, expected %v", machines, want)
+	if want := map[string]any{"machine/cpu": 0.5, "machine/n1/" + trainer + "/cpu": 0.25}; !maps.Equal(seen, want) {
+		t.Errorf("the engine's machine and that of a job are %v, expected %v", seen, want)
 	}
 	if n := len(calls(t, tr, "finish")); n != 2 {
 		t.Errorf("the run was finished %d times by two engines", n)

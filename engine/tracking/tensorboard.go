@@ -43,19 +43,29 @@ func openBoard(dir string, now time.Time) (*board, error) {
 func (b *board) write(_ context.Context, e event.Event) error {
 	switch e.Type {
 	case event.Metrics:
-		var values []byte
-		for _, name := range slices.Sorted(maps.Keys(e.Metrics)) {
-			var v []byte
-			v = protowire.AppendString(protowire.AppendTag(v, 1, protowire.BytesType), e.Address+"/"+name)
-			v = protowire.AppendFixed32(protowire.AppendTag(v, 2, protowire.Fixed32Type),
-				math.Float32bits(float32(e.Metrics[name])))
-			values = protowire.AppendBytes(protowire.AppendTag(values, 1, protowire.BytesType), v)
+		b.summary(e.Step, e.Time, scalars(e.Address, e.Metrics))
+	case event.Machine: // a machine has no steps: the number of the event keeps its values in order
+		prefix := "machine"
+		if e.Host != "" { // of a machine of the block's job
+			prefix += "/" + e.Host + "/" + e.Address
 		}
-		b.summary(e.Step, e.Time, values)
+		b.summary(int64(e.Seq), e.Time, scalars(prefix, e.Metrics)) //nolint:gosec // a count of events
 	case event.Sample:
 		b.summary(e.Version, e.Time, message(1, text("samples/"+environment(e), markdown(e))))
 	}
 	return b.err
+}
+
+// scalars are a Summary.Value for each metric.
+func scalars(prefix string, metrics map[string]float64) (values []byte) {
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		var v []byte
+		v = protowire.AppendString(protowire.AppendTag(v, 1, protowire.BytesType), prefix+"/"+name)
+		v = protowire.AppendFixed32(protowire.AppendTag(v, 2, protowire.Fixed32Type),
+			math.Float32bits(float32(metrics[name])))
+		values = protowire.AppendBytes(protowire.AppendTag(values, 1, protowire.BytesType), v)
+	}
+	return values
 }
 
 func (b *board) summary(step int64, at time.Time, values []byte) {

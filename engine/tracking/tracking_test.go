@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -87,6 +89,11 @@ func (r *ran) options(tr schema.Tracking, record func(event.Event)) tracking.Opt
 func TestTensorBoardFiles(t *testing.T) {
 	t.Parallel()
 	r := newRan(t)
+	for _, e := range machines {
+		if _, err := r.log.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i := range 2 {
 		r.steps(3*i+1, 3*i+3)
 		if said := r.pass(schema.Tracking{Tracker: "tensorboard"}); len(said) > 0 {
@@ -110,6 +117,18 @@ func TestTensorBoardFiles(t *testing.T) {
 	if sort.Ints(steps); !reflect.DeepEqual(steps, []int{1, 2, 3, 4, 5, 6}) {
 		t.Errorf("steps %v", steps)
 	}
+	sort.Strings(files) // the older one first
+	for tag, want := range map[string]float32{"machine/cpu": 0.5, "machine/n1/" + trainer + "/cpu": 0.25} {
+		if got := slices.Collect(maps.Values(scalars(t, files[0], tag))); !slices.Equal(got, []float32{want}) {
+			t.Errorf("%s is %v, expected %v", tag, got, want)
+		}
+	}
+}
+
+// machines are samples of the engine's machine and of one of a job.
+var machines = []event.Event{
+	{Type: event.Machine, Metrics: map[string]float64{"cpu": 0.5}},
+	{Type: event.Machine, Address: trainer, Host: "n1", Metrics: map[string]float64{"cpu": 0.25}},
 }
 
 // scalars reads the values of a tag from an event file, and checks its checksums.

@@ -261,7 +261,7 @@ func (r *run) block(address string, rec *state.Run) block {
 	out := block{Address: address, Phase: b.Phase, Message: printable.Text(printable.Limit(b.Message, shortText)),
 		Remedy: printable.Text(printable.Limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts,
 		Step:  b.Step,
-		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: []string{}, Metrics: map[string]*number{}}
+		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: append([]string{}, b.Needs...), Metrics: map[string]*number{}}
 	if left, ok := r.snap.TimeLeft(b, time.Now()); ok {
 		out.Left = left.Seconds()
 	}
@@ -274,7 +274,7 @@ func (r *run) block(address string, rec *state.Run) block {
 	}
 	if a, err := addr.Parse(address); err == nil {
 		out.Kind = string(a.Kind)
-		if recorded := rec.Blocks[a]; recorded != nil {
+		if recorded := rec.Blocks[a]; recorded != nil && recorded.Config != nil { // it has been started
 			out.Needs = recorded.References()
 		}
 	}

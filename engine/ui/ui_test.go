@@ -200,7 +200,8 @@ func TestARunIsShown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Options{})
 	f.event(event.Event{Type: event.RunStarted, Message: "apply"})
-	f.event(event.Event{Type: event.Operation, Address: "trainer.tiny.policy", Action: "create", Message: "it is new"})
+	f.event(event.Event{Type: event.Operation, Address: "trainer.tiny.policy", Action: "create", Message: "it is new",
+		Needs: []string{"environment.arithmetic.sums"}})
 	f.event(event.Event{Type: event.Phase, Address: "inference.tiny.policy", Phase: "ready"})
 	f.event(event.Event{Type: event.Phase, Address: "environment.arithmetic.sums", Phase: "ready"})
 	for step := int64(1); step <= 3; step++ {
@@ -228,6 +229,10 @@ func TestARunIsShown(t *testing.T) {
 	if i := slices.IndexFunc(s.Blocks, func(b block) bool { return b.Kind == "environment" }); i < 0 ||
 		!slices.Equal(s.Blocks[i].Needs, []string{"inference.tiny.policy"}) {
 		t.Errorf("the blocks are %+v", s.Blocks)
+	}
+	if i := slices.IndexFunc(s.Blocks, func(b block) bool { return b.Address == "trainer.tiny.policy" }); i < 0 ||
+		!slices.Equal(s.Blocks[i].Needs, []string{"environment.arithmetic.sums"}) {
+		t.Errorf("a block that has not been started is not as it was planned: %+v", s.Blocks)
 	}
 	var curves map[string]struct{ X, Y []float64 }
 	f.get("/series?name=trainer.tiny.policy+reward&name=none", &curves)

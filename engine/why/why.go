@@ -121,7 +121,7 @@ func (g *graph) linksOf(b *Block) []Link {
 	var out []Link
 	if waits(b.Phase) {
 		for _, n := range b.Needs {
-			a := sdk.Activity{On: n.String(), What: "it to be ready", Began: b.Since}
+			a := sdk.Activity{On: n.String(), What: "to be ready", Began: b.Since}
 			out = append(out, Link{Address: b.Address, On: n, Activity: a, Idle: a.Idle(g.Now)})
 		}
 		return out

@@ -25,7 +25,7 @@ func (s *screen) block(width, height int) []string {
 	}
 	lines := []string{s.style.Cyan(view.OneLine(b.Address)) + " " + s.style.Phase(b.Phase)(phase)}
 	for _, pair := range [][2]string{
-		{"step", view.Steps(b)}, {"needs", strings.Join(s.facts.needs[b.Address], ", ")}, {"does", s.does(b)},
+		{"step", view.Steps(b)}, {"needs", strings.Join(s.needed(b), ", ")}, {"does", s.does(b)},
 		{"what to do", b.Remedy}, {"checkpoint", b.Checkpoint.Path}, {"restarts", count(b.Restarts)},
 	} {
 		if pair[1] != "" {

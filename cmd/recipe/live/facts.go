@@ -9,7 +9,7 @@ import (
 // facts are what the events of a run do not say. They are asked for every few seconds.
 type facts struct {
 	standing string              // the state of the run in a few words
-	needs    map[string][]string // by block: those that its configuration refers to
+	needs    map[string][]string // by block that was started: those that its configuration refers to
 	doing    map[string][]string // by block: what it does or waits for
 	silent   string              // why the engine, which should answer, does not
 	memory   memory

@@ -66,6 +66,16 @@ func events(fails bool) []event.Event {
 	return list
 }
 
+// starting are the events of a run whose policy still loads, so that the graph of blocks is known from the plan alone.
+func starting() []event.Event {
+	return []event.Event{{Type: event.RunStarted, Message: "apply quickstart.hcl"},
+		{Type: event.Operation, Address: inference, Action: "create"},
+		{Type: event.Operation, Address: environment, Action: "create", Needs: []string{inference}},
+		{Type: event.Operation, Address: trainer, Action: "create", Needs: []string{environment}},
+		{Type: event.Phase, Address: inference, Phase: "loading", BlockAttempt: 1},
+		{Type: event.Progress, Address: inference, Step: 3, Total: 3, Unit: "loading weights"}}
+}
+
 func aScreen(list []event.Event) *screen {
 	s := &screen{name: "quickstart", run: newRun(), selected: trainer, keys: "ctrl-c stops the run"}
 	for i, e := range list {
@@ -94,6 +104,7 @@ func TestFrames(t *testing.T) {
 		"block":    func(s *screen) { s.page = blockPage },
 		"samples":  func(s *screen) { s.page = samplesPage },
 		"help":     func(s *screen) { s.page = helpPage },
+		"starting": func(s *screen) { *s = *aScreen(starting()); s.facts = facts{standing: "running"} },
 		"failed":   func(s *screen) { *s = *aScreen(events(true)); s.facts.standing = "" },
 		"question": func(s *screen) { s.question = "Stop the run at a checkpoint?" },
 	}

@@ -43,7 +43,7 @@ func (s *screen) progress(width int) []string {
 	var lines []string
 	for _, a := range s.run.addresses() {
 		b := s.run.snap.Blocks[a]
-		if b.Total <= 0 {
+		if b.Total <= 0 || b.Step >= b.Total && starts(b.Phase) {
 			continue
 		}
 		label := fmt.Sprintf(" %d/%d %s", b.Step, b.Total, view.OneLine(b.Unit))
@@ -62,6 +62,11 @@ func (s *screen) progress(width int) []string {
 		}
 	}
 	return lines
+}
+
+// starts says whether a block in a phase still starts. What it counts then is a part of that.
+func starts(phase string) bool {
+	return slices.Contains([]sdk.Phase{sdk.Preparing, sdk.Starting, sdk.Loading}, sdk.Phase(phase))
 }
 
 // waits are the stalls, why the engine is silent, and the blocks that have failed, with what to do.

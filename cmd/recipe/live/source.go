@@ -45,7 +45,9 @@ func (s *source) facts(ctx context.Context) facts {
 	if rec, err := state.Read(s.dir); err == nil {
 		f.standing = view.Standing(rec, state.Holder(s.dir))
 		for a, b := range rec.Blocks {
-			f.needs[a.String()] = b.References()
+			if b.Config != nil { // it has been started
+				f.needs[a.String()] = b.References()
+			}
 		}
 	}
 	f.silent = s.ask(ctx, f.doing)

@@ -117,7 +117,7 @@ func (s *screen) scrolled(lines []string, selected, height int) []string {
 // needs are the numbers of the blocks that a block needs.
 func (s *screen) needs(b *snapshot.Block) string {
 	addresses, out := s.run.addresses(), []string(nil)
-	for _, need := range s.facts.needs[b.Address] {
+	for _, need := range s.needed(b) {
 		if i := slices.Index(addresses, need); i >= 0 {
 			out = append(out, strconv.Itoa(i+1))
 		}
@@ -126,6 +126,14 @@ func (s *screen) needs(b *snapshot.Block) string {
 		return ""
 	}
 	return "← " + strings.Join(out, " ")
+}
+
+// needed are the blocks that a block needs: as it was started, before that as it was planned.
+func (s *screen) needed(b *snapshot.Block) []string {
+	if needs, started := s.facts.needs[b.Address]; started {
+		return needs
+	}
+	return b.Needs
 }
 
 // does is what the block does or waits for, or its message.

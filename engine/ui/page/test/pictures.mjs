@@ -10,7 +10,7 @@ for (const [colorScheme, width, height] of [["light", 1280, 800], ["dark", 1280,
   const page = await browser.newPage({ viewport: { width, height }, colorScheme });
   for (const view of views) {
     await page.goto(`${address}#/${run}/${view}`);
-    await page.locator("main > *").nth(1).waitFor();
+    await page.locator("main > :not(:empty)").nth(1).waitFor();
     await page.waitForLoadState("networkidle", { timeout: 3000 }).catch(() => {}); // events of a live run keep coming
     await page.screenshot({ path: join(folder, `${view}-${colorScheme}-${width}.png`) });
   }
