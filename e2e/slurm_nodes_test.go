@@ -40,24 +40,27 @@ trainer "grpo" "policy" {
 }
 `
 
-// newNodesRun is a run that trains a random model of 19,000 weights, on groups that the test replays.
+// newNodesRun is a run of nodesRecipe on Slurm.
 func newNodesRun(t *testing.T, steps, nodes int) *run {
 	t.Helper()
-	python := torchPython(t)
 	r := newSlurmRun(t)
+	r.onNodes(torchPython(t), steps, nodes)
+	return r
+}
+
+// onNodes has a run train a random model of 19,000 weights, on groups that the test replays; edits are pairs of text in
+// nodesRecipe and what replaces it.
+func (r *run) onNodes(python string, steps, nodes int, edits ...string) {
+	r.t.Helper()
 	r.trainer = "trainer.grpo.policy"
-	text := strings.NewReplacer("STEPS", strconv.Itoa(steps), "NODES", strconv.Itoa(nodes), "PYTHON", python).
-		Replace(nodesRecipe)
-	if err := os.WriteFile(filepath.Join(r.dir, r.recipe), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	command(t, python, "-c", `import sys, torch
+	edits = append(edits, "STEPS", strconv.Itoa(steps), "NODES", strconv.Itoa(nodes), "PYTHON", python)
+	r.edit(func(string) string { return strings.NewReplacer(edits...).Replace(nodesRecipe) })
+	command(r.t, python, "-c", `import sys, torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 torch.manual_seed(0)
 Qwen2ForCausalLM(Qwen2Config(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
     num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=128)).save_pretrained(sys.argv[1])`,
 		filepath.Join(r.dir, "model"))
-	return r
 }
 
 // replay gives the run's trainer groups of random tokens, the same ones each time.
@@ -124,12 +127,18 @@ func TestSlurmTwoHosts(t *testing.T) {
 		r.complete()
 		losses[nodes] = r.losses()
 	}
+	sameLosses(t, losses)
+}
+
+// sameLosses compares the losses of four steps on one machine and on two.
+func sameLosses(t *testing.T, losses map[int][]float64) {
+	t.Helper()
 	if len(losses[1]) != 4 || len(losses[2]) != 4 {
 		t.Fatalf("the losses are %v; expected four of each", losses)
 	}
 	for i, want := range losses[1] {
 		if got := losses[2][i]; math.Abs(got-want) > 1e-5*math.Max(1, math.Abs(want)) {
-			t.Errorf("the loss of step %d is %g on two hosts, and %g on one", i+1, got, want)
+			t.Errorf("the loss of step %d is %g on two machines, and %g on one", i+1, got, want)
 		}
 	}
 	t.Log(losses)

@@ -22,4 +22,4 @@ scripts/kubernetes.sh up "$PWD/bin/recipe" >"$shared/env" 2>"$shared/why" || ski
 export "$(cat "$shared/env")" RECIPE_KUBERNETES_SHARED=$shared TMPDIR=$shared
 KUBECONFIG=${KUBECONFIG/researcher/admin} go test -count 1 -timeout 10m -v -run '^TestComplianceOnACluster$' "$@" \
   ./plugins/kubernetes
-go test -tags e2e -count 1 -timeout 20m -parallel 1 -v -run '^TestKubernetes' "$@" ./e2e
+go test -tags e2e -count 1 -timeout 40m -parallel 1 -v -run '^TestKubernetes' "$@" ./e2e

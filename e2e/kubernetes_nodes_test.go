@@ -1,0 +1,75 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// withPython are volumes by which pods get, besides, Python environments and models, only to read: what an image of a
+// user has. interpreter is that of such an environment.
+func withPython(t *testing.T, interpreter string) string {
+	t.Helper()
+	prefix := command(t, interpreter, "-c", "import sys; print(sys.base_prefix)")
+	more := fmt.Sprintf(`, %[1]q = %[1]q, %[2]q = %[2]q }`, prefix, caches(t))
+	return strings.Replace(fromTheNode, " }\n", more+"\n", 1)
+}
+
+// caches is the folder with Python environments and models.
+func caches(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(filepath.Join(repository(t), ".cache"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestKubernetesTwoNodes trains a model in pods on both nodes at once, its weights spread over both (FSDP2, gloo). One
+// rank is killed on the way: the attempt fails with the number of its machine, and the next one goes on. Losses are
+// those of one pod.
+func TestKubernetesTwoNodes(t *testing.T) {
+	losses := map[int][]float64{}
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			k := newPodsRun(t, nodes)
+			k.start()
+			k.await(4*time.Minute, "the trainer to be ready", 0, func(e event) bool {
+				return e.Type == "phase" && e.Address == k.trainer && e.Phase == "ready"
+			})
+			on := map[string]bool{}
+			for _, p := range k.items("pods") {
+				on[p.Spec.Node] = p.Status.Phase == "Running"
+			}
+			if len(on) != nodes {
+				t.Errorf("pods of a trainer with nodes = %d run on %v", nodes, on)
+			}
+			if nodes == 2 {
+				k.killRank(1)
+			}
+			k.replay(16)
+			k.completes()
+			losses[nodes] = k.losses()
+		})
+	}
+	sameLosses(t, losses)
+}
+
+// newPodsRun is a run of nodesRecipe on the cluster, in pods that have Python and the folder of the tests.
+func newPodsRun(t *testing.T, nodes int) *kubernetesRun {
+	t.Helper()
+	k := newKubernetesRun(t)
+	python := filepath.Join(caches(t), filepath.Base(filepath.Dir(filepath.Dir(torchPython(t)))), "bin", "python")
+	executor, _, _ := strings.Cut(kubernetesRecipe, "inference ")
+	volumes := strings.Replace(withPython(t, python), "  files = \"staged\"\n", "", 1)
+	executor = strings.NewReplacer("NAMESPACE", k.namespace, "SHARED", os.Getenv("RECIPE_KUBERNETES_SHARED"),
+		"  volume {\n", volumes+"  volume {\n").Replace(executor)
+	k.onNodes(python, 4, nodes, `executor "slurm" "gpu" { partition = "gpu" }`, executor, "executor.slurm.gpu",
+		"executor.kubernetes.cluster")
+	return k
+}
