@@ -15,4 +15,4 @@ cp -R engine/ui/built "$kept/built"
 (cd engine/ui/page && npm ci --no-audit --no-fund && npm run -s check && npm run -s build)
 diff -r "$kept/built" engine/ui/built || { echo "test-ui: engine/ui/built was not what engine/ui/page gives; it is now" >&2; exit 1; }
 cd engine/ui/page
-RECIPE="$PWD/../../../bin/recipe" node --test --test-timeout=300000 test/page.test.mjs
+RECIPE="$PWD/../../../bin/recipe" node --test --test-timeout=900000 test/page.test.mjs

@@ -81,11 +81,13 @@ func Metric(b *snapshot.Block, names ...string) string {
 	return ""
 }
 
-// Number writes a measurement with three significant digits or so, and large ones whole.
+// Number writes a measurement with three significant digits or so, and large ones whole up to ten million.
 func Number(v float64) string {
 	switch abs := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return fmt.Sprint(v)
+	case abs >= 1e7: // bytes, most often: all digits would not fit a column
+		return fmt.Sprintf("%.2e", v)
 	case abs >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case abs >= 10:

@@ -101,6 +101,7 @@ export function useLive(run: string, every: number): { seq: number; connected: b
       newest = Number(m.data);
       timer ??= setTimeout(() => { timer = undefined; set({ seq: newest, connected: true }); }, every);
     };
+    source.onopen = () => set((s) => ({ ...s, connected: true }));
     source.onerror = () => set((s) => ({ ...s, connected: false }));
     return () => { source.close(); clearTimeout(timer); };
   }, [run, every]);

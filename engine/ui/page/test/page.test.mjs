@@ -282,6 +282,50 @@ test("several runs are compared", async () => {
   await close(page);
 });
 
+test("all runs are in one table, and open from there", async () => {
+  for (const [colorScheme, width] of [["light", 1280], ["dark", 390]]) {
+    const page = await open("#/", { colorScheme, viewport: { width, height: 860 } });
+    await until("three runs", async () => (await page.locator("tbody tr").count()) === 3);
+    assert.match(await page.locator("tbody tr", { hasText: "second" }).innerText(), /second\s+completed\s+300 of 300\s+300/);
+    const { violations } = await new AxeBuilder({ page }).analyze();
+    assert.deepEqual(violations.filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => v.help), []);
+    await page.getByRole("link", { name: "second" }).click();
+    await page.waitForURL(/#\/second\/overview$/);
+    await page.locator(".pill.completed").waitFor();
+    await close(page);
+  }
+});
+
+test("the curves of a run have what its blocks measure", async () => {
+  const page = await open("#/quickstart/curves");
+  await page.locator("canvas").first().waitFor();
+  const titles = await page.locator(".chart strong").allTextContents();
+  for (const wanted of ["Reward", "Loss", "KL divergence", "Throughput", "Entropy", "Gradient norm", "Length", "Staleness", "Seconds a step", "Weight sync", "Sampler and trainer apart"]) {
+    assert.ok(titles.some((t) => t.startsWith(wanted)), `${wanted} is not among ${titles.join(", ")}`);
+  }
+  await close(page);
+});
+
+test("the log of a block is filtered, and the plan says what was created", async () => {
+  const page = await open("#/quickstart/logs");
+  const lines = page.locator(".log li");
+  await lines.first().waitFor();
+  const all = await lines.count();
+  await page.getByLabel("Block").selectOption("trainer.tiny.policy");
+  await until("fewer lines", async () => (await lines.count()) < all && (await lines.count()) > 0);
+  assert.ok((await lines.locator("b").allTextContents()).every((t) => t.includes("trainer")));
+  await page.getByLabel("Contains").fill("completed");
+  await until("its lines alone", async () => {
+    const texts = await lines.allTextContents();
+    return texts.length > 0 && texts.every((t) => t.includes("completed"));
+  });
+  assert.match(page.url(), /grep=completed/);
+  await page.goto(base + "#/quickstart/config");
+  await page.getByText("trainer.tiny.policy").first().waitFor();
+  assert.match(await page.locator("main").innerText(), /create/);
+  await close(page);
+});
+
 // zstdFrame is a zstd frame of blocks that are not compressed (RFC 8878).
 function zstdFrame(body) {
   const parts = [Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58])]; // magic, no options, a window of 2 MiB
@@ -319,6 +363,65 @@ test("hostile samples do nothing and are shown", async () => {
     assert.ok(shown.length < 1_000_000);
     await close(page);
   }
+});
+
+// large makes a run of 1,000,000 points, in ten curves, and 100,000 groups.
+function large() {
+  const dir = join(folder, ".recipe/large"), record = join(dir, "samples/trajectories.builtin.default");
+  cpSync(join(folder, ".recipe/quickstart/run.json"), join(dir, "run.json"));
+  mkdirSync(join(dir, "events"), { recursive: true });
+  mkdirSync(record, { recursive: true });
+  const began = Date.now() - 100_000_000, time = (i) => new Date(began + i * 1000).toISOString();
+  const events = [JSON.stringify({ v: 1, seq: 1, time: time(0), type: "run_started" })];
+  for (let i = 1; i <= 100_000; i++) {
+    const metrics = { reward: i === 54_321 ? 9 : Math.sin(i / 5000) / 2 };
+    for (let k = 1; k < 10; k++) metrics[`curve_${k}`] = (i * k) % 1000;
+    events.push(JSON.stringify({ v: 1, seq: i + 1, time: time(i), type: "metrics", address: "trainer.tiny.policy", step: i, metrics }));
+  }
+  writeFileSync(join(dir, "events/00000000000000000001.jsonl"), events.join("\n") + "\n");
+  const bodies = [], lines = [];
+  let offset = 0;
+  for (let i = 1; i <= 100_000; i++) {
+    const side = (answer) => [{ role: "user", content: `${i}+1=` }, { role: "assistant", content: answer }];
+    const body = zstdFrame(Buffer.from(JSON.stringify({ tokens: [[1, 2], [1, 3]], masks: [[-100, 2], [-100, 3]], scores: [1, 0], messages: [side(String(i + 1)), side("0")] })));
+    bodies.push(body);
+    lines.push(JSON.stringify({ v: 1, type: "group", id: i, time: time(i), environment: "sums", sequences: 2, tokens: 4, scores: [1, 0], offset, bytes: body.length }));
+    offset += body.length;
+  }
+  writeFileSync(join(record, "00000001.zst"), Buffer.concat(bodies));
+  writeFileSync(join(record, "00000001.jsonl"), lines.join("\n") + "\n");
+}
+
+test("a run of 1,000,000 points and 100,000 groups is shown in pieces", async (t) => {
+  large();
+  const page = await open("#/large/curves?all=1");
+  const sizes = [];
+  page.on("response", async (r) => { if (/series|samples/.test(r.url())) sizes.push((await r.body().catch(() => "")).length); });
+  await page.evaluate(() => { window.longest = 0; new PerformanceObserver((l) => l.getEntries().forEach((e) => { window.longest = Math.max(window.longest, e.duration); })).observe({ type: "longtask", buffered: true }); });
+  await until("ten curves", async () => (await page.locator(".chart canvas").count()) >= 10);
+  const reward = page.locator(".chart", { hasText: "Reward" }).first().locator(".plot");
+  await reward.focus();
+  for (const key of ["+", "+", "ArrowLeft", "+", "ArrowRight", "-", "Escape"]) {
+    const answered = page.waitForResponse((r) => r.url().includes("/series"));
+    await page.keyboard.press(key);
+    await answered;
+  }
+  const series = await (await fetch(`${base}api/runs/large/series?name=trainer.tiny.policy+reward&points=1000`)).json();
+  const { x, y, n } = Object.values(series)[0];
+  assert.ok(n === 100_000 && x.length <= 1000 && Math.max(...y) === 9, `${x.length} points of ${n}, the greatest is ${Math.max(...y)}`);
+
+  await page.goto(base + "#/large/samples");
+  await page.locator("tbody tr", { hasText: "100000+1=" }).waitFor();
+  assert.equal(await page.locator("tbody tr").count(), 50);
+  assert.match(await page.locator("main").innerText(), /100,?000/);
+  await page.getByLabel("Text").fill("99950+1=");
+  await page.keyboard.press("Enter");
+  await page.locator("tbody tr a", { hasText: "99950+1=" }).click();
+  await page.getByRole("heading", { name: "Group 99950" }).waitFor();
+  const most = Math.max(...sizes), longest = await page.evaluate(() => window.longest);
+  assert.ok(sizes.length > 10 && most < 1 << 20, `${sizes.length} answers of up to ${most} bytes`);
+  t.diagnostic(`the page was busy for ${longest} ms at most; the largest answer had ${most} bytes`);
+  await close(page);
 });
 
 test("the page runs nothing that it did not bring", async () => {

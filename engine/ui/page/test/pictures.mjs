@@ -4,6 +4,8 @@ import { join } from "node:path";
 import { chromium } from "playwright-core";
 
 const [address, run, folder, ...views] = process.argv.slice(2);
+// filled is what a view has once the server has answered.
+const filled = { overview: ".graph .block", curves: ".chart canvas", samples: "tbody tr", timeline: "main details", logs: "main li" };
 mkdirSync(folder, { recursive: true });
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
 for (const [colorScheme, width, height] of [["light", 1280, 800], ["dark", 1280, 800], ["light", 390, 844]]) {
@@ -11,7 +13,8 @@ for (const [colorScheme, width, height] of [["light", 1280, 800], ["dark", 1280,
   for (const view of views) {
     await page.goto(`${address}#/${run}/${view}`);
     await page.locator("main > :not(:empty)").nth(1).waitFor();
-    await page.waitForLoadState("networkidle", { timeout: 3000 }).catch(() => {}); // events of a live run keep coming
+    await page.locator(filled[view] ?? "main").first().waitFor({ state: "attached" });
+    await page.waitForTimeout(1500); // for the other answers: events of a live run keep coming
     await page.screenshot({ path: join(folder, `${view}-${colorScheme}-${width}.png`) });
   }
   await page.close();
