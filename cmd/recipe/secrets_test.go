@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"context"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/ui"
 )
 
 // Canaries are secrets that enter a run in every possible way. None may be found anywhere afterwards.
@@ -128,6 +133,30 @@ func (v *vault) search() {
 	}
 }
 
+// page searches what the dashboard answers.
+func (v *vault) page() {
+	v.t.Helper()
+	server, err := ui.New(ui.Options{Runs: func() (map[string]state.Dir, error) {
+		return map[string]state.Dir{"secret": state.DirOf(v.dir, "secret")}, nil
+	}})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer server.Close()
+	for _, path := range []string{"/", "/api/runs", "/api/runs/secret", "/api/runs/secret/config",
+		"/api/runs/secret/logs?level=debug", "/api/runs/secret/samples", "/api/runs/secret/timeline", "/metrics",
+		"/api/runs/secret/series?name=trainer.tiny.policy+reward"} {
+		r := httptest.NewRequestWithContext(v.t.Context(), http.MethodGet, path, nil)
+		r.Host = "127.0.0.1"
+		w := httptest.NewRecorder()
+		server.Handler().ServeHTTP(w, r)
+		if w.Code != http.StatusOK || w.Body.Len() == 0 {
+			v.t.Errorf("the dashboard answers %s with %d: %s", path, w.Code, w.Body)
+		}
+		v.clean("the dashboard's "+path, w.Body.Bytes())
+	}
+}
+
 func TestSecretsOfARunAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, secretRecipe)
@@ -142,10 +171,11 @@ func TestSecretsOfARunAreFoundNowhere(t *testing.T) {
 	v.search()
 	for _, args := range [][]string{
 		{"status"}, {"status", "--json"}, {"show"}, {"show", "--json"}, {"show", "inference.tiny.policy"}, {"logs"},
-		{"logs", "--json"}, {"output"}, {"output", "--json"},
+		{"logs", "--json"}, {"output"}, {"output", "--json"}, {"report", "-o", "-", ".recipe/secret"}, {"lineage"},
 	} {
 		v.recipe(true, args...)
 	}
+	v.page()
 	v.recipe(true, with("apply", "-y", "--json", "--var", "steps=5")...)
 	v.recipe(true, with("plan")...)
 	v.search()
@@ -166,6 +196,7 @@ func TestSecretsOfADetachedRunAreFoundNowhere(t *testing.T) {
 	v.recipe(true, "status", "--json")
 	v.recipe(true, "show", "--json")
 	v.recipe(true, "logs")
+	v.page()
 	v.search()
 	v.recipe(true, "stop")
 	v.search()
