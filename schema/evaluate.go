@@ -29,6 +29,7 @@ type evaluator struct {
 	read      *names // variables of the environment
 	alerts    []*Alert
 	trackers  []*Tracking
+	settings  []Setting
 	code      *codeFiles
 }
 

@@ -117,6 +117,7 @@ func (p *evaluator) connect(root *module) []*node {
 			p.replace(n, r)
 		}
 	}
+	p.set()
 	for _, n := range nodes {
 		if n.call != nil {
 			n.child = n.module.children[n.call.name]
@@ -293,6 +294,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		}
 		r.Outputs = append(r.Outputs, out)
 	}
+	r.Settings = p.settings
 	slices.SortFunc(r.Variables, func(a, b *Variable) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Outputs, func(a, b *Output) int { return cmp.Compare(a.Name, b.Name) })
 	for _, a := range p.alerts {
@@ -353,6 +355,9 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 			}
 		}
 		part("variable:"+v.Name, data)
+	}
+	for _, s := range r.Settings {
+		part("set:"+s.At, []byte(s.Value))
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }

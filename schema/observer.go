@@ -31,6 +31,14 @@ func (o *observerDecl) address() string {
 	return o.kind + "." + o.name
 }
 
+// schema is that of its attributes.
+func (o *observerDecl) schema() (*spec.Schema, error) {
+	if o.kind == "tracking" {
+		return spec.Of(trackingArguments{})
+	}
+	return spec.Of(alertArguments{})
+}
+
 // Alert is one alert block: a condition on the events of a run, and who is told when it begins to hold. Exactly one of
 // Metric, State, StalledFor and DiskBelow is set.
 type Alert struct {
@@ -78,11 +86,11 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 			fmt.Sprintf("A block %s stands in the recipe that is applied, not in a module: move it there.", o.kind)))
 		return &result{value: noValue}
 	}
-	arguments, keep := any(alertArguments{}), (*decoder).alert
+	keep := (*decoder).alert
 	if o.kind == "tracking" {
-		arguments, keep = trackingArguments{}, (*decoder).tracking
+		keep = (*decoder).tracking
 	}
-	s, err := spec.Of(arguments)
+	s, err := o.schema()
 	if err != nil {
 		ev.diags = append(ev.diags, problem(n.header, "Block not usable", err.Error()))
 		return &result{value: noValue}

@@ -54,6 +54,7 @@ type Recipe struct {
 	Blocks          []*Block      // every instance, sorted by address
 	Outputs         []*Output
 	Variables       []*Variable
+	Settings        []Setting
 	Alerts          []Alert
 	Trackers        []Tracking
 	Warnings        hcl.Diagnostics
@@ -232,6 +233,21 @@ type Variable struct {
 	Range             hcl.Range
 }
 
+// Setting is one value of Options.Set, which a block has in place of what the file says.
+type Setting struct {
+	At        string // address and attribute: trainer.grpo.policy.lora.rank
+	Value     string // as it was given
+	Sensitive bool
+}
+
+// String is the setting as it was given, without a secret.
+func (s Setting) String() string {
+	if s.Sensitive {
+		return s.At + "=…"
+	}
+	return s.At + "=" + s.Value
+}
+
 // VarValue is the text given for a variable, and where it was given.
 type VarValue struct {
 	Raw    string // HCL expression, or a plain string for a variable of type string
@@ -244,6 +260,7 @@ type VarValue struct {
 type Options struct {
 	Vars     map[string]VarValue // from --var, highest precedence
 	VarFiles []string            // --var-file, later ones win
+	Set      []string            // --set, ADDRESS.ATTRIBUTE=VALUE for a block of the file; later ones win
 	Environ  []string            // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
 	Plugins  Plugins
 

@@ -267,6 +267,9 @@ func again(r *schema.Recipe, f *applyFlags) string {
 	for _, file := range f.recipe.varFiles {
 		words = append(words, "--var-file", shellWord(file))
 	}
+	for _, s := range r.Settings {
+		words = append(words, "--set", shellWord(s.String()))
+	}
 	for _, target := range f.targets {
 		words = append(words, "--target", shellWord(target))
 	}

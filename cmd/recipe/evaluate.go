@@ -83,7 +83,7 @@ Ctrl-C and --timeout end the evaluation.`,
 // needsSamples is the first flag given that counts with --samples only.
 func (f *evaluateFlags) needsSamples(cmd *cobra.Command) string {
 	for _, name := range []string{"k", "temperature", "pass", "out", "policy", "model", "key-env", "at", "var", "var-file",
-		"verbose"} {
+		"set", "verbose"} {
 		if cmd.Flags().Changed(name) {
 			return name
 		}

@@ -20,6 +20,7 @@ func addJSON(cmd *cobra.Command, v *bool) {
 type recipeFlags struct {
 	vars     []string
 	varFiles []string
+	settings []string
 
 	annotations annotations // of commands that report to a CI system
 }
@@ -29,6 +30,8 @@ func (f *recipeFlags) add(cmd *cobra.Command) {
 		"set a variable, `NAME=VALUE`; repeatable; takes precedence over all other values")
 	cmd.Flags().StringArrayVar(&f.varFiles, "var-file", nil,
 		"read variables from a `FILE`; later files take precedence; precedence over RECIPE_VAR_NAME and defaults")
+	cmd.Flags().StringArrayVar(&f.settings, "set", nil,
+		"set an attribute of a block, `ADDRESS.ATTRIBUTE=VALUE`, in place of what the file says; repeatable")
 	_ = cmd.MarkFlagFilename("var-file", "tfvars", "hcl", "json")
 }
 
@@ -39,7 +42,7 @@ func (f *recipeFlags) options(a *app) (schema.Options, error) {
 		return schema.Options{}, err
 	}
 	catalog, err := a.catalog()
-	return schema.Options{Vars: vars, VarFiles: f.varFiles, Environ: a.environ, Plugins: catalog}, err
+	return schema.Options{Vars: vars, VarFiles: f.varFiles, Set: f.settings, Environ: a.environ, Plugins: catalog}, err
 }
 
 // request is what the engine needs to load the recipe, here or in the engine of a live run.
@@ -56,7 +59,8 @@ func (f *recipeFlags) request(a *app, args, targets []string) (session.Request, 
 	if err != nil {
 		return session.Request{}, err
 	}
-	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Environ: a.environ, Targets: blocks}, nil
+	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Set: f.settings, Environ: a.environ,
+		Targets: blocks}, nil
 }
 
 func variables(given []string) (map[string]schema.VarValue, error) {

@@ -18,6 +18,7 @@ import (
 type planArgs struct {
 	Recipe  string            `json:"recipe,omitempty" jsonschema:"the recipe file; default: the only one here"`
 	Vars    map[string]string `json:"vars,omitempty" jsonschema:"values of variables, by name"`
+	Set     map[string]string `json:"set,omitempty" jsonschema:"values of attributes of blocks in place of what the file says, by address and name, such as trainer.grpo.policy.learning_rate"`
 	Targets []string          `json:"targets,omitempty" jsonschema:"only these addresses and the blocks they need"`
 }
 
@@ -34,6 +35,9 @@ func (t *mcpTools) plan(ctx context.Context, _ *mcp.CallToolRequest, in planArgs
 	var given flags
 	for _, name := range slices.Sorted(maps.Keys(in.Vars)) {
 		given.set("var", name+"="+in.Vars[name])
+	}
+	for _, at := range slices.Sorted(maps.Keys(in.Set)) {
+		given.set("set", at+"="+in.Set[at])
 	}
 	for _, target := range in.Targets {
 		given.set("target", target)

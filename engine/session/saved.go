@@ -87,7 +87,7 @@ func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 	runID := rec.ID
 	var moved []string
 	if saved.Plan.Digest != s.Recipe.Digest {
-		moved = append(moved, "the recipe or the value of a variable has changed")
+		moved = append(moved, "the recipe, the value of a variable or a setting has changed")
 	}
 	have := schemas(s.Recipe)
 	for _, name := range union(saved.Schemas, have) {
