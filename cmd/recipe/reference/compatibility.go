@@ -44,12 +44,12 @@ func Tests() []Tested {
 		{"sglang", "grpo", one, []string{"reload"}, "TestSGLang", "make e2e-sglang", nil},
 		{"sglang", "grpo", one, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang", nil},
 		{"sglang", "grpo", one, []string{"lora"}, "TestSGLangAdapter", "make e2e-sglang", nil},
-		{"sglang", "trl", one, nil, "TestLearns", "make e2e-learning", []string{"reload"}},
-		{"sglang", "verl", one, nil, "TestLearns", "make e2e-learning", []string{"reload"}},
-		{"sglang", "axolotl", one, nil, "TestLearns", "make e2e-learning", []string{"reload"}},
 		{"vllm", "trl", one, []string{"reload"}, "TestTRL", "make e2e-trl", nil},
 		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl", nil},
 		{"vllm", "axolotl", one, []string{"reload"}, "TestAxolotl", "make e2e-axolotl", nil},
+		{"sglang", "trl", one, []string{"reload"}, "TestLearns", "make e2e-learning", nil},
+		{"sglang", "verl", one, []string{"reload"}, "TestLearns", "make e2e-learning", nil},
+		{"sglang", "axolotl", one, []string{"reload"}, "TestLearns", "make e2e-learning", nil},
 	}
 	for _, m := range []struct {
 		engine, trainer string
