@@ -239,15 +239,17 @@ func (k *kubernetes) volumes(j executor.Job) (volumes, mounts []object) {
 			"secret": object{"secretName": nameOf(j.Key), "defaultMode": 0o400}})
 		mounts = append(mounts, object{"name": "bootstrap", "mountPath": secretFolder, "readOnly": true})
 	}
-	home := func(v Volume) bool { return path.Clean(v.Path) == homeFolder }
-	if staged(j) && !slices.ContainsFunc(k.config.Volumes, home) {
-		volumes = append(volumes, object{"name": "home", "emptyDir": object{}})
-		mounts = append(mounts, object{"name": "home", "mountPath": homeFolder})
+	empty := func(name, at string, dir object) {
+		if !slices.ContainsFunc(k.config.Volumes, func(v Volume) bool { return path.Clean(v.Path) == at }) {
+			volumes = append(volumes, object{"name": name, "emptyDir": dir})
+			mounts = append(mounts, object{"name": name, "mountPath": at})
+		}
 	}
-	if j.GPUs > 0 { // NCCL and loaders of data share memory between processes; pods have 64 MiB by default
-		volumes = append(volumes, object{"name": "shm", "emptyDir": object{"medium": "Memory"}})
-		mounts = append(mounts, object{"name": "shm", "mountPath": "/dev/shm"})
+	if staged(j) {
+		empty("home", homeFolder, object{})
 	}
+	// NCCL, vLLM and loaders of data share memory between processes, on CPUs too; pods have 64 MiB by default.
+	empty("shm", "/dev/shm", object{"medium": "Memory"})
 	return volumes, mounts
 }
 

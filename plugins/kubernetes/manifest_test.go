@@ -66,7 +66,7 @@ func TestTheManifestOfAStagedJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	asIn(t, "staged.yaml", got)
-	c.Volumes = []Volume{{Path: homeFolder + "/", Claim: "homes"}}
+	c.Volumes = []Volume{{Path: homeFolder + "/", Claim: "homes"}, {Path: "/dev/shm", HostPath: "/dev/shm"}}
 	if got, err = New(c).Render(j); err != nil || strings.Contains(got.Text, "emptyDir") {
 		t.Errorf("with a volume for the home directory, the manifest is (%v)\n%s", err, got.Text)
 	}
