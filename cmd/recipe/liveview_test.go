@@ -162,6 +162,27 @@ func TestARunInTwoLiveViews(t *testing.T) {
 	}
 }
 
+// The quickstart from start to end: blocks that start, steps, and below the view what is left of it.
+func TestTheLiveViewOfAWholeRun(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	s := w.seat("apply", "-y", "--var", "steps=60", "quickstart.hcl")
+	s.sees(`(?m)^[▸ ] \d  trainer\.tiny\.policy +(pending|starting|loading|ready) .*← 3 1`)
+	s.sees(`[1-9]\d*/60 steps`)
+	s.sees(`(?m)^reward .*[▁▂▃▄▅▆▇█]`)
+	s.ends()
+	s.shows("the start order of the blocks") // the last line
+	_, left, over := strings.Cut(s.text(), "\x1b[?1049l")
+	if !over {
+		t.Fatalf("the view was not left: %q", s.text())
+	}
+	for _, want := range []string{"run completed", `trainer\.tiny\.policy +completed +60/60`, "checkpoint of step 60"} {
+		if !regexp.MustCompile(want).MatchString(left) {
+			t.Errorf("%q is not on the screen at the end:\n%s", want, left)
+		}
+	}
+}
+
 // Without a person at the terminal, or on request, lines are printed.
 func TestNoLiveViewWithoutAPerson(t *testing.T) {
 	t.Parallel()
