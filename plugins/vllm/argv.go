@@ -97,12 +97,6 @@ func (p *program) environ(l engine.Launch) []string {
 	if p.config.CPUKVCacheSpace > 0 {
 		defaults["VLLM_CPU_KVCACHE_SPACE"] = strconv.FormatInt(p.config.CPUKVCacheSpace, 10)
 	}
-	if len(l.Devices) > 0 {
-		// A second start takes the KV cache's size from the first: vLLM measures the memory of activations and CUDA graphs
-		// again only where something of the model, its settings or the GPU is different, or less memory is free. Versions
-		// that do not know the setting ignore it.
-		defaults["VLLM_ENABLE_STARTUP_PLAN"] = "1"
-	}
 	if len(l.Devices) > 0 && p.config.parallel().GPUs() == 1 {
 		// The engine's process comes from the front end's, which has imported everything already (16 to 23 s on an H200's
 		// machine). vLLM starts a new interpreter all the same where CUDA has been initialized before.
