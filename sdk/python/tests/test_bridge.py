@@ -115,6 +115,12 @@ def test_calls_in_the_wrong_order_are_refused(tmp_path, api):
     later.close()
 
 
+def test_a_missing_package_is_an_error_with_a_remedy(tmp_path, api):
+    assert opened(tmp_path, api().url).close(ModuleNotFoundError("No module named 'peft'")) == 1
+    told = events(tmp_path)[-1]
+    assert told["code"] == "missing_package" and "peft" in told["message"] and "recipe init" in told["checks"][0]
+
+
 def test_a_skipped_batch_is_used_up_and_a_refused_one_is_not_met_again(tmp_path, api):
     server = api()
     bridge = opened(tmp_path, server.url, steps=1)
@@ -127,7 +133,7 @@ def test_a_skipped_batch_is_used_up_and_a_refused_one_is_not_met_again(tmp_path,
     assert bridge.close(ValueError("broken")) == 1
     told = events(tmp_path)
     assert [(e["batch"], e["reason"]) for e in told if e["type"] == "skipped"] == [(0, "not today")]
-    assert told[-1]["code"] == "internal" and "broken" in told[-1]["traceback"]
+    assert told[-1]["code"] == "internal" and "broken" in told[-1]["traceback"] and told[-1]["checks"] == []
     again = opened(tmp_path, server.url, steps=2)
     attach(again)
     numbers = []

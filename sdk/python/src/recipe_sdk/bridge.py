@@ -544,8 +544,14 @@ def report(error: BaseException, events: Events, block: RunSettings, main: bool)
         say(str(error))
     else:
         text = "".join(traceback.format_exception(error))
-        (own or events).emit("error", code="internal", message=f"{type(error).__name__}: {error}", checks=[],
-                             traceback=text)  # fmt: skip
+        checks: list[str] = []
+        if isinstance(error, ImportError):  # checks keep the engine from starting again what lacks a package
+            checks = [
+                f"Is it installed for {sys.executable}? recipe init makes an environment with what the block needs.",
+                "Do the versions fit each other? Take them from one installation of the trainer's package.",
+            ]
+        (own or events).emit("error", code="missing_package" if checks else "internal",
+                             message=f"{type(error).__name__}: {error}", checks=checks, traceback=text)  # fmt: skip
         say(text)
     if own is not None:
         if own.control is not None:
