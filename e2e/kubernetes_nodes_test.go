@@ -16,7 +16,8 @@ import (
 func withPython(t *testing.T, interpreter string) string {
 	t.Helper()
 	prefix := command(t, interpreter, "-c", "import sys; print(sys.base_prefix)")
-	more := fmt.Sprintf(`, %[1]q = %[1]q, %[2]q = %[2]q }`, prefix, caches(t))
+	// A compiler that is found at /bin looks for its headers in /include.
+	more := fmt.Sprintf(`, %[1]q = %[1]q, %[2]q = %[2]q, "/include" = "/usr/include" }`, prefix, caches(t))
 	return strings.Replace(fromTheNode, " }\n", more+"\n", 1)
 }
 

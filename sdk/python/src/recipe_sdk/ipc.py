@@ -193,9 +193,10 @@ def started(pid: int) -> str:
 
 
 def host() -> str:
-    """The machine, until it is booted again."""
+    """The machine until its next boot, and the container on it: another has other processes and another loopback."""
     with open("/proc/sys/kernel/random/boot_id") as f:
-        return f.read().strip()
+        boot = f.read().strip()
+    return " ".join([boot, *(os.readlink(f"/proc/self/ns/{space}") for space in ("pid", "net"))])
 
 
 def place(device: torch.device) -> str:
