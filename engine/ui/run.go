@@ -261,7 +261,8 @@ func (r *run) block(address string, rec *state.Run) block {
 	out := block{Address: address, Phase: b.Phase, Message: printable.Text(printable.Limit(b.Message, shortText)),
 		Remedy: printable.Text(printable.Limit(b.Remedy, shortText)), Since: b.Since, Starts: b.Attempt, Restarts: b.Restarts,
 		Step:  b.Step,
-		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: append([]string{}, b.Needs...), Metrics: map[string]*number{}}
+		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: append([]string{}, b.Needs...),
+		Metrics: map[string]*number{}}
 	if left, ok := r.snap.TimeLeft(b, time.Now()); ok {
 		out.Left = left.Seconds()
 	}

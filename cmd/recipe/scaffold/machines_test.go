@@ -25,7 +25,8 @@ func TestMachinesOfJobsReachMetricsAndTrackers(t *testing.T) {
 	a := newAuthor(t)
 	folder := a.create(kind.Executor, "jobs", "go")
 	edit(t, filepath.Join(folder, "main.go"), func(text string) string {
-		return regexp.MustCompile(`(?m)^(.*\bOnThisMachine = .*|func .*\) OnThisMachine\(\) \{\})$`).ReplaceAllString(text, "")
+		ability := regexp.MustCompile(`(?m)^(.*\bOnThisMachine = .*|func .*\) OnThisMachine\(\) \{\})$`)
+		return ability.ReplaceAllString(text, "")
 	})
 	edit(t, filepath.Join(folder, "jobs.hcl"), func(text string) string {
 		return strings.Replace(text, "learning_rate = 3e-4\n  placement { executor = executor.jobs.jobs }",
