@@ -205,7 +205,7 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
 
-.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all e2e-kubernetes e2e-nomad
+.PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all e2e-kubernetes e2e-kubernetes-all e2e-nomad
 test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version
 	VERL=$(VERL) scripts/test-verl.sh
 
@@ -225,6 +225,9 @@ e2e-slurm-all: build ## the same with what takes longest: addition with vLLM on 
 
 e2e-kubernetes: build ## executor "kubernetes" on a cluster of two nodes, started here; its binaries: scripts/kubernetes.sh build
 	scripts/e2e-kubernetes.sh
+
+e2e-kubernetes-all: build ## the same and what takes minutes: vLLM and a trainer in pods that share no files
+	RECIPE_KUBERNETES_ALL=1 scripts/e2e-kubernetes.sh
 
 e2e-nomad: build ## the executor of plugins/nomad on a Nomad agent, started here; its binary: scripts/nomad.sh build
 	scripts/e2e-nomad.sh
