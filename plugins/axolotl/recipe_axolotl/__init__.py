@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from axolotl.common.datasets import TrainDatasetMeta
 from axolotl.integrations.base import BasePlugin
 
@@ -26,6 +27,10 @@ class Plugin(BasePlugin):
     def post_model_load(self, cfg: Any, model: Any) -> None:
         """Axolotl gives a plugin's trainer class no model, so it is kept here."""
         Plugin.model = model
+
+    def get_training_args(self, cfg: Any) -> dict[str, Any]:
+        """Without a GPU accelerate joins ranks only when it is told to use CPUs, which no setting of Axolotl does."""
+        return {} if torch.cuda.is_available() else {"use_cpu": True}
 
     def get_trainer_cls(self, cfg: Any) -> type:
         """Axolotl's own trainer for GRPO, on the bridge."""

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from functools import partial
+from typing import Any
 
 os.environ.setdefault("AXOLOTL_DO_NOT_TRACK", "1")  # before Axolotl is imported
 
@@ -34,11 +35,20 @@ def main() -> int:
     return work(s, partial(train, path))
 
 
-def load(path: str) -> object:
+def load(path: str) -> Any:
     """Axolotl's configuration, checked by Axolotl."""
+    import torch
     from axolotl.cli.config import load_cfg
+    from axolotl.utils import environment
 
-    return load_cfg(path)
+    if torch.cuda.is_available():
+        return load_cfg(path)
+    # With several ranks Axolotl takes for granted that each has a GPU: it asks which of them reach each other, where a
+    # PyTorch with CUDA raises without a driver, and loads the model on the GPU of the rank's number.
+    environment.check_cuda_p2p_support = lambda: True
+    cfg = load_cfg(path)
+    cfg.device_map = {"": "cpu"}
+    return cfg
 
 
 def train(path: str, bridge: Bridge) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,11 @@ def configuration(s: TRLSettings, world: int) -> dict[str, Any]:
 
 
 def written(s: TRLSettings, world: int) -> str:
-    """The file that Axolotl loads. JSON is YAML."""
+    """The file that Axolotl loads. JSON is YAML. Each rank writes it, so that none waits for another."""
     given = configuration(s, world)
     path = Path(s.checkpoint_dir) / "trainer" / "axolotl.yml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(given, indent=1), encoding="utf-8")
+    part = path.with_name(f"axolotl-{os.getpid()}.part")
+    part.write_text(json.dumps(given, indent=1), encoding="utf-8")
+    os.replace(part, path)  # a rank that reads it meanwhile sees it whole
     return str(path)

@@ -8,9 +8,11 @@ import sys
 import time
 
 import pytest
+import torch
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.settings import from_dict
 from recipe_sdk.trl import TRLSettings
+from safetensors.torch import load_file
 
 from plugins.trl.tests.conftest import LIMIT, api, events, given, metrics, tiny, trained  # noqa: F401
 from recipe_axolotl.settings import configuration
@@ -26,12 +28,14 @@ def settings(folder, model, url, config=None, **change):
 def start():
     made = []
 
-    def build(folder, s):
+    def build(folder, s, ranks=1):
         folder.mkdir(exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(s))
+        path = folder / "config.json"
+        path.write_text(json.dumps(s))
         env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
         with open(folder / "log", "ab") as log:
-            made.append(subprocess.Popen([sys.executable, "-m", "recipe_axolotl", "--config", folder / "config.json"],
+            made.append(subprocess.Popen([sys.executable, *launch, "-m", "recipe_axolotl", "--config", path],
                                          env=env, stdout=log, stderr=log))  # fmt: skip
         return made[-1]
 
@@ -70,6 +74,25 @@ def test_adapters_are_axolotls(tmp_path, tiny, api, start):  # noqa: F811
     assert 0 < loaded["trained_parameters"] < loaded["parameters"] / 10
     last = folder / "checkpoints" / "step_2"
     assert (last / "model.safetensors").exists() and (last / "trainer" / "adapter_config.json").exists()
+
+
+@pytest.mark.parametrize("config", [{}, {"trl": {"loss_type": "grpo"}}], ids=["sum", "mean of rows"])
+def test_two_ranks_train_as_one(config, tmp_path, tiny, api, start):  # noqa: F811
+    found = []
+    for ranks in (1, 2):
+        folder = tmp_path / f"ranks{ranks}"
+        run = start(folder, settings(folder, tiny, api().url, config, steps=2), ranks)
+        assert run.wait(LIMIT) == 0, (folder / "log").read_text()
+        found.append(metrics(folder))
+    one, two = found
+    assert sorted(two) == [1, 2]
+    for step, m in two.items():
+        for what in ("loss/total", "grad_norm", "entropy", "reward/mean"):
+            assert m[what] == pytest.approx(one[step][what], rel=1e-4, abs=1e-7), (step, what)
+    last = tmp_path / "ranks2" / "checkpoints" / "step_2"
+    assert json.loads((last / "training" / "state.json").read_text())["world"] == 2
+    one, two = (load_file(tmp_path / f"ranks{n}/checkpoints/step_2/model.safetensors") for n in (1, 2))
+    assert one.keys() == two.keys() and all(torch.allclose(one[k], two[k], rtol=1e-3, atol=1e-5) for k in one)
 
 
 def test_what_recipe_decides_is_refused(tmp_path):

@@ -6,7 +6,9 @@ import time
 
 import pytest
 import torch
+from recipe_sdk import Bridge
 from recipe_sdk.checkpoint import complete
+from recipe_sdk.fields import ConfigError
 from recipe_sdk.testing import Supervisor, scores_of
 
 from .conftest import LIMIT, events, given, metrics, ragged, trained
@@ -127,6 +129,14 @@ def test_two_ranks_train_as_one(tmp_path, tiny, api, start):
             same(found[step], expected[step], rel=1e-4)
         state = json.loads((folder / "checkpoints" / "step_2" / "training" / "state.json").read_text())
         assert state["world"] == 2 and loaded(folder / "checkpoints" / "step_2", [3, 4, 5]).isfinite().all()
+
+
+@pytest.mark.short
+def test_ranks_that_would_train_alone_are_refused(tmp_path, tiny, api, monkeypatch):
+    """Each would take its share of a batch, and nobody would add the gradients up."""
+    monkeypatch.setattr(Bridge, "world", 2)
+    with pytest.raises(ConfigError, match="1 process.* 2 were started"):
+        trained(tmp_path, given(tmp_path, tiny, api().url))
 
 
 def test_a_batch_of_another_temperature_ends_the_run(tmp_path, tiny, api, start):

@@ -62,6 +62,8 @@ class Bridged:
         dummies = IterableDataset.from_generator(lambda: iter(lambda: {"prompt": ""}, None))
         super().__init__(*given, **{**more, "reward_funcs": [_no_reward], "train_dataset": dummies})
         a, self.shuffle_dataset = self.args, False
+        if (found := self.accelerator.num_processes) != bridge.world:  # each would train its share of a batch alone
+            raise ConfigError(f"the trainer's accelerate has {found} process(es), while {bridge.world} were started")
         if a.loss_type == "luspo" and Version(version("trl")) < LUSPO:
             raise ConfigError(f"loss_type: luspo of TRL {version('trl')} averages over the width of a row, since "
                               f"advantages are given for each token: install trl {LUSPO} or newer")  # fmt: skip
