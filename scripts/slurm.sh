@@ -6,6 +6,8 @@
 #   scripts/slurm.sh up      start it; prints what to export
 #   scripts/slurm.sh down    end it
 #   scripts/slurm.sh cut|join HOST         take its network away, and give it back
+#   scripts/slurm.sh part|heal HOST HOST   lose every packet between two hosts, and no longer
+#   scripts/slurm.sh slow HOST MS          delay every packet to and from it by so many milliseconds; 0: no longer
 #   scripts/slurm.sh kill|start HOST       kill everything on it, as a loss of power would; start it again
 #   scripts/slurm.sh apart HOST            start a killed host without shared folders: it sees neither this checkout, nor
 #                                          home directories, nor /var/tmp
@@ -103,6 +105,42 @@ kill_host() {
   for p in $(ip netns pids "$NAME-$1" 2>/dev/null || true); do kill -9 "$p" 2>/dev/null || true; done
 }
 
+# part has each of two hosts send its packets for the other to a network card that nobody has, so that they are lost
+# without a word, as behind a broken switch.
+part() {
+  ip -n "$NAME-$1" neigh replace "$(address "$2")" lladdr 02:00:00:00:00:01 nud permanent dev eth0
+  ip -n "$NAME-$2" neigh replace "$(address "$1")" lladdr 02:00:00:00:00:01 nud permanent dev eth0
+  if ip netns exec "$NAME-$1" timeout 2 bash -c "</dev/tcp/$(address "$2")/$((PORT + 1))" 2>/dev/null; then
+    echo "$1 still reaches $2" >&2
+    return 1
+  fi
+}
+
+heal() {
+  ip -n "$NAME-$1" neigh del "$(address "$2")" dev eth0 2>/dev/null || true
+  ip -n "$NAME-$2" neigh del "$(address "$1")" dev eth0 2>/dev/null || true
+}
+
+address() { echo "$NET.$((10 + ${1#n}))"; }
+
+# slow puts a program between a host's network card and the bridge: kernels without sch_netem cannot delay packets.
+slow() {
+  local card="v$NUMBER-$1" far="s$NUMBER-$1" near="t$NUMBER-$1" pid="$STATE/log/slow-$1.sid"
+  if [ -s "$pid" ]; then
+    end "$(cat "$pid")"
+    rm -f "$pid"
+    ip link del "$far" 2>/dev/null || true
+    ip link set "$card" master "$BRIDGE"
+  fi
+  [ "$2" != 0 ] || return 0
+  ip link add "$far" type veth peer name "$near"
+  ip link set "$near" master "$BRIDGE" up
+  ip link set "$card" nomaster
+  ip link set "$far" up
+  setsid python3 "$(dirname "$0")/slow-link.py" "$card" "$far" "$2" >"$STATE/log/slow-$1.out" 2>&1 &
+  echo $! >"$pid"
+}
+
 # end ends a process: asked for ten seconds, then killed.
 end() {
   kill "$1" 2>/dev/null || return 0
@@ -188,9 +226,12 @@ case "${1:-}" in
   why) why ;;
   cut) ip link set "v$NUMBER-$2" down ;;
   join) ip link set "v$NUMBER-$2" up ;;
+  part) part "$2" "$3" ;;
+  heal) heal "$2" "$3" ;;
+  slow) slow "$2" "$3" ;;
   kill) kill_host "$2" ;;
   start) start "$2" ;;
   apart) apart "$2" ;;
   patience) patience "$2" ;;
-  *) sed -n '2,14p' "$0"; exit 2 ;;
+  *) sed -n '2,16p' "$0"; exit 2 ;;
 esac

@@ -62,6 +62,17 @@ func (d *data) reachedAt(host string) {
 	}
 }
 
+// host is the address of this machine at which others reach it; empty while it is not known.
+func (d *data) host() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	host, _, err := net.SplitHostPort(d.address)
+	if ip := net.ParseIP(host); err != nil || ip == nil || ip.IsUnspecified() {
+		return ""
+	}
+	return host
+}
+
 // accept serves each connection in a goroutine of its own, until the listener is closed.
 func accept(l net.Listener, serve func(net.Conn)) {
 	for {

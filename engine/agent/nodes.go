@@ -83,16 +83,21 @@ func (a *Agent) group(members []Member) error {
 	return nil
 }
 
-// nodesEnvironment is what a program of this machine learns of the job's machines. It is called with the lock held.
+// nodesEnvironment is what a program of this machine learns of it and of the job's machines. It is called with the lock
+// held.
 func (a *Agent) nodesEnvironment() []string {
+	var out []string
+	if own := a.data.host(); own != "" {
+		out = append(out, nodes.AddressKey+"="+own)
+	}
 	if len(a.members) == 0 {
-		return nil
+		return out
 	}
 	addresses := make([]string, len(a.members))
 	for i, m := range a.members {
 		addresses[i], _, _ = net.SplitHostPort(m.Via[0])
 	}
-	out := []string{nodes.AddressesKey + "=" + strings.Join(addresses, ",")}
+	out = append(out, nodes.AddressesKey+"="+strings.Join(addresses, ","))
 	if name := interfaceOf(addresses[a.boot.Node]); name != "" && os.Getenv(glooInterface) == "" {
 		out = append(out, glooInterface+"="+name, chosenInterface+"="+name)
 	}

@@ -23,13 +23,14 @@ func (c *checker) transports(couples []couple) {
 			continue // an external block, or one that reports none
 		}
 		allowed := list(s.Facts["transports"])
-		chosen, skipped := choose(allowed, trainers[0], servers)
+		asked := s.Facts["transport"] != sync.Auto
+		chosen, skipped := choose(allowed, asked, trainers[0], servers)
 		mode, why := s.Facts["in_flight"], ""
 		if mode == sync.Auto && chosen != "" {
 			mode, why = c.inFlight(s, trainers[0], chosen, couples)
-			if mode != sync.Keep && s.Facts["transport"] == sync.Auto { // live would not let them end
+			if mode != sync.Keep && !asked { // live would not let them end
 				chosen, skipped = choose(slices.DeleteFunc(allowed, func(name string) bool { return name == "live" }),
-					trainers[0], servers)
+					asked, trainers[0], servers)
 			}
 		}
 		switch {
@@ -68,10 +69,11 @@ func (c *checker) inFlight(s, t sized, transport string, couples []couple) (mode
 	return o.Decide()
 }
 
-// choose returns the first transport that can be used, empty when there is none, and why those before cannot.
-func choose(names []string, t sized, servers []sized) (chosen string, skipped []string) {
+// choose returns the first transport that can be used, empty when there is none, and why those before cannot. Asked: the
+// recipe names it.
+func choose(names []string, asked bool, t sized, servers []sized) (chosen string, skipped []string) {
 	for _, name := range names {
-		why := unable(name, t, servers)
+		why := unable(name, asked, t, servers)
 		if why == "" {
 			return name, skipped
 		}
@@ -105,7 +107,7 @@ func reason(s sized, mode, chosen string, skipped []string, t sized, servers []s
 }
 
 // unable says why a transport cannot be used, as far as known before anything runs.
-func unable(transport string, t sized, servers []sized) string {
+func unable(transport string, asked bool, t sized, servers []sized) string {
 	if transport == delta.Transport {
 		transport = "reload" // whoever writes and loads files can have them sent
 	}
@@ -130,7 +132,9 @@ func unable(transport string, t sized, servers []sized) string {
 			return fmt.Sprintf("%s runs on %d machines", b.Addr, b.Meta.Resources.Nodes)
 		}
 		if host(t) != host(b) {
-			return fmt.Sprintf("%s and %s are on different machines", t.Addr, b.Addr)
+			if why := between(transport, asked, t, b); why != "" {
+				return why
+			}
 		}
 		mine, theirs := list(t.Facts["devices"]), list(b.Facts["devices"])
 		if transport == "nccl" && len(mine) > 0 && slices.Equal(mine[:1], theirs) {
@@ -143,6 +147,21 @@ func unable(transport string, t sized, servers []sized) string {
 		if hasGPU(t) != hasGPU(b) {
 			return fmt.Sprintf("only one of %s and %s has a GPU in its placement", t.Addr, b.Addr)
 		}
+	}
+	return ""
+}
+
+// between says why a transport does not lead from a trainer to a server on another machine; empty: it does. Tensors that
+// are sent are not encrypted, so the recipe has to ask for it. A trainer without a job listens on loopback.
+func between(transport string, asked bool, t, b sized) string {
+	text := fmt.Sprintf("%s and %s are on different machines", t.Addr, b.Addr)
+	switch p := t.Meta.Placement; {
+	case transport != "nccl":
+		return text
+	case !asked:
+		return text + `, and tensors cross their network, unencrypted, only with transport = "nccl"`
+	case p == nil || p.Executor == "":
+		return text + fmt.Sprintf(", and %s has no executor, so it listens on its own machine only", t.Addr)
 	}
 	return ""
 }

@@ -1,13 +1,45 @@
 package sizing_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
+
+// Tensors cross a network only where the recipe asks for it, and the trainer has an address there.
+func TestTensorsAreSentToAnotherMachineWhenTheRecipeSaysSo(t *testing.T) {
+	t.Parallel()
+	const sent = "nccl,reload,restart"
+	job := func() *schema.Placement { return &schema.Placement{Executor: "executor.slurm.x"} }
+	for asked, want := range map[string][]string{
+		"nccl": {"weights move by nccl", "The recipe sets it"},
+		"auto": {"weights move by reload", `unencrypted, only with transport = "nccl"`},
+	} {
+		preferred := sent
+		if asked != "auto" {
+			preferred = asked
+		}
+		w := world{
+			placed: map[kind.Kind]*schema.Placement{kind.Inference: job(), kind.Trainer: job()},
+			estimates: map[kind.Kind]sdk.Estimate{
+				kind.Sync:      facts("transport", asked, "transports", preferred, "in_flight", "drain"),
+				kind.Inference: facts("transports", sent), kind.Trainer: facts("transports", sent),
+			},
+		}
+		for _, text := range want {
+			if !slices.ContainsFunc(w.check(), func(f plan.Finding) bool {
+				return f.Severity == "info" && strings.Contains(f.Summary+" "+f.Detail, text)
+			}) {
+				t.Errorf("transport = %q: the plan does not say %q: %+v", asked, text, w.check())
+			}
+		}
+	}
+}
 
 // A plan names the chosen transport, and why no faster one is used.
 func TestThePlanSaysHowWeightsMove(t *testing.T) {
@@ -37,6 +69,9 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 		"sent to another machine": {"auto", preferred, facts("transports", sent), facts("transports", sent),
 			&schema.Placement{Host: "b"}, "info",
 			[]string{"weights move by reload", "nccl: ", "on different machines"}},
+		"asked to send to another machine, from the engine's": {"nccl", "nccl", facts("transports", sent),
+			facts("transports", sent), &schema.Placement{Executor: "executor.slurm.x"}, "error",
+			[]string{`transport = "nccl" cannot be used`, "trainer.x.a has no executor, so it listens on its own machine only"}},
 		"two GPUs that are seen": {"auto", preferred, facts("transports", all, "devices", "1"),
 			facts("transports", all, "devices", "0,1"), same, "info",
 			[]string{"weights move by ipc"}},

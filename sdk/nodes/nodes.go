@@ -8,9 +8,11 @@ import (
 	"strings"
 )
 
-// Variables that an agent sets for a plugin process when the job has several machines, and for the programs that it
-// starts on the others.
+// Variables that an agent sets for a plugin process, all but the first when the job has several machines, and for the
+// programs that it starts on the others.
 const (
+	// AddressKey holds the address at which other machines of the run reach this one. A job on one machine has it, too.
+	AddressKey = "RECIPE_NODE_ADDRESS"
 	// AddressesKey holds the addresses of the machines, separated by commas, in their order.
 	AddressesKey = "RECIPE_NODE_ADDRESSES"
 	// ProgramKey is the recipe program, which has others started on further machines.
@@ -18,6 +20,9 @@ const (
 	// SocketKey is the socket of the agent, for that program.
 	SocketKey = "RECIPE_NODE_SOCKET"
 )
+
+// Address is where other machines of the run reach this one; empty for a block without a job.
+func Address() string { return os.Getenv(AddressKey) }
 
 // Addresses are those of the block's machines, at which they reach each other; nil when it has one only.
 func Addresses() []string {

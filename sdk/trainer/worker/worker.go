@@ -251,6 +251,9 @@ func (t *Trainer[C]) argv(python string) []string {
 
 func (t *Trainer[C]) environ() []string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+	if own := nodes.Address(); own != "" { // inference may be on another machine
+		env[weightsAddress] = own
+	}
 	if len(t.req.Placement.Devices) > 0 {
 		env["CUDA_VISIBLE_DEVICES"] = strings.Join(t.req.Placement.Devices, ",")
 	}
@@ -279,6 +282,9 @@ func (t *Trainer[C]) environ() []string {
 	}
 	return out
 }
+
+// weightsAddress is where receivers of weights connect by transport nccl (recipe_sdk.nccl); loopback if it is not set.
+const weightsAddress = "RECIPE_WEIGHTS_ADDRESS"
 
 // token is what the worker says hello with. It is written down nowhere but in the worker's configuration, which only
 // its owner can read.

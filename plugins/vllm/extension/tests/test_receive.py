@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -187,14 +188,19 @@ def test_a_trainer_that_dies_midway_is_a_named_error_and_the_next_one_is_receive
     first = Process()
     handles, model = first.publish(1), Served()
     puller = recipe_pull.Puller(model, handles)
-    with pytest.raises(RuntimeError), puller.source.receiver.begin(handles["key"], 1) as tensors:
+    own = f"rank 0 on {socket.gethostname()}"
+    with (
+        pytest.raises(RuntimeError, match=f"to {own}, did not come"),
+        puller.source.receiver.begin(handles["key"], 1) as tensors,
+    ):
         next(tensors)
         first.kill()
         for _ in tensors:
             pass
     begun = time.monotonic()
     with pytest.raises(
-        recipe_pull.Refused, match=f"cannot be received from the trainer at 127.0.0.1:{handles['port']}"
+        recipe_pull.Refused,
+        match=f"{own} cannot receive weights from the trainer at 127.0.0.1:{handles['port']}",
     ):
         puller.pull(1, never)
     assert time.monotonic() - begun < handles["deadline"]

@@ -74,7 +74,8 @@ class Sender(ipc.Shared):
         tensors = self.tensors
         return {
             "form": ipc.FORM, "key": key, "kind": "nccl", "host": self.listening.host, "port": self.listening.port,
-            "token": self.token, "backend": self.listening.backend, "deadline": self.deadline,
+            "machine": socket.gethostname(), "token": self.token, "backend": self.listening.backend,
+            "deadline": self.deadline,
             "buckets": buckets([t.numel() * t.element_size() for t in tensors.values()]),
             "tensors": [{"name": n, "shape": list(t.shape), "dtype": dtypes.name(t.dtype)} for n, t in tensors.items()],
         }  # fmt: skip
@@ -130,13 +131,15 @@ class _Listener:
 
     def _serve(self, receiver: socket.socket) -> None:
         """One receiver, from its join to its end."""
-        group = None
+        group, who = None, ""
         try:
             receiver.settimeout(self.owner.deadline)
             line = Lines(receiver)
-            prefix = self._admit(line)
-            if prefix is None:
+            hello = line.read()
+            prefix = None if hello is None else self._admit(line, hello)
+            if hello is None or prefix is None:
                 return
+            who = str(hello.get("who", ""))
             here, seconds = receiver.getsockname()[0], self.owner.deadline
 
             def make() -> Any:
@@ -150,17 +153,15 @@ class _Listener:
                 self._answer(line, receiver, group, request)
         except (OSError, RuntimeError, ValueError, KeyError, TypeError) as e:
             # The receiver says what went wrong, where somebody waits for it; here it is only gone.
-            print(f"a receiver of weights is let go: {type(e).__name__}: {e}", flush=True)
+            name = who or "a receiver that has not said who it is"
+            print(f"{name} gets no more weights: {type(e).__name__}: {e}", flush=True)
         finally:
             self.receivers.discard(receiver)
             receiver.close()
             process_group.abandon(group)
 
-    def _admit(self, line: Lines) -> str | None:
+    def _admit(self, line: Lines, hello: dict[str, Any]) -> str | None:
         """The name of its group in the store for a receiver that may join; else it is told why not."""
-        hello = line.read()
-        if hello is None:
-            return None
         why = ""
         if not hmac.compare_digest(str(hello.get("token", "")).encode(), self.owner.token.encode()):
             why = "the token is not this trainer's"

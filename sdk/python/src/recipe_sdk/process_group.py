@@ -79,7 +79,10 @@ def within(seconds: float, connection: socket.socket, what: str, make: Callable[
 def finish(work: Any, backend: str, connection: socket.socket, seconds: float, what: str) -> None:
     """Waits until a transfer is over. gloo notices by itself when the other side dies, NCCL does not."""
     if backend == "gloo":
-        work.wait(timedelta(seconds=seconds))
+        try:
+            work.wait(timedelta(seconds=seconds))
+        except RuntimeError as e:
+            raise Lost(f"{what} did not come through: {e}") from e
         return
     end = time.monotonic() + seconds
     while not work.is_completed():

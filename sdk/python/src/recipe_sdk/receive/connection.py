@@ -21,6 +21,12 @@ ALIGNMENT = 64
 LINE = 1 << 16
 
 
+def who() -> str:
+    """This process among those of its server, and its machine."""
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    return f"rank {rank} on {socket.gethostname()}"
+
+
 class Receiver:
     """The connection to one trainer. It is made at the first version that is asked for."""
 
@@ -44,7 +50,7 @@ class Receiver:
             self.connection.settimeout(self.deadline)
             if (self._read() or {}).get("sent") != version:
                 raise RuntimeError(
-                    f"the trainer did not send all of version {version}, so the model holds a part of it"
+                    f"the trainer did not send all of version {version}, so the model of {who()} holds a part of it"
                 )
         except BaseException:
             self.close()  # what else may be under way is for nobody
@@ -69,23 +75,25 @@ class Receiver:
             answer = self._read()
         except (OSError, RuntimeError) as e:
             self.close()
-            raise Refused(f"weights cannot be received from the trainer at {self._where()}: {e}") from e
+            why = f"no answer within {self.deadline:g} s" if isinstance(e, TimeoutError) else str(e)
+            raise Refused(f"{who()} cannot receive weights from the trainer at {self._where()}: {why}") from e
         if answer is None:
             self.close()
             raise Refused(
-                f"the trainer at {self._where()} closed the connection when it was asked for version {version}"
+                f"the trainer at {self._where()} closed the connection when {who()} asked for version {version}"
             )
         if "refused" in answer:
             raise Refused(answer["refused"])
 
     def _where(self) -> str:
-        return f"{self.handles['host']}:{self.handles['port']}"
+        at = f"{self.handles['host']}:{self.handles['port']}"
+        return f"{at} ({self.handles['machine']})" if self.handles.get("machine") else at
 
     def _join(self) -> None:
         """Connects, shows the token, and makes this side of the group."""
         self.connection = socket.create_connection((self.handles["host"], self.handles["port"]), timeout=self.deadline)
         self.file = self.connection.makefile("rb")
-        hello: dict[str, Any] = {"token": self.handles["token"], "device": self.device.type}
+        hello: dict[str, Any] = {"token": self.handles["token"], "device": self.device.type, "who": who()}
         if self.device.type == "cuda":
             hello["gpu"] = str(torch.cuda.get_device_properties(self.device).uuid)
             hello["nccl"] = list(torch.cuda.nccl.version())
@@ -121,7 +129,7 @@ class Receiver:
                 self.handles["backend"],
                 self.connection,
                 self.deadline,
-                "a bucket of weights",
+                f"a bucket of weights, from the trainer at {self._where()} to {who()},",
             )
             for at, length, dtype, shape in places:
                 yield bucket[at : at + length].view(dtype).view(shape)
