@@ -190,7 +190,7 @@ KillWait=5
 MinJobAge=300
 SlurmdParameters=config_overrides
 NodeName=n[1-2] NodeAddr=$NET.[11-12] CPUs=4 RealMemory=8000 Gres=gpu:2 Feature=gpu
-NodeName=n3 NodeAddr=$NET.13 CPUs=8 RealMemory=8000 Feature=cpu
+NodeName=n3 NodeAddr=$NET.13 CPUs=64 RealMemory=8000 Feature=cpu
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 PartitionName=gpu Nodes=n[1-2] Default=NO MaxTime=1:00:00 State=UP PriorityTier=1 GraceTime=20

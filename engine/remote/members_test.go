@@ -98,11 +98,11 @@ func TestAPluginRunsProgramsOnItsOtherMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, said := plugin(s, j, onOther+`sh -c 'echo "$OF_THE_PLUGIN $RECIPE_NODE_ADDRESSES $PWD"; echo err >&2; exit 7' >said 2>&1
+	_, said := plugin(s, j, onOther+`sh -c 'echo "$OF_THE_PLUGIN $RECIPE_NODE_ADDRESS $RECIPE_NODE_ADDRESSES $PWD"; echo err >&2; exit 7' >said 2>&1
 echo "status $?" >>said
 `+onOther+`sh -c 'kill -9 $$' >>said; echo "status $?" >>said
 `+onOther+`/nonexistent >>said; echo "status $?" >>said`)
-	want := "1 127.0.0.1,127.0.0.1 " + j.dir + "\nerr\nstatus 7\nstatus 137\n"
+	want := "1 127.0.0.1 127.0.0.1,127.0.0.1 " + j.dir + "\nerr\nstatus 7\nstatus 137\n"
 	if got := said(); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "not found\nstatus 127\n") {
 		t.Errorf("the plugin's script wrote\n%s\nexpected\n%s…", got, want)
 	}

@@ -113,9 +113,7 @@ func (s *slurm) header(j executor.Job) (string, error) {
 	}
 	// The engine decides what becomes of a block whose job was lost, and submits a new attempt.
 	b.WriteString("#SBATCH --no-requeue\n")
-	// Nothing of the environment of the engine: what its block needs goes through the agent, and secrets must not be in
-	// the queue.
-	option("export", "HOME,USER,LOGNAME,SHELL,PATH,LANG")
+	option("export", "ALL") // of sbatch's environment, which is jobEnvironment
 	for _, o := range s.config.Options {
 		fmt.Fprintf(&b, "#SBATCH %s\n", o)
 	}

@@ -197,3 +197,15 @@ func TestLimitsAreRead(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatAJobGetsOfTheEnvironment keeps secrets out of the queue, and what sbatch would read as an order.
+func TestWhatAJobGetsOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	got := jobEnvironment([]string{"HOME=/home/me", "HF_TOKEN=secret", "SLURM_CONF=/etc/slurm.conf", "SBATCH_ACCOUNT=me",
+		"SBATCH_EXPORT=NONE", "PATH=/bin", "WANDB_API_KEY=secret", "BASH_FUNC_module%%=() { :; }", "HOMEPAGE=x"})
+	want := []string{"HOME=/home/me", "SLURM_CONF=/etc/slurm.conf", "SBATCH_ACCOUNT=me", "PATH=/bin",
+		"BASH_FUNC_module%%=() { :; }"}
+	if !slices.Equal(got, want) {
+		t.Errorf("a job gets %q; expected %q", got, want)
+	}
+}

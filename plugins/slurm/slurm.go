@@ -24,6 +24,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -97,6 +98,9 @@ func execute(ctx context.Context, stdin string, argv ...string) (stdout, stderr 
 	var out, printed bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &printed
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
+	if argv[0] == "sbatch" {
+		cmd.Env = append(jobEnvironment(os.Environ()), "SLURM_TIME_FORMAT=standard")
+	}
 	if err := cmd.Run(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
 			return "", "", fmt.Errorf("%s is not installed here: run recipe on a machine with Slurm's commands, such as a "+
@@ -105,6 +109,25 @@ func execute(ctx context.Context, stdin string, argv ...string) (stdout, stderr 
 		return "", "", said(argv[0], cmp.Or(ctx.Err(), err), strings.TrimSpace(printed.String()))
 	}
 	return out.String(), printed.String(), nil
+}
+
+// ofTheJob are the variables of the engine's environment that a job's script gets: those of the user, those by which
+// shells find the command module, and those by which sbatch finds its cluster.
+var ofTheJob = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "BASH_ENV", "BASH_FUNC_*", "MODULE*", "LMOD_*",
+	"SLURM_*", "SBATCH_*", "MUNGE_*"}
+
+// jobEnvironment is the environment of sbatch, all of which the job gets. What its block needs goes through the agent, and
+// secrets must not be in the queue. Were these variables named to sbatch instead, Slurm would start a login shell of the
+// user before each job, for theirs: many at once on one machine may take so long that Slurm gives the jobs up.
+func jobEnvironment(own []string) []string {
+	var out []string
+	for _, entry := range own {
+		name, _, _ := strings.Cut(entry, "=")
+		if protocol.MatchesEnvironment(name, ofTheJob) && name != "SBATCH_EXPORT" && name != "SBATCH_GET_USER_ENV" {
+			out = append(out, entry)
+		}
+	}
+	return out
 }
 
 // submitted is what is recorded of a job, so that it is not submitted twice and its log is found.
