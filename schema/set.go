@@ -125,8 +125,8 @@ func (s *setting) body(old *hclsyntax.Body, schema *spec.Schema, path []string, 
 	inner, isBlock := s.nested(schema, name, top)
 	switch {
 	case isBlock && len(path) == 1:
-		s.problem("Not an attribute", fmt.Sprintf("%s is a block: name one of its attributes, for example --set %s.NAME=VALUE",
-			name, s.at))
+		s.problem("Not an attribute", fmt.Sprintf("%s is a block: name one of its attributes, for example "+
+			"--set %s.NAME=VALUE", name, s.at))
 	case isBlock:
 		s.inBlock(&body, inner, path, top)
 	default:
@@ -190,8 +190,8 @@ func (s *setting) attribute(body *hclsyntax.Body, schema *spec.Schema, path []st
 	old := body.Attributes[path[0]]
 	if len(path) > 1 && old != nil {
 		if _, ok := plain(old.Expr).(*hclsyntax.ObjectConsExpr); !ok {
-			s.problem("Not written out", fmt.Sprintf("%s is not written out as { … } in the file, so a part of it cannot be set: "+
-				"set it whole, or give the file a variable", path[0]))
+			s.problem("Not written out", fmt.Sprintf("%s is not written out as { … } in the file, so a part of it cannot be "+
+				"set: set it whole, or give the file a variable", path[0]))
 			return
 		}
 	}

@@ -97,7 +97,8 @@ func TestAttributesAreSet(t *testing.T) {
 func TestWhatIsNotSetStays(t *testing.T) {
 	t.Parallel()
 	r, problem := setIn(t, "environment.atropos.e.config.actor.optim.lr=2e-6", "trainer.grpo.policy.placement.gpus=3",
-		"environment.atropos.e.inference=inference.tiny.other", "alert.fell.fell=0.2", "trainer.grpo.policy.health.failures=7",
+		"environment.atropos.e.inference=inference.tiny.other", "alert.fell.fell=0.2",
+		"trainer.grpo.policy.health.failures=7",
 		"inference.tiny.other.count=2", "environment.atropos.e.inference=inference.tiny.other[1]")
 	if problem != "" {
 		t.Fatal(problem)
@@ -158,7 +159,8 @@ func TestSettingsThatCannotBe(t *testing.T) {
 
 func TestASecretThatIsSetIsNotShown(t *testing.T) {
 	t.Parallel()
-	r, problem := setIn(t, "inference.vllm.policy.token=geheim", "alert.fell.webhook=geheim", "inference.vllm.policy.dtype=x")
+	r, problem := setIn(t, "inference.vllm.policy.token=geheim", "alert.fell.webhook=geheim",
+		"inference.vllm.policy.dtype=x")
 	if problem == "" || strings.Contains(problem, "geheim") {
 		t.Errorf("the problem is %q", problem)
 	}
@@ -175,7 +177,8 @@ func TestASecretThatIsSetIsNotShown(t *testing.T) {
 }
 
 func FuzzSet(f *testing.F) {
-	for _, given := range []string{"trainer.grpo.policy.steps=1", "environment.atropos.e.config.a.b={", "alert.fell.x=${", "a.b"} {
+	for _, given := range []string{"trainer.grpo.policy.steps=1", "environment.atropos.e.config.a.b={",
+		"alert.fell.x=${", "a.b"} {
 		f.Add(given)
 	}
 	plugins := fakePlugins(f)

@@ -156,7 +156,8 @@ func TestTheCommandThatGoesOn(t *testing.T) {
 	t.Parallel()
 	r := &schema.Recipe{File: "my recipes/r.hcl",
 		Variables: []*schema.Variable{{Name: "steps"}, {Name: "token", Sensitive: true}},
-		Settings:  []schema.Setting{{At: "trainer.tiny.a.steps", Value: "4"}, {At: "x.y.z.key", Value: "hidden", Sensitive: true}}}
+		Settings: []schema.Setting{{At: "trainer.tiny.a.steps", Value: "4"},
+			{At: "x.y.z.key", Value: "hidden", Sensitive: true}}}
 	f := &applyFlags{targets: []string{`trainer.tiny.a["b"]`}}
 	f.recipe.vars, f.recipe.varFiles = []string{"steps=3", "token=hidden", "name=it's"}, []string{"v.tfvars"}
 	const want = `recipe apply --var steps=3 --var token=… --var 'name=it'\''s' --var-file v.tfvars ` +

@@ -125,9 +125,10 @@ func (l Launch) Environment(defaults, recipe, fixed map[string]string, folders .
 	return MergeEnv(l.Environ, env)
 }
 
-// keepCompiled sets places for compiled code that survive the server. Torch's own default is the temporary folder. Triton
-// has one that survives, but torch replaces it by a folder of its own in the middle of a start, and in another place of
-// the start when it finds compiled graphs, so that a second start compiled its kernels again (6 to 10 s on an H200).
+// keepCompiled sets places for compiled code that survive the server. Torch's own default is the temporary folder.
+// Triton has one that survives, but torch replaces it by a folder of its own in the middle of a start, and in another
+// place of the start when it finds compiled graphs, so that a second start compiled its kernels again (6 to 10 s on an
+// H200).
 func (l Launch) keepCompiled(env map[string]string) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

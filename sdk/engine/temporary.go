@@ -36,7 +36,8 @@ func (r *replica) makeTemporary() (string, error) {
 		err = os.Mkdir(dir, 0o700) // not MkdirAll: it fails if another user was quicker
 	}
 	if err != nil {
-		return "", fmt.Errorf("make a folder for the temporary files of replica %s, whose sockets will stay behind: %w", r.id, err)
+		return "", fmt.Errorf("make a folder for the temporary files of replica %s, whose sockets will stay behind: %w",
+			r.id, err)
 	}
 	return dir, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// A server leaves files in its temporary folder, as vLLM and SGLang leave their sockets. They are gone when it has ended,
-// and a new start removes what a killed block left.
+// A server leaves files in its temporary folder, as vLLM and SGLang leave their sockets. They are gone when it has
+// ended, and a new start removes what a killed block left.
 func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
 	parent, err := os.MkdirTemp("/tmp", "t") // t.TempDir has too long a path for sockets
 	if err != nil {
