@@ -42,6 +42,11 @@ func common() []Symptom {
 				"whether it is the link between them"},
 		{regexp.MustCompile(`No space left on device`), "a disk is full",
 			"free space in the checkpoint directory; checkpoints { keep_last = 1 } keeps fewer"},
+		// Any other package. It is the last, for a log may tell of one that was not found and not needed.
+		{regexp.MustCompile(`ModuleNotFoundError: No module named '`),
+			"the Python of this block lacks a package that this trainer needs",
+			"run recipe init, which makes an environment for blocks without a runtime; or install the package that is named " +
+				"above into runtime.python"},
 	}
 }
 
@@ -54,11 +59,9 @@ const (
 // Diagnose explains, from the end of its log, why a worker ended that reported no error itself. The plugin's own
 // symptoms come first.
 func Diagnose(cause error, log string, own []Symptom) error {
-	for _, s := range append(slices.Clip(own), common()...) {
-		if at := s.Pattern.FindStringIndex(log); at != nil {
-			return &sdk.Error{Summary: s.Summary, Detail: lastLines(log[:min(len(log), at[1]+400)], 6), Remedy: s.Remedy,
-				Err: cause}
-		}
+	if s, end := recognise(log, own); s != nil {
+		return &sdk.Error{Summary: s.Summary, Detail: lastLines(log[:min(len(log), end+400)], 6), Remedy: s.Remedy,
+			Err: cause}
 	}
 	var exit *exec.ExitError
 	if errors.As(cause, &exit) {
@@ -70,6 +73,27 @@ func Diagnose(cause error, log string, own []Symptom) error {
 	}
 	return &sdk.Error{Summary: "the worker ended by itself", Detail: lastLines(log, 15), Err: cause,
 		Remedy: "the lines above are the end of its log"}
+}
+
+// explain says what to do about an error that a worker reported. An exception that it has no word for, which may
+// come from any library, is looked up among the symptoms.
+func explain(p problem, own []Symptom) error {
+	if p.Code == "internal" {
+		if s, _ := recognise(p.Message, own); s != nil {
+			return &sdk.Error{Summary: s.Summary, Detail: p.Message, Remedy: s.Remedy}
+		}
+	}
+	return p.asError("training failed")
+}
+
+// recognise returns the first symptom that the text shows and where it ends there, or nil.
+func recognise(text string, own []Symptom) (*Symptom, int) {
+	for _, s := range append(slices.Clip(own), common()...) {
+		if at := s.Pattern.FindStringIndex(text); at != nil {
+			return &s, at[1]
+		}
+	}
+	return nil, 0
 }
 
 func lastLines(text string, n int) string {

@@ -258,7 +258,7 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 	err := program.Err()
 	switch {
 	case w.failure != nil:
-		return w.failure.asError("training failed")
+		return explain(*w.failure, w.trainer.program.Symptoms)
 	case err != nil && ctx.Err() == nil:
 		return Diagnose(err, program.Tail(logTail), w.trainer.program.Symptoms)
 	case ctx.Err() != nil && w.over == "" && w.trained > w.saved:

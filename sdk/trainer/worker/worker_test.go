@@ -428,9 +428,12 @@ func TestFailures(t *testing.T) {
 		want   string
 		remedy string
 	}{
-		"the worker says why": {"error", nil, "the GPU is full", "1. lower row_tokens\n2. use lora"},
-		"the worker cannot":   {"crash", nil, "lacks a package", "install the package"},
-		"wrong settings":      {"config", nil, "settings are wrong", "correct"},
+		"the worker says why":               {"error", nil, "the GPU is full", "1. lower row_tokens\n2. use lora"},
+		"the worker cannot":                 {"crash", nil, "lacks a package", "install the package"},
+		"wrong settings":                    {"config", nil, "settings are wrong", "correct"},
+		"a package of a library is missing": {"package", nil, "lacks a package", "install the package"},
+		"a library runs out of memory":      {"memory", nil, "the GPU ran out of memory", "fewer tokens"},
+		"an exception without a word":       {"bug", nil, "training failed: KeyError: 'surprise'", ""},
 		"no trajectory API": {"", func(r *sdk.Request[Config]) { r.Config.Trajectories = nil }, "no trajectory API",
 			"trajectories"},
 		"no interpreter": {"", func(r *sdk.Request[Config]) { r.Runtime.Python = "/no/such/python" }, "cannot be run",

@@ -97,6 +97,13 @@ func (w *fakeWorker) emit(kind string, fields map[string]any) {
 	_ = w.conn.Notify(context.Background(), "event", fields)
 }
 
+// exceptions are modes in which a library fails within training.
+var exceptions = map[string]string{
+	"package": "ModuleNotFoundError: No module named 'fastcore'",
+	"memory":  "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+	"bug":     "KeyError: 'surprise'",
+}
+
 func (w *fakeWorker) train(mode string) int {
 	w.emit("phase", map[string]any{"phase": "loading"})
 	if w.config.Prepare != "" && !w.start() {
@@ -111,6 +118,10 @@ func (w *fakeWorker) train(mode string) int {
 	if mode == "error" {
 		w.emit("error", map[string]any{"code": "out_of_memory", "message": "the GPU is full",
 			"checks": []string{"lower row_tokens", "use lora"}})
+		return 1
+	}
+	if exceptions[mode] != "" {
+		w.emit("error", map[string]any{"code": "internal", "message": exceptions[mode]})
 		return 1
 	}
 	if mode == "crash" {
