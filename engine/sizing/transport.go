@@ -69,8 +69,8 @@ func (c *checker) inFlight(s, t sized, transport string, couples []couple) (mode
 	return o.Decide()
 }
 
-// choose returns the first transport that can be used, empty when there is none, and why those before cannot. Asked: the
-// recipe names it.
+// choose returns the first transport that can be used, empty when there is none, and why those before cannot. Asked:
+// the recipe names it.
 func choose(names []string, asked bool, t sized, servers []sized) (chosen string, skipped []string) {
 	for _, name := range names {
 		why := unable(name, asked, t, servers)
@@ -151,8 +151,8 @@ func unable(transport string, asked bool, t sized, servers []sized) string {
 	return ""
 }
 
-// between says why a transport does not lead from a trainer to a server on another machine; empty: it does. Tensors that
-// are sent are not encrypted, so the recipe has to ask for it. A trainer without a job listens on loopback.
+// between says why a transport does not lead from a trainer to a server on another machine; empty: it does. Tensors
+// that are sent are not encrypted, so the recipe has to ask for it. A trainer without a job listens on loopback.
 func between(transport string, asked bool, t, b sized) string {
 	text := fmt.Sprintf("%s and %s are on different machines", t.Addr, b.Addr)
 	switch p := t.Meta.Placement; {

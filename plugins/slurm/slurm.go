@@ -113,12 +113,12 @@ func execute(ctx context.Context, stdin string, argv ...string) (stdout, stderr 
 
 // ofTheJob are the variables of the engine's environment that a job's script gets: those of the user, those by which
 // shells find the command module, and those by which sbatch finds its cluster.
-var ofTheJob = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "BASH_ENV", "BASH_FUNC_*", "MODULE*", "LMOD_*",
-	"SLURM_*", "SBATCH_*", "MUNGE_*"}
+var ofTheJob = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "BASH_ENV", "BASH_FUNC_*", "MODULE*",
+	"LMOD_*", "SLURM_*", "SBATCH_*", "MUNGE_*"}
 
-// jobEnvironment is the environment of sbatch, all of which the job gets. What its block needs goes through the agent, and
-// secrets must not be in the queue. Were these variables named to sbatch instead, Slurm would start a login shell of the
-// user before each job, for theirs: many at once on one machine may take so long that Slurm gives the jobs up.
+// jobEnvironment is the environment of sbatch, all of which the job gets. What its block needs goes through the agent,
+// and secrets must not be in the queue. Were these variables named to sbatch instead, Slurm would start a login shell
+// of the user before each job, for theirs: many at once on one machine may take so long that Slurm gives the jobs up.
 func jobEnvironment(own []string) []string {
 	var out []string
 	for _, entry := range own {
