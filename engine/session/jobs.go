@@ -58,6 +58,8 @@ func (s *Session) addJobs(p *plan.Plan, rec *state.Run) {
 				f.Detail = refused.Remedy
 			}
 			p.Findings = append(p.Findings, f)
+		} else if job != nil && job.Staged != nil {
+			p.Findings = append(p.Findings, unsent(op, s.Recipe.Dir)...)
 		}
 		op.Job = job
 	}
@@ -143,6 +145,32 @@ func inside(body cty.Value, recipeDir string) error {
 		}
 		return true, nil
 	})
+}
+
+// unsent tells of absolute paths in a block's body that exist here, outside of the recipe's folder: its machine may have
+// the same, a model for example, but nothing brings it there.
+func unsent(op *plan.Operation, recipeDir string) (found []plan.Finding) {
+	top, err := filepath.Abs(recipeDir)
+	if err != nil {
+		return nil // the job would not have been made
+	}
+	body, _ := op.Block.Value.UnmarkDeep()
+	_ = cty.Walk(body, func(p cty.Path, v cty.Value) (bool, error) {
+		if !v.IsKnown() || v.IsNull() || v.Type() != cty.String || !filepath.IsAbs(v.AsString()) {
+			return true, nil
+		}
+		path, _, _ := strings.Cut(v.AsString(), ".py:") // FILE.py:FUNCTION
+		inside, err := filepath.Rel(top, path)
+		if _, missing := os.Stat(path); missing != nil || err == nil && filepath.IsLocal(inside) {
+			return true, nil
+		}
+		found = append(found, plan.Finding{Severity: "info", Address: op.Address,
+			Summary: fmt.Sprintf("%s = %q is not sent to its machine, which must have it at this path", spec.PathString(p),
+				v.AsString()),
+			Detail: "move it below " + recipeDir + " to have it sent"})
+		return true, nil
+	})
+	return found
 }
 
 // staged counts what of the recipe's folder would reach the machine of a job.
