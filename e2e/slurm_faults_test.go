@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -193,6 +194,47 @@ func TestSlurmHostLost(t *testing.T) {
 	t.Logf("failover in %s", time.Since(killed).Round(time.Second))
 	if _, now := jobOf(t, r.trainer); now == node || now == "" {
 		t.Errorf("the trainer runs on %q again, which was lost", now)
+	}
+	r.complete()
+	if n := r.restarts(r.trainer); n != 1 {
+		t.Errorf("%d restarts; expected one", n)
+	}
+}
+
+// TestSlurmAgentKilled kills the agent of the trainer's job and nothing else: Slurm's plainest way to track processes,
+// which this cluster uses, loses sight of what the agent had started. The run goes on in another job, and nothing of the
+// first is left.
+func TestSlurmAgentKilled(t *testing.T) {
+	r := newSlurmRun(t, "steps        = 60", "steps        = 60\n  save_every   = 5")
+	r.apply()
+	r.await(2*time.Minute, "a checkpoint", 0, func(e event) bool { return e.Type == "checkpoint" })
+	first, _ := jobOf(t, r.trainer)
+	var started []int
+	agents := 0
+	for pid, line := range processes(t, r.dir) {
+		switch {
+		case strings.Contains(line, " plugin-process "+r.trainer):
+			started = append(started, pid)
+		case strings.Contains(line, " agent ") && strings.Contains(line, filepath.Join(r.trainer, "agent.json")):
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			agents++
+		}
+	}
+	if agents == 0 || len(started) == 0 {
+		t.Fatalf("no agent with a plugin of %s among %v", r.trainer, processes(t, r.dir))
+	}
+	lost := r.await(90*time.Second, "the loss to be seen", 0, func(e event) bool {
+		return e.Type == "restart" && e.Address == r.trainer
+	})
+	t.Logf("the loss: %s", lost.Message)
+	r.stepped(lost.Seq)
+	for _, pid := range started {
+		if line, ok := processes(t, r.dir)[pid]; ok {
+			t.Errorf("process %d of the first job goes on: %s", pid, line)
+		}
+	}
+	if now, _ := jobOf(t, r.trainer); now == first {
+		t.Errorf("the trainer runs in job %s again", now)
 	}
 	r.complete()
 	if n := r.restarts(r.trainer); n != 1 {

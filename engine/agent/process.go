@@ -89,7 +89,8 @@ func (a *Agent) start(ctx context.Context, c host.Command) (*host.Identity, erro
 	if err != nil {
 		return nil, err
 	}
-	c.Env = append(environment(c.Env, os.Environ(), a.ownNames()), socketDir+"="+sockets)
+	c.Env = append(environment(c.Env, os.Environ(), a.ownNames()), socketDir+"="+sockets,
+		fmt.Sprintf("%s=%d", protocol.AgentKey, os.Getpid()))
 	c.Env = append(c.Env, a.nodesEnvironment()...)
 	p, err := a.runner.Start(ctx, c)
 	if err != nil {

@@ -39,7 +39,8 @@ func (w *watcher) cut(err error) bool {
 func (w *watcher) unasked(message string) error {
 	text := "it stopped by itself"
 	if remote.Placed(w.attempt.e.opts.Dir.Block(w.attempt.block)) {
-		text = "its cluster has asked its job to end, as for a time limit, for a job with a higher priority, or by scancel"
+		text = "its cluster has asked its job to end, as for a time limit, for a job with a higher priority, or by " +
+			"scancel; or the job's agent was killed"
 	}
 	if message != "" {
 		text += ": " + message

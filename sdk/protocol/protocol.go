@@ -22,6 +22,8 @@ const (
 	MarkKey = "RECIPE_PLUGIN_MARK"
 	// EngineKey is the environment variable that holds the pid of the engine when it is the parent of the process.
 	EngineKey = "RECIPE_ENGINE_PID"
+	// AgentKey is the environment variable that holds the same pid where the parent is the agent of a job.
+	AgentKey = "RECIPE_AGENT_PID"
 )
 
 // CanPrepare is the capability of plugins that are an sdk.Preparer.

@@ -18,7 +18,7 @@ const (
 // process that was suspended (SIGSTOP, a sleeping laptop) must not take that time for an absent engine.
 type Lease struct {
 	tick     time.Duration
-	orphaned func() bool // the engine is gone before it gave the process a block: expire now; nil: never
+	orphaned func() bool // the process is of no use to any engine: expire now; nil: never
 	expire   func()
 	expired  chan struct{} // closed when expire has returned
 	quit     chan struct{}

@@ -13,21 +13,25 @@ import (
 // A process whose engine was killed before it could record it ends within a tick, not after its lease.
 func TestAProcessThatNobodyKnowsDoesNotWaitForItsLease(t *testing.T) {
 	t.Parallel()
+	lives, gone := strconv.Itoa(os.Getppid()), strconv.Itoa(os.Getppid()+1)
 	for name, c := range map[string]struct {
-		engine string
-		busy   bool
-		ends   bool
+		engine, agent string
+		busy          bool
+		ends          bool
 	}{
-		"the engine lives":       {strconv.Itoa(os.Getppid()), false, false},
-		"the engine is gone":     {strconv.Itoa(os.Getppid() + 1), false, true},
-		"it works":               {strconv.Itoa(os.Getppid() + 1), true, false},
-		"started some other way": {"", false, false},
+		"the engine lives":           {lives, "", false, false},
+		"the engine is gone":         {gone, "", false, true},
+		"it works":                   {gone, "", true, false},
+		"it works in a job":          {lives, lives, true, false},
+		"its agent is gone":          {gone, gone, true, true},
+		"its engine runs in the job": {gone, lives, true, false},
+		"started some other way":     {"", "", false, false},
 	} {
 		s := &Server{}
 		if c.busy {
 			s.attempt = &attempt.Attempt{}
 		}
-		orphaned := s.orphaned(c.engine)
+		orphaned := s.orphaned(c.engine, c.agent)
 		asked := make(chan struct{})
 		l := lease.New(time.Hour, time.Millisecond, func() bool {
 			select {

@@ -58,8 +58,9 @@ type Server struct {
 // started.
 func NewServer(def *sdk.Definition) *Server {
 	s := &Server{def: def, started: make(chan struct{})}
-	s.lease = lease.New(lease.First, lease.Tick, s.orphaned(os.Getenv(protocol.EngineKey)), func() {
-		fmt.Fprintf(os.Stderr, "the lease has run out: no engine has called; the block ends itself\n")
+	s.lease = lease.New(lease.First, lease.Tick, s.orphaned(os.Getenv(protocol.EngineKey), os.Getenv(protocol.AgentKey)), func() {
+		fmt.Fprintf(os.Stderr, "no engine has called for the time of the lease, or this process has lost its parent; the "+
+			"block ends itself\n")
 		ctx, cancel := context.WithTimeout(context.Background(), attempt.DefaultGrace+15*time.Second)
 		defer cancel()
 		if l := s.current(); l != nil {
@@ -71,15 +72,16 @@ func NewServer(def *sdk.Definition) *Server {
 	return s
 }
 
-// orphaned says that the engine which started this process has ended without starting a block in it: it was killed
-// before it could record the process. A later engine does not know of the process, or ends it. Nil where the engine is
-// not the parent.
-func (s *Server) orphaned(engine string) func() bool {
+// orphaned says that this process has lost the parent that it cannot do without. The engine, if that ended without
+// starting a block in it: it was killed before it could record the process, so a later engine does not know of it, or
+// ends it. The agent of a job, always: the job is over, but not every cluster ends what its program has started. Nil
+// where neither is the parent.
+func (s *Server) orphaned(engine, agent string) func() bool {
 	pid, err := strconv.Atoi(engine)
 	if err != nil {
 		return nil
 	}
-	return func() bool { return os.Getppid() != pid && s.current() == nil }
+	return func() bool { return os.Getppid() != pid && (agent == engine || s.current() == nil) }
 }
 
 // Register registers the services of the plugin.
