@@ -43,8 +43,11 @@ func (p *evaluator) set() {
 }
 
 func (s *setting) problem(summary, detail string) {
+	if !strings.HasSuffix(detail, "?") {
+		detail += "."
+	}
 	s.p.diags = append(s.p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
-		Detail: fmt.Sprintf("--set %s: %s.", s.at, detail)})
+		Detail: "--set " + s.at + ": " + detail})
 }
 
 // block finds the block that a setting speaks of.
@@ -61,8 +64,11 @@ func (s *setting) block(parts []string) {
 		return
 	case n == nil:
 		known := root.settable()
-		s.problem("No such block", fmt.Sprintf("the recipe has no such block; it has %s.%s", orNothing(known),
-			strings.TrimSuffix(didYouMean(strings.Join(parts[:min(len(parts), length)], "."), known), ".")))
+		detail := "the recipe has no such block; it has " + orNothing(known)
+		if similar := didYouMean(strings.Join(parts[:min(len(parts), length)], "."), known); similar != "" {
+			detail += "." + similar
+		}
+		s.problem("No such block", detail)
 		return
 	case len(parts) <= length || slices.Contains(parts[length:], ""):
 		s.problem("Invalid setting", fmt.Sprintf("name an attribute of the block, for example %s", settingExample))
