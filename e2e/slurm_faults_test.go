@@ -202,8 +202,8 @@ func TestSlurmHostLost(t *testing.T) {
 }
 
 // TestSlurmAgentKilled kills the agent of the trainer's job and nothing else: Slurm's plainest way to track processes,
-// which this cluster uses, loses sight of what the agent had started. The run goes on in another job, and nothing of the
-// first is left.
+// which this cluster uses, loses sight of what the agent had started. The run goes on in another job, and nothing of
+// the first is left.
 func TestSlurmAgentKilled(t *testing.T) {
 	r := newSlurmRun(t, "steps        = 60", "steps        = 60\n  save_every   = 5")
 	r.apply()

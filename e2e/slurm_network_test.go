@@ -39,7 +39,8 @@ func TestSlurmDelay(t *testing.T) {
 }
 
 // TestSlurmPartition loses every packet between the trainer's host and that of inference and the environment, up
-// to step 100; both still reach the engine. Weights go through files, and batches through its machine: training goes on.
+// to step 100; both still reach the engine. Weights go through files, and batches through its machine: training goes
+// on.
 func TestSlurmPartition(t *testing.T) {
 	r := newSlurmRun(t, `inference "tiny" "policy" {}`, `inference "tiny" "policy" {
   placement {

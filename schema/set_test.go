@@ -134,7 +134,7 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		"trainer.grpo.polcy.steps=1":                          `Did you mean "trainer.grpo.policy"?`,
 		"var.rank=1":                                          "a variable is set with --var",
 		"module.a.trainer.grpo.policy.steps=1":                "takes its values from the module's arguments",
-		"alert.rose.above=1":                                  "it has alert.fell, environment.atropos.e, inference.tiny.other, inference.vllm.policy, trainer.grpo.policy.",
+		"alert.rose.above=1":                                  "inference.vllm.policy, trainer.grpo.policy.",
 		"trainer.grpo.policy.learning_rat=1":                  `Did you mean "learning_rate"?`,
 		"trainer.grpo.policy.learning_rate=fast":              `There is no "fast" here`,
 		"trainer.grpo.policy.learning_rate=1e":                "is no value of type number",

@@ -147,8 +147,8 @@ func inside(body cty.Value, recipeDir string) error {
 	})
 }
 
-// unsent tells of absolute paths in a block's body that exist here, outside of the recipe's folder: its machine may have
-// the same, a model for example, but nothing brings it there.
+// unsent tells of absolute paths in a block's body that exist here, outside of the recipe's folder: its machine may
+// have the same, a model for example, but nothing brings it there.
 func unsent(op *plan.Operation, recipeDir string) (found []plan.Finding) {
 	top, err := filepath.Abs(recipeDir)
 	if err != nil {

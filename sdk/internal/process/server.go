@@ -58,7 +58,8 @@ type Server struct {
 // started.
 func NewServer(def *sdk.Definition) *Server {
 	s := &Server{def: def, started: make(chan struct{})}
-	s.lease = lease.New(lease.First, lease.Tick, s.orphaned(os.Getenv(protocol.EngineKey), os.Getenv(protocol.AgentKey)), func() {
+	orphaned := s.orphaned(os.Getenv(protocol.EngineKey), os.Getenv(protocol.AgentKey))
+	s.lease = lease.New(lease.First, lease.Tick, orphaned, func() {
 		fmt.Fprintf(os.Stderr, "no engine has called for the time of the lease, or this process has lost its parent; the "+
 			"block ends itself\n")
 		ctx, cancel := context.WithTimeout(context.Background(), attempt.DefaultGrace+15*time.Second)
