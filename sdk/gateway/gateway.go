@@ -35,7 +35,8 @@ type Gateway struct {
 
 	waitingSince time.Time // since when a request waits, guarded by mu; undefined when none does
 
-	updating contextLock // one weight update or admission at a time; taken before mu
+	updating  contextLock  // one weight update or admission at a time; taken before mu
+	admitting atomic.Int32 // admissions that wait for updating or hold it
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at each change that a waiting request must see

@@ -95,6 +95,8 @@ func (g *Gateway) Admit(ctx context.Context, id string, version int) error {
 func (g *Gateway) AdmitNow(ctx context.Context, id string, version func() int) error {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
+	g.admitting.Add(1)
+	defer g.admitting.Add(-1)
 	if err := g.updating.lock(ctx); err != nil {
 		return err
 	}

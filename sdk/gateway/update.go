@@ -72,9 +72,8 @@ func (g *Gateway) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResu
 	if err := g.awaitReplica(ctx, u.version()); err != nil {
 		return UpdateResult{Version: g.Version()}, err
 	}
-	if !g.updating.tryLock() {
-		return UpdateResult{Version: g.Version()}, fmt.Errorf("%w: another weight update or admission is in "+
-			"progress; wait for it", ErrHeld)
+	if err := g.begin(ctx); err != nil {
+		return UpdateResult{Version: g.Version()}, err
 	}
 	res, err := g.update(ctx, u)
 	g.updating.unlock()
@@ -125,6 +124,21 @@ func (g *Gateway) checkUpdate(u *WeightUpdate) error {
 		}
 	}
 	return nil
+}
+
+// begin takes g.updating for an update. It waits for replicas that are being admitted, which come back by themselves at
+// any time, but not for another update, which somebody else has asked for.
+func (g *Gateway) begin(ctx context.Context) error {
+	if g.updating.tryLock() {
+		return nil
+	}
+	if g.admitting.Load() > 0 {
+		return g.updating.lock(ctx)
+	}
+	if g.updating.tryLock() { // the last admission has just ended
+		return nil
+	}
+	return fmt.Errorf("%w: another weight update is in progress; wait for it", ErrHeld)
 }
 
 // update is UpdateWeights with g.updating held.

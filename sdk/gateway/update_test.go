@@ -318,6 +318,52 @@ func TestUpdateUnderOwnHold(t *testing.T) {
 	}
 }
 
+// A replica that comes back meanwhile does not have an update refused: the update follows its admission.
+func TestAnUpdateWaitsForAnAdmission(t *testing.T) {
+	t.Parallel()
+	inside, proceed := make(chan string), make(chan struct{})
+	g := start(t, Config{Update: func(_ context.Context, list []Replica, u WeightUpdate) error {
+		inside <- fmt.Sprintf("version %d into %d", u.Weights.Version, len(list))
+		<-proceed
+		return nil
+	}}, newEngine(t), newEngine(t))
+	ctx, done := t.Context(), make(chan error, 2)
+	update := func(version int64) {
+		_, err := g.UpdateWeights(ctx, WeightUpdate{Weights: sdk.Weights{Version: version}})
+		done <- err
+	}
+	go update(1)
+	<-inside
+	close(proceed)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	proceed = make(chan struct{})
+	id := g.Status().Replicas[1].ID
+	go func() { done <- g.Admit(ctx, id, UnknownVersion) }()
+	if got := <-inside; got != "version 1 into 1" {
+		t.Fatalf("the admission loads %s", got)
+	}
+	go update(2)
+	select {
+	case err := <-done:
+		t.Fatalf("the update did not wait: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(proceed)
+	if got := <-inside; got != "version 2 into 2" {
+		t.Errorf("the update loads %s", got)
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if s := g.Status(); s.Version != 2 || s.Replicas[1].Version != 2 {
+		t.Errorf("after both: %+v", s)
+	}
+}
+
 // Under load and random updates, failures and restarts, every answer's stamp covers the weights that made it, and with
 // draining it is exact.
 func TestVersionsNeverMix(t *testing.T) {
