@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,17 @@ func said(b *plugintest.Block, words ...string) []string {
 		}
 	}
 	return lines
+}
+
+// says checks all lines with any of some words. It waits for them: events come by a way of their own.
+func says(t *testing.T, b *plugintest.Block, want []string, words ...string) {
+	t.Helper()
+	b.Wait(fmt.Sprintf("%d lines with %q", len(want), words), func(*pluginpb.Event) bool {
+		return len(said(b, words...)) >= len(want)
+	})
+	if got := said(b, words...); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 func waitSaid(t *testing.T, b *plugintest.Block, word string) {
@@ -78,9 +90,7 @@ func TestInferenceSleepsWhileTheTrainerWorks(t *testing.T) {
 		// In the first turn dropped weights could not be loaded again; afterwards the last version is in files.
 		order := []string{"asleep at level 1", "awake for version 1", "asleep at level 2", "awake for version 2",
 			"asleep at level 2", "awake for version 3"}
-		if got := said(server, "asleep", "awake"); !slices.Equal(got, order) {
-			t.Errorf("%s: %q, want %q", server.Address, got, order)
-		}
+		says(t, server, order, "asleep", "awake")
 	}
 	for _, e := range b.Events() {
 		if w := e.GetWeights(); w != nil && w.GetPhases()["turn"] <= 0.04 {
@@ -101,9 +111,7 @@ func TestATurnWithoutNewWeightsWakesWhatWasServed(t *testing.T) {
 	serves(t, server, 1)
 	order := []string{"asleep at level 1", "awake as before", "asleep at level 1", "awake for version 1",
 		"asleep at level 1", "awake as before"}
-	if got := said(server, "asleep", "awake"); !slices.Equal(got, order) {
-		t.Errorf("%q, want %q", got, order)
-	}
+	says(t, server, order, "asleep", "awake")
 }
 
 // placed is a block that reports its GPU.
@@ -173,9 +181,7 @@ func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	serves(t, server, 0)
-	if got := said(server, "awake"); !slices.Equal(got, []string{"awake as before"}) {
-		t.Errorf("%q", got)
-	}
+	says(t, server, []string{"awake as before"}, "awake")
 }
 
 // The sync block dies during the trainer's turn: its next attempt finds the server asleep and leaves it asleep.
@@ -203,9 +209,7 @@ func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
 	}
 	train.WaitPhase(sdk.Completed)
 	serves(t, server, 1)
-	if got := said(server, "asleep", "awake"); !slices.Equal(got, []string{"asleep at level 1", "awake for version 1"}) {
-		t.Errorf("%q: it was awake in between", got)
-	}
+	says(t, server, []string{"asleep at level 1", "awake for version 1"}, "asleep", "awake")
 }
 
 // An earlier attempt died in a turn that has ended: the trainer is idle, so the server is woken.
