@@ -311,7 +311,7 @@ func TestSlurmTimeLimit(t *testing.T) {
 
 // TestSlurmPreemption gives the trainer's GPUs to a job of a partition with a higher priority.
 func TestSlurmPreemption(t *testing.T) {
-	r := newSlurmRun(t, "gpus       = 1", "gpus       = 2", "steps        = 60", "steps        = 300")
+	r := newSlurmRun(t, "gpus       = 1", "gpus       = 2", "steps        = 60", "steps        = 1000") // half a minute
 	r.apply()
 	r.stepped(0)
 	_, node := jobOf(t, r.trainer)
