@@ -213,6 +213,7 @@ down() {
   for n in $HOSTS; do
     kill_host "$n"
     ip netns del "$NAME-$n" 2>/dev/null || true
+    ip link del "v$NUMBER-$n" 2>/dev/null || true # a namespace in which something still ends would keep it
     rm -rf "/etc/netns/$NAME-$n"
   done
   ip link del "$BRIDGE" 2>/dev/null || true
