@@ -12,6 +12,7 @@ The receiving side is recipe_sdk.receive.connection.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import json
 import os
@@ -195,8 +196,9 @@ class _Listener:
                 if self.owner.offer is not offer:
                     break
                 process_group.finish(
-                    group.send([bucket], 1, 0), self.backend, receiver, self.owner.deadline, "a bucket of weights"
-                )
+                    functools.partial(group.send, [bucket], 1, 0), self.backend, receiver, self.owner.deadline,
+                    "a bucket of weights",
+                )  # fmt: skip
         if self.owner.offer is not offer:
             raise process_group.Lost(f"version {offer.version} was followed by another before all of it was sent")
         line.write({"sent": offer.version})

@@ -76,14 +76,16 @@ def within(seconds: float, connection: socket.socket, what: str, make: Callable[
     return value
 
 
-def finish(work: Any, backend: str, connection: socket.socket, seconds: float, what: str) -> None:
-    """Waits until a transfer is over. gloo notices by itself when the other side dies, NCCL does not."""
-    if backend == "gloo":
-        try:
+def finish(start: Callable[[], Any], backend: str, connection: socket.socket, seconds: float, what: str) -> None:
+    """Starts a transfer and waits until it is over. gloo notices by itself when the other side dies, also if that was
+    before the start; NCCL does not."""
+    try:
+        work = start()
+        if backend == "gloo":
             work.wait(timedelta(seconds=seconds))
-        except RuntimeError as e:
-            raise Lost(f"{what} did not come through: {e}") from e
-        return
+            return
+    except RuntimeError as e:
+        raise Lost(f"{what} did not come through: {e}") from e
     end = time.monotonic() + seconds
     while not work.is_completed():
         if gone(connection):

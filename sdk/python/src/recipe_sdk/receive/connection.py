@@ -7,6 +7,7 @@ was made through, and is made anew when either has broken. Every wait has a dead
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import socket
 from collections.abc import Iterator
@@ -125,7 +126,7 @@ class Receiver:
                 size += length if count == 1 else -(-length // ALIGNMENT) * ALIGNMENT
             bucket = torch.empty(size, dtype=torch.uint8, device=self.device)
             process_group.finish(
-                self.group.recv([bucket], 0, 0),
+                functools.partial(self.group.recv, [bucket], 0, 0),
                 self.handles["backend"],
                 self.connection,
                 self.deadline,
