@@ -34,10 +34,9 @@ def named(model: Any) -> Iterator[tuple[str, Tensor]]:
     for name, p in list(causal.named_parameters()) + [(n, b) for n, b in causal.named_buffers() if n in stored]:
         if ".lora_" in name:
             continue
-        value = whole(p)
+        value = _dequantized(causal.get_submodule(name.rpartition(".")[0]), whole(p))
         if name.endswith(".base_layer.weight"):
             module = causal.get_submodule(name.removesuffix(".base_layer.weight"))
-            value = _dequantized(module.base_layer, value)
             a, b = whole(module.lora_A["default"].weight), whole(module.lora_B["default"].weight)
             wide = torch.float64 if value.dtype == torch.float64 else torch.float32
             scale = module.scaling["default"]
@@ -46,8 +45,8 @@ def named(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _dequantized(layer: Any, value: Tensor) -> Tensor:
-    """The weight of a layer as numbers, also where bitsandbytes holds it in 4 or 8 bits."""
-    if value.is_floating_point():
+    """A layer's weight as numbers, also where bitsandbytes holds it in 4 or 8 bits, with adapters or without."""
+    if value.is_floating_point() or type(getattr(layer, "weight", None)).__name__ not in ("Params4bit", "Int8Params"):
         return value
     from peft.utils.integrations import dequantize_module_weight
 

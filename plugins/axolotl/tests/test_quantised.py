@@ -1,0 +1,40 @@
+"""What of a model that bitsandbytes holds in 4 or 8 bits goes to inference."""
+
+import pytest
+import torch
+from recipe_sdk import causal
+
+WIDTH = 64  # what bitsandbytes scales together
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A randomly initialised Llama, as a folder and as its weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(3)
+    path = tmp_path_factory.mktemp("model")
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=64, hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2,
+    ))  # fmt: skip
+    model.save_pretrained(path)
+    return path, model.state_dict()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_layers_without_adapters_are_published_as_numbers_too(bits, whole):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    path, weights = whole
+    held = BitsAndBytesConfig(**{f"load_in_{bits}bit": True}, bnb_4bit_quant_type="nf4")
+    model = AutoModelForCausalLM.from_pretrained(path, quantization_config=held, dtype=torch.float32)
+    assert not model.get_submodule("model.layers.0.mlp.up_proj").weight.is_floating_point(), "held in integers"
+    adapted = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"]))
+    found = dict(causal.named(adapted))
+    assert found.keys() == weights.keys()
+    for name, value in found.items():
+        assert value.is_floating_point() and value.shape == weights[name].shape, name
+        wrong = (value.float() - weights[name]).norm() / weights[name].norm()
+        assert wrong < {4: 0.15, 8: 0.02}[bits], (name, float(wrong))
