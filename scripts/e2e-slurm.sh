@@ -32,11 +32,18 @@ scripts/slurm.sh up >"$shared/env" 2>"$shared/why" || skip "$(tail -n 3 "$shared
 export "$(cat "$shared/env")" RECIPE_SLURM_SHARED=$shared TMPDIR=$shared
 go test -count 1 -timeout 10m -v -run '^TestCompliance$' "$@" ./plugins/slurm
 # What takes longest is left to `make e2e-slurm-all`.
-skip='^TestSlurm(Addition|Collective|Delay|Delta|GangRestarts|InferenceTwoHosts|NetworkCut|Preemption|Staged|TwoHosts|WithoutGangs)$'
+skip='^TestSlurm(Addition|Collective|Delay|Delta|GangRestarts|Image|ImageMissing|InferenceTwoHosts|NetworkCut|Preemption|Staged|TwoHosts|WithoutGangs)$'
 if [ -n "${RECIPE_SLURM_ALL:-}" ]; then
   skip='^$'
   scripts/venv.sh vllm
   scripts/venv.sh atropos
   scripts/model.sh
+  lacking=$(scripts/apptainer.sh why)
+  if [ -z "$lacking" ]; then
+    RECIPE_APPTAINER=$(scripts/apptainer.sh build)
+    export RECIPE_APPTAINER
+  else
+    echo "no container of Apptainer is tried: $lacking"
+  fi
 fi
 go test -tags e2e -count 1 -timeout 60m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e

@@ -31,12 +31,6 @@ var ofTheNode = []string{"HOSTNAME", "TMPDIR", "TMP", "TEMP", "XDG_RUNTIME_DIR",
 	"NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "SLURM_*", "SLURMD_*", "RECIPE_PROGRAM",
 	"RECIPE_NODE*", socketDir}
 
-// ofTheFiles are variables that name files of a machine: those of the engine's are not here where files are staged.
-var ofTheFiles = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "XDG_*", "LD_LIBRARY_PATH", "LD_PRELOAD",
-	"LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CC", "CXX", "VIRTUAL_ENV", "CONDA_PREFIX",
-	"CONDA_DEFAULT_ENV", "PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-	"CURL_CA_BUNDLE", "TZDIR", "GOCOVERDIR"}
-
 // environment is that of the engine's command, with what describes this machine and the job on it, and what the
 // executor has for the block: see executor.PassVariable.
 func environment(command, own, names []string) []string {
@@ -65,7 +59,7 @@ func (a *Agent) ownNames() []string {
 	if a.staging == nil {
 		return ofTheNode
 	}
-	return slices.Concat(ofTheNode, ofTheFiles)
+	return slices.Concat(ofTheNode, executor.FileVariables())
 }
 
 // socketFolder is called with the lock held.

@@ -30,7 +30,7 @@ func (s *slurm) RenderTogether(jobs []executor.Job) (executor.Request, error) {
 		}
 		b.WriteString(header)
 	}
-	b.WriteString("umask 077\n" + setup(s.config.Setup))
+	b.WriteString("umask 077\n" + setup(s.config.Setup) + s.config.prepare())
 	var files []string
 	for i, j := range jobs {
 		nodes := max(j.Nodes, 1)
@@ -42,7 +42,7 @@ func (s *slurm) RenderTogether(jobs []executor.Job) (executor.Request, error) {
 		}
 		file := exitFile(logOf(j))
 		files = append(files, quote(file))
-		fmt.Fprintf(&b, "(%s%s; echo $? >%s) &\n", step, command(j), quote(file))
+		fmt.Fprintf(&b, "(%s%s; echo $? >%s) &\n", step, s.command(j), quote(file))
 	}
 	fmt.Fprintf(&b, awaitGang, strings.Join(files, " "))
 	return executor.Request{Language: "sbatch", Text: b.String()}, nil

@@ -24,12 +24,12 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 		return executor.Request{}, err
 	}
 	var b strings.Builder
-	b.WriteString("#!/bin/bash\n" + header + "umask 077\n" + setup(s.config.Setup))
+	b.WriteString("#!/bin/bash\n" + header + "umask 077\n" + setup(s.config.Setup) + s.config.prepare())
 	input, err := hereDocument(j)
 	if err != nil {
 		return executor.Request{}, err
 	}
-	line := command(j)
+	line := s.command(j)
 	if input != "" {
 		line += " <<'" + endOfInput + "'"
 	}
@@ -42,13 +42,7 @@ func (s *slurm) Render(j executor.Job) (executor.Request, error) {
 }
 
 // command is that of a job, quoted for a shell.
-func command(j executor.Job) string {
-	var b strings.Builder
-	for _, a := range j.Argv {
-		b.WriteString(" " + quote(a))
-	}
-	return b.String()
-}
+func (s *slurm) command(j executor.Job) string { return s.config.prefix(j.GPUs) + words(j.Argv) }
 
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 

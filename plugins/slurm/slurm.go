@@ -36,12 +36,13 @@ type Config struct {
 	GPUType   string   `recipe:"gpu_type" pattern:"[A-Za-z0-9_.-]+" doc:"type of GPU as in the cluster's gres, such as h100; default: any"`
 	Options   []string `recipe:"options" doc:"further options of sbatch, one in each element, such as \"--exclusive\""`
 	executor.Files
+	Image
 	Setup []string `recipe:"setup" doc:"lines of shell that run on the machine before the block, such as \"module load cuda\"; the block gets the environment variables that they change"`
 }
 
 // Validate implements sdk.Validator.
 func (Config) Validate(c Config) []spec.Problem {
-	var out []spec.Problem
+	out := c.problems()
 	for i, o := range c.Options {
 		if !strings.HasPrefix(o, "--") || strings.ContainsAny(o, "\n\r") {
 			out = append(out, spec.Problem{Path: cty.GetAttrPath("options").IndexInt(i), Summary: "Not an option of sbatch",

@@ -115,6 +115,15 @@ type Job struct {
 // process gets from it beside the engine's.
 const PassVariable = "RECIPE_PASS_ENVIRONMENT"
 
+// FileVariables are the names of environment variables that name files of a machine, or a user's: those of the engine's
+// say nothing on one that does not have its files. A star stands for any end.
+func FileVariables() []string {
+	return []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "XDG_*", "LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH",
+		"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CC", "CXX", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
+		"PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "TZDIR",
+		"GOCOVERDIR"}
+}
+
 // NodeVariable is the environment variable with the number of a machine among those of its job, from 0.
 const NodeVariable = "RECIPE_NODE"
 
