@@ -21,7 +21,8 @@ import (
 
 // metaArguments are those that every block accepts besides its plugin's own, as docs/language.md lists them.
 var metaArguments = map[string][]string{
-	"placement": {"gpus", "devices", "executor", "host"}, "runtime": {"python", "requirements", "venv"}, "restart": nil,
+	"placement": {"gpus", "devices", "executor", "host", "nodes"},
+	"runtime":   {"python", "requirements", "venv"}, "restart": nil,
 	"health":   nil,
 	"external": nil, "environment_variables": nil, "stop_when": nil, "count": nil, "for_each": nil, "depends_on": nil,
 	"lifecycle": nil,

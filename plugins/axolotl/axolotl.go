@@ -53,6 +53,7 @@ var (
 	_ sdk.Updater[Config]    = (*Trainer)(nil)
 	_ sdk.Planner[Config]    = (*Trainer)(nil)
 	_ sdk.Validator[Config]  = (*Trainer)(nil)
+	_ sdk.NodesUser          = (*Trainer)(nil)
 )
 
 // packages is what `recipe init` prepares, apart from what inference needs: Axolotl pins about sixty packages exactly,

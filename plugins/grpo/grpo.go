@@ -43,9 +43,6 @@ var (
 	_ sdk.NodesUser          = (*Trainer)(nil)
 )
 
-// UsesNodes implements sdk.NodesUser: torchrun starts the worker's ranks on all machines.
-func (*Trainer) UsesNodes() {}
-
 // program is what a block runs.
 func program(req sdk.Request[Config]) (worker.Program, error) {
 	c := req.Config

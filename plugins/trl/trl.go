@@ -36,6 +36,7 @@ var (
 	_ sdk.Updater[Config]    = (*Trainer)(nil)
 	_ sdk.Planner[Config]    = (*Trainer)(nil)
 	_ sdk.Validator[Config]  = (*Trainer)(nil)
+	_ sdk.NodesUser          = (*Trainer)(nil)
 )
 
 // program is what a block runs.

@@ -39,6 +39,7 @@ var (
 	_ sdk.Updater[Config]    = (*Trainer)(nil)
 	_ sdk.Planner[Config]    = (*Trainer)(nil)
 	_ sdk.Validator[Config]  = (*Trainer)(nil)
+	_ sdk.NodesUser          = (*Trainer)(nil)
 )
 
 // transports are the ways in which the weights leave verl's engine, which hands out whole tensors.

@@ -54,7 +54,8 @@ def written(s: TRLSettings, world: int) -> str:
     given = configuration(s, world)
     path = Path(s.checkpoint_dir) / "trainer" / "axolotl.yml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"axolotl-{os.getpid()}.part")
+    rank = os.environ.get("RANK", 0)  # processes of two machines may have the same number
+    part = path.with_name(f"axolotl-{rank}-{os.getpid()}.part")
     part.write_text(json.dumps(given, indent=1), encoding="utf-8")
     os.replace(part, path)  # a rank that reads it meanwhile sees it whole
     return str(path)

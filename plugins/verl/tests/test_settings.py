@@ -17,7 +17,7 @@ BLOCK = SimpleNamespace(model=SimpleNamespace(path="/models/tiny"), steps=7)
     ({"actor_rollout_ref": {"rollout": {"n": 8}}}, "config.actor_rollout_ref.rollout.n", "group_size"),
     ({"rollout": {"temperature": 0.7}}, "config.rollout.temperature", "the environment's sampling"),
     ({"data": {"train_batch_size": 16}}, "config.data.train_batch_size", "prompts × group_size"),
-    ({"trainer": {"nnodes": 2}}, "config.trainer.nnodes", "one machine"),
+    ({"trainer": {"nnodes": 2}}, "config.trainer.nnodes", "placement { nodes"),
     ({"trainer": {"n_gpus_per_node": 4}}, "config.trainer.n_gpus_per_node", "placement { gpus"),
     ({"reward": {"num_workers": 3}}, "config.reward.num_workers", "the environment, which scores"),
     ({"actor": {"grad_clip": 0.5}}, "config.actor.grad_clip", "actor.optim.clip_grad"),

@@ -24,6 +24,8 @@ type Symptom struct {
 // name its attributes. They are compiled only when a worker has failed.
 func common() []Symptom {
 	return []Symptom{
+		{regexp.MustCompile(unreachable), "the machine cannot be reached any more",
+			"the cluster says whether it is lost or its job was ended there; training continues from the last checkpoint"},
 		{regexp.MustCompile(`the configuration is wrong`),
 			"the trainer's settings are wrong", "correct the settings that the lines above name"},
 		{regexp.MustCompile(`No module named '?(torch|transformers|peft|safetensors|bitsandbytes|accelerate)\b`),

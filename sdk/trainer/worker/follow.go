@@ -70,10 +70,9 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 			w.rest(l)
 			idle()
 			w.asks.Wait()
-			return cmp.Or(elsewhere, w.end(ctx, program))
+			return w.endOf(ctx, s.process, elsewhere, lost)
 		case n := <-lost:
-			if w.failure == nil && w.over == "" && ctx.Err() == nil { // else that is why this one has ended
-				elsewhere = t.endedOn(n, s.others[n-1])
+			if elsewhere = cmp.Or(elsewhere, w.blamed(ctx, n, s.others[n-1])); broken == nil && elsewhere != nil {
 				broken, given = elsewhere, time.After(lastWords)
 			}
 		case err := <-w.failed:
