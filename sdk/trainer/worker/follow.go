@@ -72,8 +72,8 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 			w.asks.Wait()
 			return w.endOf(ctx, s.process, elsewhere, lost)
 		case n := <-lost:
-			if elsewhere = cmp.Or(elsewhere, w.blamed(ctx, n, s.others[n-1])); broken == nil && elsewhere != nil {
-				broken, given = elsewhere, time.After(lastWords)
+			if elsewhere = cmp.Or(elsewhere, w.blamed(ctx, n, s.others[n-1])); broken == nil && ctx.Err() == nil {
+				broken, given = cmp.Or(elsewhere, t.endedOn(n, s.others[n-1])), time.After(lastWords)
 			}
 		case err := <-w.failed:
 			switch {

@@ -75,7 +75,7 @@ func (w *watch[C]) blamed(ctx context.Context, machine int, program *proc.Progra
 	switch {
 	case ctx.Err() != nil, w.over != "", w.failure != nil && !w.lostAnother(): // that is why this one has ended
 		return nil
-	case w.lostAnother() && onlyUnreached(program.Tail(logTail)): // its rank has lost the same one
+	case onlyUnreached(program.Tail(logTail)): // its rank has lost another one, too
 		return nil
 	}
 	return w.trainer.endedOn(machine, program)

@@ -537,11 +537,10 @@ class Bridge(Generic[S]):
 
 
 def report(error: BaseException, events: Events, block: RunSettings, main: bool) -> None:
-    """The event "error", from whichever rank: memory that only its own device lacks is known to nobody else."""
-    own = None if main else Events(block.events_file, Control(block.control, block.control_token, 1))
+    """The event "error", from whichever rank: memory that only its own device lacks is known to nobody else. A rank on
+    another machine than the supervisor's reaches only its log, which the supervisor reads."""
     if isinstance(error, WorkerError):
-        (own or events).emit("error", **error.record())
-        say(str(error))
+        record, text = error.record(), str(error)
     else:
         text = "".join(traceback.format_exception(error))
         checks: list[str] = []
@@ -550,10 +549,14 @@ def report(error: BaseException, events: Events, block: RunSettings, main: bool)
                 f"Is it installed for {sys.executable}? recipe init makes an environment with what the block needs.",
                 "Do the versions fit each other? Take them from one installation of the trainer's package.",
             ]
-        (own or events).emit("error", code="missing_package" if checks else "internal",
-                             message=f"{type(error).__name__}: {error}", checks=checks, traceback=text)  # fmt: skip
-        say(text)
-    if own is not None:
+        record = {"code": "missing_package" if checks else "internal", "message": f"{type(error).__name__}: {error}",
+                  "checks": checks, "traceback": text}  # fmt: skip
+    say(text)
+    if main:
+        events.emit("error", **record)
+    elif int(os.environ.get("GROUP_RANK", 0)) == 0:  # torchrun's number of the machine
+        own = Events(block.events_file, Control(block.control, block.control_token, 1))
+        own.emit("error", **record)
         if own.control is not None:
             own.control.close()
         own.close()

@@ -258,6 +258,9 @@ def run(trainer: Any) -> None:
     """Trains until the last step, a stop, or a solved task."""
     found = trainer.found
     folder = None if found is None else found.path / "trainer" if (found.path / "trainer").is_dir() else found.path
+    device = trainer.args.device
+    if device.type == "cpu" and device.index is not None:  # accelerate 1.13 numbers CPUs, and torch.load knows one only
+        trainer.args.__dict__["_setup_devices"] = torch.device("cpu")
     with contextlib.suppress(Ended):
         trainer.train(resume_from_checkpoint=None if folder is None else str(folder))
 
