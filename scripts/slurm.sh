@@ -8,9 +8,10 @@
 #   scripts/slurm.sh cut|join HOST         take its network away, and give it back
 #   scripts/slurm.sh part|heal HOST HOST   lose every packet between two hosts, and no longer
 #   scripts/slurm.sh slow HOST MS          delay every packet to and from it by so many milliseconds; 0: no longer
+#   scripts/slurm.sh gain|lose ADDRESS     give this machine, where engines run, a further address, and take it away
 #   scripts/slurm.sh kill|start HOST       kill everything on it, as a loss of power would; start it again
-#   scripts/slurm.sh apart HOST            start a killed host without shared folders: it sees neither this checkout, nor
-#                                          home directories, nor /var/tmp
+#   scripts/slurm.sh apart HOST [FOLDER…]  start a killed host without shared folders: it sees neither this checkout, nor
+#                                          home directories, nor /var/tmp; the folders only to read, as of an image
 #   scripts/slurm.sh patience SECONDS      how long the controller waits for a host that does not answer
 #   scripts/slurm.sh why     says what is missing here, and nothing when nothing is
 set -euo pipefail
@@ -84,20 +85,27 @@ start() {
 
 # What slurmd itself needs is all that an apart host has in common with the others.
 apart() {
-  local top=/$(cut -d/ -f2 <<<"$PWD")
+  local name=$1 top=/$(cut -d/ -f2 <<<"$PWD")
+  shift
   case $top in /usr | /etc | /bin | /lib* | /proc | /dev) echo "$top cannot be hidden" >&2; return 1 ;; esac
-  SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "$NAME-$1" unshare --uts bash -c "
+  SLURM_CONF="$STATE/etc/slurm.conf" setsid ip netns exec "$NAME-$name" unshare --uts bash -c "
     set -e
-    hostname $1
+    hostname $name
     mount -t tmpfs tmpfs /tmp
     mkdir /tmp/state
     mount --bind '$STATE' /tmp/state
+    for folder in $*; do mkdir -p /tmp/kept/\$folder; mount --bind \$folder /tmp/kept/\$folder; done
     for folder in /root /home /var/tmp '$top'; do [ ! -d \$folder ] || mount -t tmpfs tmpfs \$folder; done
     mkdir -p '$STATE'
     mount --bind /tmp/state '$STATE'
+    for folder in $*; do
+      mkdir -p \$folder
+      mount --bind /tmp/kept/\$folder \$folder
+      mount -o remount,bind,ro \$folder
+    done
     cd /
-    exec slurmd -D" >"$STATE/log/slurmd-$1.out" 2>&1 &
-  echo $! >"$STATE/log/slurmd-$1.sid"
+    exec slurmd -D" >"$STATE/log/slurmd-$name.out" 2>&1 &
+  echo $! >"$STATE/log/slurmd-$name.sid"
 }
 
 kill_host() {
@@ -230,9 +238,11 @@ case "${1:-}" in
   part) part "$2" "$3" ;;
   heal) heal "$2" "$3" ;;
   slow) slow "$2" "$3" ;;
+  gain) ip addr add "$2/32" dev "$BRIDGE" ;;
+  lose) ip addr del "$2/32" dev "$BRIDGE" ;;
   kill) kill_host "$2" ;;
   start) start "$2" ;;
-  apart) apart "$2" ;;
+  apart) apart "${@:2}" ;;
   patience) patience "$2" ;;
-  *) sed -n '2,16p' "$0"; exit 2 ;;
+  *) sed -n '2,17p' "$0"; exit 2 ;;
 esac

@@ -311,6 +311,7 @@ func (a *Agent) hello(lease time.Duration, engine []string) *Hello {
 	}
 	h := &Hello{Job: a.boot.Job, Node: a.boot.Node, Instance: a.instance, Host: name}
 	h.Data, h.Forwards, h.Exposes = a.data.state()
+	h.Also = a.data.also()
 	if a.staging != nil {
 		h.Folder, h.Program = a.staging.dir, a.staging.program
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -34,6 +35,17 @@ type data struct {
 type forward struct {
 	Forward
 	listener net.Listener
+	carried  map[net.Conn]net.Conn // connections to the other agent, and those of the block that they carry
+}
+
+// leave ends the connections that go to addresses at which the other agent is reached no more: their ends would learn
+// of that after minutes. It is called with the lock of the data held.
+func (f *forward) leave() {
+	for other, c := range f.carried {
+		if !slices.Contains(f.Via, other.RemoteAddr().String()) {
+			_, _ = other.Close(), c.Close()
+		}
+	}
 }
 
 func newData(server *tls.Config, c Credentials) *data {
@@ -71,6 +83,18 @@ func (d *data) host() string {
 		return ""
 	}
 	return host
+}
+
+// also are all addresses of this machine at which it listens; nil where it listens at one.
+func (d *data) also() []string {
+	d.mu.Lock()
+	at := d.listener.Addr().(*net.TCPAddr)
+	d.mu.Unlock()
+	if !at.IP.IsUnspecified() {
+		return nil
+	}
+	all, _ := Reachable(at.Port, false) // none: the one by which the engine is reached is known
+	return all
 }
 
 // accept serves each connection in a goroutine of its own, until the listener is closed.
@@ -193,6 +217,7 @@ func (d *data) forward(f Forward) (string, error) {
 	key := [2]string{f.Block, f.Target}
 	if old := d.forwards[key]; old != nil {
 		old.Forward = f
+		old.leave()
 		return old.listener.Addr().String(), nil
 	}
 	if d.closed {
@@ -212,7 +237,7 @@ func (d *data) forward(f Forward) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	added := &forward{Forward: f, listener: l}
+	added := &forward{Forward: f, listener: l, carried: map[net.Conn]net.Conn{}}
 	d.forwards[key] = added
 	go accept(l, func(c net.Conn) { d.carry(added, c) })
 	return l.Addr().String(), nil
@@ -235,6 +260,10 @@ func (d *data) carry(f *forward, c net.Conn) {
 		return // the block sees a connection that is closed, as from a server that is down
 	}
 	defer func() { _ = other.Close() }()
+	if !d.carries(f, other, c) {
+		return
+	}
+	defer d.carried(f, other)
 	_ = other.SetDeadline(time.Now().Add(dialTimeout))
 	in := bufio.NewReader(other)
 	var r Response
@@ -246,6 +275,24 @@ func (d *data) carry(f *forward, c net.Conn) {
 	}
 	_ = other.SetDeadline(time.Time{})
 	splice(c, conn{other, in})
+}
+
+// carries remembers a connection of a forward, unless its way has changed meanwhile.
+func (d *data) carries(f *forward, other, c net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Contains(f.Via, other.RemoteAddr().String()) {
+		return false
+	}
+	f.carried[other] = c
+	return true
+}
+
+// carried forgets it.
+func (d *data) carried(f *forward, other net.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(f.carried, other)
 }
 
 func (d *data) close() {

@@ -83,7 +83,8 @@ type Hello struct {
 	Node     int          `json:"node"`     // the machine among those of the job
 	Instance string       `json:"instance"` // random: a second agent with the same bootstrap file differs
 	Host     string       `json:"host"`
-	Data     string       `json:"data"` // HOST:PORT where other agents connect
+	Data     string       `json:"data"`           // HOST:PORT where other agents connect
+	Also     []string     `json:"also,omitempty"` // and those of the machine's other addresses
 	Forwards []Forward    `json:"forwards,omitempty"`
 	Exposes  []Exposure   `json:"exposes,omitempty"`
 	// Folder is that of the job, and Program this program in it, where files are staged.

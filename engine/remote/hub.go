@@ -41,12 +41,12 @@ type Hub struct {
 	mu        sync.Mutex
 	authority *authority
 	own       agent.Credentials
-	config    *tls.Config           // of the engine's port
-	listeners map[bool]net.Listener // by whether it is for this machine only
-	addresses []string              // that lead to the listeners
-	peers     map[string]*peer      // expected agents, by the name in their certificate
-	current   map[string]*peer      // the newest agent of each block
-	routes    map[route]bool
+	config    *tls.Config             // of the engine's port
+	listeners map[bool]net.Listener   // by whether it is for this machine only
+	addresses []string                // that lead to the listeners
+	peers     map[string]*peer        // expected agents, by the name in their certificate
+	current   map[string]*peer        // the newest agent of each block
+	routes    map[route]bool          // by whether they lead to this machine
 	dirs      map[executor.Key]string // of blocks whose agents join
 	jobs      map[*Job]bool
 	watching  bool
@@ -219,7 +219,7 @@ func (h *Hub) session(ctx context.Context, c *tls.Conn) error {
 	}
 	h.mu.Lock()
 	for _, f := range hello.Forwards {
-		h.routes[route{p.block(), f.Block, f.Target}] = true
+		h.routes[route{p.block(), f.Block, f.Target}] = h.relay != nil && f.Name == h.relay.name
 	}
 	h.mu.Unlock()
 	h.group.Add(1)

@@ -487,3 +487,82 @@ func TestARouteFollowsABlockToItsNextJob(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
+
+// A connection that goes by an address at which the other agent is reached no more would be silent for minutes.
+func TestAConnectionByAnAddressThatIsGoneEnds(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	h := s.hub(time.Minute)
+	a, b := s.submit(h, "environment.tiny.a"), s.submit(h, "trainer.tiny.b")
+	target := greeter(t, "b", "127.0.0.1:0").Addr().String()
+	address, err := h.Reach(s.ctx, "environment.tiny.a", "trainer.tiny.b", target)
+	if err != nil {
+		t.Fatalf("Reach: %v", err)
+	}
+	via, err := b.peer.via()
+	if err != nil {
+		t.Fatal(err)
+	}
+	through := detour(t, via[0])
+	lead := func(via ...string) {
+		t.Helper()
+		err := a.peer.do(s.ctx, func(c *agent.Client) error {
+			_, err := c.Forward(s.ctx, agent.Forward{Block: "trainer.tiny.b", Target: target, Via: via, Name: b.peer.name})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead(through)
+	c, err := net.DialTimeout("tcp", address, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	in := bufio.NewReader(c)
+	heard := func() (string, error) {
+		fmt.Fprintln(c, "hello")
+		return in.ReadString('\n')
+	}
+	if said, err := heard(); said != "b heard hello\n" {
+		t.Fatalf("by the detour: %q, %v", said, err)
+	}
+	lead(via[0], through) // a further address changes nothing for it
+	if said, err := heard(); said != "b heard hello\n" {
+		t.Fatalf("when there was a shorter way, too: %q, %v", said, err)
+	}
+	lead(via[0])
+	if said, err := heard(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("when the detour was gone: %q, %v; expected that the connection has ended", said, err)
+	}
+	if said, err := ask(t, address); said != "b heard hello\n" {
+		t.Errorf("by the shorter way: %q, %v", said, err)
+	}
+}
+
+// detour is a further address of a listener.
+func detour(t *testing.T, to string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			other, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			go agent.Splice(c, other)
+		}
+	}()
+	return l.Addr().String()
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -135,14 +136,14 @@ func (p *peer) do(ctx context.Context, ask func(*agent.Client) error) error {
 // via are the addresses at which other agents reach this one.
 func (p *peer) via() ([]string, error) {
 	p.mu.Lock()
-	data := p.hello.Data
+	data, also := p.hello.Data, p.hello.Also
 	p.mu.Unlock()
 	own, port, err := net.SplitHostPort(data)
 	if err != nil {
 		return nil, fmt.Errorf("the agent of %s accepts no connections of others: %w", p.key, err)
 	}
 	if ip := net.ParseIP(own); ip == nil || !ip.IsUnspecified() {
-		return []string{data}, nil
+		return append([]string{data}, slices.DeleteFunc(slices.Clone(also), func(a string) bool { return a == data })...), nil
 	}
 	var n int
 	if _, err := fmt.Sscan(port, &n); err != nil {

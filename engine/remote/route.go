@@ -53,7 +53,7 @@ func (h *Hub) Reach(ctx context.Context, from, to, target string) (string, error
 		return "", fmt.Errorf("give %s of %s an address beside %s: %w", target, to, from, err)
 	}
 	h.mu.Lock()
-	h.routes[route{from, to, target}] = true
+	h.routes[route{from, to, target}] = producer == h.relay
 	h.mu.Unlock()
 	return address, nil
 }
@@ -69,20 +69,28 @@ func (h *Hub) beside(ctx context.Context, block string) (*peer, error) {
 	return h.local(ctx)
 }
 
-// reroute leads the routes to a block to its agent, which may be a new one.
+// reroute leads the routes to and from an agent that has connected: it may be a new one, or be reached at another
+// address than before, and it may have been away when another one changed.
 func (h *Hub) reroute(p *peer) {
 	h.mu.Lock()
-	var again []route
-	for r := range h.routes {
-		if r.to == p.block() && h.current[p.block()] == p {
-			again = append(again, r)
+	defer h.mu.Unlock()
+	for r, here := range h.routes {
+		to := h.current[r.to]
+		if here {
+			to = h.relay
 		}
-	}
-	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(h.ctx, helloTimeout)
-	defer cancel()
-	for _, r := range again {
-		_, _ = h.Reach(ctx, r.from, r.to, r.target) // a consumer that is not connected is told when it starts again
+		from := h.current[r.from]
+		if from == nil {
+			from = h.relay
+		}
+		if to == nil || p != to && p != from {
+			continue
+		}
+		h.group.Go(func() {
+			ctx, cancel := context.WithTimeout(h.ctx, helloTimeout)
+			defer cancel()
+			_, _ = h.Reach(ctx, r.from, r.to, r.target) // one that is not connected is told when it is
+		})
 	}
 }
 
