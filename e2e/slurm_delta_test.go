@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +37,108 @@ func TestSlurmDelta(t *testing.T) {
 	}
 	for _, e := range r.all(func(e event) bool { return strings.Contains(e.Message, " was sent to the machine of ") }) {
 		t.Log(e.Message)
+	}
+	noJobsLeft(t)
+}
+
+// servedRecipe serves SmolLM2 by vLLM on one host, and trains it on n3, which shares no files, on groups that the test
+// replays.
+const servedRecipe = `
+executor "slurm" "gpu" { partition = "gpu" }
+executor "slurm" "cpu" {
+  partition = "cpu"
+  files     = "staged"
+}
+
+trajectories "builtin" "default" {}
+
+inference "vllm" "policy" {
+  model             = "MODEL"
+  dtype             = "bfloat16"
+  max_model_len     = 128
+  max_num_seqs      = 32
+  enforce_eager     = true
+  cpu_kvcache_space = 1
+  runtime { python = "PYTHON" }
+  environment_variables = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
+  health { start_timeout = "30m" }
+  placement {
+    executor = executor.slurm.gpu
+    memory   = "6GiB"
+  }
+}
+
+trainer "grpo" "policy" {
+  model         = "MODEL"
+  steps         = 6
+  batch_size    = 16
+  max_length    = 64
+  learning_rate = 5e-6
+  threads       = 1
+  publish_dtype = "bfloat16"
+  max_staleness = 100
+  kl { coefficient = 0 }
+  correction { mismatch_limit = 0 }
+  runtime { python = "PYTHON" }
+  environment_variables = { OMP_NUM_THREADS = "1", HF_HUB_OFFLINE = "1" }
+  health { start_timeout = "30m" }
+  placement {
+    executor = executor.slurm.cpu
+    memory   = "7GiB"
+  }
+}
+
+sync "weights" "policy" {
+  trainer       = trainer.grpo.policy
+  inference     = [inference.vllm.policy]
+  transport     = "delta"
+  max_staleness = 100
+}
+`
+
+// TestSlurmDeltaServed trains SmolLM2 on a host that shares no files with vLLM's. Every step changes weights: all of
+// them are sent once, and differences after that. What vLLM serves of each version has the trainer's log-probabilities.
+func TestSlurmDeltaServed(t *testing.T) {
+	r := newSlurmRun(t)
+	r.trainer = "trainer.grpo.policy"
+	python := filepath.Join(caches(t), "venv-vllm", "bin", "python")
+	r.edit(func(string) string {
+		return strings.NewReplacer("PYTHON", python, "MODEL", filepath.Join(caches(t), "models", "smollm2-135m")).Replace(
+			servedRecipe)
+	})
+	apart(t, "n3", caches(t), command(t, python, "-c", "import sys; print(sys.base_prefix)"))
+	r.apply()
+	r.await(30*time.Minute, "the trainer to be ready", 0, func(e event) bool {
+		return e.Type == "phase" && e.Address == r.trainer && e.Phase == "ready"
+	})
+	if _, node := jobOf(t, r.trainer); node != "n3" {
+		t.Errorf("the trainer is on %s", node)
+	}
+	r.replay(12)
+	if err := r.wait(40 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	checkWeights(t, r, "delta")
+	differences := 0
+	const sent = " was sent to the machine of inference.vllm.policy: "
+	for _, e := range r.all(func(e event) bool { return strings.Contains(e.Message, sent) }) {
+		t.Log(e.Message)
+		var stream, weights int64
+		var share, changed float64
+		_, figures, _ := strings.Cut(e.Message, sent)
+		if _, err := fmt.Sscanf(figures, "%d bytes, %f %% of %d bytes of weights, of which %f %%", &stream, &share, &weights,
+			&changed); err != nil {
+			t.Errorf("%q: %v", figures, err)
+		}
+		if changed > 0 && stream < weights/4 {
+			differences++
+		}
+	}
+	if differences < 3 {
+		t.Errorf("%d versions were sent as differences; expected three and more", differences)
+	}
+	for _, e := range r.all(func(e event) bool { return e.Type == "weights" && e.Address == syncBlock }) {
+		t.Log(e.Version, e.Metrics)
 	}
 	noJobsLeft(t)
 }

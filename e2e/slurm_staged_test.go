@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// apart takes the shared folders away from a host of the cluster until the test ends.
-func apart(t *testing.T, name string) {
+// apart takes the shared folders away from a host of the cluster until the test ends, but for those that are named.
+func apart(t *testing.T, name string, but ...string) {
 	t.Helper()
 	host(t, "kill", name)
-	host(t, "apart", name)
+	host(t, append([]string{"apart", name}, but...)...)
 	t.Cleanup(func() {
 		host(t, "kill", name)
 		host(t, "start", name)
 		idle(t, name)
 	})
 	idle(t, name)
-	for _, path := range []string{repository(t), os.Getenv("RECIPE_SLURM_SHARED")} {
+	for _, path := range []string{filepath.Join(repository(t), "e2e"), os.Getenv("RECIPE_SLURM_SHARED")} {
 		if out, err := exec.Command("srun", "--nodelist="+name, "--chdir=/", "ls", path).Output(); err == nil &&
 			len(out) > 0 {
 			t.Fatalf("%s sees %s: %s", name, path, out)
