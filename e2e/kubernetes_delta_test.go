@@ -114,9 +114,12 @@ func (r *kubernetesRun) sameWeights(version int64) {
 
 // weights are the files of weights in folders of a name in the pods of a node, by their digests.
 func (r *kubernetesRun) weights(node, folder string) map[string]string {
-	r.t.Helper()
+	return weightsBelow(filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), node, "kubelet", "pods"), folder)
+}
+
+// weightsBelow are the files of weights in folders of a name somewhere below another, by their digests.
+func weightsBelow(top, folder string) map[string]string {
 	found := map[string]string{}
-	top := filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), node, "kubelet", "pods")
 	_ = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".safetensors" ||
 			!strings.Contains(path, "/"+folder+"/") {

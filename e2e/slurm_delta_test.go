@@ -4,7 +4,9 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +72,7 @@ inference "vllm" "policy" {
 
 trainer "grpo" "policy" {
   model         = "MODEL"
-  steps         = 6
+  steps         = STEPS
   batch_size    = 16
   max_length    = 64
   learning_rate = 5e-6
@@ -97,14 +99,15 @@ sync "weights" "policy" {
 `
 
 // TestSlurmDeltaServed trains SmolLM2 on a host that shares no files with vLLM's. Every step changes weights: all of
-// them are sent once, and differences after that. What vLLM serves of each version has the trainer's log-probabilities.
+// them are sent once, and differences after that. What vLLM has loaded is what the trainer has published, to the last
+// bit.
 func TestSlurmDeltaServed(t *testing.T) {
 	r := newSlurmRun(t)
 	r.trainer = "trainer.grpo.policy"
 	python := filepath.Join(caches(t), "venv-vllm", "bin", "python")
 	r.edit(func(string) string {
-		return strings.NewReplacer("PYTHON", python, "MODEL", filepath.Join(caches(t), "models", "smollm2-135m")).Replace(
-			servedRecipe)
+		return strings.NewReplacer("PYTHON", python, "MODEL", filepath.Join(caches(t), "models", "smollm2-135m"),
+			"STEPS", strconv.Itoa(servedSteps)).Replace(servedRecipe)
 	})
 	apart(t, "n3", caches(t), command(t, python, "-c", "import sys; print(sys.base_prefix)"))
 	r.apply()
@@ -114,31 +117,74 @@ func TestSlurmDeltaServed(t *testing.T) {
 	if _, node := jobOf(t, r.trainer); node != "n3" {
 		t.Errorf("the trainer is on %s", node)
 	}
-	r.replay(12)
-	if err := r.wait(40 * time.Minute); err != nil {
+	var before map[string]string
+	for version := range int64(servedSteps) {
+		r.replay(2) // a batch
+		r.await(5*time.Minute, fmt.Sprintf("version %d to be served", version+1), 0, served(version+1))
+		before = r.receivedIs(version+1, before)
+	}
+	if err := r.wait(5 * time.Minute); err != nil {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
-	checkWeights(t, r, "delta")
-	differences := 0
+	r.movedByDelta()
+	r.sentDifferences(servedSteps - 1)
+	for _, e := range r.all(func(e event) bool { return e.Type == "weights" && e.Address == syncBlock }) {
+		t.Log(e.Version, e.Metrics)
+	}
+	noJobsLeft(t)
+}
+
+// servedSteps is how many versions TestSlurmDeltaServed sends.
+const servedSteps = 6
+
+// receivedIs sees that the files that vLLM has received are among those that n3 has published and that some of them are
+// others than before; it returns them.
+func (r *run) receivedIs(version int64, before map[string]string) map[string]string {
+	r.t.Helper()
+	sid := filepath.Join(filepath.Dir(filepath.Dir(os.Getenv("SLURM_CONF"))), "log", "slurmd-n3.sid")
+	pid, err := os.ReadFile(sid)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	home := filepath.Join("/proc", strings.TrimSpace(string(pid)), "root", os.Getenv("HOME"))
+	published, received := weightsBelow(home, "published"), weightsBelow(r.dir, "received")
+	same, fresh := 0, 0
+	for digest := range received {
+		_, there := published[digest]
+		_, old := before[digest]
+		if there {
+			same++
+		}
+		if there && !old {
+			fresh++
+		}
+	}
+	if same == 0 || fresh == 0 {
+		r.t.Errorf("version %d: vLLM has received %v, %v before, and n3 has published %v; expected new weights, the same on "+
+			"both", version, received, before, published)
+	}
+	return received
+}
+
+// sentDifferences sees that at least so many versions were sent as less than a quarter of the weights.
+func (r *run) sentDifferences(want int) {
+	r.t.Helper()
+	found := 0
 	const sent = " was sent to the machine of inference.vllm.policy: "
 	for _, e := range r.all(func(e event) bool { return strings.Contains(e.Message, sent) }) {
-		t.Log(e.Message)
+		r.t.Log(e.Message)
 		var stream, weights int64
 		var share, changed float64
 		_, figures, _ := strings.Cut(e.Message, sent)
 		if _, err := fmt.Sscanf(figures, "%d bytes, %f %% of %d bytes of weights, of which %f %%", &stream, &share, &weights,
 			&changed); err != nil {
-			t.Errorf("%q: %v", figures, err)
+			r.t.Errorf("%q: %v", figures, err)
 		}
 		if changed > 0 && stream < weights/4 {
-			differences++
+			found++
 		}
 	}
-	if differences < 3 {
-		t.Errorf("%d versions were sent as differences; expected three and more", differences)
+	if found < want {
+		r.t.Errorf("%d versions were sent as differences; expected %d", found, want)
 	}
-	for _, e := range r.all(func(e event) bool { return e.Type == "weights" && e.Address == syncBlock }) {
-		t.Log(e.Version, e.Metrics)
-	}
-	noJobsLeft(t)
 }
