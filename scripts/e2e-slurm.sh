@@ -48,4 +48,4 @@ if [ -n "${RECIPE_SLURM_ALL:-}" ]; then
     echo "no container of Apptainer is tried: $lacking"
   fi
 fi
-go test -tags e2e -count 1 -timeout 60m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e
+go test -tags e2e -count 1 -timeout 90m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e
