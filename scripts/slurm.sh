@@ -244,5 +244,5 @@ case "${1:-}" in
   start) start "$2" ;;
   apart) apart "${@:2}" ;;
   patience) patience "$2" ;;
-  *) sed -n '2,17p' "$0"; exit 2 ;;
+  *) sed -n '2,16p' "$0"; exit 2 ;;
 esac
