@@ -22,15 +22,16 @@ def whole(tmp_path_factory):
     return path, model.state_dict()
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_layers_without_adapters_are_published_as_numbers_too(bits, whole):
+@pytest.mark.parametrize(("bits", "stored"), [(4, "uint8"), (4, "bfloat16"), (8, "int8")])
+def test_layers_with_adapters_and_without_are_published_as_numbers(bits, stored, whole):
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     path, weights = whole
-    held = BitsAndBytesConfig(**{f"load_in_{bits}bit": True}, bnb_4bit_quant_type="nf4")
+    storage = {"bnb_4bit_quant_storage": stored} if bits == 4 else {}
+    held = BitsAndBytesConfig(**{f"load_in_{bits}bit": True}, bnb_4bit_quant_type="nf4", **storage)
     model = AutoModelForCausalLM.from_pretrained(path, quantization_config=held, dtype=torch.float32)
-    assert not model.get_submodule("model.layers.0.mlp.up_proj").weight.is_floating_point(), "held in integers"
+    assert model.get_submodule("model.layers.0.mlp.up_proj").weight.dtype == getattr(torch, stored)
     adapted = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"]))
     found = dict(causal.named(adapted))
     assert found.keys() == weights.keys()

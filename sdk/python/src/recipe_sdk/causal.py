@@ -45,8 +45,9 @@ def named(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _dequantized(layer: Any, value: Tensor) -> Tensor:
-    """A layer's weight as numbers, also where bitsandbytes holds it in 4 or 8 bits, with adapters or without."""
-    if value.is_floating_point() or type(getattr(layer, "weight", None)).__name__ not in ("Params4bit", "Int8Params"):
+    """A layer's weight as numbers, also where bitsandbytes holds it in 4 or 8 bits, with adapters or without. Its type
+    says nothing: Axolotl has four bits stored in bfloat16, so that they can be sharded."""
+    if type(getattr(layer, "weight", None)).__name__ not in ("Params4bit", "Int8Params"):
         return value
     from peft.utils.integrations import dequantize_module_weight
 
