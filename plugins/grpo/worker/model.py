@@ -20,6 +20,14 @@ from .lora import ModelError, adapt
 __all__ = ["ModelError", "Policy", "Reference", "Scores", "load_policy", "shard"]
 
 
+def _plain_mode(module: nn.Module) -> bool:
+    """Whether a module's mode, training or not, is no more than a flag."""
+    from transformers import PreTrainedModel
+
+    usual = (nn.Module.train, PreTrainedModel.train)
+    return type(module).train in usual and not getattr(module, "use_kernels", False)
+
+
 @dataclass
 class Scores:
     """What a forward pass says about a row's scored tokens."""
@@ -40,6 +48,17 @@ class Policy(nn.Module):
         self.autocast = autocast
         self.checkpointing = self.compiled = False
         self.kernels = attention.Kernels()
+        self.parts = list(self.modules())  # the tree stays; going through it costs 3 ms for 28 layers with adapters
+        self.plain_modes = all(_plain_mode(m) for m in self.parts if m is not self)
+        self.sharded: list[Any] = []  # modules that gather weights
+
+    def train(self, mode: bool = True) -> Policy:
+        """As nn.Module's, which takes 4 ms of the CPU for 28 layers with adapters."""
+        if not self.plain_modes:
+            return super().train(mode)
+        for m in self.parts:
+            m.__dict__["training"] = mode
+        return self
 
     def run_as(self, choice: auto.Choice) -> None:
         """Takes over what was decided of memory and speed."""
@@ -260,6 +279,7 @@ def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     for layer in policy.backbone.layers:
         fully_shard(layer, **kwargs)
     fully_shard(policy, reshard_after_forward=False, **kwargs)
+    policy.sharded = [m for m in policy.modules() if hasattr(m, "reshard")]
     policy.autocast = None
 
 
@@ -272,9 +292,8 @@ def keep_gathered(policy: Policy, keep: bool) -> None:
 def reshard(policy: Policy) -> None:
     """Gives back what forward passes without a backward pass have gathered. Until then it takes memory, and names lead
     to the gathered copies: whoever reads weights or the optimizer's state by name needs the shards."""
-    for module in policy.modules():
-        if hasattr(module, "reshard"):
-            module.reshard()
+    for module in policy.sharded:
+        module.reshard()
 
 
 class Reference:

@@ -16,7 +16,7 @@ from recipe_sdk.groups import Group
 from torch import Tensor
 
 from . import batch, checkpoint, compiled, config, host, metrics, model, objective, optim, replay, turns, weights
-from .batch import Batch
+from .batch import Batch, Row
 from .config import Config
 from .memory import Memory
 from .step import Stepper
@@ -44,7 +44,7 @@ class Trainer:
         self.stepper = Stepper(c, self.policy, self.reference, self.optimizer, ranks, memory)
         # Autocast would keep a copy of all weights in the graph's memory, and shards are gathered anew each time.
         fixed = ranks.device.type == "cuda" and ranks.world == 1 and self.policy.autocast is None
-        self.proof = replay.Replay(self.policy, replay.record if fixed else None)
+        self.proof = replay.Replay(self.policy, ranks.device, replay.record if fixed else None)
         self.eos = weights.end_tokens(self.policy)
         self._attach({"reference": config.source_of(c), **summary})
 
@@ -150,9 +150,9 @@ class Trainer:
     def logprobs(self, ids: Tensor, temperature: float) -> Tensor:
         """[L - 1] log-probabilities of ids[0, 1:] (1, L) under the current weights."""
         temperature = 1.0 if self.config.correction.logprobs_mode == "raw" else temperature
-        row = batch.whole_row(ids[0], temperature).to(self.bridge.device)
+        row = batch.whole_row(ids[0], temperature)
 
-        def forward() -> Tensor:
+        def forward(row: Row) -> Tensor:
             with self.policy.uncompiled():
                 return self.policy(row).lp
 

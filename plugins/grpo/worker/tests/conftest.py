@@ -188,6 +188,6 @@ def attached(s, **change):
     trainer = Trainer.__new__(Trainer)
     trainer.bridge, trainer.policy, trainer.reference = bridge, s.policy, s.reference
     trainer.stepper, trainer.optimizer, trainer.eos = s, s.optimizer, frozenset()
-    trainer.proof = Replay(s.policy, None)
+    trainer.proof = Replay(s.policy, s.ranks.device, None)
     trainer._attach({})
     return bridge

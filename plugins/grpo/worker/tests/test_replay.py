@@ -45,16 +45,14 @@ class Recorder:
 
 def setting(capture):
     model, calls = Weights(), []
-    replay = Replay(model, capture)
+    replay = Replay(model, torch.device("cpu"), capture)
 
     def ask(*ids):
-        r = row(*ids)
-
-        def forward():
+        def forward(r):
             calls.append(ids)
             return (r.ids[0, 1:] * model.w).detach()
 
-        return replay(r, forward)
+        return replay(row(*ids), forward)
 
     return model, replay, ask, calls
 
@@ -79,14 +77,29 @@ def test_the_memory_that_a_graph_reads_lasts_as_long_as_the_graph():
         result = forward().clone()
         return (lambda: None), result
 
-    replay = Replay(Weights(), capture)
+    replay = Replay(Weights(), torch.device("cpu"), capture)
     for _ in range(3):
         r = row(1, 2, 3)
         rows.append(weakref.ref(r.ids))
-        replay(r, lambda r=r: r.ids[0, 1:].float())
+        replay(r, lambda r: r.ids[0, 1:].float())
     del r
     gc.collect()
     assert [seen() is not None for seen in rows] == [False, True, False]
+
+
+def test_a_recorded_row_is_not_moved_to_the_device():
+    moved = []
+
+    class Watched(Row):
+        def to(self, device):
+            moved.append(device)
+            return super().to(device)
+
+    replay = Replay(Weights(), torch.device("cpu"), Recorder())
+    for _ in range(5):
+        plain = row(1, 2, 3)
+        assert replay(Watched(**plain.__dict__), lambda r: r.ids[0, 1:].float()).tolist() == [2, 3]
+    assert len(moved) == 2
 
 
 def test_another_row_or_weights_that_moved_are_recorded_anew():
