@@ -120,6 +120,9 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 			var b placementBlock
 			if d.once(block, m.Placement != nil) && d.into(d.ev.p.meta.placement, block, &b) {
 				m.Placement = &Placement{GPUs: b.GPUs, Devices: b.Devices, Host: b.Host}
+				if b.Nodes > 1 {
+					m.Placement.Nodes = b.Nodes
+				}
 				if b.Executor != nil {
 					m.Placement.Executor = b.Executor.Address
 				}

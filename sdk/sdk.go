@@ -44,6 +44,7 @@ type Placement struct {
 	Devices  []string
 	Executor string
 	Host     string
+	Nodes    int // machines, each with the GPUs; 0: one
 	// Python is the interpreter of the block's program, in a plan for this machine; empty: none is known. A block that
 	// is started finds its own.
 	Python string
@@ -51,6 +52,9 @@ type Placement struct {
 
 // Count is how many GPUs the block has; 0: it runs on the CPU.
 func (p Placement) Count() int { return max(p.GPUs, len(p.Devices)) }
+
+// Ranks is how many processes a trainer has: one for each GPU of each machine, or one on each without GPUs.
+func (p Placement) Ranks() int { return max(p.Count(), 1) * max(p.Nodes, 1) }
 
 // Runtime is the Python that the block's program runs in.
 type Runtime struct {

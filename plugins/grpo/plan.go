@@ -40,7 +40,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode
 	}
 	var problems []spec.Problem
-	if name := optimizerOf(c); placement.Count() > 1 &&
+	if name := optimizerOf(c); placement.Ranks() > 1 &&
 		(name == "adafactor" || name == "adamw_8bit") {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("optimizer").GetAttr("name"), Summary: name + " works on one GPU only",
@@ -69,14 +69,14 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if note := c.left(m, s, gpu); note != "" {
 		e.Notes = append(e.Notes, note)
 	}
-	share, resource := float64(max(1, placement.GPUs, len(placement.Devices))), "gpu_memory"
+	share, resource, over := float64(placement.Ranks()), "gpu_memory", "GPUs"
 	if !gpu {
-		resource = "host_memory"
+		resource, over = "host_memory", "machines"
 	}
 	add := func(part string, value float64, how string) {
 		if value > 0 {
 			if share > 1 && part != "activations" && part != "logits" && part != published {
-				value, how = value/share, fmt.Sprintf("%s ÷ %g GPUs", how, share)
+				value, how = value/share, fmt.Sprintf("%s ÷ %g %s", how, share, over)
 			}
 			e.Amounts = append(e.Amounts, sdk.Amount{Resource: resource, Part: part, Value: value, How: how})
 		}

@@ -81,9 +81,9 @@ func (c Config) lora() float64 {
 // amounts are what stays allocated while training: verl keeps weights, gradients and Adam's two states in float32, and
 // shards them over the GPUs. Activations depend on ppo_max_token_len_per_gpu and are not estimated.
 func (c Config) amounts(parameters float64, dtype string, placement sdk.Placement) []sdk.Amount {
-	resource, ranks := "gpu_memory", float64(max(1, placement.Count()))
+	resource, ranks, over := "gpu_memory", float64(placement.Ranks()), "GPUs"
 	if placement.Count() == 0 {
-		resource = "host_memory"
+		resource, over = "host_memory", "machines"
 	}
 	var out []sdk.Amount
 	add := func(part string, bytes float64) {
@@ -92,7 +92,7 @@ func (c Config) amounts(parameters float64, dtype string, placement sdk.Placemen
 		}
 		how := fmt.Sprintf("%.1f million parameters × %g bytes", parameters/1e6, bytes)
 		if ranks > 1 {
-			how += fmt.Sprintf(" ÷ %g GPUs", ranks)
+			how += fmt.Sprintf(" ÷ %g %s", ranks, over)
 		}
 		out = append(out, sdk.Amount{Resource: resource, Part: part, Value: parameters * bytes / ranks, How: how})
 	}

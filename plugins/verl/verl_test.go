@@ -117,9 +117,9 @@ func TestWhatCorrectsStaleTokensIsTold(t *testing.T) {
 
 func TestMemoryIsWhatVerlKeeps(t *testing.T) {
 	t.Parallel()
-	parts := func(config map[string]any, gpus int) map[string]float64 {
+	parts := func(config map[string]any, gpus, machines int) map[string]float64 {
 		c := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxLength: 64}, Config: config}
-		e, problems := (&Trainer{}).Plan(c, sdk.Placement{GPUs: gpus})
+		e, problems := (&Trainer{}).Plan(c, sdk.Placement{GPUs: gpus, Nodes: machines})
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
@@ -129,20 +129,23 @@ func TestMemoryIsWhatVerlKeeps(t *testing.T) {
 		}
 		return out
 	}
-	full := parts(nil, 1)
+	full := parts(nil, 1, 0)
 	if full["weights"] < 6.1e9 || full["weights"] > 6.2e9 || full["optimizer"] != 2*full["weights"] ||
 		full["gradients"] != full["weights"] {
 		t.Errorf("all weights: %v; want 4, 4 and 8 bytes a parameter", full)
 	}
-	if two := parts(nil, 2); two["optimizer"] != full["optimizer"]/2 || two["published"] != full["published"] {
+	if two := parts(nil, 2, 0); two["optimizer"] != full["optimizer"]/2 || two["published"] != full["published"] {
 		t.Errorf("two GPUs: %v; want half of the optimizer on each, and the whole model published", two)
 	}
+	if four := parts(nil, 2, 2); four["optimizer"] != full["optimizer"]/4 {
+		t.Errorf("two GPUs of two machines: %v; want a quarter of the optimizer on each", four)
+	}
 	model := map[string]any{"model": map[string]any{"lora_rank": int64(16)}}
-	if lora := parts(model, 1); lora["optimizer"] != 0 || lora["published"] != full["published"]/2 {
+	if lora := parts(model, 1, 0); lora["optimizer"] != 0 || lora["published"] != full["published"]/2 {
 		t.Errorf("adapters: %v; want no optimizer of all weights, and bfloat16 published", lora)
 	}
 	offload := map[string]any{"actor": map[string]any{"fsdp_config": map[string]any{"optimizer_offload": true}}}
-	if off := parts(offload, 1); off["optimizer"] != 0 || off["weights"] != full["weights"] {
+	if off := parts(offload, 1, 0); off["optimizer"] != 0 || off["weights"] != full["weights"] {
 		t.Errorf("offloaded: %v; want the optimizer elsewhere", off)
 	}
 }

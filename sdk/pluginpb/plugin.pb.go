@@ -583,6 +583,7 @@ type Placement struct {
 	Executor      string                 `protobuf:"bytes,3,opt,name=executor,proto3" json:"executor,omitempty"`
 	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
 	Python        string                 `protobuf:"bytes,5,opt,name=python,proto3" json:"python,omitempty"` // interpreter of the block's program, in a plan; empty: none is known
+	Nodes         int64                  `protobuf:"varint,6,opt,name=nodes,proto3" json:"nodes,omitempty"`  // machines, each with the GPUs; 0: one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -650,6 +651,13 @@ func (x *Placement) GetPython() string {
 		return x.Python
 	}
 	return ""
+}
+
+func (x *Placement) GetNodes() int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
 }
 
 type Runtime struct {
@@ -4500,13 +4508,14 @@ const file_plugin_proto_rawDesc = "" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\tR\x04part\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\x01R\x05value\x12\x10\n" +
-	"\x03how\x18\x04 \x01(\tR\x03how\"\x81\x01\n" +
+	"\x03how\x18\x04 \x01(\tR\x03how\"\x97\x01\n" +
 	"\tPlacement\x12\x12\n" +
 	"\x04gpus\x18\x01 \x01(\x03R\x04gpus\x12\x18\n" +
 	"\adevices\x18\x02 \x03(\tR\adevices\x12\x1a\n" +
 	"\bexecutor\x18\x03 \x01(\tR\bexecutor\x12\x12\n" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12\x16\n" +
-	"\x06python\x18\x05 \x01(\tR\x06python\"Y\n" +
+	"\x06python\x18\x05 \x01(\tR\x06python\x12\x14\n" +
+	"\x05nodes\x18\x06 \x01(\x03R\x05nodes\"Y\n" +
 	"\aRuntime\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\"\n" +
 	"\frequirements\x18\x02 \x03(\tR\frequirements\x12\x12\n" +

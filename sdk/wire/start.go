@@ -54,11 +54,11 @@ func DecodeStart(m *pluginpb.StartRequest, config cty.Value) Start {
 // EncodePlacement makes the message of a placement.
 func EncodePlacement(p sdk.Placement) *pluginpb.Placement {
 	return &pluginpb.Placement{Gpus: int64(p.GPUs), Devices: p.Devices, Executor: p.Executor, Host: p.Host,
-		Python: p.Python}
+		Python: p.Python, Nodes: int64(p.Nodes)}
 }
 
 // DecodePlacement reads the message of a placement.
 func DecodePlacement(m *pluginpb.Placement) sdk.Placement {
 	return sdk.Placement{GPUs: int(m.GetGpus()), Devices: m.GetDevices(), Executor: m.GetExecutor(), Host: m.GetHost(),
-		Python: m.GetPython()}
+		Python: m.GetPython(), Nodes: int(m.GetNodes())}
 }

@@ -37,7 +37,7 @@ func (h Held) Estimate(model string, placement sdk.Placement, e *sdk.Estimate) [
 	if placement.Count() == 0 {
 		resource = "host_memory"
 	} else if h.Sharded {
-		share = float64(placement.Count())
+		share = float64(placement.Ranks())
 	}
 	parameters, width := float64(m.Parameters()), 4.0
 	if h.Dtype == "bfloat16" || h.Dtype == "float16" {
