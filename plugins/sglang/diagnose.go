@@ -72,8 +72,9 @@ func causes() []engine.Symptom {
 
 func died() engine.Symptom {
 	return engine.Symptom{
-		Name: "scheduler", Pattern: regexp.MustCompile(
-			`Scheduler hit an exception|Received sigquit from a child process|Rank \d+ scheduler died`),
+		Name: "scheduler", Pattern: regexp.MustCompile( // a traceback says in its last line what it was
+			`Scheduler hit an exception: Traceback.*\n(?:(?:[ \t].*)?\n)*(?P<detail>\S.*)|` +
+				`Scheduler hit an exception|Received sigquit from a child process|Rank \d+ scheduler died`),
 		Summary: "a scheduler process of SGLang died",
 		Remedy:  "the block's log holds its own last words above this message",
 		Passing: true, Late: true,

@@ -289,7 +289,8 @@ func TestSupportedVersionsAreStatedOnce(t *testing.T) {
 	}
 }
 
-// Logs called NAME.real.log were written by SGLang 0.5.17 on a machine without a GPU, start-newest by 0.5.23.
+// Logs called NAME.real.log were written by SGLang 0.5.17 on a machine without a GPU (scheduler: on one with a GPU),
+// start-newest by 0.5.23.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/log/*.log")
@@ -316,6 +317,20 @@ func TestDiagnose(t *testing.T) {
 			e.Summary != want || e.Remedy == "" {
 			t.Errorf("%s: got %+v\nwant %q", name, e, want)
 		}
+	}
+}
+
+// Of a traceback the message quotes the last line.
+func TestAFailedSchedulerIsQuoted(t *testing.T) {
+	t.Parallel()
+	log, err := os.ReadFile("testdata/log/scheduler.real.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *sdk.Error
+	if err := diagnosis().Explain(errors.New("signal: killed"), string(log), false); !errors.As(err, &e) ||
+		!strings.HasPrefix(e.Detail, "TypeError: linear(): argument 'input'") {
+		t.Errorf("got %+v", e)
 	}
 }
 

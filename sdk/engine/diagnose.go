@@ -25,7 +25,7 @@ type Diagnosis struct {
 // Symptom is a known failure, recognised by a line of the log.
 type Symptom struct {
 	Name    string
-	Pattern *regexp.Regexp // against the log; the whole line it is found in becomes the detail
+	Pattern *regexp.Regexp // against the log; the line that it, or its group named detail, is found in becomes the detail
 	Summary string
 	Remedy  string
 	Passing bool // may be gone at the next start
@@ -51,9 +51,12 @@ func (d Diagnosis) Explain(cause error, log string, later bool) error {
 		log = d.Ignore.ReplaceAllString(log, "")
 	}
 	for _, s := range d.Symptoms {
-		at := s.Pattern.FindStringIndex(log)
+		at := s.Pattern.FindStringSubmatchIndex(log)
 		if at == nil || (later && !s.Late) {
 			continue
+		}
+		if i := s.Pattern.SubexpIndex("detail"); i > 0 && at[2*i] >= 0 {
+			at = at[2*i:]
 		}
 		detail := lineAt(log, at[0], at[1])
 		e := &sdk.Error{Summary: d.Title + " did not start: " + s.Summary, Detail: detail, Remedy: s.Remedy, Err: cause}
