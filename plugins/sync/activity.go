@@ -17,7 +17,7 @@ func (s *syncer) rest() (done func()) {
 	return s.host.Begin(sdk.Activity{On: s.config.Trainer.Address, What: "its next weights", Rest: true}).End
 }
 
-// awaitWeights waits for the trainer to write its weights and to say what it makes of the fixed text.
+// awaitWeights waits for the trainer to write its weights.
 func (s *syncer) awaitWeights(ctx context.Context, u *update) error {
 	defer s.waitFor(s.config.Trainer.Address, "the weights of policy version %d", u.Version)()
 	return s.publish(ctx, u)

@@ -27,7 +27,10 @@ func (s *syncer) mode() gateway.Mode {
 // holdGateway closes one gateway, or with transport live asks only whether it is there.
 func (s *syncer) holdGateway(ctx context.Context, v *server, version int64) (hold string, err error) {
 	if s.transport == live {
-		_, err := v.client.Status(ctx)
+		status, err := v.client.Status(ctx)
+		if err == nil {
+			v.expects = status.Expects
+		}
 		return "", err
 	}
 	h, err := v.client.Hold(ctx, gateway.HoldRequest{Mode: s.mode(), Lease: holdLease, Drain: s.config.Timeout,

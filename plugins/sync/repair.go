@@ -78,6 +78,7 @@ func (s *syncer) check(ctx context.Context, v *server) {
 		}
 		return
 	}
+	v.expects = status.Expects
 	if m := s.mode(); status.Updates != m { // so that it knows before the first update whether answers may span one
 		_ = v.client.ExpectUpdates(asking, m) // each update repeats it
 	}

@@ -25,6 +25,8 @@ type update struct {
 	holds   map[*server]string // ID of the hold, empty where nothing is held; its keys are those that are updated
 	weights sdk.Weights
 	check   *gateway.Check
+	proof   *proof // log-probabilities of check
+	touched bool   // inference has been told to load
 
 	mu     sync.Mutex          // of what follows and of holds, which goroutines side by side write
 	worst  map[*server]float64 // largest difference of log-probabilities
@@ -76,7 +78,7 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 	}
 	if err != nil {
 		remedy := "read the log of the inference blocks that are named"
-		if u.check == nil {
+		if !u.touched {
 			remedy = "inference was not touched: read the log of " + s.config.Trainer.Address
 		}
 		return &sdk.Error{
@@ -140,6 +142,9 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	if err := u.timed("publish", func() error { return s.awaitWeights(ctx, u) }); err != nil {
 		return err
 	}
+	proving, done := context.WithCancel(ctx)
+	u.proof = s.prove(proving, u)
+	defer func() { done(); <-u.proof.done }()
 	if s.transport == diff {
 		if err := u.timed("send", func() error { return s.deliverAll(ctx, u) }); err != nil {
 			return err
@@ -154,6 +159,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	if err := s.load(ctx, u); err != nil {
 		return err
 	}
+	u.check.Logprobs, u.phases["proof"] = u.proof.logprobs, u.proof.seconds
 	s.last, s.asked = &published{Weights: u.weights, Check: u.check}, false
 	s.raise(u.Version)
 	if err := s.saveLast(); err != nil {
@@ -167,7 +173,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	return nil
 }
 
-// publish lets the trainer write its weights and say what it makes of the fixed text.
+// publish lets the trainer write its weights, and decides on the text that they are verified with.
 func (s *syncer) publish(ctx context.Context, u *update) error {
 	request := trainer.PublishRequest{Version: u.Version, Transport: s.transport}
 	if throughFiles(s.transport) {
@@ -202,13 +208,8 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 	if err != nil {
 		return err
 	}
-	expected, err := s.trainer.Logprobs(ctx, tokens)
-	if err != nil {
-		return fmt.Errorf("ask for the trainer's log-probabilities of the fixed text: %w", err)
-	}
 	u.weights = w
-	u.check = &gateway.Check{Tokens: tokens, Logprobs: append([]float64{0}, expected...),
-		Tolerance: s.config.tolerance(w.Precision)}
+	u.check = &gateway.Check{Tokens: tokens, Tolerance: s.config.tolerance(w.Precision)}
 	return nil
 }
 
@@ -219,31 +220,34 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 		list = append(list, v)
 	}
 	attempt := func(v *server) {
-		request := u.request(u.holds[v])
-		request.Mode = s.mode()
 		err := s.deliver(ctx, v, u.weights)
 		done := s.waitFor(v.address, "policy version %d to be loaded and verified", u.Version)
 		var result gateway.UpdateResult
 		if err == nil {
-			result, err = v.client.UpdateWeights(ctx, request)
+			result, err = s.updateGateway(ctx, v, u)
 		}
 		done()
 		worst, failed := inspect(result)
 		u.mu.Lock()
 		defer u.mu.Unlock()
+		u.phases["verify"] = max(u.phases["verify"], result.Check.Seconds())
 		delete(u.failed, v)
 		u.worst[v], u.loaded[v] = worst, err == nil
 		if err := errors.Join(err, failed); err != nil {
 			u.failed[v] = fmt.Errorf("%s: %w", v.address, err)
 		}
 	}
-	_ = u.timed("update", func() error { s.each(list, attempt); return nil })
+	begun := time.Now()
+	s.each(list, attempt)
+	u.phases["update"] += time.Since(begun).Seconds() // not by timed: attempts note phases of their own
+	if err := u.proof.failed(); err != nil {
+		return err
+	}
 	if again := failing(list, u.failed); len(again) > 0 {
 		s.host.Log("warn", fmt.Sprintf("policy version %d is loaded once more: %v", u.Version, joined(u.failed)))
-		_ = u.timed("repair", func() error {
-			s.each(again, func(v *server) { s.reinstate(ctx, v); attempt(v) })
-			return nil
-		})
+		begun := time.Now()
+		s.each(again, func(v *server) { s.reinstate(ctx, v); attempt(v) })
+		u.phases["repair"] += time.Since(begun).Seconds()
 	}
 	for _, v := range list {
 		if u.loaded[v] {
@@ -251,11 +255,6 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 		}
 	}
 	return fmt.Errorf("no inference block loaded policy version %d: %w", u.Version, joined(u.failed))
-}
-
-// request is the update in the form of a gateway.
-func (u *update) request(hold string) gateway.WeightUpdate {
-	return (&published{Weights: u.weights, Check: u.check}).request(hold)
 }
 
 // inspect finds the largest difference of log-probabilities and the replicas that did not load the weights.

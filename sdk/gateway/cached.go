@@ -28,23 +28,25 @@ func (g *Gateway) verify(ctx context.Context, r Replica, c Check, version int) (
 		return g.compare(ctx, r, c)
 	}
 	prompt := repeated(c.Tokens, length)
-	// With the salt of a client's request, and before the other requests: those leave their own keys and values in the
-	// cache.
-	through, err := g.continued(ctx, r, prompt, fmt.Sprintf(`,"cache_salt":%q`, saltOf(version, version)))
-	if err != nil {
-		return 0, fmt.Errorf("continuing the fixed text through the prefix cache of replica %s: %w", r.ID, err)
-	}
-	var alone float64
-	var failed error
+	// All at once: each request costs a step of an engine that is busy with others. One reads the cache as a client's
+	// request does, under the salt of the new version. The others leave keys and values under other salts, or none: they
+	// are not what that one would find.
+	var through, alone, worst float64
+	var err, unread, failed error
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		through, unread = g.continued(ctx, r, prompt, fmt.Sprintf(`,"cache_salt":%q`, saltOf(version, version)))
+	})
 	// With prompt_logprobs vLLM reads no cache; engines that do not know it find nothing under a salt that is new.
 	anew := fmt.Sprintf(`,"prompt_logprobs":0,"cache_salt":"anew-%s"`, rand.Text())
 	wg.Go(func() { alone, failed = g.continued(ctx, r, prompt, anew) })
-	worst, err := g.compare(ctx, r, c)
+	worst, err = g.compare(ctx, r, c)
 	wg.Wait()
 	switch {
 	case err != nil:
 		return worst, err
+	case unread != nil:
+		return worst, fmt.Errorf("continuing the fixed text through the prefix cache of replica %s: %w", r.ID, unread)
 	case failed != nil:
 		return worst, fmt.Errorf("continuing the fixed text without the prefix cache of replica %s: %w", r.ID, failed)
 	}

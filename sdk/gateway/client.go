@@ -109,6 +109,11 @@ func (c *Client) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResul
 	return r, c.do(ctx, http.MethodPost, "weights", u, &r)
 }
 
+// Expect brings what an update whose Check.Later names it waits for; see Gateway.Expect.
+func (c *Client) Expect(ctx context.Context, e Expectation) error {
+	return c.do(ctx, http.MethodPost, "expect", e, nil)
+}
+
 // Logprobs asks every replica for the log-probabilities of a text; see Gateway.Logprobs. The answers of the others are
 // filled in also when one fails.
 func (c *Client) Logprobs(ctx context.Context, tokens []int) ([]ReplicaLogprobs, error) {

@@ -50,6 +50,7 @@ type Gateway struct {
 	version  int
 	expected Mode          // of later weight updates, as announced or as the last update had it
 	last     *WeightUpdate // the update that made the current version
+	promise  *promise      // that an update waits for, or will
 	before   baseline      // what engines answered before they were put to sleep, where no update had a check
 	names    []string      // names that clients may use for it; replaced, never changed
 }

@@ -125,7 +125,7 @@ func (g *Gateway) admit(ctx context.Context, id string, version int) error {
 			g.exclude(r, EventReplicaDown, err)
 			return err
 		}
-		if _, errs := g.loadChecked(ctx, []*replica{r}, *last); errs[0] != nil {
+		if _, _, errs := g.loadChecked(ctx, []*replica{r}, *last); errs[0] != nil {
 			return errs[0]
 		}
 	}

@@ -12,6 +12,7 @@ type Status struct {
 	Asleep  int         `json:"asleep,omitempty"` // level at which the engines sleep; 0: awake
 	// what happens to requests in flight at the next weight update; empty: not announced
 	Updates     Mode                    `json:"updates,omitempty"`
+	Expects     bool                    `json:"expects"` // a check's log-probabilities may come later (Check.Later)
 	InFlight    int                     `json:"in_flight"`
 	Waiting     int                     `json:"waiting"`
 	Replicas    []ReplicaStatus         `json:"replicas"`
@@ -52,7 +53,7 @@ type ClientStatus struct {
 
 // Status returns a view of the gateway at this moment.
 func (g *Gateway) Status() Status {
-	s := Status{Started: g.started}
+	s := Status{Started: g.started, Expects: true}
 	s.Clients, s.LastRequest = g.clients.snapshot()
 	g.mu.Lock()
 	defer g.mu.Unlock()

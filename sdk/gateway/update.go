@@ -37,6 +37,11 @@ type Check struct {
 	// the trainer's log-probability of each token given those before it; the first is not compared
 	Logprobs  []float64 `json:"logprobs"`
 	Tolerance float64   `json:"tolerance"` // of the root mean square of the differences, for example 1e-3 in float32
+	// Later is an ID under which Expect brings Logprobs, so that the trainer computes them while the weights are loaded.
+	// No replica serves them before they have been compared.
+	Later string `json:"later,omitempty"`
+
+	promise *promise // of Later
 }
 
 // UpdateResult says what a weight update did.
@@ -45,6 +50,7 @@ type UpdateResult struct {
 	Replicas []ReplicaResult `json:"replicas"` // the result of each
 	Drain    time.Duration   `json:"drain_ns"` // time until requests in flight had ended, or were kept or aborted
 	Load     time.Duration   `json:"load_ns"`  // time until the last replica had loaded and was checked
+	Check    time.Duration   `json:"check_ns"` // the part of Load after the last replica had loaded
 	Held     time.Duration   `json:"held_ns"`  // time for which new requests waited
 }
 
@@ -118,7 +124,7 @@ func (g *Gateway) checkUpdate(u *WeightUpdate) error {
 		return fmt.Errorf("gateway: weight update to policy version %d; want 0 or more", u.Version)
 	}
 	if c := u.Check; c != nil {
-		if len(c.Tokens) < 2 || len(c.Logprobs) != len(c.Tokens) || !(c.Tolerance > 0) {
+		if len(c.Tokens) < 2 || (c.Later == "" && len(c.Logprobs) != len(c.Tokens)) || !(c.Tolerance > 0) {
 			return fmt.Errorf("gateway: check has %d tokens, %d logprobs, tolerance %g; want at least 2 tokens, as many "+
 				"logprobs, and a tolerance above 0", len(c.Tokens), len(c.Logprobs), c.Tolerance)
 		}
@@ -165,8 +171,14 @@ func (g *Gateway) update(ctx context.Context, u WeightUpdate) (res UpdateResult,
 	_ = g.ExpectUpdates(u.Mode) // known: it is valid
 	loaded := g.cfg.Clock.Now()
 	res.Drain = loaded.Sub(start)
-	res.Replicas, err = g.loadAll(ctx, u)
-	res.Load = g.cfg.Clock.Now().Sub(loaded)
+	var checking time.Time
+	res.Replicas, checking, err = g.loadAll(ctx, u)
+	done := g.cfg.Clock.Now()
+	res.Load = done.Sub(loaded)
+	if !checking.IsZero() {
+		res.Check = done.Sub(checking)
+		g.met.updates.Observe("check", res.Check.Seconds())
+	}
 	g.met.updates.Observe("drain", res.Drain.Seconds())
 	g.met.updates.Observe("load", res.Load.Seconds())
 	if err != nil {
@@ -203,8 +215,12 @@ func (g *Gateway) ExpectUpdates(m Mode) error {
 	return nil
 }
 
-// loadAll loads the weights into every healthy replica and raises the version.
-func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult, error) {
+// loadAll loads the weights into every healthy replica and raises the version. Checking is when they had loaded.
+func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) (_ []ReplicaResult, checking time.Time, _ error) {
+	if c := u.Check; c != nil && c.Later != "" {
+		c.promise = g.promised(c.Later)
+		defer g.forget(c.promise)
+	}
 	g.mu.Lock()
 	var list []*replica
 	for _, r := range g.replicas {
@@ -216,9 +232,10 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 	}
 	g.mu.Unlock()
 	if len(list) == 0 {
-		return nil, fmt.Errorf("gateway: weight update to version %d: no replica is up; admit one first", u.Version)
+		return nil, checking, fmt.Errorf("gateway: weight update to version %d: no replica is up; admit one first",
+			u.Version)
 	}
-	results, errs := g.loadChecked(ctx, list, u)
+	results, checking, errs := g.loadChecked(ctx, list, u)
 	good := 0
 	g.mu.Lock()
 	for i, r := range list {
@@ -230,18 +247,19 @@ func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) ([]ReplicaResult,
 	if good > 0 {
 		g.version = u.version()
 		u.Hold, u.Rollback = "", false
+		u.Check = u.Check.settled()
 		g.last = &u
 		g.asleep = 0 // Config.Update woke them
 	}
 	g.changedLocked()
 	g.mu.Unlock()
 	if good == 0 {
-		return results, fmt.Errorf("gateway: weight update to version %d: no replica took it, nothing is served until one "+
-			"is admitted or an update succeeds: %w", u.Version, errors.Join(errs...))
+		return results, checking, fmt.Errorf("gateway: weight update to version %d: no replica took it, nothing is served "+
+			"until one is admitted or an update succeeds: %w", u.Version, errors.Join(errs...))
 	}
 	g.emit(Event{Kind: EventUpdated, Version: u.version(),
 		Message: fmt.Sprintf("%d of %d replicas serve policy version %d", good, len(list), u.Version)})
-	return results, nil
+	return results, checking, nil
 }
 
 // ReplicaErrors say which replicas did not load weights, by ID, and why; all others did.
@@ -259,8 +277,9 @@ func (e ReplicaErrors) Unwrap() []error {
 }
 
 // loadChecked loads the weights by one call and compares log-probabilities of each replica, side by side. A replica
-// that fails is excluded: its weights may be of either version, or broken.
-func (g *Gateway) loadChecked(ctx context.Context, list []*replica, u WeightUpdate) ([]ReplicaResult, []error) {
+// that fails is excluded: its weights may be of either version, or broken. Loaded is when the call had ended.
+func (g *Gateway) loadChecked(ctx context.Context, list []*replica, u WeightUpdate) (results []ReplicaResult,
+	loaded time.Time, errs []error) {
 	targets := make([]Replica, len(list))
 	for i, r := range list {
 		targets[i] = r.Replica
@@ -271,7 +290,8 @@ func (g *Gateway) loadChecked(ctx context.Context, list []*replica, u WeightUpda
 	}
 	var some ReplicaErrors
 	partly := errors.As(failed, &some)
-	results, errs := make([]ReplicaResult, len(list)), make([]error, len(list))
+	loaded = g.cfg.Clock.Now()
+	results, errs = make([]ReplicaResult, len(list)), make([]error, len(list))
 	var wg sync.WaitGroup
 	for i, r := range list {
 		wg.Go(func() {
@@ -286,7 +306,7 @@ func (g *Gateway) loadChecked(ctx context.Context, list []*replica, u WeightUpda
 		})
 	}
 	wg.Wait()
-	return results, errs
+	return results, loaded, errs
 }
 
 // checkLoaded checks one replica after the weights were loaded, or could not be.
@@ -312,6 +332,9 @@ func (g *Gateway) checkLoaded(ctx context.Context, r *replica, u WeightUpdate, e
 func (g *Gateway) compare(ctx context.Context, r Replica, c Check) (float64, error) {
 	got, err := g.logprobsOf(ctx, r, c.Tokens)
 	if err != nil {
+		return 0, fmt.Errorf("checking the weights of replica %s: %w", r.ID, err)
+	}
+	if c.Logprobs, err = c.expected(ctx); err != nil {
 		return 0, fmt.Errorf("checking the weights of replica %s: %w", r.ID, err)
 	}
 	worst, at, squares := 0.0, 0, 0.0
