@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strconv"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/inference"
@@ -91,30 +93,35 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 	var version struct {
 		Version string `json:"version"`
 	}
-	if err := c.Get(ctx, "/version", &version); err != nil {
-		return engine.Facts{}, err
-	}
-	c.offers = offers{version: version.Version, routes: map[string]bool{}}
 	var api struct {
 		Paths map[string]any `json:"paths"`
 	}
+	var longest int64
+	var workers engine.WorkerFacts
+	var undocumented, unreachable error
+	// Side by side: vLLM takes a good part of a second to write the page of its routes for the first time.
+	group, asking := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.Get(asking, "/version", &version) })
+	group.Go(func() (err error) { longest, err = c.MaxModelLen(asking); return err })
+	group.Go(func() error { undocumented = c.Get(asking, "/openapi.json", &api); return nil })
+	group.Go(func() error { workers, unreachable = c.workers(asking); return nil })
+	if err := group.Wait(); err != nil {
+		return engine.Facts{}, err
+	}
+	c.offers = offers{version: version.Version, routes: map[string]bool{}}
 	// A server started with --disable-fastapi-docs has no such page; then nothing is known to be missing.
-	if err := c.Get(ctx, "/openapi.json", &api); err == nil {
+	if undocumented == nil {
 		for path := range api.Paths {
 			c.offers.routes[path] = true
 		}
-	}
-	longest, err := c.MaxModelLen(ctx)
-	if err != nil {
-		return engine.Facts{}, err
 	}
 	if odd := supported.Warning(version.Version); odd != "" {
 		c.Address.Warn(odd)
 	}
 	facts := engine.Facts{Version: version.Version, MaxModelLen: longest}
 	if !c.offers.lacks("/collective_rpc") {
-		if facts.WorkerFacts, err = c.workers(ctx); err != nil {
-			c.Address.Warn("weights cannot reach it through memory: " + err.Error())
+		if facts.WorkerFacts = workers; unreachable != nil {
+			c.Address.Warn("weights cannot reach it through memory: " + unreachable.Error())
 		}
 	}
 	facts.Transports = c.transports(facts)

@@ -240,9 +240,9 @@ func (c *Client) Policy(ctx context.Context) (p Policy, err error) {
 }
 
 // RegisterEnv announces an environment. The server accepts none before the trainer has asked for its first batch:
-// until then it asks again every second, for as long as ctx lives.
+// until then it asks again, soon at first, for the two begin together, and then every second, for as long as ctx lives.
 func (c *Client) RegisterEnv(ctx context.Context, r EnvRegistration) (EnvWelcome, error) {
-	for {
+	for wait := c.envPolling / 32; ; wait = min(2*wait, c.envPolling) {
 		var w EnvWelcome
 		if err := c.repeat(ctx, http.MethodPost, "/register-env", r, &w); err != nil {
 			return w, err
@@ -250,7 +250,7 @@ func (c *Client) RegisterEnv(ctx context.Context, r EnvRegistration) (EnvWelcome
 		if w.Status == "success" {
 			return w, nil
 		}
-		if err := c.wait(ctx, c.envPolling, "registering the environment again: the trainer has not asked for "+
+		if err := c.wait(ctx, wait, "registering the environment again: the trainer has not asked for "+
 			"a batch yet"); err != nil {
 			return w, err
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,11 +210,12 @@ func TestRegistrationsAreRepeatedAndEnvironmentsWait(t *testing.T) {
 	if !reflect.DeepEqual(*waits, []time.Duration{4 * time.Second}) || !strings.Contains(s.bodies[1], `"batch_size":8`) {
 		t.Errorf("waited %v, sent %v", *waits, s.bodies)
 	}
-	c, _, waits, _ = start(t, says(200, `{"status":"wait for trainer to start"}`),
-		says(200, `{"status":"success","env_id":0,"wandb_name":"a_0"}`))
+	answers := slices.Repeat([]func(http.ResponseWriter){says(200, `{"status":"wait for trainer to start"}`)}, 8)
+	c, _, waits, _ = start(t, append(answers, says(200, `{"status":"success","env_id":0,"wandb_name":"a_0"}`))...)
 	w, err := c.RegisterEnv(t.Context(), EnvRegistration{DesiredName: "a", GroupSize: 4})
-	if err != nil || w.WandbName != "a_0" || len(*waits) != 1 {
-		t.Errorf("got %+v, %v after %v", w, err, *waits)
+	if err != nil || w.WandbName != "a_0" || len(*waits) != 8 || (*waits)[0] > 50*time.Millisecond ||
+		(*waits)[6] != time.Second || (*waits)[7] != time.Second {
+		t.Errorf("got %+v, %v after %v; want waits that grow to a second", w, err, *waits)
 	}
 }
 
