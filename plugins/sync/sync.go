@@ -39,6 +39,8 @@ type syncer struct {
 	// the trainer has been asked to publish again, because inference lost weights that are in no file
 	asked  bool
 	asleep *sleep // inference sleeps now; nil: it is awake
+	// of the tensors in the trainer's memory, as published last
+	handles handles
 	// of last, or what inference served when this block came; goroutines of each read and raise it
 	version atomic.Int64
 }

@@ -189,9 +189,13 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 		// With every step published, a trainer that waits for data has not changed since; else it may have, and inference
 		// that is restarted would wait for weights while the trainer waits for inference.
 		request.Keep = s.config.Every > 1
+		request.Have = s.handles.key
 	}
 	w, err := s.trainer.Publish(ctx, request)
 	if err != nil {
+		return fmt.Errorf("publish policy version %d: %w", u.Version, err)
+	}
+	if w.Handles, err = s.handles.full(w.Handles); err != nil {
 		return fmt.Errorf("publish policy version %d: %w", u.Version, err)
 	}
 	w.Version = u.Version

@@ -2,10 +2,11 @@ package engine
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -38,16 +39,14 @@ func AllCopied(workers []Copied) bool {
 // worker does not know them, attach opens them first. The note is for the log.
 func CopyTensors(title string, w sdk.Weights, attach func(handles string) ([]Copied, error),
 	pull func(key string) ([]Copied, error)) (note string, err error) {
-	var handles struct {
-		Key string `json:"key"`
-	}
-	if err := json.Unmarshal([]byte(w.Handles), &handles); err != nil || handles.Key == "" {
+	known := gjson.Get(w.Handles, "key").String() // it comes early in a long text
+	if known == "" {
 		return "", &sdk.Error{Summary: fmt.Sprintf("version %d was published by %s without handles of its tensors",
-			w.Version, w.Transport), Err: err,
+			w.Version, w.Transport),
 			Detail: "the trainer's plugin does not publish that way", Remedy: "set transport = \"reload\" in the sync block"}
 	}
 	for attached := false; ; attached = true {
-		workers, err := pull(handles.Key)
+		workers, err := pull(known)
 		if err == nil {
 			err = refusal(workers, w.Version)
 		}

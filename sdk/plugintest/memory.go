@@ -43,13 +43,18 @@ func (f *fakeTrainer) share(r trainer.PublishRequest) (sdk.Weights, error) {
 	if err := f.memory.write(f.step); err != nil {
 		return sdk.Weights{}, err
 	}
-	handles, err := json.Marshal(fakeHandles{f.memory.path()})
+	handles, err := json.Marshal(fakeHandles{Key: f.memory.path(), Memory: f.memory.path()})
+	if r.Have == f.memory.path() {
+		handles, err = json.Marshal(fakeHandles{Key: r.Have, Same: true})
+	}
 	return sdk.Weights{Version: r.Version, Format: "fake", Transport: r.Transport, Precision: "float64",
 		Handles: string(handles)}, err
 }
 
 type fakeHandles struct {
-	Memory string `json:"memory"`
+	Key    string `json:"key"`
+	Same   bool   `json:"same,omitempty"` // nothing else is said, because it is known
+	Memory string `json:"memory,omitempty"`
 }
 
 // fakePlace is where weights lie that were published to a fake server.

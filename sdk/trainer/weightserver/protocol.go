@@ -60,4 +60,7 @@ type PublishRequest struct {
 	// Keep asks that weights in memory keep these values until the next publication, although training continues: there
 	// will be steps without one, and an inference block that is restarted meanwhile must still find this version.
 	Keep bool `json:"keep,omitempty"`
+	// Have is the key of the handles that the sync block holds. A trainer whose handles are the same may answer with
+	// their key and "same": true: of a large model they are 160 kB, which take more time than the copy.
+	Have string `json:"have,omitempty"`
 }

@@ -57,6 +57,9 @@ def test_adapters_are_published_for_inference(make, api, tmp_path):
     assert w.call("publish", version=2, transport="reload", dir=str(tmp_path / "whole"))[0] == "ok"
     assert w.call("publish", version=3, transport="pigeon", dir="x")[0] == "error"
     _, memory = w.call("publish", version=3, transport="ipc")  # merged, as in files
+    key = memory["handles"]["key"]
+    for have, told in ((key, {"key": key, "same": True}), ("of another life", memory["handles"])):
+        assert w.call("publish", version=3, transport="ipc", have=have)[1]["handles"] == told
     held = open_tensors(memory["handles"])
     assert held.map[0] == 3 and memory["kept"]  # the version precedes the weights
     assert "handles" not in [e for e in w.read() if e["type"] == "weights"][-1]

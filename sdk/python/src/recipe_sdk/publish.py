@@ -34,7 +34,7 @@ def publish(bridge: Bridge[Any], body: dict[str, Any]) -> dict[str, Any]:
     body: version (integer), transport ("reload" and "restart": the whole model in files; "lora": the adapter;
     "live" and "ipc": handles of tensors in memory; "nccl": where to receive them; "none": nothing), dir (target
     folder, replaced if it exists), dtype (default: the trainer's), untie_embeddings, keep (of tensors in memory: they
-    must keep their values until the next publication)."""
+    must keep their values until the next publication), have (the key of handles that are known)."""
     version, transport, dtype = int(body["version"]), body["transport"], body.get("dtype")
     hooks, ranks = bridge.hooks, bridge.ranks
     if transport not in TRANSPORTS:
@@ -53,6 +53,8 @@ def publish(bridge: Bridge[Any], body: dict[str, Any]) -> dict[str, Any]:
         facts = sender.refresh(
             hooks.weights, ranks.device, version, dtype, keep, hooks.storage, ranks.main, ranks.agree
         )
+        if transport != "nccl" and body.get("have") and body["have"] == facts.get("handles", {}).get("key"):
+            facts["handles"] = {"key": body["have"], "same": True}
     else:
         final = Path(body["dir"])
         answer["dir"] = str(final)
