@@ -229,6 +229,9 @@ e2e-kubernetes: build ## executor "kubernetes" on a cluster of two nodes, starte
 e2e-kubernetes-all: build ## the same and what takes minutes: vLLM and a trainer in pods that share no files
 	RECIPE_KUBERNETES_ALL=1 scripts/e2e-kubernetes.sh
 
+e2e-s3: build ## keep checkpoints in a real store with the S3 interface, started here; it is built first
+	RECIPE_S3=$$(scripts/s3.sh build) go test -tags e2e -count 1 -timeout 10m -v -run '^TestS3' ./e2e
+
 e2e-nomad: build ## the executor of plugins/nomad on a Nomad agent, started here; its binary: scripts/nomad.sh build
 	scripts/e2e-nomad.sh
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk/delta"
+	"github.com/recipe-rl/recipe/sdk/trainer/archive"
 )
 
 const (
@@ -274,11 +276,12 @@ func (s *staging) list() ([]Entry, error) {
 	return out, nil
 }
 
-// ofTheMachine says whether a folder of a block holds copies of weights, which are large, new with each step, and of no
-// use elsewhere.
+// ofTheMachine says whether a folder of a block holds copies of weights or checkpoints, which are large and of no use
+// elsewhere.
 func ofTheMachine(path string) bool {
-	parts := strings.Split(path, "/") // RUN/blocks/ADDRESS/FOLDER
-	return len(parts) == 4 && (parts[3] == delta.PublishedFolder || parts[3] == delta.ReceivedFolder)
+	parts := strings.Split(path, "/") // RUN/blocks/ADDRESS/FOLDER, RUN/checkpoints/ADDRESS/FOLDER
+	return len(parts) == 4 && slices.Contains([]string{delta.PublishedFolder, delta.ReceivedFolder, archive.HeldFolder,
+		archive.FetchFolder}, parts[3])
 }
 
 // get sends a file of the run's directory from an offset to its present end.

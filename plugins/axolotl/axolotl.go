@@ -41,6 +41,9 @@ type Config struct {
 	Checkpoints *worker.Checkpoints `recipe:"checkpoints,block" doc:"When checkpoints are written and which are kept"`
 }
 
+// CheckpointStore implements trainer.Stored.
+func (c Config) CheckpointStore() string { return c.Checkpoints.StoreAddress() }
+
 //go:embed recipe_axolotl/*.py recipe_axolotl/settings.json
 var source embed.FS
 
@@ -105,7 +108,7 @@ func (c Config) corrects() string {
 // Validate finds what the schema cannot express.
 func (t *Trainer) Validate(c Config) []spec.Problem {
 	managed := worker.ReadManaged(source, "recipe_axolotl/settings.json")
-	problems := append(c.Problems(), managed.Problems(c.Config, "Axolotl", nil)...)
+	problems := append(append(c.Problems(), c.Checkpoints.Problems()...), managed.Problems(c.Config, "Axolotl", nil)...)
 	if c.BatchSize < 2 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("batch_size"),
 			Summary: "TRL compares at least two sequences", Detail: "Set batch_size = 2 or more."})

@@ -159,6 +159,14 @@ type Correction struct {
 	MismatchAction       string      `recipe:"mismatch_action" worker:"correction.mismatch_action"`
 }
 
+// CheckpointStore implements trainer.Stored.
+func (c Config) CheckpointStore() string {
+	if c.Checkpoints == nil {
+		return ""
+	}
+	return c.Checkpoints.Store
+}
+
 // Checkpoints says when checkpoints are written, which are kept, and what they hold.
 type Checkpoints struct {
 	worker.Checkpoints

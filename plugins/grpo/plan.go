@@ -15,6 +15,9 @@ import (
 // Validate finds what the schema cannot express.
 func (t *Trainer) Validate(c Config) []spec.Problem {
 	problems := append(c.Problems(), contradictions(c)...)
+	if c.Checkpoints != nil {
+		problems = append(problems, c.Checkpoints.Problems()...)
+	}
 	if c.Compute != nil && c.Compute.Dtype != "float32" && c.Compute.Dtype != "" && (c.Lora == nil || c.Lora.Rank == 0) {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("compute").GetAttr("dtype"), Warning: true,

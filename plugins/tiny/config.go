@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
 // TrainerConfig is the body of `trainer "tiny" "name"`.
@@ -32,9 +33,13 @@ type TrainerConfig struct {
 	KL         *KLConfig         `recipe:"kl,block"`
 	Advantages *AdvantagesConfig `recipe:"advantages,block"`
 
-	SaveEvery int64 `recipe:"save_every" default:"50" min:"0" unit:"optimizer steps" change:"live" doc:"Interval between checkpoints; 0: only at the end. An interrupted run resumes from the newest"`
-	Keep      int64 `recipe:"keep" default:"3" min:"1" change:"live" doc:"Checkpoints to keep, the newest"`
+	SaveEvery int64  `recipe:"save_every" default:"50" min:"0" unit:"optimizer steps" change:"live" doc:"Interval between checkpoints; 0: only at the end. An interrupted run resumes from the newest"`
+	Keep      int64  `recipe:"keep" default:"3" min:"1" change:"live" doc:"Checkpoints to keep, the newest"`
+	Store     string `recipe:"store" change:"resume" doc:"Where copies of checkpoints go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there"`
 }
+
+// CheckpointStore implements trainer.Stored.
+func (c TrainerConfig) CheckpointStore() string { return c.Store }
 
 // KLConfig holds the policy near the model that training started from.
 type KLConfig struct {
@@ -80,7 +85,7 @@ func (c *TrainerConfig) trainerConfig() grpo.Config {
 
 // Validate finds what the schema cannot express.
 func (t *training) Validate(c TrainerConfig) []spec.Problem {
-	var problems []spec.Problem
+	problems := trainer.StoreProblems(c.Store, cty.GetAttrPath("store"))
 	if a := c.Advantages; a != nil && a.Clip != nil && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("advantages").GetAttr("clip"), Summary: "clip wants two numbers around 0",

@@ -14,6 +14,9 @@ type Config struct {
 	Checkpoints *worker.Checkpoints `recipe:"checkpoints,block" doc:"When checkpoints are written and which are kept"`
 }
 
+// CheckpointStore implements trainer.Stored.
+func (c Config) CheckpointStore() string { return c.Checkpoints.StoreAddress() }
+
 // trl is what the program reads as TRL's settings.
 func (c Config) trl() map[string]any {
 	if c.Config == nil {

@@ -16,6 +16,9 @@ type Config struct {
 	Checkpoints *worker.Checkpoints `recipe:"checkpoints,block" doc:"When checkpoints are written and which are kept"`
 }
 
+// CheckpointStore implements trainer.Stored.
+func (c Config) CheckpointStore() string { return c.Checkpoints.StoreAddress() }
+
 // verl is what the program reads as verl's settings.
 func (c Config) verl() map[string]any {
 	if c.Config == nil {

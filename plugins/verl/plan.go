@@ -14,7 +14,7 @@ import (
 
 // Validate finds what the schema cannot express.
 func (t *Trainer) Validate(c Config) []spec.Problem {
-	problems := c.Problems()
+	problems := append(c.Problems(), c.Checkpoints.Problems()...)
 	if c.Backend == "megatron" {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("backend"), Warning: true,
 			Summary: "verl's Megatron engine has not been run by this project",

@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 	"github.com/recipe-rl/recipe/sdk/internal/loopback"
+	"github.com/recipe-rl/recipe/sdk/trainer/archive"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
@@ -23,6 +24,7 @@ type host struct {
 	weights      *weightserver.Server
 	url          string
 	controlToken string
+	archive      *archive.Archive // nil: checkpoints are on this machine only
 }
 
 var _ Host = (*host)(nil)
@@ -56,9 +58,12 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 	if p, ok := plugin.(Pauser); ok {
 		base.OnPause(p.Pause)
 	}
-	return plugin.Run(ctx, req, &host{
-		Host: base, weights: weights, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken,
-	})
+	h := &host{Host: base, weights: weights, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken}
+	kept, err := h.keep(ctx, storeOf(req.Config), &req.Block)
+	if err != nil {
+		return err
+	}
+	return kept(plugin.Run(ctx, req, h))
 }
 
 func (h *host) Sync(ctx context.Context, step int64, snapshot Snapshot) (int64, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/chat"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
 // Common are the attributes that every trainer of this kit can have: those that the Python package of the SDK reads. A
@@ -117,6 +118,20 @@ type Checkpoints struct {
 	KeepLast   int64  `recipe:"keep_last" worker:"keep_last" default:"2" min:"0" change:"live" doc:"Newest checkpoints kept; 0 = all"`
 	KeepBest   int64  `recipe:"keep_best" worker:"keep_best" default:"0" min:"0" change:"live" doc:"Best checkpoints kept besides"`
 	BestMetric string `recipe:"best_metric" worker:"best_metric" default:"reward/mean" change:"resume" doc:"Metric that says which is best (higher)"`
+	Store      string `recipe:"store" change:"resume" doc:"Where copies go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there. Keys: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials, or the machine's role"`
+}
+
+// StoreAddress is where copies of checkpoints go; empty: nowhere.
+func (c *Checkpoints) StoreAddress() string {
+	if c == nil {
+		return ""
+	}
+	return c.Store
+}
+
+// Problems are what the schema cannot express of the block checkpoints.
+func (c *Checkpoints) Problems() []spec.Problem {
+	return trainer.StoreProblems(c.StoreAddress(), cty.GetAttrPath("checkpoints").GetAttr("store"))
 }
 
 // Kept is how many checkpoints take room on a disk, for the plan; at least one, and the default without the block.

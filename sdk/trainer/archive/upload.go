@@ -1,0 +1,359 @@
+package archive
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// hold links the files of a checkpoint, so that they stay until they are uploaded.
+func (x *Archive) hold(m Manifest) error {
+	held := filepath.Join(x.dir, HeldFolder)
+	part := filepath.Join(held, ".part-"+m.Name)
+	_ = os.RemoveAll(part)
+	err := filepath.WalkDir(filepath.Join(x.dir, m.Name), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(x.dir, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(part, rel)
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(to, 0o700)
+		case d.Type().IsRegular():
+			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+				return err
+			}
+			return os.Link(path, to)
+		}
+		return fmt.Errorf("%s is neither a file nor a folder", path)
+	})
+	text, e := json.Marshal(m)
+	if err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(part, "checkpoint.json"), text, 0o600)
+	}
+	if err == nil {
+		_ = os.RemoveAll(filepath.Join(held, m.Name)) // of an upload of the same step that was not finished
+		err = os.Rename(part, filepath.Join(held, m.Name))
+	}
+	if err != nil {
+		_ = os.RemoveAll(part)
+		return fmt.Errorf("hold its files: %w", err)
+	}
+	return nil
+}
+
+// hadFile is the name in HeldFolder of the list of checkpoints that attempts on this machine have had.
+const hadFile = "had.json"
+
+// remember writes down that a checkpoint was here.
+func (x *Archive) remember(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.had[name] = true
+	x.writeHad()
+}
+
+// writeHad is called with the lock held.
+func (x *Archive) writeHad() {
+	text, err := json.Marshal(x.had)
+	held := filepath.Join(x.dir, HeldFolder)
+	if err == nil {
+		err = os.MkdirAll(held, 0o700)
+	}
+	if err == nil {
+		err = renameio.WriteFile(filepath.Join(held, hadFile), text, 0o600)
+	}
+	if err != nil {
+		x.host.Log("warn", fmt.Sprintf("what was here is not written down, so it may stay in %s: %v", x.bucket, err))
+	}
+}
+
+// release removes the links of a checkpoint.
+func (x *Archive) release(name string) {
+	if err := os.RemoveAll(filepath.Join(x.dir, HeldFolder, name)); err != nil {
+		x.host.Log("warn", fmt.Sprintf("files that are in %s could not be let go: %v", x.bucket, err))
+	}
+}
+
+// takeUp queues the newest checkpoint that an earlier attempt has not uploaded.
+func (x *Archive) takeUp() error {
+	held := filepath.Join(x.dir, HeldFolder)
+	entries, err := os.ReadDir(held)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for checkpoints to be uploaded: %w", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(held, hadFile)); err == nil { //nolint:gosec // of this block
+		_ = json.Unmarshal(text, &x.had) // without it old checkpoints stay in the store
+	}
+	var newest *Manifest
+	for _, e := range entries {
+		if e.Name() == hadFile {
+			continue
+		}
+		var m Manifest
+		text, err := os.ReadFile(filepath.Join(held, e.Name(), "checkpoint.json")) //nolint:gosec // of this block
+		if err == nil {
+			err = json.Unmarshal(text, &m)
+		}
+		if err != nil || m.Run != x.run || m.Name != e.Name() || newest != nil && m.Step < newest.Step {
+			x.release(e.Name())
+			continue
+		}
+		if newest != nil {
+			x.release(newest.Name)
+		}
+		newest = &m
+	}
+	if newest != nil {
+		x.queue(*newest)
+	}
+	return nil
+}
+
+// upload uploads what is queued, until the archive is closed and nothing is.
+func (x *Archive) upload() {
+	defer close(x.done)
+	pause, said := firstPause, time.Time{}
+	for {
+		x.mu.Lock()
+		next, closed := x.pending, x.closed
+		if next != nil {
+			x.sending = next.Name
+		}
+		x.mu.Unlock()
+		if next == nil {
+			if closed {
+				return
+			}
+			select {
+			case <-x.wake:
+				continue
+			case <-x.ctx.Done():
+				return
+			}
+		}
+		began := time.Now()
+		sent, err := x.send(x.ctx, *next)
+		if x.ctx.Err() != nil {
+			return
+		}
+		x.mu.Lock()
+		x.failing, x.sending = err, ""
+		superseded := x.pending != next
+		if err == nil && !superseded {
+			x.pending = nil
+		}
+		x.mu.Unlock()
+		if err == nil || superseded {
+			x.release(next.Name)
+		}
+		if err == nil {
+			if !said.IsZero() {
+				x.host.Log("info", x.bucket.String()+" takes checkpoints again")
+			}
+			pause, said = firstPause, time.Time{}
+			x.host.Log("info", fmt.Sprintf("checkpoint of step %d is in %s: %.1f MB in %.1f s", next.Step, x.bucket,
+				float64(sent)/1e6, time.Since(began).Seconds()))
+			x.prune(x.ctx)
+			continue
+		}
+		if time.Since(said) > sayAgain {
+			said = time.Now()
+			x.host.Log("warn", fmt.Sprintf("the checkpoint of step %d is not in %s yet, and is tried again; training goes "+
+				"on, and checkpoints stay here: %s", next.Step, x.bucket, sdk.Message(err)))
+		}
+		select {
+		case <-x.wake: // a newer one, or the end
+		case <-time.After(pause):
+		case <-x.ctx.Done():
+			return
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// send uploads one checkpoint, and returns its bytes.
+func (x *Archive) send(ctx context.Context, m Manifest) (int64, error) {
+	held := filepath.Join(x.dir, HeldFolder, m.Name)
+	err := filepath.WalkDir(filepath.Join(held, m.Name), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(held, path)
+		if err != nil {
+			return err
+		}
+		f := File{Path: filepath.ToSlash(rel)}
+		if f.Size, f.SHA256, err = digest(ctx, path); err != nil {
+			return err
+		}
+		m.Files = append(m.Files, f)
+		return x.bucket.PutFile(ctx, x.root()+f.Path, path)
+	})
+	if err != nil {
+		return 0, err
+	}
+	text, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return 0, fmt.Errorf("write the manifest of step %d: %w", m.Step, err)
+	}
+	return m.bytes(), x.bucket.Put(ctx, x.root()+m.Name+manifestEnd, text)
+}
+
+func digest(ctx context.Context, path string) (int64, string, error) {
+	f, err := os.Open(path) //nolint:gosec // a checkpoint's
+	if err != nil {
+		return 0, "", fmt.Errorf("read a checkpoint: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	sum := sha256.New()
+	n, err := io.Copy(sum, reader{ctx, f})
+	if err != nil {
+		return 0, "", fmt.Errorf("read a checkpoint: %w", err)
+	}
+	return n, hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// reader ends with its context.
+type reader struct {
+	ctx context.Context //nolint:containedctx // of one call
+	io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// prune removes from the store what the trainer has removed here, and what an upload that was cut off has left. A
+// checkpoint that this machine has not had stays.
+func (x *Archive) prune(ctx context.Context) {
+	if err := x.clean(ctx); err != nil && ctx.Err() == nil {
+		x.host.Log("warn", fmt.Sprintf("old checkpoints in %s could not be removed: %v", x.bucket, err))
+	}
+}
+
+func (x *Archive) clean(ctx context.Context) error {
+	names, err := x.bucket.List(ctx, x.root())
+	if err != nil {
+		return err
+	}
+	manifests, err := x.read(ctx, names)
+	if err != nil || len(manifests) == 0 {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	keep := map[string]bool{"run.json": true, manifests[len(manifests)-1].Name: true}
+	if x.pending != nil {
+		keep[x.pending.Name] = true
+	}
+	for _, m := range manifests {
+		if _, err := os.Stat(filepath.Join(x.dir, m.Name)); err == nil || !x.had[m.Name] {
+			keep[m.Name] = true
+		}
+	}
+	gone := map[string]bool{}
+	for _, name := range names {
+		first, _, _ := strings.Cut(strings.TrimPrefix(name, x.root()), "/")
+		if first = strings.TrimSuffix(first, manifestEnd); !keep[first] {
+			gone[first] = true
+		}
+	}
+	for name := range gone {
+		if e := x.remove(ctx, name); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		delete(x.had, name)
+	}
+	if len(gone) > 0 {
+		x.writeHad()
+	}
+	return err
+}
+
+// remove removes a checkpoint from the store, its manifest first.
+func (x *Archive) remove(ctx context.Context, name string) error {
+	if err := x.bucket.Remove(ctx, x.root()+name+manifestEnd); err != nil {
+		return err
+	}
+	files, err := x.bucket.List(ctx, x.root()+name)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if f == x.root()+name || strings.HasPrefix(f, x.root()+name+"/") {
+			if err := x.bucket.Remove(ctx, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Fetch brings the newest checkpoint of the run from the store, if it is newer than all here, and returns its path;
+// empty: there was none to fetch.
+func (x *Archive) Fetch(ctx context.Context) (string, error) {
+	m, err := x.newest(ctx)
+	if err != nil || m == nil {
+		return "", err
+	}
+	if m.Name != filepath.Base(m.Name) || strings.HasPrefix(m.Name, ".") {
+		return "", fmt.Errorf("a manifest in %s names %q, which is no checkpoint", x.bucket, m.Name)
+	}
+	x.host.Log("info", fmt.Sprintf("fetches the checkpoint of step %d from %s: %.1f MB", m.Step, x.bucket,
+		float64(m.bytes())/1e6))
+	ongoing := x.host.Begin(sdk.Activity{What: fmt.Sprintf("checkpoint of step %d", m.Step),
+		Detail: "from " + x.bucket.String(), Want: m.bytes(), Unit: "B"})
+	defer ongoing.End()
+	part := filepath.Join(x.dir, FetchFolder)
+	if err := os.RemoveAll(part); err != nil {
+		return "", fmt.Errorf("fetch a checkpoint: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(part) }()
+	have := int64(0)
+	for _, f := range m.Files {
+		if !filepath.IsLocal(filepath.FromSlash(f.Path)) ||
+			f.Path != m.Name && !strings.HasPrefix(f.Path, m.Name+"/") {
+			return "", fmt.Errorf("a manifest in %s names the file %q, which is not in %s", x.bucket, f.Path, m.Name)
+		}
+		to := filepath.Join(part, filepath.FromSlash(f.Path))
+		if err := x.bucket.GetFile(ctx, x.root()+f.Path, to, f.Size, f.SHA256); err != nil {
+			return "", err
+		}
+		have += f.Size
+		ongoing.Progress(have, "from "+x.bucket.String())
+	}
+	path := filepath.Join(x.dir, m.Name)
+	if err := os.Rename(filepath.Join(part, m.Name), path); err != nil {
+		return "", fmt.Errorf("fetch a checkpoint: %w", err)
+	}
+	x.remember(m.Name)
+	return path, nil
+}

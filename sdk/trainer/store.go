@@ -1,0 +1,114 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/objectstore"
+	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/trainer/archive"
+)
+
+// Stored is a configuration that names a store for copies of the checkpoints: the SDK uploads each one that the trainer
+// reports, and fetches the newest for an attempt on a machine that does not have it.
+type Stored interface {
+	// CheckpointStore is the store's address, in the form of objectstore.Form; empty: there is none.
+	CheckpointStore() string
+}
+
+// StoreProblems are those of a store's address, at the path of its attribute.
+func StoreProblems(address string, path cty.Path) []spec.Problem {
+	if address == "" {
+		return nil
+	}
+	_, err := objectstore.Parse(address)
+	var wrong *sdk.Error
+	if !errors.As(err, &wrong) {
+		return nil
+	}
+	return []spec.Problem{{Path: path, Summary: "Not the address of a store",
+		Detail: wrong.Summary + ". The form is " + objectstore.Form + "."}}
+}
+
+func storeOf(config any) string {
+	if s, ok := config.(Stored); ok {
+		return s.CheckpointStore()
+	}
+	return ""
+}
+
+// stopShare is the part of the time after a stop that the last upload may take.
+const stopShare = 0.9
+
+// keep opens the store of a block's checkpoints, and fetches the newest if this machine does not have it. What it
+// returns is called with how the block has ended, when the last checkpoint has been reported.
+func (h *host) keep(ctx context.Context, address string, block *sdk.Block) (func(error) error, error) {
+	if address == "" {
+		return func(err error) error { return err }, nil
+	}
+	var err error
+	if h.archive, err = archive.Open(address, *block, h); err != nil {
+		return nil, err
+	}
+	if err = h.archive.Check(ctx); err == nil && block.Resume {
+		var path string
+		if path, err = h.archive.Fetch(ctx); err == nil && path != "" {
+			h.Log("info", "it goes on from "+path)
+		}
+	}
+	if err != nil {
+		if !block.Resume || objectstore.IsRefused(err) || !hasCheckpoint(block.CheckpointDir) {
+			_ = h.archive.Close(ended)
+			return nil, err
+		}
+		// The store may be away for a while. A run that has its checkpoints here need not wait for it.
+		h.Log("warn", "it goes on without a look at the store of its checkpoints: "+sdk.Message(err))
+	}
+	asked := make(chan time.Time, 1)
+	stop := context.AfterFunc(ctx, func() { asked <- time.Now() })
+	return func(how error) error {
+		closing := context.Background()
+		switch {
+		case !stop(): // it is to stop
+			limit := (<-asked).Add(time.Duration(stopShare * float64(h.Grace())))
+			var cancel context.CancelFunc
+			closing, cancel = context.WithDeadline(closing, limit)
+			defer cancel()
+		case how != nil: // the next attempt takes up what is not uploaded
+			_ = h.archive.Close(ended)
+			return how
+		}
+		return errors.Join(how, h.archive.Close(closing))
+	}, nil
+}
+
+// ended is a context that has ended.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// hasCheckpoint says whether a folder holds anything that looks like one.
+func hasCheckpoint(dir string) bool {
+	found, _ := filepath.Glob(filepath.Join(dir, "step*"))
+	for _, path := range found {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *host) Checkpoint(c sdk.CheckpointInfo) {
+	h.Host.Checkpoint(c)
+	if h.archive != nil {
+		h.archive.Add(c)
+	}
+}
