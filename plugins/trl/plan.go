@@ -42,6 +42,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	e.Notes = append(e.Notes, "loss "+facts["loss"]+" of TRL; stale samples: "+
 		cmp.Or(c.corrects(), "nothing corrects them"))
+	e.Notes = append(e.Notes, worker.Quantised(c.Config)...)
 	beta, _ := number(c.Config["beta"])
 	problems := worker.Held{Dtype: c.dtype(), Adapters: c.adapted(), Reference: beta > 0 && !c.adapted(),
 		Sharded: c.Config["fsdp"] != nil || c.Config["fsdp_config"] != nil || c.Config["deepspeed"] != nil,

@@ -81,6 +81,10 @@ func TestThePlanSaysWhatTRLWillDo(t *testing.T) {
 	if strings.Contains(fact(Config{}, "transports"), "lora") {
 		t.Error("all weights are trained: there is no adapter to publish")
 	}
+	e, _ := (&Trainer{}).Plan(Config{Common: common, Config: map[string]any{"load_in_8bit": true}}, gpu)
+	if !strings.Contains(strings.Join(e.Notes, " "), "weights on disk") {
+		t.Errorf("a quantised model: %q; want to hear of the first batches", e.Notes)
+	}
 	sum := func(c Config) (total float64) {
 		c.Common = common
 		e, _ := (&Trainer{}).Plan(c, gpu)
