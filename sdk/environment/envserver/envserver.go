@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -55,6 +54,7 @@ type Server struct {
 	url    string
 	port   int
 	client *http.Client
+	held   io.Closer // keeps the port for the program, also while it is started again
 	stop   context.CancelFunc
 	done   chan struct{} // the program is not watched any more; nil: there is none
 
@@ -92,31 +92,22 @@ func Open(ctx context.Context, setup Setup) (*Server, error) {
 		}
 	}
 	var err error
-	if s.port, err = freePort(); err != nil {
+	if s.port, s.held, err = reserve(); err != nil {
 		return nil, err
 	}
 	s.url = "http://127.0.0.1:" + strconv.Itoa(s.port)
 	program, err := s.start(ctx)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.held.Close())
 	}
 	if err := s.ready(ctx, program); err != nil {
 		s.client.CloseIdleConnections()
-		return nil, errors.Join(err, program.Stop(context.WithoutCancel(ctx), stopGrace))
+		return nil, errors.Join(err, program.Stop(context.WithoutCancel(ctx), stopGrace), s.held.Close())
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop, s.done = stop, make(chan struct{})
 	go s.watch(watching)
 	return s, nil
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("look for a free port: %w", err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // URL is where the server answers, without a slash at its end.
@@ -278,7 +269,7 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stopGrace)
 	defer cancel()
-	return program.Stop(ctx, stopGrace)
+	return errors.Join(program.Stop(ctx, stopGrace), s.held.Close())
 }
 
 // Failed makes an error of a call to the server: infra_failed, unless the server cannot be used any more, which ends
