@@ -69,8 +69,7 @@ func newKubernetesRun(t *testing.T, edits ...string) *kubernetesRun {
 		t.Skip("RECIPE_KUBERNETES_SHARED names no folder that is shared with a cluster: make e2e-kubernetes sets it")
 	}
 	dir := t.TempDir()
-	r := &kubernetesRun{&run{t: t, dir: dir, recipe: "kubernetes.hcl", trainer: "trainer.tiny.policy"},
-		strings.NewReplacer("/", "-", "_", "-").Replace(strings.ToLower(t.Name()))}
+	r := &kubernetesRun{&run{t: t, dir: dir, recipe: "kubernetes.hcl", trainer: "trainer.tiny.policy"}, namespaceOf(t)}
 	r.create("", "namespaces", fmt.Sprintf(`{"metadata": {"name": %q}}`, r.namespace))
 	t.Cleanup(func() { r.api("/api/v1/namespaces/"+r.namespace, "-X", "DELETE") })
 	r.within("a service account in the namespace", func() bool {
@@ -83,6 +82,18 @@ func newKubernetesRun(t *testing.T, edits ...string) *kubernetesRun {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// namespacesOf counts those of each test.
+var namespacesOf = map[string]int{}
+
+// namespaceOf is the name of a further namespace of a test.
+func namespaceOf(t *testing.T) string {
+	name := strings.NewReplacer("/", "-", "_", "-").Replace(strings.ToLower(t.Name()))
+	if namespacesOf[name]++; namespacesOf[name] > 1 {
+		return fmt.Sprintf("%s-%d", name, namespacesOf[name])
+	}
+	return name
 }
 
 // start is apply, with its end when the test ends.

@@ -3,15 +3,19 @@
 # and two nodes n1 and n2, each a kubelet and a containerd with network, mounts and processes of their own, whose pods
 # have addresses of their own (CNI). It needs root and Debian's packages of etcd, containerd, runc and the CNI plugins.
 #
-#   scripts/kubernetes.sh build    build Kubernetes from source into the user's cache (22 minutes of one core, 2 GB; once)
+#   scripts/kubernetes.sh build    build Kubernetes and a scheduler that knows gangs (coscheduling) from source into the
+#                                  user's cache (30 minutes of one core, 2 GB; once)
 #   scripts/kubernetes.sh up       start it with an image that has PROGRAM... at their paths; prints what to export
 #   scripts/kubernetes.sh down     end it
 #   scripts/kubernetes.sh kill|start NODE    kill everything on a node, as a loss of power would; start it again
 #   scripts/kubernetes.sh api PATH [OPTION OF CURL...]    ask its API server as an administrator
+#   scripts/kubernetes.sh gangs    has the status 0 when its scheduler for gangs is built
 #   scripts/kubernetes.sh why      says what is missing here, and nothing when nothing is
 set -euo pipefail
 
 VERSION=1.34.4
+PLUGINS=sigs.k8s.io/scheduler-plugins # of a second scheduler, which knows gangs (PodGroup)
+PLUGINS_VERSION=0.34.7
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/recipe-kubernetes/$VERSION
 STATE=${RECIPE_KUBERNETES_STATE:-/var/tmp/recipe-kubernetes}
 BRIDGE=${RECIPE_KUBERNETES_BRIDGE:-brkube}
@@ -37,26 +41,64 @@ why() {
 
 # build makes a module that requires Kubernetes with its staging modules, which its own go.mod takes from its repository.
 build() {
-  local c source=$CACHE/source staged
+  local c source=$CACHE/source
   mkdir -p "$source" "$CACHE/bin"
   cd "$source"
   if [ ! -s go.sum ]; then
     { echo 'package tools'; for c in $COMPONENTS; do echo "import _ \"k8s.io/kubernetes/cmd/$c/app\""; done; } >tools.go
-    rm -f go.mod
-    go mod init recipe.test/kubernetes
-    go mod edit -require "k8s.io/kubernetes@v$VERSION"
-    staged=$(go mod download -json "k8s.io/kubernetes@v$VERSION" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
-    for c in $(sed -n 's#.*=> ./staging/src/\(k8s.io/.*\)#\1#p' "$staged"); do
-      go mod edit -replace "$c=$c@v0.${VERSION#1.}"
-    done
-    go mod tidy -e
+    module
   fi
-  for c in $COMPONENTS; do
-    [ -x "$CACHE/bin/$c" ] && continue
-    CGO_ENABLED=0 GOGC=400 nice -n 19 go build -p 1 -trimpath \
-      -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$VERSION" -o "$CACHE/bin/$c.new" "k8s.io/kubernetes/cmd/$c"
-    mv "$CACHE/bin/$c.new" "$CACHE/bin/$c"
+  for c in $COMPONENTS; do program "$c" "k8s.io/kubernetes/cmd/$c"; done
+  build_gangs
+}
+
+# module makes a go.mod for the programs of the current folder.
+module() {
+  local c staged
+  rm -f go.mod
+  go mod init recipe.test/kubernetes
+  go mod edit -require "k8s.io/kubernetes@v$VERSION" -replace "k8s.io/kubernetes=k8s.io/kubernetes@v$VERSION" "$@"
+  staged=$(go mod download -json "k8s.io/kubernetes@v$VERSION" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
+  for c in $(sed -n 's#.*=> ./staging/src/\(k8s.io/.*\)#\1#p' "$staged"); do
+    go mod edit -replace "$c=$c@v0.${VERSION#1.}"
   done
+  go mod tidy -e
+}
+
+program() { # NAME PACKAGE
+  [ -x "$CACHE/bin/$1" ] && return
+  CGO_ENABLED=0 GOGC=400 nice -n 19 go build -p 1 -trimpath \
+    -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$VERSION" -o "$CACHE/bin/$1.new" "$2"
+  mv "$CACHE/bin/$1.new" "$CACHE/bin/$1"
+}
+
+# build_gangs makes a scheduler with the coscheduling plugin, in a module of its own: it has newer dependencies.
+build_gangs() {
+  local source=$CACHE/gangs
+  mkdir -p "$source"
+  cd "$source"
+  if [ ! -s go.sum ]; then
+    cat >main.go <<GO
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	_ "$PLUGINS/apis/config/scheme"
+	"$PLUGINS/pkg/coscheduling"
+)
+
+func main() {
+	os.Exit(cli.Run(app.NewSchedulerCommand(app.WithPlugin(coscheduling.Name, coscheduling.New))))
+}
+GO
+    module -require "$PLUGINS@v$PLUGINS_VERSION"
+  fi
+  cp "$(go list -m -f '{{.Dir}}' "$PLUGINS")"/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml podgroups.yaml
+  chmod 644 podgroups.yaml
+  program gang-scheduler .
 }
 
 address() { echo "$NET.0.1${1#n}"; }
@@ -173,11 +215,32 @@ control() {
     --service-account-signing-key-file="$STATE/pki/sa.key" --token-auth-file="$STATE/pki/tokens.csv" \
     --authorization-mode=Node,RBAC --allow-privileged=true --kubelet-preferred-address-types=InternalIP
   await "the API server" api /readyz
+  if [ -x "$CACHE/bin/gang-scheduler" ]; then # before the controllers, which delete what belongs to nothing any more
+    api /apis/apiextensions.k8s.io/v1/customresourcedefinitions --data-binary "@$CACHE/gangs/podgroups.yaml" >/dev/null
+    await "PodGroups" api /apis/scheduling.x-k8s.io/v1alpha1/podgroups
+  fi
   run controllers "$CACHE/bin/kube-controller-manager" --kubeconfig="$STATE/admin.kubeconfig" --leader-elect=false \
     --service-account-private-key-file="$STATE/pki/sa.key" --allocate-node-cidrs=false --secure-port=0 \
     --node-monitor-period=1s --node-monitor-grace-period=10s --controllers='*,-certificatesigningrequest-signing-controller'
   run scheduler "$CACHE/bin/kube-scheduler" --kubeconfig="$STATE/admin.kubeconfig" --leader-elect=false --secure-port=0
+  [ ! -x "$CACHE/bin/gang-scheduler" ] || gang_scheduler
   await "the controllers" api /api/v1/namespaces/default/serviceaccounts/default
+}
+
+# gang_scheduler starts a second scheduler, for pods that name it.
+gang_scheduler() {
+  cat >"$STATE/gang-scheduler.yaml" <<CONF
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {kubeconfig: $STATE/admin.kubeconfig}
+profiles:
+- schedulerName: scheduler-plugins-scheduler
+  plugins:
+    multiPoint: {enabled: [{name: Coscheduling}]}
+    queueSort: {enabled: [{name: Coscheduling}], disabled: [{name: "*"}]}
+CONF
+  run gang-scheduler "$CACHE/bin/gang-scheduler" --config="$STATE/gang-scheduler.yaml" --secure-port=0
 }
 
 # api asks the API server as an administrator: PATH [option of curl…]
@@ -293,7 +356,8 @@ case "${1:-}" in
   down) down ;;
   api) shift; api "$@" ;;
   why) why ;;
+  gangs) [ -x "$CACHE/bin/gang-scheduler" ] ;;
   kill) kill_node "$2" ;;
   start) start "$2" ;;
-  *) sed -n '2,13p' "$0"; exit 2 ;;
+  *) sed -n '2,15p' "$0"; exit 2 ;;
 esac

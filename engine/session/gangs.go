@@ -61,7 +61,8 @@ func (s *Session) renderGang(p *plan.Plan, host renderer, name string, ops []*pl
 	case !together:
 		p.Findings = append(p.Findings, plan.Finding{Severity: "info", Address: at,
 			Summary: fmt.Sprintf("the jobs of gang %q are submitted one by one", name),
-			Detail:  fmt.Sprintf("%s cannot start several jobs together: executors \"slurm\" on a shared file system can.", at)})
+			Detail: fmt.Sprintf("%s cannot start several jobs together: on a shared file system executors \"slurm\" can, and "+
+				"\"kubernetes\" with gang_scheduler.", at)})
 	default:
 		var leader addr.Block = ops[0].Address
 		for _, op := range ops[1:] {

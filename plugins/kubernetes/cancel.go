@@ -61,22 +61,32 @@ func (k *kubernetes) cancel(ctx context.Context, c *client, h executor.Handle, g
 	if j == nil || j.job.key() != h.Key {
 		return nil
 	}
-	last := j.status()
+	grace = max(grace, time.Second)
+	if j.status().State == executor.Lost {
+		grace = 0
+	}
+	names := canceledWith(jobs, h.ID)
+	for _, name := range names {
+		if err := k.delete(ctx, c, name, jobs[name].status()); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		err = errors.Join(err, c.gone(ctx, h.Run, name, grace))
+	}
+	return err
+}
+
+// delete asks the cluster to delete a Job, and notes how it has ended.
+func (k *kubernetes) delete(ctx context.Context, c *client, name string, last executor.Status) error {
 	if !last.State.Over() {
 		last = executor.Status{State: executor.Canceled, Node: last.Node}
 	}
 	k.mu.Lock()
-	k.canceled[h.ID] = last
+	k.canceled[name] = last
 	k.mu.Unlock()
 	// In the foreground: the Job is there until its pods are gone. No pod is made again meanwhile.
-	err = c.remove(ctx, c.jobs()+"/"+h.ID, object{"propagationPolicy": "Foreground"})
-	if err != nil {
-		return err
-	}
-	if last.State == executor.Lost {
-		return c.gone(ctx, h, 0)
-	}
-	return c.gone(ctx, h, max(grace, time.Second))
+	return c.remove(ctx, c.jobs()+"/"+name, object{"propagationPolicy": "Foreground"})
 }
 
 // remove deletes something that may be gone already.
@@ -91,16 +101,16 @@ func (c *client) remove(ctx context.Context, path string, options object) error 
 
 // gone waits until a Job that is being deleted is gone, with its pods, which get as long as grace to end. Without grace
 // their nodes are not waited for.
-func (c *client) gone(ctx context.Context, h executor.Handle, grace time.Duration) error {
+func (c *client) gone(ctx context.Context, run, name string, grace time.Duration) error {
 	asked, began := map[string]bool{}, time.Now()
 	for {
-		jobs, err := c.look(ctx, []string{h.Run})
-		if err == nil && jobs[h.ID] == nil {
+		jobs, err := c.look(ctx, []string{run})
+		if err == nil && jobs[name] == nil {
 			return nil
 		}
 		late := grace == 0 || time.Since(began) > grace+killLate
 		if err == nil {
-			for _, p := range jobs[h.ID].pods {
+			for _, p := range jobs[name].pods {
 				seconds := int64((grace + time.Second - 1) / time.Second)
 				if late {
 					seconds = 0

@@ -79,6 +79,9 @@ func (c *client) once(ctx context.Context, method, path string, body, out any) e
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	r.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	answer, err := c.http.Do(r)
 	if err != nil {
 		return fmt.Errorf("%w: %w", executor.ErrUnreachable, err)

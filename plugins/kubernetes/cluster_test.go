@@ -17,6 +17,9 @@ func TestComplianceOnACluster(t *testing.T) {
 	}
 	c := Config{Image: "recipe.test/recipe:1", ImagePullPolicy: "Never",
 		Volumes: []Volume{{Path: shared, HostPath: shared}}}
-	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Staged: true, Patience: time.Minute,
+	if os.Getenv("RECIPE_KUBERNETES_GANGS") != "" {
+		c.GangScheduler = "coscheduling"
+	}
+	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Staged: true, Alone: true, Patience: time.Minute,
 		Open: func(string) (executor.Executor, error) { return New(c), nil }})
 }

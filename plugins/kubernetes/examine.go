@@ -103,11 +103,16 @@ func (n node) has(selector object) bool {
 type right struct{ group, resource, verb string }
 
 // rights are what the engine needs; docs/clusters.md has them as a Role.
-func rights() (out []right) {
-	for _, r := range []struct{ group, resource, verbs string }{
+func (c Config) rights() (out []right) {
+	list := []struct{ group, resource, verbs string }{
 		{"batch", "jobs", "create get list delete"}, {"", "pods", "list delete"}, {"", "pods/log", "get"},
 		{"", "secrets", "create"}, {"", "events", "list"},
-	} {
+	}
+	if kind, ok := podGroupsOf[c.GangScheduler]; ok {
+		list[0].verbs += " patch"
+		list = append(list, struct{ group, resource, verbs string }{kind.group, "podgroups", "create"})
+	}
+	for _, r := range list {
 		for _, verb := range strings.Fields(r.verbs) {
 			out = append(out, right{r.group, r.resource, verb})
 		}
@@ -132,7 +137,10 @@ func (k *kubernetes) Examine(ctx context.Context) []executor.Check {
 		return []executor.Check{reached}
 	}
 	reached.Found = "Kubernetes " + version.GitVersion + " at " + c.server
-	out := []executor.Check{reached, c.namespaceCheck(ctx), c.rightsCheck(ctx)}
+	out := []executor.Check{reached, c.namespaceCheck(ctx), c.rightsCheck(ctx, k.config)}
+	if k.config.GangScheduler != "" {
+		out = append(out, c.gangCheck(ctx, k.config))
+	}
 	out = append(out, c.quotaChecks(ctx)...)
 	for _, v := range k.config.Volumes {
 		if v.Claim != "" {
@@ -152,10 +160,10 @@ func (c *client) namespaceCheck(ctx context.Context) executor.Check {
 }
 
 // rightsCheck asks for each right (SelfSubjectAccessReview, which everyone may ask).
-func (c *client) rightsCheck(ctx context.Context) executor.Check {
+func (c *client) rightsCheck(ctx context.Context, config Config) executor.Check {
 	out := executor.Check{Name: "rights", Found: "all that is needed"}
 	var missing []string
-	for _, r := range rights() {
+	for _, r := range config.rights() {
 		resource, sub, _ := strings.Cut(r.resource, "/")
 		ask := object{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
 			"spec": object{"resourceAttributes": object{"namespace": c.namespace, "verb": r.verb, "group": r.group,

@@ -37,6 +37,9 @@ type Config struct {
 	Labels         map[string]string `recipe:"labels" doc:"further labels of jobs and pods, such as that of a queue of Kueue"`
 	Annotations    map[string]string `recipe:"annotations" doc:"further annotations of jobs and pods"`
 
+	GangScheduler string `recipe:"gang_scheduler" enum:"coscheduling,volcano" doc:"which PodGroups the cluster's scheduler reads: those of the scheduler plugin coscheduling, or of Volcano (not tried); default: none, and jobs of a gang are submitted one by one"`
+	SchedulerName string `recipe:"scheduler_name" doc:"scheduler of the pods; default: the cluster's, with gang_scheduler \"scheduler-plugins-scheduler\" or \"volcano\""`
+
 	SecretEnvironment map[string]string `recipe:"secret_environment" doc:"environment variables of the blocks from Secrets of the namespace: NAME = \"SECRET/KEY\""`
 
 	executor.Files
@@ -102,7 +105,11 @@ var (
 
 // New returns the executor of a cluster. It asks nobody yet.
 func New(c Config) executor.Executor {
-	return &kubernetes{config: c, canceled: map[string]executor.Status{}}
+	k := &kubernetes{config: c, canceled: map[string]executor.Status{}}
+	if kind, ok := podGroupsOf[c.GangScheduler]; ok {
+		return gangs{k, kind}
+	}
+	return k
 }
 
 // cluster returns the client of the cluster.
@@ -128,7 +135,7 @@ func (k *kubernetes) Submit(ctx context.Context, j executor.Job) (executor.Handl
 	}
 	c, err := k.cluster()
 	if err == nil {
-		err = k.submit(ctx, c, j, manifest)
+		_, err = c.submit(ctx, j, manifest)
 	}
 	if err != nil {
 		return executor.Handle{Key: j.Key}, fmt.Errorf("submit %s: %w", j.Key, err)
@@ -136,31 +143,28 @@ func (k *kubernetes) Submit(ctx context.Context, j executor.Job) (executor.Handl
 	return h, nil
 }
 
-func (k *kubernetes) submit(ctx context.Context, c *client, j executor.Job, manifest object) error {
+// submit makes the Job and its Secret, or what is missing of them, and returns the Job.
+func (c *client) submit(ctx context.Context, j executor.Job, manifest object) (made job, err error) {
 	name := nameOf(j.Key)
-	var made job
-	err := c.do(ctx, http.MethodPost, c.jobs(), manifest, &made)
+	err = c.do(ctx, http.MethodPost, c.jobs(), manifest, &made)
 	if isCode(err, http.StatusConflict) {
 		err = c.do(ctx, http.MethodGet, c.jobs()+"/"+name, nil, &made)
 		if err == nil && made.key() != j.Key {
 			err = fmt.Errorf("job %s of the cluster is of %q", name, made.Metadata.Annotations[keyAnnotation])
 		}
 	}
-	if err != nil {
-		return explain(err)
-	}
-	if secretFile(j) == "" || made.over() {
-		return nil
+	if err != nil || secretFile(j) == "" || made.over() {
+		return made, explain(err)
 	}
 	secret, err := secretFor(j, made.Metadata.UID)
 	if err != nil {
-		return err
+		return made, err
 	}
 	// The pod waits for it. The cluster deletes it with the Job, whoever deletes that.
 	if err := c.do(ctx, http.MethodPost, c.core("secrets"), secret, nil); !isCode(err, http.StatusConflict) {
-		return explain(err)
+		return made, explain(err)
 	}
-	return nil
+	return made, nil
 }
 
 // List implements executor.Executor.

@@ -56,16 +56,24 @@ func (k *kubernetes) Render(j executor.Job) (executor.Request, error) {
 	if err != nil {
 		return executor.Request{}, err
 	}
+	return inYAML(withSecret(j, manifest))
+}
+
+// withSecret is a Job and its Secret, without its content.
+func withSecret(j executor.Job, manifest object) []object {
+	if secretFile(j) == "" {
+		return []object{manifest}
+	}
+	return []object{manifest, secret(j, "(sensitive)")}
+}
+
+func inYAML(documents []object) (executor.Request, error) {
 	var b strings.Builder
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
-	documents := []object{manifest}
-	if secretFile(j) != "" {
-		documents = append(documents, secret(j, "(sensitive)"))
-	}
 	for _, d := range documents {
 		if err := encoder.Encode(d); err != nil {
-			return executor.Request{}, fmt.Errorf("render job %s: %w", j.Key, err)
+			return executor.Request{}, fmt.Errorf("render a %s: %w", d["kind"], err)
 		}
 	}
 	return executor.Request{Language: "yaml", Text: b.String()}, nil
@@ -174,6 +182,7 @@ func (k *kubernetes) pod(j executor.Job) object {
 	setText(spec, "serviceAccountName", c.ServiceAccount)
 	setText(spec, "priorityClassName", c.PriorityClass)
 	setText(spec, "runtimeClassName", c.RuntimeClass)
+	setText(spec, "schedulerName", c.scheduler())
 	if j.TimeLimit > 0 {
 		spec["activeDeadlineSeconds"] = int64((j.TimeLimit + time.Second - 1) / time.Second)
 	}
@@ -393,7 +402,11 @@ func secretFor(j executor.Job, uid string) (object, error) {
 		return nil, fmt.Errorf("make the Secret of job %s: %w", j.Key, err)
 	}
 	out := secret(j, base64.StdEncoding.EncodeToString(content))
-	out["metadata"].(object)["ownerReferences"] = []object{{"apiVersion": "batch/v1", "kind": "Job",
-		"name": nameOf(j.Key), "uid": uid}}
+	out["metadata"].(object)["ownerReferences"] = []object{ownedBy(j, uid)}
 	return out, nil
+}
+
+// ownedBy has the cluster delete something with the Job, or with the last of several.
+func ownedBy(j executor.Job, uid string) object {
+	return object{"apiVersion": "batch/v1", "kind": "Job", "name": nameOf(j.Key), "uid": uid}
 }

@@ -31,13 +31,14 @@ type standIn struct {
 	mu      sync.Mutex
 	jobs    map[string]*standInJob
 	secrets map[string]object
+	groups  map[string]object   // PodGroups
 	refuse  map[string]apiError // by method and path
 }
 
 type standInJob struct {
 	manifest object
 	deleted  bool
-	cmd      *exec.Cmd // nil: it waits for its Secret
+	cmd      *exec.Cmd // nil: it waits: see mayStart
 	ended    chan struct{}
 	gone     bool // its pod
 }
@@ -47,13 +48,15 @@ const standInToken = "token-of-the-tests"
 func newStandIn(t *testing.T) *standIn {
 	t.Helper()
 	s := &standIn{dir: t.TempDir(), jobs: map[string]*standInJob{}, secrets: map[string]object{},
-		refuse: map[string]apiError{}}
+		groups: map[string]object{}, refuse: map[string]apiError{}}
 	mux := http.NewServeMux()
 	jobs, core := "/apis/batch/v1/namespaces/rl/jobs", "/api/v1/namespaces/rl/"
 	mux.HandleFunc("POST "+jobs, s.create)
 	mux.HandleFunc("GET "+jobs, s.listJobs)
 	mux.HandleFunc("GET "+jobs+"/{name}", s.one)
 	mux.HandleFunc("DELETE "+jobs+"/{name}", s.deleteJob)
+	mux.HandleFunc("PATCH "+jobs+"/{name}", s.patchJob)
+	mux.HandleFunc("POST "+podGroupsOf["coscheduling"].path("rl"), s.createGroup)
 	mux.HandleFunc("GET "+core+"pods", s.listPods)
 	mux.HandleFunc("GET "+core+"pods/{name}/log", s.log)
 	mux.HandleFunc("DELETE "+core+"pods/{name}", s.deletePod)
@@ -142,15 +145,92 @@ func (s *standIn) create(w http.ResponseWriter, r *http.Request) {
 	meta["uid"] = "uid-of-" + name
 	j := &standInJob{manifest: manifest, ended: make(chan struct{})}
 	s.jobs[name] = j
-	text, _ := json.Marshal(manifest)
-	if !strings.Contains(string(text), `"secretName"`) || s.secrets[name] != nil {
-		if err := s.start(name, j); err != nil {
-			delete(s.jobs, name)
-			refuseWith(w, apiError{400, "BadRequest", err.Error()})
-			return
-		}
+	if err := s.startAll(); err != nil {
+		delete(s.jobs, name)
+		refuseWith(w, apiError{400, "BadRequest", err.Error()})
+		return
 	}
 	answer(w, 201, manifest)
+}
+
+// startAll starts the jobs that wait for nothing any more.
+func (s *standIn) startAll() error {
+	for name, j := range s.jobs {
+		if j.cmd == nil && !j.deleted && s.mayStart(name, j) {
+			if err := s.start(name, j); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mayStart says whether the pod of a job has its Secret, and its PodGroup as many pods as it needs.
+func (s *standIn) mayStart(name string, j *standInJob) bool {
+	text, _ := json.Marshal(j.manifest)
+	if strings.Contains(string(text), `"secretName"`) && s.secrets[name] == nil {
+		return false
+	}
+	labels := j.manifest["metadata"].(object)["labels"].(object)
+	gang := labels[podGroupsOf["coscheduling"].label]
+	if gang == nil {
+		return true
+	}
+	group, pods := s.groups[gang.(string)], 0
+	for _, other := range s.jobs {
+		if other.manifest["metadata"].(object)["labels"].(object)[gangLabel] == gang &&
+			other.manifest["spec"].(object)["suspend"] != true {
+			pods++
+		}
+	}
+	return group != nil && float64(pods) >= group["spec"].(object)["minMember"].(float64) &&
+		j.manifest["spec"].(object)["suspend"] != true
+}
+
+func (s *standIn) createGroup(w http.ResponseWriter, r *http.Request) {
+	var group object
+	if err := json.NewDecoder(r.Body).Decode(&group); err != nil {
+		refuseWith(w, apiError{400, "BadRequest", err.Error()})
+		return
+	}
+	name := group["metadata"].(object)["name"].(string)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.groups[name] != nil {
+		refuseWith(w, apiError{409, "AlreadyExists", "podgroups already exists"})
+		return
+	}
+	s.groups[name] = group
+	answer(w, 201, group)
+}
+
+func (s *standIn) patchJob(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.jobs[r.PathValue("name")]
+	var patch struct{ Spec struct{ Suspend *bool } }
+	err := json.NewDecoder(r.Body).Decode(&patch)
+	if j == nil || err != nil || patch.Spec.Suspend == nil ||
+		r.Header.Get("Content-Type") != "application/merge-patch+json" {
+		refuseWith(w, apiError{404, "NotFound", fmt.Sprintf("these tests expect a change of suspend: %v", err)})
+		return
+	}
+	j.manifest["spec"].(object)["suspend"] = *patch.Spec.Suspend
+	if err := s.startAll(); err != nil {
+		refuseWith(w, apiError{400, "BadRequest", err.Error()})
+		return
+	}
+	answer(w, 200, j.manifest)
+}
+
+// dropGroups deletes the PodGroups whose Jobs are all gone, as the cluster's garbage collection does.
+func (s *standIn) dropGroups() {
+	for name, group := range s.groups {
+		owners, _ := group["metadata"].(object)["ownerReferences"].([]any)
+		if !slices.ContainsFunc(owners, func(o any) bool { return s.jobs[o.(object)["name"].(string)] != nil }) {
+			delete(s.groups, name)
+		}
+	}
 }
 
 // start runs the command of a job's pod; its mounts are folders of its own.
@@ -311,6 +391,7 @@ func (s *standIn) end(name string, j *standInJob, grace time.Duration) {
 	if j.gone = true; j.deleted {
 		delete(s.jobs, name)
 		delete(s.secrets, name)
+		s.dropGroups()
 	}
 }
 
@@ -328,11 +409,9 @@ func (s *standIn) createSecret(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.secrets[name] = secret
-	if j := s.jobs[name]; j != nil && j.cmd == nil {
-		if err := s.start(name, j); err != nil {
-			refuseWith(w, apiError{400, "BadRequest", err.Error()})
-			return
-		}
+	if err := s.startAll(); err != nil {
+		refuseWith(w, apiError{400, "BadRequest", err.Error()})
+		return
 	}
 	answer(w, 201, secret)
 }
@@ -341,8 +420,10 @@ func TestCompliance(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
 	c := newStandIn(t).config(t, shared)
-	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Single: true, Staged: true, Patience: time.Minute,
-		Open: func(string) (executor.Executor, error) { return New(c), nil }})
+	c.GangScheduler = "coscheduling"
+	plugintest.Executor(t, plugintest.ExecutorSuite{Shared: shared, Single: true, Staged: true, Alone: true,
+		Patience: time.Minute,
+		Open:     func(string) (executor.Executor, error) { return New(c), nil }})
 }
 
 // TestTheSecretOfAJob submits a job with keys, by an engine that was killed before it had made their Secret, too.

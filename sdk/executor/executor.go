@@ -48,9 +48,9 @@ type Gangs interface {
 	// RenderTogether returns the one request that SubmitTogether would make, as Render does.
 	RenderTogether(jobs []Job) (Request, error)
 	// SubmitTogether hands jobs to the scheduler that start together. Their handles come in the order of the jobs. Jobs
-	// whose keys were submitted together before are not submitted again. When one of them fails, the others are asked
-	// to end; one that ends with status 0, or is canceled while it runs, leaves the others as they are. A cancel of one
-	// that is pending cancels all.
+	// whose keys were submitted together before are not submitted again. When one of them fails, a cluster may ask the
+	// others to end, as Slurm does; the engine cancels them in any case before the gang starts again. One that ends with
+	// status 0, or is canceled while it runs, leaves the others as they are. A cancel of one that is pending cancels all.
 	SubmitTogether(ctx context.Context, jobs []Job) ([]Handle, error)
 }
 

@@ -30,6 +30,8 @@ type ExecutorSuite struct {
 	// Staged is set where the configuration embeds executor.Files: jobs may have an Input, and no Dir. The suite of a
 	// definition sets it.
 	Staged bool
+	// Alone is set where the cluster leaves the other jobs of a gang as they are when one fails.
+	Alone bool
 	// Patience is how long a job may take to start, or to be over; 0: a minute.
 	Patience time.Duration
 }
@@ -52,7 +54,7 @@ func Executor(t *testing.T, s ExecutorSuite) {
 	t.Run("a job that ignores the request to end is killed", s.isKilled)
 	t.Run("statuses come in the order of the handles", s.statuses)
 	t.Run("jobs of a gang run together, and each ends by itself", s.gang)
-	t.Run("when a job of a gang fails, the others are asked to end", s.gangFails)
+	t.Run("when a job of a gang fails, the others are asked to end, by the cluster or by a cancel", s.gangFails)
 }
 
 // executorChecks runs the suite on the executor that a definition opens.

@@ -67,8 +67,9 @@ func (s ExecutorSuite) gang(t *testing.T) {
 			t.Fatalf("Cancel: %v", err)
 		}
 		j.appears("asked")
-		if got := j.over(handles[i]); got.State == executor.Lost || got.ExitCode == nil || *got.ExitCode != 0 {
-			t.Errorf("a job of a gang whose program ended with status 0 is %s", got)
+		if got := j.over(handles[i]); got.State == executor.Lost || got.State == executor.Failed ||
+			(got.ExitCode == nil && got.State != executor.Canceled) || (got.ExitCode != nil && *got.ExitCode != 0) {
+			t.Errorf("a canceled job of a gang whose program ended with status 0 is %s", got)
 		}
 		if i == 0 {
 			if list := a.listed(); !slices.Equal(list, handles[1:]) {
@@ -90,9 +91,18 @@ func (s ExecutorSuite) gangFails(t *testing.T) {
 	a.appears("started")
 	b.appears("started")
 	b.write("fail")
+	failed := b.over(handles[1])
+	if s.Alone {
+		if list := a.listed(); !slices.Equal(list, handles[:1]) {
+			t.Errorf("after the failure of one, List returns %+v; expected the other, %+v", list, handles[:1])
+		}
+		if err := a.executor.Cancel(a.ctx, handles[0], s.Patience/2); err != nil {
+			t.Fatalf("Cancel: %v", err)
+		}
+	}
 	a.appears("asked")
-	if got := b.over(handles[1]); got.State != executor.Failed || got.ExitCode == nil || *got.ExitCode != 3 {
-		t.Errorf("the job that failed with status 3 is %s", got)
+	if failed.State != executor.Failed || failed.ExitCode == nil || *failed.ExitCode != 3 {
+		t.Errorf("the job that failed with status 3 is %s", failed)
 	}
 	a.over(handles[0])
 }
