@@ -29,6 +29,7 @@ var remedies = []struct{ words, remedy string }{
 	{"RuntimeClass", "correct `runtime_class` of the executor: `kubectl get runtimeclasses`"},
 	{"namespaces", "make the namespace, or correct `namespace` of the executor: `kubectl get namespaces`"},
 	{"Unauthorized", "the credentials of the kubeconfig file are not valid any more: log in to the cluster again"},
+	{"has not said anything of it", "if it does not run, correct scheduler_name or gang_scheduler of the executor"},
 	{"is forbidden", "ask who runs the cluster for the rights in docs/clusters.md: `recipe doctor FILE --executor " +
 		"kubernetes.NAME` lists what is missing"},
 }

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -38,7 +39,8 @@ type job struct {
 type pod struct {
 	Metadata metadata `json:"metadata"`
 	Spec     struct {
-		Node string `json:"nodeName"`
+		Node      string `json:"nodeName"`
+		Scheduler string `json:"schedulerName"`
 	} `json:"spec"`
 	Status struct {
 		Phase      string      `json:"phase"`
@@ -271,8 +273,12 @@ func (p pod) waitsFor() string {
 			return w.Reason + ": " + w.Message
 		}
 	}
-	if c, scheduled := is(p.Status.Conditions, "PodScheduled"); !scheduled && c.Reason != "" {
+	c, scheduled := is(p.Status.Conditions, "PodScheduled")
+	if !scheduled && c.Reason != "" {
 		return c.Reason + ": " + c.Message
+	}
+	if s := p.Spec.Scheduler; c.Type == "" && s != "" && s != "default-scheduler" { // which may not run
+		return fmt.Sprintf("scheduler %q has not said anything of it", s)
 	}
 	if p.Spec.Node != "" {
 		return "its container is being created"

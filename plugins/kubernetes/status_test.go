@@ -166,3 +166,17 @@ users:
 		t.Errorf("without the file the error is %v; expected that the cluster cannot be asked from here", err)
 	}
 }
+
+// TestASchedulerThatSaysNothing tells a pod that only a scheduler of its own can place, which may not run, from one that
+// the cluster's has not come to yet.
+func TestASchedulerThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	var p pod
+	for scheduler, want := range map[string]string{"": "pending", "default-scheduler": "pending",
+		"mine": `pending: scheduler "mine" has not said anything of it (if it does not run, correct scheduler_name`} {
+		p.Spec.Scheduler = scheduler
+		if got := p.status().String(); !strings.HasPrefix(got, want) || (scheduler != "mine" && got != want) {
+			t.Errorf("a pod of scheduler %q is %q; expected %q", scheduler, got, want)
+		}
+	}
+}
