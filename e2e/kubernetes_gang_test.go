@@ -150,7 +150,7 @@ func TestKubernetesGangRestarts(t *testing.T) {
 	const gang = `gang     = "policy"`
 	r := newKubernetesGangRun(t, gang, "steps        = 60", "steps        = 100000\n  save_every   = 5")
 	r.start()
-	r.await(2*time.Minute, "a checkpoint", 0, func(e event) bool { return e.Type == "checkpoint" })
+	saved := r.await(2*time.Minute, "a checkpoint", 0, func(e event) bool { return e.Type == "checkpoint" })
 	before := r.groups()
 	r.api(r.core("pods/"+r.pod(r.trainer).Metadata.Name)+"?gracePeriodSeconds=0", "-X", "DELETE")
 	var again event
@@ -160,7 +160,9 @@ func TestKubernetesGangRestarts(t *testing.T) {
 		})
 		again.Seq = max(again.Seq, restarted.Seq)
 	}
-	r.stepped(again.Seq)
+	if e := r.stepped(again.Seq); e.Step <= saved.Step {
+		t.Errorf("the first step of the new gang is %d; expected one after the checkpoint of step %d", e.Step, saved.Step)
+	}
 	r.within("one PodGroup of the new gang", func() bool { return len(r.groups()) == 1 })
 	if after := r.groups(); len(before) != 1 || after[0].Metadata.UID == before[0].Metadata.UID {
 		t.Errorf("the PodGroups are %+v after the restart; expected another one than %+v", after, before)

@@ -4,7 +4,7 @@
 # have addresses of their own (CNI). It needs root and Debian's packages of etcd, containerd, runc and the CNI plugins.
 #
 #   scripts/kubernetes.sh build    build Kubernetes and a scheduler that knows gangs (coscheduling) from source into the
-#                                  user's cache (30 minutes of one core, 2 GB; once)
+#                                  user's cache (26 minutes of one core, 2 GB; once)
 #   scripts/kubernetes.sh up       start it with an image that has PROGRAM... at their paths; prints what to export
 #   scripts/kubernetes.sh down     end it
 #   scripts/kubernetes.sh kill|start NODE    kill everything on a node, as a loss of power would; start it again
