@@ -15,7 +15,7 @@ import (
 
 const podGroups = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/"
 
-// newKubernetesGangRun is a run whose inference and trainer need both GPUs of one node each, of which the cluster has two.
+// newKubernetesGangRun is a run whose inference and trainer need both GPUs of one node each; the cluster has two nodes.
 func newKubernetesGangRun(t *testing.T, gang string, edits ...string) *kubernetesRun {
 	t.Helper()
 	if os.Getenv("RECIPE_KUBERNETES_SHARED") != "" && os.Getenv("RECIPE_KUBERNETES_GANGS") == "" {
@@ -128,8 +128,8 @@ func TestKubernetesGangs(t *testing.T) {
 	})
 	if after := second.groups(); len(before) != 1 || len(after) != 1 || before[0].Metadata.UID != after[0].Metadata.UID ||
 		len(after[0].Metadata.Owners) != 2 || len(second.items("jobs")) != 2 || second.placed() != 0 {
-		t.Errorf("after the engine was killed, the PodGroups are %+v and %d pods have a node; expected %+v, of two Jobs that "+
-			"wait", after, second.placed(), before)
+		t.Errorf("after the engine was killed, the PodGroups are %+v and %d pods have a node; expected %+v, of two Jobs "+
+			"that wait", after, second.placed(), before)
 	}
 	first.ask("stop")
 	first.noGangLeft()

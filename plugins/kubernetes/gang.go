@@ -102,7 +102,7 @@ func (g gangs) RenderTogether(jobs []executor.Job) (executor.Request, error) {
 	return inYAML(append(documents, g.podGroup(jobs, gang)))
 }
 
-// SubmitTogether implements executor.Gangs. What an engine began that was killed is gone on with: nothing is made twice.
+// SubmitTogether implements executor.Gangs. It finishes what a killed engine began; nothing is made twice.
 func (g gangs) SubmitTogether(ctx context.Context, jobs []executor.Job) ([]executor.Handle, error) {
 	c, err := g.cluster()
 	if err == nil {
@@ -158,8 +158,8 @@ func (p podGroups) path(namespace string) string {
 	return "/apis/" + p.group + "/" + p.version + "/namespaces/" + namespace + "/podgroups"
 }
 
-// canceledWith are the names of the Jobs that end with one: those of its gang while none of them has got a node, for the
-// others would wait for ever; else it alone.
+// canceledWith are the names of the Jobs that end with one: those of its gang while none of them has got a node, for
+// the others would wait for ever; else it alone.
 func canceledWith(jobs map[string]*seen, name string) []string {
 	gang := jobs[name].job.Metadata.Labels[gangLabel]
 	if gang == "" {
@@ -181,11 +181,12 @@ func canceledWith(jobs map[string]*seen, name string) []string {
 // gangCheck looks for the PodGroups that the executor makes.
 func (c *client) gangCheck(ctx context.Context, config Config) executor.Check {
 	kind := podGroupsOf[config.GangScheduler]
-	out := executor.Check{Name: "gangs", Found: fmt.Sprintf("PodGroups of %s/%s; whether scheduler %q runs cannot be asked",
-		kind.group, kind.version, config.scheduler())}
+	out := executor.Check{Name: "gangs", Found: fmt.Sprintf(
+		"PodGroups of %s/%s; whether scheduler %q runs cannot be asked", kind.group, kind.version, config.scheduler())}
 	var list struct{ Resources []struct{ Kind string } }
 	err := c.do(ctx, http.MethodGet, "/apis/"+kind.group+"/"+kind.version, nil, &list)
-	if err == nil && !slices.ContainsFunc(list.Resources, func(r struct{ Kind string }) bool { return r.Kind == "PodGroup" }) {
+	isGroup := func(r struct{ Kind string }) bool { return r.Kind == "PodGroup" }
+	if err == nil && !slices.ContainsFunc(list.Resources, isGroup) {
 		err = fmt.Errorf("%s/%s has no PodGroups", kind.group, kind.version)
 	}
 	if err != nil {
