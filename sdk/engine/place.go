@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/internal/loopback"
 	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
@@ -99,7 +99,9 @@ func (r *replica) reserve() (int, error) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	if r.next == 0 {
-		port, err := freePort()
+		// Most likely it is free on the other machines of the block, too: a server that finds it taken is started again at
+		// another one.
+		port, err := loopback.FreePort()
 		if err != nil {
 			return 0, err
 		}
@@ -133,15 +135,4 @@ func (r *replica) lost(ctx context.Context) bool {
 		_ = c.Close()
 	}
 	return errors.Is(err, nodes.ErrAway)
-}
-
-// freePort is one that is free on this machine, and most likely on the others of the block, too: a server that finds it
-// taken is started again at another one.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port on loopback: %w", err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/internal/loopback"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/redact"
@@ -54,7 +55,6 @@ type Server struct {
 	url    string
 	port   int
 	client *http.Client
-	held   io.Closer // keeps the port for the program, also while it is started again
 	stop   context.CancelFunc
 	done   chan struct{} // the program is not watched any more; nil: there is none
 
@@ -92,17 +92,17 @@ func Open(ctx context.Context, setup Setup) (*Server, error) {
 		}
 	}
 	var err error
-	if s.port, s.held, err = reserve(); err != nil {
+	if s.port, err = loopback.FreePort(); err != nil {
 		return nil, err
 	}
 	s.url = "http://127.0.0.1:" + strconv.Itoa(s.port)
 	program, err := s.start(ctx)
 	if err != nil {
-		return nil, errors.Join(err, s.held.Close())
+		return nil, err
 	}
 	if err := s.ready(ctx, program); err != nil {
 		s.client.CloseIdleConnections()
-		return nil, errors.Join(err, program.Stop(context.WithoutCancel(ctx), stopGrace), s.held.Close())
+		return nil, errors.Join(err, program.Stop(context.WithoutCancel(ctx), stopGrace))
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop, s.done = stop, make(chan struct{})
@@ -269,7 +269,7 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stopGrace)
 	defer cancel()
-	return errors.Join(program.Stop(ctx, stopGrace), s.held.Close())
+	return program.Stop(ctx, stopGrace)
 }
 
 // Failed makes an error of a call to the server: infra_failed, unless the server cannot be used any more, which ends
