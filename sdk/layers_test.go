@@ -26,13 +26,13 @@ var layers = [][]string{
 	},
 	{ // the kinds, and kits for their plugins
 		"sdk/interpreter", "sdk/gateway", "sdk/inference", "sdk/engine", "sdk/trainer/weightserver",
-		"sdk/trainer/weightclient", "sdk/trainer",
+		"sdk/trainer/weightclient", "sdk/objectstore", "sdk/trainer/archive", "sdk/trainer",
 		"sdk/trainer/worker", "sdk/sync", "sdk/executor",
 		"sdk/trajectories", "sdk/environment", "sdk/environment/example", "sdk/environment/envserver",
 		"sdk/environment/toolcall",
 		"sdk/environment/script",
 	},
-	{"sdk/plugintest", "sdk/trainer/worker/workertest", "sdk/environment/script/scripttest"},
+	{"sdk/objectstore/storetest", "sdk/plugintest", "sdk/trainer/worker/workertest", "sdk/environment/script/scripttest"},
 }
 
 // Package sdk is contracts: the connection to an engine, and whatever else runs a plugin, is behind them.
