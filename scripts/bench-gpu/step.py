@@ -258,23 +258,7 @@ def between(s) -> dict[str, object]:
     out = {"publish_s": median(publish), "proof_s": median(lambda: forward(there))}
     plain, _, _ = forward(there), graph(row, forward), graph(row, forward)
     out |= {"replayed_s": median(proof), "refused": graph.refused}
-    return out | {"difference": float((graph(row, forward) - plain).abs().max()), "merged_gap": merged_gap(s.policy)}
-
-
-def merged_gap(policy) -> float:
-    """How far the merged weights are from those computed in float32, in halves of bfloat16's step: 1 is a number that
-    was rounded to the other neighbour."""
-    import torch
-    from recipe_sdk import causal
-
-    found, largest = dict(causal.named(policy.model)), 0.0
-    with torch.no_grad():
-        for w in causal._weights(policy.causal):
-            if w.layer is not None:
-                wide = causal._merged(w).double()
-                gap = (found[w.name].double() - wide).abs() / (wide.abs() * 2**-8 + 1e-9)
-                largest = max(largest, float(gap.max()))
-    return largest
+    return out | {"difference": float((graph(row, forward) - plain).abs().max())}
 
 
 def compiling(most: int) -> dict[str, float]:

@@ -36,13 +36,9 @@ def test_names_and_values_are_those_of_the_merged_model(tmp_path, tiny, change):
         assert torch.allclose(found[name], value, atol=1e-6), name
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_adapters_on_bfloat16_weights_are_rounded_at_the_end(tmp_path, tiny, split, monkeypatch):
-    """Against float64: half a step of bfloat16. A CPU's product in bfloat16 is rounded before it is added, too."""
+def test_adapters_on_bfloat16_weights_are_rounded_at_the_end(tmp_path, tiny):
+    """Against float64: half a step of bfloat16."""
     p = policy(tmp_path, tiny, model={"dtype": "bfloat16"}, **LORA)
-    assert not causal._splits(next(w for w in causal._weights(p.causal) if w.layer is not None)), "on a CPU"
-    if split:
-        monkeypatch.setattr(causal, "_splits", lambda w: True)
     found = dict(causal.named(p.model))
     merged = [w for w in causal._weights(p.causal) if w.layer is not None]
     assert len(merged) == 14
@@ -51,22 +47,10 @@ def test_adapters_on_bfloat16_weights_are_rounded_at_the_end(tmp_path, tiny, spl
         value, delta = w.value.detach().double(), (w.layer.scaling["default"] * (b @ a)).detach()
         exact = value + delta
         assert found[w.name].dtype == torch.bfloat16
-        half = (exact.abs() + split * delta.abs()) * 2.0**-8 + 1e-9
+        half = exact.abs() * 2.0**-8 + 1e-9
         gap = (found[w.name].double() - exact).abs()
         assert bool((gap <= half * 1.02).all()), (w.name, float((gap / half).max()))
         assert float(delta.abs().max()) > 1e-3, "the adapter changes nothing"
-
-
-def test_two_halves_of_bfloat16_hold_a_product_of_float32():
-    g = torch.Generator().manual_seed(1)
-    b, a = torch.randn(3, 40, 8, generator=g), torch.randn(3, 8, 24, generator=g)
-    left, right = causal._parts(list(b), 2, (0, 0, 1)), causal._parts(list(a), 1, (0, 1, 0))
-    assert left.dtype == right.dtype == torch.bfloat16
-    exact, found = b.double() @ a.double(), left.double() @ right.double()
-    largest = (b.double().abs() @ a.double().abs()).max()
-    assert float((found - exact).abs().max() / largest) < 2.0**-15
-    rounded = b.bfloat16().double() @ a.bfloat16().double()
-    assert float((rounded - exact).abs().max()) > 50 * float((found - exact).abs().max())
 
 
 def test_every_module_takes_a_mode(tmp_path, tiny):

@@ -50,18 +50,8 @@ def named(model: Any) -> Iterator[tuple[str, Tensor]]:
             yield w.name, w.whole()
         else:
             adapted.append(w)
-    alike: dict[Any, list[_Weight]] = {}
     for w in adapted:
-        a, b = w.layer.lora_A["default"].weight, w.layer.lora_B["default"].weight
-        alike.setdefault((a.shape, b.shape) if _splits(w) else w.name, []).append(w)
-    for key, weights in alike.items():
-        if isinstance(key, str):
-            yield key, _merged(weights[0])
-            continue
-        left = _parts([w.layer.lora_B["default"].weight for w in weights], 2, (0, 0, 1))
-        right = _parts([w.layer.lora_A["default"].weight for w in weights], 1, (0, 1, 0))
-        for w, b, a in zip(weights, left, right, strict=True):
-            yield w.name, torch.addmm(w.whole(), b, a, alpha=w.layer.scaling["default"])
+        yield w.name, _merged(w)
 
 
 def _weights(root: Any) -> Iterator[_Weight]:
@@ -97,24 +87,6 @@ def _merged(w: _Weight) -> Tensor:
     a, b = (whole(x["default"].weight) for x in (w.layer.lora_A, w.layer.lora_B))
     wide = torch.float64 if value.dtype == torch.float64 else torch.float32
     return torch.addmm(value.to(wide), b.to(wide), a.to(wide), alpha=w.layer.scaling["default"]).to(value.dtype)
-
-
-def _splits(w: _Weight) -> bool:
-    """Whether it is bfloat16 on a GPU under an adapter in float32, all of it here."""
-    a, b = w.layer.lora_A["default"].weight, w.layer.lora_B["default"].weight
-    narrow = w.value.is_cuda and w.value.dtype == torch.bfloat16 and {a.dtype, b.dtype} == {torch.float32}
-    return narrow and not any(hasattr(p, "full_tensor") for p in (w.value, a, b))
-
-
-def _parts(factors: list[Tensor], side: int, order: tuple[int, int, int]) -> Tensor:
-    """float32 matrices of one shape as bfloat16, which the GPU multiplies sixteen times as fast, without the large
-    weight's detour through float32: each is the sum of two (0 the upper, 1 the lower half of its digits), and those lie
-    side by side, as `order` says, so that one product of the long matrices is the sum of three. What is left out is
-    less than 2^-16 of the product, which is rounded to bfloat16 (2^-9) once."""
-    x = torch.stack([f.detach() for f in factors])
-    upper = x.to(torch.bfloat16)
-    halves = upper, (x - upper).to(torch.bfloat16)
-    return torch.cat([halves[k] for k in order], side)
 
 
 def _dequantized(layer: Any, value: Tensor) -> Tensor:
