@@ -167,8 +167,8 @@ users:
 	}
 }
 
-// TestASchedulerThatSaysNothing tells a pod that only a scheduler of its own can place, which may not run, from one that
-// the cluster's has not come to yet.
+// TestASchedulerThatSaysNothing tells a pod that only a scheduler of its own can place, which may not run, from one
+// that the cluster's has not come to yet.
 func TestASchedulerThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	var p pod

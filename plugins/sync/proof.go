@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
-// proof is what the trainer's weights make of the fixed text. It is computed while inference is held and loads them, and
-// compared before they are served.
+// proof is what the trainer's weights make of the fixed text. It is computed while inference is held and loads them,
+// and compared before they are served.
 type proof struct {
 	id   string
 	done chan struct{} // closed when the rest is set; that is so soon after the end of its context
@@ -21,8 +21,8 @@ type proof struct {
 	seconds  float64
 }
 
-// prove asks the trainer for it. Where trainer and inference take turns it waits: the trainer needs memory for it, which
-// inference takes back while it wakes.
+// prove asks the trainer for it. Where trainer and inference take turns it waits: the trainer needs memory for it,
+// which inference takes back while it wakes.
 func (s *syncer) prove(ctx context.Context, u *update) *proof {
 	p := &proof{id: rand.Text(), done: make(chan struct{})}
 	go func() {

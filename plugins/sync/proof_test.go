@@ -114,10 +114,11 @@ func TestWeightsWithoutTheTrainersHalfOfTheCheckAreNotServed(t *testing.T) {
 	b := plugintest.Harness(t, sync.Definition())
 	c := config(train, server)
 	through(t, &c.Trainer, func(route string, w http.ResponseWriter) bool {
-		if route == "logprobs" {
-			http.Error(w, `{"error":"the GPU is on fire"}`, http.StatusConflict)
+		if route != "logprobs" {
+			return false
 		}
-		return route == "logprobs"
+		http.Error(w, `{"error":"the GPU is on fire"}`, http.StatusConflict)
+		return true
 	})
 	b.Start(c)
 	over := func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }

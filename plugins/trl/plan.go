@@ -19,7 +19,8 @@ func managed() worker.Managed { return worker.ReadManaged(source, "recipe_trl/se
 // Validate finds what the schema cannot express.
 func (t *Trainer) Validate(c Config) []spec.Problem {
 	table := managed()
-	problems := append(append(c.Problems(), c.Checkpoints.Problems()...), table.Problems(c.Config, "TRL", func(name string) string {
+	problems := append(c.Problems(), c.Checkpoints.Problems()...)
+	problems = append(problems, table.Problems(c.Config, "TRL", func(name string) string {
 		if strings.HasPrefix(name, "vllm_") && !strings.HasPrefix(name, "vllm_importance_sampling_") {
 			return table.Managed["use_vllm"]
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // promising starts an update whose check is promised, and waits until the weights have been loaded.
-func promising(t *testing.T, ctx context.Context, mode Mode) (*Gateway, chan error) {
+func promising(ctx context.Context, t *testing.T, mode Mode) (*Gateway, chan error) {
 	t.Helper()
 	loaded := make(chan struct{})
 	g := start(t, Config{Update: func(context.Context, []Replica, WeightUpdate) error {
@@ -42,7 +42,7 @@ func TestWeightsAreServedOnlyAfterTheTrainersHalfOfTheCheckHasCome(t *testing.T)
 		} {
 			t.Run(string(mode)+" "+name, func(t *testing.T) {
 				t.Parallel()
-				g, done := promising(t, t.Context(), mode)
+				g, done := promising(t.Context(), t, mode)
 				if g.Version() != 0 {
 					t.Error("the version has risen before the weights were verified")
 				}
@@ -78,7 +78,7 @@ func TestWeightsAreServedOnlyAfterTheTrainersHalfOfTheCheckHasCome(t *testing.T)
 func TestAnUpdateDoesNotWaitForTheTrainerBeyondItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	g, done := promising(t, ctx, ModeDrain)
+	g, done := promising(ctx, t, ModeDrain)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
