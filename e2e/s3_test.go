@@ -31,7 +31,7 @@ environment "arithmetic" "sums" {
 
 trainer "tiny" "policy" {
   environments = [environment.arithmetic.sums]
-  steps        = 150
+  steps        = 100000
   save_every   = 5
   store        = "STORE"
   batch_size   = 256
@@ -166,6 +166,7 @@ func TestS3(t *testing.T) {
 	}
 	r.loses("checkpoints")
 	from := r.last()
+	r.args = append(r.args, "--set", fmt.Sprintf("%s.steps=%d", r.trainer, newest+50))
 	r.apply()
 	fetched := r.await(time.Minute, "the checkpoint to be fetched", from, func(e event) bool {
 		return e.Type == "log" && strings.Contains(e.Message, fmt.Sprintf("fetches the checkpoint of step %d from", newest))
@@ -173,16 +174,16 @@ func TestS3(t *testing.T) {
 	if next := r.stepped(fetched.Seq); next.Step != newest+1 {
 		t.Errorf("after the checkpoint of step %d it goes on with step %d", newest, next.Step)
 	}
-	r.complete150(s)
+	r.completeIn(s, newest+50)
 }
 
-// complete150 sees the run to its end, and compares the last checkpoint with what is in the store.
-func (r *run) complete150(s *s3) {
+// completeIn sees the run to its last step, and compares that checkpoint with what is in the store.
+func (r *run) completeIn(s *s3, last int64) {
 	r.t.Helper()
 	if err := r.wait(3 * time.Minute); err != nil {
 		r.t.Fatalf("apply: %v\n%s", err, r.story())
 	}
-	m := s.manifests()[150]
+	m := s.manifests()[last]
 	if m == nil {
 		r.t.Fatalf("the last checkpoint is not in the store, which has %d", len(s.manifests()))
 	}

@@ -180,6 +180,9 @@ func (x *Archive) newest(ctx context.Context) (*Manifest, error) {
 		return nil, err
 	}
 	last := manifests[len(manifests)-1]
+	if _, err := os.Stat(filepath.Join(x.dir, last.Name)); err == nil {
+		return nil, nil //nolint:nilnil // it is here
+	}
 	entries, err := os.ReadDir(x.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for checkpoints: %w", err)

@@ -236,6 +236,30 @@ func (m *machine) warned() (n int) {
 	return n
 }
 
+// TestAStepThatIsSavedTwice reports a checkpoint again while it is on its way, as a person does who asks for one.
+func TestAStepThatIsSavedTwice(t *testing.T) {
+	s := storetest.New(t)
+	m := newMachine(t, s.URL)
+	m.open()
+	reached := make(chan struct{})
+	on := sync.OnceFunc(func() { close(reached) })
+	s.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "step_1") {
+			on()
+			return http.StatusServiceUnavailable, "SlowDown"
+		}
+		return 0, ""
+	})
+	m.save(1)
+	<-reached
+	m.save(1)
+	s.Refuse(nil)
+	m.has(s, 1)
+	if err := m.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestAKilledUploadIsTakenUp ends attempts while files are on their way. What is half there is no checkpoint.
 func TestAKilledUploadIsTakenUp(t *testing.T) {
 	for _, at := range []string{"model.safetensors", "training/state.json", "manifest"} {

@@ -40,7 +40,10 @@ func (x *Archive) hold(m Manifest) error {
 			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 				return err
 			}
-			return os.Link(path, to)
+			if os.Link(path, to) != nil { // a file system without links
+				return duplicate(path, to)
+			}
+			return nil
 		}
 		return fmt.Errorf("%s is neither a file nor a folder", path)
 	})
@@ -62,6 +65,21 @@ func (x *Archive) hold(m Manifest) error {
 	return nil
 }
 
+// duplicate copies a file.
+func duplicate(from, to string) error {
+	in, err := os.Open(from) //nolint:gosec // a checkpoint's
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // beside it
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
 // hadFile is the name in HeldFolder of the list of checkpoints that attempts on this machine have had.
 const hadFile = "had.json"
 
@@ -70,6 +88,19 @@ func (x *Archive) remember(name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.had[name] = true
+	x.writeHad()
+}
+
+// forget is remember's contrary.
+func (x *Archive) forget(names map[string]bool) {
+	if len(names) == 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for name := range names {
+		delete(x.had, name)
+	}
 	x.writeHad()
 }
 
@@ -137,39 +168,13 @@ func (x *Archive) takeUp() error {
 func (x *Archive) upload() {
 	defer close(x.done)
 	pause, said := firstPause, time.Time{}
-	for {
-		x.mu.Lock()
-		next, closed := x.pending, x.closed
-		if next != nil {
-			x.sending = next.Name
-		}
-		x.mu.Unlock()
-		if next == nil {
-			if closed {
-				return
-			}
-			select {
-			case <-x.wake:
-				continue
-			case <-x.ctx.Done():
-				return
-			}
-		}
+	for next := x.next(); next != nil; next = x.next() {
 		began := time.Now()
 		sent, err := x.send(x.ctx, *next)
 		if x.ctx.Err() != nil {
 			return
 		}
-		x.mu.Lock()
-		x.failing, x.sending = err, ""
-		superseded := x.pending != next
-		if err == nil && !superseded {
-			x.pending = nil
-		}
-		x.mu.Unlock()
-		if err == nil || superseded {
-			x.release(next.Name)
-		}
+		x.settle(next, err)
 		if err == nil {
 			if !said.IsZero() {
 				x.host.Log("info", x.bucket.String()+" takes checkpoints again")
@@ -192,6 +197,41 @@ func (x *Archive) upload() {
 			return
 		}
 		pause = min(2*pause, longestPause)
+	}
+}
+
+// next waits for what is to be uploaded; nil: nothing will be.
+func (x *Archive) next() *Manifest {
+	for {
+		x.mu.Lock()
+		next, closed := x.pending, x.closed
+		if next != nil {
+			x.sending = next.Name
+		}
+		x.mu.Unlock()
+		if next != nil || closed {
+			return next
+		}
+		select {
+		case <-x.wake:
+		case <-x.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// settle notes how an upload has ended. What is in the store, or is followed by a newer one, is let go.
+func (x *Archive) settle(m *Manifest, err error) {
+	x.mu.Lock()
+	x.failing, x.sending = err, ""
+	followed := x.pending != m
+	again := followed && x.pending.Name == m.Name // the same step once more, held in its place
+	if err == nil && !followed {
+		x.pending = nil
+	}
+	x.mu.Unlock()
+	if (err == nil || followed) && !again {
+		x.release(m.Name)
 	}
 }
 
@@ -267,6 +307,19 @@ func (x *Archive) clean(ctx context.Context) error {
 	if err != nil || len(manifests) == 0 {
 		return err
 	}
+	gone := x.gone(names, manifests)
+	for name := range gone {
+		if e := x.remove(ctx, name); e != nil {
+			err = errors.Join(err, e)
+			delete(gone, name)
+		}
+	}
+	x.forget(gone)
+	return err
+}
+
+// gone are the names of checkpoints in the store that are to be there no more.
+func (x *Archive) gone(names []string, manifests []Manifest) map[string]bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	keep := map[string]bool{"run.json": true, manifests[len(manifests)-1].Name: true}
@@ -285,17 +338,7 @@ func (x *Archive) clean(ctx context.Context) error {
 			gone[first] = true
 		}
 	}
-	for name := range gone {
-		if e := x.remove(ctx, name); e != nil {
-			err = errors.Join(err, e)
-			continue
-		}
-		delete(x.had, name)
-	}
-	if len(gone) > 0 {
-		x.writeHad()
-	}
-	return err
+	return gone
 }
 
 // remove removes a checkpoint from the store, its manifest first.
