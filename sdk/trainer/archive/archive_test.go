@@ -166,6 +166,14 @@ func TestCheckpointsReachTheStoreAndAnotherMachine(t *testing.T) {
 		t.Errorf("links are left: %v", left)
 	}
 
+	err := errors.Join(os.RemoveAll(filepath.Join(m.dir, "step_3")), os.Mkdir(filepath.Join(m.dir, "step_9"), 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.open()
+	m.fetch(0) // a newer one is here, which the store does not have
+	m.crash()
+
 	other := newMachine(t, s.URL)
 	other.open()
 	other.fetch(3)
