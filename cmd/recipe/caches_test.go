@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -26,7 +28,7 @@ func TestThePlacesOfCompileCachesReachThePrograms(t *testing.T) {
 		{kind.Inference, "vllm", slices.Concat(common, vllm)},
 		{kind.Trainer, "grpo", common},
 	} {
-		got := catalog.Environment(c.kind, c.name, slices.Concat(common, vllm))
+		got := catalog.Environment(c.kind, c.name, cty.NilVal, slices.Concat(common, vllm))
 		for _, entry := range c.want {
 			if !slices.Contains(got, entry) {
 				t.Errorf("%s %q does not get %s", c.kind, c.name, entry)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // Two servers with a secret each, and blocks without one. The server's program is a script that only sleeps.
@@ -206,4 +210,30 @@ func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 			pid != before
 	})
 	check("restarted")
+}
+
+// The keys of a store go to the blocks that name one, and to no others.
+func TestABlockWithAStoreGetsItsKeys(t *testing.T) {
+	t.Parallel()
+	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
+	catalog, err := a.catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := func(name string, v cty.Value) cty.Value { return cty.ObjectVal(map[string]cty.Value{name: v}) }
+	stored := object("store", cty.StringVal("s3://bucket/runs"))
+	for _, c := range []struct {
+		plugin string
+		body   cty.Value
+		want   bool
+	}{
+		{"tiny", stored, true}, {"tiny", object("save_every", cty.NumberIntVal(1)), false},
+		{"grpo", object("checkpoints", stored), true}, {"verl", object("checkpoints", stored), true},
+		{"grpo", object("checkpoints", object("every", cty.NumberIntVal(1))), false},
+	} {
+		environ := catalog.Environment(kind.Trainer, c.plugin, c.body, secretsGiven())
+		if got := slices.Contains(environ, "AWS_SECRET_ACCESS_KEY=value of AWS_SECRET_ACCESS_KEY"); got != c.want {
+			t.Errorf("trainer %s with %#v: keys of the store: %v, want %v", c.plugin, c.body, got, c.want)
+		}
+	}
 }

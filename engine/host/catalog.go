@@ -156,11 +156,11 @@ func (c *Catalog) Packages(k kind.Kind, name string, gpu bool) sdk.Packages {
 	return e.packages.CPU
 }
 
-// Environment is what the process of a plugin gets of environ.
-func (c *Catalog) Environment(k kind.Kind, name string, environ []string) []string {
+// Environment is what the process of a plugin gets of environ for a block with that body.
+func (c *Catalog) Environment(k kind.Kind, name string, body cty.Value, environ []string) []string {
 	named := slices.Clone(c.Pass)
 	if s, err := c.Lookup(k, name); err == nil && s != nil {
-		named = append(named, s.Environment...)
+		named = slices.Concat(named, s.Environment, s.Config.Environment(body))
 	}
 	return Environment(environ, named...)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -102,7 +104,7 @@ func TestABinaryIsAskedOnceForItsSchema(t *testing.T) {
 				t.Errorf("gpu %v: it needs the packages %v, want %s", gpu, got.Requirements, want)
 			}
 		}
-		if got := c.Environment(kind.Environment, "ticker",
+		if got := c.Environment(kind.Environment, "ticker", cty.NilVal,
 			[]string{"TICKER_KEY=1", "TICKERS=2", "PATH=/bin"}); !slices.Equal(got,
 			[]string{"TICKER_KEY=1", "PATH=/bin"}) {
 			t.Errorf("its process gets %v", got)

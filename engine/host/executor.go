@@ -73,7 +73,7 @@ func (c *Catalog) NewExecutor(name string, config cty.Value, dir string) (*Execu
 		return nil, err
 	}
 	return &ExecutorProgram{name: name, argv: argv, config: config, dir: dir,
-		env: append(c.Environment(kind.Executor, name, os.Environ()), env...)}, nil
+		env: append(c.Environment(kind.Executor, name, config, os.Environ()), env...)}, nil
 }
 
 // Close ends the processes of executors.

@@ -154,7 +154,8 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 			return nil, failed("write the journal before the start", err)
 		}
 		launch := Launch{Block: at.block, Plugin: at.plugin.Name, Source: at.source(), RunID: at.request.RunID,
-			Dir: at.e.opts.Dir.Block(at.block), Handle: at.request.Handle, Placed: at.placed}
+			Dir: at.e.opts.Dir.Block(at.block), Handle: at.request.Handle, Config: at.request.Config,
+			Placed: at.placed}
 		if at.placed != nil {
 			at.placed.Spec.Attempt = at.number
 			at.placed.Report = func(message string) {

@@ -41,8 +41,9 @@ type Launch struct {
 	RunID  string
 	Dir    string
 	Handle []byte
-	Source string  // of the plugin's schema
-	Placed *Placed // the job that it runs in; nil: this machine
+	Source string    // of the plugin's schema
+	Config cty.Value // the block's body, on which it depends what its process gets of the environment
+	Placed *Placed   // the job that it runs in; nil: this machine
 }
 
 // Process is one plugin process; *host.Plugin is one.
@@ -80,7 +81,7 @@ func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 	argv = append(argv, l.Block.String())
 	spec := host.LaunchSpec{
 		Kind: l.Block.Kind, Name: l.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
-		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Plugin, os.Environ()), env...),
+		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Plugin, l.Config, os.Environ()), env...),
 		Keep: l.Handle,
 	}
 	if l.Placed != nil {

@@ -138,7 +138,7 @@ func (g *Blocks) run(ctx context.Context, a addr.Block, body cty.Value, about sd
 	defer cancel()
 	p, err := host.Launch(ctx, host.LaunchSpec{
 		Kind: a.Kind, Name: a.Plugin, RunID: about.RunID, Block: a.String(), Command: argv, Dir: about.Dir,
-		Env: append(g.catalog.Environment(a.Kind, a.Plugin, g.environ), env...),
+		Env: append(g.catalog.Environment(a.Kind, a.Plugin, body, g.environ), env...),
 	})
 	if err != nil {
 		return nil, err

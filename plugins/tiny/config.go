@@ -35,7 +35,7 @@ type TrainerConfig struct {
 
 	SaveEvery int64  `recipe:"save_every" default:"50" min:"0" unit:"optimizer steps" change:"live" doc:"Interval between checkpoints; 0: only at the end. An interrupted run resumes from the newest"`
 	Keep      int64  `recipe:"keep" default:"3" min:"1" change:"live" doc:"Checkpoints to keep, the newest"`
-	Store     string `recipe:"store" change:"resume" doc:"Where copies of checkpoints go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there"`
+	Store     string `recipe:"store" environment:"AWS_*" change:"resume" doc:"Where copies of checkpoints go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there"`
 }
 
 // CheckpointStore implements trainer.Stored.

@@ -100,6 +100,9 @@ func (a *Attribute) meaning() string {
 	if a.Unit != "" {
 		parts = append(parts, "in "+a.Unit)
 	}
+	if len(a.Environment) > 0 {
+		parts = append(parts, "with it the process gets `"+strings.Join(a.Environment, "`, `")+"` of the environment")
+	}
 	if a.Sensitive {
 		parts = append(parts, "sensitive")
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // Of makes the schema of a struct (or pointer to one) from its tags. Fields without a `recipe` tag are left out;
@@ -30,6 +31,7 @@ import (
 //	reference:"inference"  kinds that the field, a Ref, *Ref or []Ref, may refer to
 //	code:"python"          a function in a file beside the recipe, "FILE.py:FUNCTION" (see Code)
 //	change:"live"          live, resume, restart (default) or replace
+//	environment:"AWS_*"    variables that the block's process gets of the engine's environment when this is set
 //	doc, unit, deprecated  text; sensitive:"true" never shown and never stored
 //
 // An error names the field whose tags are wrong: it is a mistake of the plugin's author, not of the recipe.
@@ -138,6 +140,7 @@ func attributeOf(f field) (*Attribute, error) {
 	if e := tag.Get("enum"); e != "" {
 		a.Enum = strings.Split(e, ",")
 	}
+	a.Environment = splitComma(tag.Get("environment"))
 	for _, k := range splitComma(tag.Get("reference")) {
 		a.References = append(a.References, kind.Kind(k))
 	}
@@ -285,6 +288,12 @@ func (a *Attribute) verify() error {
 	case "", ChangeLive, ChangeResume, ChangeRestart, ChangeReplace:
 	default:
 		return fmt.Errorf("change: expected live, resume, restart or replace, got %q", a.Change)
+	}
+	if err := protocol.CheckEnvironmentNames(a.Environment); err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	if len(a.Environment) > 0 && a.Change == ChangeLive {
+		return fmt.Errorf("environment goes with no change:\"live\": a running process gets no further variables")
 	}
 	if a.Required && (a.Default != cty.NilVal || a.Computed) {
 		return fmt.Errorf("required goes with neither a default nor computed")

@@ -51,7 +51,10 @@ type Attribute struct {
 	Max        *float64    `json:"max,omitempty"`
 	Pattern    string      `json:"pattern,omitempty"` // RE2, must match the whole string
 	Change     Change      `json:"change,omitempty"`  // default: ChangeRestart
-	Format     string      `json:"format,omitempty"`  // what Type cannot say: FormatInteger, …
+	// Environment names the variables that the block's process gets of the engine's environment when the recipe sets the
+	// attribute; NAME_* is a family.
+	Environment []string `json:"environment,omitempty"`
+	Format      string   `json:"format,omitempty"` // what Type cannot say: FormatInteger, …
 
 	pattern *regexp.Regexp // Pattern, compiled by verify
 }

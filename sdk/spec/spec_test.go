@@ -171,6 +171,12 @@ func TestOfRefusesWrongTags(t *testing.T) {
 		"change": {struct {
 			A string `recipe:"a" change:"maybe"`
 		}{}, "change"},
+		"environment name": {struct {
+			A string `recipe:"a" environment:"AWS-KEY"`
+		}{}, "not a name of an environment variable"},
+		"environment live": {struct {
+			A string `recipe:"a" environment:"AWS_*" change:"live"`
+		}{}, "no change"},
 		"required default": {struct {
 			A string `recipe:"a" required:"true" default:"x"`
 		}{}, "required goes with"},

@@ -118,7 +118,7 @@ type Checkpoints struct {
 	KeepLast   int64  `recipe:"keep_last" worker:"keep_last" default:"2" min:"0" change:"live" doc:"Newest checkpoints kept; 0 = all"`
 	KeepBest   int64  `recipe:"keep_best" worker:"keep_best" default:"0" min:"0" change:"live" doc:"Best checkpoints kept besides"`
 	BestMetric string `recipe:"best_metric" worker:"best_metric" default:"reward/mean" change:"resume" doc:"Metric that says which is best (higher)"`
-	Store      string `recipe:"store" change:"resume" doc:"Where copies go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there. Keys: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials, or the machine's role"`
+	Store      string `recipe:"store" environment:"AWS_*" change:"resume" doc:"Where copies go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there. Keys: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials, or the machine's role"`
 }
 
 // StoreAddress is where copies of checkpoints go; empty: nowhere.
