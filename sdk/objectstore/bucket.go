@@ -103,7 +103,7 @@ func (b *Bucket) Put(ctx context.Context, name string, content []byte) error {
 	defer cancel()
 	_, err := b.client.PutObject(ctx, b.address.Bucket, b.key(name), bytes.NewReader(content), int64(len(content)),
 		minio.PutObjectOptions{})
-	return b.failed("write", name, err)
+	return b.failed(doesWrite, name, err)
 }
 
 // PutFile writes an object of a file's content, in parts if it is large. The store checks each part by a checksum.
@@ -116,7 +116,7 @@ func (b *Bucket) PutFile(ctx context.Context, name, path string) error {
 	defer cancel()
 	_, err = b.client.FPutObject(ctx, b.address.Bucket, b.key(name), path, minio.PutObjectOptions{
 		ContentType: "application/octet-stream", NumThreads: parts})
-	return b.failed("write", name, err)
+	return b.failed(doesWrite, name, err)
 }
 
 func allowed(size int64) time.Duration { return small + time.Duration(size/slowest)*time.Second }
@@ -127,12 +127,15 @@ func (b *Bucket) Get(ctx context.Context, name string) ([]byte, error) {
 	defer cancel()
 	o, err := b.client.GetObject(ctx, b.address.Bucket, b.key(name), minio.GetObjectOptions{})
 	if err != nil {
-		return nil, b.failed("read", name, err)
+		return nil, b.failed(doesRead, name, err)
 	}
 	defer func() { _ = o.Close() }()
 	content, err := io.ReadAll(io.LimitReader(o, 64<<20))
-	return content, b.failed("read", name, err)
+	return content, b.failed(doesRead, name, err)
 }
+
+// ErrDamaged is the error of an object that is not what was written.
+var ErrDamaged = errors.New("is damaged")
 
 // GetFile writes an object of so many bytes to a new file, whose content must have the SHA-256 digest.
 func (b *Bucket) GetFile(ctx context.Context, name, path string, size int64, digest string) (err error) {
@@ -140,7 +143,7 @@ func (b *Bucket) GetFile(ctx context.Context, name, path string, size int64, dig
 	defer cancel()
 	o, err := b.client.GetObject(ctx, b.address.Bucket, b.key(name), minio.GetObjectOptions{})
 	if err != nil {
-		return b.failed("read", name, err)
+		return b.failed(doesRead, name, err)
 	}
 	defer func() { _ = o.Close() }()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -158,11 +161,11 @@ func (b *Bucket) GetFile(ctx context.Context, name, path string, size int64, dig
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(f, sum), io.LimitReader(o, size+1))
 	if err != nil {
-		return b.failed("read", name, err)
+		return b.failed(doesRead, name, err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); n != size || got != digest {
-		return fmt.Errorf("%s/%s is damaged: expected %d bytes with SHA-256 %s, got %d with %s", b, name, size, digest,
-			n, got)
+		return fmt.Errorf("%s/%s %w: expected %d bytes with SHA-256 %s, got %d with %s", b, name, ErrDamaged, size,
+			digest, n, got)
 	}
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("fetch %s: %w", name, err)
@@ -178,7 +181,7 @@ func (b *Bucket) List(ctx context.Context, start string) ([]string, error) {
 	for o := range b.client.ListObjects(ctx, b.address.Bucket, minio.ListObjectsOptions{
 		Prefix: b.key(start), Recursive: true}) {
 		if o.Err != nil {
-			return nil, b.failed("list", start, o.Err)
+			return nil, b.failed(doesList, start, o.Err)
 		}
 		names = append(names, strings.TrimPrefix(strings.TrimPrefix(o.Key, b.address.Folder), "/"))
 	}
@@ -190,7 +193,7 @@ func (b *Bucket) Remove(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, small)
 	defer cancel()
 	err := b.client.RemoveObject(ctx, b.address.Bucket, b.key(name), minio.RemoveObjectOptions{})
-	return b.failed("remove", name, err)
+	return b.failed(doesRemove, name, err)
 }
 
 // RemoveParts removes what uploads that were cut off have left of objects that begin with a text, which takes room and
@@ -198,22 +201,18 @@ func (b *Bucket) Remove(ctx context.Context, name string) error {
 func (b *Bucket) RemoveParts(ctx context.Context, start string) error {
 	ctx, cancel := context.WithTimeout(ctx, small)
 	defer cancel()
-	for u := range b.client.ListIncompleteUploads(ctx, b.address.Bucket, b.key(start), true) {
-		if u.Err != nil {
-			return b.failed("list unfinished uploads of", start, u.Err)
-		}
-		if err := b.client.RemoveIncompleteUpload(ctx, b.address.Bucket, u.Key); err != nil {
-			return b.failed("remove an unfinished upload of", u.Key, err)
-		}
-	}
-	return nil
+	return b.listParts(ctx, start, func(key string) error {
+		return b.failed(doesAbort, key, b.client.RemoveIncompleteUpload(ctx, b.address.Bucket, key))
+	})
 }
+
+// denied is the code of S3's for keys that may not do something.
+const denied = "AccessDenied"
 
 // refusals are the codes of S3's that a repetition does not change, with what to do.
 var refusals = map[string]string{
-	"NoSuchBucket": "make the bucket, or mend its name or the endpoint",
-	"AccessDenied": "there are no keys where the block runs, or they may not do that: they need GetObject, PutObject, " +
-		"DeleteObject, ListBucket, AbortMultipartUpload and ListBucketMultipartUploads",
+	"NoSuchBucket":                 "make the bucket, or mend its name or the endpoint",
+	denied:                         "there are no keys where this runs, or they lack the right %s; needed are " + allRights,
 	"InvalidAccessKeyId":           "the store does not know the access key: is it the one of this store?",
 	"SignatureDoesNotMatch":        "the secret key is not that of the access key",
 	"ExpiredToken":                 "the keys have expired: renew them where the block runs",
@@ -232,6 +231,9 @@ func (b *Bucket) failed(what, name string, err error) error {
 		return fmt.Errorf("%s: %w", did, fs.ErrNotExist)
 	}
 	if remedy, ok := refusals[answer.Code]; ok {
+		if answer.Code == denied {
+			remedy = fmt.Sprintf(remedy, rights[what])
+		}
 		return &sdk.Error{Summary: did + ": the store refuses it", Remedy: remedy,
 			Err: Refused{Code: answer.Code, Message: answer.Message}}
 	}

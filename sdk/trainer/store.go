@@ -3,8 +3,6 @@ package trainer
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -46,7 +44,7 @@ func storeOf(config any) string {
 // stopShare is the part of the time after a stop that the last upload may take.
 const stopShare = 0.9
 
-// keep opens the store of a block's checkpoints, and fetches the newest if this machine does not have it. What it
+// keep opens the store of a block's checkpoints, and fetches the newest if this machine has none as new. What it
 // returns is called with how the block has ended, when the last checkpoint has been reported.
 func (h *host) keep(ctx context.Context, address string, block *sdk.Block) (func(error) error, error) {
 	if address == "" {
@@ -56,19 +54,13 @@ func (h *host) keep(ctx context.Context, address string, block *sdk.Block) (func
 	if h.archive, err = archive.Open(address, *block, h); err != nil {
 		return nil, err
 	}
-	if err = h.archive.Check(ctx); err == nil && block.Resume {
-		var path string
-		if path, err = h.archive.Fetch(ctx); err == nil && path != "" {
-			h.Log("info", "it goes on from "+path)
-		}
-	}
+	path, err := h.archive.Start(ctx, block.Resume)
 	if err != nil {
-		if !block.Resume || objectstore.IsRefused(err) || !hasCheckpoint(block.CheckpointDir) {
-			_ = h.archive.Close(ended)
-			return nil, err
-		}
-		// The store may be away for a while. A run that has its checkpoints here need not wait for it.
-		h.Log("warn", "it goes on without a look at the store of its checkpoints: "+sdk.Message(err))
+		_ = h.archive.Close(ended)
+		return nil, err
+	}
+	if path != "" {
+		h.Log("info", "it goes on from "+path)
 	}
 	asked := make(chan time.Time, 1)
 	stop := context.AfterFunc(ctx, func() { asked <- time.Now() })
@@ -94,17 +86,6 @@ var ended = func() context.Context {
 	cancel()
 	return ctx
 }()
-
-// hasCheckpoint says whether a folder holds anything that looks like one.
-func hasCheckpoint(dir string) bool {
-	found, _ := filepath.Glob(filepath.Join(dir, "step*"))
-	for _, path := range found {
-		if _, err := os.Stat(path); err == nil {
-			return true
-		}
-	}
-	return false
-}
 
 func (h *host) Checkpoint(c sdk.CheckpointInfo) {
 	h.Host.Checkpoint(c)

@@ -61,10 +61,14 @@ func (s *Store) Names() []string {
 	return names
 }
 
-// Change replaces the content of an object.
+// Change replaces the content of an object, or removes it when f is nil.
 func (s *Store) Change(name string, f func([]byte) []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f == nil {
+		delete(s.objects, name)
+		return
+	}
 	s.objects[name] = f(slices.Clone(s.objects[name]))
 }
 
@@ -83,6 +87,10 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "NoSuchBucket")
 	case name == "" && r.URL.Query().Has("uploads"):
 		_, _ = io.WriteString(w, `<ListMultipartUploadsResult></ListMultipartUploadsResult>`)
+	case r.Method == http.MethodPost && r.URL.Query().Has("uploads"):
+		_, _ = io.WriteString(w, `<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>`)
+	case r.Method == http.MethodDelete && r.URL.Query().Has("uploadId"):
+		w.WriteHeader(http.StatusNoContent)
 	case name == "":
 		s.list(w, r.URL.Query().Get("prefix"))
 	case r.Method == http.MethodPut:

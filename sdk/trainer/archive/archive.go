@@ -9,21 +9,13 @@ package archive
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/objectstore"
 )
 
@@ -37,8 +29,10 @@ const (
 	manifestEnd = ".manifest.json"
 	format      = 1
 
-	firstPause   = time.Second
-	longestPause = time.Minute
+	firstPause    = time.Second
+	longestPause  = time.Minute
+	startPatience = 2 * time.Minute
+	startPause    = 10 * time.Second
 	// lastPatience is how long the end of a run waits for a store that does not take the last checkpoint.
 	lastPatience = 10 * time.Minute
 	// sayAgain is how often a person is told that the store still is away.
@@ -95,6 +89,10 @@ type Archive struct {
 	wake    chan struct{}
 	closed  bool
 	had     map[string]bool // names of checkpoints that were on this machine
+	damaged map[string]bool // names of those in the store that are not whole
+	sent    string          // the name of the last that has been uploaded
+	// patience is how long the start of an attempt waits for a store that does not answer.
+	patience time.Duration
 }
 
 // Open makes the archive of a block's checkpoints. It asks nobody. Uploads that an earlier attempt has not finished are
@@ -110,7 +108,8 @@ func Open(address string, block sdk.Block, host Host) (*Archive, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &Archive{bucket: bucket, run: block.RunID, block: block.Address, dir: block.CheckpointDir, host: host,
-		ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1), had: map[string]bool{}}
+		ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1), had: map[string]bool{},
+		damaged: map[string]bool{}, patience: startPatience}
 	if err := x.takeUp(); err != nil {
 		cancel()
 		return nil, err
@@ -121,25 +120,6 @@ func Open(address string, block sdk.Block, host Host) (*Archive, error) {
 
 // root is the folder of the run's checkpoints.
 func (x *Archive) root() string { return url.PathEscape(x.block) + "/" + url.PathEscape(x.run) + "/" }
-
-// Check writes what the run is, which says at once whether keys, bucket and rights are as they must be.
-func (x *Archive) Check(ctx context.Context) error {
-	text, err := json.Marshal(struct {
-		Format  int    `json:"format_version"`
-		Run     string `json:"run"`
-		Address string `json:"address"`
-	}{format, x.run, x.block})
-	if err == nil {
-		err = x.bucket.Put(ctx, x.root()+"run.json", text)
-	}
-	if err == nil {
-		err = x.bucket.RemoveParts(ctx, x.root())
-	}
-	if err != nil {
-		return fmt.Errorf("keep checkpoints in a store: %w", err)
-	}
-	return nil
-}
 
 // Add has a checkpoint uploaded that is complete on disk. Of those that wait only the newest is.
 func (x *Archive) Add(c sdk.CheckpointInfo) {
@@ -168,69 +148,6 @@ func (x *Archive) queue(m Manifest) {
 	case x.wake <- struct{}{}:
 	default:
 	}
-}
-
-var stepOf = lazyregexp.New(`^step[-_]0*(\d+)`)
-
-// newest returns the manifest of the newest checkpoint in the store that is newer than all in the folder; nil if there
-// is none.
-func (x *Archive) newest(ctx context.Context) (*Manifest, error) {
-	manifests, err := x.manifests(ctx)
-	if err != nil || len(manifests) == 0 {
-		return nil, err
-	}
-	last := manifests[len(manifests)-1]
-	if _, err := os.Stat(filepath.Join(x.dir, last.Name)); err == nil {
-		return nil, nil //nolint:nilnil // it is here
-	}
-	entries, err := os.ReadDir(x.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("look for checkpoints: %w", err)
-	}
-	for _, e := range entries {
-		if found := stepOf.FindStringSubmatch(e.Name()); found != nil {
-			if step, err := strconv.ParseInt(found[1], 10, 64); err == nil && step >= last.Step {
-				return nil, nil //nolint:nilnil // as said above
-			}
-		}
-	}
-	return &last, nil
-}
-
-// manifests are those of the run, by step.
-func (x *Archive) manifests(ctx context.Context) ([]Manifest, error) {
-	names, err := x.bucket.List(ctx, x.root())
-	if err != nil {
-		return nil, err
-	}
-	return x.read(ctx, names)
-}
-
-// read reads the manifests among objects.
-func (x *Archive) read(ctx context.Context, names []string) ([]Manifest, error) {
-	var list []Manifest
-	for _, name := range names {
-		if !strings.HasSuffix(name, manifestEnd) || strings.Count(name, "/") != 2 {
-			continue
-		}
-		text, err := x.bucket.Get(ctx, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		var m Manifest
-		if err == nil {
-			err = json.Unmarshal(text, &m)
-		}
-		if err == nil && m.Format != format {
-			err = fmt.Errorf("its format is %d; this version reads %d", m.Format, format)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s/%s: %w", x.bucket, name, err)
-		}
-		list = append(list, m)
-	}
-	slices.SortFunc(list, func(a, b Manifest) int { return cmp.Compare(a.Step, b.Step) })
-	return list, nil
 }
 
 // Close waits until the last checkpoint is in the store, until ctx ends or the store has not taken it for some minutes.

@@ -28,6 +28,8 @@ type machine struct {
 	dir string
 	*archive.Archive
 
+	salt string // of the content of what is saved
+
 	mu   sync.Mutex
 	said []string
 }
@@ -67,7 +69,7 @@ func (m *machine) crash() {
 func (m *machine) save(step int) {
 	m.t.Helper()
 	path := filepath.Join(m.dir, fmt.Sprintf("step_%d", step))
-	for name, text := range content(step) {
+	for name, text := range content(step, m.salt) {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(path, name)), 0o700); err != nil {
 			m.t.Fatal(err)
 		}
@@ -78,9 +80,9 @@ func (m *machine) save(step int) {
 	m.Add(sdk.CheckpointInfo{Path: path, Step: int64(step), Version: int64(step)})
 }
 
-func content(step int) map[string][]byte {
-	return map[string][]byte{"model.safetensors": bytes.Repeat([]byte{byte(step)}, 100_000),
-		"training/state.json": fmt.Appendf(nil, "{\"step\": %d}", step), "COMPLETE": {}}
+func content(step int, salt string) map[string][]byte {
+	return map[string][]byte{"model.safetensors": bytes.Repeat(append([]byte(salt), byte(step)), 100_000),
+		"training/state.json": fmt.Appendf(nil, "{\"step\": %d%s}", step, salt), "COMPLETE": {}}
 }
 
 // has waits until the store has exactly the checkpoints of some steps, whole.
@@ -90,7 +92,7 @@ func (m *machine) has(s *storetest.Store, steps ...int) {
 	root := `some/folder/trainer.tiny.policy%5B%22a%2Fb%22%5D/01J/`
 	for _, step := range steps {
 		want = append(want, fmt.Sprintf("%sstep_%d.manifest.json", root, step))
-		for name := range content(step) {
+		for name := range content(step, m.salt) {
 			want = append(want, fmt.Sprintf("%sstep_%d/%s", root, step, name))
 		}
 	}
@@ -120,7 +122,7 @@ func (m *machine) fetch(step int) {
 		}
 		return
 	}
-	for name, want := range content(step) {
+	for name, want := range content(step, m.salt) {
 		got, err := os.ReadFile(filepath.Join(m.dir, fmt.Sprintf("step_%d", step), name))
 		if err != nil || !bytes.Equal(got, want) {
 			m.t.Errorf("%s of step %d: %v", name, step, err)
@@ -134,7 +136,7 @@ func (m *machine) fetch(step int) {
 // refuse refuses requests whose method and path are so.
 func refuse(s *storetest.Store, method, part string, status int, code string) {
 	s.Refuse(func(r *http.Request) (int, string) {
-		if r.Method == method && strings.Contains(r.URL.Path, part) {
+		if (method == "" || r.Method == method) && strings.Contains(r.URL.Path, part) {
 			return status, code
 		}
 		return 0, ""

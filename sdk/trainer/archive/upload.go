@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -224,6 +223,10 @@ func (x *Archive) next() *Manifest {
 func (x *Archive) settle(m *Manifest, err error) {
 	x.mu.Lock()
 	x.failing, x.sending = err, ""
+	if err == nil {
+		x.sent = m.Name
+		delete(x.damaged, m.Name)
+	}
 	followed := x.pending != m
 	again := followed && x.pending.Name == m.Name // the same step once more, held in its place
 	if err == nil && !followed {
@@ -235,8 +238,12 @@ func (x *Archive) settle(m *Manifest, err error) {
 	}
 }
 
-// send uploads one checkpoint, and returns its bytes.
+// send uploads one checkpoint, and returns its bytes. What the store has of the same step goes first: a manifest must
+// never stand over files of two uploads.
 func (x *Archive) send(ctx context.Context, m Manifest) (int64, error) {
+	if err := x.remove(ctx, m.Name); err != nil {
+		return 0, err
+	}
 	held := filepath.Join(x.dir, HeldFolder, m.Name)
 	err := filepath.WalkDir(filepath.Join(held, m.Name), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -288,115 +295,4 @@ func (r reader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return r.Reader.Read(p)
-}
-
-// prune removes from the store what the trainer has removed here, and what an upload that was cut off has left. A
-// checkpoint that this machine has not had stays.
-func (x *Archive) prune(ctx context.Context) {
-	if err := x.clean(ctx); err != nil && ctx.Err() == nil {
-		x.host.Log("warn", fmt.Sprintf("old checkpoints in %s could not be removed: %v", x.bucket, err))
-	}
-}
-
-func (x *Archive) clean(ctx context.Context) error {
-	names, err := x.bucket.List(ctx, x.root())
-	if err != nil {
-		return err
-	}
-	manifests, err := x.read(ctx, names)
-	if err != nil || len(manifests) == 0 {
-		return err
-	}
-	gone := x.gone(names, manifests)
-	for name := range gone {
-		if e := x.remove(ctx, name); e != nil {
-			err = errors.Join(err, e)
-			delete(gone, name)
-		}
-	}
-	x.forget(gone)
-	return err
-}
-
-// gone are the names of checkpoints in the store that are to be there no more.
-func (x *Archive) gone(names []string, manifests []Manifest) map[string]bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	keep := map[string]bool{"run.json": true, manifests[len(manifests)-1].Name: true}
-	if x.pending != nil {
-		keep[x.pending.Name] = true
-	}
-	for _, m := range manifests {
-		if _, err := os.Stat(filepath.Join(x.dir, m.Name)); err == nil || !x.had[m.Name] {
-			keep[m.Name] = true
-		}
-	}
-	gone := map[string]bool{}
-	for _, name := range names {
-		first, _, _ := strings.Cut(strings.TrimPrefix(name, x.root()), "/")
-		if first = strings.TrimSuffix(first, manifestEnd); !keep[first] {
-			gone[first] = true
-		}
-	}
-	return gone
-}
-
-// remove removes a checkpoint from the store, its manifest first.
-func (x *Archive) remove(ctx context.Context, name string) error {
-	if err := x.bucket.Remove(ctx, x.root()+name+manifestEnd); err != nil {
-		return err
-	}
-	files, err := x.bucket.List(ctx, x.root()+name)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if f == x.root()+name || strings.HasPrefix(f, x.root()+name+"/") {
-			if err := x.bucket.Remove(ctx, f); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// Fetch brings the newest checkpoint of the run from the store, if it is newer than all here, and returns its path;
-// empty: there was none to fetch.
-func (x *Archive) Fetch(ctx context.Context) (string, error) {
-	m, err := x.newest(ctx)
-	if err != nil || m == nil {
-		return "", err
-	}
-	if m.Name != filepath.Base(m.Name) || strings.HasPrefix(m.Name, ".") {
-		return "", fmt.Errorf("a manifest in %s names %q, which is no checkpoint", x.bucket, m.Name)
-	}
-	x.host.Log("info", fmt.Sprintf("fetches the checkpoint of step %d from %s: %.1f MB", m.Step, x.bucket,
-		float64(m.bytes())/1e6))
-	ongoing := x.host.Begin(sdk.Activity{What: fmt.Sprintf("checkpoint of step %d", m.Step),
-		Detail: "from " + x.bucket.String(), Want: m.bytes(), Unit: "B"})
-	defer ongoing.End()
-	part := filepath.Join(x.dir, FetchFolder)
-	if err := os.RemoveAll(part); err != nil {
-		return "", fmt.Errorf("fetch a checkpoint: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(part) }()
-	have := int64(0)
-	for _, f := range m.Files {
-		if !filepath.IsLocal(filepath.FromSlash(f.Path)) ||
-			f.Path != m.Name && !strings.HasPrefix(f.Path, m.Name+"/") {
-			return "", fmt.Errorf("a manifest in %s names the file %q, which is not in %s", x.bucket, f.Path, m.Name)
-		}
-		to := filepath.Join(part, filepath.FromSlash(f.Path))
-		if err := x.bucket.GetFile(ctx, x.root()+f.Path, to, f.Size, f.SHA256); err != nil {
-			return "", err
-		}
-		have += f.Size
-		ongoing.Progress(have, "from "+x.bucket.String())
-	}
-	path := filepath.Join(x.dir, m.Name)
-	if err := os.Rename(filepath.Join(part, m.Name), path); err != nil {
-		return "", fmt.Errorf("fetch a checkpoint: %w", err)
-	}
-	x.remember(m.Name)
-	return path, nil
 }

@@ -1,0 +1,91 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/objectstore"
+)
+
+// runFile says in the folder of a run what it is.
+const runFile = "run.json"
+
+// Check writes what the run is, and uses every right that the archive needs, which says at once whether keys, bucket
+// and rights are as they must be. It ends uploads that were cut off.
+func (x *Archive) Check(ctx context.Context) error {
+	text, err := json.Marshal(struct {
+		Format  int    `json:"format_version"`
+		Run     string `json:"run"`
+		Address string `json:"address"`
+	}{format, x.run, x.block})
+	if err == nil {
+		err = x.bucket.Put(ctx, x.root()+runFile, text)
+	}
+	if err == nil {
+		err = x.bucket.Try(ctx, x.root())
+	}
+	if err == nil {
+		err = x.bucket.RemoveParts(ctx, x.root())
+	}
+	if err != nil {
+		return fmt.Errorf("keep checkpoints in a store: %w", err)
+	}
+	return nil
+}
+
+// Start checks the store, and fetches the newest checkpoint for an attempt that resumes, as Fetch does. Such an attempt
+// waits some minutes for a store that does not answer. When that was in vain, it goes on from what this machine has,
+// and says so; that may be older than what the store has. An attempt that has nothing to go on from fails.
+func (x *Archive) Start(ctx context.Context, resumes bool) (fetched string, err error) {
+	began, pause := time.Now(), firstPause
+	var waits *sdk.Ongoing
+	defer func() {
+		if waits != nil {
+			waits.End()
+		}
+	}()
+	for {
+		if err = x.Check(ctx); err == nil && resumes {
+			fetched, err = x.Fetch(ctx)
+		}
+		if err == nil || ctx.Err() != nil || !resumes || isFinal(err) {
+			return fetched, err
+		}
+		if time.Since(began)+pause > x.patience {
+			return "", x.without(err)
+		}
+		if waits == nil {
+			waits = x.host.Begin(sdk.Activity{What: x.bucket.String() + " to answer", Patience: x.patience})
+			x.host.Log("warn", fmt.Sprintf("waits up to %s for %s, which has the checkpoints: %s", x.patience, x.bucket,
+				sdk.Message(err)))
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+		pause = min(2*pause, startPause)
+	}
+}
+
+// isFinal says whether another try would end the same.
+func isFinal(err error) bool {
+	return objectstore.IsRefused(err) || errors.Is(err, objectstore.ErrDamaged) || errors.Is(err, errNewer)
+}
+
+// without says what becomes of an attempt whose store does not answer.
+func (x *Archive) without(cause error) error {
+	_, name, err := x.newestHere()
+	if err != nil || name == "" {
+		return errors.Join(fmt.Errorf("the store has not answered for %s: %w", x.patience, cause), err)
+	}
+	x.host.Log("error", fmt.Sprintf("%s has not answered for %s: the trainer goes on from %s, the newest on this machine. "+
+		"If the store has a newer one, because another machine trained meanwhile, the steps since then are trained again. "+
+		"To prevent that, stop the run until the store is back. Cause: %s", x.bucket, x.patience, name,
+		sdk.Message(cause)))
+	return nil
+}
