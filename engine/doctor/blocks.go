@@ -17,18 +17,24 @@ import (
 )
 
 // Blocks are the findings about what a recipe's blocks need of this machine: their Python, their GPUs, their models,
-// scripts and other files.
+// scripts and other files, and the store of their checkpoints.
 func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packages Packages) []Finding {
 	var found []Finding
 	hardware := Hardware(ctx, m)
 	models := map[string]bool{}
 	for _, b := range r.Blocks {
-		if b.Meta.External != nil || elsewhere(b) {
+		if b.Meta.External != nil {
 			continue
 		}
 		add := func(what string, f Finding) {
 			f.Name = b.Addr.String() + " " + what
 			found = append(found, f)
+		}
+		if f, ok := storeOf(ctx, m, b); ok {
+			add("store", f)
+		}
+		if elsewhere(b) {
+			continue
 		}
 		if f, ok := gpusOf(hardware, b); ok {
 			add("gpus", f)
