@@ -48,22 +48,29 @@ sync "weights" "policy" {
 type s3 struct {
 	t      *testing.T
 	folder string
+	ip     string // where it listens
 	port   string
 	cmd    *exec.Cmd
 }
 
 func newS3(t *testing.T) *s3 {
 	t.Helper()
+	return newS3At(t, "127.0.0.1")
+}
+
+// newS3At is a store at an address of this machine.
+func newS3At(t *testing.T, ip string) *s3 {
+	t.Helper()
 	if os.Getenv("RECIPE_S3") == "" {
 		t.Skip("RECIPE_S3 names no program: make e2e-s3 builds it")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
-	s := &s3{t: t, folder: t.TempDir(), port: port}
+	s := &s3{t: t, folder: t.TempDir(), ip: ip, port: port}
 	if err := os.Mkdir(filepath.Join(s.folder, "runs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -76,13 +83,13 @@ func newS3(t *testing.T) *s3 {
 
 func (s *s3) start() {
 	s.t.Helper()
-	s.cmd = exec.Command(os.Getenv("RECIPE_S3"), "--port", "127.0.0.1:"+s.port, "--region", "us-east-1", "posix", s.folder)
+	s.cmd = exec.Command(os.Getenv("RECIPE_S3"), "--port", net.JoinHostPort(s.ip, s.port), "--region", "us-east-1", "posix", s.folder)
 	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY=researcher", "ROOT_SECRET_KEY=the-key-that-nobody-prints")
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		c, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+		c, err := net.Dial("tcp", net.JoinHostPort(s.ip, s.port))
 		if err == nil {
 			_ = c.Close()
 			return
@@ -99,7 +106,7 @@ func (s *s3) kill() {
 }
 
 func (s *s3) address() string {
-	return "s3://runs/mine?endpoint=http://127.0.0.1:" + s.port
+	return "s3://runs/mine?endpoint=http://" + net.JoinHostPort(s.ip, s.port)
 }
 
 // manifests are those in the store, by the step of their checkpoint.
@@ -119,7 +126,8 @@ func (s *s3) manifests() map[int64]map[string]any {
 
 func (r *run) loses(folder string) {
 	r.t.Helper()
-	if err := os.RemoveAll(filepath.Join(r.dir, ".recipe", "s3", folder, r.trainer)); err != nil {
+	if err := os.RemoveAll(filepath.Join(r.dir, ".recipe", strings.TrimSuffix(r.recipe, ".hcl"), folder,
+		r.trainer)); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -13,7 +13,7 @@ const module = "github.com/recipe-rl/recipe/"
 // of those listed before it.
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
-		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/spec", "sdk/pluginpb", "sdk/protocol", "sdk/protocol/handshake",
+		"sdk/lazyregexp", "sdk/disk", "sdk/kind", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/protocol/handshake",
 		"sdk/proc", "sdk/proc/python", "sdk/web", "sdk/redact", "sdk/tail", "sdk/chat", "sdk/modelinfo",
 		"sdk/trace", "sdk/trajectory", "sdk/trajectory/zstd", "sdk/samples", "sdk/nodes", "sdk/delta",
 		"sdk/promtext", "sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",

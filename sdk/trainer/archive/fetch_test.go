@@ -289,3 +289,16 @@ func TestEachRightIsTried(t *testing.T) {
 		})
 	}
 }
+
+// TestAFileThatIsBeingWrittenIsLeftOut: the engine writes the lineage beside the weights while they are linked.
+func TestAFileThatIsBeingWrittenIsLeftOut(t *testing.T) {
+	s := storetest.New(t)
+	m := newMachine(t, s.URL)
+	part := filepath.Join(m.dir, "step_1", ".lineage.json5899736774749831887")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(part), 0o700), os.WriteFile(part, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	m.open()
+	m.save(1)
+	m.has(s, 1)
+}

@@ -16,7 +16,12 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
+
+// unfinished are names of files that somebody is writing into a finished checkpoint, as the engine does with the
+// lineage: they are renamed when they are whole.
+var unfinished = lazyregexp.New(`^\..*\d{6,}$`)
 
 // hold links the files of a checkpoint, so that they stay until they are uploaded.
 func (x *Archive) hold(m Manifest) error {
@@ -24,6 +29,9 @@ func (x *Archive) hold(m Manifest) error {
 	part := filepath.Join(held, ".part-"+m.Name)
 	_ = os.RemoveAll(part)
 	err := filepath.WalkDir(filepath.Join(x.dir, m.Name), func(path string, d fs.DirEntry, err error) error {
+		if unfinished.MatchString(filepath.Base(path)) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
