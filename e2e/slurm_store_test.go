@@ -5,6 +5,7 @@ package e2e
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
@@ -27,7 +28,11 @@ func TestSlurmStoreAfterHostLost(t *testing.T) {
 		t.Fatal("the cluster does not tell the address of its controller, this machine's for the hosts")
 	}
 	s := newS3At(t, head[1])
-	python := torchPython(t)
+	bin, err := filepath.EvalSymlinks(filepath.Dir(torchPython(t))) // in caches, which the hosts see
+	if err != nil {
+		t.Fatal(err)
+	}
+	python := filepath.Join(bin, "python")
 	r.onNodes(python, 4, 1, `{ partition = "gpu" }`, "{\n partition = \"gpu\"\n files = \"staged\"\n}",
 		"placement {", s.checkpoints()+"placement {")
 	base := command(t, python, "-c", "import sys; print(sys.base_prefix)")

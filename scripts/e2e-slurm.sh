@@ -33,13 +33,15 @@ export "$(cat "$shared/env")" RECIPE_SLURM_SHARED=$shared TMPDIR=$shared
 go test -count 1 -timeout 10m -v -run '^TestCompliance$' "$@" ./plugins/slurm
 # What takes longest is left to `make e2e-slurm-all`.
 skip='Addition|AddressLost|Collective|Delay|Delta|DeltaServed|GangRestarts|Image|ImageMissing|InferenceTwoHosts'
-skip="^TestSlurm($skip|NetworkCut|Preemption|Staged|TrainersOnTwoHosts|TwoHosts|WithoutGangs)\$"
+skip="^TestSlurm($skip|NetworkCut|Preemption|Staged|StoreAfterHostLost|TrainersOnTwoHosts|TwoHosts|WithoutGangs)\$"
 if [ -n "${RECIPE_SLURM_ALL:-}" ]; then
   skip='^$'
   scripts/venv.sh vllm
   scripts/venv.sh atropos
   for trainer in verl trl axolotl; do scripts/venv.sh "$trainer"; done
   scripts/model.sh
+  RECIPE_S3=$(scripts/s3.sh build)
+  export RECIPE_S3
   lacking=$(scripts/apptainer.sh why)
   if [ -z "$lacking" ]; then
     RECIPE_APPTAINER=$(scripts/apptainer.sh build)
