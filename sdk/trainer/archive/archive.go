@@ -50,7 +50,8 @@ type Manifest struct {
 	Format  int       `json:"format_version"`
 	Run     string    `json:"run"`
 	Address string    `json:"address"`
-	Name    string    `json:"name"` // of its file or folder
+	Begun   string    `json:"begun,omitempty"` // when the trainer began from the beginning
+	Name    string    `json:"name"`            // of its file or folder
 	Step    int64     `json:"step"`
 	Version int64     `json:"policy_version"`
 	Written time.Time `json:"written"`
@@ -81,6 +82,10 @@ type Archive struct {
 	ctx    context.Context //nolint:containedctx // of the uploads; Close ends it
 	cancel context.CancelFunc
 	done   chan struct{}
+
+	knowing sync.Mutex
+	begun   *string // when the trainer began from the beginning; nil: not known yet
+	told    bool    // whether the store knows it
 
 	mu      sync.Mutex
 	pending *Manifest // the newest that is not uploaded; its Files are unknown yet

@@ -372,7 +372,5 @@ func TestDamageInTheStoreIsNoticed(t *testing.T) {
 	if path, err := other.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), "which is not in step_1") {
 		t.Errorf("fetched %q, %v", path, err)
 	}
-	if left, _ := os.ReadDir(other.dir); len(left) > 0 {
-		t.Errorf("%v is left", left)
-	}
+	other.holdsNone()
 }

@@ -39,13 +39,18 @@ func step(name string) int64 {
 	return -1
 }
 
-// manifests are those of the run, by step.
+// manifests are those of the run since the trainer began, by step.
 func (x *Archive) manifests(ctx context.Context) ([]stored, error) {
+	begun, err := x.know(ctx)
+	if err != nil {
+		return nil, err
+	}
 	names, err := x.bucket.List(ctx, x.root())
 	if err != nil {
 		return nil, err
 	}
-	return x.read(ctx, names)
+	list, err := x.read(ctx, names)
+	return slices.DeleteFunc(list, func(m stored) bool { return m.wrong == nil && m.Begun != begun }), err
 }
 
 // read reads the manifests among objects.

@@ -3,6 +3,7 @@ package archive_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/objectstore"
 	"github.com/recipe-rl/recipe/sdk/objectstore/storetest"
+	"github.com/recipe-rl/recipe/sdk/trainer/archive"
 )
 
 const inStore = `some/folder/trainer.tiny.policy%5B%22a%2Fb%22%5D/01J/`
@@ -28,6 +30,16 @@ func (m *machine) saidWith(level, part string) (found []string) {
 		}
 	}
 	return found
+}
+
+// holdsNone sees that the folder has neither a checkpoint nor a part of one.
+func (m *machine) holdsNone() {
+	m.t.Helper()
+	for _, pattern := range []string{"step*", archive.FetchFolder} {
+		if left, _ := filepath.Glob(filepath.Join(m.dir, pattern)); len(left) > 0 {
+			m.t.Errorf("%v is left", left)
+		}
+	}
 }
 
 // TestDamagedOnesDoNotHideAWholeOne damages the newest two of three in one way each, and then the last.
@@ -73,9 +85,7 @@ func TestDamagedOnesDoNotHideAWholeOne(t *testing.T) {
 			if path != "" || !errors.As(err, &told) || told.Remedy == "" || strings.Count(err.Error(), damage.says) != 3 {
 				t.Errorf("of three damaged ones it fetched %q, %v", path, err)
 			}
-			if left, _ := os.ReadDir(third.dir); len(left) > 0 {
-				t.Errorf("%v is left", left)
-			}
+			third.holdsNone()
 		})
 	}
 }
@@ -301,4 +311,63 @@ func TestAFileThatIsBeingWrittenIsLeftOut(t *testing.T) {
 	m.open()
 	m.save(1)
 	m.has(s, 1)
+}
+
+// TestATrainerThatIsReplacedDoesNotGoOnFromItsPredecessor begins again in the same run, at a time when the store is
+// away, or is not, and resumes here and on another machine.
+func TestATrainerThatIsReplacedDoesNotGoOnFromItsPredecessor(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		t.Run(fmt.Sprint(away), func(t *testing.T) {
+			s := storetest.New(t)
+			m := newMachine(t, s.URL)
+			start := func(m *machine, resumes bool) string {
+				t.Helper()
+				m.open()
+				path, err := m.Start(t.Context(), resumes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return filepath.Base(path)
+			}
+			start(m, false)
+			m.save(1)
+			m.has(s, 1)
+			m.save(9)
+			m.has(s, 1, 9)
+			m.crash()
+			if err := os.Rename(m.dir, m.dir+".before"); err != nil { // as the engine does
+				t.Fatal(err)
+			}
+			m.salt = "replaced"
+			if away {
+				refuse(s, "", "", http.StatusServiceUnavailable, "SlowDown")
+				m.open()
+				if _, err := m.Start(t.Context(), false); err == nil {
+					t.Fatal("it starts without its store")
+				}
+				m.crash()
+				s.Refuse(nil)
+				if path := start(m, true); path != "." {
+					t.Errorf("it goes on from %s", path)
+				}
+			} else {
+				start(m, false)
+			}
+			m.save(1)
+			if err := m.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if path := start(m, true); path != "." {
+				t.Errorf("with step 1 here, %s is fetched", path)
+			}
+			m.crash()
+			other := newMachine(t, s.URL)
+			other.salt = m.salt
+			if path := start(other, true); path != "step_1" {
+				t.Errorf("on another machine %s is fetched", path)
+			}
+			other.save(2)
+			other.has(s, 1, 2, 9) // of before stays
+		})
+	}
 }

@@ -27,7 +27,11 @@ func (x *Archive) clean(ctx context.Context) error {
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	gone := x.gone(names, list)
+	begun, err := x.know(ctx)
+	if err != nil {
+		return err
+	}
+	gone := x.gone(names, list, begun)
 	for name := range gone {
 		if e := x.remove(ctx, name); e != nil {
 			err = errors.Join(err, e)
@@ -39,12 +43,12 @@ func (x *Archive) clean(ctx context.Context) error {
 }
 
 // gone are the names of checkpoints in the store that are to be there no more.
-func (x *Archive) gone(names []string, list []stored) map[string]bool {
+func (x *Archive) gone(names []string, list []stored, begun string) map[string]bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	keep := map[string]bool{runFile: true, x.sent: true}
 	for _, m := range slices.Backward(list) {
-		if m.wrong == nil && !x.damaged[m.Name] { // the newest that a machine can go on from
+		if m.wrong == nil && m.Begun == begun && !x.damaged[m.Name] { // the newest that a machine can go on from
 			keep[m.Name] = true
 			break
 		}

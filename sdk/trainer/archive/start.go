@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -11,22 +10,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk/objectstore"
 )
 
-// runFile says in the folder of a run what it is.
-const runFile = "run.json"
-
-// Check writes what the run is, and uses every right that the archive needs, which says at once whether keys, bucket
-// and rights are as they must be. It ends uploads that were cut off.
+// Check uses every right that the archive needs, and writes what the run is, which says at once whether keys, bucket and
+// rights are as they must be. It ends uploads that were cut off.
 func (x *Archive) Check(ctx context.Context) error {
-	text, err := json.Marshal(struct {
-		Format  int    `json:"format_version"`
-		Run     string `json:"run"`
-		Address string `json:"address"`
-	}{format, x.run, x.block})
+	err := x.bucket.Try(ctx, x.root())
 	if err == nil {
-		err = x.bucket.Put(ctx, x.root()+runFile, text)
-	}
-	if err == nil {
-		err = x.bucket.Try(ctx, x.root())
+		_, err = x.know(ctx)
 	}
 	if err == nil {
 		err = x.bucket.RemoveParts(ctx, x.root())
@@ -41,6 +30,11 @@ func (x *Archive) Check(ctx context.Context) error {
 // waits some minutes for a store that does not answer. When that was in vain, it goes on from what this machine has,
 // and says so; that may be older than what the store has. An attempt that has nothing to go on from fails.
 func (x *Archive) Start(ctx context.Context, resumes bool) (fetched string, err error) {
+	if !resumes {
+		if err := x.beginAnew(); err != nil {
+			return "", err
+		}
+	}
 	began, pause := time.Now(), firstPause
 	var waits *sdk.Ongoing
 	defer func() {

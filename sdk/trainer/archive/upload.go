@@ -148,7 +148,7 @@ func (x *Archive) takeUp() error {
 	}
 	var newest *Manifest
 	for _, e := range entries {
-		if e.Name() == hadFile {
+		if e.Name() == hadFile || e.Name() == begunFile {
 			continue
 		}
 		var m Manifest
@@ -249,11 +249,15 @@ func (x *Archive) settle(m *Manifest, err error) {
 // send uploads one checkpoint, and returns its bytes. What the store has of the same step goes first: a manifest must
 // never stand over files of two uploads.
 func (x *Archive) send(ctx context.Context, m Manifest) (int64, error) {
+	var err error
+	if m.Begun, err = x.know(ctx); err != nil {
+		return 0, err
+	}
 	if err := x.remove(ctx, m.Name); err != nil {
 		return 0, err
 	}
 	held := filepath.Join(x.dir, HeldFolder, m.Name)
-	err := filepath.WalkDir(filepath.Join(held, m.Name), func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(filepath.Join(held, m.Name), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
