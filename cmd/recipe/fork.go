@@ -1,14 +1,19 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
 
@@ -26,17 +31,22 @@ does not exist, the recipe of the other run is copied there. Then change it, and
 the checkpoint. The other run does not change, and nothing is started.
 
   recipe fork -r quickstart.hcl --at 100 slower.hcl
-  recipe plan slower.hcl`,
+  recipe plan slower.hcl
+
+The other run may also be one whose checkpoints are in a store, by the address of its folder or of a checkpoint there.
+Keys are taken from this environment, and FILE must exist:
+
+  recipe fork -r s3://my-bucket/runs/trainer.grpo.policy/0123456789abcdef/step_40 slower.hcl`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, run, err := locateRun(from)
-			if err != nil {
-				return err
-			}
 			if !cmd.Flags().Changed("at") {
 				step = session.Newest
 			}
-			file, copied, err := forked(args[0], run.File, from)
+			other, err := parentOf(from)
+			if err != nil {
+				return err
+			}
+			file, copied, err := other.recipe(args[0])
 			if err != nil {
 				return err
 			}
@@ -47,7 +57,7 @@ the checkpoint. The other run does not change, and nothing is started.
 			r, diags := schema.Load(file, opts)
 			err = a.diagnose(r, diags, false)
 			if err == nil {
-				continued, failed := session.Fork(dir, r, step)
+				continued, failed := other.fork(cmd.Context(), r, step, a.out)
 				for _, c := range continued {
 					fmt.Fprintf(a.out, "%s of %s continues from step %d.\n", c.Address, r.File, c.Step)
 				}
@@ -68,13 +78,41 @@ the checkpoint. The other run does not change, and nothing is started.
 	return cmd
 }
 
-// forked is the recipe of a fork; it is copied from that of the other run when it is not there.
-func forked(file, recorded, from string) (path string, copied bool, err error) {
+// parent is what a run is forked from: a run of this machine, or checkpoints in a store.
+type parent struct {
+	name   string // as the user has given it
+	stored bool   // name is the address of a store
+	dir    state.Dir
+	run    *state.Run
+}
+
+func parentOf(name string) (p parent, err error) {
+	p = parent{name: name, stored: strings.HasPrefix(name, "s3://")}
+	if !p.stored {
+		p.dir, p.run, err = locateRun(name)
+	}
+	return p, err
+}
+
+func (p parent) fork(ctx context.Context, r *schema.Recipe, step int64, out io.Writer) ([]lineage.Checkpoint, error) {
+	if !p.stored {
+		return session.Fork(p.dir, r, step)
+	}
+	return session.ForkStored(ctx, p.name, r, step, func(line string) { fmt.Fprintln(out, line) })
+}
+
+// recipe is the recipe of a fork; it is copied from that of the other run when it is not there.
+func (p parent) recipe(file string) (path string, copied bool, err error) {
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return file, false, err
 	}
-	if info, err := os.Stat(from); err == nil && !info.IsDir() {
-		recorded = from
+	if p.stored {
+		return "", false, fmt.Errorf("%s does not exist, and a store has no recipes to copy: name a recipe that declares "+
+			"the trainer", file)
+	}
+	recorded := p.run.File
+	if info, err := os.Stat(p.name); err == nil && !info.IsDir() {
+		recorded = p.name
 	}
 	text, err := os.ReadFile(recorded)
 	if err == nil {

@@ -26,8 +26,7 @@ const Newest = -1
 func Fork(from state.Dir, r *schema.Recipe, step int64) ([]lineage.Checkpoint, error) {
 	to := state.DirOf(r.Dir, r.Name)
 	if to.Exists() {
-		return nil, fmt.Errorf("there is a run of %s already (%s): fork into a recipe with another name, or remove that run "+
-			"with recipe destroy -r %s", r.File, to, r.File)
+		return nil, existsAlready(r, to)
 	}
 	chosen, err := CheckpointsAt(from, step)
 	if err != nil {

@@ -9,8 +9,10 @@ package archive
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -56,6 +58,8 @@ type Manifest struct {
 	Version int64     `json:"policy_version"`
 	Written time.Time `json:"written"`
 	Files   []File    `json:"files"`
+	// Lineage is the run's lineage.json when the checkpoint was written; empty: this machine did not see it.
+	Lineage json.RawMessage `json:"lineage,omitempty"`
 }
 
 // File is one file of a checkpoint.
@@ -78,6 +82,7 @@ type Archive struct {
 	run    string
 	block  string
 	dir    string // of the checkpoints
+	runDir string
 	host   Host
 	ctx    context.Context //nolint:containedctx // of the uploads; Close ends it
 	cancel context.CancelFunc
@@ -112,7 +117,8 @@ func Open(address string, block sdk.Block, host Host) (*Archive, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &Archive{bucket: bucket, run: block.RunID, block: block.Address, dir: block.CheckpointDir, host: host,
+	x := &Archive{bucket: bucket, run: block.RunID, block: block.Address, dir: block.CheckpointDir,
+		runDir: block.RunDir, host: host,
 		ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1), had: map[string]bool{},
 		damaged: map[string]bool{}, patience: startPatience}
 	if err := x.takeUp(); err != nil {
@@ -129,7 +135,7 @@ func (x *Archive) root() string { return url.PathEscape(x.block) + "/" + url.Pat
 // Add has a checkpoint uploaded that is complete on disk. Of those that wait only the newest is.
 func (x *Archive) Add(c sdk.CheckpointInfo) {
 	m := Manifest{Format: format, Run: x.run, Address: x.block, Name: filepath.Base(c.Path), Step: c.Step,
-		Version: c.Version, Written: time.Now().UTC()}
+		Version: c.Version, Written: time.Now().UTC(), Lineage: x.lineage()}
 	if filepath.Dir(c.Path) != filepath.Clean(x.dir) {
 		x.host.Log("error", fmt.Sprintf("checkpoint %s is not copied to %s: it is not in %s", c.Path, x.bucket, x.dir))
 		return
@@ -140,6 +146,15 @@ func (x *Archive) Add(c sdk.CheckpointInfo) {
 	}
 	x.remember(m.Name)
 	x.queue(m)
+}
+
+// lineage is what the engine has written of the run, without secrets.
+func (x *Archive) lineage() json.RawMessage {
+	text, err := os.ReadFile(filepath.Join(x.runDir, "lineage.json"))
+	if err != nil || !json.Valid(text) {
+		return nil
+	}
+	return text
 }
 
 func (x *Archive) queue(m Manifest) {

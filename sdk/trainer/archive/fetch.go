@@ -60,24 +60,33 @@ func (x *Archive) read(ctx context.Context, names []string) ([]stored, error) {
 		if !strings.HasSuffix(name, manifestEnd) || strings.Count(name, "/") != 2 {
 			continue
 		}
-		text, err := x.bucket.Get(ctx, name)
+		m, err := readManifest(ctx, x.bucket, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		var m stored
-		if err == nil {
-			m, err = decode(strings.TrimSuffix(filepath.Base(name), manifestEnd), text)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("read %s/%s: %w", x.bucket, name, err)
-		}
-		if m.wrong != nil {
-			m.wrong = fmt.Errorf("%s/%s %w: %w", x.bucket, name, objectstore.ErrDamaged, m.wrong)
+			return nil, err
 		}
 		list = append(list, m)
 	}
 	slices.SortStableFunc(list, func(a, b stored) int { return cmp.Compare(a.Step, b.Step) })
 	return list, nil
+}
+
+// readManifest reads one. The error is fs.ErrNotExist when it is gone.
+func readManifest(ctx context.Context, bucket *objectstore.Bucket, name string) (stored, error) {
+	text, err := bucket.Get(ctx, name)
+	var m stored
+	if err == nil {
+		m, err = decode(strings.TrimSuffix(filepath.Base(name), manifestEnd), text)
+	}
+	if err != nil {
+		return stored{}, fmt.Errorf("read %s/%s: %w", bucket, name, err)
+	}
+	if m.wrong != nil {
+		m.wrong = fmt.Errorf("%s/%s %w: %w", bucket, name, objectstore.ErrDamaged, m.wrong)
+	}
+	return m, nil
 }
 
 // decode reads the manifest of the checkpoint with a name.
@@ -173,7 +182,19 @@ func (x *Archive) fetch(ctx context.Context, m Manifest) (string, error) {
 	ongoing := x.host.Begin(sdk.Activity{What: fmt.Sprintf("checkpoint of step %d", m.Step),
 		Detail: "from " + x.bucket.String(), Want: m.bytes(), Unit: "B"})
 	defer ongoing.End()
-	part := filepath.Join(x.dir, FetchFolder)
+	path, err := bring(ctx, x.bucket, x.root(), m, x.dir, func(have int64) {
+		ongoing.Progress(have, "from "+x.bucket.String())
+	})
+	if err == nil {
+		x.remember(m.Name)
+	}
+	return path, err
+}
+
+// bring writes the files of a checkpoint into a folder, where it appears when it is whole.
+func bring(ctx context.Context, bucket *objectstore.Bucket, root string, m Manifest, dir string,
+	progress func(have int64)) (string, error) {
+	part := filepath.Join(dir, FetchFolder)
 	if err := os.RemoveAll(part); err != nil {
 		return "", fmt.Errorf("fetch a checkpoint: %w", err)
 	}
@@ -181,20 +202,19 @@ func (x *Archive) fetch(ctx context.Context, m Manifest) (string, error) {
 	have := int64(0)
 	for _, f := range m.Files {
 		to := filepath.Join(part, filepath.FromSlash(f.Path))
-		err := x.bucket.GetFile(ctx, x.root()+f.Path, to, f.Size, f.SHA256)
+		err := bucket.GetFile(ctx, root+f.Path, to, f.Size, f.SHA256)
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%s/%s%s %w: %w", x.bucket, x.root(), f.Path, objectstore.ErrDamaged, err)
+			err = fmt.Errorf("%s/%s%s %w: %w", bucket, root, f.Path, objectstore.ErrDamaged, err)
 		}
 		if err != nil {
 			return "", err
 		}
 		have += f.Size
-		ongoing.Progress(have, "from "+x.bucket.String())
+		progress(have)
 	}
-	path := filepath.Join(x.dir, m.Name)
+	path := filepath.Join(dir, m.Name)
 	if err := os.Rename(filepath.Join(part, m.Name), path); err != nil {
 		return "", fmt.Errorf("fetch a checkpoint: %w", err)
 	}
-	x.remember(m.Name)
 	return path, nil
 }
