@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-from functools import partial
 
 from recipe_sdk import Bridge, fields, leave, settings
 from recipe_sdk.control import Control
@@ -55,18 +54,20 @@ def report(given: dict, error: WorkerError) -> None:
 
 def work(c: config.Config) -> int:
     """One life of the worker."""
-    from . import compiled, early
+    from . import compiled
+    from .early import Early
     from .model import device_of
     from .train import Trainer
 
     compiled.keep_cache()
     try:
         device = device_of(c, int(os.environ.get("LOCAL_RANK", 0)))
-        bridge = Bridge.open(c, device=device, early=partial(early.load, c))
+        early = Early(c, device)
+        bridge = Bridge.open(c, device=device, early=early.load)
     except Exception:
         return 1  # reported where the supervisor reads
     try:
-        Trainer(bridge).loop()
+        Trainer(bridge, early.take()).loop()
     except Exception as e:
         return bridge.close(e)
     return bridge.close()

@@ -5,30 +5,59 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import compiled
 from .config import Config
 
+if TYPE_CHECKING:
+    import torch
+
+    from .model import Built
+
 CHUNK = 16 << 20
 
 
-def load(c: Config) -> None:
-    """Imports the model's code and reads its files, so that both are in memory when the model is loaded. What is wrong
-    with the model is left to that: there it is explained."""
-    with contextlib.suppress(Exception):
-        from transformers import AutoConfig, AutoModelForCausalLM
+class Early:
+    """What was made in host memory for `device`, which is not touched: not even asked what it can do."""
 
-        common = {"revision": c.model.revision, "trust_remote_code": c.model.trust_remote_code}
-        config = AutoConfig.from_pretrained(c.model.path, **common)
-        if type(config) in AutoModelForCausalLM._model_mapping:
-            _ = AutoModelForCausalLM._model_mapping[type(config)]  # imports it
-        if c.lora.rank:
-            import peft  # noqa: F401
-        if not c.model.random_init:
-            for file in sorted(folder(c).glob("*.safetensors")):
-                read(file)
-    with contextlib.suppress(Exception):
-        compiler(c)
+    def __init__(self, c: Config, device: torch.device):
+        self.config, self.device = c, device
+        self.built: Built | None = None
+
+    def load(self) -> None:
+        """Imports the model's code, reads its files and builds it, with its adapters. What is wrong with the model is
+        left to the start: there it is explained."""
+        c = self.config
+        with contextlib.suppress(Exception):
+            if not c.model.random_init:  # random weights are drawn on the device
+                for file in sorted(folder(c).glob("*.safetensors")):
+                    read(file)
+                from .model import build
+
+                # Should the GPU not calculate in bfloat16, the model is built anew at the start.
+                self.built = build(c, self.device, narrow=self.device.type == "cuda")
+            else:
+                imports(c)
+        with contextlib.suppress(Exception):
+            compiler(c)
+
+    def take(self) -> Built | None:
+        """The model, once: nothing is kept of it here."""
+        built, self.built = self.built, None
+        return built
+
+
+def imports(c: Config) -> None:
+    """The model's code."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    common = {"revision": c.model.revision, "trust_remote_code": c.model.trust_remote_code}
+    config = AutoConfig.from_pretrained(c.model.path, **common)
+    if type(config) in AutoModelForCausalLM._model_mapping:
+        _ = AutoModelForCausalLM._model_mapping[type(config)]  # imports it
+    if c.lora.rank:
+        import peft  # noqa: F401
 
 
 def compiler(c: Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
 from .lora import ModelError, adapt
 
-__all__ = ["ModelError", "Policy", "Reference", "Scores", "load_policy", "shard"]
+__all__ = ["Built", "ModelError", "Policy", "Reference", "Scores", "build", "load_policy", "shard"]
 
 
 def _plain_mode(module: nn.Module) -> bool:
@@ -198,30 +199,81 @@ def _read(
     return model.to(hold or device), implementation, why
 
 
-def load_policy(c: Config, device: torch.device, world: int = 1) -> tuple[Policy, dict]:
-    """The policy to train, and a summary for the events. Raises ModelError when its logits cannot be reproduced."""
-    torch.manual_seed(c.seed)
-    c = decided(c, device)
-    model, implementation, why = _read(c.model.path, c, device)
-    compute = DTYPES[c.model.compute_dtype]
-    autocast = compute if compute != DTYPES[c.model.dtype] else None
-    if c.lora.rank:
-        model = adapt(model, c, world)
+def load_policy(
+    c: Config, device: torch.device, world: int = 1, before: Built | None = None
+) -> tuple[Policy, dict]:  # fmt: skip
+    """The policy to train, and a summary for the events; `before`: what was built in host memory while inference
+    started. Raises ModelError when its logits cannot be reproduced."""
+    began = time.perf_counter()
+    compute = DTYPES[decided(c, device).model.compute_dtype]
+    built = before if before is not None and before.serves(c, device, world) else build(c, device, world)
+    model, implementation, why = built.model.to(device), built.implementation, built.why
+    _wait(device)
+    loaded = time.perf_counter()
+    autocast = compute if compute != DTYPES[built.made.model.dtype] else None
     policy = Policy(model, implementation, head_options(policy_config(model), compute), autocast)
     if implementation == "varlen":
         why += policy.try_kernels(device, compute)
+    tried = time.perf_counter()
     verify_head(policy, device)
+    _wait(device)
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     total = sum(p.numel() for p in policy.parameters())
     return policy, {
         "attention": implementation, "attention_reason": why, "parameters": total, "trained_parameters": trained,
-        "dtype": c.model.dtype, "compute_dtype": c.model.compute_dtype, "device": str(device),
+        "dtype": built.made.model.dtype, "compute_dtype": built.made.model.compute_dtype, "device": str(device),
+        "built_early": built is before,
+        "loading": f"{_origin(built is before)} {loaded - began:.1f} s, attention kernels {tried - loaded:.1f} s, "
+        f"comparing its head {time.perf_counter() - tried:.1f} s",
     }  # fmt: skip
 
 
-def decided(c: Config, device: torch.device) -> Config:
-    """The configuration with the precision that it leaves open."""
-    narrow = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+def _origin(early: bool) -> str:
+    return "moving what was built before the start" if early else "building it"
+
+
+def _wait(device: torch.device) -> None:
+    """Until the device has done what it was given, so that a time is that of the work before."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model with its adapters, in whichever memory. made: the configuration, its precision decided."""
+
+    made: Config
+    device: torch.device  # on which it is to compute
+    world: int
+    model: nn.Module
+    implementation: str
+    why: str
+
+    def serves(self, c: Config, device: torch.device, world: int) -> bool:
+        """Whether `build` would make the same for these."""
+        wanted, made = decided(c, device), self.made
+        return (wanted.model, wanted.lora, wanted.seed, device.type, world) == (
+            made.model, made.lora, made.seed, self.device.type, self.world
+        )  # fmt: skip
+
+
+def build(c: Config, device: torch.device, world: int = 1, narrow: bool | None = None) -> Built:
+    """The model that `device` will compute with, and its adapters. narrow: whether that device calculates in bfloat16;
+    then it is not touched, and everything stays in host memory. The same numbers come of both: a model's weights are
+    read in host memory, and adapters are drawn in it."""
+    torch.manual_seed(c.seed)
+    c = decided(c, device, narrow)
+    model, implementation, why = _read(c.model.path, c, device, None if narrow is None else torch.device("cpu"))
+    if c.lora.rank:
+        model = adapt(model, c, world)
+    return Built(c, device, world, model, implementation, why)
+
+
+def decided(c: Config, device: torch.device, narrow: bool | None = None) -> Config:
+    """The configuration with the precision that it leaves open. narrow: whether the device calculates in bfloat16;
+    None: it is asked."""
+    if narrow is None:
+        narrow = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     dtype, compute = auto.precision(c.model.dtype, c.model.compute_dtype, bool(c.lora.rank), narrow)
     return replace(c, model=replace(c.model, dtype=dtype, compute_dtype=compute))
 

@@ -25,12 +25,14 @@ from .step import Stepper
 class Trainer:
     """Learning, on the bridge: what a batch does to the policy."""
 
-    def __init__(self, bridge: Bridge[Config]):
-        """Model, reference, optimizer; from the newest checkpoint when there is one."""
+    def __init__(self, bridge: Bridge[Config], before: model.Built | None = None):
+        """Model, reference, optimizer; from the newest checkpoint when there is one. before: the model, where it was
+        built in host memory while inference started."""
         self.bridge, c, ranks = bridge, bridge.block, bridge.ranks
         found = bridge.resume()
         bridge.begin()  # the first batch is sampled while the model is put on the device and compiled
-        self.policy, summary = model.load_policy(c, ranks.device, ranks.world)
+        self.policy, summary = model.load_policy(c, ranks.device, ranks.world, before)
+        bridge.events.emit("decided", what="model on its device", reason=summary["loading"])
         if found is not None:
             checkpoint.load_weights(found.path, self.policy)
         self.reference = model.Reference(c, self.policy, ranks.device, ranks.mesh)

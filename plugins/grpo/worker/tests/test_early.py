@@ -1,8 +1,12 @@
 """What is done while inference starts."""
 
 import pytest
+import torch
 
-from worker import compiled, config, early
+from worker import compiled, config, early, model
+from worker.tests.conftest import settings
+
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -16,3 +20,54 @@ def test_the_compiler_starts_early_where_it_will_be_used(monkeypatch, wanted, re
     monkeypatch.setattr(compiled, "unavailable", lambda device: reason)
     early.compiler(config.from_dict({"model": {"path": "x", "compile": wanted}, "data": {"url": "u"}}))
     assert len(begun) == starts
+
+
+@pytest.mark.parametrize("change", [{}, {"lora": {"rank": 4}}], ids=["full", "lora"])
+def test_what_was_built_early_has_the_same_numbers(tmp_path, tiny, change):
+    c = config.from_dict(settings(tmp_path, tiny, "u", **change))
+    ready = early.Early(c, CPU)
+    ready.load()
+    torch.manual_seed(5)  # what happens meanwhile draws other numbers
+    before, after = model.load_policy(c, CPU, 1, ready.take()), model.load_policy(c, CPU)
+    assert before[1]["built_early"] and not after[1]["built_early"] and ready.take() is None
+    a, b = (dict(x[0].named_parameters()) for x in (before, after))
+    assert a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+    assert [(n, p.requires_grad, p.dtype) for n, p in a.items()] == [
+        (n, p.requires_grad, p.dtype) for n, p in b.items()
+    ]
+
+
+def test_the_device_is_not_touched_early(tmp_path, tiny, monkeypatch):
+    """Inference may be measuring its memory: the model is built for it in host memory, in the precision it will have."""
+
+    def touched(*_, **__):
+        raise AssertionError("the device was initialized")
+
+    monkeypatch.setattr(torch.cuda, "_lazy_init", touched)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", touched)
+    given = settings(tmp_path, tiny, "u", lora={"rank": 4}, model={"dtype": None, "device": "cuda"})
+    ready = early.Early(config.from_dict(given), torch.device("cuda", 0))
+    ready.load()
+    built = ready.take()
+    assert {p.device.type for p in built.model.parameters()} == {"cpu"}
+    frozen = {p.dtype for p in built.model.parameters() if not p.requires_grad}
+    assert frozen == {torch.bfloat16} and built.implementation != "sdpa"
+
+
+@pytest.mark.parametrize("change", [{"seed": 9}, {"lora": {"rank": 2}}, {"model": {"dtype": "float32"}}])
+def test_a_model_for_other_settings_is_built_anew(tmp_path, tiny, change):
+    given = settings(tmp_path, tiny, "u", lora={"rank": 4})
+    ready = early.Early(config.from_dict(given), CPU)
+    ready.load()
+    other = config.from_dict(settings(tmp_path, tiny, "u", **{"lora": {"rank": 4}, **change}))
+    _, about = model.load_policy(other, CPU, 1, ready.take())
+    assert not about["built_early"]
+    assert about["dtype"] == other.model.dtype
+
+
+def test_what_is_wrong_with_a_model_is_said_at_the_start(tmp_path, tiny):
+    c = config.from_dict(settings(tmp_path, tiny, "u", lora={"rank": 4, "target_modules": ["lm_head"]}))
+    ready = early.Early(c, CPU)
+    ready.load()
+    with pytest.raises(model.ModelError, match="lm_head cannot be adapted"):
+        model.load_policy(c, CPU, 1, ready.take())
