@@ -52,6 +52,7 @@ type rollouts struct {
 	own       int // those of them that are this environment's
 	posted    int // since then
 	inFlight  int
+	pace      pace
 	order     *order // nil: groups are posted as they are done
 	due       int    // with order: groups that may be begun for the batch that the trainer waits for
 	spanning  bool   // an answer has spanned a weight update, and the trainer takes groups that are two versions old
@@ -63,7 +64,8 @@ type rollouts struct {
 
 // outcome is how the groups of one task ended: one, or one for each agent.
 type outcome struct {
-	posted int  // groups
+	posted int // groups
+	took   time.Duration
 	spans  bool // it holds tokens of several policy versions
 	eof    bool
 	err    error // ends the block
@@ -111,9 +113,10 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 		return err
 	}
 	for !(r.finished && r.inFlight == 0) {
-		for r.room() {
+		for r.begins(time.Now()) {
 			r.inFlight++
 			r.due--
+			r.pace.begun()
 			// registering again changes id and maxTokens
 			go func(t *turn, id, maxTokens int) { done <- r.group(ctx, working, t, id, maxTokens) }(r.order.next(), r.id,
 				r.maxTokens)
@@ -131,6 +134,7 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 				wait = steerFirst
 				steer.Reset(wait)
 			}
+		case <-r.paced():
 		case <-steer.C:
 			if err := r.look(ctx); err != nil {
 				return err
@@ -165,8 +169,47 @@ func (r *rollouts) room() bool {
 	if r.batchSize <= 0 {
 		return r.inFlight == 0
 	}
-	limit := max(1, r.batchSize*r.ahead()/int(r.settings.GroupSize))
-	return r.queued+r.posted+r.inFlight < limit || r.own+r.posted+r.inFlight < r.share()
+	return r.lacks(r.ahead())
+}
+
+// lacks says whether so many batches ahead of training need another group, or this environment's part of them does.
+func (r *rollouts) lacks(batches int) bool {
+	return r.queued+r.posted+r.inFlight < r.groups(batches) || r.own+r.posted+r.inFlight < r.share(batches)
+}
+
+// groups is how many groups so many batches hold.
+func (r *rollouts) groups(batches int) int {
+	return max(1, r.batchSize*batches/int(r.settings.GroupSize))
+}
+
+// begins says whether a group is begun now: at once for the trainer's next batch, at the pace of inference for those
+// after it.
+func (r *rollouts) begins(now time.Time) bool {
+	if !r.room() {
+		return false
+	}
+	if r.order != nil || r.batchSize <= 0 {
+		return true
+	}
+	most := r.groups(r.ahead())
+	r.pace.save(now, r.groups(1), most)
+	if r.inFlight == 0 || r.lacks(1) {
+		return true
+	}
+	wait, known := r.pace.next(most)
+	return known && wait == 0
+}
+
+// paced fires when the next group may be begun that only the pace holds back.
+func (r *rollouts) paced() <-chan time.Time {
+	if !r.room() {
+		return nil
+	}
+	wait, known := r.pace.next(r.groups(r.ahead()))
+	if !known {
+		return nil
+	}
+	return time.After(wait)
 }
 
 // ahead is by how many batches sampling may run ahead of training. With one, all that may be sampled is under way when
@@ -196,14 +239,14 @@ func (r *rollouts) spanned(ctx context.Context, o outcome) {
 	r.host.Log("info", "answers go on while new weights come: sampling may run 2 batches ahead of training")
 }
 
-// share is how many groups of its own an environment may always have queued: those that it owes to the batches that may
-// be ahead of training. Others may have filled the queue before, and without these no batch can be formed of it.
-func (r *rollouts) share() int {
+// share is how many groups of its own an environment may always have queued: those that it owes to so many batches
+// ahead of training. Others may have filled the queue before, and without these no batch can be formed of it.
+func (r *rollouts) share(batches int) int {
 	least := r.settings.MinBatchAllocation
 	if least == nil {
 		return 0
 	}
-	sequences := *least * float64(r.batchSize) * float64(r.ahead())
+	sequences := *least * float64(r.batchSize) * float64(batches)
 	return int(math.Ceil(sequences / float64(r.settings.GroupSize)))
 }
 
@@ -239,6 +282,7 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		}
 	default:
 		r.lost.inARow = 0
+		r.pace.done(o.took)
 		r.spanned(ctx, o)
 		r.posted += o.posted
 	}
@@ -335,7 +379,7 @@ func (r *rollouts) demand(ctx context.Context) error {
 		return fmt.Errorf("ask whether the trainer waits, which deterministic = true needs of the trajectory API: %w", err)
 	}
 	if err == nil && p.TrainerWaits { // an API that does not answer is asked again
-		r.due = max(0, r.batchSize/int(r.settings.GroupSize)-r.queued, r.share()-r.own)
+		r.due = max(0, r.batchSize/int(r.settings.GroupSize)-r.queued, r.share(r.ahead())-r.own)
 	}
 	return nil
 }
@@ -361,6 +405,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
 	}
 	ctx, working, span := r.traced(ctx, working)
+	began := time.Now()
 	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength)})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
 	if err != nil {
@@ -377,10 +422,10 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		}
 		return r.ended(ctx, err)
 	}
+	all := outcome{took: time.Since(began)}
 	if err := t.awaitPost(working); err != nil {
 		return outcome{}
 	}
-	var all outcome
 	for _, part := range made.byAgent() {
 		one := r.send(working, task, part, id, maxTokens)
 		all.posted, all.spans = all.posted+one.posted, all.spans || one.spans
