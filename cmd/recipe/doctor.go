@@ -24,8 +24,8 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Check this machine and a recipe, and say what is missing and what to do",
 		Long: `Check this machine and, if named, a recipe, and say what is missing and what to do. It changes nothing. For
 the blocks of a recipe it checks their Python packages, their GPUs, a sandbox that they name, their models, scripts and
-files, and the store of their checkpoints: from this machine, by a small object that it removes again. The exit code is 1 when a check failed; warnings concern things that only some recipes need, or that cannot
-be checked locally.
+files, and the store of their checkpoints: from this machine, by a small object that it removes again. The exit code is
+1 when a check failed; warnings concern things that only some recipes need, or that cannot be checked locally.
 
 --executor asks the cluster of an executor block whether it answers, what its partition has, and whether it would take
 the jobs of the blocks that run there. Nothing is submitted.

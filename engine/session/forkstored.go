@@ -21,8 +21,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/archive"
 )
 
-// ForkStored is Fork from checkpoints in a store: address is that of a run there, s3://BUCKET/FOLDER/ADDRESS/RUN, of one
-// of its checkpoints, or of a folder with one run. say is told what is fetched and what is damaged.
+// ForkStored is Fork from checkpoints in a store: address is that of a run there, s3://BUCKET/FOLDER/ADDRESS/RUN, of
+// one of its checkpoints, or of a folder with one run. say is told what is fetched and what is damaged.
 func ForkStored(ctx context.Context, address string, r *schema.Recipe, step int64,
 	say func(string)) ([]lineage.Checkpoint, error) {
 	to := state.DirOf(r.Dir, r.Name)

@@ -212,7 +212,7 @@ const denied = "AccessDenied"
 // refusals are the codes of S3's that a repetition does not change, with what to do.
 var refusals = map[string]string{
 	"NoSuchBucket":                 "make the bucket, or mend its name or the endpoint",
-	denied:                         "there are no keys where this runs, or they lack the right %s; needed are " + allRights,
+	denied:                         "there are no keys where this runs, or they lack the right %s; they need " + allRights,
 	"InvalidAccessKeyId":           "the store does not know the access key: is it the one of this store?",
 	"SignatureDoesNotMatch":        "the secret key is not that of the access key",
 	"ExpiredToken":                 "the keys have expired: renew them where the block runs",

@@ -255,7 +255,8 @@ func TestTheStartWaitsForTheStore(t *testing.T) {
 	empty := newMachine(t, s.URL)
 	empty.open()
 	empty.SetPatience(10 * time.Millisecond)
-	if path, err = empty.Start(t.Context(), true); err == nil || !strings.Contains(err.Error(), "has not answered for 10ms") {
+	path, err = empty.Start(t.Context(), true)
+	if err == nil || !strings.Contains(err.Error(), "has not answered for 10ms") {
 		t.Errorf("a machine without any starts with %q, %v", path, err)
 	}
 }

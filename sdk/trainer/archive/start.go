@@ -10,8 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/objectstore"
 )
 
-// Check uses every right that the archive needs, and writes what the run is, which says at once whether keys, bucket and
-// rights are as they must be. It ends uploads that were cut off.
+// Check uses every right that the archive needs, and writes what the run is, which says at once whether keys, bucket
+// and rights are as they must be. It ends uploads that were cut off.
 func (x *Archive) Check(ctx context.Context) error {
 	err := x.bucket.Try(ctx, x.root())
 	if err == nil {
@@ -77,8 +77,8 @@ func (x *Archive) without(cause error) error {
 	if err != nil || name == "" {
 		return errors.Join(fmt.Errorf("the store has not answered for %s: %w", x.patience, cause), err)
 	}
-	x.host.Log("error", fmt.Sprintf("%s has not answered for %s: the trainer goes on from %s, the newest on this machine. "+
-		"If the store has a newer one, because another machine trained meanwhile, the steps since then are trained again. "+
+	x.host.Log("error", fmt.Sprintf("%s has not answered for %s: the trainer goes on from %s, the newest on this "+
+		"machine. If the store has a newer one, because another machine trained meanwhile, the steps since then are trained again. "+
 		"To prevent that, stop the run until the store is back. Cause: %s", x.bucket, x.patience, name,
 		sdk.Message(cause)))
 	return nil
