@@ -48,6 +48,7 @@ sync "weights" "policy" {
 type s3 struct {
 	t      *testing.T
 	folder string
+	users  string // of keys other than the owner's
 	ip     string // where it listens
 	port   string
 	cmd    *exec.Cmd
@@ -70,7 +71,7 @@ func newS3At(t *testing.T, ip string) *s3 {
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
-	s := &s3{t: t, folder: t.TempDir(), ip: ip, port: port}
+	s := &s3{t: t, folder: t.TempDir(), users: t.TempDir(), ip: ip, port: port}
 	if err := os.Mkdir(filepath.Join(s.folder, "runs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,8 @@ func newS3At(t *testing.T, ip string) *s3 {
 
 func (s *s3) start() {
 	s.t.Helper()
-	s.cmd = exec.Command(os.Getenv("RECIPE_S3"), "--port", net.JoinHostPort(s.ip, s.port), "--region", "us-east-1", "posix", s.folder)
+	s.cmd = exec.Command(os.Getenv("RECIPE_S3"), "--port", net.JoinHostPort(s.ip, s.port), "--region", "us-east-1",
+		"--iam-dir", s.users, "posix", s.folder)
 	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY=researcher", "ROOT_SECRET_KEY=the-key-that-nobody-prints")
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
