@@ -5,8 +5,10 @@ package e2e
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -14,7 +16,7 @@ import (
 // TestSlurmStoreAfterHostLost trains with trainer grpo on a host that shares no files with any other machine. When two
 // of four steps are in the store, everything on it is killed, and the copies that the engine has of its checkpoints are
 // removed. The next attempt, on the other host, fetches the newest from the store. The weights are those of a run
-// without a break on this machine.
+// without a break on this machine, and another run can be forked from them.
 func TestSlurmStoreAfterHostLost(t *testing.T) {
 	if os.Getenv("RECIPE_S3") == "" {
 		t.Skip("RECIPE_S3 names no store's program: scripts/s3.sh build makes one")
@@ -58,6 +60,18 @@ func TestSlurmStoreAfterHostLost(t *testing.T) {
 	}
 	r.replay(8)
 	r.complete()
+	text, err := os.ReadFile(filepath.Join(r.dir, r.recipe))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.dir, "forked.hcl"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	fork := exec.Command(r.binary(), "fork", "-r", s.address(), "forked.hcl")
+	fork.Dir = r.dir
+	if out, err := fork.CombinedOutput(); err != nil || !strings.Contains(string(out), "continues from step 4") {
+		t.Errorf("recipe fork from the store: %v\n%s", err, out)
+	}
 	if got := s.trained(4); len(got) < 2 || !maps.Equal(uninterrupted, got) {
 		t.Errorf("without a break the last step has %v, after the loss of its host %v", uninterrupted, got)
 	}

@@ -59,6 +59,18 @@ func (s *supervisor) recordLineage(p *plan.Plan) {
 	}
 }
 
+// lineageFor writes the lineage of the run into the folder of a trainer whose machine may not see that of the run: it
+// goes into a store with the trainer's checkpoints.
+func (e *Engine) lineageFor(dir string) {
+	l := e.lineage.Load()
+	if l == nil {
+		return
+	}
+	if err := l.Write(filepath.Join(dir, lineage.FileName)); err != nil {
+		e.notice("warn", err.Error())
+	}
+}
+
 // interpreter finds the Python of blocks whose program runs on this machine.
 func (e *Engine) interpreter(dir string) lineage.Interpreter {
 	return func(b *schema.Block) string {

@@ -144,9 +144,8 @@ func fetchStored(ctx context.Context, c archive.Copy, r *schema.Recipe, to state
 			r.File, address)
 	}
 	if len(c.Lineage) == 0 {
-		return nil, fmt.Errorf("the checkpoint of step %d in the store has no lineage, because its trainer did not see the "+
-			"run's folder (files = \"staged\"), or an older version wrote it: fetch its folder by a tool of the store, and "+
-			"name it as model, which takes the weights alone", c.Step)
+		return nil, fmt.Errorf("the checkpoint of step %d in the store has no lineage, because an older version wrote it: "+
+			"fetch its folder by a tool of the store, and name it as model, which takes the weights alone", c.Step)
 	}
 	var l lineage.Lineage
 	if err := json.Unmarshal(c.Lineage, &l); err != nil {

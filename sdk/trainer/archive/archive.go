@@ -78,15 +78,15 @@ func (m Manifest) bytes() (n int64) {
 
 // Archive is the copies of one trainer of one run. It is safe for concurrent use.
 type Archive struct {
-	bucket *objectstore.Bucket
-	run    string
-	block  string
-	dir    string // of the checkpoints
-	runDir string
-	host   Host
-	ctx    context.Context //nolint:containedctx // of the uploads; Close ends it
-	cancel context.CancelFunc
-	done   chan struct{}
+	bucket   *objectstore.Bucket
+	run      string
+	block    string
+	dir      string   // of the checkpoints
+	lineages []string // folders, of which one has that of the run
+	host     Host
+	ctx      context.Context //nolint:containedctx // of the uploads; Close ends it
+	cancel   context.CancelFunc
+	done     chan struct{}
 
 	knowing sync.Mutex
 	begun   *string // when the trainer began from the beginning; nil: not known yet
@@ -118,7 +118,7 @@ func Open(address string, block sdk.Block, host Host) (*Archive, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &Archive{bucket: bucket, run: block.RunID, block: block.Address, dir: block.CheckpointDir,
-		runDir: block.RunDir, host: host,
+		lineages: []string{block.RunDir, block.Dir}, host: host,
 		ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1), had: map[string]bool{},
 		damaged: map[string]bool{}, patience: startPatience}
 	if err := x.takeUp(); err != nil {
@@ -150,11 +150,12 @@ func (x *Archive) Add(c sdk.CheckpointInfo) {
 
 // lineage is what the engine has written of the run, without secrets.
 func (x *Archive) lineage() json.RawMessage {
-	text, err := os.ReadFile(filepath.Join(x.runDir, "lineage.json"))
-	if err != nil || !json.Valid(text) {
-		return nil
+	for _, dir := range x.lineages {
+		if text, err := os.ReadFile(filepath.Join(dir, "lineage.json")); err == nil && json.Valid(text) {
+			return text
+		}
 	}
-	return text
+	return nil
 }
 
 func (x *Archive) queue(m Manifest) {
