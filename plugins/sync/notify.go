@@ -8,29 +8,30 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
+	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // notifyTrajectories posts the version now served to the trajectory API. It measures and limits staleness by it,
 // so it should know before the first sample of that version arrives; when it does not answer, this is retried later.
 func (s *syncer) notifyTrajectories(ctx context.Context) {
-	if s.trajectories == nil || s.notified == s.version.Load() {
+	// Environments sample further ahead where answers go on: they are told at the start, and when that changes.
+	keeps := s.config.InFlight == sdksync.Keep
+	if s.trajectories == nil || s.notified == s.version.Load() && s.told == keeps {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	version := s.version.Load()
-	var err error
-	if limit := s.config.MaxStaleness; limit != nil {
-		err = s.trajectories.SetPolicy(ctx, version, *limit)
-	} else {
-		err = s.trajectories.SetPolicyVersion(ctx, version)
-	}
+	err := s.trajectories.UpdatePolicy(ctx, trajectory.PolicyUpdate{
+		Version: version, MaxStaleness: s.config.MaxStaleness, InFlight: s.config.InFlight,
+	})
 	if err != nil && !s.unnotified { // it is tried again each second
 		s.host.Log("warn", fmt.Sprintf("post the policy version to %s: %v", s.config.Trajectories.Address, err))
 	}
 	if s.unnotified = err != nil; !s.unnotified {
-		s.notified = version
+		s.notified, s.told = version, keeps
 	}
 }
 

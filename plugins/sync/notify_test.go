@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,8 +35,32 @@ func TestTheTrajectoryAPILearnsTheVersion(t *testing.T) {
 	c.Trajectories, c.MaxStaleness = &book, &limit
 	b.Start(c)
 	train.WaitPhase(sdk.Completed)
-	if got := reported.Load(); got != `/policy_version{"max_staleness":4,"version":1}Bearer secret` {
+	if got := reported.Load(); got != `/policy_version{"version":1,"max_staleness":4,"in_flight":"drain"}Bearer secret` {
 		t.Errorf("the trajectory API got %v", got)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// Environments sample further ahead where answers go on during an update, so the API is told before the first.
+func TestTheTrajectoryAPILearnsThatAnswersGoOn(t *testing.T) {
+	t.Parallel()
+	var first atomic.Value
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		first.CompareAndSwap(nil, string(body))
+		_, _ = w.Write([]byte(`{"status":"success"}`))
+	}))
+	defer api.Close()
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: api.URL, Token: "secret"})
+	c.Trajectories, c.InFlight = &book, "keep"
+	b.Start(c)
+	train.WaitPhase(sdk.Completed)
+	if got := first.Load(); got != `{"version":0,"in_flight":"keep"}` {
+		t.Errorf("the trajectory API was told first %v", got)
 	}
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -31,6 +31,7 @@ type syncer struct {
 	setup
 	text       []int      // tokens of the fixed text; nil: not asked for yet
 	notified   int64      // version that the trajectory API knows
+	told       bool       // it knows that answers in flight go on when new weights come
 	unnotified bool       // telling it failed the last time, which has been reported
 	last       *published // the newest weights that all went well with; nil: none yet
 	unsaved    string     // why last could not be recorded; empty: it is

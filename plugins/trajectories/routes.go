@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
+	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )
 
 // routes is the whole contract. openapi.go describes each, and a test compares the two.
@@ -260,10 +261,14 @@ func (s *Server) setPolicyVersion(w http.ResponseWriter, r *http.Request) error 
 		limit := f.Int("max_staleness", 0)
 		stalest = &limit
 	}
+	inFlight := ""
+	if f.Has("in_flight") {
+		inFlight = f.String("in_flight")
+	}
 	if err := f.Err(); err != nil {
 		return err
 	}
-	if err := s.state.setVersion(r.Context(), version, stalest); err != nil {
+	if err := s.state.setVersion(r.Context(), version, stalest, inFlight); err != nil {
 		return err
 	}
 	return s.policyVersion(w, r)
@@ -275,6 +280,9 @@ func (s *Server) policyVersion(w http.ResponseWriter, _ *http.Request) error {
 	answer := map[string]any{"version": b.doc.Version, "trainer_waits": !b.watch.wanting.IsZero()}
 	if limit := b.staleness(); limit >= 0 {
 		answer["max_staleness"] = limit
+	}
+	if b.doc.Keeps {
+		answer["in_flight"] = sdksync.Keep
 	}
 	b.mu.Unlock()
 	reply(w, http.StatusOK, answer)

@@ -78,7 +78,7 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 
 // SetPolicyVersion sets the policy version that the trainer has reached, like POST /policy_version.
 func (s *Server) SetPolicyVersion(ctx context.Context, version int64) error {
-	return s.state.setVersion(ctx, version, nil)
+	return s.state.setVersion(ctx, version, nil, "")
 }
 
 // Serve answers requests on ln until ctx ends or Close is called, then lets those under way finish for a few seconds.

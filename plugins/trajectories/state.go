@@ -55,6 +55,7 @@ type doc struct {
 	Version     int64         `json:"version"`        // the trainer's policy version, or -1
 	// limit that came with the version; the tighter of it and Config's counts
 	Stalest   *int64        `json:"max_staleness,omitempty"`
+	Keeps     bool          `json:"keeps,omitempty"` // answers in flight go on when new weights come
 	NextBatch uint64        `json:"next_batch"`
 	Envs      []environment `json:"envs"`
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 	"github.com/recipe-rl/recipe/sdk/samples"
+	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )
 
 // register registers a trainer. A second one takes over: the step continues, and batches that the first had leased and
@@ -64,10 +65,13 @@ func (b *state) refit() {
 
 // setVersion records which policy version the trainer has reached. Groups that are too old for it are dropped and
 // counted; the version never goes back, except by a reset.
-func (b *state) setVersion(ctx context.Context, version int64, stalest *int64) error {
+func (b *state) setVersion(ctx context.Context, version int64, stalest *int64, inFlight string) error {
 	b.mu.Lock()
 	if stalest != nil {
 		b.doc.Stalest = stalest
+	}
+	if inFlight != "" {
+		b.doc.Keeps = inFlight == sdksync.Keep
 	}
 	b.doc.Version = max(b.doc.Version, version)
 	change := store.Change{State: b.saved()}

@@ -2,9 +2,12 @@ package environment
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -14,6 +17,50 @@ import (
 type silent struct{ sdk.Host }
 
 func (silent) Log(string, string) {}
+
+// Where the API knows that answers will go on, that counts from the first group on; it is asked once a step.
+func TestSamplingRunsFurtherAheadOnceTheAPISaysThatAnswersGoOn(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]int{
+		`{"version":0}`:                                      1,
+		`{"version":0,"in_flight":"drain"}`:                  1,
+		`{"version":0,"in_flight":"keep"}`:                   2,
+		`{"version":0,"in_flight":"keep","max_staleness":1}`: 1,
+	} {
+		t.Run(answer, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				if q.URL.Path == "/policy_version" {
+					asked.Add(1)
+					_, _ = io.WriteString(w, answer)
+					return
+				}
+				_, _ = io.WriteString(w, `{"current_step":0,"queue_size":0}`)
+			}))
+			defer server.Close()
+			api, err := trajectory.New(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &rollouts{api: api, host: silent{}, batchSize: 8}
+			r.settings.GroupSize = 4
+			look := func() {
+				if err := r.look(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if look(); asked.Load() != 0 || r.ahead() != 1 {
+				t.Errorf("before any group is done: asked %d times, %d batches ahead", asked.Load(), r.ahead())
+			}
+			r.pace.done(time.Second)
+			look()
+			if look(); asked.Load() != 1 || r.ahead() != want {
+				t.Errorf("asked %d times, %d batches ahead, want %d", asked.Load(), r.ahead(), want)
+			}
+		})
+	}
+}
 
 // Where answers continue with new weights, a second batch may be sampled ahead, unless it would be too old.
 func TestSamplingRunsFurtherAheadWhereAnswersSpanUpdates(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -55,7 +56,8 @@ type rollouts struct {
 	pace      pace
 	order     *order // nil: groups are posted as they are done
 	due       int    // with order: groups that may be begun for the batch that the trainer waits for
-	spanning  bool   // an answer has spanned a weight update, and the trainer takes groups that are two versions old
+	spanning  bool   // answers span weight updates, and the trainer takes groups that are two versions old
+	asked     int    // after so many steps, and one more, the API was asked whether they will; 0: it was not
 	finished  bool   // Next said that there are no more tasks
 	lost      lostGroups
 	recorder  *trace.Recorder
@@ -224,16 +226,17 @@ func (r *rollouts) ahead() int {
 	return 1
 }
 
-// spanned looks, after the first answer that went on while new weights came, whether a second batch may be ahead.
-func (r *rollouts) spanned(ctx context.Context, o outcome) {
-	if !o.spans || r.spanning || r.settings.MaxBatchesOffpolicy > 0 {
+// spanned looks whether a second batch may be ahead: after the first answer that went on while new weights came, or,
+// where the API knows of the sync block that answers will, once the first group is done.
+func (r *rollouts) spanned(ctx context.Context, seen bool) {
+	if r.spanning || r.settings.MaxBatchesOffpolicy > 0 {
 		return
 	}
 	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	p, err := r.api.Policy(asking)
-	if err != nil || p.MaxStaleness != nil && *p.MaxStaleness < 2 {
-		return // an answer that spans the next update asks again
+	if err != nil || p.MaxStaleness != nil && *p.MaxStaleness < 2 || !seen && p.InFlight != sdksync.Keep {
+		return // it is asked again after the next step, and when an answer spans the next update
 	}
 	r.spanning = true
 	r.host.Log("info", "answers go on while new weights come: sampling may run 2 batches ahead of training")
@@ -283,7 +286,9 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 	default:
 		r.lost.inARow = 0
 		r.pace.done(o.took)
-		r.spanned(ctx, o)
+		if o.spans {
+			r.spanned(ctx, true)
+		}
 		r.posted += o.posted
 	}
 	return nil
@@ -357,6 +362,10 @@ func (r *rollouts) look(ctx context.Context) error {
 		}
 		if r.order != nil && r.inFlight == 0 {
 			return r.demand(asking)
+		}
+		if r.order == nil && r.pace.took > 0 && r.asked != r.step+1 {
+			r.asked = r.step + 1
+			r.spanned(asking, false)
 		}
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -208,22 +208,32 @@ func (c *Client) Trained(ctx context.Context, id string, t Trained) error {
 	return c.once(ctx, http.MethodPost, "/batch/"+url.PathEscape(id)+"/trained", t, nil)
 }
 
+// PolicyUpdate is what the server may be told of the policy that is trained.
+type PolicyUpdate struct {
+	Version int64 `json:"version"`
+	// MaxStaleness is how many versions older the policy that sampled a group may be; nil: nothing is said of it. The
+	// server holds to the tighter of this limit and its own.
+	MaxStaleness *int64 `json:"max_staleness,omitempty"`
+	// InFlight is what happens to answers in flight when new weights come, in the words of a sync block; empty: nothing
+	// is said of it. With "keep" environments may sample a second batch ahead.
+	InFlight string `json:"in_flight,omitempty"`
+}
+
+// UpdatePolicy tells the server of the policy.
+func (c *Client) UpdatePolicy(ctx context.Context, u PolicyUpdate) error {
+	return c.repeat(ctx, http.MethodPost, "/policy_version", u, nil)
+}
+
 // SetPolicyVersion tells the server which policy version the trainer has reached, so that it can drop groups that are
 // too old and measure staleness.
 func (c *Client) SetPolicyVersion(ctx context.Context, version int64) error {
-	return c.repeat(ctx, http.MethodPost, "/policy_version", map[string]int64{"version": version}, nil)
+	return c.UpdatePolicy(ctx, PolicyUpdate{Version: version})
 }
 
 // SetPolicy is SetPolicyVersion together with how many versions older the policy that sampled a group may be. The
 // server holds to the tighter of this limit and its own.
 func (c *Client) SetPolicy(ctx context.Context, version, maxStaleness int64) error {
-	return c.repeat(
-		ctx,
-		http.MethodPost,
-		"/policy_version",
-		map[string]int64{"version": version, "max_staleness": maxStaleness},
-		nil,
-	)
+	return c.UpdatePolicy(ctx, PolicyUpdate{Version: version, MaxStaleness: &maxStaleness})
 }
 
 // Policy is what the server knows of the policy that is trained.
@@ -232,6 +242,7 @@ type Policy struct {
 	// TrainerWaits: the trainer has asked for a batch, and none could be formed since.
 	TrainerWaits bool   `json:"trainer_waits"`
 	MaxStaleness *int64 `json:"max_staleness"` // how many versions old a group may be; nil: as old as it comes
+	InFlight     string `json:"in_flight"`     // "keep": answers in flight go on when new weights come
 }
 
 // Policy asks for it.
