@@ -38,16 +38,32 @@ func TestSlurmManyEnvironments(t *testing.T) {
 	r.await(3*time.Minute, "step 20", 0, func(e event) bool {
 		return e.Type == "metrics" && e.Address == r.trainer && e.Step >= 20
 	})
-	stats := r.ask("trajectories", "stats")
-	t.Log(stats)
-	for i := range replicas {
-		if !regexp.MustCompile(fmt.Sprintf(`(?m)^sums\[%d\]_0 +yes +\S+ ago +\d+ +[1-9]`, i)).MatchString(stats) {
-			t.Errorf("the trajectory server has got nothing of replica %d", i)
-		}
-	}
+	r.eachSends(replicas)
 	if err := r.wait(6 * time.Minute); err != nil {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
 	r.eachOnce(60)
 	noJobsLeft(t)
+}
+
+// eachSends waits until the trajectory server has got a group of each replica: steps begin before the last of them is
+// ready. The run must still be going on then.
+func (r *run) eachSends(replicas int) {
+	r.t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		stats := r.ask("trajectories", "stats")
+		var silent []int
+		for i := range replicas {
+			if !regexp.MustCompile(fmt.Sprintf(`(?m)^sums\[%d\]_0 +yes +\S+ ago +\d+ +[1-9]`, i)).MatchString(stats) {
+				silent = append(silent, i)
+			}
+		}
+		switch {
+		case len(silent) == 0:
+			r.t.Log(stats)
+			return
+		case r.t.Failed() || time.Now().After(deadline):
+			r.t.Fatalf("the trajectory server has got nothing of replicas %v:\n%s", silent, stats)
+		}
+	}
 }
