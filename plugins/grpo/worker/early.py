@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import compiled
+from . import compiled, host
 from .config import Config
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ class Early:
         left to the start: there it is explained."""
         c = self.config
         with contextlib.suppress(Exception):
-            if not c.model.random_init:  # random weights are drawn on the device
-                for file in sorted(folder(c).glob("*.safetensors")):
-                    read(file)
+            imports(c)
+            files = [] if c.model.random_init else sorted(folder(c).glob("*.safetensors"))  # else drawn on the device
+            for file in files:
+                read(file)
+            if files and fits(files):
                 from .model import build
 
                 # Should the GPU not calculate in bfloat16, the model is built anew at the start.
                 self.built = build(c, self.device, narrow=self.device.type == "cuda")
-            else:
-                imports(c)
         with contextlib.suppress(Exception):
             compiler(c)
 
@@ -46,6 +46,12 @@ class Early:
         """The model, once: nothing is kept of it here."""
         built, self.built = self.built, None
         return built
+
+
+def fits(files: list[Path]) -> bool:
+    """Whether half of what is left of the host's memory holds the model, be its files of 16 bits and its weights of 32:
+    inference loads at the same time, and needs some, too."""
+    return 2 * 2 * sum(f.stat().st_size for f in files) <= host.available()
 
 
 def imports(c: Config) -> None:

@@ -5,14 +5,12 @@ trainer. When it still was too much, `step_down` finds the next smaller way."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import torch
 from recipe_sdk.ranks import Ranks
 
-from . import auto, compiled
+from . import auto, compiled, host
 from .batch import Batch
 from .config import Config
 from .model import Policy, decided, keep_gathered
@@ -21,11 +19,7 @@ from .model import Policy, decided, keep_gathered
 def free_memory(device: torch.device) -> float:
     """Bytes that this process can still use on its device."""
     if device.type != "cuda":
-        meminfo = Path("/proc/meminfo")
-        if meminfo.exists():
-            lines = (line.split() for line in meminfo.read_text().splitlines())
-            return float(next((int(x[1]) << 10 for x in lines if x[0] == "MemAvailable:"), 0))
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
+        return host.available()
     free, _ = torch.cuda.mem_get_info(device)
     return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from worker import compiled, config, early, model
+from worker import compiled, config, early, host, model
 from worker.tests.conftest import settings
 
 CPU = torch.device("cpu")
@@ -71,3 +71,28 @@ def test_what_is_wrong_with_a_model_is_said_at_the_start(tmp_path, tiny):
     ready.load()
     with pytest.raises(model.ModelError, match="lm_head cannot be adapted"):
         model.load_policy(c, CPU, 1, ready.take())
+
+
+def test_a_model_is_not_built_early_where_memory_is_short(tmp_path, tiny, monkeypatch):
+    c = config.from_dict(settings(tmp_path, tiny, "u"))
+    size = sum(f.stat().st_size for f in early.folder(c).glob("*.safetensors"))
+    for free, built in ((4 * size, True), (4 * size - 1, False)):
+        monkeypatch.setattr(host, "available", lambda free=free: free)
+        ready = early.Early(c, CPU)
+        ready.load()
+        assert (ready.take() is not None) == built
+
+
+@pytest.mark.parametrize(
+    ("limit", "want"), [(None, 8 << 30), ("max", 8 << 30), (str(6 << 30), 5 << 30), (str(1 << 29), 0)]
+)
+def test_memory_of_the_host_is_what_the_container_may_have(tmp_path, limit, want):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {8 << 20} kB\n")
+    if limit is not None:
+        group = tmp_path / host.CGROUP
+        group.mkdir(parents=True)
+        (group / "memory.max").write_text(limit + "\n")
+        (group / "memory.current").write_text(f"{3 << 30}\n")
+        (group / "memory.stat").write_text(f"anon {1 << 29}\nfile {5 << 29}\nshmem {1 << 29}\n")
+    assert host.available(str(tmp_path)) == want
