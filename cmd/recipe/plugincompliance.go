@@ -132,7 +132,8 @@ func (c *compliance) launch(ctx context.Context, dir, address string) (*host.Plu
 		return nil, err
 	}
 	return host.Launch(ctx, host.LaunchSpec{Kind: c.plugin.Kind, Name: c.plugin.Name, RunID: "test-run", Block: address,
-		Command: argv, Dir: dir, Env: append(c.catalog.Environment(c.plugin.Kind, c.plugin.Name, cty.NilVal, c.environ), env...)})
+		Command: argv, Dir: dir,
+		Env: append(c.catalog.Environment(c.plugin.Kind, c.plugin.Name, cty.NilVal, c.environ), env...)})
 }
 
 // Launch implements plugintest.Launch: the plugin runs as under an engine.

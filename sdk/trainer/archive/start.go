@@ -78,8 +78,8 @@ func (x *Archive) without(cause error) error {
 		return errors.Join(fmt.Errorf("the store has not answered for %s: %w", x.patience, cause), err)
 	}
 	x.host.Log("error", fmt.Sprintf("%s has not answered for %s: the trainer goes on from %s, the newest on this "+
-		"machine. If the store has a newer one, because another machine trained meanwhile, the steps since then are trained again. "+
-		"To prevent that, stop the run until the store is back. Cause: %s", x.bucket, x.patience, name,
+		"machine. If the store has a newer one, because another machine trained meanwhile, the steps since then are "+
+		"trained again. To prevent that, stop the run until the store is back. Cause: %s", x.bucket, x.patience, name,
 		sdk.Message(cause)))
 	return nil
 }
