@@ -50,6 +50,7 @@ func TestSlurmManyEnvironments(t *testing.T) {
 // ready. The run must still be going on then.
 func (r *run) eachSends(replicas int) {
 	r.t.Helper()
+	failed := r.t.Failed()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		stats := r.ask("trajectories", "stats")
 		var silent []int
@@ -62,7 +63,7 @@ func (r *run) eachSends(replicas int) {
 		case len(silent) == 0:
 			r.t.Log(stats)
 			return
-		case r.t.Failed() || time.Now().After(deadline):
+		case r.t.Failed() != failed || time.Now().After(deadline):
 			r.t.Fatalf("the trajectory server has got nothing of replicas %v:\n%s", silent, stats)
 		}
 	}

@@ -138,8 +138,10 @@ func (m *model) scroll(key string) {
 
 // readSample begins to read the sample so many groups older than another; nil: the newest.
 func (m *model) readSample(from *sample, older int) tea.Cmd {
+	m.asked++
+	asked := m.asked
 	return func() tea.Msg {
 		found, position := m.read(from, older)
-		return sampleMsg{found, position}
+		return sampleMsg{sample: found, position: position, asked: asked}
 	}
 }

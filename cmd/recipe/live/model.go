@@ -16,6 +16,7 @@ type (
 	sampleMsg struct { // a sample was read; position 0 is the newest
 		sample   *sample
 		position int
+		asked    int // which of the readings it was, from 1 on
 	}
 	answerMsg string   // what came of a command
 	clockMsg  struct{} // times advance where no event comes
@@ -30,6 +31,8 @@ type model struct {
 	quit     bool          // q was pressed
 	pending  func() string // the command that waits for y
 	held     []string      // the frame that is shown while the display is held
+	asked    int           // readings of samples that were begun
+	answered int           // the newest of them whose sample is shown
 }
 
 func (m *model) Init() tea.Cmd { return nil }
@@ -47,11 +50,15 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.selectFirst()
 	case factsMsg:
 		m.screen.facts = facts(msg)
-		if m.screen.page == samplesPage && m.screen.sample == nil {
+		if m.screen.page == samplesPage && m.screen.sample == nil && m.asked == m.answered {
 			return m, m.readSample(nil, 0)
 		}
 	case sampleMsg:
-		m.screen.sample, m.screen.position, m.screen.scroll = msg.sample, msg.position, 0
+		// Readings may end in another order than they were asked for.
+		if msg.asked > m.answered {
+			m.answered = msg.asked
+			m.screen.sample, m.screen.position, m.screen.scroll = msg.sample, msg.position, 0
+		}
 	case answerMsg:
 		m.screen.message = string(msg)
 	case tea.KeyPressMsg:
