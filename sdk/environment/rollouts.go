@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -235,7 +234,7 @@ func (r *rollouts) spanned(ctx context.Context, seen bool) {
 	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	p, err := r.api.Policy(asking)
-	if err != nil || p.MaxStaleness != nil && *p.MaxStaleness < 2 || !seen && p.InFlight != sdksync.Keep {
+	if err != nil || p.MaxStaleness != nil && *p.MaxStaleness < 2 || !seen && p.InFlight != trajectory.Keep {
 		return // it is asked again after the next step, and when an answer spans the next update
 	}
 	r.spanning = true

@@ -3,14 +3,16 @@ package sync
 import (
 	"fmt"
 	"slices"
+
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // What becomes of requests in flight when new weights come: the values of in_flight.
 const (
 	Auto  = "auto"
-	Drain = "drain" // they end first
-	Keep  = "keep"  // they go on with the new weights
-	Abort = "abort" // they are asked for again
+	Drain = "drain"         // they end first
+	Keep  = trajectory.Keep // they go on with the new weights
+	Abort = "abort"         // they are asked for again
 )
 
 // Overlap is what decides in_flight = auto.

@@ -208,6 +208,9 @@ func (c *Client) Trained(ctx context.Context, id string, t Trained) error {
 	return c.once(ctx, http.MethodPost, "/batch/"+url.PathEscape(id)+"/trained", t, nil)
 }
 
+// Keep is the word of a sync block for answers in flight that go on with the new weights.
+const Keep = "keep"
+
 // PolicyUpdate is what the server may be told of the policy that is trained.
 type PolicyUpdate struct {
 	Version int64 `json:"version"`
@@ -215,7 +218,7 @@ type PolicyUpdate struct {
 	// server holds to the tighter of this limit and its own.
 	MaxStaleness *int64 `json:"max_staleness,omitempty"`
 	// InFlight is what happens to answers in flight when new weights come, in the words of a sync block; empty: nothing
-	// is said of it. With "keep" environments may sample a second batch ahead.
+	// is said of it. With Keep environments may sample a second batch ahead.
 	InFlight string `json:"in_flight,omitempty"`
 }
 
@@ -242,7 +245,7 @@ type Policy struct {
 	// TrainerWaits: the trainer has asked for a batch, and none could be formed since.
 	TrainerWaits bool   `json:"trainer_waits"`
 	MaxStaleness *int64 `json:"max_staleness"` // how many versions old a group may be; nil: as old as it comes
-	InFlight     string `json:"in_flight"`     // "keep": answers in flight go on when new weights come
+	InFlight     string `json:"in_flight"`     // Keep: answers in flight go on when new weights come
 }
 
 // Policy asks for it.
