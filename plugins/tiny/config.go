@@ -8,8 +8,8 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/objectstore"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
 // TrainerConfig is the body of `trainer "tiny" "name"`.
@@ -85,7 +85,7 @@ func (c *TrainerConfig) trainerConfig() grpo.Config {
 
 // Validate finds what the schema cannot express.
 func (t *training) Validate(c TrainerConfig) []spec.Problem {
-	problems := trainer.StoreProblems(c.Store, cty.GetAttrPath("store"))
+	problems := objectstore.Problems(c.Store, cty.GetAttrPath("store"))
 	if a := c.Advantages; a != nil && a.Clip != nil && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("advantages").GetAttr("clip"), Summary: "clip wants two numbers around 0",

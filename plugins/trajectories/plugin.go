@@ -15,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/objectstore"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -43,6 +44,7 @@ type Block struct {
 	MaxConnections     int           `recipe:"max_connections" doc:"connections at a time; others wait to be accepted" default:"4096" min:"1" change:"restart"`
 	SamplesBytes       int64         `recipe:"samples_bytes" doc:"size on disk of the record of samples, which views of the run show; the oldest are deleted beyond it. 0: no samples are recorded" unit:"bytes" default:"2147483648" min:"0" change:"restart"`
 	SamplesAge         time.Duration `recipe:"samples_age" doc:"age beyond which recorded samples are deleted; left out: none are for their age" default:"0s" change:"restart"`
+	SamplesStore       string        `recipe:"samples_store" environment:"AWS_*" doc:"where the record of samples is copied while it is written, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS; nothing is deleted there. Keys: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials, or the machine's role" change:"restart"`
 	MaxStaleness       *int64        `recipe:"max_staleness" doc:"drop a group when the policy is more than this many versions ahead of the one that sampled it; left out: keep all" unit:"policy versions" min:"0" change:"restart"`
 	EnvironmentTimeout time.Duration `recipe:"environment_timeout" doc:"time without a request after which an environment no longer counts, until its next request" default:"5m" change:"restart"`
 	Batching           string        `recipe:"batching" doc:"fair: the weights of environments shape the mix of batches; compatible: strictly in order of arrival, as run-api does" default:"fair" enum:"fair,compatible" change:"restart"`
@@ -83,6 +85,11 @@ func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 				)},
 		)
 	}
+	problems = append(problems, objectstore.Problems(b.SamplesStore, cty.GetAttrPath("samples_store"))...)
+	if b.SamplesStore != "" && b.SamplesBytes == 0 {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("samples_store"), Summary: "No samples are recorded",
+			Detail: "The record of samples is copied there, and samples_bytes = 0 says that there is none. Leave one of them out."})
+	}
 	e := sdk.Estimate{}
 	if b.MaxStaleness != nil {
 		e.Facts = map[string]string{"max_staleness": strconv.FormatInt(*b.MaxStaleness, 10)}
@@ -95,6 +102,14 @@ func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 
 // Run implements sdk.Service: it serves until ctx ends. Groups are kept in the run directory and outlive the process.
 func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) error {
+	closed, err := copied(ctx, req, host)
+	if err != nil {
+		return err
+	}
+	return closed(serve(ctx, req, host))
+}
+
+func serve(ctx context.Context, req sdk.Request[Block], host sdk.Host) error {
 	b := req.Config
 	ln, err := listen(ctx, b, req.Listen)
 	if err != nil {
@@ -130,7 +145,7 @@ func (service) Run(ctx context.Context, req sdk.Request[Block], host sdk.Host) e
 		c.Dir = filepath.Join(req.RunDir, "trajectories", filepath.Base(req.Dir))
 	}
 	if b.SamplesBytes > 0 {
-		c.Samples = filepath.Join(req.RunDir, "samples", filepath.Base(req.Dir))
+		c.Samples = samplesDir(req)
 		c.SamplesLimits = samples.Limits{Bytes: b.SamplesBytes, Age: b.SamplesAge}
 	}
 	if b.MaxStaleness != nil {

@@ -3,6 +3,7 @@
 package objectstore
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,8 +11,11 @@ import (
 	"os"
 	"strings"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // Form is what an address looks like.
@@ -137,3 +141,17 @@ func (a Address) resolved() (Address, error) {
 
 // String is the address without parameters, for people.
 func (a Address) String() string { return strings.TrimSuffix("s3://"+a.Bucket+"/"+a.Folder, "/") }
+
+// Problems are those of an address, at the path of its attribute. Empty: there is none.
+func Problems(address string, path cty.Path) []spec.Problem {
+	if address == "" {
+		return nil
+	}
+	_, err := Parse(address)
+	var wrong *sdk.Error
+	if !errors.As(err, &wrong) {
+		return nil
+	}
+	return []spec.Problem{{Path: path, Summary: "Not the address of a store",
+		Detail: wrong.Summary + ". The form is " + Form + "."}}
+}

@@ -119,6 +119,15 @@ func (b *Bucket) PutFile(ctx context.Context, name, path string) error {
 	return b.failed(doesWrite, name, err)
 }
 
+// PutSection writes an object of the first bytes of a file, which may be growing, in parts if they are many.
+func (b *Bucket) PutSection(ctx context.Context, name string, from io.ReaderAt, size int64) error {
+	ctx, cancel := context.WithTimeout(ctx, allowed(size))
+	defer cancel()
+	_, err := b.client.PutObject(ctx, b.address.Bucket, b.key(name), io.NewSectionReader(from, 0, size), size,
+		minio.PutObjectOptions{ContentType: "application/octet-stream", NumThreads: parts})
+	return b.failed(doesWrite, name, err)
+}
+
 func allowed(size int64) time.Duration { return small + time.Duration(size/slowest)*time.Second }
 
 // Get reads a small object. The error is fs.ErrNotExist when there is none.

@@ -76,6 +76,22 @@ const (
 	segmentAge   = 6 * time.Hour
 )
 
+// Segment is two files of a record: an index, and the bodies that its lines name.
+type Segment struct {
+	Number        int    // from 1 on, without a gap but for those that are deleted
+	Index, Bodies string // names in the folder of the record
+}
+
+// Segments lists the files in the folder of a record, oldest first. The last may be being written: its bodies first.
+func Segments(dir string) ([]Segment, error) {
+	numbers, err := segments(dir)
+	out := make([]Segment, len(numbers))
+	for i, n := range numbers {
+		out[i] = Segment{n, filepath.Base(file(dir, n, indexSuffix)), filepath.Base(file(dir, n, bodySuffix))}
+	}
+	return out, err
+}
+
 // segments lists the numbers of the files in dir, oldest first; none when the folder does not exist.
 func segments(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)

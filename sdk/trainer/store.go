@@ -5,11 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/objectstore"
-	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer/archive"
 )
 
@@ -18,20 +14,6 @@ import (
 type Stored interface {
 	// CheckpointStore is the store's address, in the form of objectstore.Form; empty: there is none.
 	CheckpointStore() string
-}
-
-// StoreProblems are those of a store's address, at the path of its attribute.
-func StoreProblems(address string, path cty.Path) []spec.Problem {
-	if address == "" {
-		return nil
-	}
-	_, err := objectstore.Parse(address)
-	var wrong *sdk.Error
-	if !errors.As(err, &wrong) {
-		return nil
-	}
-	return []spec.Problem{{Path: path, Summary: "Not the address of a store",
-		Detail: wrong.Summary + ". The form is " + objectstore.Form + "."}}
 }
 
 func storeOf(config any) string {

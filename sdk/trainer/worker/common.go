@@ -10,8 +10,8 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/chat"
+	"github.com/recipe-rl/recipe/sdk/objectstore"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer"
 )
 
 // Common are the attributes that every trainer of this kit can have: those that the Python package of the SDK reads. A
@@ -131,7 +131,7 @@ func (c *Checkpoints) StoreAddress() string {
 
 // Problems are what the schema cannot express of the block checkpoints.
 func (c *Checkpoints) Problems() []spec.Problem {
-	return trainer.StoreProblems(c.StoreAddress(), cty.GetAttrPath("checkpoints").GetAttr("store"))
+	return objectstore.Problems(c.StoreAddress(), cty.GetAttrPath("checkpoints").GetAttr("store"))
 }
 
 // Kept is how many checkpoints take room on a disk, for the plan; at least one, and the default without the block.
