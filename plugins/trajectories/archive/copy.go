@@ -128,8 +128,9 @@ func (a *Archive) put(ctx context.Context, name string, from io.ReaderAt, size i
 }
 
 func (a *Archive) putManifest(ctx context.Context, complete bool) error {
+	byPath := func(x, y File) int { return strings.Compare(x.Path, y.Path) }
 	m := Manifest{Format: format, Run: a.block.RunID, Address: a.block.Address, Written: time.Now().UTC(),
-		Files:   slices.SortedFunc(maps.Values(a.state.Files), func(x, y File) int { return strings.Compare(x.Path, y.Path) }),
+		Files:   slices.SortedFunc(maps.Values(a.state.Files), byPath),
 		Missing: a.state.Missing, Complete: complete}
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
