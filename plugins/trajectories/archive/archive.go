@@ -67,9 +67,10 @@ type Manifest struct {
 	Address string    `json:"address"`
 	Written time.Time `json:"written"`
 	Files   []File    `json:"files"`
-	// Missing counts the pairs of files that were deleted here, for samples_bytes or samples_age, before they were copied.
+	// Missing counts the pairs of files that were deleted here, for samples_bytes or samples_age, before they were copied
+	// whole.
 	Missing int `json:"missing,omitempty"`
-	// Complete says that the block has ended and all is here.
+	// Complete says that the block has ended, and that all files that it had then are here.
 	Complete bool `json:"complete"`
 }
 
@@ -77,7 +78,7 @@ type Manifest struct {
 type state struct {
 	Name    string          `json:"name"` // of the folder in the bucket
 	Files   map[string]File `json:"files"`
-	Last    int             `json:"last"` // the highest number of files that were copied
+	Last    int             `json:"last"` // the highest number of files that are complete and were copied
 	Missing int             `json:"missing,omitempty"`
 }
 
@@ -132,13 +133,12 @@ func (a *Archive) begin(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(a.dir, stateFile))
 	switch {
 	case err == nil:
-		err = json.Unmarshal(text, &a.state)
-		if err == nil && a.state.Name != "" && a.state.Files != nil {
+		if json.Unmarshal(text, &a.state) == nil && a.state.Name != "" && a.state.Files != nil {
 			a.stale = true // it may say that all is there
 			return nil
 		}
-		a.host.Log("warn", fmt.Sprintf("%s cannot be read (%v): the record of samples is copied from its beginning",
-			filepath.Join(a.dir, stateFile), err))
+		a.host.Log("warn", filepath.Join(a.dir, stateFile)+" does not say what was copied: the record of samples is "+
+			"copied from its beginning")
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("reading what of the record of samples is in %s: %w", a.bucket, err)
 	}
@@ -204,12 +204,14 @@ func (a *Archive) run(ctx context.Context) {
 
 // report keeps the failure for Close, and tells a person now and then.
 func (a *Archive) report(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // the failure before is the reason
+	}
 	a.mu.Lock()
 	before := a.failing
 	a.failing = err
 	a.mu.Unlock()
 	switch {
-	case ctx.Err() != nil:
 	case err == nil && before != nil && !a.told.IsZero():
 		a.host.Log("info", "samples are copied to "+a.bucket.String()+" again")
 		a.told = time.Time{}

@@ -229,7 +229,7 @@ func TestAStoreThatIsAwayIsTriedAgain(t *testing.T) {
 
 	store.Refuse(func(*http.Request) (int, string) { return http.StatusForbidden, "AccessDenied" })
 	s.post(5)
-	err := s.end(200 * time.Millisecond)
+	err := s.end(time.Second)
 	var told *sdk.Error
 	if !errors.As(err, &told) || !strings.Contains(told.Summary, "not all samples are in s3://runs/some/folder") ||
 		!strings.Contains(told.Summary, "AccessDenied") || !strings.Contains(told.Remedy, s.dir) {
@@ -290,5 +290,44 @@ func TestDeletedFilesAreCounted(t *testing.T) {
 	}
 	if s.logged("warn: 4 files of samples were deleted here") != 1 {
 		t.Errorf("it said %v", s.said)
+	}
+}
+
+// A file of which the store has only the beginning, since it was being written then, is not taken for copied.
+func TestACutOffFileIsCounted(t *testing.T) {
+	store := storetest.New(t)
+	s := newServer(t, store.URL)
+	s.start(quick)
+	s.post(10)
+	folder := folders(store)[0]
+	eventually(t, "the beginning is in the store", func() bool {
+		_, groups := fetched(t, store, folder)
+		return len(groups) == 10
+	})
+	store.Refuse(func(*http.Request) (int, string) { return http.StatusForbidden, "AccessDenied" })
+	s.post(10)
+	if err := s.end(50 * time.Millisecond); err == nil {
+		t.Fatal("the end is in the store, which takes nothing")
+	}
+	w, err := samples.NewWriter(s.dir, samples.Limits{Bytes: 1 << 30}, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Post(samples.Line{ID: 21}, []byte(`{"tokens":[[21]]}`))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"00000001.jsonl", "00000001.zst"} {
+		if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store.Refuse(nil)
+	s.start(quick)
+	if err := s.end(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if m, groups := fetched(t, store, folder); m.Missing != 1 || len(groups) != 11 {
+		t.Errorf("%d groups, %+v", len(groups), m)
 	}
 }

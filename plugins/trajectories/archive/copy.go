@@ -27,24 +27,26 @@ func (a *Archive) round(ctx context.Context, ended bool) error {
 	if err != nil {
 		return err
 	}
+	before := a.state.Last
 	a.count(list)
 	a.stale = a.stale || ended
 	for i, s := range list {
 		written := i == len(list)-1 && !ended
-		if written && time.Since(a.unfinished) < a.pace.Unfinished || a.has(s) {
-			continue
+		if written && time.Since(a.unfinished) < a.pace.Unfinished {
+			break
 		}
-		switch err := a.copy(ctx, s); {
-		case errors.Is(err, errDeleted):
-			a.missing(1)
-		case err != nil:
-			return err
+		if !a.has(s) {
+			if err := a.copied(ctx, s); err != nil {
+				return err
+			}
 		}
-		a.state.Last = max(a.state.Last, s.Number)
 		if written {
 			a.unfinished = time.Now()
+		} else {
+			a.state.Last = max(a.state.Last, s.Number)
 		}
-		a.stale = true
+	}
+	if a.state.Last != before {
 		if err := a.save(); err != nil {
 			return err
 		}
@@ -57,10 +59,22 @@ func (a *Archive) round(ctx context.Context, ended bool) error {
 	return err
 }
 
+// copied copies a segment, and notes it, or that it is gone.
+func (a *Archive) copied(ctx context.Context, s samples.Segment) error {
+	switch err := a.copy(ctx, s); {
+	case errors.Is(err, errDeleted):
+		a.missing(1)
+	case err != nil:
+		return err
+	}
+	a.stale = true
+	return a.save()
+}
+
 // errDeleted is of files that were deleted for their age or for the size of all.
 var errDeleted = errors.New("deleted")
 
-// count notes files that were deleted here before they were copied.
+// count notes files that were deleted here before they were copied whole.
 func (a *Archive) count(list []samples.Segment) {
 	if len(list) > 0 && list[0].Number > a.state.Last+1 {
 		a.missing(list[0].Number - a.state.Last - 1)
@@ -71,7 +85,7 @@ func (a *Archive) count(list []samples.Segment) {
 func (a *Archive) missing(n int) {
 	a.state.Missing += n
 	a.host.Log("warn", fmt.Sprintf("%d files of samples were deleted here, for samples_bytes or samples_age, before they "+
-		"were copied to %s", 2*n, a.bucket))
+		"were copied whole to %s", 2*n, a.bucket))
 }
 
 // has says whether the files of a segment are in the store as they are here: they only grow.
