@@ -28,7 +28,12 @@ func (e *Engine) ask(ctx context.Context, fn func(*supervisor) error) error {
 	case err := <-answer:
 		return err
 	case <-e.done:
-		return ErrOver
+		select {
+		case err := <-answer: // what was ordered has ended the run
+			return err
+		default:
+			return ErrOver
+		}
 	}
 }
 

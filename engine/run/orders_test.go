@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -21,6 +22,22 @@ func TestAnOrderOvertakesReports(t *testing.T) {
 		}
 		if ordered > 1 { // one may have been received first, by chance
 			t.Fatalf("the order was next after %d reports", ordered)
+		}
+	}
+}
+
+// An order that ends the run was carried out: it is not answered with "the run is over".
+func TestAnOrderThatEndsTheRunSucceeds(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		e := &Engine{orders: make(chan func(*supervisor)), done: make(chan struct{})}
+		go func() {
+			order := <-e.orders
+			order(nil)
+			close(e.done)
+		}()
+		if err := e.ask(context.Background(), func(*supervisor) error { return nil }); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
