@@ -1,13 +1,14 @@
 """Time the worker's own training step, alone, on random weights and made-up batches: 64 sequences of 1,024 tokens.
 
 usage: step.py [--cases full,master,lora] [--steps N] [--ranks N] [--profile CASE,…] [--shape 1.5B|7B|tiny|narrow]
-[--device auto|cpu] [--out FILE]
+[--device auto|cpu] [--out FILE] [--beside-trl [FOLDER]]
 
 Every case runs in a process of its own, with --ranks in several that share the batch, with an empty compile cache;
 NAME-warm runs NAME once more with the cache that it left. Prints one JSON line a case: tokens a second, MFU (model
 FLOPs, recomputation not counted), peak memory, seconds of the compilation before the first batch and of the first step,
 graphs compiled in the steps after it, what was decided and why, seconds of what follows a step: weights for inference,
-and the proof of them. The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
+and the proof of them. --beside-trl: each case that trl_step.py has is followed by TRL's own step on the same batch, and
+by the ratio of the two. The worker and the SDK are found by PYTHONPATH=sdk/python/src:plugins/grpo.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ CASES: dict[str, dict] = {
     "7B-lora-8k": {**LORA, "shape": "7B", "sequences": 8, "length": 8192},
     "7B-lora-32k": {**LORA, "shape": "7B", "sequences": 2, "length": 32768},
     "7B-full-8k": {**BF16, "shape": "7B", "sequences": 8, "length": 8192},
+    "7B-full-32k": {**BF16, "shape": "7B", "sequences": 2, "length": 32768},
     "plain": {"model": {"dtype": "bfloat16", "compile": False, "row_tokens": 16384}},
 }
 SHAPES = {
@@ -67,6 +69,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("dist/bench-step.json"))
     parser.add_argument("--budget", type=float, default=280, help="seconds; cases that have no time left are skipped")
     parser.add_argument("--limit", type=float, default=100, help="seconds that one case may take")
+    parser.add_argument("--beside-trl", nargs="?", const="", metavar="FOLDER",
+                        help="time TRL's step, too; FOLDER has trl, if the interpreter has not")  # fmt: skip
     parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     unknown = [c for c in chosen.cases.split(",") if c.removesuffix("-warm") not in CASES]
@@ -89,21 +93,28 @@ def lengths_of(kind: str, n: int, longest: int) -> list[int]:
     return [prompt + int(v) for v in (spread * 0.3 * 3 * prompt).clamp(16, 3 * prompt).long()]
 
 
+def made_up(vocabulary: int, lengths: list[int]):
+    """Tokens and scores, both random, of groups of at most 8 sequences."""
+    import torch
+
+    g = torch.Generator().manual_seed(1)
+    for k in range(0, len(lengths), 8):
+        tokens = [torch.randint(1, vocabulary, (n,), generator=g).tolist() for n in lengths[k : k + 8]]
+        yield tokens, torch.randn(len(tokens), generator=g)
+
+
 def batch(vocabulary: int, lengths: list[int], prompt: int):
     """Groups of 8 random completions with random scores; the prompt's tokens are not trained."""
     import math
 
-    import torch
     from recipe_sdk.groups import ReadOptions, read_group
     from worker import batch as batches
 
-    g = torch.Generator().manual_seed(1)
     groups = []
-    for k in range(0, len(lengths), 8):
-        tokens = [torch.randint(1, vocabulary, (n,), generator=g).tolist() for n in lengths[k : k + 8]]
+    for tokens, scores in made_up(vocabulary, lengths):
         groups.append(read_group({
             "tokens": tokens, "masks": [[-100] * prompt + t[prompt:] for t in tokens],
-            "scores": torch.randn(len(tokens), generator=g).tolist(),
+            "scores": scores.tolist(),
             "inference_logprobs": [[1.0] * prompt + [-math.log(vocabulary)] * (len(t) - prompt) for t in tokens],
         }, ReadOptions()))  # fmt: skip
     return batches.build(groups)
@@ -324,6 +335,29 @@ def run(options: argparse.Namespace, name: str, cache: Path) -> dict:
     return {**json.loads(lines[-1]), "process_s": round(time.perf_counter() - began, 1), "recompiles": again[:20]}
 
 
+def beside(options: argparse.Namespace, ours: dict) -> list[dict]:
+    """TRL's step for the case of `ours`, and how many times faster ours is; nothing where TRL has no such case."""
+    import trl_step
+
+    name = ours["case"].removesuffix("-warm")
+    if name not in trl_step.CASES:
+        return []
+    sizes = {k: CASES[name].get(k, getattr(options, k)) for k in ("shape", "sequences", "length")}
+    given = {**sizes, "cases": name, "steps": options.steps, "device": options.device, "limit": options.limit,
+             "out": options.out.with_suffix(f".trl-{name}.json")}  # fmt: skip
+    command = [sys.executable, trl_step.__file__, *(word for k, v in given.items() for word in (f"--{k}", str(v)))]
+    path = os.pathsep.join(p for p in (options.beside_trl, os.environ.get("PYTHONPATH")) if p)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    trl = json.loads(lines[-1]) if lines else {"case": f"trl {name}", "error": f"exit {done.returncode}"}
+    if "error" in ours or "error" in trl:
+        return [trl]
+    ratio = round(ours["tokens_per_second"] / trl["tokens_per_second"], 2)
+    return [trl, {"case": f"{ours['case']} : trl", "tokens_per_second": ratio}]
+
+
 def main() -> int:
     options = arguments()
     if options.one:
@@ -338,14 +372,21 @@ def main() -> int:
          "'transformers': transformers.__version__, 'gpu': torch.cuda.get_device_name() if torch.cuda.is_available() "
          "else None}))"], capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
+
+    def keep(found: list[dict]) -> None:
+        for one in found:
+            print(json.dumps(one), flush=True)
+        results.extend(found)
+        options.out.write_text(json.dumps({"machine": json.loads(about.stdout), "results": results}, indent=1))
+
     with tempfile.TemporaryDirectory() as cache:
         for name in options.cases.split(","):
             if time.perf_counter() - began > options.budget:
-                results.append({"case": name, "error": "no time left"})
-            else:
-                results.append(run(options, name, Path(cache)))
-            print(json.dumps(results[-1]), flush=True)
-            options.out.write_text(json.dumps({"machine": json.loads(about.stdout), "results": results}, indent=1))
+                keep([{"case": name, "error": "no time left"}])
+                continue
+            keep([run(options, name, Path(cache))])
+            if options.beside_trl is not None:
+                keep(beside(options, results[-1]))
     return int(any("error" in r for r in results))
 
 
