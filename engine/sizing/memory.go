@@ -128,7 +128,7 @@ func (c *checker) compare(d device, loads []load, during string, m Machine) {
 	case need > m.GPUMemory:
 		c.add("error", first, fmt.Sprintf("does not fit: GPU %s needs %s%s and has %s", d.name, human(need), during,
 			human(m.GPUMemory)),
-			detail+"\n"+advice(largest.a, largest.parts, need-m.GPUMemory, m.GPUMemory-(need-reserved))+
+			detail+"\n"+c.advice(largest.a, largest.parts, need-m.GPUMemory, m.GPUMemory-(need-reserved))+
 				c.sleepAdvice(d, during, m))
 	default:
 		c.add("info", first, fmt.Sprintf("GPU %s: %s of %s%s", d.name, human(need), human(m.GPUMemory), during), detail)
@@ -204,7 +204,7 @@ func explain(parts []sdk.Amount) []string {
 
 // advice names the largest part of the largest block and the size that it must have at most; or the share that
 // inference may keep.
-func advice(a addr.Block, parts []sdk.Amount, over, left float64) string {
+func (c *checker) advice(a addr.Block, parts []sdk.Amount, over, left float64) string {
 	var most sdk.Amount
 	for _, p := range parts {
 		if p.Value > most.Value {
@@ -212,8 +212,12 @@ func advice(a addr.Block, parts []sdk.Amount, over, left float64) string {
 		}
 	}
 	if most.Value > over {
+		how := remedy(most.Part)
+		if own := c.blocks[a].Facts["remedy_"+most.Part]; own != "" {
+			how = own + ", or " + how
+		}
 		return fmt.Sprintf("Reduce %s of %s from %s to %s or less (%s).", most.Part, a, human(most.Value),
-			human(most.Value-over), remedy(most.Part))
+			human(most.Value-over), how)
 	}
 	if left > 0 {
 		return fmt.Sprintf(

@@ -22,6 +22,7 @@
 //	name_of_FACT                      of an inference block: its attribute for a fact, where that has another name
 //	sleeps                            of an inference block: it can release its memory ("true")
 //	training_only                     of a trainer: parts of its memory used only in training, separated by commas
+//	remedy_PART                       of any block: what makes a part of its memory smaller, named before the usual
 //	memory_transport_only             of a trainer: parts that only transports through memory need
 //	colocated                         of a sync block: auto, share or sleep
 //	transport, transports, in_flight  of a sync block: requested, allowed (best first), what requests do

@@ -191,6 +191,12 @@ func TestFindings(t *testing.T) {
 				kind.Trainer: with(amounts("", "weights", 6.0, "optimizer", 12.0, "activations", 50.0), "training_only",
 					"gradients,activations")},
 		}, "error", []string{"needs 82.0 GiB while inference serves", "between its steps", "Reduce optimizer"}},
+		{"a plugin's own remedy comes first", world{
+			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
+			placed:  map[kind.Kind]*schema.Placement{kind.Trainer: gpu},
+			estimates: kinds{kind.Trainer: with(amounts("", "weights", 28.0, "optimizer", 57.0), "remedy_optimizer",
+				"keep it elsewhere")},
+		}, "error", []string{"Reduce optimizer", "(keep it elsewhere, or use LoRA"}},
 		{"too much for training alone", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
 			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},

@@ -9,6 +9,13 @@ var (
 	autoChunks = []int64{4096, 1024}
 )
 
+// Of each of AdamW's two moments in the host's memory so many pieces of so many bytes are on the GPU in the optimizer's
+// step.
+const (
+	offloadPiece   = 128 << 20
+	offloadBuffers = 3
+)
+
 // usable is the part of the free memory that is planned with: the rest is for fragments and what is not counted.
 const usable = 0.92
 
@@ -53,19 +60,27 @@ func (c Config) dtypes(gpu bool) (weights, arithmetic string) {
 	return weights, arithmetic
 }
 
-// fixedBytes come with the first step and stay: gradients, the optimizer's state and a published copy.
-func (s modelShape) fixedBytes(dtype, optimizer string, published bool) float64 {
+// fixedBytes come with the first step and stay: gradients, the optimizer's state (of which an offloaded one has only
+// pieces on the GPU) and a published copy.
+func (s modelShape) fixedBytes(dtype, optimizer string, published, offloaded bool) float64 {
 	gradient := 4.0
 	if s.Trained == s.Parameters {
 		gradient = bytesOf(dtype)
 	}
-	moments := map[string]float64{"adamw": 2 * gradient, "adamw_8bit": 2, "adafactor": 0.1 * gradient}[optimizer]
-	bytes := float64(s.Trained) * (gradient + moments)
+	each := map[string]float64{"adamw": 2 * gradient, "adamw_8bit": 2, "adafactor": 0.1 * gradient}[optimizer]
+	moments := float64(s.Trained) * each
+	if offloaded {
+		moments = passing(moments)
+	}
+	bytes := float64(s.Trained)*gradient + moments
 	if published {
 		bytes += float64(s.Parameters) * bytesOf(dtype)
 	}
 	return bytes
 }
+
+// passing are the bytes of offloaded moments that are on the GPU at once.
+func passing(moments float64) float64 { return min(moments, 2*offloadBuffers*offloadPiece) }
 
 // activationBytes are kept by a row's forward pass for its backward pass.
 func (s modelShape) activationBytes(r running) float64 {

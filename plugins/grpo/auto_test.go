@@ -34,6 +34,7 @@ func TestThePlanDecidesAsTheWorkerDoes(t *testing.T) {
 		}
 		Optimizer   string
 		Published   bool
+		Offload     bool
 		Longest     int64
 		BatchTokens int64 `json:"batch_tokens"`
 		Choice      struct {
@@ -60,8 +61,8 @@ func TestThePlanDecidesAsTheWorkerDoes(t *testing.T) {
 			config.Lora = &Lora{Rank: 64}
 		}
 		dtype, _ := config.dtypes(c.GPU)
-		got := config.choose(c.Shape, machine{free: c.Free, fixed: c.Shape.fixedBytes(dtype, c.Optimizer, c.Published),
-			gpu: c.GPU, longest: c.Longest, batchTokens: c.BatchTokens})
+		got := config.choose(c.Shape, machine{free: c.Free, fixed: c.Shape.fixedBytes(dtype, c.Optimizer, c.Published,
+			c.Offload), gpu: c.GPU, longest: c.Longest, batchTokens: c.BatchTokens})
 		want := running{c.Choice.Dtype, c.Choice.ComputeDtype, c.Choice.Compile, c.Choice.GradientCheckpointing,
 			c.Choice.RowTokens, c.Choice.HeadChunk, got.needed}
 		if got != want || math.Abs(got.needed-c.Choice.Needed) > 1 {

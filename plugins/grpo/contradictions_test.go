@@ -63,6 +63,8 @@ var configured = []struct {
 		"loss": body{"name": "distill"}}, false},
 	{"a teacher", body{"reference": body{"source": "copy"}, "loss": body{"name": "distill"}}, true},
 	{"no adapters", body{"reference": body{"source": "lora_off"}}, false},
+	{"moments of another optimizer", body{"optimizer": body{"name": "sgd", "offload": true}}, false},
+	{"moments in the host's memory", body{"optimizer": body{"offload": true}}, true},
 	{"no reference", body{"reference": body{"source": "none"}, "kl": body{"coefficient": 0.1}}, false},
 	{"no weights", body{"advantages": body{"estimator": "gdpo"}}, false},
 	{"weights", body{"advantages": body{"estimator": "gdpo", "objective_weights": []any{1}}}, true},

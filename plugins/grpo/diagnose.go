@@ -18,12 +18,14 @@ func symptoms() []worker.Symptom {
 		},
 		{
 			Pattern: regexp.MustCompile(worker.MachineMemory), Summary: "the machine ran out of memory",
-			Remedy: "train with lora { rank = 16 }, lower compute { row_tokens }, or use a smaller model",
+			Remedy: "train with lora { rank = 16 }, lower compute { row_tokens }, or use a smaller model; " +
+				"optimizer { offload = true } needs the memory that recipe plan names",
 		},
 		{
 			Pattern: regexp.MustCompile(worker.GPUMemory), Summary: "the GPU ran out of memory",
-			Remedy: "lower compute { row_tokens } by half; then lora { rank = 16 }, optimizer { name = \"adamw_8bit\" } on " +
-				"one GPU, or spread it over more GPUs with placement { gpus = 2 }",
+			Remedy: "lower compute { row_tokens } by half; then lora { rank = 16 }; or for all weights optimizer { offload = " +
+				"true }, which keeps AdamW's state in the host's memory, or name = \"adamw_8bit\" in it; or spread it over more " +
+				"GPUs with placement { gpus = 2 }",
 		},
 	}
 }

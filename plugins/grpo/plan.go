@@ -55,8 +55,10 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 			"cannot be read", Detail: unreadable.Error()})
 	}
 	e.Facts["training_only"] = "gradients,activations,logits"
-	if c.Optimizer != nil && c.Optimizer.Offload {
-		e.Facts["training_only"] += ",optimizer"
+	if offloaded := c.offloaded(); gpu && offloaded {
+		e.Facts["training_only"] += ",pieces"
+	} else if gpu && optimizerOf(c) == "adamw" {
+		e.Facts["remedy_optimizer"] = "keep it in the host's memory with optimizer { offload = true }"
 	}
 	m, known, err := modelinfo.Of(c.Model)
 	if err != nil {
@@ -86,8 +88,12 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	add("weights", s.total*s.weight, fmt.Sprintf("%s parameters × %g bytes", count(s.total), s.weight))
 	add("gradients", s.trained*s.gradient, fmt.Sprintf("%s trained parameters × %g bytes", count(s.trained), s.gradient))
-	add("optimizer", s.trained*s.optimizer, fmt.Sprintf("%s trained parameters × %g bytes (%s)", count(s.trained),
-		s.optimizer, s.name))
+	moments := fmt.Sprintf("%s trained parameters × %g bytes (%s)", count(s.trained), s.optimizer, s.name)
+	if gpu && c.offloaded() {
+		e.Amounts = append(e.Amounts, offloadAmounts(s.trained*s.optimizer, moments, placement)...)
+	} else {
+		add("optimizer", s.trained*s.optimizer, moments)
+	}
 	add("reference", s.reference*s.weight, fmt.Sprintf("%s parameters × %g bytes (a copy for the KL term)",
 		count(s.reference), s.weight))
 	add("activations", s.activations, s.activationsHow)
@@ -104,6 +110,22 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	})
 	return e, problems
 }
+
+// offloadAmounts are what AdamW's moments take of each machine's memory, and of a GPU while they pass through it.
+func offloadAmounts(all float64, how string, p sdk.Placement) []sdk.Amount {
+	machine := all / float64(max(p.Nodes, 1))
+	if p.Nodes > 1 {
+		how = fmt.Sprintf("%s ÷ %d machines", how, p.Nodes)
+	}
+	return []sdk.Amount{
+		{Resource: "host_memory", Part: "optimizer", Value: machine, How: how + ", pinned"},
+		{Resource: "gpu_memory", Part: "pieces", Value: passing(all / float64(p.Ranks())), How: fmt.Sprintf(
+			"%d × 2 × %d MiB at most: the optimizer's state on its way through the GPU", offloadBuffers, offloadPiece>>20)},
+	}
+}
+
+// offloaded says whether AdamW's moments live in the host's memory.
+func (c Config) offloaded() bool { return c.Optimizer != nil && c.Optimizer.Offload }
 
 // published is the copy of the weights that inference copies from, where the trainer's own cannot be given away.
 const published = "published"
@@ -204,7 +226,7 @@ func (c Config) left(m modelinfo.Model, s sizes, gpu bool) string {
 	dtype, compute := c.dtypes(gpu)
 	shape := shapeOf(m, s)
 	at := machine{gpu: gpu, longest: c.MaxLength, free: math.Inf(1),
-		fixed: shape.fixedBytes(dtype, s.name, gpu && c.adapted())}
+		fixed: shape.fixedBytes(dtype, s.name, gpu && c.adapted(), gpu && c.offloaded())}
 	best := c.choose(shape, at)
 	at.free = 0
 	least := c.choose(shape, at)

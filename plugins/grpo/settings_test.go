@@ -189,6 +189,44 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+func TestOffloadedMomentsCountAsHostMemory(t *testing.T) {
+	t.Parallel()
+	c := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", BatchSize: 64, MaxLength: 2048}}
+	plan := func(p sdk.Placement) (map[string]float64, map[string]string) {
+		e, problems := (&Trainer{}).Plan(c, p)
+		if len(problems) > 0 {
+			t.Fatalf("%+v", problems)
+		}
+		out := map[string]float64{}
+		for _, a := range e.Amounts {
+			out[a.Resource+" "+a.Part] = a.Value
+		}
+		return out, e.Facts
+	}
+	one := sdk.Placement{GPUs: 1}
+	here, facts := plan(one)
+	if !strings.Contains(facts["remedy_optimizer"], "optimizer { offload = true }") {
+		t.Errorf("nothing says what makes the state smaller: %v", facts)
+	}
+	c.Optimizer = &Optimizer{Offload: true}
+	away, facts := plan(one)
+	if away["host_memory optimizer"] != here["gpu_memory optimizer"] || away["gpu_memory optimizer"] != 0 ||
+		away["gpu_memory pieces"] != 768<<20 || away["disk checkpoints"] != here["disk checkpoints"] {
+		t.Errorf("with offload %v\nwithout %v", away, here)
+	}
+	if facts["training_only"] != "gradients,activations,logits,pieces" || facts["remedy_optimizer"] != "" {
+		t.Errorf("facts %v", facts)
+	}
+	if many, _ := plan(sdk.Placement{GPUs: 2, Nodes: 2}); many["host_memory optimizer"] != here["gpu_memory optimizer"]/2 ||
+		many["gpu_memory pieces"] != 768<<20 {
+		t.Errorf("two GPUs of two machines: %v; want half of the moments on each machine", many)
+	}
+	if cpu, _ := plan(sdk.Placement{}); cpu["host_memory optimizer"] != here["gpu_memory optimizer"] ||
+		cpu["gpu_memory pieces"] != 0 {
+		t.Errorf("without a GPU: %v", cpu)
+	}
+}
+
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	good := Config{Common: worker.Common{Model: "m", BatchSize: 64, MaxLength: 128}}

@@ -25,12 +25,14 @@ from pathlib import Path
 BF16 = {"model": {"dtype": "bfloat16"}}
 SAVING = {"model": {"dtype": "bfloat16", "gradient_checkpointing": True, "row_tokens": 16384, "head_chunk": 1024}}
 LORA = {"lora": {"rank": 64, "alpha": 32}}
+AWAY = {"optimizer": {"offload": True}}
 #: What a recipe would say. The rest is of this program: `shape` says what is trained, `sequences`, `length` and
 #: `lengths` on what, `squeeze` how many GiB disappear after the worker has decided how to run.
 CASES: dict[str, dict] = {
     "full": BF16,
     "full16k": {"model": {"dtype": "bfloat16", "row_tokens": 16384}},
     "master": {},
+    "offload": AWAY,  # otherwise as master
     "lora": LORA,
     "lora-kl": {**LORA, "kl": {"coefficient": 0.001}},
     "memory": SAVING,
@@ -39,8 +41,10 @@ CASES: dict[str, dict] = {
     "squeezed": {"squeeze": 100},
     "7B-lora-8k": {**LORA, "shape": "7B", "sequences": 8, "length": 8192},
     "7B-lora-32k": {**LORA, "shape": "7B", "sequences": 2, "length": 32768},
-    "7B-full-8k": {**BF16, "shape": "7B", "sequences": 8, "length": 8192},
-    "7B-full-32k": {**BF16, "shape": "7B", "sequences": 2, "length": 32768},
+    "7B-full-8k": {**AWAY, "shape": "7B", "sequences": 8, "length": 8192},
+    "7B-full-32k": {**AWAY, "shape": "7B", "sequences": 2, "length": 32768},
+    "7B-full-8k-gpu": {**BF16, "shape": "7B", "sequences": 8, "length": 8192},
+    "7B-full-32k-gpu": {**BF16, "shape": "7B", "sequences": 2, "length": 32768},
     "plain": {"model": {"dtype": "bfloat16", "compile": False, "row_tokens": 16384}},
 }
 SHAPES = {
@@ -214,6 +218,8 @@ def measure(options: argparse.Namespace, name: str) -> dict:
     if cuda and options.ranks == 1:
         out["waits_in_step"] = waits(lambda: step(90))
     if options.ranks == 1:
+        if cuda:
+            torch.cuda.empty_cache()  # of what steps need: a graph has a memory of its own
         out["between_steps"] = between(s)
     if name in options.profile.split(","):
         out["profile"] = profile(lambda: step(99), cuda, options.out.with_suffix(f".{name}.txt"))

@@ -6,8 +6,8 @@ usage: trl_step.py [--cases 7B-lora-8k,…] [--steps N] [--shape …] [--sequenc
 GRPOTrainer.train() runs as it is, with its optimizer, clipping and metrics; only what generates and scores is replaced
 by the batch. Each case runs in a process of its own, with the first of its settings that goes through: the next are for
 less memory. Full fine-tuning of the 7B shape is offloaded by DeepSpeed (ZeRO-2, its Adam on the CPU, everything in
-bfloat16 like step.py's); where that fails, and in cases that end in -gpu, nothing is offloaded. Prints one JSON line a
-case: tokens a second, seconds of each step, peak memory, settings, versions, and what failed before. Needs torch,
+bfloat16, where step.py's weights and moments are float32: DeepSpeed keeps a copy of the weights beside the moments);
+where that fails, and in cases that end in -gpu (bfloat16 in both), nothing is offloaded. Prints one JSON line a case: tokens a second, seconds of each step, peak memory, settings, versions, and what failed before. Needs torch,
 transformers and trl; peft for LoRA, deepspeed for offloading; liger_kernel is used on a GPU where it is there.
 """
 
@@ -66,7 +66,7 @@ def arguments() -> argparse.Namespace:
 
 def case_of(options: argparse.Namespace, name: str) -> dict:
     """What step.py's case of this name trains, on what: options win over the case."""
-    case = step.CASES[name.removesuffix("-gpu").removesuffix("-recomputed")]
+    case = step.CASES[name.removesuffix("-recomputed")]
     sizes = {"shape": "1.5B", "sequences": 64, "length": 1024, "lengths": "equal"}
     given = {k: v for k in sizes if (v := getattr(options, k, None)) is not None}
     return {**sizes, **case, **given}
@@ -76,13 +76,14 @@ def case_of(options: argparse.Namespace, name: str) -> dict:
 
 
 def weights(case: dict, device: str):
-    """Random weights, made where they are used. Like step.py's they are bfloat16 where only adapters train."""
+    """Random weights, made where they are used. They are bfloat16 where only adapters train, as step.py's, and where
+    DeepSpeed is to offload."""
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     common = {"tie_word_embeddings": True, "max_position_embeddings": 32768, "use_cache": False}
     config = Qwen2Config(**{**common, **step.SHAPES[case["shape"]]})
-    narrow = "lora" in case or case.get("model", {}).get("dtype") == "bfloat16"
+    narrow = "lora" in case or case.get("model", {}).get("dtype") == "bfloat16" or "optimizer" in case
     torch.manual_seed(0)
     with torch.device(device):
         return AutoModelForCausalLM.from_config(

@@ -14,6 +14,8 @@ GIB = 1 << 30
 ROWS = (32768, 16384, 8192, 4096, 2048, 1024)
 CHUNKS = (4096, 1024)
 USABLE = 0.92  # of the free memory: the rest is for fragments and for what is not counted here
+PIECE = 128 << 20  # bytes of each of AdamW's two moments in a piece that passes through the GPU (optimizer.offload)
+BUFFERS = 3  # pieces that are on the GPU at once: one comes, one is used, one goes
 WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
 
@@ -92,11 +94,15 @@ def head(s: Shape, x: Settings, compiled: bool, chunk: int) -> float:
     return chunk * s.vocabulary * each + (s.vocabulary * s.hidden * (4 + width) if trains else 0)
 
 
-def fixed(s: Shape, x: Settings, optimizer: str, published: bool) -> float:
-    """Bytes that come with the first step and stay. published: inference reads a copy of the weights."""
+def fixed(s: Shape, x: Settings, optimizer: str, published: bool, offload: bool = False) -> float:
+    """Bytes that come with the first step and stay. published: inference reads a copy of the weights; offload: the
+    moments are in the host's memory."""
     gradient = WIDTH[x.dtype] if s.trained == s.parameters else 4
-    moments = {"adamw": 2 * gradient, "adamw_8bit": 2, "adafactor": 0.1 * gradient, "sgd": 0}[optimizer]
-    return s.trained * (gradient + moments) + (s.parameters * WIDTH[x.dtype] if published else 0)
+    each = {"adamw": 2 * gradient, "adamw_8bit": 2, "adafactor": 0.1 * gradient, "sgd": 0}[optimizer]
+    moments = s.trained * each
+    if offload:
+        moments = min(moments, 2 * BUFFERS * PIECE)
+    return s.trained * gradient + moments + (s.parameters * WIDTH[x.dtype] if published else 0)
 
 
 def candidates(x: Settings, m: Machine) -> list[tuple[bool, int, int]]:

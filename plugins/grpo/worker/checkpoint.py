@@ -20,7 +20,7 @@ from recipe_sdk.errors import CheckpointError
 from recipe_sdk.ranks import Ranks
 from recipe_sdk.weights import save_adapter, save_model
 
-from . import weights
+from . import offload, weights
 from .config import Config
 from .model import Policy
 
@@ -163,7 +163,9 @@ def load_training(
             f"{path} was written with optimizer.name = {before}, whose moments {name} cannot use",
             [f"Set optimizer.name = {before}.", "Or start a run of its own with model.path set to the checkpoint."],
         )
-    moments = torch.load(path / "training" / "optimizer.pt", map_location="cpu", weights_only=True)
+    # moments that are copied to the host's memory are not read into it first
+    mapped = isinstance(optimizer, offload.AdamW)
+    moments = torch.load(path / "training" / "optimizer.pt", map_location="cpu", weights_only=True, mmap=mapped)
     set_optimizer_state(policy, optimizer, moments, sharded)
     states = torch.load(path / "training" / "rng.pt", map_location="cpu", weights_only=True)
     set_rng_state(states[rank] if rank < len(states) else states[0])

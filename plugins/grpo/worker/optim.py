@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from recipe_sdk.errors import WorkerError
 
+from . import offload
+from .auto import GIB
 from .config import Config
 
 
@@ -23,9 +25,18 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
         )  # fmt: skip
     if o.name == "adamw":
         fused = trained[0].device.type == "cuda"
-        return torch.optim.AdamW(
-            trained, o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay, fused=fused or None
-        )
+        constants = (o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay)
+        if not o.offload:
+            return torch.optim.AdamW(trained, *constants, fused=fused or None)
+        try:
+            return offload.AdamW(trained, *constants, fused=fused or None)
+        except OSError as e:
+            raise WorkerError(
+                f"optimizer.offload: the host refuses {moments(trained) / GIB:.1f} GiB of memory for AdamW's moments: "
+                f"{e}",
+                ["Give the machine or container more memory, or train on more GPUs: each holds its share.",
+                 "Or train adapters (lora.rank), or set optimizer.offload = false where the GPU has the room."],
+            ) from e  # fmt: skip
     if o.name == "adafactor":
         return torch.optim.Adafactor(trained, o.learning_rate, weight_decay=o.weight_decay)
     if o.name == "sgd":
@@ -37,6 +48,11 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
             "optimizer.name = adamw_8bit needs the package bitsandbytes: add it to the runtime, or use adamw"
         ) from e
     return bitsandbytes.optim.AdamW8bit(trained, o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay)
+
+
+def moments(trained: Iterable[torch.nn.Parameter]) -> int:
+    """Bytes of this rank's two moments."""
+    return 2 * sum(offload.local(p).numel() * p.element_size() for p in trained)
 
 
 def learning_rate(c: Config, step: int) -> float:

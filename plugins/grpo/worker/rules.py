@@ -89,6 +89,12 @@ RULES = (
         "log-probabilities.",
     ),
     Rule(
+        "optimizer.offload",
+        (("optimizer.offload", "==", True), ("optimizer.name", "!=", "adamw")),
+        "only AdamW's moments can live in the host's memory",
+        'optimizer.name is "{optimizer.name}". Leave offload out, or use name = "adamw".',
+    ),
+    Rule(
         "advantages.objective_weights",
         (("estimator:needs", "has", "objectives"), ("advantages.objective_weights", "==", ())),
         "{advantages.estimator} needs one weight for each objective",

@@ -92,7 +92,9 @@ class Sizing:
         device, world = self.ranks.device, self.ranks.world
         # float32 adapters merged into the weights are a copy of all of them, which inference reads
         published = bool(c.lora.rank) and c.wait_for_sync
-        coming = auto.fixed(self.shape, given, c.optimizer.name, published)
+        coming = auto.fixed(
+            self.shape, given, c.optimizer.name, published, c.optimizer.offload and device.type != "cpu"
+        )
         here = sum(t.numel() * t.element_size() for s in self.optimizer.state.values() for t in s.values()
                    if isinstance(t, torch.Tensor) and t.device.type == device.type)  # fmt: skip
         seen = (free_memory(device), not (self.uncompiled or compiled.unavailable(device)))

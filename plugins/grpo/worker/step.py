@@ -18,7 +18,7 @@ from recipe_sdk.errors import DataError, out_of_memory
 from recipe_sdk.ranks import Ranks
 from torch import Tensor
 
-from . import batch, checks, compiled, correction, estimate, metrics, objective, optim
+from . import batch, checks, compiled, correction, estimate, metrics, objective, offload, optim
 from .batch import Batch, Row
 from .config import Config, estimator_spec, loss_spec
 from .measure import Totals
@@ -78,6 +78,8 @@ class Stepper:
         self.count = sum(p.numel() for p in policy.parameters())
         self.sizing = Sizing(policy, reference.copy, optimizer, ranks)
         self.notes: list[str] = []  # decisions about memory that nobody was told of yet
+        if isinstance(optimizer, offload.AdamW):
+            self.note(optimizer.note)
         self.tokens: dict[str, Tensor] = {}  # of the last batch, (N,) each: what was computed for its trained tokens
         self.checked = False  # whether the sampler's definition of log-probability has been compared with ours
 
@@ -339,4 +341,7 @@ class Stepper:
             torch.cuda.empty_cache()
             longest = max(len(t) for t in b.tokens)
             resident = torch.cuda.memory_allocated(device)
-            raise out_of_memory(clock.last, self.sizing.row_tokens(self.config), longest, used, limit, resident) from e
+            o = self.config.optimizer
+            movable = optim.moments(self.parameters) if o.name == "adamw" and not o.offload else 0
+            rows = self.sizing.row_tokens(self.config)
+            raise out_of_memory(clock.last, rows, longest, used, limit, resident, movable) from e

@@ -61,7 +61,7 @@ class Trainer:
         return Memory.restore(found.state["memory"])
 
     def _attach(self, summary: dict[str, Any]) -> None:
-        policy, c = self.policy, self.config
+        policy = self.policy
         trained = [p.dtype for p in policy.parameters() if p.requires_grad]
         self.bridge.attach(
             named=partial(weights.merged, policy), logprobs=self.logprobs, save=self.save,
@@ -71,9 +71,7 @@ class Trainer:
             config=partial(weights.write_config, policy), tied=weights.tied(policy),
             trained=max(trained, key=lambda d: torch.finfo(d).bits), update=self.update,
             state=lambda: {"memory": self.stepper.memory.state()},
-            sleep=lambda: turns.vacate(self.optimizer, self.bridge.device, c.optimizer.offload),
-            wake=lambda: turns.occupy(self.optimizer, self.bridge.device, c.optimizer.offload),
-            reading=self.reading, select=self.select, summary=summary,
+            sleep=lambda: turns.vacate(self.bridge.device), reading=self.reading, select=self.select, summary=summary,
         )  # fmt: skip
 
     def loop(self) -> None:

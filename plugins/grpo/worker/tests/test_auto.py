@@ -31,7 +31,7 @@ def answer(case: dict) -> dict:
     keys = ("compile", "gradient_checkpointing", "row_tokens", "head_chunk")
     x = auto.Settings(dtype, compute, *(given.get(k) for k in keys))
     s = auto.Shape(**case["shape"])
-    fixed = auto.fixed(s, x, case["optimizer"], case["published"])
+    fixed = auto.fixed(s, x, case["optimizer"], case["published"], case.get("offload", False))
     m = auto.Machine(case["free"], case["gpu"], case["longest"], case["batch_tokens"], fixed)
     chosen = asdict(auto.choose(s, x, m))
     return {"dtype": dtype, "compute_dtype": compute, **{k: v for k, v in chosen.items() if k != "reason"}}

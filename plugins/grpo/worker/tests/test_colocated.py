@@ -1,10 +1,6 @@
 """Taking turns on a GPU: the worker asks before each batch, releases what only training needs, and ends every turn."""
 
-import pytest
-import torch
 from recipe_sdk.testing import make_group, wait_for
-
-from worker import turns
 
 
 def test_each_turn_ends_with_an_offer_of_weights(make, api):
@@ -48,30 +44,3 @@ def test_it_asks_once_a_batch_and_no_more_when_nobody_shares_the_device(make, ap
     w.answer("sync")
     w.join()
     assert w.bridge.step == 3 and w.supervisor.asked["turn"].empty()
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_offloading_the_optimizer_changes_nothing(fused):
-    def run(away):
-        torch.manual_seed(0)
-        p = torch.nn.Parameter(torch.randn(5, 3))
-        optimizer = torch.optim.AdamW([p], 0.1, fused=fused)
-        for k in range(4):
-            turns.occupy(optimizer, torch.device("cpu"), away)
-            p.grad = torch.full_like(p, 0.1 * (k + 1))
-            optimizer.step()
-            turns.vacate(optimizer, torch.device("cpu"), away)
-        return p.detach()
-
-    assert torch.equal(run(False), run(True))
-
-
-def test_moments_move_and_the_step_counter_stays():
-    p = torch.nn.Parameter(torch.zeros(4))
-    optimizer = torch.optim.AdamW([p], 0.1)
-    p.grad = torch.ones(4)
-    optimizer.step()
-    turns.occupy(optimizer, torch.device("meta"), True)  # stands for a device that is not the host
-    state = optimizer.state[p]
-    assert state["exp_avg"].device.type == state["exp_avg_sq"].device.type == "meta"
-    assert state["step"].device.type == "cpu"

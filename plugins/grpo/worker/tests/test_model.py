@@ -89,6 +89,7 @@ SETTINGS = {
     "mixed": {"lora": {"rank": 4}, "kl": {"coefficient": 0.1},
               "model": {"dtype": "float32", "compute_dtype": "bfloat16"}},
     "clipped": {"optimizer": {"grad_clip": 0.01}},
+    "offloaded": {"optimizer": {"offload": True}},
     "otb": {"advantages": {"estimator": "optimal_token_baseline"}, "loss": {"top_entropy": 0.5}},
 }  # fmt: skip
 
@@ -189,7 +190,7 @@ def test_learning_rate_schedules():
 def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
     """FSDP2 over two gloo processes: losses, gradient norms and weights equal those of a single process, and nothing that
     a sync block asks for in between makes a difference."""
-    models = {name: tiny for name in ("grpo", "lora", "mini-batches", "mixed")} | {"clipped": tied}
+    models = {name: tiny for name in ("grpo", "lora", "mini-batches", "mixed", "offloaded")} | {"clipped": tied}
     out = tmp_path / "ranks.pt"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -216,7 +217,8 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
         assert publish.logprobs(attached(one), {"token_ids": [3, 14, 15, 9]})["logprobs"] == pytest.approx(proved)
         assert all(torch.allclose(alone[k], published[k], atol=1e-6) for k in alone)
         # what two ranks saved, one process resumes: its third step is the third step of the unbroken run
-        resumed = stepper(tmp_path, path, **SETTINGS[name])
+        # be its moments in the host's memory or not
+        resumed = stepper(tmp_path, path, **fields.merge(SETTINGS[name], {"optimizer": {"offload": False}}))
         saved = newest(tmp_path / name)
         checkpoint.load_weights(saved, resumed.policy)
         checkpoint.load_training(

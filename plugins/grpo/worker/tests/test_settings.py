@@ -117,6 +117,9 @@ def test_out_of_memory_says_what_to_lower_and_by_how_much():
     assert "row_tokens from 16384 to 8192" in e.checks[0]
     assert "longest sequence has 3000 tokens" in e.checks[1]
     assert "gradient_checkpointing" in e.checks[2] and "gpu_memory_utilization" in e.checks[3]
+    assert not any("optimizer.offload" in check for check in e.checks)
+    full = errors.out_of_memory("optimizer", 8192, 3000, 80 * gib, 80 * gib, 79 * gib, movable=57 * gib)
+    assert any("optimizer.offload = true: 57.0 GiB" in check for check in full.checks)
     worse = errors.out_of_memory("forward", 16384, 9000, used=120 * gib, limit=80 * gib, resident=60 * gib)
     assert "to 4864" in worse.checks[0] and "below 4864" in worse.checks[1]
 

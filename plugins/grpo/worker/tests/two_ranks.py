@@ -12,7 +12,7 @@ from recipe_sdk.errors import WorkerError
 from recipe_sdk.ipc import Shared
 from recipe_sdk.ranks import Ranks
 
-from worker import checkpoint, sizing
+from worker import checkpoint, offload, sizing
 from worker.batch import build
 from worker.model import reshard
 from worker.tests.conftest import attached
@@ -63,6 +63,26 @@ def kept_gathered(s, groups) -> bool:
     return kept
 
 
+def other_setting(ranks: Ranks, s, again, found: Checkpoint, directory: str, path: str) -> None:
+    """Shards whose moments are in the host's memory: what they saved, shards on the device load, and the other way."""
+    from worker.tests.test_model import after_steps, stepper
+
+    assert all(isinstance(x.optimizer, offload.AdamW) and x.optimizer.pieces for x in (s, again))
+    plain = stepper(Path(directory), path, ranks)
+    checkpoint.load_training(found, plain.policy, plain.optimizer, ranks.rank, True, "adamw")
+    stored = checkpoint.optimizer_state(plain.policy, plain.optimizer, True)
+    own = checkpoint.optimizer_state(s.policy, s.optimizer, True)
+    assert bool(own) == bool(stored) == ranks.main  # the others take part and are given nothing
+    for name, state in own.get("state", {}).items():
+        assert all(torch.equal(value, stored["state"][name][k]) for k, value in state.items())
+    with torch.no_grad():
+        for x in (plain, again):
+            for mine, theirs in zip(x.parameters, s.parameters, strict=True):
+                mine.to_local().copy_(theirs.to_local())
+    (losses, want), (others, got) = after_steps(plain, 2), after_steps(again, 2)
+    assert losses == others and all(torch.equal(want[n], got[n]) for n in want)
+
+
 def main(rank: int, port: int, models: dict[str, str], directory: str, out: str) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=str(port))  # fmt: skip
@@ -70,6 +90,7 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
 
     torch.set_num_threads(1)
     ranks = Ranks(torch.device("cpu"))
+    offload.AdamW.__init__.__kwdefaults__["piece"] = 4096  # so that parameters are cut
     results, free = {}, sizing.free_memory
     for name, path in models.items():
         short = name == "clipped"  # of memory, so that each layer's weights are given back after its forward pass
@@ -104,6 +125,8 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         )
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
             assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())
+        if name == "offloaded":
+            other_setting(ranks, s, again, Checkpoint(found, 2, read_state(found)), directory, path)
     full_disk(ranks, s, directory)
     for name in ("adafactor", "adamw_8bit"):  # otherwise the first step fails in torch's sharding
         try:

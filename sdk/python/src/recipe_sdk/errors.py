@@ -95,9 +95,12 @@ class DiskFull(CheckpointError):
         return DiskFull, (self.message, self.folder)
 
 
-def out_of_memory(phase: str, row_tokens: int, longest: int, used: int, limit: int, resident: int) -> OutOfMemory:
+def out_of_memory(
+    phase: str, row_tokens: int, longest: int, used: int, limit: int, resident: int, movable: int = 0
+) -> OutOfMemory:
     """What to lower, and by how much. used, limit, resident in bytes: peak so far, device size, and what stays
-    allocated whatever the row size (weights, gradients, optimizer)."""
+    allocated whatever the row size (weights, gradients, optimizer). movable: bytes of the optimizer's state that
+    optimizer.offload would take from the device."""
     gib = 1 << 30
     room, wanted = max(limit - resident, 1), max(used - resident, 1)
     share = min(0.9 * room / wanted, 0.5) if wanted >= room else 0.5
@@ -107,8 +110,10 @@ def out_of_memory(phase: str, row_tokens: int, longest: int, used: int, limit: i
         f"The longest sequence has {longest} tokens and cannot be split: lower data.max_response_length"
         + (f" below {lower}." if longest > lower else " if this happens with few tokens a row."),
         "Turn model.gradient_checkpointing on, or train adapters (lora.rank), or set reference.offload = true.",
+        *([f"Set optimizer.offload = true: {movable / gib:.1f} GiB of AdamW's moments then lie in the host's memory."]
+          if movable >= gib else []),
         "When inference shares the GPU, lower its gpu_memory_utilization or let it sleep during training.",
-    ]
+    ]  # fmt: skip
     return OutOfMemory(
         f"out of memory in phase {phase}: {used / gib:.1f} GiB used at the peak, {resident / gib:.1f} GiB of them "
         f"resident, the device has {limit / gib:.1f} GiB",
