@@ -7,7 +7,8 @@ GRPOTrainer.train() runs as it is, with its optimizer, clipping and metrics; onl
 by the batch. Each case runs in a process of its own, with the first of its settings that goes through: the next are for
 less memory. Full fine-tuning of the 7B shape is offloaded by DeepSpeed (ZeRO-2, its Adam on the CPU, everything in
 bfloat16, where step.py's weights and moments are float32: DeepSpeed keeps a copy of the weights beside the moments);
-where that fails, and in cases that end in -gpu (bfloat16 in both), nothing is offloaded. Prints one JSON line a case: tokens a second, seconds of each step, peak memory, settings, versions, and what failed before. Needs torch,
+where that fails, and in cases that end in -gpu (bfloat16 in both), nothing is offloaded. Prints one JSON line a case:
+tokens a second, seconds of each step, peak memory, settings, versions, and what failed before. Needs torch,
 transformers and trl; peft for LoRA, deepspeed for offloading; liger_kernel is used on a GPU where it is there.
 """
 
