@@ -50,7 +50,7 @@ func newServer() *Server {
 
 // extension holds the worker extension and the middleware.
 //
-//go:embed extension/*.py
+//go:embed extension/*.py extension/recipe_vllm.dist-info
 var extension embed.FS
 
 func (c Config) spec() engine.Spec {
