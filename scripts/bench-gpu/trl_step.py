@@ -19,6 +19,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -277,13 +278,20 @@ def attempt(name: str, settings: dict, limit: float) -> dict:
     command = [sys.executable, __file__, *sys.argv[1:], "--one", name, "--settings", json.dumps(settings)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     tell(f"{name} starts with {json.dumps(settings)}")
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit, check=False)
+        out, errors = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         return {"error": f"timed out after {limit:.0f} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"case"')]
-    if done.returncode or not lines:
-        return {"error": f"exit {done.returncode}: {(done.stderr or done.stdout).strip()[-2500:]}"}
+    finally:
+        if process.poll() is None:  # with the compiler that DeepSpeed may have started
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    lines = [line for line in out.splitlines() if line.startswith('{"case"')]
+    if process.returncode or not lines:
+        return {"error": f"exit {process.returncode}: {(errors or out).strip()[-2500:]}"}
     return json.loads(lines[-1])
 
 

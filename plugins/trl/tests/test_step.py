@@ -68,3 +68,8 @@ def test_a_case_without_settings_that_work_says_so(tmp_path):
     found, status = results(tmp_path, "--cases", "lora", "--sequences", "1", script="trl_step.py")
     assert status == 1
     assert "at least 2 generations" in found["trl lora"]["error"]
+
+
+def test_a_case_that_takes_too_long_is_stopped(tmp_path):
+    found, status = results(tmp_path, "--cases", "lora", "--limit", "1", script="trl_step.py")
+    assert (status, found["trl lora"]["error"]) == (1, "timed out after 1 s")
