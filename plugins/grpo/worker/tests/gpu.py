@@ -1,7 +1,8 @@
-"""By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only kernels,handles,speed,ranks]
+"""By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only kernels,handles,moments,speed,ranks]
 
 Kernels agree (variable-length attention against the block-diagonal mask), weights reach another process by CUDA
-handles and follow further steps, and how fast a step of a Qwen2.5-1.5B-shaped model with random weights is."""
+handles and follow further steps, moments in the host's memory change no number, and how fast a step of a
+Qwen2.5-1.5B-shaped model with random weights is."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from recipe_sdk.ipc import Shared
 from recipe_sdk.ranks import Ranks
 
 from worker import batch as batches
-from worker import config, model, optim
+from worker import config, model, offload, optim
 from worker.memory import Memory
 from worker.metrics import PEAKS, Clock, flops
 from worker.step import Stepper
@@ -160,6 +161,45 @@ def handles(directory: str) -> dict:
     return out
 
 
+def moments(_directory: str, device: str = "cuda", scale: int = 1 << 12, piece: int = 128 << 20) -> dict:
+    """AdamW with its moments in the host's memory against torch's own: the same numbers bit for bit, while what is freed
+    is used again at once; seconds of a step and bytes of both directions a second."""
+    shapes = [(37 * scale, 1000), (scale,), (scale, 4096), (3, 5, 7), (scale // 2 + 1, 3001), (17 * scale, 999)]
+    out = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        first = [torch.nn.Parameter(torch.randn(s, device=device).to(dtype)) for s in shapes]
+        second = [torch.nn.Parameter(p.detach().clone()) for p in first]
+        fused = device == "cuda" or None
+        a = offload.AdamW(first, 1e-3, piece=piece, fused=fused)
+        b = torch.optim.AdamW(second, 1e-3, fused=fused)
+        times = []
+        for k in range(6):
+            for p, q in zip(first, second, strict=True):
+                p.grad = torch.randn(p.shape, device=device).to(dtype)
+                q.grad = p.grad.clone()
+            for optimizer in (b, a):
+                optimizer.param_groups[0].update(lr=1e-3 / (k + 1), weight_decay=0.01 * k)
+            b.step()
+            if device == "cuda" and k > 2:  # before that a step begins while its gradients are still being made
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            a.step()
+            times.append(time.perf_counter() - start)
+            for p in (*first, *second):
+                p.grad = None
+            garbage = [torch.full_like(p, float("nan")) for p in first]  # in the place of gradients and buffers
+            del garbage
+            assert all(torch.equal(p, q) for p, q in zip(first, second, strict=True)), f"weights differ after step {k}"
+        for p, q in zip(first, second, strict=True):
+            for name, value in b.state[q].items():
+                assert torch.equal(a.state[p][name].cpu(), value.cpu()), name
+        size = optim.moments(first)
+        out[str(dtype)] = {"pieces": len(a.pieces), "note": a.note, "step_s": times, "bytes": size,
+                           "bytes_per_second": 2 * size / min(times)}  # fmt: skip
+        del a, b, first, second, optimizer, p, q, value
+    return out
+
+
 def speed(directory: str) -> dict:
     """Tokens a second of whole training steps."""
     out = {}
@@ -205,7 +245,9 @@ def ranks(directory: str) -> dict:
     path = Path(directory) / "two"
     Qwen2Config(**SHAPES["small"], tie_word_embeddings=True).save_pretrained(path)
     out: dict = {}
-    for name, extra in {"full": {}, "lora": {"lora": {"rank": 8}, "kl": {"coefficient": 0.01}}}.items():
+    for name, extra in {
+        "full": {}, "lora": {"lora": {"rank": 8}, "kl": {"coefficient": 0.01}}, "offload": {"optimizer": {"offload": True}},
+    }.items():  # fmt: skip
         for world in (1, 2):
             api = FakeAPI(batch=lambda k: [make_group(10 * k + j, n=8) for j in range(4)])
             where = Path(directory) / f"{name}-{world}"
@@ -237,13 +279,14 @@ def ranks(directory: str) -> dict:
 def main() -> None:
     p = argparse.ArgumentParser()
     p.add_argument("out")
-    p.add_argument("--only", default="kernels,handles,speed")
+    p.add_argument("--only", default="kernels,handles,moments,speed")
     given = p.parse_args()
     result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
     with tempfile.TemporaryDirectory() as directory:
         for name in given.only.split(","):
             try:
-                result[name] = {"kernels": kernels, "handles": handles, "speed": speed, "ranks": ranks}[name](directory)
+                known = {"kernels": kernels, "handles": handles, "moments": moments, "speed": speed, "ranks": ranks}
+                result[name] = known[name](directory)
             except Exception:
                 result[name] = {"failed": traceback.format_exc()[-1500:]}
             print(name, json.dumps(result[name], indent=1), flush=True)
