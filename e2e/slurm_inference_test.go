@@ -50,7 +50,7 @@ func TestSlurmInferenceTwoHosts(t *testing.T) {
 	}
 	r.args = []string{"--keep"}
 	r.apply()
-	ready := phase("both servers to answer", "ready", "policy version 0", 0)
+	ready := phase("both servers to answer", "ready", "vLLM ", 0)
 	if _, hosts := jobOf(t, block); hosts != "n[1-2]" {
 		t.Errorf("the job is on %s; expected n1 and n2", hosts)
 	}
@@ -67,7 +67,7 @@ func TestSlurmInferenceTwoHosts(t *testing.T) {
 		t.Fatal("no server runs on n2")
 	}
 	lost := phase("the loss of a server to be seen", "degraded", "1 of 2 replicas answer", ready.Seq)
-	phase("it to answer again", "ready", "policy version 0", lost.Seq)
+	phase("it to answer again", "ready", "vLLM ", lost.Seq)
 	r.ask("stop")
 	if err := r.wait(2 * time.Minute); err != nil {
 		t.Logf("apply: %v", err) // stopped

@@ -123,6 +123,10 @@ func TestServeAndReload(t *testing.T) {
 		t.Fatalf("Load: %v", err)
 	}
 	serves(t, s, 3)
+	// What the phase says is shown until the next phase: a policy version in it would be wrong since this update.
+	if text := host.text(); !strings.Contains(text, "ready: vLLM 0.32.0\n") {
+		t.Errorf("the phase ready does not say vLLM 0.32.0 and no more:\n%s", text)
+	}
 	if err := stop(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}

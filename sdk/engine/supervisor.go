@@ -142,7 +142,7 @@ func (s *Supervisor) announceOnce() {
 			facts = r.facts
 		}
 	}
-	total, version, restarting := len(s.replicas), s.current.Version, s.restarting
+	total, restarting := len(s.replicas), s.restarting
 	s.mu.Unlock()
 
 	s.host.SetHandle(proc.Encode(handles...))
@@ -160,8 +160,8 @@ func (s *Supervisor) announceOnce() {
 	case up == 0:
 	case up < total:
 		s.host.Phase(sdk.Degraded, fmt.Sprintf("%d of %d replicas answer", up, total))
-	default:
-		s.host.Phase(sdk.Ready, fmt.Sprintf("%s %s, policy version %d", s.spec.Title, facts.Version, version))
+	default: // without the policy version: the text stays, and the next update makes another version
+		s.host.Phase(sdk.Ready, s.spec.Title+" "+facts.Version)
 	}
 }
 
