@@ -214,8 +214,11 @@ func checkSteps(t *testing.T, r *run, steps int64) {
 			t.Errorf("step %d was not trained", step)
 		}
 	}
-	t.Logf("%d steps, %d of them trained again after the crash; a step took %.1f s at the median, training %.1f s of it",
-		len(losses), again, median(between), median(training))
+	t.Logf("%d steps, %d of them trained again after the crash; training took %.1f s of a step at the median",
+		len(losses), again, median(training))
+	if len(between) > 0 { // one step ends after no other
+		t.Logf("from the end of a step to that of the next: %.1f s at the median", median(between))
+	}
 }
 
 // checkCheckpoint: vLLM serves the last checkpoint as it is, tokenizer included, and answers what was trained.
