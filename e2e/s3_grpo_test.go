@@ -49,7 +49,8 @@ func (r *run) isFetched(step int, after int64) {
 	})
 }
 
-// trained are the digests of the files with weights and the optimizer's state after a step, from the store's manifest.
+// trained are the digests of the files with weights, the optimizer's and the random states after a step, from the
+// store's manifest.
 func (s *s3) trained(step int64) map[string]string {
 	s.t.Helper()
 	m := s.manifests()[step]
@@ -60,7 +61,8 @@ func (s *s3) trained(step int64) map[string]string {
 	for _, f := range m["files"].([]any) {
 		file := f.(map[string]any)
 		path, digest := file["path"].(string), file["sha256"].(string)
-		if strings.HasSuffix(path, ".safetensors") || strings.Contains(path, "optim") {
+		if strings.HasSuffix(path, ".safetensors") || strings.Contains(path, "optim") ||
+			strings.HasSuffix(path, "rng.pt") {
 			digests[path] = digest
 		}
 	}
@@ -68,8 +70,8 @@ func (s *s3) trained(step int64) map[string]string {
 }
 
 // TestS3GRPO trains with trainer grpo, without a break and with one: engine and trainer are killed when two of four
-// steps are in the store, and the folder of the checkpoints is emptied. Weights and optimizer are equal bit for bit
-// after the last step.
+// steps are in the store, and the folder of the checkpoints is emptied. Weights, optimizer and random states are
+// equal bit for bit after the last step.
 func TestS3GRPO(t *testing.T) {
 	uninterrupted := storedRunTo4(t, newS3(t), func(*run) {})
 	broken := storedRunTo4(t, newS3(t), func(r *run) {

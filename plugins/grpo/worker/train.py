@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,7 @@ class Trainer:
         self.optimizer = optim.build(c, self.policy.parameters())
         memory = Memory()
         torch.manual_seed(c.seed + 1)
+        random.seed(c.seed + 1)  # a file of the user's may draw from it
         if found is not None:
             memory = self._continue(found)
         self.stepper = Stepper(c, self.policy, self.reference, self.optimizer, ranks, memory)
@@ -91,12 +93,15 @@ class Trainer:
         self.bridge.begin()
         before = compiled.last_time(self.policy)
         self.bridge.events.phase("compiling", for_what=f"the first step ({before:.0f} s last time)" if before else "")
+        random_states = checkpoint.rng_state()  # dropout draws; a run that continues has its own states by now
         try:
             compiled.note_time(self.policy, self.stepper.warm_up(self.config))
         except Exception as e:
             if self.config.model.compile:
                 raise
             self.stepper.sizing.refuse_compiler(f"{type(e).__name__}: {str(e).splitlines()[0][:200]}")
+        finally:
+            checkpoint.set_rng_state(random_states)
 
     def train(self, b: Batch) -> None:
         """One batch: train, report."""

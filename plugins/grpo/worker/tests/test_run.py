@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
 from recipe_sdk.spool import Spool
 from recipe_sdk.testing import Supervisor, make_group
 
-from worker import config, model
+from worker import compiled, config, model
 from worker.__main__ import main as command_line
 from worker.__main__ import work
 
@@ -87,11 +88,12 @@ def test_a_checkpoint_of_adapters_is_the_trained_model_and_not_its_base(make, ap
 @pytest.mark.parametrize("extra", [
     {},
     {"lora": {"rank": 4}, "kl": {"coefficient": 0.1}},
+    {"lora": {"rank": 4, "dropout": 0.2}},
     {"advantages": {"normalization": "global", "normalize_scope": "all"}, "entropy": {"coefficient": 0.01, "adaptive": True},
      "kl": {"reward_coefficient": 0.1, "adaptive_target": 0.01, "adaptive_horizon": 8},
      "optimizer": {"schedule": "cosine", "warmup_steps": 2}, "loss": {"name": "clip_cov", "clip_cov_ratio": 0.3,
                                                                       "clip_cov_bounds": [0.0, 9.0]}},
-], ids=["full", "lora", "stateful"])  # fmt: skip
+], ids=["full", "lora", "dropout", "stateful"])  # fmt: skip
 def test_resume_is_exact_after_a_kill(make, api, tmp_path, extra):
     """Killed after step 5 with a checkpoint at 4 and one batch taken but not trained: the resumed run's losses and
     final weights are those of the unbroken run, and no batch is lost or trained twice."""
@@ -108,6 +110,20 @@ def test_resume_is_exact_after_a_kill(make, api, tmp_path, extra):
     assert server.registered[-1]["starting_step"] == 4
     a, b = (dict(w.trainer.policy.named_parameters()) for w in (unbroken, second))
     assert all(torch.equal(a[n], b[n]) for n in a)
+    a, b = (newest(w.config.checkpoint_dir) / "training" / "rng.pt" for w in (unbroken, second))
+    assert a.read_bytes() == b.read_bytes()
+
+
+def test_warming_up_leaves_the_random_states_of_the_checkpoint(make, api, monkeypatch):
+    """A run that continues compiles again, and dropout draws then; the steps after it must not notice."""
+    w = make(api().url).load()
+    monkeypatch.setattr(compiled, "unavailable", lambda _device: "")
+    monkeypatch.setattr(compiled, "note_time", lambda _policy, _seconds: None)
+    monkeypatch.setattr(w.trainer.stepper, "warm_up", lambda _config: torch.rand(1).item() + random.random())
+    torch_before, python_before = torch.get_rng_state(), random.getstate()
+    w.trainer.warm_up()
+    assert torch.equal(torch.get_rng_state(), torch_before) and random.getstate() == python_before
+    w.close()
 
 
 def test_a_run_that_does_not_resume_takes_nothing_of_an_earlier_one(make, api, tmp_path):
