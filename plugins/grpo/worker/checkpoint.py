@@ -64,7 +64,11 @@ def set_optimizer_state(policy: Policy, optimizer: torch.optim.Optimizer, state:
         set_optimizer_state_dict(policy, optimizer, state, options=StateDictOptions(full_state_dict=True))
     else:
         number = {n: k for k, n in enumerate(_names(policy, optimizer))}
-        groups = [{**g, "params": [number[n] for n in g["params"]]} for g in state["param_groups"]]
+        # today's already here: torch puts a step counter on the GPU only if the groups that it is given say "fused"
+        groups = [
+            {**g, **now, "params": [number[n] for n in g["params"]]}
+            for g, now in zip(state["param_groups"], today, strict=True)
+        ]
         optimizer.load_state_dict({"state": {number[n]: v for n, v in state["state"].items()}, "param_groups": groups})
     for group, constants in zip(optimizer.param_groups, today, strict=True):
         group.update(constants)

@@ -55,6 +55,17 @@ def test_the_optimizers_constants_are_those_of_the_configuration_and_its_moments
         assert torch.equal(s.optimizer.state[p]["exp_avg"], moments[name]["exp_avg"])
 
 
+def test_torch_is_told_todays_constants_before_it_places_the_step_counters(tmp_path, tiny, trained, monkeypatch):
+    """A GPU's AdamW is fused and has its counters there; a checkpoint of a CPU says that it is not."""
+    s = stepper(tmp_path, tiny)
+    s.optimizer.param_groups[0]["fused"], told = True, []
+    take = s.optimizer.load_state_dict
+    monkeypatch.setattr(s.optimizer, "load_state_dict", lambda state: told.extend(state["param_groups"]) or take(state))
+    load(trained(), s)
+    assert torch.load(trained() / "training" / "optimizer.pt")["param_groups"][0]["fused"] is not True
+    assert [g["fused"] for g in told] == [True]
+
+
 @pytest.mark.parametrize("written, change, named", [
     ({"lora": {"rank": 4}}, {"lora": {"rank": 8}}, r"shape \[4, 32\] .* \[8, 32\]"),
     ({}, {"lora": {"rank": 4}}, "trained all weights"),
