@@ -414,6 +414,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	}
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
+	defer r.tally.begin()()
 	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength)})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // are sent is biased, since the better the policy, the more groups are all right and not sent.
 type tally struct {
 	mu     sync.Mutex
-	began  time.Time
+	making making
 	counts counts
 	means  means // of the author's metrics
 	show   *sdk.Sample
@@ -27,7 +27,49 @@ type counts struct {
 	infraGroups                                         float64
 }
 
-func newTally() *tally { return &tally{began: time.Now()} }
+func newTally() *tally { return &tally{} }
+
+// making is the time during which groups were being made. Tokens are counted when their group is done, and groups of a
+// batch are done together: tokens a second are those of several reports, not of the one in which they were counted.
+type making struct {
+	groups int
+	since  time.Time // the groups that are being made count from here on
+	took   time.Duration
+}
+
+func (m *making) begin() {
+	if m.groups++; m.groups == 1 {
+		m.since = time.Now()
+	}
+}
+
+func (m *making) end() {
+	if m.groups--; m.groups == 0 {
+		m.took += time.Since(m.since)
+	}
+}
+
+// take returns the time since the last call.
+func (m *making) take() time.Duration {
+	took, now := m.took, time.Now()
+	if m.groups > 0 {
+		took += now.Sub(m.since)
+	}
+	m.took, m.since = 0, now
+	return took
+}
+
+// begin counts a group that is being made until the returned function is called.
+func (t *tally) begin() func() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.making.begin()
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.making.end()
+	}
+}
 
 func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 	t.mu.Lock()
@@ -109,8 +151,8 @@ func (t *tally) failed() {
 func (t *tally) take() (map[string]float64, *sdk.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c, own, show, took := t.counts, t.means, t.show, time.Since(t.began).Seconds()
-	t.counts, t.means, t.show, t.began = counts{}, means{}, nil, time.Now()
+	c, own, show := t.counts, t.means, t.show
+	t.counts, t.means, t.show = counts{}, means{}, nil
 	if c == (counts{}) {
 		return nil, nil
 	}
@@ -126,7 +168,7 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 		values["reward"] = c.reward / c.sequences
 		values["completion_tokens"] = c.tokens / c.sequences
 		values["truncated"] = c.cut / c.sequences
-		values["tokens_per_second"] = c.tokens / max(took, 1e-9)
+		values["tokens_per_second"] = c.tokens / max(t.making.take().Seconds(), 1e-9)
 	}
 	switch {
 	case c.episodes > 0:
