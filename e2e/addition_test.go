@@ -59,6 +59,27 @@ func TestAddition(t *testing.T) {
 	checkWeights(t, r, "reload")
 	checkSteps(t, r, 12)
 	checkCheckpoint(t, r)
+	checkKept(t, r)
+}
+
+// checkKept reports a vLLM that has not found recipe's plugin, or no longer has what the plugin looks for: its engine
+// would hand on each token by itself, which costs time only, so nothing else would show it.
+func checkKept(t *testing.T, r *run) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(r.dir, "blocks", "inference.vllm.*", "vllm-0.log*"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("vLLM's log: %v, %v", logs, err)
+	}
+	for _, name := range logs {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "tokens leave the engine 8 at a time") {
+			return
+		}
+	}
+	t.Errorf("%v: vLLM's engine hands on each token by itself", logs)
 }
 
 // TestShuffledRewards is the control: with nothing to learn, the same run must not improve as TestAddition does. Random
