@@ -25,6 +25,14 @@ type request struct {
 	Key     string `json:"key"`     // pull: of the handles
 	Version int64  `json:"version"` // pull
 	Path    string `json:"path"`    // zero_adapter: the folder to write
+	// Modules are those of an adapter, for unknown_modules.
+	Modules []string `json:"modules,omitempty"`
+}
+
+// lacking is a worker's answer to unknown_modules.
+type lacking struct {
+	Unknown []string `json:"unknown"` // that it has no place for
+	Served  []string `json:"served"`  // kinds of module that it has
 }
 
 // failure is an answer of a worker that failed; what its model holds is unknown then.

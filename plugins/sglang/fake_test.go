@@ -24,7 +24,7 @@ import (
 // The test binary is a fake SGLang when it is started as the block's interpreter: it accepts the launcher's arguments,
 // writes SGLang's log and answers its routes in the formats that SGLang 0.5.17 and 0.5.23 used on a CPU. It exits where
 // SGLang exits: when memory is released under requests, or acquired that it has, or its cache is to be emptied under
-// requests. What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities follow from
+// requests, or an adapter is used that changes a module which it has not. What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities follow from
 // it.
 
 const (
@@ -32,6 +32,8 @@ const (
 	fakeLog  = "FAKE_SGLANG_LOG"  // write this file to the log and exit 1
 	fakeBusy = "FAKE_SGLANG_BUSY" // while this file exists there is a request
 	fakeOld  = "FAKE_SGLANG_OLD"  // set: play the oldest supported version, else the newest
+	// fakeAsked is a file to which each start and each request about an adapter is appended.
+	fakeAsked = "FAKE_SGLANG_ASKED"
 )
 
 func TestMain(m *testing.M) {
@@ -47,6 +49,7 @@ func playSGLang(args []string) int {
 		_, _ = os.Stderr.Write(data)
 		return 1
 	}
+	note("start")
 	f := &fakeServer{args: args, adapters: map[string]string{}}
 	f.weight = enginetest.Weight(f.flag("--model-path"))
 	fmt.Println("[2026-11-22 02:53:27] Load weight end. elapsed=0.65 s, type=LlamaForCausalLM, avail mem=19.67 GB, mem " +
@@ -76,6 +79,19 @@ func (f *fakeServer) flag(name string) string { return enginetest.Flag(f.args, n
 func busy() bool {
 	_, err := os.Stat(os.Getenv(fakeBusy))
 	return err == nil
+}
+
+// note appends a line to the file of requests about adapters, if there is one.
+func note(what string) {
+	name := os.Getenv(fakeAsked)
+	if name == "" {
+		return
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, _ = fmt.Fprintln(file, what)
+		_ = file.Close()
+	}
 }
 
 func die(why string) {
@@ -115,6 +131,9 @@ func (f *fakeServer) routes() http.Handler {
 			_ = json.NewDecoder(r.Body).Decode(&body)
 			f.mu.Lock()
 			defer f.mu.Unlock()
+			if strings.HasSuffix(path, "_lora_adapter") {
+				note(path)
+			}
 			h(w, body)
 		})
 	}
@@ -169,6 +188,9 @@ func (f *fakeServer) value(w http.ResponseWriter, name string) (float64, bool) {
 	if base != f.flag("--served-model-name") || (adapter != "" && !loaded) {
 		refuse(w, "The following requested LoRA adapters are not loaded: "+name)
 		return 0, false
+	}
+	if modules, err := engine.AdapterModules(path); err == nil && len(unknownTo(modules)) > 0 {
+		die("ValueError: Cannot find target module name for " + unknownTo(modules)[0])
 	}
 	return -1 - f.weight - enginetest.Weight(path), true
 }
@@ -226,6 +248,13 @@ func (f *fakeServer) disk(w http.ResponseWriter, b map[string]any) {
 	enginetest.Reply(w, map[string]any{"success": true, "message": "Succeeded to update model weights."})
 }
 
+// unknownTo are the modules that the fake has not: it has o_proj in two layers.
+func unknownTo(modules []string) []string {
+	return slices.DeleteFunc(slices.Clone(modules), func(m string) bool {
+		return m == "model.layers.0.self_attn.o_proj" || m == "model.layers.1.self_attn.o_proj"
+	})
+}
+
 // tensors stands for extension/recipe_sglang.py. Handles are {"key", "weight"}, and a negative weight does not fit.
 func (f *fakeServer) tensors(w http.ResponseWriter, b map[string]any) {
 	list, _ := b["serialized_named_tensors"].([]any)
@@ -272,6 +301,8 @@ func (f *fakeServer) tensors(w http.ResponseWriter, b map[string]any) {
 	case "zero_adapter":
 		_ = os.MkdirAll(r.Path, 0o700)
 		answer = failure{}
+	case "unknown_modules":
+		answer = lacking{Unknown: unknownTo(r.Modules), Served: []string{"o_proj"}}
 	}
 	out, _ := json.Marshal(answer)
 	workers, _ := strconv.Atoi(f.flag("--tp-size"))

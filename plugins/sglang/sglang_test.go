@@ -152,6 +152,47 @@ func TestAnAdapterTakesThePolicysName(t *testing.T) {
 	}
 }
 
+// SGLang would accept such an adapter and end at the next request; here the one before it goes on to answer, in the same
+// process: the restart of a server would have put the version before it back.
+func TestAnAdapterOfAnotherModelLeavesTheOneBefore(t *testing.T) {
+	t.Parallel()
+	for old, module := range map[string]string{"": "model.layers.0.self_attn.q_projection",
+		"yes": "model.layers.2.self_attn.o_proj"} {
+		asked := filepath.Join(t.TempDir(), "asked")
+		g := serve(t, map[string]cty.Value{"enable_lora": cty.True}, map[string]string{fakeOld: old, fakeAsked: asked})
+		w := sdk.Weights{Version: 1, Transport: "lora", Format: "lora", Path: enginetest.Model(t, 3)}
+		if err := load(t, g, w, 3); err != nil {
+			t.Fatal(err)
+		}
+		before := adapterCalls(t, asked)
+		w.Version, w.Path = 2, enginetest.Model(t, 4)
+		enginetest.Adapt(t, w.Path, module)
+		err := load(t, g, w, 4)
+		for _, want := range []string{module, "adapter_model.safetensors", "takes adapters in o_proj)"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v; want an error with %q", err, want)
+			}
+		}
+		if after := adapterCalls(t, asked); !slices.Equal(after, before) {
+			t.Errorf("the server was asked for %q beyond %q", after[len(before):], before)
+		}
+		got, err := g.Logprobs(t.Context(), []int{1, 2})
+		if err != nil || got[0].Logprobs[1] != -4 {
+			t.Errorf("%v, %v; want what was served before", got, err)
+		}
+	}
+}
+
+// adapterCalls are the requests of fake servers that began or ended an adapter, and their starts.
+func adapterCalls(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(text))
+}
+
 // The fake exits when released memory is used, or acquired twice.
 func TestSleep(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
@@ -122,6 +124,9 @@ func (c *client) loadAdapter(ctx context.Context, l engine.Load) error {
 			Detail: fmt.Sprintf("%d requests are in flight", n),
 			Remedy: "set in_flight = \"drain\" (or abort) in the sync block, or move merged weights: transport = \"auto\""}
 	}
+	if err := c.knows(ctx, w.Path); err != nil {
+		return err
+	}
 	if err := c.adapter(ctx, w.Path); err != nil {
 		return err
 	}
@@ -129,6 +134,36 @@ func (c *client) loadAdapter(ctx context.Context, l engine.Load) error {
 		return err
 	}
 	return c.forget(ctx)
+}
+
+// knows returns an error if an adapter changes a module that the server does not have, before anything is unloaded.
+// SGLang accepts such an adapter, and its scheduler dies at the next request (0.5.23).
+func (c *client) knows(ctx context.Context, path string) error {
+	modules, err := engine.AdapterModules(path)
+	if err != nil {
+		return err
+	}
+	workers, err := call[lacking](ctx, c, request{Do: "unknown_modules", Modules: modules})
+	if err != nil {
+		return fmt.Errorf("ask which modules take an adapter: %w", err)
+	}
+	unknown, served := modules, []string{}
+	for _, w := range workers { // with a pipeline, each has layers of its own
+		unknown = slices.DeleteFunc(unknown, func(m string) bool { return !slices.Contains(w.Unknown, m) })
+		served = append(served, w.Served...)
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	slices.Sort(served)
+	return &sdk.Error{
+		Summary: fmt.Sprintf("%s changes %s, which the served model does not have (%s takes adapters in %s); the adapter "+
+			"before it stays", filepath.Join(path, engine.AdapterFile), unknown[0], c.config.Model,
+			strings.Join(slices.Compact(served), ", ")),
+		Detail: fmt.Sprintf("%d of its %d modules are unknown there", len(unknown), len(modules)),
+		Remedy: "train adapters of the model that the inference block serves, in modules that its lora_target_modules has, " +
+			"or move merged weights: transport = \"auto\"",
+	}
 }
 
 func (c *client) adapter(ctx context.Context, path string) error {

@@ -10,9 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
 )
+
+// AdapterFile is the file with an adapter's tensors.
+const AdapterFile = "adapter_model.safetensors"
 
 // CheckCheckpoint returns an error unless a folder holds complete weights in the Hugging Face layout.
 func CheckCheckpoint(dir string) error {
@@ -42,10 +46,29 @@ func CheckAdapter(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
 		return badCheckpoint(dir, err)
 	}
-	if err := checkSafetensors(filepath.Join(dir, "adapter_model.safetensors")); err != nil {
+	if err := checkSafetensors(filepath.Join(dir, AdapterFile)); err != nil {
 		return badCheckpoint(dir, err)
 	}
 	return nil
+}
+
+// AdapterModules lists the modules that an adapter in peft's layout changes, sorted, as the trainer's model names them.
+// It reads the header of the file alone.
+func AdapterModules(dir string) ([]string, error) {
+	tensors, err := readHeader(filepath.Join(dir, AdapterFile))
+	if err != nil {
+		return nil, badCheckpoint(dir, err)
+	}
+	modules := map[string]bool{}
+	for name := range tensors {
+		if module, _, found := strings.Cut(name, ".lora_"); found {
+			modules[strings.TrimPrefix(module, "base_model.model.")] = true
+		}
+	}
+	if len(modules) == 0 {
+		return nil, badCheckpoint(dir, fmt.Errorf("%s names no module with LoRA (MODULE.lora_A.weight)", AdapterFile))
+	}
+	return slices.Sorted(maps.Keys(modules)), nil
 }
 
 func badCheckpoint(dir string, err error) error {

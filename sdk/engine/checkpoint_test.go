@@ -3,8 +3,11 @@ package engine
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -27,6 +30,35 @@ func TestWeightsThatAreNotWhole(t *testing.T) {
 		if change(dir); CheckCheckpoint(dir) == nil {
 			t.Errorf("%s: the weights count as whole", name)
 		}
+	}
+}
+
+func TestAdapterModules(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(names ...string) {
+		tensors := map[string]any{}
+		for _, name := range names {
+			tensors[name] = map[string]any{"dtype": "F32", "shape": []int{2}, "data_offsets": []int{0, 8}}
+		}
+		header, err := json.Marshal(tensors)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+		put(t, dir, AdapterFile, string(append(append(data, header...), make([]byte, 8)...)))
+	}
+	write("base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", "base_model.model.lm_head.lora_A.weight",
+		"base_model.model.model.layers.1.mlp.up_proj.lora_A.weight",
+		"base_model.model.model.embed_tokens.lora_embedding_A", "base_model.model.score.weight")
+	got, err := AdapterModules(dir)
+	if want := []string{"lm_head", "model.embed_tokens", "model.layers.1.mlp.up_proj"}; err != nil ||
+		!slices.Equal(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	write("base_model.model.score.weight")
+	if got, err := AdapterModules(dir); err == nil || !strings.Contains(err.Error(), "names no module with LoRA") {
+		t.Errorf("%q, %v; want an error", got, err)
 	}
 }
 

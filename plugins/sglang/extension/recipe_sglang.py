@@ -6,10 +6,22 @@ steps. An exception there would end the server, so none leaves it: every answer,
 
 import json
 import os
+import re
 import traceback
 
 # What models fuse that do not say so themselves.
 PACKED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
+# The same for adapters alone, by SGLang's names (lora/lora.py, lora/utils.py there).
+ADAPTED = {
+    "gate_up_proj": ["gate_proj", "up_proj", "w1", "w3"],
+    "down_proj": ["w2"],
+    "in_proj": ["gate_proj", "x_proj"],
+    "in_proj_qkvz": ["in_proj_q", "in_proj_k", "in_proj_v", "in_proj_z", "in_proj_qkv"],
+    "fused_qkv_a_proj_with_mqa": ["q_a_proj", "kv_a_proj_with_mqa"],
+    "qkvr": ["wq_du", "wk_dv", "wv_dv", "wr_du"],
+    "embed_tokens": ["vocab_emb", "embeddings", "word_embeddings"],
+    "lm_head": ["output", "unembed_tokens"],
+}
 
 _attachment = None
 
@@ -90,4 +102,39 @@ def zero_adapter(model, request):
     return {}
 
 
-DOES = {"facts": facts, "attach": attach, "pull": pull, "zero_adapter": zero_adapter}
+def unknown_modules(model, request):
+    """Which modules of an adapter this worker has no place for, and the kinds of module that it has.
+
+    SGLang accepts such an adapter, and its scheduler dies when a request uses it."""
+    served = {}  # by layer; None: outside of the layers
+    for name, module in model.named_modules():
+        if hasattr(module, "set_lora_info"):  # SGLang's layers that adapters change
+            served.setdefault(_layer(name), set()).add(name.rpartition(".")[2])
+    if not served:
+        raise RuntimeError("SGLang was started with enable_lora, and no layer of its model takes an adapter")
+    packed = {**PACKED, **ADAPTED, **(getattr(model, "packed_modules_mapping", None) or {})}
+    unknown = [m for m in request["modules"] if not _has(served.get(_layer(m), set()), m, packed)]
+    return {"unknown": unknown, "served": sorted(set().union(*served.values()))}
+
+
+def _layer(name):
+    found = re.search(r"layers\.(\d+)\.", name)
+    return int(found.group(1)) if found else None
+
+
+def _has(served, module, packed):
+    """Whether a layer with these modules has one that holds `module`, under its own name or fused."""
+    last = module.rpartition(".")[2]
+    names = {last} | {fused for fused, parts in packed.items() if last in parts}
+    if ".experts" in module:
+        names.add("experts")
+    return bool(names & served)
+
+
+DOES = {
+    "facts": facts,
+    "attach": attach,
+    "pull": pull,
+    "zero_adapter": zero_adapter,
+    "unknown_modules": unknown_modules,
+}

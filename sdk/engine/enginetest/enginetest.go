@@ -18,16 +18,26 @@ import (
 func Model(t testing.TB, weight float64) string {
 	t.Helper()
 	dir := t.TempDir()
-	header := `{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`
-	tensors := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
-	tensors = append(append(tensors, header...), make([]byte, 8)...)
 	Put(t, dir, "config.json", `{"num_hidden_layers":2,"hidden_size":8,"num_attention_heads":2,"vocab_size":16,`+
 		`"intermediate_size":16,"max_position_embeddings":512,"tie_word_embeddings":true}`)
 	Put(t, dir, "weights.txt", strconv.FormatFloat(weight, 'g', -1, 64))
-	Put(t, dir, "model.safetensors", string(tensors))
-	Put(t, dir, "adapter_model.safetensors", string(tensors))
+	Put(t, dir, "model.safetensors", safetensors("w"))
 	Put(t, dir, "adapter_config.json", "{}")
+	Adapt(t, dir, "model.layers.0.self_attn.o_proj")
 	return dir
+}
+
+// Adapt writes the tensors of an adapter of one module.
+func Adapt(t testing.TB, dir, module string) {
+	t.Helper()
+	Put(t, dir, "adapter_model.safetensors", safetensors("base_model.model."+module+".lora_A.weight"))
+}
+
+// safetensors is a file with one tensor of two zeros.
+func safetensors(name string) string {
+	header := `{"__metadata__":{"format":"pt"},"` + name + `":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`
+	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return string(append(append(data, header...), make([]byte, 8)...))
 }
 
 // Put writes a file.

@@ -107,6 +107,25 @@ def test_facts_and_an_adapter_that_changes_nothing(tmp_path):
     assert json.loads((tmp_path / "zero" / "adapter_config.json").read_text())["r"] == 1
 
 
+def test_modules_that_an_adapter_may_change(tmp_path):
+    model, reply = Served(), tmp_path / "answer"
+    told = ask(model, reply, do="unknown_modules", modules=["model.layers.0.self_attn.o_proj"])
+    assert "no layer of its model takes an adapter" in told["error"]
+    for layer in model.model.layers:
+        for m in (layer.self_attn.qkv_proj, layer.self_attn.o_proj, layer.mlp.gate_up_proj, layer.mlp.down_proj):
+            m.set_lora_info = None
+    at = "model.layers.1."
+    known = ["self_attn.q_proj", "self_attn.qkv_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.gate_proj", "mlp.w2"]
+    unknown = [at + "self_attn.q_projection", "model.layers.2.self_attn.o_proj", "lm_head", "visual.o_proj"]
+    told = ask(model, reply, do="unknown_modules", modules=[at + m for m in known] + unknown)
+    assert told == {"unknown": unknown, "served": ["down_proj", "gate_up_proj", "o_proj", "qkv_proj"]}
+    model.model.embed_tokens.set_lora_info = model.lm_head.set_lora_info = None
+    model.model.layers[0].mlp.experts = Fused(24)
+    model.model.layers[0].mlp.experts.set_lora_info = None
+    modules = ["lm_head", "model.embed_tokens", "model.layers.0.mlp.experts.3.w1"]
+    assert ask(model, reply, do="unknown_modules", modules=modules)["unknown"] == []
+
+
 def test_the_plugins_request_is_what_the_unpickler_reads():
     text = (Path(__file__).parents[2] / "testdata" / "request.b64").read_text()
     ((name, tensor),) = pickle.loads(base64.b64decode(text))
