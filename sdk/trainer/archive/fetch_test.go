@@ -261,6 +261,56 @@ func TestTheStartWaitsForTheStore(t *testing.T) {
 	}
 }
 
+// TestAnOlderCheckpointIsNotTakenForOneThatIsKnownToBeStored loses the newest checkpoint on its machine.
+func TestAnOlderCheckpointIsNotTakenForOneThatIsKnownToBeStored(t *testing.T) {
+	s := storetest.New(t)
+	m := newMachine(t, s.URL)
+	m.open()
+	m.save(1)
+	m.has(s, 1)
+	m.save(2)
+	m.has(s, 1, 2)
+	for len(m.saidWith("info", "checkpoint of step 2 is in")) == 0 { // it is written down before it is said
+		if t.Context().Err() != nil {
+			t.Fatal("the upload of step 2 does not end")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	lose := func(name string) {
+		if err := os.RemoveAll(filepath.Join(m.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.crash()
+	lose("step_2")
+	m.open()
+	refuse(s, "", "", http.StatusServiceUnavailable, "SlowDown")
+	m.SetPatience(10 * time.Millisecond)
+	_, err := m.Start(t.Context(), true)
+	var told *sdk.Error
+	if !errors.As(err, &told) || !strings.Contains(err.Error(), "has the checkpoint of step 2 and has not answered") ||
+		!strings.Contains(err.Error(), "step_1, which is older") || !strings.Contains(told.Remedy, "apply") {
+		t.Fatalf("it starts with %v, and knows that step 2 is stored", err)
+	}
+	s.Refuse(nil)
+	if path, err := m.Start(t.Context(), true); err != nil || filepath.Base(path) != "step_2" {
+		t.Errorf("when the store is back, it starts with %q, %v", path, err)
+	}
+	refuse(s, "", "", http.StatusServiceUnavailable, "SlowDown")
+	if _, err := m.Start(t.Context(), true); err != nil { // step 2 is here again
+		t.Error(err)
+	}
+	lose("step_2")
+	s.Refuse(nil)
+	if _, err := m.Start(t.Context(), false); err != nil { // from the beginning: what was stored is not its own
+		t.Fatal(err)
+	}
+	refuse(s, "", "", http.StatusServiceUnavailable, "SlowDown")
+	if _, err := m.Start(t.Context(), true); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEachRightIsTried takes one right away at a time.
 func TestEachRightIsTried(t *testing.T) {
 	for right, lacks := range map[string]func(r *http.Request) bool{

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -28,7 +30,8 @@ func (x *Archive) Check(ctx context.Context) error {
 
 // Start checks the store, and fetches the newest checkpoint for an attempt that resumes, as Fetch does. Such an attempt
 // waits some minutes for a store that does not answer. When that was in vain, it goes on from what this machine has,
-// and says so; that may be older than what the store has. An attempt that has nothing to go on from fails.
+// and says so; that may be older than what another machine has put into the store. An attempt that has nothing to go on
+// from fails, and so does one that knows of a newer checkpoint in the store.
 func (x *Archive) Start(ctx context.Context, resumes bool) (fetched string, err error) {
 	if !resumes {
 		if err := x.beginAnew(); err != nil {
@@ -45,6 +48,11 @@ func (x *Archive) Start(ctx context.Context, resumes bool) (fetched string, err 
 	for {
 		if err = x.Check(ctx); err == nil && resumes {
 			fetched, err = x.Fetch(ctx)
+		}
+		if err == nil && resumes {
+			if step, _, failed := x.newestHere(); failed == nil { // nothing newer in the store is whole
+				x.archived(max(0, step))
+			}
 		}
 		if err == nil || ctx.Err() != nil || !resumes || isFinal(err) {
 			return fetched, err
@@ -73,9 +81,19 @@ func isFinal(err error) bool {
 
 // without says what becomes of an attempt whose store does not answer.
 func (x *Archive) without(cause error) error {
-	_, name, err := x.newestHere()
+	last, name, err := x.newestHere()
 	if err != nil || name == "" {
 		return errors.Join(fmt.Errorf("the store has not answered for %s: %w", x.patience, cause), err)
+	}
+	known, err := x.here()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if known.Archived > last {
+		return &sdk.Error{Summary: fmt.Sprintf("%s has the checkpoint of step %d and has not answered for %s; the newest on "+
+			"this machine is %s, which is older", x.bucket, known.Archived, x.patience, name), Err: cause,
+			Remedy: "run recipe apply when the store answers; to train the steps since " + name + " again instead, remove " +
+				filepath.Join(x.dir, HeldFolder, begunFile)}
 	}
 	x.host.Log("error", fmt.Sprintf("%s has not answered for %s: the trainer goes on from %s, the newest on this "+
 		"machine. If the store has a newer one, because another machine trained meanwhile, the steps since then are "+

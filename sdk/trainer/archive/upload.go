@@ -183,6 +183,7 @@ func (x *Archive) upload() {
 		}
 		x.settle(next, err)
 		if err == nil {
+			x.archived(next.Step)
 			if !said.IsZero() {
 				x.host.Log("info", x.bucket.String()+" takes checkpoints again")
 			}
