@@ -23,9 +23,11 @@ func main() {
 	only := flag.String("only", "", "comma-separated phases: status,post,drain,mixed,deep (default all)")
 	match := flag.String("match", "", "only rows whose name contains this")
 	scale := flag.Float64("scale", 1, "factor on the amount of work")
+	equal := flag.Bool("equal", false, "post as much to theirs as to ours, for two servers of one kind")
 	note := flag.String("note", "", "a sentence for the head of the table")
 	flag.Parse()
-	if err := run(*ours, *theirs, *only, *note, pair{repeat: *repeat, scale: *scale, match: *match}); err != nil {
+	if err := run(*ours, *theirs, *only, *note, pair{repeat: *repeat, scale: *scale, match: *match,
+		equal: *equal}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -37,6 +39,7 @@ type pair struct {
 	repeat       int
 	scale        float64
 	match        string
+	equal        bool // theirs gets as much work as ours, where the phase is of posts
 }
 
 func run(ours, theirs, only, note string, p pair) error {
@@ -149,6 +152,9 @@ func (p pair) runPosts() error {
 		name := fmt.Sprintf("POST %s plain", c.sh)
 		if c.zipped {
 			name = fmt.Sprintf("POST %s gzip", c.sh)
+		}
+		if p.equal {
+			c.other = c.n
 		}
 		err := p.row(name,
 			func() (result, error) { return p.ours.posts(c.sh, p.times(c.n), c.zipped) },

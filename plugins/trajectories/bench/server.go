@@ -56,6 +56,7 @@ func start(ctx context.Context, name string, command []string) (*server, error) 
 	return nil, fmt.Errorf("%s did not answer within 30 s", name)
 }
 
+// stop ends the server, and prints all processor time that it has taken, with what it did after the posts.
 func (s *server) stop() {
 	s.http.CloseIdleConnections()
 	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGTERM)
@@ -63,10 +64,13 @@ func (s *server) stop() {
 	go func() { _ = s.cmd.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
 		<-done
 	}
+	state := s.cmd.ProcessState
+	fmt.Fprintf(os.Stderr, "%s took %.2f s of processor time from its start to its end (%s)\n", s.name,
+		(state.UserTime() + state.SystemTime()).Seconds(), state)
 }
 
 // cpu is the processor time of the server so far, from the kernel.
