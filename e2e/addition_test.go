@@ -60,15 +60,18 @@ func TestAddition(t *testing.T) {
 	checkSteps(t, r, 12)
 	checkCheckpoint(t, r)
 	checkKept(t, r)
+	if len(r.files("*", "weights", "*")) == 0 {
+		t.Error("no weights were found where transport reload writes them: other tests look there for what must not be")
+	}
 }
 
 // checkKept reports a vLLM that has not found recipe's plugin, or no longer has what the plugin looks for: its engine
 // would hand on each token by itself, which costs time only, so nothing else would show it.
 func checkKept(t *testing.T, r *run) {
 	t.Helper()
-	logs, err := filepath.Glob(filepath.Join(r.dir, "blocks", "inference.vllm.*", "vllm-0.log*"))
-	if err != nil || len(logs) == 0 {
-		t.Fatalf("vLLM's log: %v, %v", logs, err)
+	logs := r.files("inference.vllm.*", "vllm-0.log*")
+	if len(logs) == 0 {
+		t.Fatal("vLLM's log was not found")
 	}
 	for _, name := range logs {
 		text, err := os.ReadFile(name)
@@ -125,8 +128,8 @@ func TestMemory(t *testing.T) {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
 	checkWeights(t, r, "ipc")
-	if files, err := filepath.Glob(filepath.Join(r.dir, "blocks", "*", "weights", "*")); err != nil || len(files) > 0 {
-		t.Errorf("weights that move through memory were written to %v (%v)", files, err)
+	if files := r.files("*", "weights", "*"); len(files) > 0 {
+		t.Errorf("weights that move through memory were written to %v", files)
 	}
 }
 
@@ -139,8 +142,8 @@ func TestCollective(t *testing.T) {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
 	checkWeights(t, r, "nccl")
-	if files, err := filepath.Glob(filepath.Join(r.dir, "blocks", "*", "weights", "*")); err != nil || len(files) > 0 {
-		t.Errorf("weights that are sent were written to %v (%v)", files, err)
+	if files := r.files("*", "weights", "*"); len(files) > 0 {
+		t.Errorf("weights that are sent were written to %v", files)
 	}
 }
 

@@ -105,6 +105,16 @@ func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 	return r
 }
 
+// files are those in the folders of the run's blocks that match, block by block as their folders are named.
+func (r *run) files(pattern ...string) []string {
+	r.t.Helper()
+	found, err := filepath.Glob(filepath.Join(append([]string{r.dir, ".recipe", "*", "blocks"}, pattern...)...))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return found
+}
+
 func (r *run) binary() string { return filepath.Join(repository(r.t), "bin", "recipe") }
 
 // apply starts `recipe apply` and follows its output.

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -45,8 +44,8 @@ func TestSlurmCollective(t *testing.T) {
 		t.Fatalf("apply: %v\n%s", err, r.story())
 	}
 	checkWeights(t, r, "nccl")
-	if files, err := filepath.Glob(filepath.Join(r.dir, "blocks", "*", "weights", "*")); err != nil || len(files) > 0 {
-		t.Errorf("weights that are sent were written to %v (%v)", files, err)
+	if files := r.files("*", "weights", "*"); len(files) > 0 {
+		t.Errorf("weights that are sent were written to %v", files)
 	}
 	noJobsLeft(t)
 	for _, e := range r.all(func(e event) bool { return e.Type == "weights" && e.Address == syncBlock }) {
