@@ -217,7 +217,8 @@ func TestOffloadedMomentsCountAsHostMemory(t *testing.T) {
 	if facts["training_only"] != "gradients,activations,logits,pieces" || facts["remedy_optimizer"] != "" {
 		t.Errorf("facts %v", facts)
 	}
-	if many, _ := plan(sdk.Placement{GPUs: 2, Nodes: 2}); many["host_memory optimizer"] != here["gpu_memory optimizer"]/2 ||
+	half := here["gpu_memory optimizer"] / 2
+	if many, _ := plan(sdk.Placement{GPUs: 2, Nodes: 2}); many["host_memory optimizer"] != half ||
 		many["gpu_memory pieces"] != 768<<20 {
 		t.Errorf("two GPUs of two machines: %v; want half of the moments on each machine", many)
 	}

@@ -24,8 +24,8 @@ import (
 // The test binary is a fake SGLang when it is started as the block's interpreter: it accepts the launcher's arguments,
 // writes SGLang's log and answers its routes in the formats that SGLang 0.5.17 and 0.5.23 used on a CPU. It exits where
 // SGLang exits: when memory is released under requests, or acquired that it has, or its cache is to be emptied under
-// requests, or an adapter is used that changes a module which it has not. What it serves is a number, read from weights.txt of the loaded folder; its log-probabilities follow from
-// it.
+// requests, or an adapter is used that changes a module which it has not. What it serves is a number, read from
+// weights.txt of the loaded folder; its log-probabilities follow from it.
 
 const (
 	fakeMark = "FAKE_SGLANG"      // set: play SGLang

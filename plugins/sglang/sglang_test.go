@@ -152,8 +152,8 @@ func TestAnAdapterTakesThePolicysName(t *testing.T) {
 	}
 }
 
-// SGLang would accept such an adapter and end at the next request; here the one before it goes on to answer, in the same
-// process: the restart of a server would have put the version before it back.
+// SGLang would accept such an adapter and end at the next request; here the one before it goes on to answer, in the
+// same process: the restart of a server would have put the version before it back.
 func TestAnAdapterOfAnotherModelLeavesTheOneBefore(t *testing.T) {
 	t.Parallel()
 	for old, module := range map[string]string{"": "model.layers.0.self_attn.q_projection",
