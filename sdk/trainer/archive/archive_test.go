@@ -85,6 +85,18 @@ func content(step int, salt string) map[string][]byte {
 		"training/state.json": fmt.Appendf(nil, "{\"step\": %d%s}", step, salt), "COMPLETE": {}}
 }
 
+// stored begins an attempt whose checkpoints of steps 1 to newest are all in the store.
+func (m *machine) stored(s *storetest.Store, newest int) {
+	m.t.Helper()
+	m.open()
+	var steps []int
+	for step := 1; step <= newest; step++ {
+		m.save(step)
+		steps = append(steps, step)
+		m.has(s, steps...)
+	}
+}
+
 // has waits until the store has exactly the checkpoints of some steps, whole.
 func (m *machine) has(s *storetest.Store, steps ...int) {
 	m.t.Helper()
@@ -276,9 +288,7 @@ func TestAKilledUploadIsTakenUp(t *testing.T) {
 		t.Run(strings.ReplaceAll(at, "/", "-"), func(t *testing.T) {
 			s := storetest.New(t)
 			m := newMachine(t, s.URL)
-			m.open()
-			m.save(1)
-			m.has(s, 1)
+			m.stored(s, 1)
 			reached := make(chan struct{})
 			on := sync.OnceFunc(func() { close(reached) })
 			s.Refuse(func(r *http.Request) (int, string) {
@@ -350,9 +360,7 @@ func TestWhatTheStoreRefusesIsSaidAtOnce(t *testing.T) {
 func TestDamageInTheStoreIsNoticed(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
-	m.open()
-	m.save(1)
-	m.has(s, 1)
+	m.stored(s, 1)
 	root := `some/folder/trainer.tiny.policy%5B%22a%2Fb%22%5D/01J/`
 	s.Change(root+"step_1/model.safetensors", func(b []byte) []byte { b[5]++; return b })
 	other := newMachine(t, s.URL)

@@ -94,11 +94,7 @@ func TestDamagedOnesDoNotHideAWholeOne(t *testing.T) {
 func TestWhatFollowsDamage(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
-	m.open()
-	for step := 1; step <= 3; step++ {
-		m.save(step)
-		m.has(s, []int{1, 2, 3}[:step]...)
-	}
+	m.stored(s, 3)
 	m.crash()
 	for _, step := range []string{"2", "3"} {
 		s.Change(inStore+"step_"+step+"/model.safetensors", func(b []byte) []byte { b[5]++; return b })
@@ -124,11 +120,7 @@ func TestWhatFollowsDamage(t *testing.T) {
 func TestAStoreThatFailsIsNotTakenForDamage(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
-	m.open()
-	m.save(1)
-	m.has(s, 1)
-	m.save(2)
-	m.has(s, 1, 2)
+	m.stored(s, 2)
 	other := newMachine(t, s.URL)
 	other.open()
 	for what, refused := range map[string]string{"a file": "step_2/model", "a manifest": "step_2.manifest"} {
@@ -153,11 +145,7 @@ func TestAStepIsSavedAgain(t *testing.T) {
 		t.Run(strings.ReplaceAll(at, "/", "-"), func(t *testing.T) {
 			s := storetest.New(t)
 			m := newMachine(t, s.URL)
-			m.open()
-			m.save(1)
-			m.has(s, 1)
-			m.save(2)
-			m.has(s, 1, 2)
+			m.stored(s, 2)
 			reached := make(chan struct{})
 			on := sync.OnceFunc(func() { close(reached) })
 			s.Refuse(func(r *http.Request) (int, string) {
@@ -215,18 +203,14 @@ func TestFilesOfAnEarlierUploadAreGone(t *testing.T) {
 	if err := os.Remove(more); err != nil {
 		t.Fatal(err)
 	}
-	m.open()
-	m.save(1)
-	m.has(s, 1)
+	m.stored(s, 1)
 }
 
 // TestTheStartWaitsForTheStore begins attempts while the store is away: it comes back in time, or it does not.
 func TestTheStartWaitsForTheStore(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
-	m.open()
-	m.save(1)
-	m.has(s, 1)
+	m.stored(s, 1)
 	away := func() { refuse(s, "", "", http.StatusServiceUnavailable, "SlowDown") }
 
 	other := newMachine(t, s.URL)
@@ -265,11 +249,7 @@ func TestTheStartWaitsForTheStore(t *testing.T) {
 func TestAnOlderCheckpointIsNotTakenForOneThatIsKnownToBeStored(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
-	m.open()
-	m.save(1)
-	m.has(s, 1)
-	m.save(2)
-	m.has(s, 1, 2)
+	m.stored(s, 2)
 	for len(m.saidWith("info", "checkpoint of step 2 is in")) == 0 { // it is written down before it is said
 		if t.Context().Err() != nil {
 			t.Fatal("the upload of step 2 does not end")
@@ -359,9 +339,7 @@ func TestAFileThatIsBeingWrittenIsLeftOut(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(part), 0o700), os.WriteFile(part, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	m.open()
-	m.save(1)
-	m.has(s, 1)
+	m.stored(s, 1)
 }
 
 // TestATrainerThatIsReplacedDoesNotGoOnFromItsPredecessor begins again in the same run, at a time when the store is
