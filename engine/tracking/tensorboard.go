@@ -29,15 +29,19 @@ func openBoard(dir string, now time.Time) (*board, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the folder for TensorBoard: %w", err)
 	}
-	// The name ends with what orders files and keeps two of one second apart.
-	name := fmt.Sprintf("events.out.tfevents.%010d.recipe.%d", now.Unix(), now.Nanosecond())
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, boardName(now)), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create the file for TensorBoard: %w", err)
 	}
 	b := &board{file: f}
 	b.record(0, now, protowire.AppendString(protowire.AppendTag(nil, 3, protowire.BytesType), "brain.Event:2"))
 	return b, b.err
+}
+
+// boardName is the name of a file begun at a time. TensorBoard reads a folder's files in the order of their names; what
+// ends the name keeps two of one second apart and in order, for which it needs all nine digits.
+func boardName(begun time.Time) string {
+	return fmt.Sprintf("events.out.tfevents.%010d.recipe.%09d", begun.Unix(), begun.Nanosecond())
 }
 
 func (b *board) write(_ context.Context, e event.Event) error {

@@ -1,0 +1,19 @@
+package tracking
+
+import (
+	"testing"
+	"time"
+)
+
+// The names of files are in the order of their times, within a second, too: .09 s is before .1 s.
+func TestTensorBoardReadsFilesInTheirOrder(t *testing.T) {
+	t.Parallel()
+	before := ""
+	for _, ns := range []int64{5, 90_000_000, 100_000_000, 1_000_000_000} {
+		name := boardName(time.Unix(1_700_000_000, ns))
+		if name <= before {
+			t.Errorf("%s comes after %s, and is not behind it", name, before)
+		}
+		before = name
+	}
+}
