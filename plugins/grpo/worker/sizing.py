@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from recipe_sdk.ranks import Ranks
 
-from . import auto, compiled, host
+from . import auto, compiled, host, offload
 from .batch import Batch
 from .config import Config
 from .model import Policy, decided, keep_gathered
@@ -95,16 +95,17 @@ class Sizing:
         coming = auto.fixed(
             self.shape, given, c.optimizer.name, published, c.optimizer.offload and device.type != "cpu"
         )
-        here = sum(t.numel() * t.element_size() for s in self.optimizer.state.values() for t in s.values()
-                   if isinstance(t, torch.Tensor) and t.device.type == device.type)  # fmt: skip
-        seen = (free_memory(device), not (self.uncompiled or compiled.unavailable(device)))
+        here = sum(offload.local(t).numel() * t.element_size() for s in self.optimizer.state.values()
+                   for t in s.values() if isinstance(t, torch.Tensor) and t.device.type == device.type)  # fmt: skip
+        seen = (free_memory(device), not (self.uncompiled or compiled.unavailable(device)), here)
         everywhere = self.ranks.gather(seen)
         longest = max((len(t) for t in b.tokens), default=0) if b else 0
         tokens = -(-b.total_tokens // world) if b else 0
         limit = self.policies[0].longest_row(longest)
         return auto.Machine(
-            free=min(f for f, _ in everywhere), compiler=all(k for _, k in everywhere), longest=longest,
-            batch_tokens=min(tokens, limit) if limit else tokens, fixed=max(coming - here, 0.0),
+            free=min(f for f, _, _ in everywhere), compiler=all(k for _, k, _ in everywhere), longest=longest,
+            batch_tokens=min(tokens, limit) if limit else tokens,
+            fixed=max(coming - min(h for _, _, h in everywhere), 0.0),
         )  # fmt: skip
 
     def row_tokens(self, c: Config) -> int:

@@ -125,6 +125,11 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         )
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
             assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())
+        shape = again.sizing.shape
+        if shape.trained == shape.parameters:
+            # this rank's share of the moments is there already, and the gradients of its share of weights are to come
+            coming = again.sizing.look(again.config, sizing.settings(again.config, ranks.device), None).fixed
+            assert coming > 0.9 * shape.trained * next(again.policy.parameters()).element_size(), (name, coming, shape)
         if name == "offloaded":
             other_setting(ranks, s, again, Checkpoint(found, 2, read_state(found)), directory, path)
     full_disk(ranks, s, directory)
