@@ -152,34 +152,58 @@ func TestAnAdapterTakesThePolicysName(t *testing.T) {
 	}
 }
 
-// SGLang would accept such an adapter and end at the next request; here the one before it goes on to answer, in the
-// same process: the restart of a server would have put the version before it back.
-func TestAnAdapterOfAnotherModelLeavesTheOneBefore(t *testing.T) {
+// SGLang would accept an adapter of another model and end at the next request, and it refuses too large a rank when the
+// adapter before it is gone. Here that one goes on to answer, in the same process: the restart of a server would have
+// put the version before it back.
+func TestAnAdapterThatDoesNotFitLeavesTheOneBefore(t *testing.T) {
 	t.Parallel()
-	for old, module := range map[string]string{"": "model.layers.0.self_attn.q_projection",
-		"yes": "model.layers.2.self_attn.o_proj"} {
-		asked := filepath.Join(t.TempDir(), "asked")
-		g := serve(t, map[string]cty.Value{"enable_lora": cty.True}, map[string]string{fakeOld: old, fakeAsked: asked})
-		w := sdk.Weights{Version: 1, Transport: "lora", Format: "lora", Path: enginetest.Model(t, 3)}
-		if err := load(t, g, w, 3); err != nil {
-			t.Fatal(err)
-		}
-		before := adapterCalls(t, asked)
-		w.Version, w.Path = 2, enginetest.Model(t, 4)
-		enginetest.Adapt(t, w.Path, module)
-		err := load(t, g, w, 4)
-		for _, want := range []string{module, "adapter_model.safetensors", "takes adapters in o_proj)"} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v; want an error with %q", err, want)
+	for name, c := range map[string]struct {
+		old    string
+		change func(t *testing.T, dir string)
+		want   []string
+	}{
+		"another model": {"", func(t *testing.T, dir string) {
+			t.Helper()
+			enginetest.Adapt(t, dir, "model.layers.0.self_attn.q_projection")
+		}, []string{"model.layers.0.self_attn.q_projection", "adapter_model.safetensors", "takes adapters in o_proj)"}},
+		"more layers, an old server": {"yes", func(t *testing.T, dir string) {
+			t.Helper()
+			enginetest.Adapt(t, dir, "model.layers.2.self_attn.o_proj")
+		}, []string{"model.layers.2.self_attn.o_proj", "adapter_model.safetensors", "takes adapters in o_proj)"}},
+		"too large a rank": {"", func(t *testing.T, dir string) {
+			t.Helper()
+			enginetest.Put(t, dir, "adapter_config.json", `{"r": 17}`)
+		}, []string{"is of rank 17", "up to 16"}},
+		"no configuration": {"", func(t *testing.T, dir string) {
+			t.Helper()
+			enginetest.Put(t, dir, "adapter_config.json", "{")
+		}, []string{"adapter_config.json", "the server was left as it was"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := filepath.Join(t.TempDir(), "asked")
+			g := serve(t, map[string]cty.Value{"enable_lora": cty.True}, map[string]string{fakeOld: c.old, fakeAsked: asked})
+			w := sdk.Weights{Version: 1, Transport: "lora", Format: "lora", Path: enginetest.Model(t, 3)}
+			if err := load(t, g, w, 3); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if after := adapterCalls(t, asked); !slices.Equal(after, before) {
-			t.Errorf("the server was asked for %q beyond %q", after[len(before):], before)
-		}
-		got, err := g.Logprobs(t.Context(), []int{1, 2})
-		if err != nil || got[0].Logprobs[1] != -4 {
-			t.Errorf("%v, %v; want what was served before", got, err)
-		}
+			before := adapterCalls(t, asked)
+			w.Version, w.Path = 2, enginetest.Model(t, 4)
+			c.change(t, w.Path)
+			err := load(t, g, w, 4)
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v; want an error with %q", err, want)
+				}
+			}
+			if after := adapterCalls(t, asked); !slices.Equal(after, before) {
+				t.Errorf("the server was asked for %q beyond %q", after[len(before):], before)
+			}
+			got, err := g.Logprobs(t.Context(), []int{1, 2})
+			if err != nil || got[0].Logprobs[1] != -4 {
+				t.Errorf("%v, %v; want what was served before", got, err)
+			}
+		})
 	}
 }
 

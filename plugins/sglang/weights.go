@@ -124,6 +124,9 @@ func (c *client) loadAdapter(ctx context.Context, l engine.Load) error {
 			Detail: fmt.Sprintf("%d requests are in flight", n),
 			Remedy: "set in_flight = \"drain\" (or abort) in the sync block, or move merged weights: transport = \"auto\""}
 	}
+	if err := c.fits(w.Path); err != nil {
+		return err
+	}
 	if err := c.knows(ctx, w.Path); err != nil {
 		return err
 	}
@@ -134,6 +137,21 @@ func (c *client) loadAdapter(ctx context.Context, l engine.Load) error {
 		return err
 	}
 	return c.forget(ctx)
+}
+
+// fits returns an error if an adapter's rank is above the server's, before anything is unloaded: SGLang refuses it when
+// the one before it is gone.
+func (c *client) fits(path string) error {
+	rank, err := engine.AdapterRank(path)
+	if err != nil || rank <= c.config.MaxLoraRank {
+		return err
+	}
+	return &sdk.Error{
+		Summary: fmt.Sprintf("the adapter %s is of rank %d, and the server takes ranks up to %d; the adapter before it stays",
+			path, rank, c.config.MaxLoraRank),
+		Remedy: fmt.Sprintf("set max_lora_rank = %d in the inference block, or a smaller rank in the trainer's lora block",
+			rank),
+	}
 }
 
 // knows returns an error if an adapter changes a module that the server does not have, before anything is unloaded.

@@ -18,6 +18,9 @@ import (
 // AdapterFile is the file with an adapter's tensors.
 const AdapterFile = "adapter_model.safetensors"
 
+// adapterConfig is the file with an adapter's rank and the modules that it changes.
+const adapterConfig = "adapter_config.json"
+
 // CheckCheckpoint returns an error unless a folder holds complete weights in the Hugging Face layout.
 func CheckCheckpoint(dir string) error {
 	if !filepath.IsAbs(dir) {
@@ -43,7 +46,7 @@ func CheckAdapter(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return badCheckpoint(dir, errors.New("the path is not absolute"))
 	}
-	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, adapterConfig)); err != nil {
 		return badCheckpoint(dir, err)
 	}
 	if err := checkSafetensors(filepath.Join(dir, AdapterFile)); err != nil {
@@ -69,6 +72,21 @@ func AdapterModules(dir string) ([]string, error) {
 		return nil, badCheckpoint(dir, fmt.Errorf("%s names no module with LoRA (MODULE.lora_A.weight)", AdapterFile))
 	}
 	return slices.Sorted(maps.Keys(modules)), nil
+}
+
+// AdapterRank returns the rank that an adapter in peft's layout declares; 0 if its configuration names none.
+func AdapterRank(dir string) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(dir, adapterConfig))
+	if err != nil {
+		return 0, badCheckpoint(dir, err)
+	}
+	var config struct {
+		Rank int64 `json:"r"`
+	}
+	if err := json.Unmarshal(text, &config); err != nil {
+		return 0, badCheckpoint(dir, fmt.Errorf("%s: %w", adapterConfig, err))
+	}
+	return config.Rank, nil
 }
 
 func badCheckpoint(dir string, err error) error {
