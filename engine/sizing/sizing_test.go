@@ -221,6 +221,21 @@ func TestFindings(t *testing.T) {
 				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only",
 					"published"), "transports", "ipc,reload"), "devices", "0")},
 		}, "", nil},
+		{"adapters of a rank that the server does not take", world{
+			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "lora,reload"),
+				kind.Inference: facts("transports", "lora,reload", "max_lora_rank", "16"),
+				kind.Trainer:   facts("transports", "lora,reload", "lora_rank", "17")},
+		}, "error", []string{"up to rank 16", "of rank 17", "max_lora_rank = 17 or more"}},
+		{"adapters of the largest rank", world{
+			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "lora,reload"),
+				kind.Inference: facts("transports", "lora,reload", "max_lora_rank", "16"),
+				kind.Trainer:   facts("transports", "lora,reload", "lora_rank", "16")},
+		}, "", nil},
+		{"adapters of a larger rank that are merged", world{
+			estimates: kinds{kind.Sync: facts("transport", "reload", "transports", "reload"),
+				kind.Inference: facts("transports", "lora,reload", "max_lora_rank", "16"),
+				kind.Trainer:   facts("transports", "lora,reload", "lora_rank", "17")},
+		}, "", nil},
 		{"sleep without a GPU in common", world{
 			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
 			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},

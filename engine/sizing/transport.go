@@ -43,9 +43,24 @@ func (c *checker) transports(couples []couple) {
 		default:
 			c.chosen[trainers[0].Addr] = chosen
 			c.add("info", s.Addr, "weights move by "+chosen, reason(s, mode, chosen, skipped, trainers[0], servers))
+			if chosen == "lora" {
+				c.ranks(trainers[0], servers)
+			}
 			if why != "" {
 				c.add("info", s.Addr, inFlightWords[mode], "in_flight = auto is "+mode+": "+why+".")
 			}
+		}
+	}
+}
+
+// ranks finds servers that do not take adapters of a trainer's rank: they would refuse the first one, after the first
+// step.
+func (c *checker) ranks(t sized, servers []sized) {
+	rank, known := t.fact("lora_rank")
+	for _, b := range servers {
+		if most, said := b.fact("max_lora_rank"); known && said && rank > most {
+			c.add("error", b.Addr, fmt.Sprintf("it takes adapters up to rank %d, and those of %s are of rank %d", most, t.Addr,
+				rank), fmt.Sprintf("Set max_lora_rank = %d or more in it, or a rank up to %d in %s.", rank, most, t.Addr))
 		}
 	}
 }

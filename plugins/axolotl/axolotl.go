@@ -7,6 +7,7 @@ import (
 	"embed"
 	"io/fs"
 	"regexp"
+	"strconv"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -125,6 +126,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	facts, err := c.Facts(dtype, worker.Transports(c.adapted()), placement)
 	facts["corrects"], facts["training_only"] = c.corrects(), ""
+	if rank, said := c.Config["lora_r"].(int64); said && c.adapted() {
+		facts["lora_rank"] = strconv.FormatInt(rank, 10)
+	}
 	e := sdk.Estimate{Facts: facts}
 	if err != nil {
 		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: err.Error()}}

@@ -56,8 +56,8 @@ func TestThePlanSaysWhatAxolotlWillDo(t *testing.T) {
 	if e := plan(nil); e.Facts["dtype"] != "bfloat16" || strings.Contains(e.Facts["transports"], "lora") {
 		t.Errorf("nothing set: %v; want bfloat16, and no adapter to publish", e.Facts)
 	}
-	if e := plan(map[string]any{"adapter": "lora", "bf16": false}); e.Facts["dtype"] != "float32" ||
-		!strings.Contains(e.Facts["transports"], "lora") {
+	if e := plan(map[string]any{"adapter": "lora", "bf16": false, "lora_r": int64(32)}); e.Facts["dtype"] != "float32" ||
+		!strings.Contains(e.Facts["transports"], "lora") || e.Facts["lora_rank"] != "32" {
 		t.Errorf("adapters in float32: %v", e.Facts)
 	}
 	quantised := plan(map[string]any{"adapter": "qlora", "load_in_4bit": true}).Notes

@@ -3,6 +3,7 @@ package grpo
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -38,6 +39,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	l := learningOf(c)
 	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
 	e.Facts["corrects"] = c.corrects()
+	if c.adapted() {
+		e.Facts["lora_rank"] = strconv.FormatInt(c.Lora.Rank, 10)
+	}
 	e.Notes = append(e.Notes, l.notes()...)
 	if c.Correction != nil && c.Correction.LogprobsMode != "" {
 		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode

@@ -21,6 +21,9 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 	if c.MemFractionStatic > 0 { // of the whole GPU, as vLLM's gpu_memory_utilization
 		facts["gpu_memory_utilization"] = strconv.FormatFloat(c.MemFractionStatic, 'g', -1, 64)
 	}
+	if c.EnableLora {
+		facts["max_lora_rank"] = strconv.FormatInt(c.MaxLoraRank, 10)
+	}
 	sizing := engine.Sizing{Graphs: !c.DisableCudaGraph, GraphsOff: "disable_cuda_graph = true"}
 	if strings.HasPrefix(c.KVCacheDtype, "fp8") {
 		sizing.CacheElementBytes = 1

@@ -39,6 +39,21 @@ func (c Config) adapted() bool {
 	return on || c.Config["peft_config"] != nil
 }
 
+// rank is that of the adapters; 0: all weights are trained, or it is peft's affair.
+func (c Config) rank() int64 {
+	if !c.adapted() {
+		return 0
+	}
+	if options, given := c.Config["peft_config"].(map[string]any); given {
+		r, _ := number(options["r"])
+		return int64(r)
+	}
+	if r, set := number(c.Config["lora_r"]); set {
+		return int64(r)
+	}
+	return 16 // the default of TRL's ModelConfig
+}
+
 // dtype is the precision of the weights, TRL's default of which is float32.
 func (c Config) dtype() string {
 	options, _ := c.Config["model_init_kwargs"].(map[string]any)

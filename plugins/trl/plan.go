@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -37,6 +38,9 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	facts, err := c.Facts(c.dtype(), worker.Transports(c.adapted()), placement)
 	facts["loss"], facts["corrects"], facts["training_only"] = c.text("loss_type", "dapo"), c.corrects(), ""
+	if rank := c.rank(); rank > 0 {
+		facts["lora_rank"] = strconv.FormatInt(rank, 10)
+	}
 	e := sdk.Estimate{Facts: facts}
 	if err != nil {
 		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: err.Error()}}

@@ -65,7 +65,11 @@ func TestThePlanSaysWhatTRLWillDo(t *testing.T) {
 		"bypass":             {Config{OldPolicy: "rollout"}, "corrects", "against the sampler"},
 		"precision":          {Config{Config: map[string]any{"dtype": "bfloat16"}}, "publish_dtype", "bfloat16"},
 		"adapters":           {Config{Config: map[string]any{"use_peft": true}}, "transports", "lora"},
-		"loss":               {Config{Config: map[string]any{"loss_type": "cispo"}}, "loss", "cispo"},
+		"their rank":         {Config{Config: map[string]any{"use_peft": true, "lora_r": int64(32)}}, "lora_rank", "32"},
+		"TRL's rank":         {Config{Config: map[string]any{"use_peft": true}}, "lora_rank", "16"},
+		"peft's own rank": {Config{Config: map[string]any{"peft_config": map[string]any{"r": int64(64)}}}, "lora_rank",
+			"64"},
+		"loss": {Config{Config: map[string]any{"loss_type": "cispo"}}, "loss", "cispo"},
 	} {
 		if got := fact(c.config, c.fact); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s is %q, want %q in it", name, c.fact, got, c.want)

@@ -21,6 +21,9 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 	if c.GPUMemoryUtilization > 0 {
 		facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)
 	}
+	if c.EnableLora {
+		facts["max_lora_rank"] = strconv.FormatInt(c.MaxLoraRank, 10)
+	}
 	if c.LogprobsMode != "" {
 		facts["logprobs_mode"] = strings.TrimSuffix(c.LogprobsMode, "_logprobs")
 	}
