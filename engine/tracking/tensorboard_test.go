@@ -12,7 +12,7 @@ func TestTensorBoardReadsFilesInTheirOrder(t *testing.T) {
 	for _, ns := range []int64{5, 90_000_000, 100_000_000, 1_000_000_000} {
 		name := boardName(time.Unix(1_700_000_000, ns))
 		if name <= before {
-			t.Errorf("%s comes after %s, and is not behind it", name, before)
+			t.Errorf("%s was begun after %s, and is read before it", name, before)
 		}
 		before = name
 	}

@@ -163,6 +163,12 @@ func TestPlan(t *testing.T) {
 			"reference, twice for AdamW", full)
 	}
 	lora := parts(Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, Lora: &Lora{Rank: 64}}, 1)
+	for rank, want := range map[int64]string{0: "", 64: "64"} { // rank 0 trains all weights
+		c := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, Lora: &Lora{Rank: rank}}
+		if e, _ := (&Trainer{}).Plan(c, sdk.Placement{GPUs: 1}); e.Facts["lora_rank"] != want {
+			t.Errorf("lora { rank = %d }: the plan compares rank %q", rank, e.Facts["lora_rank"])
+		}
+	}
 	if lora["optimizer"] > full["optimizer"]/15 || lora["reference"] != 0 {
 		t.Errorf("LoRA: %v; want a small optimizer and no copy of the model", lora)
 	}

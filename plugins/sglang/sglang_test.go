@@ -447,7 +447,7 @@ func TestAStartThatFailsIsExplained(t *testing.T) {
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	e, problems := (&Server{}).Plan(Config{Model: enginetest.Model(t, 0), TpSize: 3, Replicas: 2, ContextLength: 1024,
-		MaxTotalTokens: 4096}, sdk.Placement{GPUs: 2})
+		MaxTotalTokens: 4096, EnableLora: true, MaxLoraRank: 32}, sdk.Placement{GPUs: 2})
 	var all []string
 	for _, p := range problems {
 		all = append(all, p.Summary)
@@ -457,8 +457,8 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%q is missing in %q", want, all)
 		}
 	}
-	if e.Facts["logprobs_mode"] != "processed" || e.Facts["transports"] != "live,ipc,nccl,reload,restart" ||
-		e.Facts["sleeps"] != "false" || len(e.Amounts) < 2 {
+	if e.Facts["logprobs_mode"] != "processed" || e.Facts["transports"] != "live,ipc,nccl,lora,reload,restart" ||
+		e.Facts["max_lora_rank"] != "32" || e.Facts["sleeps"] != "false" || len(e.Amounts) < 2 {
 		t.Errorf("facts %v, amounts %v", e.Facts, e.Amounts)
 	}
 }
@@ -466,9 +466,9 @@ func TestPlan(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	on := true
-	problems := (&Server{}).Validate(Config{ExtraArgs: []string{"--api-key=x", "--tp-size", "2"}, ServedModelName: "a:b",
+	problems := (&Server{}).Validate(Config{ExtraArgs: []string{"--api-key=x", "--max-lora-rank=32", "--tp-size", "2"}, ServedModelName: "a:b",
 		EnableWeightsCPUBackup: &on, EnableLora: true, DpSize: 2})
-	if len(problems) != 5 {
-		t.Errorf("%d problems, want 5: %v", len(problems), problems)
+	if len(problems) != 6 {
+		t.Errorf("%d problems, want 6: %v", len(problems), problems)
 	}
 }

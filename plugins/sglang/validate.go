@@ -16,7 +16,8 @@ var managed = map[string]string{
 	"--model-path": "model", "--model": "model", "--served-model-name": "served_model_name", "--device": "device",
 	"--tp-size": "tp_size", "--tensor-parallel-size": "tp_size", "--tp": "tp_size", "--pp-size": "pp_size",
 	"--pipeline-parallel-size": "pp_size", "--dp-size": "dp_size", "--data-parallel-size": "dp_size", "--dp": "dp_size",
-	"--enable-lora": "enable_lora", "--quantization": "quantization", "--enable-memory-saver": "enable_memory_saver",
+	"--enable-lora": "enable_lora", "--max-lora-rank": "max_lora_rank", "--quantization": "quantization",
+	"--enable-memory-saver": "enable_memory_saver",
 }
 
 // Validate finds what the schema cannot express.

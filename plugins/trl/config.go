@@ -39,7 +39,7 @@ func (c Config) adapted() bool {
 	return on || c.Config["peft_config"] != nil
 }
 
-// rank is that of the adapters; 0: all weights are trained, or it is peft's affair.
+// rank is that of the adapters; 0: all weights are trained, or peft decides.
 func (c Config) rank() int64 {
 	if !c.adapted() {
 		return 0

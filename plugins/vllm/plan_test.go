@@ -39,6 +39,14 @@ func TestPlan(t *testing.T) {
 	}
 	half, _ := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", MaxModelLen: 2048, TensorParallelSize: 2},
 		sdk.Placement{GPUs: 2})
+	if e.Facts["max_lora_rank"] != "" {
+		t.Errorf("a server without adapters takes them up to rank %s", e.Facts["max_lora_rank"])
+	}
+	lora, _ := (&Server{}).Plan(Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", EnableLora: true, MaxLoraRank: 32},
+		sdk.Placement{GPUs: 1})
+	if lora.Facts["max_lora_rank"] != "32" {
+		t.Errorf("facts of a server with adapters: %v", lora.Facts)
+	}
 	if got := half.Amounts[0].Value * 2; math.Abs(got-part("weights").Value) > 1 {
 		t.Errorf("two GPUs hold %v of the weights, want half each", got)
 	}
@@ -111,6 +119,7 @@ func TestValidate(t *testing.T) {
 		config Config
 		want   string
 	}{
+		"managed rank":     {Config{ExtraArgs: []string{"--max-lora-rank=64"}}, "--max-lora-rank cannot be given"},
 		"managed flag":     {Config{ExtraArgs: []string{"--seed", "1", "--port=8000"}}, "--port cannot be given"},
 		"lora and servers": {Config{EnableLora: true, MaxLoraRank: 16, APIServerCount: 4}, "does not go with enable_lora"},
 		"rank":             {Config{EnableLora: true, MaxLoraRank: 24}, "LoRA rank 24"},
