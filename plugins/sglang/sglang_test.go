@@ -466,8 +466,8 @@ func TestPlan(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	on := true
-	problems := (&Server{}).Validate(Config{ExtraArgs: []string{"--api-key=x", "--max-lora-rank=32", "--tp-size", "2"}, ServedModelName: "a:b",
-		EnableWeightsCPUBackup: &on, EnableLora: true, DpSize: 2})
+	problems := (&Server{}).Validate(Config{ExtraArgs: []string{"--api-key=x", "--max-lora-rank=32", "--tp-size",
+		"2"}, ServedModelName: "a:b", EnableWeightsCPUBackup: &on, EnableLora: true, DpSize: 2})
 	if len(problems) != 6 {
 		t.Errorf("%d problems, want 6: %v", len(problems), problems)
 	}

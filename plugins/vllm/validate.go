@@ -17,7 +17,8 @@ var managed = map[string]string{
 	"-tp":                  "tensor_parallel_size",
 	"--data-parallel-size": "data_parallel_size", "-dp": "data_parallel_size",
 	"--pipeline-parallel-size": "pipeline_parallel_size", "-pp": "pipeline_parallel_size",
-	"--enable-lora": "enable_lora", "--max-lora-rank": "max_lora_rank", "--quantization": "quantization", "-q": "quantization",
+	"--enable-lora": "enable_lora", "--max-lora-rank": "max_lora_rank",
+	"--quantization": "quantization", "-q": "quantization",
 	"--logprobs-mode": "logprobs_mode", "--stream-interval": "stream_interval",
 }
 
