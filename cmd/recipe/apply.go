@@ -97,8 +97,7 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 				return a.denied(p)
 			}
 			if errs := p.Errors(); len(errs) > 0 {
-				return &sdk.Error{Summary: fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs)),
-					Remedy: "fix them in the recipe and plan again"}
+				return cannotApply(errs, f.asJSON)
 			}
 			if idle(p) {
 				return a.nothingToDo(s, p, f.asJSON)
@@ -138,6 +137,25 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 	cmd.Flags().BoolVar(&f.ui, "ui", false,
 		"serve the dashboard on this machine meanwhile (recipe ui shows it afterwards)")
 	return cmd
+}
+
+// cannotApply is the refusal of a plan with errors. With --json nobody has seen the plan, so it names them.
+func cannotApply(errs []plan.Finding, unseen bool) error {
+	summary := "the plan has 1 error and cannot be applied"
+	remedy := "fix it in the recipe and plan again"
+	if len(errs) != 1 {
+		summary = fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs))
+		remedy = "fix them in the recipe and plan again"
+	}
+	refusal := &sdk.Error{Summary: summary, Remedy: remedy}
+	if unseen {
+		var lines []string
+		for _, f := range errs {
+			lines = append(lines, fmt.Sprintf("%s: %s", f.Subject(), f.Summary))
+		}
+		refusal.Detail = strings.Join(lines, "\n")
+	}
+	return refusal
 }
 
 // denied says that policies do not let a plan be applied. Their reasons stand in the plan, which --json does not print.
