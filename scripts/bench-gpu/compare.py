@@ -59,7 +59,8 @@ CASES = {
     **{f"gsm8k {e} {t}": ("gsm8k", {"engine": e, "trainer": t}) for e in gsm8k.ENGINES for t in gsm8k.TRAINERS},
 }
 #: What blocks of recipe are passed of this process's environment.
-PASSED = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD")
+PASSED = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD",
+          "VLLM_USE_V2_MODEL_RUNNER", "VLLM_PLUGINS")  # fmt: skip
 
 
 def arguments() -> argparse.Namespace:
@@ -147,7 +148,7 @@ print(json.dumps(found))"""
 
 
 def machine(options: argparse.Namespace) -> dict[str, object]:
-    if all(CASES[c][0] == "gsm8k" for c in options.cases):
+    if all(c in CASES and CASES[c][0] == "gsm8k" for c in options.cases):  # learn.py has others
         programs = {name for c in options.cases for name in CASES[c][1].values()}
         packages = {name: versions(*program(options, name), (name, *SHARED), False) for name in sorted(programs)}
     else:
