@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -141,6 +142,9 @@ packed_attention.register_autograd(_gradients, setup_context=_keep)
 
 def _varlen(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, **kwargs):
     """transformers' attention interface over packed_attention; query (1, heads, T, D)."""
+    unknown = [n for n in ("softcap", "s_aux") if kwargs.get(n) is not None]
+    if unknown:
+        raise ValueError(f'attention "varlen" leaves out {" and ".join(unknown)} of this model: use "eager"')
     # under autocast the rotary embedding leaves queries and keys in float32, which the kernels refuse
     q, k, v = (t.transpose(1, 2).squeeze(0).to(value.dtype) for t in (query, key, value))
     scale = q.shape[-1] ** -0.5 if scaling is None else scaling
@@ -199,19 +203,46 @@ def register() -> None:
     AttentionInterface.register("varlen", _varlen)
 
 
-def choose(wanted: str, device: torch.device, dtype: torch.dtype, softcap: bool) -> tuple[str, str]:
-    """(implementation, why) for attention="auto" or a fixed wish."""
+def choose(wanted: str, device: torch.device, dtype: torch.dtype, config: Any) -> tuple[str, str]:
+    """(implementation, why) for attention="auto" or a fixed wish, for a model of this transformers configuration.
+    Raises ValueError for a wish that would leave out a part of the model's attention."""
+    capped = getattr(config, "attn_logit_softcapping", None) is not None
     if wanted != "auto":
+        if capped and wanted in ("sdpa", "varlen"):
+            raise ValueError(
+                f'attention = "{wanted}" leaves out the soft cap of scores that this model has '
+                f'(attn_logit_softcapping = {config.attn_logit_softcapping:g}): use "eager", or "flash_attention_2"'
+            )
         return wanted, "as configured"
+    narrow = dtype in (torch.float16, torch.bfloat16)
+    if device.type == "cuda" and narrow and _has("_supports_flash_attn", config) and _flash_attention_2():
+        return "flash_attention_2", "flash-attn is installed"
+    if capped:
+        return "eager", "block-diagonal mask: torch's kernels leave out the soft cap of scores that this model has"
+    if not _has("_supports_sdpa", config):
+        return "eager", "block-diagonal mask: transformers has no other attention for this family"
     if device.type != "cuda":
         return "sdpa", "block-diagonal mask: variable-length kernels need a GPU"
-    if dtype not in (torch.float16, torch.bfloat16):
+    if not narrow:
         return "sdpa", f"block-diagonal mask: variable-length kernels need 16-bit arithmetic, this is {dtype}"
-    if importlib.util.find_spec("flash_attn"):
-        return "flash_attention_2", "flash-attn is installed"
-    if not softcap and importlib.util.find_spec("torch.nn.attention.varlen"):
+    if importlib.util.find_spec("torch.nn.attention.varlen"):
         return "varlen", "torch's variable-length kernel"
     return "sdpa", "block-diagonal mask: no variable-length kernel here"
+
+
+def _has(ability: str, config: Any) -> bool:
+    """What transformers says of the family's class; True of code that a model's repository brings."""
+    from transformers import AutoModelForCausalLM
+
+    known = AutoModelForCausalLM._model_mapping
+    return getattr(known[type(config)], ability, True) if type(config) in known else True
+
+
+def _flash_attention_2() -> bool:
+    """Whether flash-attn 2 is installed: later ones have the same name and other functions."""
+    from transformers.utils import is_flash_attn_2_available
+
+    return is_flash_attn_2_available()
 
 
 def arguments(implementation: str, row: Row, kernel: int = VARLEN) -> dict:

@@ -12,7 +12,7 @@ import torch
 from recipe_sdk.dtypes import DTYPES
 from torch import Tensor, nn
 
-from . import attention, auto, compiled
+from . import attention, auto, compiled, packing
 from .batch import Row
 from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
@@ -49,6 +49,7 @@ class Policy(nn.Module):
         self.autocast = autocast
         self.checkpointing = self.compiled = False
         self.kernels = attention.Kernels()
+        self.alone = False  # whether each row has one sequence, because the model would mix several
         self.parts = list(self.modules())  # the tree stays; going through it costs 3 ms for 28 layers with adapters
         self.plain_modes = all(_plain_mode(m) for m in self.parts if m is not self)
         self.sharded: list[Any] = []  # modules that gather weights
@@ -86,7 +87,9 @@ class Policy(nn.Module):
 
     def longest_row(self, longest: int) -> int:
         """Most tokens that a row should have when the longest sequence has so many; 0: any number. Without a
-        variable-length kernel attention costs the square of the row."""
+        variable-length kernel attention costs the square of the row; a model that mixes sequences has one in each."""
+        if self.alone:
+            return max(longest, 1)
         if self.implementation not in ("sdpa", "eager"):
             return 0
         return max(longest, 4096 if next(self.parameters()).is_cuda else 256)
@@ -187,8 +190,10 @@ def _read(
     common = {"revision": revision, "trust_remote_code": c.model.trust_remote_code}
     config = AutoConfig.from_pretrained(path, **common)
     compute = DTYPES[c.model.compute_dtype]
-    softcap = getattr(config, "attn_logit_softcapping", None) is not None
-    implementation, why = attention.choose(c.model.attention, device, compute, softcap)
+    try:
+        implementation, why = attention.choose(c.model.attention, device, compute, config)
+    except ValueError as e:
+        raise ModelError(f"{path}: {e}") from None
     kwargs = {"dtype": DTYPES[c.model.dtype], "attn_implementation": implementation}
     if c.model.random_init:
         with hold or device:
@@ -216,13 +221,14 @@ def load_policy(
         why += policy.try_kernels(device, compute)
     tried = time.perf_counter()
     verify_head(policy, device)
+    apart = keep_apart(policy, device)
     _wait(device)
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     total = sum(p.numel() for p in policy.parameters())
     return policy, {
         "attention": implementation, "attention_reason": why, "parameters": total, "trained_parameters": trained,
         "dtype": built.made.model.dtype, "compute_dtype": built.made.model.compute_dtype, "device": str(device),
-        "built_early": built is before,
+        "built_early": built is before, "one_sequence_a_row": apart,
         "loading": f"{_origin(built is before)} {loaded - began:.1f} s, attention kernels {tried - loaded:.1f} s, "
         f"comparing its head {time.perf_counter() - tried:.1f} s",
     }  # fmt: skip
@@ -315,6 +321,13 @@ def verify_head(policy: Policy, device: torch.device) -> None:
     policy.train(was)
 
 
+def keep_apart(policy: Policy, device: torch.device) -> str:
+    """Gives each sequence a row of its own where the model would mix those of one row; why, or nothing."""
+    why = packing.mixed(policy, policy.causal.config.vocab_size, device)
+    policy.alone = bool(why)
+    return why
+
+
 def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     """FSDP2: one group per decoder layer, one for the rest; the rest stays gathered during a step because the chunked
     head reads its weight outside any module of its own."""
@@ -365,6 +378,7 @@ class Reference:
             self.copy = Policy(model, implementation, options, policy.autocast).eval()
             if c.reference.path:
                 self._verify(c)
+            self.copy.alone = policy.alone
             if mesh is not None:
                 shard(self.copy, c, mesh, c.reference.offload)
 
@@ -378,6 +392,8 @@ class Reference:
             )
         with self.ready() as copy:
             verify_head(copy, self.device)
+            if keep_apart(copy, self.device):
+                self.policy.alone = True  # the same rows go through both
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Policy]:

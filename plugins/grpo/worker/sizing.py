@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from recipe_sdk.ranks import Ranks
 
-from . import auto, compiled, host, offload
+from . import auto, compiled, host, offload, packing
 from .batch import Batch
 from .config import Config
 from .model import Policy, decided, keep_gathered
@@ -53,7 +53,8 @@ class Sizing:
         self.choice: auto.Choice | None = None
         self.open = False  # whether anything was left to decide
         self.steps_down = 0
-        self.uncompiled = ""  # why, where the compiler has failed
+        # why nothing is compiled that nobody has asked for
+        self.uncompiled = "its layers carry a state" if packing.carries_state(policy.causal) else ""
         self.graphs = 0  # compiled before the last report
         parameters = list(policy.parameters())
         share = max(ranks.world, 1)
@@ -73,7 +74,8 @@ class Sizing:
             keep_gathered(self.policies[0], auto.keeps_gathered(self.shape, given, self.machine, self.ranks.world))
         if not self.open:
             return ""
-        return f"{self.choice.reason} ({self.uncompiled})" if self.uncompiled else self.choice.reason
+        why = f" ({self.uncompiled})" if self.uncompiled and not self.choice.compile else ""
+        return self.choice.reason + why
 
     def outgrown(self, b: Batch) -> bool:
         """Whether a batch is so much larger than the one that was decided for that it is worth deciding again."""

@@ -265,7 +265,8 @@ class Stepper:
         others wait for them."""
         limit, device = self.sizing.row_tokens(self.config), self.ranks.device
         most = self.policy.longest_row(max((len(b.tokens[i]) for i in sequences), default=0))
-        packed = batch.pack(b, sequences, min(limit, most) if most else limit)
+        limit = 1 if self.policy.alone else min(limit, most) if most else limit
+        packed = batch.pack(b, sequences, limit)
         mine = batch.share(packed, self.ranks.rank, self.ranks.world)
         return [((row or packed[-1]).to(device), row is not None) for row in mine]
 

@@ -34,6 +34,8 @@ class Trainer:
         bridge.begin()  # the first batch is sampled while the model is put on the device and compiled
         self.policy, summary = model.load_policy(c, ranks.device, ranks.world, before)
         bridge.events.emit("decided", what="model on its device", reason=summary["loading"])
+        if summary["one_sequence_a_row"]:
+            bridge.events.emit("decided", what="rows of one sequence", reason=summary["one_sequence_a_row"])
         if found is not None:
             checkpoint.load_weights(found.path, self.policy)
         self.reference = model.Reference(c, self.policy, ranks.device, ranks.mesh)
@@ -88,7 +90,8 @@ class Trainer:
 
     def warm_up(self) -> None:
         """Compiles the model while the first batch is being made."""
-        if compiled.unavailable(self.bridge.device) and not self.config.model.compile:
+        why_not = self.stepper.sizing.uncompiled or compiled.unavailable(self.bridge.device)
+        if why_not and not self.config.model.compile:
             return
         self.bridge.begin()
         before = compiled.last_time(self.policy)
