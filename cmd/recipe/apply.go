@@ -149,11 +149,7 @@ func cannotApply(errs []plan.Finding, unseen bool) error {
 	}
 	refusal := &sdk.Error{Summary: summary, Remedy: remedy}
 	if unseen {
-		var lines []string
-		for _, f := range errs {
-			lines = append(lines, fmt.Sprintf("%s: %s", f.Subject(), f.Summary))
-		}
-		refusal.Detail = strings.Join(lines, "\n")
+		refusal.Detail = strings.Join(named(errs), "\n")
 	}
 	return refusal
 }
@@ -162,10 +158,19 @@ func cannotApply(errs []plan.Finding, unseen bool) error {
 func (a *app) denied(p *plan.Plan) error {
 	s := a.errStyle()
 	fmt.Fprintf(a.err, "%s policies denied the plan; nothing was changed\n", s.Red(s.Bold("Error:")))
-	for _, f := range p.Errors() {
-		fmt.Fprintf(a.err, "  %s: %s\n", f.Subject(), f.Summary)
+	for _, line := range named(p.Errors()) {
+		fmt.Fprintln(a.err, "  "+line)
 	}
 	return exitError(exitDenied)
+}
+
+// named has one line for each finding: what it is about and what it says.
+func named(findings []plan.Finding) []string {
+	lines := make([]string, len(findings))
+	for i, f := range findings {
+		lines[i] = f.Subject() + ": " + f.Summary
+	}
+	return lines
 }
 
 // nothingToDo shows once more what the run came to, when it has ended.

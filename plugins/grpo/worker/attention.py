@@ -215,11 +215,11 @@ def choose(wanted: str, device: torch.device, dtype: torch.dtype, config: Any) -
             )
         return wanted, "as configured"
     narrow = dtype in (torch.float16, torch.bfloat16)
-    if device.type == "cuda" and narrow and _has("_supports_flash_attn", config) and _flash_attention_2():
+    if device.type == "cuda" and narrow and _flash_attention_2(config):
         return "flash_attention_2", "flash-attn is installed"
     if capped:
         return "eager", "block-diagonal mask: torch's kernels leave out the soft cap of scores that this model has"
-    if not _has("_supports_sdpa", config):
+    if not getattr(_family(config), "_supports_sdpa", True):
         return "eager", "block-diagonal mask: transformers has no other attention for this family"
     if device.type != "cuda":
         return "sdpa", "block-diagonal mask: variable-length kernels need a GPU"
@@ -230,19 +230,23 @@ def choose(wanted: str, device: torch.device, dtype: torch.dtype, config: Any) -
     return "sdpa", "block-diagonal mask: no variable-length kernel here"
 
 
-def _has(ability: str, config: Any) -> bool:
-    """What transformers says of the family's class; True of code that a model's repository brings."""
+def _family(config: Any) -> type | None:
+    """transformers' class for this configuration; None for code that a model's repository brings."""
     from transformers import AutoModelForCausalLM
 
     known = AutoModelForCausalLM._model_mapping
-    return getattr(known[type(config)], ability, True) if type(config) in known else True
+    return known.get(type(config), None)
 
 
-def _flash_attention_2() -> bool:
-    """Whether flash-attn 2 is installed: later ones have the same name and other functions."""
+def _flash_attention_2(config: Any) -> bool:
+    """Whether flash-attn 2 is installed and serves this family, whose sinks it would leave out. Later versions of
+    flash-attn have the same name and other functions."""
     from transformers.utils import is_flash_attn_2_available
 
-    return is_flash_attn_2_available()
+    family = _family(config)
+    only = getattr(family, "_compatible_flash_implementations", None)
+    serves = getattr(family, "_supports_flash_attn", True) and (only is None or "flash_attention_2" in only)
+    return serves and is_flash_attn_2_available()
 
 
 def arguments(implementation: str, row: Row, kernel: int = VARLEN) -> dict:

@@ -370,6 +370,7 @@ class Reference:
         c = decided(c, device)
         self.offload = c.reference.offload and device.type != "cpu" and mesh is None
         self.copy: Policy | None = None
+        self.apart = ""  # why a teacher of another family wants one sequence in each row
         if self.source == "copy":
             hold = torch.device("cpu") if self.offload else device
             model, implementation, _ = _read(c.reference.path or c.model.path, c, device, hold)
@@ -378,7 +379,6 @@ class Reference:
             self.copy = Policy(model, implementation, options, policy.autocast).eval()
             if c.reference.path:
                 self._verify(c)
-            self.copy.alone = policy.alone
             if mesh is not None:
                 shard(self.copy, c, mesh, c.reference.offload)
 
@@ -392,8 +392,8 @@ class Reference:
             )
         with self.ready() as copy:
             verify_head(copy, self.device)
-            if keep_apart(copy, self.device):
-                self.policy.alone = True  # the same rows go through both
+            self.apart = keep_apart(copy, self.device)
+            self.policy.alone |= copy.alone  # the same rows go through both
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Policy]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .batch import Row
+from .batch import Row, sample
 
 LENGTHS = (24, 40)
 TIMES_ROUNDING = 4  # more than this times what rounding does is no rounding
@@ -22,9 +22,9 @@ ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 def mixed(policy: nn.Module, vocabulary: int, device: torch.device) -> str:
     """Why sequences must not share a row of this policy; empty when they may.
 
-    The log-probabilities of a row's last sequence must not depend on the tokens of its first. How much they change by
-    rounding alone (experts calculate with tokens of all sequences at once) tells the opposite case, which no causal
-    model can mix: those of the first when the last changes."""
+    The log-probabilities of a row's last sequence must not change with the tokens of its first. They may by rounding,
+    because experts calculate with tokens of all sequences at once. How much that is, the other direction tells: those
+    of the first change with the last by nothing else, since a causal model does not look ahead."""
     was = policy.training
     policy.eval()
     cut = LENGTHS[0] - 1  # scored tokens of the first sequence
@@ -42,17 +42,13 @@ def mixed(policy: nn.Module, vocabulary: int, device: torch.device) -> str:
 
 def _row(vocabulary: int, changed: int | None) -> Row:
     """Two sequences of made-up tokens, of which one has been given others."""
-    total = sum(LENGTHS)
-    ids = torch.arange(1, total + 1) * 7919 % vocabulary
-    first, last = slice(0, LENGTHS[0]), slice(LENGTHS[0], total)
+    row = sample(vocabulary, LENGTHS)
     if changed is not None:
-        part = (first, last)[changed]
-        ids[part] = (ids[part] + 1 + torch.arange(LENGTHS[changed]) * 31 % (vocabulary - 1)) % vocabulary
-    positions = torch.cat([torch.arange(n) for n in LENGTHS])
-    label = torch.nonzero(positions).flatten()
-    bounds = torch.tensor([0, LENGTHS[0], total], dtype=torch.int32)
-    return Row([0, 1], ids[None], positions[None], bounds, max(LENGTHS), label - 1, ids[label],
-               torch.arange(len(label)), torch.ones(len(label), dtype=torch.float64))  # fmt: skip
+        first = sum(LENGTHS[:changed])
+        part = row.ids[0, first : first + LENGTHS[changed]]
+        part.copy_((part + 1 + torch.arange(len(part)) * 31 % (vocabulary - 1)) % vocabulary)
+        row.label = row.ids[0, row.read + 1]
+    return row
 
 
 def carries_state(model: nn.Module) -> bool:

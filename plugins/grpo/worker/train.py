@@ -34,11 +34,11 @@ class Trainer:
         bridge.begin()  # the first batch is sampled while the model is put on the device and compiled
         self.policy, summary = model.load_policy(c, ranks.device, ranks.world, before)
         bridge.events.emit("decided", what="model on its device", reason=summary["loading"])
-        if summary["one_sequence_a_row"]:
-            bridge.events.emit("decided", what="rows of one sequence", reason=summary["one_sequence_a_row"])
         if found is not None:
             checkpoint.load_weights(found.path, self.policy)
         self.reference = model.Reference(c, self.policy, ranks.device, ranks.mesh)
+        if apart := summary["one_sequence_a_row"] or self.reference.apart:
+            bridge.events.emit("decided", what="rows of one sequence", reason=apart)
         if ranks.mesh is not None:
             model.shard(self.policy, c, ranks.mesh)
         self.optimizer = optim.build(c, self.policy.parameters())

@@ -75,6 +75,13 @@ def test_why_a_row_has_one_sequence_is_said(tmp_path):
     assert "carry a state" in s.sizing.decide(s.config, batch.build(groups()))
 
 
+def test_a_teacher_that_mixes_gets_rows_of_one_sequence(tmp_path, tiny):
+    teacher = saved(tmp_path / "model", MIXED["delta rule"])
+    s = stepper(tmp_path, tiny, kl={"coefficient": 0.1}, reference={"path": teacher}, model={"dtype": "float32"})
+    assert s.policy.alone and "each row has one sequence" in s.reference.apart
+    assert not stepper(tmp_path, tiny, kl={"coefficient": 0.1}).reference.apart
+
+
 @pytest.mark.parametrize("name", [*APART, *MIXED])
 def test_layers_with_a_state_are_not_compiled_unless_asked_for(name):
     with torch.device("meta"):
@@ -118,14 +125,14 @@ GPU, BF16 = torch.device("cuda"), torch.bfloat16
 @pytest.fixture
 def flash(monkeypatch):
     """Says whether flash-attn 2 is there."""
-    return lambda there: monkeypatch.setattr(attention, "_flash_attention_2", lambda: there)
+    return lambda there: monkeypatch.setattr("transformers.utils.is_flash_attn_2_available", lambda: there)
 
 
 @pytest.mark.parametrize(
     ("name", "installed", "want"),
     [
         ("llama", False, "varlen"), ("llama", True, "flash_attention_2"), ("soft cap", False, "eager"),
-        ("soft cap", True, "flash_attention_2"), ("sinks", False, "eager"),
+        ("soft cap", True, "flash_attention_2"), ("sinks", False, "eager"), ("sinks", True, "eager"),
     ],
 )  # fmt: skip
 def test_a_kernel_leaves_nothing_of_a_family_out(flash, name, installed, want):
