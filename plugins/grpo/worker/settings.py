@@ -46,7 +46,9 @@ class Model(ModelSettings):
     head_chunk: int | None = option(
         None, "Tokens whose logits exist at a time; unset: as free memory allows.", live=True, least=1
     )
-    compile: bool | None = option(None, "torch.compile each decoder layer; unset: on a GPU.")
+    compile: bool | None = option(
+        None, "torch.compile each decoder layer; unset: on a GPU, unless its layers carry a state (as Mamba's do)."
+    )  # fmt: skip
     trust_remote_code: bool = option(False, "Run code that the model's repository brings.")
     random_init: bool = option(False, "Ignore the weights and start from random ones (tests, benchmarks).")
 
