@@ -47,18 +47,25 @@ func (b *block) ReplicaLogprobs(ctx context.Context, r inference.Replica, tokens
 func start(t *testing.T, req sdk.Request[Config]) (*block, *recorder, func() error) {
 	t.Helper()
 	host := newRecorder()
+	b, stop := serve(t, req, host, host)
+	return b, host, stop
+}
+
+// serve is start for a host that does more than record.
+func serve(t *testing.T, req sdk.Request[Config], host inference.Host, r *recorder) (*block, func() error) {
+	t.Helper()
 	s, err := newServer().Start(t.Context(), req, host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.serve(s.(*engine.Supervisor))
+	r.serve(s.(*engine.Supervisor))
 	stop := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return errors.Join(s.Stop(ctx), s.Wait())
 	}
 	t.Cleanup(func() { _ = stop() })
-	return &block{s.(*engine.Supervisor)}, host, stop
+	return &block{s.(*engine.Supervisor)}, stop
 }
 
 // serveUntilItEnds returns why a block ended by itself.
@@ -217,6 +224,49 @@ func TestAServerThatHasAnsweredIsStartedAgain(t *testing.T) {
 	})
 	if text := host.text(); !strings.Contains(text, "vLLM was killed") {
 		t.Errorf("the reason is not reported:\n%s", text)
+	}
+}
+
+// slowHost takes its time to read the replicas, and records which it knew when it was told of a restart.
+type slowHost struct {
+	*recorder
+	known chan []inference.Replica
+}
+
+func (h *slowHost) Changed() {
+	time.Sleep(100 * time.Millisecond)
+	h.recorder.Changed()
+}
+
+func (h *slowHost) Phase(p sdk.Phase, text string) {
+	if strings.Contains(text, "starting it again") {
+		h.known <- h.served()
+	}
+	h.recorder.Phase(p, text)
+}
+
+// TestTheHostKnowsTheNextAddressWhenItIsToldOfARestart: an update that somebody sends on this news waits for the next
+// server, instead of being checked at the old one.
+func TestTheHostKnowsTheNextAddressWhenItIsToldOfARestart(t *testing.T) {
+	t.Parallel()
+	req := request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(1)})
+	pids := filepath.Join(t.TempDir(), "pids")
+	req.Environment[fakePids] = pids
+	host := &slowHost{newRecorder(), make(chan []inference.Replica, 1)}
+	serve(t, req, host, host.recorder)
+	host.await(t, "a replica", ready(1))
+	first := host.served()[0].URL
+	server, _ := readPids(t, pids, 0)
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case known := <-host.known:
+		if len(known) != 1 || known[0].URL == first {
+			t.Fatalf("the host knows %v when it is told of the restart; want the next address, not %s", known, first)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("no restart within a minute:\n%s", host.text())
 	}
 }
 

@@ -246,7 +246,8 @@ func (r *replica) setProgram(h proc.Handle, port int) Client {
 	return c
 }
 
-// down records that the server is gone, and where the next one will be.
+// down records that the server is gone, and where the next one will be. The host knows it before anybody is told that
+// the server is started again: a weight update sent then waits at the new address.
 func (r *replica) down() {
 	r.s.mu.Lock()
 	port, stays := r.port, r.stays
@@ -259,7 +260,7 @@ func (r *replica) down() {
 	if _, err := r.reserve(); err != nil {
 		r.s.host.Log("warn", err.Error()) // the next start tries again and reports it
 	}
-	r.s.notify()
+	r.s.announceOnce()
 }
 
 // askRestart makes watch end the server; keep then starts it again.

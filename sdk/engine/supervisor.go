@@ -26,8 +26,9 @@ type Supervisor struct {
 	ended   chan struct{} // closed when all replicas have stopped
 	err     error         // why, once ended is closed
 
-	updating sync.Mutex    // held while weights are being loaded into any replica
-	changed  chan struct{} // makes announce look again
+	updating   sync.Mutex    // held while weights are being loaded into any replica
+	announcing sync.Mutex    // held while the host is told of changes, so that it gets them in order
+	changed    chan struct{} // makes announce look again
 
 	mu         sync.Mutex
 	limits     Limits
@@ -115,8 +116,7 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	}
 }
 
-// announce notifies the host when a replica has come or gone. One goroutine does it, so that the host gets the changes
-// in order.
+// announce notifies the host when a replica has come or gone.
 func (s *Supervisor) announce(ctx context.Context) error {
 	for {
 		select {
@@ -128,7 +128,10 @@ func (s *Supervisor) announce(ctx context.Context) error {
 	}
 }
 
+// announceOnce tells the host which replicas there are now, and returns when it knows.
 func (s *Supervisor) announceOnce() {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
 	s.mu.Lock()
 	var handles []proc.Handle
 	var facts Facts
