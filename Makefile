@@ -50,7 +50,9 @@ test-python-parts: test-atropos test-python test-environments test-trl-short tes
 test-venv:
 	scripts/test-python.sh --prepare
 
-# The race detector needs a C compiler; on a machine without one the tests run without it and say so.
+# The race detector needs a C compiler; on a machine without one the tests run without it and say so. It lets each
+# program wait for a second before it ends, for races at the end; tests start some thousand programs.
+test-go: export GORACE := atexit_sleep_ms=20
 test-go:
 	@if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1; then \
 	  CGO_ENABLED=1 $(GOTESTSUM) -race -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \

@@ -53,6 +53,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("RECIPES", recipes)
 			env.Setenv("TZ", "UTC")
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		},
 		Dir:                 "testdata/script",
