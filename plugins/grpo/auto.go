@@ -22,6 +22,7 @@ const usable = 0.92
 // modelShape is what of a model decides its memory.
 type modelShape struct {
 	Parameters, Trained, Layers, Hidden, FFN, Vocabulary int64
+	Stateful                                             bool // has layers that are not compiled unless that is set
 }
 
 // running is how a training step runs.
@@ -167,7 +168,7 @@ func (c Config) choose(s modelShape, m machine) running {
 	dtype, compute := c.dtypes(m.gpu)
 	var smallest running
 	for i, r := range k.candidates(m) {
-		r.dtype, r.compute, r.compiled = dtype, compute, or(k.Compile, m.gpu)
+		r.dtype, r.compute, r.compiled = dtype, compute, or(k.Compile, m.gpu && !s.Stateful)
 		sized := r
 		sized.rows = max(r.rows, m.longest)
 		r.needed = m.fixed + s.activationBytes(sized) + s.headBytes(sized)

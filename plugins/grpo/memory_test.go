@@ -1,6 +1,8 @@
 package grpo
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -51,5 +53,37 @@ func TestThePlansMemoryIsThatOfRunsOnAGPU(t *testing.T) {
 		if off := sum/c.peak - 1; off < -0.15 || off > 0.15 {
 			t.Errorf("%s: the plan says %.1f GiB, %.1f were used: %+.0f %%\n%+v", name, sum, c.peak, 100*off, e.Amounts)
 		}
+	}
+}
+
+// TestThePlanKnowsWhatIsNotCompiled: layers that carry a state are compiled only if that is set, and keep more of a
+// forward pass.
+func TestThePlanKnowsWhatIsNotCompiled(t *testing.T) {
+	t.Parallel()
+	activations := func(layers string, compute *Compute) float64 {
+		t.Helper()
+		dir := t.TempDir()
+		text := `{"num_hidden_layers": 4, "hidden_size": 1024, "num_attention_heads": 8, "intermediate_size": 4096,
+			"vocab_size": 1000, "layer_types": ["full_attention", "` + layers + `"]}`
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config := Config{Common: worker.Common{Model: dir, BatchSize: 64, MaxLength: 1024}, Compute: compute}
+		e, _ := (&Trainer{}).Plan(config, sdk.Placement{GPUs: 1})
+		for _, a := range e.Amounts {
+			if a.Part == "activations" {
+				return a.Value
+			}
+		}
+		t.Fatalf("the plan has no activations: %+v", e)
+		return 0
+	}
+	on := true
+	compiled, plain := activations("sliding_attention", nil), activations("linear_attention", nil)
+	if plain <= compiled {
+		t.Errorf("%.0f bytes where nothing is compiled, %.0f where all is; want more", plain, compiled)
+	}
+	if asked := activations("linear_attention", &Compute{Compile: &on}); asked != compiled {
+		t.Errorf("%.0f bytes with compile = true; want the %.0f of compiled layers", asked, compiled)
 	}
 }

@@ -70,8 +70,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 			Summary: "the model's config.json cannot be read", Detail: err.Error()})
 	}
 	if !known {
-		e.Notes = append(e.Notes, c.Model+" is not on this machine and not in the table of usual models, so its memory is "+
-			"not known before it is downloaded")
+		e.Notes = append(e.Notes, modelinfo.Unknown(c.Model))
 		return e, problems
 	}
 	s := sizesOf(c, m, gpu)
@@ -189,7 +188,7 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 			s.reference = s.total
 		}
 	}
-	r := running{dtype: dtype, compute: arithmeticType, compiled: c.compiles(gpu), checkpointing: checkpointing,
+	r := running{dtype: dtype, compute: arithmeticType, compiled: c.compiles(m, gpu), checkpointing: checkpointing,
 		rows: rowTokens, chunk: chunk}
 	shape := shapeOf(m, s)
 	s.activations, s.logits = shape.activationBytes(r), shape.headBytes(r)
@@ -211,15 +210,16 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 
 func shapeOf(m modelinfo.Model, s sizes) modelShape {
 	return modelShape{Parameters: int64(s.total), Trained: int64(s.trained), Layers: m.Layers, Hidden: m.Hidden,
-		FFN: m.FFN, Vocabulary: m.Vocab}
+		FFN: m.FFN, Vocabulary: m.Vocab, Stateful: m.Stateful}
 }
 
 // compiles says whether layers and head are compiled.
-func (c Config) compiles(gpu bool) bool {
+func (c Config) compiles(m modelinfo.Model, gpu bool) bool {
+	usual := gpu && !m.Stateful
 	if c.Compute == nil {
-		return gpu
+		return usual
 	}
-	return or(c.Compute.Compile, gpu)
+	return or(c.Compute.Compile, usual)
 }
 
 // left says what the worker decides when the first batch is there; empty: everything is set.

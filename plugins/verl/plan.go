@@ -56,8 +56,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		return e, append(problems, spec.Problem{Path: cty.GetAttrPath("model"),
 			Summary: "the model's config.json cannot be read", Detail: err.Error()})
 	case !known:
-		e.Notes = append(e.Notes, c.Model+" is not on this machine and not in the table of usual models, so its memory is "+
-			"not known before it is downloaded")
+		e.Notes = append(e.Notes, modelinfo.Unknown(c.Model))
 		return e, problems
 	}
 	e.Amounts = c.amounts(float64(m.Parameters()), dtype, placement)

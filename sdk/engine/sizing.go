@@ -171,8 +171,7 @@ func readModel(model string) (m modelinfo.Model, known bool, note string, proble
 		problems = []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read",
 			Detail: err.Error()}}
 	case !known:
-		note = model + " is not on this machine and not in the table of usual models, so its memory is not known " +
-			"before it is downloaded"
+		note = modelinfo.Unknown(model)
 	}
 	return m, known, note, problems
 }

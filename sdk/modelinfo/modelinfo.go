@@ -4,10 +4,13 @@
 package modelinfo
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +19,7 @@ type Model struct {
 	Layers, Hidden, Heads, KVHeads, HeadDim, FFN, Vocab, MaxLen int64
 	Experts, ExpertFFN                                          int64 // of each layer; 0: dense
 	Tied                                                        bool
+	Stateful                                                    bool  // some layers have a convolution or a recurrent state
 	DtypeBytes                                                  int64 // of the checkpoint
 }
 
@@ -46,13 +50,29 @@ func (s Model) KVBytes(elementBytes int64) int64 {
 	return 2 * s.Layers * s.KVHeads * s.HeadDim * elementBytes
 }
 
+// errUnsaid says that a config.json does not have the usual names of the sizes, as those of GPT-2 and of models without
+// attention.
+var errUnsaid = errors.New("does not have num_hidden_layers, hidden_size, num_attention_heads and vocab_size")
+
+// Unknown says in a plan why nothing is known of a model, for which Of returned false.
+func Unknown(model string) string {
+	if _, err := os.Stat(filepath.Join(model, "config.json")); err == nil {
+		return fmt.Sprintf("%s %s, so its memory is not known", filepath.Join(model, "config.json"), errUnsaid)
+	}
+	return model + " is not on this machine and not in the table of usual models, so its memory is not known before it " +
+		"is downloaded"
+}
+
 // Of finds what is known of a model: from config.json of a local folder, else from the table. False: not known, which
 // is no error.
 func Of(model string) (Model, bool, error) {
 	data, err := os.ReadFile(filepath.Join(model, "config.json"))
 	if err == nil {
 		s, err := parse(data)
-		if err != nil {
+		switch {
+		case errors.Is(err, errUnsaid):
+			return Model{}, false, nil
+		case err != nil:
 			return Model{}, false, fmt.Errorf("read %s: %w", filepath.Join(model, "config.json"), err)
 		}
 		return s, true, nil
@@ -78,6 +98,10 @@ func parse(data []byte) (Model, error) {
 		Tied       bool   `json:"tie_word_embeddings"`
 		TorchDtype string `json:"torch_dtype"`
 		Dtype      string `json:"dtype"`
+
+		LayerTypes []string        `json:"layer_types"`
+		Attention  json.RawMessage `json:"attn_type_list"` // MiniMax: 0 of a layer that carries a state, else 1
+		stateful
 	}
 	var c struct {
 		config
@@ -90,14 +114,14 @@ func parse(data []byte) (Model, error) {
 	if c.Text != nil && c.Text.Layers > 0 {
 		t = *c.Text
 	}
-	if t.Layers <= 0 || t.Hidden <= 0 || t.Heads <= 0 || t.Vocab <= 0 {
-		return Model{}, fmt.Errorf("expected num_hidden_layers, hidden_size, num_attention_heads and vocab_size above 0, "+
-			"got %d, %d, %d, %d", t.Layers, t.Hidden, t.Heads, t.Vocab)
+	if t.Layers == 0 || t.Hidden == 0 || t.Heads == 0 || t.Vocab == 0 {
+		return Model{}, errUnsaid
 	}
 	s := Model{
 		Layers: t.Layers, Hidden: t.Hidden, Heads: t.Heads, KVHeads: t.KVHeads, HeadDim: t.HeadDim, FFN: t.FFN,
 		Vocab: t.Vocab, MaxLen: t.MaxLen,
 		Experts: max(t.Experts, t.Experts2), ExpertFFN: t.ExpertFFN, Tied: t.Tied, DtypeBytes: 2,
+		Stateful: t.given() || bytes.ContainsRune(t.Attention, '0') || slices.ContainsFunc(t.LayerTypes, carriesState),
 	}
 	for _, n := range []int64{t.Layers, t.Hidden, t.Heads, t.KVHeads, t.HeadDim, t.FFN, t.Vocab, t.MaxLen, s.Experts,
 		t.ExpertFFN} {
@@ -121,6 +145,25 @@ func parse(data []byte) (Model, error) {
 		return Model{}, fmt.Errorf("the sizes come to %.0g parameters, more than any model has", p)
 	}
 	return s, nil
+}
+
+// stateful are settings of layers that carry a state from token to token, of which a configuration has some where it
+// does not list the kinds of its layers.
+type stateful struct {
+	Mamba      *json.RawMessage `json:"mamba_d_conv"`            // Jamba, Bamba, Falcon-H1, Granite hybrid
+	Mamba2     *json.RawMessage `json:"mamba_num_heads"`         // Nemotron-H
+	Conv       *json.RawMessage `json:"conv_kernel"`             // Mamba
+	DeltaRule  *json.RawMessage `json:"linear_conv_kernel_dim"`  // Qwen3-Next, Qwen3.5
+	ShortConv  *json.RawMessage `json:"conv_L_cache"`            // LFM2
+	Recurrence *json.RawMessage `json:"block_types"`             // RecurrentGemma
+	Pattern    *json.RawMessage `json:"hybrid_override_pattern"` // Nemotron-H
+}
+
+func (s stateful) given() bool { return s != stateful{} }
+
+// carriesState says whether layers of a kind do, by transformers' names: all but attention.
+func carriesState(kind string) bool {
+	return kind != "full_attention" && kind != "sliding_attention" && kind != "chunked_attention"
 }
 
 // What a file may say. No model comes near; beyond it the sums would overflow.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk/modelinfo"
@@ -49,9 +50,19 @@ func TestLocalFolder(t *testing.T) {
 	if m, _, err := modelinfo.Of(dir); err != nil || m.Experts != 4 || m.KVHeads != 2 {
 		t.Errorf("%+v, %v; want what is nested under text_config", m, err)
 	}
-	write(`{"hidden_size":8}`)
-	if _, _, err := modelinfo.Of(dir); err == nil {
-		t.Error("a config.json without layers must be an error")
+	write(`{"num_hidden_layers":-2,"hidden_size":8,"num_attention_heads":2,"vocab_size":16}`)
+	if _, _, err := modelinfo.Of(dir); err == nil || !strings.Contains(err.Error(), "-2") {
+		t.Errorf("a negative number of layers: %v", err)
+	}
+	write(`{"hidden_size":8,"num_hidden_layers":2,"vocab_size":16}`) // as Mamba's, which has no attention
+	if _, ok, err := modelinfo.Of(dir); ok || err != nil {
+		t.Errorf("a model with other names of sizes: %v, %v; want neither a shape nor an error", ok, err)
+	}
+	if why := modelinfo.Unknown(dir); !strings.Contains(why, dir) || !strings.Contains(why, "num_attention_heads") {
+		t.Errorf("the reason %q; want the file and the names that it lacks", why)
+	}
+	if why := modelinfo.Unknown("someone/new"); !strings.Contains(why, "before it is downloaded") {
+		t.Errorf("the reason %q; want that it is not here", why)
 	}
 	if _, ok, err := modelinfo.Of("someone/new"); ok || err != nil {
 		t.Errorf("an unknown model: %v, %v; want neither a shape nor an error", ok, err)

@@ -29,8 +29,7 @@ func (h Held) Estimate(model string, placement sdk.Placement, e *sdk.Estimate) [
 		return []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "the model's config.json cannot be read",
 			Detail: err.Error()}}
 	case !known:
-		e.Notes = append(e.Notes, model+" is not on this machine and not in the table of usual models, so its memory is "+
-			"not known before it is downloaded")
+		e.Notes = append(e.Notes, modelinfo.Unknown(model))
 		return nil
 	}
 	resource, share := "gpu_memory", 1.0
