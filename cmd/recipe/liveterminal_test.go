@@ -80,8 +80,8 @@ func TestTheLiveViewFillsAnyTerminal(t *testing.T) {
 	sizes := [][2]int{{40, 24}, {80, 24}, {120, 40}, {200, 50}}
 	for i, size := range sizes {
 		env := [2]string{"NO_COLOR=1", "COLORTERM=truecolor"}[i%2]
+		// one after the other: parallel ones wait for other tests while the endless run takes their processors
 		t.Run(fmt.Sprintf("%d columns, %s", size[0], env), func(t *testing.T) {
-			t.Parallel()
 			w := &workshop{t: t, dir: w.dir}
 			s := w.seatOf(size[0], size[1], env, "status", "--watch")
 			s.fits(size[0], size[1])

@@ -19,7 +19,7 @@ type Model struct {
 	Layers, Hidden, Heads, KVHeads, HeadDim, FFN, Vocab, MaxLen int64
 	Experts, ExpertFFN                                          int64 // of each layer; 0: dense
 	Tied                                                        bool
-	Stateful                                                    bool  // some layers have a convolution or a recurrent state
+	Stateful                                                    bool  // some layers have a convolution or a recurrence
 	DtypeBytes                                                  int64 // of the checkpoint
 }
 
