@@ -17,6 +17,7 @@ from recipe_sdk.errors import CheckpointError, WorkerError
 from recipe_sdk.ranks import default_device
 
 from . import cpu, logprob
+from .packing import mixed
 from .settings import merged
 
 
@@ -44,15 +45,21 @@ def imports() -> None:
 def train(backend: str, bridge: Bridge[Any]) -> None:
     """Builds the engine, resumes, and trains each batch."""
     imports()
+    from transformers import PreTrainedConfig
+
     from .learner import Learner
 
     flash = bridge.device.type == "cuda" and importlib.util.find_spec("flash_attn") is not None
+    apart = backend != "megatron" and mixed(PreTrainedConfig.get_config_dict(bridge.block.model.path)[0])
     if bridge.device.type == "cuda" and not flash:
         bridge.events.emit("decided", what="attention", reason="flash-attn is not installed: PyTorch's attention over "
                            "padded rows. With flash-attn rows are packed, which is faster")  # fmt: skip
+    elif flash and apart:
+        bridge.events.emit("decided", what="rows", reason="padded: this model's layers pass on what they have read, "
+                           "and verl does not tell them where a packed row's sequences begin")  # fmt: skip
     try:
         learner = Learner(merged(
-            bridge.settings, bridge.block, backend, cuda=bridge.device.type == "cuda", flash=flash
+            bridge.settings, bridge.block, backend, cuda=bridge.device.type == "cuda", flash=flash, apart=apart
         ), bridge)  # fmt: skip
     except InstantiationException as e:  # of one of verl's dataclasses
         checks = ["Change config = { … } of the block."]

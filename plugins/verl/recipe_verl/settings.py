@@ -129,10 +129,12 @@ def stock(path: tuple[str, ...], value: Any) -> bool:
     return value in (own.get(path[0]), ["ppo_trainer", "_self_"]) if len(path) == 1 else path[0] == "hydra"
 
 
-def merged(given: Mapping[str, Any], block: Any, backend: str, *, cuda: bool, flash: bool) -> DictConfig:
+def merged(
+    given: Mapping[str, Any], block: Any, backend: str, *, cuda: bool, flash: bool, apart: bool = False
+) -> DictConfig:
     """The whole configuration. Beside verl's defaults: strategy, model and number of steps are the block's; the
-    estimator is grpo, and micro-batches are filled by tokens unless their size is given. Without FlashAttention rows
-    are padded; a CPU computes in float32 and compiles nothing."""
+    estimator is grpo, and micro-batches are filled by tokens unless their size is given. Without FlashAttention, and
+    where sequences have to be kept apart, rows are padded; a CPU computes in float32 and compiles nothing."""
     base = defaults(backend)
     OmegaConf.set_struct(base, False)
     padded = {"use_remove_padding": False, "override_config": {"attn_implementation": "sdpa"}}
@@ -140,7 +142,7 @@ def merged(given: Mapping[str, Any], block: Any, backend: str, *, cuda: bool, fl
     engine = {} if cuda else {"use_torch_compile": False, "mixed_precision": exact}
     first = {
         "actor_rollout_ref": {
-            "model": {} if flash else padded,
+            "model": padded if not flash else {"use_remove_padding": False} if apart else {},
             "actor": {"use_dynamic_bsz": True, **({} if cuda else {"use_torch_compile": False})},
         },
         "algorithm": {"adv_estimator": "grpo"},

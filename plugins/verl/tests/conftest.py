@@ -30,6 +30,28 @@ def tiny(tmp_path_factory):
     return str(path)
 
 
+@pytest.fixture(scope="session")
+def hybrid(tmp_path_factory):
+    """A randomly initialised Qwen3-Next of two layers, one of which carries a state from token to token."""
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+
+    path = tmp_path_factory.mktemp("hybrid")
+    torch.manual_seed(5)
+    made = Qwen3NextForCausalLM(Qwen3NextConfig(
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=256, eos_token_id=2, bos_token_id=1, num_experts=4,
+        num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16, linear_num_value_heads=4,
+        linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8,
+        layer_types=["linear_attention", "full_attention"],
+    ))  # fmt: skip
+    with torch.no_grad():
+        for name, p in made.named_parameters():
+            if p.dim() > 1 and "norm" not in name and "A_log" not in name:
+                p.normal_(std=0.3)  # far enough from zero for its layers to matter
+    made.save_pretrained(path)
+    return str(path)
+
+
 class Trainer:
     """A trainer's process, its log and its events."""
 

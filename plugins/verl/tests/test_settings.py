@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from recipe_verl import settings
+from recipe_verl import packing, settings
 
 BLOCK = SimpleNamespace(model=SimpleNamespace(path="/models/tiny"), steps=7)
 
@@ -59,6 +59,34 @@ def test_what_the_recipe_says_reaches_verl():
     assert (model.path, model.lora_rank, model.lora.merge) == ("/models/tiny", 8, True)
     assert c.algorithm.adv_estimator == "grpo" and c.algorithm.norm_adv_by_std_in_grpo is False
     assert model.use_remove_padding is True and actor.fsdp_config.use_torch_compile is True
+
+
+def test_rows_of_a_model_that_would_mix_sequences_are_padded_unless_somebody_asks_for_packing():
+    c = settings.merged({}, BLOCK, "fsdp2", cuda=True, flash=True, apart=True)
+    model = c.actor_rollout_ref.model
+    assert model.use_remove_padding is False and "attn_implementation" not in model.override_config
+    asked = settings.merged({"model": {"use_remove_padding": True}}, BLOCK, "fsdp2", cuda=True, flash=True, apart=True)
+    assert asked.actor_rollout_ref.model.use_remove_padding is True
+
+
+@pytest.mark.parametrize(("family", "answer"), [
+    ("llama", False), ("gemma2", False), ("gemma3_text", False), ("llama4_text", False), ("minimax_m2", False),
+    ("qwen3", False), ("qwen3_5", False), ("qwen3_5_moe", False), ("gpt_oss", False), ("deepseek_v3", False),
+    ("qwen3_next", True), ("falcon_h1", True), ("bamba", True), ("jamba", True), ("granitemoehybrid", True),
+    ("lfm2", True), ("minimax", True), ("recurrent_gemma", True), ("nemotron_h", True), ("mamba", True),
+])  # fmt: skip
+def test_which_families_sequences_would_be_mixed(family, answer):
+    from transformers import AutoConfig
+
+    assert packing.mixed(AutoConfig.for_model(family).to_dict()) is answer
+
+
+def test_models_whose_layers_are_not_listed():
+    """As older files of configuration have it."""
+    assert packing.mixed({"model_type": "qwen3_next", "linear_conv_kernel_dim": 4})
+    assert packing.mixed({"model_type": "minimax", "attn_type_list": [0, 1]})
+    assert not packing.mixed({"model_type": "minimax_m2", "attn_type_list": [1, 1]})
+    assert packing.mixed({"model_type": "some_vl", "text_config": {"layer_types": ["linear_attention"]}})
 
 
 def test_a_size_of_micro_batches_turns_filling_by_tokens_off():

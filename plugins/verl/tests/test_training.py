@@ -73,6 +73,16 @@ def test_a_step_reports_its_tokens(start, world, tiny):
         api.close()
 
 
+def test_sequences_of_a_model_that_carries_a_state_are_scored_as_they_are_alone(start, hybrid):
+    api = FakeAPI()
+    try:
+        start("run", RATE, api=api, model={"path": hybrid}).metrics()
+        for found, sent in zip(api.trained[0], api.batch(0), strict=True):
+            assert found["logprobs"] == pytest.approx(scores_of(hybrid, sent), abs=1e-4)
+    finally:
+        api.close()
+
+
 def test_another_number_of_ranks_is_refused_with_a_word(start):
     first = start("run", RATE, steps=1)
     first.metrics()
