@@ -99,7 +99,7 @@ func parse(data []byte) (Model, error) {
 		TorchDtype string `json:"torch_dtype"`
 		Dtype      string `json:"dtype"`
 
-		LayerTypes []string        `json:"layer_types"`
+		LayerTypes []any           `json:"layer_types"`
 		Attention  json.RawMessage `json:"attn_type_list"` // MiniMax: 0 of a layer that carries a state, else 1
 		stateful
 	}
@@ -162,7 +162,7 @@ type stateful struct {
 func (s stateful) given() bool { return s != stateful{} }
 
 // carriesState says whether layers of a kind do, by transformers' names: all but attention.
-func carriesState(kind string) bool {
+func carriesState(kind any) bool {
 	return kind != "full_attention" && kind != "sliding_attention" && kind != "chunked_attention"
 }
 

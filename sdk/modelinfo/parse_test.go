@@ -37,7 +37,7 @@ func TestLayersThatCarryAState(t *testing.T) {
 		{`"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-"`, true},
 		{`"model_type": "lfm2", "conv_L_cache": 3`, true},
 		{`"model_type": "recurrent_gemma", "block_types": ["recurrent", "attention"]`, true},
-		{`"model_type": "qwen3", "linear_conv_kernel_dim": null`, false},
+		{`"model_type": "qwen3", "linear_conv_kernel_dim": null, "layer_types": null`, false},
 	} {
 		for form, text := range map[string]string{
 			"plain": `{` + sizes + `, ` + c.settings + `}`, "of text": `{"text_config": {` + sizes + `, ` + c.settings + `}}`,
