@@ -37,6 +37,7 @@ type Compute struct {
 	RowTokens             *int64 `recipe:"row_tokens" worker:"model.row_tokens" unit:"tokens"`
 	HeadChunk             *int64 `recipe:"head_chunk" worker:"model.head_chunk" unit:"tokens"`
 	Compile               *bool  `recipe:"compile" worker:"model.compile"`
+	Replicate             *bool  `recipe:"replicate" worker:"model.replicate"`
 }
 
 // Lora are low-rank adapters by peft; without this block all weights are trained.
@@ -47,6 +48,7 @@ type Lora struct {
 	TargetModules  []string `recipe:"target_modules" worker:"lora.target_modules"`
 	Layers         []int64  `recipe:"layers" worker:"lora.layers"`
 	RankStabilized bool     `recipe:"rank_stabilized" worker:"lora.rank_stabilized"`
+	Merged         *bool    `recipe:"merged" worker:"lora.merged"`
 }
 
 // Reference is the fixed policy that the KL term compares with.

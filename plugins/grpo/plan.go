@@ -47,11 +47,12 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode
 	}
 	var problems []spec.Problem
-	if name := optimizerOf(c); placement.Ranks() > 1 &&
+	if name := optimizerOf(c); placement.Ranks() > 1 && c.divided("optimizer") &&
 		(name == "adafactor" || name == "adamw_8bit") {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("optimizer").GetAttr("name"), Summary: name + " works on one GPU only",
-			Detail: "Its state does not fit weights that are spread over several. Use adamw or sgd, or one GPU.",
+			Detail: "Its state does not fit weights that are spread over several. Use adamw or sgd, one GPU, adapters (lora), or " +
+				"compute { replicate = true }, with which each GPU holds the whole model.",
 		})
 	}
 	if unreadable != nil {
@@ -83,7 +84,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	add := func(part string, value float64, how string) {
 		if value > 0 {
-			if share > 1 && part != "activations" && part != "logits" && part != published {
+			if share > 1 && c.divided(part) {
 				value, how = value/share, fmt.Sprintf("%s ÷ %g %s", how, share, over)
 			}
 			e.Amounts = append(e.Amounts, sdk.Amount{Resource: resource, Part: part, Value: value, How: how})
@@ -101,6 +102,10 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		count(s.reference), s.weight))
 	add("activations", s.activations, s.activationsHow)
 	add("logits", s.logits, s.logitsHow)
+	if c.adapted() && or(c.Lora.Merged, false) {
+		add("frozen", s.total*s.weight, fmt.Sprintf("%s parameters × %g bytes: the weights before training, beside their sum "+
+			"with the adapters (lora { merged = true })", count(s.total), s.weight))
+	}
 	if why := copied(c, resource, share, e.Facts["publish_dtype"] != e.Facts["dtype"]); why != "" {
 		width := bytesOf(e.Facts["publish_dtype"])
 		add(published, s.total*width, fmt.Sprintf("%s parameters × %g bytes: %s, for inference to copy",
@@ -133,14 +138,29 @@ func (c Config) offloaded() bool { return c.Optimizer != nil && c.Optimizer.Offl
 // published is the copy of the weights that inference copies from, where the trainer's own cannot be given away.
 const published = "published"
 
+// divided says whether several GPUs share a part. Adapters are whole on each, as all is with compute { replicate = true }.
+func (c Config) divided(part string) bool {
+	switch part {
+	case "activations", "logits", published:
+		return false
+	case "gradients", "optimizer":
+		return !c.adapted() && !c.replicated()
+	}
+	return !c.replicated()
+}
+
+// replicated says whether each GPU is to hold the whole model. Unset, the worker decides; the plan counts what it can
+// do with.
+func (c Config) replicated() bool { return c.Compute != nil && or(c.Compute.Replicate, false) }
+
 // copied says why weights that go through memory need that copy; empty: they are given away where they lie.
 func copied(c Config, resource string, ranks float64, rounded bool) string {
 	switch {
 	case resource == "host_memory":
 		return "shared memory"
-	case c.adapted():
+	case c.adapted() && !or(c.Lora.Merged, false):
 		return "adapters merged into the model"
-	case ranks > 1:
+	case ranks > 1 && !c.replicated():
 		return "shards gathered on the first GPU"
 	case rounded:
 		return "publish_dtype = " + c.PublishDtype

@@ -189,6 +189,23 @@ func TestPlan(t *testing.T) {
 		t.Errorf("adamw_8bit on two GPUs: %+v", problems)
 	}
 	parts(spread, 1)
+	on := true
+	whole := parts(Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, Compute: &Compute{Replicate: &on},
+		Optimizer: &Optimizer{Name: "adamw_8bit"}}, 2)
+	if whole["weights"] != full["weights"] || whole["gradients"] != full["weights"] || whole["reference"] != full["weights"] ||
+		whole["optimizer"] != full["optimizer"]/4 || whole["published"] != 0 {
+		t.Errorf("two GPUs, the whole model on each: %v; want what one GPU takes", whole)
+	}
+	adapted := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, Lora: &Lora{Rank: 64},
+		Optimizer: &Optimizer{Name: "adamw_8bit"}}
+	both := parts(adapted, 2)
+	if both["weights"] != lora["weights"]/2 || both["gradients"] != lora["gradients"] || both["optimizer"] != lora["optimizer"]/4 {
+		t.Errorf("LoRA on two GPUs: %v; want half of the weights, and adapters whole as on one GPU: %v", both, lora)
+	}
+	adapted.Lora.Merged = &on
+	if merged := parts(adapted, 1); merged["frozen"] != lora["weights"] || merged["published"] != 0 {
+		t.Errorf("adapters merged while they train: %v; want the weights twice, and no further copy", merged)
+	}
 	if half := parts(Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct", PublishDtype: "bfloat16"}},
 		1); half["published"] != full["weights"]/2 {
 		t.Errorf("rounded copy: %g, want half of %g", half["published"], full["weights"])

@@ -21,6 +21,10 @@ variable "environment" {
   type    = map(string)
   default = {}
 }
+variable "lora_merged" {
+  type    = bool
+  default = null
+}
 variable "device" { # null on a machine without a GPU
   type    = string
   default = null
@@ -71,8 +75,9 @@ trainer "grpo" "policy" {
   max_length    = 256
   seed          = var.seed
   lora {
-    rank  = var.lora_rank
-    alpha = 32
+    rank   = var.lora_rank
+    alpha  = 32
+    merged = var.lora_merged
   }
   optimizer { weight_decay = 0 } # TRL's default
   kl { coefficient = 0 }         # TRL's default

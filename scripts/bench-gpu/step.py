@@ -129,7 +129,7 @@ def stepper(directory: str, options: argparse.Namespace, settings: dict):
     from recipe_sdk import fields
     from recipe_sdk.ranks import Ranks
     from transformers import Qwen2Config
-    from worker import config, model, optim
+    from worker import config, model, optim, spread
     from worker.memory import Memory
     from worker.step import Stepper
 
@@ -142,10 +142,11 @@ def stepper(directory: str, options: argparse.Namespace, settings: dict):
         "correction": {"mismatch_action": "warn"},
     }, settings))  # fmt: skip
     ranks = Ranks(model.device_of(c, int(os.environ.get("LOCAL_RANK", 0))))
-    policy, summary = model.load_policy(c, ranks.device, ranks.world)
-    reference = model.Reference(c, policy, ranks.device, ranks.mesh)
-    if ranks.mesh is not None:
-        model.shard(policy, c, ranks.mesh)
+    policy, summary = model.load_policy(c, ranks.device)
+    mesh, _ = spread.mesh_for(policy, c, ranks)
+    reference = model.Reference(c, policy, ranks.device, mesh)
+    if mesh is not None:
+        model.shard(policy, c, mesh)
     return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory()), summary
 
 

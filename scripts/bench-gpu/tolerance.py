@@ -52,7 +52,7 @@ def stepper(options: argparse.Namespace):  # noqa: ANN201
         "correction": {"mismatch_action": "warn"},
     }, {"lora": {"rank": options.rank, "alpha": 32}} if options.rank else {}))  # fmt: skip
     ranks = Ranks(model.device_of(c))
-    policy, _ = model.load_policy(c, ranks.device, 1)
+    policy, _ = model.load_policy(c, ranks.device)
     reference = model.Reference(c, policy, ranks.device)
     return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory())
 

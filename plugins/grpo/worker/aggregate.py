@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .segments import seg_count
+from .segments import seg_count, seg_sum
 
 # canonical names first; then what other projects call the same formula
 AGGREGATIONS = (
@@ -35,7 +35,7 @@ def coefficients(mode: str, keep: Tensor, seq: Tensor, n: int, length: float, co
     """
     counted = keep if counted is None else counted
     dtype = torch.float64
-    per_seq = seg_count(seq[counted], n, dtype)
+    per_seq = seg_sum(counted.to(dtype), seq, n)  # to pick entries would wait for the device
     present = (per_seq > 0).sum().clamp(min=1).to(dtype)
     tokens = per_seq.sum().clamp(min=1)
     if mode == "token-mean":

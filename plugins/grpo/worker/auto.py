@@ -13,6 +13,7 @@ from typing import Any
 GIB = 1 << 30
 ROWS = (32768, 16384, 8192, 4096, 2048, 1024)
 CHUNKS = (4096, 1024)
+SHORTEST_BESIDE_WEIGHTS = 8192  # tokens of a row that makes room for whole weights
 USABLE = 0.92  # of the free memory: the rest is for fragments and for what is not counted here
 PIECE = 128 << 20  # bytes of each of AdamW's two moments in a piece that passes through the GPU (optimizer.offload)
 BUFFERS = 3  # pieces that are on the GPU at once: one comes, one is used, one goes
@@ -156,13 +157,24 @@ def choose(s: Shape, x: Settings, m: Machine, below: Choice | None = None) -> Ch
     return Choice(compiled, checkpointing, row, chunk, needed, reason)
 
 
-def keeps_gathered(s: Shape, x: Settings, m: Machine, world: int) -> bool:
-    """Whether each of several ranks has memory for all weights between its forward and its backward pass without
-    another choice of rows. s is one rank's share."""
-    gathered = world * s.parameters * WIDTH[x.compute_dtype]
-    kept, given_back = choose(s, x, replace(m, fixed=m.fixed + gathered)), choose(s, x, m)
-    return kept.needed <= USABLE * m.free and replace(kept, needed=0, reason="") == replace(
-        given_back, needed=0, reason=""
+def choose_sharded(s: Shape, x: Settings, m: Machine, world: int) -> tuple[Choice, bool, bool]:
+    """The choice for one of several ranks, whose share is s; whether each has memory for all weights between its
+    forward and its backward pass, and for all gradients beside them between its rows. That is worth shorter rows, not
+    recomputation."""
+    weights = world * s.parameters * WIDTH[x.compute_dtype]
+    gradients = world * s.trained * WIDTH[x.dtype]
+    given_back = choose(s, x, m)
+    for more, whole in ((weights + gradients, True), (weights, False)):
+        kept = choose(s, x, replace(m, fixed=m.fixed + more))
+        if kept.needed <= USABLE * m.free and as_good(kept, given_back):
+            return kept, True, whole
+    return given_back, False, False
+
+
+def as_good(c: Choice, other: Choice) -> bool:
+    """Whether a step runs about as fast one way as the other, transfers left aside."""
+    return c.gradient_checkpointing <= other.gradient_checkpointing and c.row_tokens >= min(
+        SHORTEST_BESIDE_WEIGHTS, other.row_tokens
     )
 
 

@@ -108,7 +108,7 @@ def write(c: Config, policy: Policy, optimizer: torch.optim.Optimizer, folder: P
             attempt((folder / "adapter").mkdir)
         config = partial(weights.write_adapter_config, policy)
         attempt(lambda: save_adapter(weights.adapter(policy), out("adapter"), c.model.path, config))
-    moments = attempt(lambda: optimizer_state(policy, optimizer, ranks.world > 1))
+    moments = attempt(lambda: optimizer_state(policy, optimizer, bool(policy.sharded)))
     random_states = ranks.gather(rng_state())
     training = out("training")
     if training is not None:
@@ -153,6 +153,8 @@ def load_weights(path: Path, policy: Policy) -> None:
             )
     for name, p in target.items():
         p.copy_(stored[name].to(p.dtype))
+    if policy.merged:
+        policy.merged.refresh()
 
 
 def load_training(

@@ -16,6 +16,7 @@ from recipe_sdk.errors import WorkerError
 from torch import Tensor, nn
 
 from .config import Config
+from .merged import merged_linear
 
 
 class ModelError(WorkerError):
@@ -25,19 +26,22 @@ class ModelError(WorkerError):
 
 
 class Adapted(Linear):  # type: ignore[misc]
-    """A linear layer with one adapter, which is never merged into the weights in memory and has no dropout."""
+    """A linear layer with one adapter, without dropout."""
 
     def forward(self, x: Tensor) -> Tensor:
         """base(x) + scaling B A x. The adapter's weights are float32 and rounded to the precision of x here, as
-        autocast would; their gradients arrive in float32."""
+        autocast would; their gradients arrive in float32. Merged, the base holds the sum (merged.Merged)."""
+        a, b = self.lora_A["default"].weight, self.lora_B["default"].weight
+        if self.merged_adapters:
+            base, scale = self.base_layer, self.scaling["default"]
+            return merged_linear(x, base.weight, base.bias, a, b, self.near_a, self.near_b, scale)
         out = self.base_layer(x)
         if self._disable_adapters:
             return out
-        a, b = self.lora_A["default"].weight, self.lora_B["default"].weight
         return out + F.linear(F.linear(x, a.to(x.dtype)), b.to(x.dtype) * self.scaling["default"])
 
 
-def adapt(model: nn.Module, c: Config, world: int) -> Any:
+def adapt(model: nn.Module, c: Config) -> Any:
     """The model with adapters in the layers that the configuration names."""
     targets: Any = list(c.lora.target_modules)
     if targets == ["all-linear"]:
@@ -49,8 +53,7 @@ def adapt(model: nn.Module, c: Config, world: int) -> Any:
         layers_to_transform=list(c.lora.layers) if c.lora.layers else None, use_rslora=c.lora.rank_stabilized,
         bias="none", task_type="CAUSAL_LM",
     )  # fmt: skip
-    # Adapters in float32 on bfloat16 weights keep small updates; sharding needs one precision per group.
-    adapted: Any = get_peft_model(model, options, autocast_adapter_dtype=world == 1)
+    adapted: Any = get_peft_model(model, options)  # adapters in float32 on bfloat16 weights: small updates are kept
     for name, layer in adapted.get_base_model().named_modules():
         # Else the first publication would be where it shows.
         if hasattr(layer, "lora_A") and ("default" not in layer.lora_A or getattr(layer, "fan_in_fan_out", False)):

@@ -87,8 +87,8 @@ class Totals:
             self.sums = torch.zeros(len(known), dtype=torch.float64, device=self.device)
             self.maxima = torch.full_like(self.sums, float("-inf"))
         counts = torch.tensor(self.counts, dtype=torch.float64, device=self.device)
-        sums = ranks.sum(torch.cat([self.sums, counts]))
-        values = torch.cat([sums, ranks.max(self.maxima)]).tolist()
+        sums = ranks.sum_by_host(torch.cat([self.sums, counts]))
+        values = torch.cat([sums, ranks.max_by_host(self.maxima)]).tolist()
         n, out = len(known), {}
         for k, (name, reduction) in enumerate(known):
             if reduction == "max":

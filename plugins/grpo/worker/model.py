@@ -17,6 +17,7 @@ from .batch import Row
 from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
 from .lora import ModelError, adapt
+from .merged import Merged
 
 __all__ = ["Built", "ModelError", "Policy", "Reference", "Scores", "build", "load_policy", "shard"]
 
@@ -52,7 +53,8 @@ class Policy(nn.Module):
         self.alone = False  # whether each row has one sequence, because the model would mix several
         self.parts = list(self.modules())  # the tree stays; going through it costs 3 ms for 28 layers with adapters
         self.plain_modes = all(_plain_mode(m) for m in self.parts if m is not self)
-        self.sharded: list[Any] = []  # modules that gather weights
+        self.sharded: list[Any] = []  # modules that gather weights; none where each GPU holds the whole model
+        self.merged: Merged | None = None  # adapters that train while they are merged into the weights
 
     def train(self, mode: bool = True) -> Policy:
         """As nn.Module's, which takes 4 ms of the CPU for 28 layers with adapters."""
@@ -154,7 +156,8 @@ class Policy(nn.Module):
         for layer in layers:
             layer._disable_adapters = True
         try:
-            yield
+            with self.merged.taken_out() if self.merged else contextlib.nullcontext():
+                yield
         finally:
             for layer in layers:
                 layer._disable_adapters = False
@@ -204,14 +207,12 @@ def _read(
     return model.to(hold or device), implementation, why
 
 
-def load_policy(
-    c: Config, device: torch.device, world: int = 1, before: Built | None = None
-) -> tuple[Policy, dict]:  # fmt: skip
+def load_policy(c: Config, device: torch.device, before: Built | None = None) -> tuple[Policy, dict]:
     """The policy to train, and a summary for the events; `before`: what was built in host memory while inference
     started. Raises ModelError when its logits cannot be reproduced."""
     began = time.perf_counter()
     compute = DTYPES[decided(c, device).model.compute_dtype]
-    built = before if before is not None and before.serves(c, device, world) else build(c, device, world)
+    built = before if before is not None and before.serves(c, device) else build(c, device)
     model, implementation, why = built.model.to(device), built.implementation, built.why
     _wait(device)
     loaded = time.perf_counter()
@@ -250,20 +251,19 @@ class Built:
 
     made: Config
     device: torch.device  # on which it is to compute
-    world: int
     model: nn.Module
     implementation: str
     why: str
 
-    def serves(self, c: Config, device: torch.device, world: int) -> bool:
+    def serves(self, c: Config, device: torch.device) -> bool:
         """Whether `build` would make the same for these."""
         wanted, made = decided(c, device), self.made
-        return (wanted.model, wanted.lora, wanted.seed, device.type, world) == (
-            made.model, made.lora, made.seed, self.device.type, self.world
+        return (wanted.model, wanted.lora, wanted.seed, device.type) == (
+            made.model, made.lora, made.seed, self.device.type
         )  # fmt: skip
 
 
-def build(c: Config, device: torch.device, world: int = 1, narrow: bool | None = None) -> Built:
+def build(c: Config, device: torch.device, narrow: bool | None = None) -> Built:
     """The model that `device` will compute with, and its adapters. narrow: whether that device calculates in bfloat16;
     then it is not touched, and everything stays in host memory. The same numbers come of both: a model's weights are
     read in host memory, and adapters are drawn in it."""
@@ -271,8 +271,8 @@ def build(c: Config, device: torch.device, world: int = 1, narrow: bool | None =
     c = decided(c, device, narrow)
     model, implementation, why = _read(c.model.path, c, device, None if narrow is None else torch.device("cpu"))
     if c.lora.rank:
-        model = adapt(model, c, world)
-    return Built(c, device, world, model, implementation, why)
+        model = adapt(model, c)
+    return Built(c, device, model, implementation, why)
 
 
 def decided(c: Config, device: torch.device, narrow: bool | None = None) -> Config:
@@ -330,7 +330,8 @@ def keep_apart(policy: Policy, device: torch.device) -> str:
 
 def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     """FSDP2: one group per decoder layer, one for the rest; the rest stays gathered during a step because the chunked
-    head reads its weight outside any module of its own."""
+    head reads its weight outside any module of its own. Adapters are whole on every rank: they are small, in float32
+    where a group has one precision, and merged into whichever rows of the weights a rank has."""
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
     compute = policy.autocast
@@ -339,6 +340,8 @@ def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     kwargs: dict[str, Any] = {
         "mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=reduce)
     }  # fmt: skip
+    if policy.adapted:
+        kwargs["ignored_params"] = {p for p in policy.parameters() if p.requires_grad}
     if offload:
         kwargs["offload_policy"] = CPUOffloadPolicy()
     for layer in policy.backbone.layers:
@@ -352,6 +355,14 @@ def keep_gathered(policy: Policy, keep: bool) -> None:
     """Whether the weights that a forward pass gathers stay until the backward pass, which then gathers none."""
     for layer in policy.backbone.layers:
         layer.set_reshard_after_forward(not keep)
+
+
+def hold(policy: Policy, keep: bool) -> None:
+    """Whether a backward pass leaves gathered weights and whole gradients, for one that follows before the weights
+    change: only the last then sums gradients over ranks."""
+    if policy.sharded:
+        policy.set_requires_gradient_sync(not keep)
+        policy.set_reshard_after_backward(not keep)
 
 
 def reshard(policy: Policy) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from recipe_sdk.errors import WorkerError
 
-from . import offload
+from . import offload, shards
 from .auto import GIB
 from .config import Config
 
@@ -27,7 +27,8 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
         fused = trained[0].device.type == "cuda"
         constants = (o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay)
         if not o.offload:
-            return torch.optim.AdamW(trained, *constants, fused=fused or None)
+            kind = shards.AdamW if any(shards.sharded(p) for p in trained) else torch.optim.AdamW
+            return kind(trained, *constants, fused=fused or None)
         try:
             return offload.AdamW(trained, *constants, fused=fused or None)
         except OSError as e:

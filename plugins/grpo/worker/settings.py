@@ -49,6 +49,10 @@ class Model(ModelSettings):
     compile: bool | None = option(
         None, "torch.compile each decoder layer; unset: on a GPU, unless its layers carry a state (as Mamba's do)."
     )  # fmt: skip
+    replicate: bool | None = option(
+        None, "On several GPUs each holds the whole model, and gradients are averaged; false: each holds a shard "
+        "(FSDP2), gathered layer by layer; unset: whole where memory allows, which is faster.",
+    )  # fmt: skip
     trust_remote_code: bool = option(False, "Run code that the model's repository brings.")
     random_init: bool = option(False, "Ignore the weights and start from random ones (tests, benchmarks).")
 
@@ -63,6 +67,11 @@ class Lora:
     target_modules: tuple[str, ...] = option(("all-linear",), "Layer names, or all-linear.")
     layers: tuple[int, ...] | None = option(None, "Only these decoder layers; unset: all.")
     rank_stabilized: bool = option(False, "Scale by alpha / sqrt(rank).")
+    merged: bool | None = option(
+        None, "Calculate with the adapters merged into the weights, as inference is given them: faster, and the same "
+        "policy to the last bit; keeps a copy of the weights before training. false: beside the weights, as inference "
+        "calculates with transport lora; unset: merged where memory allows, without dropout.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -53,14 +53,15 @@ class Sizing:
         self.choice: auto.Choice | None = None
         self.open = False  # whether anything was left to decide
         self.steps_down = 0
+        self.whole_gradients = False  # whether ranks sum gradients once for all rows
         # why nothing is compiled that nobody has asked for
         self.uncompiled = "its layers carry a state" if packing.carries_state(policy.causal) else ""
         self.graphs = 0  # compiled before the last report
         parameters = list(policy.parameters())
-        share = max(ranks.world, 1)
+        share = ranks.world if policy.sharded else 1
         self.shape = auto.shape_of(
             policy.causal.config, sum(p.numel() for p in parameters) // share,
-            sum(p.numel() for p in parameters if p.requires_grad) // share,
+            sum(offload.local(p).numel() for p in parameters if p.requires_grad),
         )  # fmt: skip
 
     def decide(self, c: Config, b: Batch | None) -> str:
@@ -69,9 +70,14 @@ class Sizing:
         spare_memory(self.ranks.device)
         self.given, self.machine = given, self.look(c, given, b)
         self.open = None in (given.compile, given.gradient_checkpointing, given.row_tokens, given.head_chunk)
-        self.use(auto.choose(self.shape, given, self.machine))
-        if self.ranks.mesh is not None:
-            keep_gathered(self.policies[0], auto.keeps_gathered(self.shape, given, self.machine, self.ranks.world))
+        if not self.policies[0].sharded:
+            self.use(auto.choose(self.shape, given, self.machine))
+        else:
+            choice, gathered, self.whole_gradients = auto.choose_sharded(
+                self.shape, given, self.machine, self.ranks.world
+            )
+            keep_gathered(self.policies[0], gathered)
+            self.use(choice)
         if not self.open:
             return ""
         why = f" ({self.uncompiled})" if self.uncompiled and not self.choice.compile else ""
@@ -92,8 +98,9 @@ class Sizing:
     def look(self, c: Config, given: auto.Settings, b: Batch | None) -> auto.Machine:
         """The machine as it is; the same on every rank."""
         device, world = self.ranks.device, self.ranks.world
-        # float32 adapters merged into the weights are a copy of all of them, which inference reads
-        published = bool(c.lora.rank) and c.wait_for_sync
+        # What inference reads: a copy with adapters merged in, unless it is what trains and has come already.
+        policy = self.policies[0]
+        published = bool(c.lora.rank) and c.wait_for_sync and (bool(policy.sharded) or not policy.merged)
         coming = auto.fixed(
             self.shape, given, c.optimizer.name, published, c.optimizer.offload and device.type != "cpu"
         )

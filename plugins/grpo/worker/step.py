@@ -18,16 +18,17 @@ from recipe_sdk.errors import DataError, out_of_memory
 from recipe_sdk.ranks import Ranks
 from torch import Tensor
 
-from . import batch, checks, compiled, correction, estimate, metrics, objective, offload, optim
+from . import batch, beside, checks, compiled, correction, estimate, merged, metrics, objective, offload, optim, shards
 from .batch import Batch, Row
 from .config import Config, estimator_spec, loss_spec
 from .measure import Totals
 from .memory import Memory
-from .model import Policy, Reference, reshard
+from .model import Policy, Reference, Scores, hold, reshard
 from .objective import ObjectiveOptions
-from .sizing import Sizing
+from .sizing import Sizing, free_memory
 
 T = TypeVar("T")
+Begun = tuple[list[tuple[Row, bool]], Scores]  # rows, and the forward pass of the first of them, which is under way
 
 
 @dataclass
@@ -75,12 +76,17 @@ class Stepper:
         self.optimizer, self.ranks, self.memory = optimizer, ranks, memory
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
         self.wide = torch.float64 if self.parameters[0].dtype == torch.float64 else torch.float32
+        self.whole = [p for p in self.parameters if ranks.world > 1 and not shards.sharded(p)]  # on every rank
         self.count = sum(p.numel() for p in policy.parameters())
         self.sizing = Sizing(policy, reference.copy, optimizer, ranks)
         self.notes: list[str] = []  # decisions about memory that nobody was told of yet
+        if why := merged.merge(policy, c.lora.merged, ranks, free_memory(ranks.device)):
+            self.note(f"adapters are calculated beside the weights, not merged into them: {why}")
         if isinstance(optimizer, offload.AdamW):
             self.note(optimizer.note)
         self.tokens: dict[str, Tensor] = {}  # of the last batch, (N,) each: what was computed for its trained tokens
+        self.beside = beside.Beside(ranks.device)
+        self.begun: list[Begun] = []  # one at most: the batch's first, until it is used
         self.checked = False  # whether the sampler's definition of log-probability has been compared with ours
 
     def train(self, b: Batch, step: int, clock: metrics.Clock, version: int | None = None) -> dict[str, Any]:
@@ -89,6 +95,7 @@ class Stepper:
         c, device = self.config, self.ranks.device
         if not b.size:
             raise DataError("the batch has no trained token", ["Do the masks mark any token (value other than -100)?"])
+        self.begun.clear()
         if self.sizing.outgrown(b):
             self.note(self.sizing.decide(c, b))
         with self.explaining_memory(b, clock):
@@ -106,21 +113,22 @@ class Stepper:
                     old = self.scores(self.policy, b, o.needs_entropy, squared)
             with clock.phase("reference"):
                 ref = self.reference_scores(b)
-            behavior = b.behavior.to(device, self.wide)
+            behavior, seq = b.behavior.to(device, self.wide), b.seq.to(device)
             self.check_definition(b, behavior)
 
             # Advantages.
+            self.begin(b, parts[0], o, clock)
             normalizer = replace(self.memory.normalizer)
             with clock.phase("advantage"):
                 adv, facts = estimate.advantages(c, b, self.memory.normalizer, old, ref, in_reward)
             report: dict[str, Any] = {**metrics.describe_batch(b), **facts}
-            warnings = self.warnings(o, behavior, adv)
+            warnings = self.warnings(o, b.behavior, adv)
             if o.constants.ratio_level == "sequence" and facts["adv/override_frac"] > 0:
                 # one ratio a sequence would spread a token's advantage over its neighbours: GSPO-token keeps them apart
                 o = replace(o, constants=replace(o.constants, ratio_level="sequence_token"))
 
             # Optimizer steps.
-            v = Vectors(b.seq.to(device), adv.to(device, self.wide), behavior, ref, old.get("lp"), old.get("lp"),
+            v = Vectors(seq, beside.sent(adv, device, self.wide), behavior, ref, old.get("lp"), old.get("lp"),
                         old.get("entropy"))  # fmt: skip
             self.tokens = {"logprobs": old.get("lp", torch.full_like(v.adv, math.nan)), "advantages": v.adv}
             if old:  # of the whole batch; otherwise the first forward pass tells it
@@ -163,22 +171,44 @@ class Stepper:
             seed=part.seed,
         )  # fmt: skip
         lp, entropy, totals = self.within_memory(lambda: self.accumulate(part, plan, o, clock))
-        lp, entropy = ranks.sum(lp), ranks.sum(entropy)
-        known = lp if v.current is None else v.current
-        apart = correction.mismatch(known, plan.behavior, plan.seq, plan.n)
-        report = {**metrics.describe_mismatch(apart), **totals.reduce(ranks),
-                  **metrics.describe_plan(o, plan, lp, entropy)}  # fmt: skip
-        seen = self.tokens["logprobs"][first:last]
-        seen.copy_(torch.where(seen.isnan(), known, seen))  # of its first pass, where no pass before told them
-        if part.number == 0 and v.old is None:
-            window = slice(first, last)
-            report.update(metrics.describe_served(part.b, known, plan.behavior, part.version, window, o.bounds))
+        with self.beside:  # the last backward pass
+            lp, entropy = ranks.sum_by_host(lp), ranks.sum_by_host(entropy)
+            known = lp if v.current is None else v.current
+            apart = correction.mismatch(known, plan.behavior, plan.seq, plan.n)
+            report = {**metrics.describe_mismatch(apart), **totals.reduce(ranks),
+                      **metrics.describe_plan(o, plan, lp, entropy)}  # fmt: skip
+            seen = self.tokens["logprobs"][first:last]
+            seen.copy_(torch.where(seen.isnan(), known, seen))  # of its first pass, where no pass before told them
+            if part.number == 0 and v.old is None:
+                window = slice(first, last)
+                report.update(metrics.describe_served(part.b, known, plan.behavior, part.version, window, o.bounds))
         if part.number == 0 and checks.absurd(c, apart):
             self.optimizer.zero_grad(set_to_none=True)
             return {**report, "absurd": 1.0}
         with clock.phase("optimizer"):
             report.update(self.move(part.step))
         return report
+
+    def begin(self, b: Batch, members: list[int], o: ObjectiveOptions, clock: metrics.Clock) -> None:
+        """Starts the first forward pass: the device need not wait for the CPU to calculate advantages."""
+        if b.offset[members[0]] == b.offset[members[-1] + 1]:
+            return  # nothing of them is trained
+
+        def first() -> Begun:
+            rows = self.prepared(b, members)
+            with clock.phase("forward"):
+                return rows, self.forward(rows[0][0], o)
+
+        self.begun.append(self.within_memory(first))
+
+    def prepared(self, b: Batch, members: list[int]) -> list[tuple[Row, bool]]:
+        """Rows for forward passes that train."""
+        self.policy.train()
+        return self.rows(b, members)
+
+    def forward(self, row: Row, o: ObjectiveOptions) -> Scores:
+        """Scores of a row, with gradient."""
+        return self.policy(row, entropy=True, raw=self.raw, entropy_gradient=o.needs_entropy)
 
     def accumulate(
         self, part: Part, plan: objective.Plan, o: ObjectiveOptions, clock: metrics.Clock
@@ -188,31 +218,36 @@ class Stepper:
         ranks, device = self.ranks, self.ranks.device
         first, last = part.window
         self.optimizer.zero_grad(set_to_none=True)
-        self.policy.train()
         lp, entropy = (torch.zeros(last - first, dtype=self.wide, device=device) for _ in range(2))
         totals = Totals(device)
-        for row, real in self.rows(part.b, part.members):
+        rows, begun = self.begun.pop() if self.begun else (self.prepared(part.b, part.members), None)
+        for k, (row, real) in enumerate(rows):
+            hold(self.policy, self.sizing.whole_gradients and k + 1 < len(rows))
             with clock.phase("forward"):
-                s = self.policy(row, entropy=True, raw=self.raw, entropy_gradient=o.needs_entropy)
+                s = self.forward(row, o) if k or begun is None else begun
                 objective_part = s.lp.sum() * 0
                 if real:
                     index = row.index - first
                     share = objective.micro_loss(o, plan, index, s.lp, s.entropy)
-                    objective_part = share.total * ranks.world  # sharded gradients are averaged; the objective is a sum
+                    objective_part = share.total * ranks.world  # gradients are averaged; the objective is a sum
                     totals.add(share.metrics)
                     lp[index], entropy[index] = s.lp.detach().to(self.wide), s.entropy.detach().to(self.wide)
+            self.beside.mark()
             with clock.phase("backward"):
                 objective_part.backward()
+        with clock.phase("backward"):
+            ranks.mean([p.grad for p in self.whole if p.grad is not None])
         return lp, entropy, totals
 
     def move(self, step: int) -> dict[str, Any]:
         """The optimizer's own step, unless a gradient is not finite."""
         c = self.config
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, c.optimizer.grad_clip or float("inf"))
-        report = {"grad_norm": float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)}
+        report = {"grad_norm": float(shards.clip(self.parameters, c.optimizer.grad_clip, self.ranks))}
         rate = optim.apply(c, self.optimizer, step)
         if math.isfinite(report["grad_norm"]):
             self.within_memory(self.optimizer.step)  # its state is allocated in the first one
+            if self.policy.merged:
+                self.policy.merged.refresh()
             report["learning_rate"] = rate
         else:
             report["skipped"] = 1.0
@@ -246,7 +281,7 @@ class Stepper:
             backbone = self.policy.backbone
             row = self.sizing.row_tokens(c) if self.ranks.device.type == "cuda" else 0
             # sharded layers are set up together, so there all of them run
-            with contextlib.nullcontext() if self.ranks.world > 1 else compiled.only_first_layer(backbone):
+            with contextlib.nullcontext() if self.policy.sharded else compiled.only_first_layer(backbone):
                 self.policy.train()
                 made_up = batch.sample(self.policy.causal.config.vocab_size, compiled.lengths(row))
                 s = self.policy(made_up.to(self.ranks.device), entropy=True)

@@ -20,6 +20,7 @@ from . import batch, checkpoint, compiled, config, host, metrics, model, objecti
 from .batch import Batch, Row
 from .config import Config
 from .memory import Memory
+from .spread import check_equal, mesh_for
 from .step import Stepper
 
 
@@ -32,15 +33,18 @@ class Trainer:
         self.bridge, c, ranks = bridge, bridge.block, bridge.ranks
         found = bridge.resume()
         bridge.begin()  # the first batch is sampled while the model is put on the device and compiled
-        self.policy, summary = model.load_policy(c, ranks.device, ranks.world, before)
+        self.policy, summary = model.load_policy(c, ranks.device, before)
         bridge.events.emit("decided", what="model on its device", reason=summary["loading"])
         if found is not None:
             checkpoint.load_weights(found.path, self.policy)
-        self.reference = model.Reference(c, self.policy, ranks.device, ranks.mesh)
+        mesh, how = mesh_for(self.policy, c, ranks)
+        if how:
+            bridge.events.emit("decided", what="where the model lies", reason=how)
+        self.reference = model.Reference(c, self.policy, ranks.device, mesh)
         if apart := summary["one_sequence_a_row"] or self.reference.apart:
             bridge.events.emit("decided", what="rows of one sequence", reason=apart)
-        if ranks.mesh is not None:
-            model.shard(self.policy, c, ranks.mesh)
+        if mesh is not None:
+            model.shard(self.policy, c, mesh)
         self.optimizer = optim.build(c, self.policy.parameters())
         memory = Memory()
         torch.manual_seed(c.seed + 1)
@@ -49,7 +53,7 @@ class Trainer:
             memory = self._continue(found)
         self.stepper = Stepper(c, self.policy, self.reference, self.optimizer, ranks, memory)
         # Autocast would keep a copy of all weights in the graph's memory, and shards are gathered anew each time.
-        fixed = ranks.device.type == "cuda" and ranks.world == 1 and self.policy.autocast is None
+        fixed = ranks.device.type == "cuda" and not self.policy.sharded and self.policy.autocast is None
         self.proof = replay.Replay(self.policy, ranks.device, replay.record if fixed else None)
         self.eos = weights.end_tokens(self.policy)
         self._attach({"reference": config.source_of(c), **summary})
@@ -61,7 +65,8 @@ class Trainer:
 
     def _continue(self, found: Checkpoint) -> Memory:
         c, ranks = self.config, self.bridge.ranks
-        checkpoint.load_training(found, self.policy, self.optimizer, ranks.rank, ranks.world > 1, c.optimizer.name)
+        sharded = bool(self.policy.sharded)
+        checkpoint.load_training(found, self.policy, self.optimizer, ranks.rank, sharded, c.optimizer.name)
         return Memory.restore(found.state["memory"])
 
     def _attach(self, summary: dict[str, Any]) -> None:
@@ -69,7 +74,7 @@ class Trainer:
         trained = [p.dtype for p in policy.parameters() if p.requires_grad]
         self.bridge.attach(
             named=partial(weights.merged, policy), logprobs=self.logprobs, save=self.save,
-            storage=lambda: dict(policy.causal.named_parameters()),
+            storage=None if policy.sharded else lambda: dict(policy.causal.named_parameters()),
             adapter=partial(weights.adapter, policy) if policy.adapted else None,
             adapter_config=partial(weights.write_adapter_config, policy) if policy.adapted else None,
             config=partial(weights.write_config, policy), tied=weights.tied(policy),
@@ -172,6 +177,7 @@ class Trainer:
 
     def save(self, folder: Path) -> None:
         """A checkpoint that transformers loads, with the optimizer's and the random states."""
+        check_equal(self.policy, self.bridge.ranks)
         checkpoint.write(self.config, self.policy, self.optimizer, folder, self.bridge.ranks)
 
     def update(self, change: dict[str, Any]) -> Config:

@@ -53,17 +53,23 @@ def test_memory_alone_demands_recomputation():
     assert seen[0] == (False, 32768) and seen[-1] == (True, 1024)
 
 
-def test_several_ranks_keep_gathered_weights_where_rows_stay_as_long():
+def test_several_ranks_keep_gathered_weights_where_there_is_room():
+    """Also where rows get shorter for it, but not where activations would be recomputed."""
     share = dataclasses.replace(BIG, parameters=BIG.parameters // 2, trained=BIG.trained // 2)
     x = auto.Settings("float32", "bfloat16")
     seen = []
-    for free in range(20, 150):
+    for free in range(8, 150):
         m = auto.Machine(free * auto.GIB, True, 1024, 65_536, auto.fixed(share, x, "adamw", False))
-        keeps = auto.keeps_gathered(share, x, m, 2)
-        seen.append(keeps)
-        if keeps:
-            assert auto.choose(share, x, m).needed + 2 * share.parameters * 2 <= auto.USABLE * m.free
-    assert not seen[0] and seen[-1] and True in seen and False in seen[seen.index(True) :]
+        c, weights, gradients = auto.choose_sharded(share, x, m, 2)
+        alone = auto.choose(share, x, m)
+        seen.append((weights, gradients))
+        assert c.gradient_checkpointing == alone.gradient_checkpointing and c.row_tokens <= alone.row_tokens
+        assert c.row_tokens >= min(8192, alone.row_tokens) if weights else c == alone
+        more = weights * 2 * share.parameters * 2 + gradients * 2 * share.trained * 4
+        m = dataclasses.replace(m, fixed=m.fixed + more)
+        assert not weights or auto.choose(share, x, m).needed == c.needed <= auto.USABLE * m.free
+    assert seen[0] == (False, False) and seen[-1] == (True, True) and (True, False) in seen
+    assert (False, True) not in seen
 
 
 def test_what_is_given_is_obeyed():

@@ -28,7 +28,7 @@ def test_what_was_built_early_has_the_same_numbers(tmp_path, tiny, change):
     ready = early.Early(c, CPU)
     ready.load()
     torch.manual_seed(5)  # what happens meanwhile draws other numbers
-    before, after = model.load_policy(c, CPU, 1, ready.take()), model.load_policy(c, CPU)
+    before, after = model.load_policy(c, CPU, ready.take()), model.load_policy(c, CPU)
     assert before[1]["built_early"] and not after[1]["built_early"] and ready.take() is None
     a, b = (dict(x[0].named_parameters()) for x in (before, after))
     assert a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
@@ -60,7 +60,7 @@ def test_a_model_for_other_settings_is_built_anew(tmp_path, tiny, change):
     ready = early.Early(config.from_dict(given), CPU)
     ready.load()
     other = config.from_dict(settings(tmp_path, tiny, "u", **{"lora": {"rank": 4}, **change}))
-    _, about = model.load_policy(other, CPU, 1, ready.take())
+    _, about = model.load_policy(other, CPU, ready.take())
     assert not about["built_early"]
     assert about["dtype"] == other.model.dtype
 
@@ -70,7 +70,7 @@ def test_what_is_wrong_with_a_model_is_said_at_the_start(tmp_path, tiny):
     ready = early.Early(c, CPU)
     ready.load()
     with pytest.raises(model.ModelError, match="lm_head cannot be adapted"):
-        model.load_policy(c, CPU, 1, ready.take())
+        model.load_policy(c, CPU, ready.take())
 
 
 def test_a_model_is_not_built_early_where_memory_is_short(tmp_path, tiny, monkeypatch):

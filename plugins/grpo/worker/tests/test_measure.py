@@ -19,13 +19,13 @@ class Ranks:
     def gather(self, value):
         return [value, *(o.names for o in self.others)]
 
-    def sum(self, x):
+    def sum_by_host(self, x):
         for o in self.others:
             if o.sums is not None:
                 x = x + torch.cat([o.sums, torch.tensor(o.counts, dtype=torch.float64)])
         return x
 
-    def max(self, x):
+    def max_by_host(self, x):
         for o in self.others:
             if o.sums is not None:
                 x = torch.maximum(x, o.maxima)

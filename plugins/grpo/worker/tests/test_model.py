@@ -13,7 +13,7 @@ from recipe_sdk.ranks import Ranks
 from recipe_sdk.testing import make_group
 
 from worker import batch as batches
-from worker import checkpoint, config, model, optim
+from worker import checkpoint, config, model, optim, spread
 from worker.logprob import HeadOptions, token_logprobs
 from worker.memory import Memory
 from worker.metrics import Clock
@@ -59,10 +59,11 @@ def test_chunked_head_equals_plain_softmax(o, biased):
 def stepper(tmp_path, tiny, ranks=None, **change):
     c = config.from_dict(settings(tmp_path, tiny, "http://unused", **change))
     ranks = ranks or Ranks(model.device_of(c))
-    policy, _ = model.load_policy(c, ranks.device, ranks.world)
-    reference = model.Reference(c, policy, ranks.device, ranks.mesh)
-    if ranks.mesh is not None:
-        model.shard(policy, c, ranks.mesh)
+    policy, _ = model.load_policy(c, ranks.device)
+    mesh, _ = spread.mesh_for(policy, c, ranks)
+    reference = model.Reference(c, policy, ranks.device, mesh)
+    if mesh is not None:
+        model.shard(policy, c, mesh)
     return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory())
 
 
@@ -92,6 +93,13 @@ SETTINGS = {
     "offloaded": {"optimizer": {"offload": True}},
     "otb": {"advantages": {"estimator": "optimal_token_baseline"}, "loss": {"top_entropy": 0.5}},
 }  # fmt: skip
+
+
+def of_ranks(name):
+    """Settings for several ranks: whole models, or shards."""
+    return fields.merge(
+        SETTINGS[name.removeprefix("whole ")], {"model": {"replicate": name.startswith("whole ")}}
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [n for n in SETTINGS if n != "mixed"])
@@ -154,6 +162,7 @@ def test_references_agree(tmp_path, tiny):
         for n, p in adapted.policy.named_parameters():
             if ".lora_B" in n:
                 p.add_(0.1)
+    adapted.policy.merged.refresh()
     assert config.source_of(adapted.config) == "lora_off"
     off = adapted.reference_scores(b)
     assert torch.allclose(off, base, atol=1e-12)
@@ -188,9 +197,10 @@ def test_learning_rate_schedules():
 
 
 def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
-    """FSDP2 over two gloo processes: losses, gradient norms and weights equal those of a single process, and nothing that
-    a sync block asks for in between makes a difference."""
-    models = {name: tiny for name in ("grpo", "lora", "mini-batches", "mixed", "offloaded")} | {"clipped": tied}
+    """Over two gloo processes, by FSDP2 and with whole models: losses, gradient norms and weights equal those of a
+    single process, and nothing that a sync block asks for in between makes a difference."""
+    names = ("grpo", "lora", "mini-batches", "mixed", "offloaded", "whole mixed", "whole mini-batches", "whole lora")
+    models = {name: tiny for name in names} | {"clipped": tied, "whole clipped": tied}
     out = tmp_path / "ranks.pt"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -199,9 +209,10 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
     assert [processes.finish(p, 600) for p in both] == [0, 0]
     results = torch.load(out)
     for name, path in models.items():
-        want, weights = after_steps(stepper(tmp_path, path, **SETTINGS[name]))
+        settings_of = SETTINGS[name.removeprefix("whole ")]
+        want, weights = after_steps(stepper(tmp_path, path, **settings_of))
         got, other, published, proved = results[name]
-        if name == "mixed":  # bfloat16 arithmetic differs with the split; gradients still arrive in float32
+        if name.endswith("mixed"):  # bfloat16 arithmetic differs with the split; gradients still arrive in float32
             for a, b in zip(want, got, strict=True):
                 assert a == pytest.approx(b, rel=0.05, abs=0.01)
             assert {v.dtype for v in other.values()} == {torch.float32}
@@ -210,7 +221,7 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
             assert a == pytest.approx(b, abs=1e-10)
         assert set(other) == set(weights)
         assert all(torch.allclose(weights[k], other[k], atol=1e-6) for k in weights)
-        one = stepper(tmp_path, path, **SETTINGS[name])
+        one = stepper(tmp_path, path, **settings_of)
         after_steps(one)
         alone = dict(merged(one.policy))
         assert set(published) == set(alone)
@@ -218,13 +229,13 @@ def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
         assert all(torch.allclose(alone[k], published[k], atol=1e-6) for k in alone)
         # what two ranks saved, one process resumes: its third step is the third step of the unbroken run
         # be its moments in the host's memory or not
-        resumed = stepper(tmp_path, path, **fields.merge(SETTINGS[name], {"optimizer": {"offload": False}}))
+        resumed = stepper(tmp_path, path, **fields.merge(settings_of, {"optimizer": {"offload": False}}))
         saved = newest(tmp_path / name)
         checkpoint.load_weights(saved, resumed.policy)
         checkpoint.load_training(
             Checkpoint(saved, 2, read_state(saved)), resumed.policy, resumed.optimizer, name="adamw"
         )
-        single = stepper(tmp_path, path, **SETTINGS[name])
+        single = stepper(tmp_path, path, **settings_of)
         after_steps(single)
         for a, b in zip(after_steps(single, 1)[0], after_steps(resumed, 1)[0], strict=True):
             assert a == pytest.approx(b, abs=1e-6)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
-from recipe_sdk import Checkpoint, publish
+from recipe_sdk import Checkpoint, causal, publish
 from recipe_sdk.checkpoint import newest, read_state
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.ipc import Shared
@@ -15,6 +15,7 @@ from recipe_sdk.ranks import Ranks
 from worker import checkpoint, offload, sizing
 from worker.batch import build
 from worker.model import reshard
+from worker.spread import check_equal
 from worker.tests.conftest import attached
 from worker.weights import merged
 
@@ -52,6 +53,19 @@ def full_disk(ranks: Ranks, s, directory: str) -> None:
     assert send("reload")["step"] == 1
 
 
+def come_apart(ranks: Ranks, s) -> None:
+    """A rank whose weights are others is told of, by all."""
+    kept = s.parameters[0].detach().clone()
+    s.parameters[0].data[0] += ranks.rank
+    try:
+        check_equal(s.policy, ranks)
+    except WorkerError as e:
+        assert "rank 1 holds other weights than rank 0" in e.message and e.checks
+    else:
+        raise AssertionError("different weights were taken for equal")
+    s.parameters[0].data.copy_(kept)
+
+
 def kept_gathered(s, groups) -> bool:
     """Whether a layer's weights are whole after a forward pass; `reshard` gives them back."""
     with torch.no_grad():
@@ -68,7 +82,7 @@ def other_setting(ranks: Ranks, s, again, found: Checkpoint, directory: str, pat
     from worker.tests.test_model import after_steps, stepper
 
     assert all(isinstance(x.optimizer, offload.AdamW) and x.optimizer.pieces for x in (s, again))
-    plain = stepper(Path(directory), path, ranks)
+    plain = stepper(Path(directory), path, ranks, model={"replicate": False})
     checkpoint.load_training(found, plain.policy, plain.optimizer, ranks.rank, True, "adamw")
     stored = checkpoint.optimizer_state(plain.policy, plain.optimizer, True)
     own = checkpoint.optimizer_state(s.policy, s.optimizer, True)
@@ -86,7 +100,7 @@ def other_setting(ranks: Ranks, s, again, found: Checkpoint, directory: str, pat
 def main(rank: int, port: int, models: dict[str, str], directory: str, out: str) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=str(port))  # fmt: skip
-    from worker.tests.test_model import SETTINGS, after_steps, groups, stepper
+    from worker.tests.test_model import after_steps, groups, of_ranks, stepper
 
     torch.set_num_threads(1)
     ranks = Ranks(torch.device("cpu"))
@@ -95,9 +109,11 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
     for name, path in models.items():
         short = name == "clipped"  # of memory, so that each layer's weights are given back after its forward pass
         sizing.free_memory = (lambda _: 0.0) if short else free
-        s = stepper(Path(directory), path, ranks, **SETTINGS[name])
+        s = stepper(Path(directory), path, ranks, **of_ranks(name))
+        assert bool(s.policy.sharded) != name.startswith("whole ")
         results[name] = after_steps(s)
-        assert kept_gathered(s, groups(1)) != short
+        assert not s.policy.sharded or kept_gathered(s, groups(1)) != short
+        check_equal(s.policy, ranks)
 
         def proof(s=s):
             """Calls of a sync block between publications; they must not affect what follows."""
@@ -113,29 +129,31 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         bridge.step = 2
         assert proof() == proved
         bridge.save("asked")
-        again = stepper(Path(directory), path, ranks, **SETTINGS[name])  # sharded state goes into fresh shards
+        again = stepper(Path(directory), path, ranks, **of_ranks(name))  # sharded state goes into fresh shards
         found = newest(f"{directory}/{name}")
         checkpoint.load_training(
             Checkpoint(found, 2, read_state(found)),
             again.policy,
             again.optimizer,
             ranks.rank,
-            True,
+            bool(s.policy.sharded),
             s.config.optimizer.name,
         )
         for a, b in zip(s.optimizer.state.values(), again.optimizer.state.values(), strict=True):
-            assert torch.equal(a["exp_avg"].full_tensor(), b["exp_avg"].full_tensor())
+            assert torch.equal(causal.whole(a["exp_avg"]), causal.whole(b["exp_avg"]))
         shape = again.sizing.shape
         if shape.trained == shape.parameters:
             # this rank's share of the moments is there already, and the gradients of its share of weights are to come
             coming = again.sizing.look(again.config, sizing.settings(again.config, ranks.device), None).fixed
             assert coming > 0.9 * shape.trained * next(again.policy.parameters()).element_size(), (name, coming, shape)
+        if name.endswith("clipped"):
+            full_disk(ranks, s, f"{directory}/{name}")
         if name == "offloaded":
             other_setting(ranks, s, again, Checkpoint(found, 2, read_state(found)), directory, path)
-    full_disk(ranks, s, directory)
+    come_apart(ranks, s)
     for name in ("adafactor", "adamw_8bit"):  # otherwise the first step fails in torch's sharding
         try:
-            stepper(Path(directory), path, ranks, optimizer={"name": name})
+            stepper(Path(directory), path, ranks, optimizer={"name": name}, model={"replicate": False})
         except WorkerError as e:
             assert f"{name} cannot work on weights that are spread" in e.message and e.checks
         else:

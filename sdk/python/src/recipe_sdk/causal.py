@@ -41,12 +41,12 @@ class _Weight:
 @torch.no_grad()
 def named(model: Any) -> Iterator[tuple[str, Tensor]]:
     """(name, value) of every weight of the plain model, adapters merged in, on the training device; tied weights once.
-    Those that have adapters come last.
+    Those that have adapters which are not merged already come last.
 
     Under sharding every rank must run through it in step."""
     adapted: list[_Weight] = []
     for w in _weights(base(model)):
-        if w.layer is None:
+        if w.layer is None or w.layer.merged:
             yield w.name, w.whole()
         else:
             adapted.append(w)

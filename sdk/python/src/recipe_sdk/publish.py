@@ -49,7 +49,7 @@ def publish(bridge: Bridge[Any], body: dict[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     if transport in ("live", "ipc", "nccl"):
         sender = bridge.sender if transport == "nccl" else bridge.shared
-        keep = bool(body.get("keep")) or ranks.world > 1  # shards are gathered into buffers anyway
+        keep = bool(body.get("keep"))
         facts = sender.refresh(
             hooks.weights, ranks.device, version, dtype, keep, hooks.storage, ranks.main, ranks.agree
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,18 @@ def default_device() -> torch.device:
     """CUDA device LOCAL_RANK, or the CPU on a machine without one."""
     local = int(os.environ.get("LOCAL_RANK", 0))
     return torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def pieces(tensors: list[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """The tensors in their order, as many at a time as take `most` bytes and have one precision; at least one."""
+    now: list[Tensor] = []
+    for x in tensors:
+        if now and (x.dtype != now[0].dtype or sum(y.nbytes for y in now) + x.nbytes > most):
+            yield now
+            now = []
+        now.append(x)
+    if now:
+        yield now
 
 
 class Ranks:
@@ -86,6 +98,47 @@ class Ranks:
 
             dist.all_reduce(x)
         return x
+
+    def sum_by_host(self, x: Tensor) -> Tensor:
+        """As sum, exchanged by the hosts: it does not queue behind what devices exchange. x stays as it is."""
+        return self._by_host(x, "SUM")
+
+    def max_by_host(self, x: Tensor) -> Tensor:
+        """As max, exchanged by the hosts. x stays as it is."""
+        return self._by_host(x, "MAX")
+
+    def _by_host(self, x: Tensor, how: str) -> Tensor:
+        if self.world == 1:
+            return x
+        import torch.distributed as dist
+
+        here = x.cpu() if x.device.type != "cpu" else x.clone()
+        dist.all_reduce(here, op=getattr(dist.ReduceOp, how), group=self.objects)
+        return here.to(x.device)
+
+    def mean(self, tensors: list[Tensor], most: int = 256 << 20) -> None:
+        """Makes each of these its element-wise mean over ranks, in place. most: bytes that travel at a time."""
+        if self.world == 1:
+            return
+        import torch.distributed as dist
+
+        cuda = self.device.type == "cuda"
+        how = dist.ReduceOp.AVG if cuda else dist.ReduceOp.SUM  # gloo cannot divide
+        under_way: list[tuple[Any, Tensor, list[Tensor]]] = []
+
+        def arrive() -> None:
+            work, whole, members = under_way.pop(0)
+            work.wait()
+            parts = (whole if cuda else whole.div_(self.world)).split([x.numel() for x in members])
+            torch._foreach_copy_(members, [p.view_as(x) for p, x in zip(parts, members, strict=True)])
+
+        for members in pieces(tensors, most):
+            whole = torch.cat([x.flatten() for x in members])
+            under_way.append((dist.all_reduce(whole, op=how, async_op=True), whole, members))
+            if len(under_way) > 1:
+                arrive()
+        while under_way:
+            arrive()
 
     def max(self, x: Tensor) -> Tensor:
         """Element-wise maximum over ranks (in place where possible)."""
