@@ -142,11 +142,9 @@ def stepper(directory: str, options: argparse.Namespace, settings: dict):
         "correction": {"mismatch_action": "warn"},
     }, settings))  # fmt: skip
     ranks = Ranks(model.device_of(c, int(os.environ.get("LOCAL_RANK", 0))))
-    policy, summary = model.load_policy(c, ranks.device)
-    mesh, _ = spread.mesh_for(policy, c, ranks)
-    reference = model.Reference(c, policy, ranks.device, mesh)
-    if mesh is not None:
-        model.shard(policy, c, mesh)
+    meshes = []
+    policy, summary = model.load_policy(c, ranks.device, None, lambda p: meshes.append(spread.put(p, c, ranks)[0]))
+    reference = model.Reference(c, policy, ranks.device, *meshes)
     return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory()), summary
 
 

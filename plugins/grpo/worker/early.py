@@ -49,9 +49,10 @@ class Early:
 
 
 def fits(files: list[Path]) -> bool:
-    """Whether half of what is left of the host's memory holds the model, be its files of 16 bits and its weights of 32:
-    inference loads at the same time, and needs some, too."""
-    return 2 * 2 * sum(f.stat().st_size for f in files) <= host.available()
+    """Whether half of what is left of the host's memory holds the model, once for each rank on it, be its files of 16
+    bits and its weights of 32: inference loads at the same time, and needs some, too."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return 2 * 2 * ranks * sum(f.stat().st_size for f in files) <= host.available()
 
 
 def imports(c: Config) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -207,25 +207,32 @@ def _read(
     return model.to(hold or device), implementation, why
 
 
-def load_policy(c: Config, device: torch.device, before: Built | None = None) -> tuple[Policy, dict]:
+def load_policy(
+    c: Config, device: torch.device, before: Built | None = None, place: Callable[[Policy], None] | None = None
+) -> tuple[Policy, dict]:
     """The policy to train, and a summary for the events; `before`: what was built in host memory while inference
-    started. Raises ModelError when its logits cannot be reproduced."""
+    started. place: puts it, from host memory, where it is to be; None: whole on the device. Raises ModelError when its
+    logits cannot be reproduced."""
     began = time.perf_counter()
     compute = DTYPES[decided(c, device).model.compute_dtype]
-    built = before if before is not None and before.serves(c, device) else build(c, device)
-    model, implementation, why = built.model.to(device), built.implementation, built.why
+    built = before if before is not None and before.serves(c, device) else build(c, device, host=place is not None)
+    model, implementation, why = built.model, built.implementation, built.why
+    policy = Policy(model, implementation, head_options(policy_config(model), compute), autocast_of(built.made))
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    total = sum(p.numel() for p in policy.parameters())
+    if place is None:
+        model.to(device)
+    else:
+        place(policy)
     _wait(device)
     loaded = time.perf_counter()
-    autocast = compute if compute != DTYPES[built.made.model.dtype] else None
-    policy = Policy(model, implementation, head_options(policy_config(model), compute), autocast)
     if implementation == "varlen":
         why += policy.try_kernels(device, compute)
     tried = time.perf_counter()
     verify_head(policy, device)
     apart = keep_apart(policy, device)
+    reshard(policy)
     _wait(device)
-    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
-    total = sum(p.numel() for p in policy.parameters())
     return policy, {
         "attention": implementation, "attention_reason": why, "parameters": total, "trained_parameters": trained,
         "dtype": built.made.model.dtype, "compute_dtype": built.made.model.compute_dtype, "device": str(device),
@@ -263,13 +270,14 @@ class Built:
         )  # fmt: skip
 
 
-def build(c: Config, device: torch.device, narrow: bool | None = None) -> Built:
+def build(c: Config, device: torch.device, narrow: bool | None = None, host: bool = False) -> Built:
     """The model that `device` will compute with, and its adapters. narrow: whether that device calculates in bfloat16;
-    then it is not touched, and everything stays in host memory. The same numbers come of both: a model's weights are
-    read in host memory, and adapters are drawn in it."""
+    then it is not touched, and everything stays in host memory, as with `host`. The same numbers come of all: a model's
+    weights are read in host memory, and adapters are drawn in it. Only random weights are drawn on the device."""
     torch.manual_seed(c.seed)
     c = decided(c, device, narrow)
-    model, implementation, why = _read(c.model.path, c, device, None if narrow is None else torch.device("cpu"))
+    here = narrow is not None or (host and not c.model.random_init)
+    model, implementation, why = _read(c.model.path, c, device, torch.device("cpu") if here else None)
     if c.lora.rank:
         model = adapt(model, c)
     return Built(c, device, model, implementation, why)
@@ -282,6 +290,11 @@ def decided(c: Config, device: torch.device, narrow: bool | None = None) -> Conf
         narrow = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     dtype, compute = auto.precision(c.model.dtype, c.model.compute_dtype, bool(c.lora.rank), narrow)
     return replace(c, model=replace(c.model, dtype=dtype, compute_dtype=compute))
+
+
+def autocast_of(c: Config) -> torch.dtype | None:
+    """The precision to calculate in, where it is not that of the weights; c: its precision decided."""
+    return DTYPES[c.model.compute_dtype] if c.model.compute_dtype != c.model.dtype else None
 
 
 def policy_config(model: nn.Module) -> Any:
@@ -342,6 +355,8 @@ def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     }  # fmt: skip
     if policy.adapted:
         kwargs["ignored_params"] = {p for p in policy.parameters() if p.requires_grad}
+        for p in kwargs["ignored_params"]:
+            p.data = p.data.to(mesh.device_type)
     if offload:
         kwargs["offload_policy"] = CPUOffloadPolicy()
     for layer in policy.backbone.layers:
@@ -383,15 +398,17 @@ class Reference:
         self.copy: Policy | None = None
         self.apart = ""  # why a teacher of another family wants one sequence in each row
         if self.source == "copy":
-            hold = torch.device("cpu") if self.offload else device
+            hold = torch.device("cpu") if self.offload or mesh is not None else device
             model, implementation, _ = _read(c.reference.path or c.model.path, c, device, hold)
             model.requires_grad_(False)
             options = head_options(model.config, policy.head_options.dtype)
-            self.copy = Policy(model, implementation, options, policy.autocast).eval()
-            if c.reference.path:
-                self._verify(c)
+            # what is sharded has no autocast any more
+            self.copy = Policy(model, implementation, options, autocast_of(c)).eval()
             if mesh is not None:
                 shard(self.copy, c, mesh, c.reference.offload)
+            if c.reference.path:
+                self._verify(c)
+                reshard(self.copy)
 
     def _verify(self, c: Config) -> None:
         """A teacher may be of another family, but must know the policy's tokens."""

@@ -15,13 +15,22 @@ from recipe_sdk.ranks import Ranks
 
 from . import auto, compiled
 from .config import Config, source_of
-from .model import Policy
+from .model import Policy, shard
 from .sizing import free_memory, settings
 
 
-def mesh_for(policy: Policy, c: Config, ranks: Ranks) -> tuple[Any, str]:
-    """The mesh over which policy and reference are to be sharded, and why; None: every rank keeps the whole. The policy
-    lies whole on each rank's device so far."""
+def put(policy: Policy, c: Config, ranks: Ranks) -> tuple[Any, str]:
+    """Puts a policy that lies in host memory on the devices: whole on each, or its shards, layer by layer, so that no
+    device need hold more. The mesh over which it is sharded, for a reference as well (None: whole), and why."""
+    mesh, why = _mesh_for(policy, c, ranks)
+    if mesh is None:
+        policy.model.to(ranks.device)
+    else:
+        shard(policy, c, mesh)
+    return mesh, why
+
+
+def _mesh_for(policy: Policy, c: Config, ranks: Ranks) -> tuple[Any, str]:
     if ranks.mesh is None:
         return None, ""
     fits, free = whole_fits(policy, c, ranks)
@@ -33,11 +42,13 @@ def mesh_for(policy: Policy, c: Config, ranks: Ranks) -> tuple[Any, str]:
 
 
 def whole_fits(policy: Policy, c: Config, ranks: Ranks) -> tuple[bool, float]:
-    """Whether rows of the whole model can be as good as those of a shard, and the bytes that are free."""
+    """Whether rows of the whole model can be as good as those of a shard, and the bytes that are free beside nothing of
+    it."""
     x, cuda = settings(c, ranks.device), ranks.device.type == "cuda"
     total = sum(p.numel() for p in policy.parameters())
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
-    everywhere = ranks.gather((free_memory(ranks.device), not compiled.unavailable(ranks.device)))
+    here = sum(p.nbytes for p in policy.parameters() if p.device.type == ranks.device.type)
+    everywhere = ranks.gather((free_memory(ranks.device) + here, not compiled.unavailable(ranks.device)))
     free = min(f for f, _ in everywhere)
     weights = total * auto.WIDTH[x.dtype]
     copied = (source_of(c) == "copy" and not c.reference.offload) * weights
@@ -46,7 +57,7 @@ def whole_fits(policy: Policy, c: Config, ranks: Ranks) -> tuple[bool, float]:
         shape = shape_of(share)
         # adapters are whole everywhere
         fixed = auto.fixed(shape, x, c.optimizer.name, bool(c.lora.rank), c.optimizer.offload and cuda)
-        room = free + weights * (1 - 1 / share)
+        room = free - weights / share
         compiler = all(k for _, k in everywhere)
         return auto.Machine(room, compiler, c.data.max_length, 0, fixed + copied / share)
 
@@ -55,8 +66,8 @@ def whole_fits(policy: Policy, c: Config, ranks: Ranks) -> tuple[bool, float]:
 
     if c.optimizer.offload and cuda:  # the host's memory would hold all moments once for each rank
         return False, free
-    whole, shard = (auto.choose(shape_of(n), x, machine(n)) for n in (1, ranks.world))
-    return auto.as_good(whole, shard) and whole.needed <= auto.USABLE * free, free
+    whole, part = (auto.choose(shape_of(n), x, machine(n)) for n in (1, ranks.world))
+    return auto.as_good(whole, part) and whole.needed <= auto.USABLE * (free - weights), free
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from . import batch, checkpoint, compiled, config, host, metrics, model, objecti
 from .batch import Batch, Row
 from .config import Config
 from .memory import Memory
-from .spread import check_equal, mesh_for
+from .spread import check_equal, put
 from .step import Stepper
 
 
@@ -33,18 +33,21 @@ class Trainer:
         self.bridge, c, ranks = bridge, bridge.block, bridge.ranks
         found = bridge.resume()
         bridge.begin()  # the first batch is sampled while the model is put on the device and compiled
-        self.policy, summary = model.load_policy(c, ranks.device, before)
+        mesh = None
+
+        def place(policy: model.Policy) -> None:
+            nonlocal mesh
+            if found is not None:
+                checkpoint.load_weights(found.path, policy)
+            mesh, how = put(policy, c, ranks)
+            if how:
+                bridge.events.emit("decided", what="where the model lies", reason=how)
+
+        self.policy, summary = model.load_policy(c, ranks.device, before, place)
         bridge.events.emit("decided", what="model on its device", reason=summary["loading"])
-        if found is not None:
-            checkpoint.load_weights(found.path, self.policy)
-        mesh, how = mesh_for(self.policy, c, ranks)
-        if how:
-            bridge.events.emit("decided", what="where the model lies", reason=how)
         self.reference = model.Reference(c, self.policy, ranks.device, mesh)
         if apart := summary["one_sequence_a_row"] or self.reference.apart:
             bridge.events.emit("decided", what="rows of one sequence", reason=apart)
-        if mesh is not None:
-            model.shard(self.policy, c, mesh)
         self.optimizer = optim.build(c, self.policy.parameters())
         memory = Memory()
         torch.manual_seed(c.seed + 1)

@@ -96,3 +96,29 @@ def test_memory_of_the_host_is_what_the_container_may_have(tmp_path, limit, want
         (group / "memory.current").write_text(f"{3 << 30}\n")
         (group / "memory.stat").write_text(f"anon {1 << 29}\nfile {5 << 29}\nshmem {1 << 29}\n")
     assert host.available(str(tmp_path)) == want
+
+
+def test_a_policy_that_is_put_somewhere_is_given_in_host_memory(tmp_path, tiny):
+    """So that no device need hold more of it than its shard."""
+    c = config.from_dict(settings(tmp_path, tiny, "u", lora={"rank": 4}, model={"device": "auto"}))
+    seen = []
+
+    class Enough(Exception):
+        pass
+
+    def place(policy):
+        seen.append({p.device.type for p in policy.parameters()})
+        raise Enough
+
+    with pytest.raises(Enough):
+        model.load_policy(c, torch.device("meta"), None, place)
+    assert seen == [{"cpu"}]
+
+
+def test_each_rank_of_a_machine_counts_where_host_memory_is_short(tmp_path, monkeypatch):
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"0" * 1000)
+    monkeypatch.setattr(host, "available", lambda: 10_000.0)
+    assert early.fits([file])
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    assert not early.fits([file])

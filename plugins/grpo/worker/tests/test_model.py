@@ -59,11 +59,9 @@ def test_chunked_head_equals_plain_softmax(o, biased):
 def stepper(tmp_path, tiny, ranks=None, **change):
     c = config.from_dict(settings(tmp_path, tiny, "http://unused", **change))
     ranks = ranks or Ranks(model.device_of(c))
-    policy, _ = model.load_policy(c, ranks.device)
-    mesh, _ = spread.mesh_for(policy, c, ranks)
-    reference = model.Reference(c, policy, ranks.device, mesh)
-    if mesh is not None:
-        model.shard(policy, c, mesh)
+    meshes = []
+    policy, _ = model.load_policy(c, ranks.device, None, lambda p: meshes.append(spread.put(p, c, ranks)[0]))
+    reference = model.Reference(c, policy, ranks.device, *meshes)
     return Stepper(c, policy, reference, optim.build(c, policy.parameters()), ranks, Memory())
 
 
