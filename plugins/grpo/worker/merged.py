@@ -110,6 +110,15 @@ class Merged:
             rows = _rows(layer.near_b, self.rank, self.world)
             torch.addmm(original, rows, layer.near_a, out=local(layer.base_layer.weight))
 
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Adapters beside the weights before training again, for good."""
+        for layer, original in zip(self.layers, self.originals, strict=True):
+            local(layer.base_layer.weight).copy_(original)
+            layer.merged_adapters = []
+            del layer.near_a, layer.near_b
+        self.layers, self.originals = [], []
+
     @contextlib.contextmanager
     def taken_out(self) -> Iterator[None]:
         """The model before training."""

@@ -69,8 +69,8 @@ class Lora:
     rank_stabilized: bool = option(False, "Scale by alpha / sqrt(rank).")
     merged: bool | None = option(
         None, "Calculate with the adapters merged into the weights, as inference is given them: faster, and the same "
-        "policy to the last bit; keeps a copy of the weights before training. false: beside the weights, as inference "
-        "calculates with transport lora; unset: merged where memory allows, without dropout.",
+        "policy to the last bit; keeps a copy of the weights before training. false: beside the weights. unset: merged "
+        "where memory allows, without dropout, unless inference is given adapters (transport lora).",
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ class Trainer:
         self.bridge.attach(
             named=partial(weights.merged, policy), logprobs=self.logprobs, save=self.save,
             storage=None if policy.sharded else lambda: dict(policy.causal.named_parameters()),
-            adapter=partial(weights.adapter, policy) if policy.adapted else None,
+            adapter=self.adapter if policy.adapted else None,
             adapter_config=partial(weights.write_adapter_config, policy) if policy.adapted else None,
             config=partial(weights.write_config, policy), tied=weights.tied(policy),
             trained=max(trained, key=lambda d: torch.finfo(d).bits), update=self.update,
@@ -177,6 +178,16 @@ class Trainer:
             return self.proof(row, forward)
         finally:
             model.reshard(self.policy)
+
+    def adapter(self) -> Iterator[tuple[str, Tensor]]:
+        """The adapter, for inference that calculates with it beside the weights: so does training from then on, unless
+        configured otherwise. In 16 bits the two differ by what the sum is rounded by."""
+        policy = self.policy
+        if policy.merged and self.config.lora.merged is None:
+            policy.merged.undo()
+            policy.merged = None
+            self.bridge.events.emit("decided", what="adapters beside the weights", reason="inference calculates so")
+        return weights.adapter(policy)
 
     def save(self, folder: Path) -> None:
         """A checkpoint that transformers loads, with the optimizer's and the random states."""

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from recipe_sdk import causal, fields
+from recipe_sdk import causal, fields, publish
 from recipe_sdk.ipc import Shared
 
 from worker import batch as batches
@@ -14,6 +14,7 @@ from worker import model, sizing
 from worker.weights import merged
 
 from . import test_model
+from .conftest import attached
 
 
 def policy(tmp_path, tiny, **change):
@@ -165,3 +166,18 @@ def test_handles_on_a_cpu_hold_the_sum(tmp_path, tiny):
         shared.refresh(lambda: merged(s.policy), s.ranks.device, k, None, False)
         now = dict(merged(s.policy))
         assert all(torch.equal(shared.tensors[n], now[n]) for n in now)
+
+
+def test_what_serves_adapters_beside_the_weights_trains_them_so(tmp_path, tiny):
+    """From the first publication of an adapter on, with the numbers of a run that never merged."""
+    apart, together = (test_model.stepper(tmp_path, tiny, **change) for change in (APART, LORA))
+    for s in (apart, together):
+        test_model.after_steps(s, 1)
+        publish.publish(attached(s), {"version": 1, "transport": "lora", "dir": str(tmp_path / "adapter")})
+    assert together.policy.merged is None
+    (losses, want), (others, got) = (test_model.after_steps(s, 2) for s in (apart, together))
+    assert [x for pair in losses for x in pair] == pytest.approx([x for pair in others for x in pair], abs=1e-9)
+    assert want.keys() == got.keys() and all(torch.allclose(want[k], got[k], atol=1e-7) for k in want)
+    asked = test_model.stepper(tmp_path, tiny, lora={**LORA["lora"], "merged": True})
+    publish.publish(attached(asked), {"version": 1, "transport": "lora", "dir": str(tmp_path / "adapter")})
+    assert asked.policy.merged is not None
