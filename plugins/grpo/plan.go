@@ -51,8 +51,8 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		(name == "adafactor" || name == "adamw_8bit") {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("optimizer").GetAttr("name"), Summary: name + " works on one GPU only",
-			Detail: "Its state does not fit weights that are spread over several. Use adamw or sgd, one GPU, adapters (lora), or " +
-				"compute { replicate = true }, with which each GPU holds the whole model.",
+			Detail: "Its state does not fit weights that are spread over several. Use adamw or sgd, one GPU, adapters " +
+				"(lora), or compute { replicate = true }, with which each GPU holds the whole model.",
 		})
 	}
 	if unreadable != nil {
@@ -103,8 +103,8 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	add("activations", s.activations, s.activationsHow)
 	add("logits", s.logits, s.logitsHow)
 	if c.adapted() && or(c.Lora.Merged, false) {
-		add("frozen", s.total*s.weight, fmt.Sprintf("%s parameters × %g bytes: the weights before training, beside their sum "+
-			"with the adapters (lora { merged = true })", count(s.total), s.weight))
+		add("frozen", s.total*s.weight, fmt.Sprintf("%s parameters × %g bytes: the weights before training, beside "+
+			"their sum with the adapters (lora { merged = true })", count(s.total), s.weight))
 	}
 	if why := copied(c, resource, share, e.Facts["publish_dtype"] != e.Facts["dtype"]); why != "" {
 		width := bytesOf(e.Facts["publish_dtype"])
@@ -138,7 +138,7 @@ func (c Config) offloaded() bool { return c.Optimizer != nil && c.Optimizer.Offl
 // published is the copy of the weights that inference copies from, where the trainer's own cannot be given away.
 const published = "published"
 
-// divided says whether several GPUs share a part. Adapters are whole on each, as all is with compute { replicate = true }.
+// divided says whether several GPUs share a part. Adapters are whole on each, as all is with replicate = true.
 func (c Config) divided(part string) bool {
 	switch part {
 	case "activations", "logits", published:

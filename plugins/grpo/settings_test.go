@@ -192,14 +192,15 @@ func TestPlan(t *testing.T) {
 	on := true
 	whole := parts(Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, Compute: &Compute{Replicate: &on},
 		Optimizer: &Optimizer{Name: "adamw_8bit"}}, 2)
-	if whole["weights"] != full["weights"] || whole["gradients"] != full["weights"] || whole["reference"] != full["weights"] ||
-		whole["optimizer"] != full["optimizer"]/4 || whole["published"] != 0 {
+	if whole["weights"] != full["weights"] || whole["gradients"] != full["weights"] ||
+		whole["reference"] != full["weights"] || whole["optimizer"] != full["optimizer"]/4 || whole["published"] != 0 {
 		t.Errorf("two GPUs, the whole model on each: %v; want what one GPU takes", whole)
 	}
 	adapted := Config{Common: worker.Common{Model: "Qwen/Qwen2.5-1.5B-Instruct"}, Lora: &Lora{Rank: 64},
 		Optimizer: &Optimizer{Name: "adamw_8bit"}}
 	both := parts(adapted, 2)
-	if both["weights"] != lora["weights"]/2 || both["gradients"] != lora["gradients"] || both["optimizer"] != lora["optimizer"]/4 {
+	if both["weights"] != lora["weights"]/2 || both["gradients"] != lora["gradients"] ||
+		both["optimizer"] != lora["optimizer"]/4 {
 		t.Errorf("LoRA on two GPUs: %v; want half of the weights, and adapters whole as on one GPU: %v", both, lora)
 	}
 	adapted.Lora.Merged = &on

@@ -31,7 +31,11 @@ def clip(parameters: Iterable[Tensor], most: float, ranks: Ranks) -> Tensor:
     """Scales gradients down to a norm of `most` over all ranks (0: any); the norm before, in float32 at least."""
     grads = [p.grad for p in parameters if p.grad is not None]
     spread, whole = [part(g) for g in grads if sharded(g)], [g for g in grads if not sharded(g)]
-    total = (ranks.sum(_squares(spread)) if spread else 0) + (_squares(whole) if whole else 0)
+    total = torch.zeros((), device=ranks.device)
+    if spread:
+        total = total + ranks.sum(_squares(spread))
+    if whole:
+        total = total + _squares(whole)
     norm = total.sqrt()
     for parts in (spread, whole):
         if most and parts:
