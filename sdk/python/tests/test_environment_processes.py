@@ -86,6 +86,41 @@ def test_a_process_that_dies_is_an_infra_failure_and_replaced(scorers: Scorers) 
         assert asyncio.run(scores(scorers, "")) == [0.5]
 
 
+def test_a_process_that_starts_while_another_dies_is_ended(scorers: Scorers) -> None:
+    """The pool ends all that it knows of, comes to know of this one only then, and would wait for it for ever."""
+
+    async def run() -> tuple[object, int]:
+        waiting = asyncio.ensure_future(scores(scorers, "sleep"))
+        while not scorers.context.made or not scorers.context.made[0].is_alive():
+            await asyncio.sleep(0.01)
+        pool, known = scorers.pool, scorers.pool._processes
+        ((pid, late),) = known.items()
+        for _ in range(2):  # the pool sees to processes that are new to it with the next thing that it is given
+            dies = asyncio.ensure_future(scores(scorers, "exit"))
+        while len(known) < 2:
+            await asyncio.sleep(0.01)
+        known.pop(pid)
+        close = pool._call_queue._reader.close  # what the pool does between ending processes and waiting for them
+
+        def after() -> None:
+            known[pid] = late
+            close()
+
+        pool._call_queue._reader.close = after
+        await asyncio.wait([waiting, dies], timeout=60)
+        manager = pool._executor_manager_thread
+        if manager is not None:
+            await asyncio.to_thread(manager.join, 60)
+        return waiting.result()[0], pid
+
+    failed, pid = asyncio.run(run())
+    assert isinstance(failed, InfraFailure)
+    deadline = time.monotonic() + 60
+    while alive(pid):
+        assert time.monotonic() < deadline, "the pool waits for a process that nobody ends"
+        time.sleep(0.05)
+
+
 def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     """Also when it is killed while one of them scores."""
     program = f"""

@@ -15,7 +15,8 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process, util
+from multiprocessing import parent_process, util
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,35 @@ class ScoreFailed(Exception):
         self.problem = problem
 
 
+class _Spawning(SpawnContext):
+    """Spawns, because a fork would copy the threads' locks and the connection, and knows what it has made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[SpawnProcess] = []
+
+    def Process(self, *args: Any, **named: Any) -> SpawnProcess:  # type: ignore[override]
+        self.made.append(SpawnProcess(*args, **named))
+        return self.made[-1]
+
+
 class Scorers:
     """So many processes, which are started when they are needed."""
 
     def __init__(self, origin: Origin, processes: int) -> None:
         self.origin, self.processes = origin, processes
-        self.pool = self._start()
+        self._start()
 
-    def _start(self) -> ProcessPoolExecutor:
-        # Spawned: a fork would copy the threads' locks and the connection.
-        return ProcessPoolExecutor(self.processes, get_context("spawn"), _open, (self.origin,))
+    def _start(self) -> None:
+        self.context = _Spawning()
+        self.pool = ProcessPoolExecutor(self.processes, self.context, _open, (self.origin,))
+
+    def _replace(self) -> None:
+        """A pool in the place of one that is broken. That ends its processes and waits for all that it has, but it does
+        not end one that was being started meanwhile: then it waits for ever, and so does the interpreter at its end."""
+        for process in self.context.made:
+            process.terminate()
+        self._start()
 
     async def score(self, task: Task, completion: Completion) -> Any:
         """What the environment's score returns."""
@@ -63,7 +83,7 @@ class Scorers:
             infra, problem, score = await asyncio.get_running_loop().run_in_executor(pool, _score, task, completion)
         except BrokenProcessPool as e:
             if self.pool is pool:  # the first that notices
-                self.pool = self._start()
+                self._replace()
             pool.shutdown(wait=False)
             raise InfraFailure(f"a process that scores has ended: {e}") from None
         if infra:
