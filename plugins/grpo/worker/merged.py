@@ -102,8 +102,8 @@ class Merged:
     @torch.no_grad()
     def refresh(self) -> None:
         """Makes the weights the sum again: whatever has changed an adapter calls this. Both factors are rounded to the
-        weights' precision, as autocast would, and their product is added before it is rounded: two passes over each
-        weight, where a sum in float32 takes six (19 ms for 28 layers on an H200)."""
+        weights' precision, as autocast would; the sum is rounded once. No weight is copied in float32, which took 19 ms
+        for 28 layers on an H200."""
         torch._foreach_copy_([x.near_a for x in self.layers], self.a)
         torch._foreach_copy_([x.near_b for x in self.layers], torch._foreach_mul(self.b, self.scales))
         for layer, original in zip(self.layers, self.originals, strict=True):
@@ -154,8 +154,10 @@ def merge(policy: Policy, wanted: bool | None, ranks: Ranks, free: float) -> str
         ) else f"a {type(others[0].base_layer).__name__} cannot hold the sum"  # fmt: skip
     elif policy.autocast is not None:
         why = "weights are not in the precision of the arithmetic"
-    elif wanted is None and beside > min(ranks.gather(free)) / 2:
-        why = f"the weights before training would take {beside / GIB:.1f} of {free / GIB:.1f} GiB that are free"
+    elif wanted is None:  # shards differ in size, and so does what is free: all ranks do the same
+        beside, free = max(ranks.gather((beside, free)), key=lambda x: x[0] / max(x[1], 1.0))
+        if beside > free / 2:
+            why = f"the weights before training would take {beside / GIB:.1f} of {free / GIB:.1f} GiB that are free"
     if not why:
         policy.merged = Merged(layers, *((ranks.rank, ranks.world) if policy.sharded else ()))
     elif wanted:

@@ -149,9 +149,7 @@ class AdamW(torch.optim.AdamW):
         """A parameter's state; where it has none yet, zeros."""
         state = self.state[p]
         if not state:
-            fused, wide = self.defaults["fused"], torch.get_default_dtype() == torch.float64
-            dtype = torch.float64 if wide and not fused else torch.float32
-            state["step"] = torch.zeros((), dtype=dtype, device=self.device if fused else "cpu")
+            state["step"] = counter(bool(self.defaults["fused"]), self.device)
             for name, memory in zip(MOMENTS, self.host, strict=True):
                 state[name] = like(p, memory.view(self.starts[p], local(p)))
         return state
@@ -249,10 +247,21 @@ def on(stream: Any) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.stream(stream) if isinstance(stream, torch.cuda.Stream) else contextlib.nullcontext()
 
 
+def sharded(x: Any) -> bool:
+    """Whether each rank holds a part of it."""
+    return hasattr(x, "to_local")
+
+
 def local(x: Any) -> Tensor:
-    """This rank's shard, or the tensor itself."""
-    x = x.detach()
-    return x.to_local() if hasattr(x, "to_local") else x
+    """This rank's shard, or the tensor itself. Not detached before it is local: DTensor's dispatcher takes its time."""
+    found: Tensor = x.to_local() if sharded(x) else x
+    return found.detach()
+
+
+def counter(fused: bool, device: torch.device) -> Tensor:
+    """AdamW's count of a parameter's steps, as torch begins it."""
+    wide = torch.get_default_dtype() == torch.float64 and not fused
+    return torch.zeros((), dtype=torch.float64 if wide else torch.float32, device=device if fused else "cpu")
 
 
 def like(p: Any, shard: Tensor) -> Tensor:

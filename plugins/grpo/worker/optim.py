@@ -17,7 +17,7 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
     """The optimizer over the parameters that train."""
     o = c.optimizer
     trained = [p for p in parameters if p.requires_grad]
-    if o.name in ("adafactor", "adamw_8bit") and hasattr(trained[0], "full_tensor"):
+    if o.name in ("adafactor", "adamw_8bit") and offload.sharded(trained[0]):
         raise WorkerError(
             f"optimizer.name = {o.name} cannot work on weights that are spread over several GPUs",
             ["Set optimizer.name = adamw, whose moments are spread like the weights.",
@@ -27,7 +27,7 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
         fused = trained[0].device.type == "cuda"
         constants = (o.learning_rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay)
         if not o.offload:
-            kind = shards.AdamW if any(shards.sharded(p) for p in trained) else torch.optim.AdamW
+            kind = shards.AdamW if any(offload.sharded(p) for p in trained) else torch.optim.AdamW
             return kind(trained, *constants, fused=fused or None)
         try:
             return offload.AdamW(trained, *constants, fused=fused or None)

@@ -68,9 +68,9 @@ class Lora:
     layers: tuple[int, ...] | None = option(None, "Only these decoder layers; unset: all.")
     rank_stabilized: bool = option(False, "Scale by alpha / sqrt(rank).")
     merged: bool | None = option(
-        None, "Calculate with the adapters merged into the weights, as inference is given them: faster, and the same "
-        "policy to the last bit; keeps a copy of the weights before training. false: beside the weights. unset: merged "
-        "where memory allows, without dropout, unless inference is given adapters (transport lora).",
+        None, "Calculate with the adapters merged into the weights: faster, and with the very weights that inference "
+        "is given; keeps a copy of those before training. false: beside the weights. unset: merged where memory "
+        "allows, without dropout, unless inference is given adapters (transport lora).",
     )  # fmt: skip
 
 

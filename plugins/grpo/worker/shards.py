@@ -14,23 +14,14 @@ from recipe_sdk.ranks import Ranks
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-
-def sharded(p: Any) -> bool:
-    """Whether each rank holds a part of it."""
-    return hasattr(p, "to_local")
-
-
-def part(x: Any) -> Tensor:
-    """What this rank holds of it, without asking DTensor's dispatcher; only where no gradient is recorded."""
-    found: Tensor = x.to_local() if sharded(x) else x
-    return found
+from .offload import counter, local, sharded
 
 
 @torch.no_grad()
 def clip(parameters: Iterable[Tensor], most: float, ranks: Ranks) -> Tensor:
     """Scales gradients down to a norm of `most` over all ranks (0: any); the norm before, in float32 at least."""
     grads = [p.grad for p in parameters if p.grad is not None]
-    spread, whole = [part(g) for g in grads if sharded(g)], [g for g in grads if not sharded(g)]
+    spread, whole = [local(g) for g in grads if sharded(g)], [g for g in grads if not sharded(g)]
     total = torch.zeros((), device=ranks.device)
     if spread:
         total = total + ranks.sum(_squares(spread))
@@ -60,8 +51,8 @@ class AdamW(torch.optim.AdamW):
             due = [p for p in group["params"] if p.grad is not None]
             state = [self._begun(p, group) for p in due]
             adamw(
-                [part(p) for p in due], [part(p.grad) for p in due], [part(s["exp_avg"]) for s in state],
-                [part(s["exp_avg_sq"]) for s in state], [], [s["step"] for s in state], foreach=group["foreach"],
+                [local(p) for p in due], [local(p.grad) for p in due], [local(s["exp_avg"]) for s in state],
+                [local(s["exp_avg_sq"]) for s in state], [], [s["step"] for s in state], foreach=group["foreach"],
                 capturable=group["capturable"], differentiable=group["differentiable"], fused=group["fused"],
                 amsgrad=False, beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"],
                 weight_decay=group["weight_decay"], eps=group["eps"], maximize=group["maximize"],
@@ -72,10 +63,6 @@ class AdamW(torch.optim.AdamW):
         """A parameter's state, as torch begins it."""
         state = self.state[p]
         if not state:
-            wide = torch.get_default_dtype() == torch.float64 and not group["fused"]
-            state["step"] = torch.zeros(
-                (), dtype=torch.float64 if wide else torch.float32,
-                device=p.device if group["fused"] else "cpu",
-            )  # fmt: skip
+            state["step"] = counter(bool(group["fused"]), p.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
         return state

@@ -61,7 +61,7 @@ class Sizing:
         share = ranks.world if policy.sharded else 1
         self.shape = auto.shape_of(
             policy.causal.config, sum(p.numel() for p in parameters) // share,
-            sum(offload.local(p).numel() for p in parameters if p.requires_grad),
+            sum(p.numel() // (share if offload.sharded(p) else 1) for p in parameters if p.requires_grad),
         )  # fmt: skip
 
     def decide(self, c: Config, b: Batch | None) -> str:

@@ -76,7 +76,7 @@ class Stepper:
         self.optimizer, self.ranks, self.memory = optimizer, ranks, memory
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
         self.wide = torch.float64 if self.parameters[0].dtype == torch.float64 else torch.float32
-        self.whole = [p for p in self.parameters if ranks.world > 1 and not shards.sharded(p)]  # on every rank
+        self.whole = [p for p in self.parameters if ranks.world > 1 and not offload.sharded(p)]  # on every rank
         self.count = sum(p.numel() for p in policy.parameters())
         self.sizing = Sizing(policy, reference.copy, optimizer, ranks)
         self.notes: list[str] = []  # decisions about memory that nobody was told of yet

@@ -3,6 +3,7 @@ of the plain model with its adapters merged by peft."""
 
 import copy
 import dataclasses
+import types
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from recipe_sdk.ipc import Shared
 
 from worker import batch as batches
 from worker import model, sizing
+from worker.merged import merge
 from worker.weights import merged
 
 from . import test_model
@@ -142,6 +144,15 @@ def test_adapters_are_merged_where_they_can_be(tmp_path, tiny, monkeypatch):
     together, why = notes()
     assert not together and "0.0 GiB that are free" in why
     assert notes(merged=True) == (True, "")
+
+
+@pytest.mark.parametrize("others", [[], [(1_000_000, 1e5)]], ids=["room", "none on another rank"])
+def test_all_ranks_merge_or_none(tmp_path, tiny, others):
+    """Each knows its own shard and its own free memory only."""
+    s = test_model.stepper(tmp_path, tiny, **APART)
+    ranks = types.SimpleNamespace(gather=lambda x: [x, *others], rank=0, world=1)
+    why = merge(s.policy, None, ranks, 1e9)
+    assert (s.policy.merged is None) == bool(others) == ("0.0 of 0.0 GiB" in why)
 
 
 def test_a_published_copy_is_not_counted_twice(tmp_path, tiny):

@@ -13,7 +13,7 @@ from recipe_sdk.ranks import Ranks
 from recipe_sdk.testing import make_group
 
 from worker import batch as batches
-from worker import checkpoint, config, model, optim, spread
+from worker import checkpoint, config, estimate, model, optim, spread
 from worker.logprob import HeadOptions, token_logprobs
 from worker.memory import Memory
 from worker.metrics import Clock
@@ -314,3 +314,26 @@ def test_events_have_no_word_for_infinity(tmp_path):
     e.emit("x", value=float("nan"), nested={"a": [float("inf"), 1.0]})
     e.close()
     assert (tmp_path / "e.jsonl").read_text().count("null") == 2
+
+
+@pytest.mark.parametrize("mini_batch", [0, 4])
+def test_the_forward_pass_that_is_begun_early_is_the_one_that_trains(tmp_path, tiny, monkeypatch, mini_batch):
+    """A row goes forward once for its gradient, and the first one before there are advantages."""
+    s = stepper(tmp_path, tiny, data={"mini_batch_size": mini_batch})
+    b, seen = batches.build(groups()), []
+    forward, advantages = s.policy.forward, estimate.advantages
+
+    def passed(row, *args, **kwargs):
+        if torch.is_grad_enabled():
+            seen.append(tuple(row.sequences))
+        return forward(row, *args, **kwargs)
+
+    def estimated(*args):
+        seen.append("advantages")
+        return advantages(*args)
+
+    monkeypatch.setattr(s.policy, "forward", passed)
+    monkeypatch.setattr(estimate, "advantages", estimated)
+    s.train(b, 0, Clock(CPU))
+    rows = [tuple(r.sequences) for part in batches.split(b, mini_batch) for r, _ in s.rows(b, part)]
+    assert seen == [rows[0], "advantages", *rows[1:]] and len(rows) > 1

@@ -10,7 +10,7 @@ from recipe_sdk import Checkpoint, causal, publish
 from recipe_sdk.checkpoint import newest, read_state
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.ipc import Shared
-from recipe_sdk.ranks import Ranks
+from recipe_sdk.ranks import Ranks, pieces
 
 from worker import checkpoint, offload, sizing
 from worker.batch import build
@@ -51,6 +51,17 @@ def full_disk(ranks: Ranks, s, directory: str) -> None:
     if ranks.main:
         safetensors.torch.save_file, os.memfd_create = kept, memfd
     assert send("reload")["step"] == 1
+
+
+def means(ranks: Ranks) -> None:
+    """Of tensors that do not travel together, because of their size or their precision; one is larger than a piece."""
+    kinds = (torch.float32, torch.float32, torch.float64, torch.float32, torch.float32)
+    made = [torch.full((k + 1, 3), float(k + 10 * ranks.rank), dtype=d) for k, d in enumerate(kinds)]
+    assert [len(p) for p in pieces(made, 20)] == [1, 1, 1, 1, 1] and [len(p) for p in pieces(made, 200)] == [2, 1, 2]
+    for most in (20, 200):
+        there = [x.clone() for x in made]
+        ranks.mean(there, most)
+        assert all(torch.equal(x, torch.full_like(x, k + 5.0)) for k, x in enumerate(there))
 
 
 def come_apart(ranks: Ranks, s) -> None:
@@ -111,6 +122,8 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
         sizing.free_memory = (lambda _: 0.0) if short else free
         s = stepper(Path(directory), path, ranks, **of_ranks(name))
         assert bool(s.policy.sharded) != name.startswith("whole ")
+        # shards of an odd number of rows differ in size, and what is decided by them must not
+        assert len(set(ranks.gather(s.sizing.shape))) == 1
         results[name] = after_steps(s)
         assert not s.policy.sharded or kept_gathered(s, groups(1)) != short
         check_equal(s.policy, ranks)
@@ -150,6 +163,7 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
             full_disk(ranks, s, f"{directory}/{name}")
         if name == "offloaded":
             other_setting(ranks, s, again, Checkpoint(found, 2, read_state(found)), directory, path)
+    means(ranks)
     come_apart(ranks, s)
     for name in ("adafactor", "adamw_8bit"):  # otherwise the first step fails in torch's sharding
         try:

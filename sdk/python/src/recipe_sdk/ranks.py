@@ -20,11 +20,13 @@ def default_device() -> torch.device:
 def pieces(tensors: list[Tensor], most: int) -> Iterator[list[Tensor]]:
     """The tensors in their order, as many at a time as take `most` bytes and have one precision; at least one."""
     now: list[Tensor] = []
+    size = 0
     for x in tensors:
-        if now and (x.dtype != now[0].dtype or sum(y.nbytes for y in now) + x.nbytes > most):
+        if now and (x.dtype != now[0].dtype or size + x.nbytes > most):
             yield now
-            now = []
+            now, size = [], 0
         now.append(x)
+        size += x.nbytes
     if now:
         yield now
 

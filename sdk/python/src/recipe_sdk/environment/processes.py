@@ -70,8 +70,8 @@ class Scorers:
         self.pool = ProcessPoolExecutor(self.processes, self.context, _open, (self.origin,))
 
     def _replace(self) -> None:
-        """A pool in the place of one that is broken. That ends its processes and waits for all that it has, but it does
-        not end one that was being started meanwhile: then it waits for ever, and so does the interpreter at its end."""
+        """A pool in the place of one that is broken. The broken one ends its processes, except one that starts at that
+        moment, and then waits for all of them: for that one for ever, and so would the interpreter at its end."""
         for process in self.context.made:
             process.terminate()
         self._start()
