@@ -49,7 +49,7 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			server := startInference(t, plugintest.FakeConfig{})
-			train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+			train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3, Ahead: true})
 			b := plugintest.Harness(t, sync.Definition())
 			c := config(train, server)
 			c.Trainer, c.Inference[0] = offering(c.Trainer, "", every...), offering(c.Inference[0], "", every...)

@@ -14,32 +14,44 @@ import (
 // and compared before they are served.
 type proof struct {
 	id   string
-	done chan struct{} // closed when the rest is set; that is so soon after the end of its context
+	done chan struct{} // closed when what follows is set; that is so soon after the end of its context
 
 	logprobs []float64 // of every token; the first is 0
 	err      error
 	seconds  float64
+
+	over  chan struct{} // closed when taken is set
+	taken float64       // seconds from the start of the update until the trainer went on; 0: it waits for the end
 }
 
 // prove asks the trainer for it. Where trainer and inference take turns it waits: the trainer needs memory for it,
-// which inference takes back while it wakes.
+// which inference takes back while it wakes. The trainer may go on afterwards, if it can.
 func (s *syncer) prove(ctx context.Context, u *update) *proof {
-	p := &proof{id: rand.Text(), done: make(chan struct{})}
+	p := &proof{id: rand.Text(), done: make(chan struct{}), over: make(chan struct{})}
 	go func() {
-		defer close(p.done)
-		begun := time.Now()
-		found, err := s.trainer.Logprobs(ctx, u.check.Tokens)
-		p.seconds = time.Since(begun).Seconds()
-		if err != nil {
-			p.err = fmt.Errorf("ask for the trainer's log-probabilities of the fixed text: %w", err)
-			return
+		defer close(p.over)
+		s.logprobs(ctx, u, p)
+		close(p.done)
+		if p.err == nil && s.letGoAhead(ctx, u) {
+			p.taken = time.Since(u.started).Seconds()
 		}
-		p.logprobs = append([]float64{0}, found...)
 	}()
 	if s.colocated {
 		_ = p.wait(ctx)
 	}
 	return p
+}
+
+// logprobs asks for the log-probabilities of the fixed text.
+func (s *syncer) logprobs(ctx context.Context, u *update, p *proof) {
+	begun := time.Now()
+	found, err := s.trainer.Logprobs(ctx, u.check.Tokens)
+	p.seconds = time.Since(begun).Seconds()
+	if err != nil {
+		p.err = fmt.Errorf("ask for the trainer's log-probabilities of the fixed text: %w", err)
+		return
+	}
+	p.logprobs = append([]float64{0}, found...)
 }
 
 // wait waits for it, and returns why there is none.

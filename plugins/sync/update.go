@@ -144,7 +144,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	}
 	proving, done := context.WithCancel(ctx)
 	u.proof = s.prove(proving, u)
-	defer func() { done(); <-u.proof.done }()
+	defer func() { done(); <-u.proof.over }()
 	if s.transport == diff {
 		if err := u.timed("send", func() error { return s.deliverAll(ctx, u) }); err != nil {
 			return err
@@ -159,7 +159,12 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	if err := s.load(ctx, u); err != nil {
 		return err
 	}
+	done()
+	<-u.proof.over
 	u.check.Logprobs, u.phases["proof"] = u.proof.logprobs, u.proof.seconds
+	if u.proof.taken > 0 {
+		u.phases["taken"] = u.proof.taken
+	}
 	s.last, s.asked = &published{Weights: u.weights, Check: u.check}, false
 	s.raise(u.Version)
 	if err := s.saveLast(); err != nil {

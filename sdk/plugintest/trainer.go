@@ -19,6 +19,7 @@ type FakeTrainerConfig struct {
 	Steps int64         `recipe:"steps" default:"3" min:"0" doc:"Optimizer steps to make"`
 	Delay time.Duration `recipe:"delay" default:"0s" doc:"How long a step takes"`
 	Until string        `recipe:"until" doc:"File that a step waits for"`
+	Ahead bool          `recipe:"ahead" default:"false" doc:"Work on while inference loads the weights"`
 }
 
 // FakeTrainer is a trainer without a model, for tests of sync plugins and of the engine: its weights are one number,
@@ -56,6 +57,7 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 	if _, err := host.Sync(ctx, f.step, fakeSnapshot{f}); err != nil {
 		return err
 	}
+	settle := func() error { return nil }
 	for f.step < req.Config.Steps {
 		if err := host.Turn(ctx, f.step+1); err != nil {
 			return err
@@ -69,22 +71,47 @@ func (f *fakeTrainer) Run(ctx context.Context, req sdk.Request[FakeTrainerConfig
 		if err := awaitFile(ctx, req.Config.Until); err != nil {
 			return err
 		}
+		if err := settle(); err != nil {
+			return err
+		}
 		f.mu.Lock()
 		f.step++
 		f.memory.trained(f.step)
 		f.mu.Unlock()
 		host.Progress(f.step, req.Config.Steps, "steps")
-		version, err := host.Sync(ctx, f.step, fakeSnapshot{f})
-		if err != nil {
-			return err
-		}
-		host.Metrics(f.step, map[string]float64{"policy_version": float64(version)})
-		if _, err := f.SaveCheckpoint(ctx); err != nil {
+		var err error
+		if settle, err = f.offer(ctx, req.Config.Ahead); err != nil {
 			return err
 		}
 	}
+	if err := settle(); err != nil {
+		return err
+	}
 	host.SetOutputs(outputs.Trainer{Model: FakeModel, Step: f.step, Checkpoint: f.path()})
 	return nil
+}
+
+// offer offers the weights of a step. It returns when the next may begin; settle returns when the weights may change.
+func (f *fakeTrainer) offer(ctx context.Context, ahead bool) (settle func() error, err error) {
+	taken, over := make(chan struct{}), make(chan error, 1)
+	var snapshot trainer.Snapshot = fakeSnapshot{f}
+	if ahead {
+		snapshot = fakeAhead{fakeSnapshot{f}, sync.OnceFunc(func() { close(taken) })}
+	}
+	go func() {
+		version, err := f.host.Sync(ctx, f.step, snapshot)
+		if err == nil {
+			f.host.Metrics(f.step, map[string]float64{"policy_version": float64(version)})
+			_, err = f.SaveCheckpoint(ctx)
+		}
+		over <- err
+	}()
+	select {
+	case <-taken:
+		return func() error { return <-over }, nil
+	case err := <-over:
+		return func() error { return nil }, err
+	}
 }
 
 // awaitFile waits until a file exists; without a name it returns at once.
@@ -150,4 +177,16 @@ func (s fakeSnapshot) Logprobs(_ context.Context, tokens []int) ([]float64, erro
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	return FakeLogprobs(float64(s.f.step), tokens), nil
+}
+
+// fakeAhead is a snapshot of a trainer that works on.
+type fakeAhead struct {
+	fakeSnapshot
+	taken func()
+}
+
+// Taken lets it work on.
+func (s fakeAhead) Taken(context.Context, int64, *int64) error {
+	s.taken()
+	return nil
 }

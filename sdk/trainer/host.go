@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -25,6 +26,7 @@ type host struct {
 	url          string
 	controlToken string
 	archive      *archive.Archive // nil: checkpoints are on this machine only
+	syncing      atomic.Pointer[sdk.Ongoing]
 }
 
 var _ Host = (*host)(nil)
@@ -36,10 +38,12 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 		return fmt.Errorf("listen for the control endpoint of %s: %w", req.Address, err)
 	}
 	base.Listening(listener.Addr().String())
+	h := &host{Host: base, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken}
 	weights := weightserver.New(weightserver.Config{
 		Address: req.Address, Dir: req.Dir, SyncedBy: req.SyncedBy, Version: req.Policy.Version, Resumed: req.Resume,
-		Guard: base.Call, Reached: base.ReachVersion,
+		Guard: base.Call, Reached: base.ReachVersion, Taken: func() { h.syncing.Load().End() },
 	})
+	h.weights = weights
 	server := web.NewServer(weights.Handler(req.ControlToken))
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	served := make(chan error, 1)
@@ -58,7 +62,6 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 	if p, ok := plugin.(Pauser); ok {
 		base.OnPause(p.Pause)
 	}
-	h := &host{Host: base, weights: weights, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken}
 	kept, err := h.keep(ctx, storeOf(req.Config), &req.Block)
 	if err != nil {
 		return err
@@ -70,6 +73,7 @@ func (h *host) Sync(ctx context.Context, step int64, snapshot Snapshot) (int64, 
 	if by := h.weights.Syncer(); by != "" {
 		waiting := h.Begin(sdk.Activity{On: by, What: fmt.Sprintf("its weights of step %d to be served", step)})
 		defer waiting.End()
+		h.syncing.Store(waiting)
 	}
 	return h.weights.Sync(ctx, step, snapshot)
 }

@@ -24,6 +24,9 @@ type PublishRequest = weightserver.PublishRequest
 // Snapshot is what a trainer hands to Host.Sync.
 type Snapshot = weightserver.Snapshot
 
+// Ahead is a Snapshot of a trainer that calculates its next step while inference loads.
+type Ahead = weightserver.Ahead
+
 // Tokenizer is a Snapshot that can split a text.
 type Tokenizer = weightserver.Tokenizer
 
@@ -46,8 +49,8 @@ type Host interface {
 	// a sync block wants this step's weights, it publishes and verifies them through the snapshot, and Sync returns the
 	// new policy version when inference serves it. Without a sync block, or between its periods, Sync returns at once.
 	// The snapshot is used only until Sync returns, by one goroutine at a time; its methods run in other goroutines
-	// than Sync's caller. A sync block that is declared but does not answer within its deadline is an error that names
-	// it.
+	// than Sync's caller. One that is Ahead may be told before that its weights have been read. A sync block that is
+	// declared but does not answer within its deadline is an error that names it.
 	Sync(ctx context.Context, step int64, snapshot Snapshot) (version int64, err error)
 	// Version is the current policy version.
 	Version() int64

@@ -68,7 +68,7 @@ def imports(c: Config) -> None:
 
 
 def compiler(c: Config) -> None:
-    """Imports torch's compiler and starts its processes, where the model may be compiled."""
+    """Imports torch's compiler, starts its processes and makes keys of its cache, where the model may be compiled."""
     import torch
 
     device = torch.device("cuda" if torch.version.cuda else "cpu")
@@ -79,6 +79,12 @@ def compiler(c: Config) -> None:
     from torch._inductor.async_compile import AsyncCompile
 
     AsyncCompile.warm_pool()
+    # Hashes of all files of torch and triton, half a second. A release that has them elsewhere makes them when needed.
+    with contextlib.suppress(ImportError, RuntimeError):
+        from torch._inductor.codecache import torch_key
+        from torch._inductor.runtime.triton_compat import triton_key
+
+        torch_key(), triton_key()
 
 
 def folder(c: Config) -> Path:

@@ -69,9 +69,14 @@ class Part:
 
 
 class Stepper:
-    """Trains batches. `config` may be replaced between steps (live updates)."""
+    """Trains batches. `config` may be replaced between steps (live updates). settle() is called before weights change:
+    inference may still load them."""
 
-    def __init__(self, c: Config, policy: Policy, reference: Reference, optimizer: Any, ranks: Ranks, memory: Memory):
+    def __init__(
+        self, c: Config, policy: Policy, reference: Reference, optimizer: Any, ranks: Ranks, memory: Memory,
+        settle: Callable[[], None] = lambda: None,
+    ):  # fmt: skip
+        self.settle = settle
         self.config, self.policy, self.reference = c, policy, reference
         self.optimizer, self.ranks, self.memory = optimizer, ranks, memory
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
@@ -185,6 +190,7 @@ class Stepper:
         if part.number == 0 and checks.absurd(c, apart):
             self.optimizer.zero_grad(set_to_none=True)
             return {**report, "absurd": 1.0}
+        self.settle()
         with clock.phase("optimizer"):
             report.update(self.move(part.step))
         return report

@@ -55,7 +55,7 @@ class Trainer:
         random.seed(c.seed + 1)  # a file of the user's may draw from it
         if found is not None:
             memory = self._continue(found)
-        self.stepper = Stepper(c, self.policy, self.reference, self.optimizer, ranks, memory)
+        self.stepper = Stepper(c, self.policy, self.reference, self.optimizer, ranks, memory, bridge.settle)
         # Autocast would keep a copy of all weights in the graph's memory, and shards are gathered anew each time.
         fixed = ranks.device.type == "cuda" and not self.policy.sharded and self.policy.autocast is None
         self.proof = replay.Replay(self.policy, ranks.device, replay.record if fixed else None)
@@ -85,6 +85,7 @@ class Trainer:
             trained=max(trained, key=lambda d: torch.finfo(d).bits), update=self.update,
             state=lambda: {"memory": self.stepper.memory.state()},
             sleep=lambda: turns.vacate(self.bridge.device), reading=self.reading, select=self.select, summary=summary,
+            ahead=True,
         )  # fmt: skip
 
     def loop(self) -> None:
@@ -141,6 +142,7 @@ class Trainer:
             model_config, full = self.policy.causal.config, not self.policy.adapted
             work = metrics.flops(model_config, self.stepper.count, b, full, c.data.epochs)
             report["mfu"] = work / seconds / (peak * bridge.world)
+        bridge.settle()  # it came to no optimizer step
         bridge.stepped(report, warnings, **self.stepper.tokens)
 
     # ---- what the bridge calls ----

@@ -32,7 +32,7 @@ def main(bridge):
 
     bridge.attach(
         named=model.named_parameters, logprobs=lambda ids, t: token_logprobs(model, ids, t), save=save,
-        storage=lambda: dict(model.named_parameters()), trained=model.dtype,
+        storage=lambda: dict(model.named_parameters()), trained=model.dtype, ahead=True,
     )  # fmt: skip
     for batch in bridge.batches():
         loss = 0.0
@@ -43,6 +43,7 @@ def main(bridge):
             (part / batch.trained_total).backward()
             loss += float(part.detach()) / batch.trained_total
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        bridge.settle()
         optimizer.step()
         optimizer.zero_grad()
         bridge.stepped({"loss/total": loss, "grad_norm": float(norm)})

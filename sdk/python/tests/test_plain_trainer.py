@@ -51,7 +51,7 @@ class Run:
     def offered(self, step):
         """Waits until the weights of a step are offered."""
         self.until(lambda: None if self.supervisor.asked["sync"].empty() else True)
-        assert self.supervisor.wanted("sync") == {"step": step}
+        assert self.supervisor.wanted("sync")["step"] == step
 
     def synced(self, version):
         """Reports that inference serves a version, and that nobody shares its device."""

@@ -94,6 +94,12 @@ func (c *Client) Tokenize(ctx context.Context, text string) ([]int, error) {
 	return out.TokenIDs, err
 }
 
+// Taken tells the trainer that its weights have been read. Only a publication that says Ahead may be answered so.
+func (c *Client) Taken(ctx context.Context, t weightserver.Taken) error {
+	_, err := c.do(ctx, http.MethodPost, "taken", t, nil)
+	return err
+}
+
 // Synced tells the trainer that inference serves the version, or why it does not.
 func (c *Client) Synced(ctx context.Context, d weightserver.Done) error {
 	_, err := c.do(ctx, http.MethodPost, "synced", d, nil)

@@ -67,6 +67,9 @@ func (s *Server) Handler(token string) http.Handler {
 		})
 		return answer, err
 	}))
+	mux.HandleFunc("POST /recipe/v1/taken", post(s, func(r *http.Request, t Taken) (any, error) {
+		return struct{}{}, s.taken(r.Context(), t)
+	}))
 	mux.HandleFunc("POST /recipe/v1/synced", post(s, func(_ *http.Request, d Done) (any, error) {
 		return struct{}{}, s.done(d)
 	}))

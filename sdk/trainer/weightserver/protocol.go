@@ -18,6 +18,16 @@ type Publication struct {
 	Kind    PublicationKind `json:"kind,omitempty"`
 	Version int64           `json:"version"` // of a turn: the version that inference serves
 	Step    int64           `json:"step"`
+	// Ahead says that the trainer need not wait until the version is served: once the weights have been read it may be
+	// told so by Taken.
+	Ahead bool `json:"ahead,omitempty"`
+}
+
+// Taken says that the weights of a publication and their log-probabilities have been read.
+type Taken struct {
+	Version int64 `json:"version"`
+	// what the trajectory API will limit staleness by once it knows the version; nil: nothing
+	MaxStaleness *int64 `json:"max_staleness,omitempty"`
 }
 
 // PublicationKind says what a trainer waits for.

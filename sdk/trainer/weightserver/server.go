@@ -30,6 +30,15 @@ type Snapshot interface {
 	Logprobs(ctx context.Context, tokens []int) ([]float64, error)
 }
 
+// Ahead is a Snapshot of a trainer that calculates its next step while its weights are brought to inference.
+type Ahead interface {
+	// Taken says that the weights have been read. The trainer may go on as if inference served the version, except that
+	// it must not change the weights before Server.Sync returns; until then it may still be asked for them. Groups that
+	// are more than maxStaleness versions older are not trained on, if it is given: the trajectory API, which does not
+	// know the version yet, may hand them out.
+	Taken(ctx context.Context, version int64, maxStaleness *int64) error
+}
+
 // Tokenizer is a Snapshot that can split a text into the model's tokens. A sync block verifies the weights with a text
 // that the model finds likely; without this it must make do with arbitrary token ids, on which server and trainer agree
 // less exactly.
@@ -47,6 +56,7 @@ type Config struct {
 	Resumed  bool                     // the trainer continues an earlier attempt
 	Guard    func(func() error) error // calls a snapshot's methods; nil: they are called as they are
 	Reached  func(version int64)      // is called when inference serves a new version
+	Taken    func()                   // is called when a trainer goes on before Sync returns; nil: nobody is told
 
 	attachDeadline, silence time.Duration // 0: the constants above
 }
@@ -164,7 +174,9 @@ func (s *Server) offer(step int64, snapshot Snapshot) (version int64, due bool) 
 	}
 	s.first, s.attached.Republish = false, false
 	s.offered, s.offeredStep = true, step
-	s.pending, s.snapshot = &Publication{Version: s.version + 1, Step: step}, snapshot
+	_, ahead := snapshot.(Ahead)
+	s.pending = &Publication{Version: s.version + 1, Step: step, Ahead: ahead && !s.sharedLocked()}
+	s.snapshot = snapshot
 	s.outcome = nil
 	s.lastSeen = time.Now()
 	s.changedLocked()
@@ -348,6 +360,24 @@ func (s *Server) call(version int64, f func(Snapshot) error) error {
 	s.lastSeen = time.Now()
 	s.mu.Unlock()
 	return err
+}
+
+// taken lets a trainer go on that asked for it.
+func (s *Server) taken(ctx context.Context, t Taken) error {
+	return s.call(t.Version, func(weights Snapshot) error {
+		ahead, ok := weights.(Ahead)
+		if !ok {
+			return fmt.Errorf("%s waits until inference serves version %d: its publication did not say ahead", s.Address,
+				t.Version)
+		}
+		if err := ahead.Taken(ctx, t.Version, t.MaxStaleness); err != nil {
+			return err
+		}
+		if s.Config.Taken != nil {
+			s.Config.Taken()
+		}
+		return nil
+	})
 }
 
 func (s *Server) done(d Done) error {

@@ -50,9 +50,11 @@ func TestTurnsOfATrainerThatSharesItsGPU(t *testing.T) {
 	over := make(chan struct{})
 	go func() { defer close(over); serveTurns(ctx, t, s, asked) }()
 	want := []Publication{
-		{TurnWanted, 0, 1}, {TurnOver, 0, 1}, // no version is due
-		{TurnWanted, 0, 2}, {WeightsReady, 1, 2},
-		{TurnWanted, 1, 3}, {TurnOver, 1, 2}, // the batch led to no step: step 2 again, which is not published twice
+		{Kind: TurnWanted, Version: 0, Step: 1}, {Kind: TurnOver, Version: 0, Step: 1}, // no version is due
+		{Kind: TurnWanted, Version: 0, Step: 2}, {Kind: WeightsReady, Version: 1, Step: 2},
+		// the batch led to no step: step 2 again, which is not published twice
+		{Kind: TurnWanted, Version: 1, Step: 3},
+		{Kind: TurnOver, Version: 1, Step: 2},
 	}
 	for i, step := range []int64{1, 2, 2} {
 		if err := s.WaitTurn(t.Context(), int64(i+1)); err != nil {

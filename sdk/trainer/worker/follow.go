@@ -144,7 +144,7 @@ func (w *watch[C]) answer(ctx context.Context, m message) {
 	var err error
 	if m.ask == "turn" {
 		err = host.Turn(ctx, m.step)
-	} else if version, err = host.Sync(ctx, m.step, w.trainer); err != nil {
+	} else if version, err = host.Sync(ctx, m.step, w.trainer.snapshot(m.ahead)); err != nil {
 		err = fmt.Errorf("bring the weights of step %d to inference: %w", m.step, err)
 	}
 	if err == nil || ctx.Err() == nil { // a worker that is asked to stop ends by itself, with a last checkpoint

@@ -51,6 +51,7 @@ type message struct {
 	event event
 	ask   string // "sync", "turn" or "prepared"; empty: an event
 	step  int64
+	ahead bool // it goes on when its weights have been taken, and waits before it changes them
 	reply func(result any, err error)
 }
 
@@ -217,10 +218,11 @@ func (p *peer) Handle(ctx context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Requ
 		}
 	case "sync", "turn", "prepared":
 		var body struct {
-			Step int64 `json:"step"`
+			Step  int64 `json:"step"`
+			Ahead bool  `json:"ahead"`
 		}
 		err = decode(r, &body)
-		m.ask, m.step = r.Method, body.Step
+		m.ask, m.step, m.ahead = r.Method, body.Step, body.Ahead
 		m.reply = func(result any, err error) { answer(p.link.ctx, conn, r.ID, result, err) }
 	default:
 		err = &jsonrpc2.Error{Code: jsonrpc2.CodeMethodNotFound, Message: "no such method: " + r.Method}

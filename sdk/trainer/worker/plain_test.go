@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -107,8 +108,7 @@ func batches(t *testing.T) (ref spec.Ref, acknowledged *atomic.Int64) {
 }
 
 // update handles one offer as a sync block does; it returns the version and the log-probabilities with the published
-// weights.
-// published.
+// weights. A trainer that goes on meanwhile is asked for them once more.
 func update(t *testing.T, c *weightclient.Client, step int64) (version int64, logprobs []float64) {
 	t.Helper()
 	p, err := c.Pending(t.Context(), 0, time.Minute)
@@ -125,6 +125,16 @@ func update(t *testing.T, c *weightclient.Client, step int64) (version int64, lo
 	}
 	if logprobs, err = c.Logprobs(t.Context(), []int{3, 14, 15, 9}); err != nil {
 		t.Fatal(err)
+	}
+	if p.Ahead {
+		if err := c.Taken(t.Context(), weightserver.Taken{Version: p.Version}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond) // a step takes some 30
+		again, err := c.Logprobs(t.Context(), []int{3, 14, 15, 9})
+		if err != nil || !slices.Equal(again, logprobs) {
+			t.Errorf("weights that inference may still load have changed: %v, then %v, %v", logprobs, again, err)
+		}
 	}
 	if err := c.Synced(t.Context(), weightserver.Done{Version: p.Version}); err != nil {
 		t.Fatal(err)

@@ -103,6 +103,26 @@ func (t *Trainer[C]) Logprobs(ctx context.Context, tokens []int) ([]float64, err
 	return answer.Logprobs, nil
 }
 
+// snapshot is what a sync block takes the weights from.
+func (t *Trainer[C]) snapshot(ahead bool) trainer.Snapshot {
+	if ahead {
+		return goesAhead[C]{t}
+	}
+	return t
+}
+
+// goesAhead is a trainer whose worker need not wait until inference serves its weights.
+type goesAhead[C any] struct{ *Trainer[C] }
+
+// Taken lets the worker go on.
+func (t goesAhead[C]) Taken(ctx context.Context, version int64, maxStaleness *int64) error {
+	body := map[string]any{"version": version}
+	if maxStaleness != nil {
+		body["max_staleness"] = *maxStaleness
+	}
+	return t.call(ctx, "taken", body, nil)
+}
+
 // SaveCheckpoint makes the worker write a checkpoint between two steps.
 func (t *Trainer[C]) SaveCheckpoint(ctx context.Context) (sdk.CheckpointInfo, error) {
 	var answer struct {

@@ -38,8 +38,8 @@ def test_it_asks_once_a_batch_and_no_more_when_nobody_shares_the_device(make, ap
     assert w.call("logprobs", token_ids=[3, 4])[0] == "ok"  # commands are handled meanwhile
     wait_for(w, "turn")
     assert w.answer("turn", shared=False) == {"step": 1}
-    assert w.answer("sync") == {"step": 1}
-    assert w.answer("sync", shared=True) == {"step": 2}  # from now on it is shared
+    assert w.answer("sync") == {"step": 1, "ahead": True}
+    assert w.answer("sync", shared=True) == {"step": 2, "ahead": True}  # from now on it is shared
     assert w.answer("turn", shared=True) == {"step": 3}
     w.answer("sync")
     w.join()

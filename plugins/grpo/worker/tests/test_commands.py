@@ -20,7 +20,7 @@ def test_synchronised_publication_is_proved_by_log_probabilities(make, api, tmp_
     ids = [3, 14, 15, 9, 26, 5]
     w.answer("turn")  # nobody shares its device, so it does not ask again
     for step in (1, 2):
-        assert w.supervisor.wanted("sync") == {"step": step} and w.bridge.version == step - 1
+        assert w.supervisor.wanted("sync") == {"step": step, "ahead": True} and w.bridge.version == step - 1
         status, answer = w.call("publish", version=step, transport="reload", dir=str(tmp_path / "served"))
         assert status == "ok" and answer["dtype"] == "float64" and answer["rounded"] is False
         served = AutoModelForCausalLM.from_pretrained(tmp_path / "served")

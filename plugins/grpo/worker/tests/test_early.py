@@ -15,11 +15,13 @@ CPU = torch.device("cpu")
 def test_the_compiler_starts_early_where_it_will_be_used(monkeypatch, wanted, reason, starts):
     from torch._inductor.async_compile import AsyncCompile
 
-    begun = []
+    begun, keys = [], []
     monkeypatch.setattr(AsyncCompile, "warm_pool", lambda: begun.append(1))
+    monkeypatch.setattr("torch._inductor.codecache.torch_key", lambda: keys.append("torch"))
+    monkeypatch.setattr("torch._inductor.runtime.triton_compat.triton_key", lambda: keys.append("triton"))
     monkeypatch.setattr(compiled, "unavailable", lambda device: reason)
     early.compiler(config.from_dict({"model": {"path": "x", "compile": wanted}, "data": {"url": "u"}}))
-    assert len(begun) == starts
+    assert len(begun) == starts and keys == ["torch", "triton"] * starts
 
 
 @pytest.mark.parametrize("change", [{}, {"lora": {"rank": 4}}], ids=["full", "lora"])

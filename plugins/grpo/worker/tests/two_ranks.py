@@ -1,14 +1,19 @@
 """One of the ranks of test_two_ranks_take_the_same_step_as_one; started as torchrun would."""
 
 import os
+import threading
+import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import safetensors.torch
 import torch
 from recipe_sdk import Checkpoint, causal, publish
 from recipe_sdk.checkpoint import newest, read_state
+from recipe_sdk.control import Command, Control
 from recipe_sdk.errors import WorkerError
+from recipe_sdk.feed import Feed
 from recipe_sdk.ipc import Shared
 from recipe_sdk.ranks import Ranks, pieces
 
@@ -51,6 +56,20 @@ def full_disk(ranks: Ranks, s, directory: str) -> None:
     if ranks.main:
         safetensors.torch.save_file, os.memfd_create = kept, memfd
     assert send("reload")["step"] == 1
+
+
+def settles(ranks: Ranks, s) -> None:
+    """Weights change on no rank before rank 0 has heard that inference serves them."""
+    bridge, began = attached(s), time.monotonic()
+    bridge.ahead = True
+    if ranks.main:
+        control = Control()
+        bridge.feed = Feed(bridge.block, bridge.events, control, SimpleNamespace())
+        bridge.feed.sync, bridge.feed.ahead = (began, 1), True
+        served = Command("synced", {"version": 7, "shared": False})
+        threading.Timer(0.3, control.commands.put, [served]).start()
+    bridge.settle()
+    assert time.monotonic() - began > 0.2 and bridge.version == 7 and not bridge.ahead
 
 
 def means(ranks: Ranks) -> None:
@@ -160,6 +179,7 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
             coming = again.sizing.look(again.config, sizing.settings(again.config, ranks.device), None).fixed
             assert coming > 0.9 * shape.trained * next(again.policy.parameters()).element_size(), (name, coming, shape)
         if name.endswith("clipped"):
+            settles(ranks, s)
             full_disk(ranks, s, f"{directory}/{name}")
         if name == "offloaded":
             other_setting(ranks, s, again, Checkpoint(found, 2, read_state(found)), directory, path)

@@ -67,6 +67,8 @@ class Bridge(Generic[S]):
         self.device_shared = block.wait_for_sync  # with inference, as far as the supervisor has said
         self.last: dict[str, Any] = {}  # metrics of the last step
         self.feed: Feed | None = None  # of rank 0, once connected
+        self.ahead = False  # the weights were taken for inference, which may still load them
+        self.limit: int | None = None  # of staleness, while that is so
         self.shared, self.sender = Shared(), Sender()
         self.current: GroupBatch | None = None  # yielded, and neither stepped nor skipped yet
         self.reason = ""  # why batches ended: completed, stopped or solved
@@ -186,7 +188,7 @@ class Bridge(Generic[S]):
         config: Callable[[Path], None] | None = None, adapter_config: Callable[[Path], None] | None = None,
         tied: Mapping[str, str] | None = None, trained: torch.dtype | None = None,
         reading: Callable[[], ReadOptions] | None = None, select: Select | None = None,
-        summary: Mapping[str, Any] | None = None,
+        summary: Mapping[str, Any] | None = None, ahead: bool = False,
     ) -> None:  # fmt: skip
         """Registers what the bridge calls, between steps and while it waits, on every rank:
 
@@ -209,12 +211,14 @@ class Bridge(Generic[S]):
         trained: precision of the weights that the optimizer moves; a coarser publication is reported as `rounded`.
         reading() -> ReadOptions: limits and conventions when groups are read. Default: the block's lengths.
         select(groups) -> (groups, metrics): which of a batch's groups train.
-        summary: facts of the event "loaded"."""
+        summary: facts of the event "loaded".
+        ahead: this trainer calls settle() each time before it changes weights. Then batches() goes on when weights have
+            been read, and the next step is calculated while inference loads and verifies them."""
         if not self._looked and self.resume() is not None:
             raise RuntimeError("there is a checkpoint to resume from: call bridge.resume() and load it before attach")
         self._hooks = Hooks(
             named, logprobs, save, storage, adapter, update, sleep, wake, state, config, adapter_config, tied or {},
-            trained, reading or self._reading, select,
+            trained, reading or self._reading, select, ahead,
         )  # fmt: skip
         self._start()
         self.sleep()
@@ -255,6 +259,26 @@ class Bridge(Generic[S]):
                 self._finish(kind)
                 return
 
+    def settle(self) -> None:
+        """Waits until inference serves the weights of the step before, which may hardly ever take time: it has had a
+        forward and a backward pass for it. What a sync block asks about them is answered meanwhile. Only of use after
+        attach(ahead=True); returns at once where nothing is to be waited for. SyncTimeout."""
+        if not self.ahead:
+            return
+        began, before = time.perf_counter(), self.events.state["phase"]
+        while self.ahead:
+            kind, content = self.ranks.share(self.feed.settle() if self.feed else None)
+            if kind == "command":
+                commands.carry_out(self, *content)
+            elif kind == "settled":
+                self.ahead = False
+            elif kind == "fail":
+                raise content
+        if self.events.state["phase"] != before:
+            self.events.phase(before)
+        if self.feed:
+            self.feed.held_up += time.perf_counter() - began
+
     def stepped(
         self, metrics: Mapping[str, Any], warnings: tuple[str, ...] | list[str] = (), *,
         logprobs: Tensor | None = None, advantages: Tensor | None = None,
@@ -268,10 +292,14 @@ class Bridge(Generic[S]):
         the background. A trainer may leave them out. CheckpointError when a checkpoint that is due cannot be written;
         while the disk is full it waits for room."""
         batch = self._current()
+        if self.ahead:
+            raise RuntimeError("attach(ahead=True) promises bridge.settle() before weights change")
         seconds = time.perf_counter() - self._began
         own = {} if "reward/mean" in metrics else describe_groups(batch.groups)
         report = {**own, "time/step": seconds, **metrics, **batch.facts}
         report.update({"time/wait": batch.waited, "step": float(self.step + 1)})
+        if self.feed and self.block.wait_for_sync:
+            report["time/sync"], self.feed.held_up = self.feed.held_up, 0.0
         for warning in warnings:
             if warning not in self._warned:
                 self._warned.add(warning)
@@ -389,6 +417,12 @@ class Bridge(Generic[S]):
         if self.device_shared:
             self.hooks.sleep()
 
+    def adopt(self, version: int) -> None:
+        """Inference serves, or is about to serve, this policy version."""
+        if version != self.version:
+            published, step = self.published
+            self.version, self.served = version, step if published == version else -1
+
     def use(self, block: S) -> None:
         """Takes over live settings."""
         self.block = block
@@ -504,7 +538,7 @@ class Bridge(Generic[S]):
             reasons = dict(refused)
             self.events.emit("rejected", batch=delivery.number, reasons=reasons, examples=examples, set_aside=where)
         facts.update(describe_staleness([g.versions for g, _ in kept], self.version))
-        limit = self.block.data.max_staleness
+        limit = min((x for x in (self.block.data.max_staleness, self.limit) if x is not None), default=None)
         fresh = [(g, raw) for g, raw in kept
                  if limit is None or g.versions is None or self.version - g.versions[0] <= limit]  # fmt: skip
         facts["staleness/dropped_groups"] = float(len(kept) - len(fresh))
@@ -522,7 +556,7 @@ class Bridge(Generic[S]):
         """A turn ends with the offer of the weights. On a shared device that is so whatever came of the batch."""
         self.sleep()
         if self.block.wait_for_sync and self.feed and (due or self.device_shared):
-            self.feed.offer(self.step)
+            self.feed.offer(self.step, self.hooks.ahead and not self.device_shared)
 
     def _finish(self, reason: str) -> None:
         """The last checkpoint, unless this very step has one, and the answer to a stop."""

@@ -36,14 +36,26 @@ def _publish(bridge: Bridge[Any], body: Body) -> Body:
 def _synced(bridge: Bridge[Any], body: Body) -> Body:
     """The supervisor owns the policy version: it says which one inference serves now."""
     version = int(body["version"])
-    if version != bridge.version:
-        published, step = bridge.published
-        bridge.version, bridge.served = version, step if published == version else -1
+    news = bridge.ahead or version != bridge.version
+    bridge.ahead, bridge.limit = False, None
+    bridge.adopt(version)
+    if news:
         bridge.events.emit("weights", synced=True, version=version, step=bridge.step)
     bridge.device_shared = bool(body["shared"])
     bridge.note_state()
     if bridge.feed is not None:
         bridge.feed.synced(bridge.device_shared)
+    return {}
+
+
+def _taken(bridge: Bridge[Any], body: Body) -> Body:
+    """The weights that were offered have been read: training goes on, and leaves them alone until `synced`. The
+    trajectory API may not know the version until then, so max_staleness is applied here."""
+    bridge.adopt(int(body["version"]))
+    bridge.ahead, bridge.limit = True, body.get("max_staleness")
+    bridge.note_state()
+    if bridge.feed is not None:
+        bridge.feed.taken()
     return {}
 
 
@@ -87,7 +99,7 @@ def _update(bridge: Bridge[Any], body: Body) -> Body:
 
 HANDLERS: dict[str, Callable[[Bridge[Any], Body], Body]] = {
     "publish": _publish, "logprobs": _logprobs, "tokenize": _tokenize, "checkpoint": _checkpoint, "pause": _pause,
-    "update": _update, "synced": _synced, "turn": _turn,
+    "update": _update, "taken": _taken, "synced": _synced, "turn": _turn,
 }  # fmt: skip
 
 

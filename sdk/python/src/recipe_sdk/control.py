@@ -21,7 +21,7 @@ from .errors import WorkerError
 from .fields import ConfigError
 
 PROTOCOL_VERSION = 2
-REQUESTS = ("publish", "logprobs", "tokenize", "checkpoint", "pause", "update")  # of the supervisor
+REQUESTS = ("publish", "logprobs", "tokenize", "taken", "checkpoint", "pause", "update")  # of the supervisor
 ANSWERS = {"sync": "synced", "turn": "turn", "prepared": "start"}  # commands that an answer of the supervisor becomes
 CONNECT_WITHIN = 30.0
 

@@ -16,6 +16,7 @@ from .settings import RunSettings
 
 HEARTBEAT = 10.0  # seconds after which ranks without work hear from rank 0
 RETRY = 10.0  # seconds after which a full disk is tried although no room was seen to come back: quotas show nowhere
+ABOUT_WEIGHTS = ("publish", "logprobs", "tokenize", "taken", "synced", "refused")  # commands
 Order = tuple[str, Any]
 
 
@@ -27,10 +28,13 @@ class Feed:
         rollouts.pause = self.pause
         self.waiting: Command | None = None  # the command being carried out; its answer is due
         self.arrived: Command | None = None  # it came while this side paused
+        self.later: deque[Command] = deque()  # they came while weights were to be settled
         self.rewards: deque[float] = deque(maxlen=8)
         self.shared = c.wait_for_sync  # the device is shared with inference, as far as the supervisor has said
         self.asked = self.granted = False  # the device, for the batch that is held
         self.sync: tuple[float, int] | None = None  # since when, and of which step, weights wait to be synced
+        self.ahead = False  # they have been taken: batches may be trained meanwhile
+        self.held_up = 0.0  # seconds that training has waited for weights to be taken or served, since the last report
         self.held: Delivery | None = None
         self.paused = False  # a person has paused the run
         self.since = time.monotonic()
@@ -48,16 +52,44 @@ class Feed:
     def _next(self, last: bool) -> Order:
         until = time.monotonic() + HEARTBEAT
         while time.monotonic() < until:
-            command, self.arrived = self.arrived or (self.control.next(0) if self.control else None), None
+            command = self.later.popleft() if self.later else self._command()
             if command is not None:
                 self.waiting = command
                 return ("stopped", None) if command.name == "stop" else ("command", (command.name, command.body))
             if last and not self.sync:
                 return "completed", None
-            order = self._sync(until) if self.sync else self._batch()
+            order = self._sync(until) if self.sync and (last or not self.ahead) else self._batch()
             if order is not None:
                 return order
         return "idle", None
+
+    def settle(self) -> Order:
+        """What comes before a change of weights that were taken: ("command", (name, body)) about them | ("settled",
+        None): nothing does, or the run is to stop, and what inference loads does not matter | ("idle", None) |
+        ("fail", error). Other commands stay for decide."""
+        until = time.monotonic() + HEARTBEAT
+        while time.monotonic() < until and self.sync is not None:
+            command = self._command()
+            if command is None:
+                if self.events.state["phase"] != "sync":
+                    self.events.phase("sync", for_what="inference to serve the weights")
+                try:
+                    self._sync(until)
+                except WorkerError as e:
+                    return "fail", e
+            elif command.name in ABOUT_WEIGHTS:
+                self.waiting = command
+                return "command", (command.name, command.body)
+            else:
+                self.later.append(command)
+                if command.name == "stop":
+                    return "settled", None
+        return ("idle" if self.sync is not None else "settled"), None
+
+    def _command(self) -> Command | None:
+        """What has come, if anything has."""
+        command, self.arrived = self.arrived or (self.control.next(0) if self.control else None), None
+        return command
 
     def answer(self, value: Any = None, error: Exception | None = None) -> None:
         """Answers the command being carried out, if there is one."""
@@ -79,14 +111,15 @@ class Feed:
 
     def quiet(self) -> bool:
         """Whether no command waits."""
-        return self.arrived is None and (self.control is None or self.control.commands.empty())
+        return not self.later and self.arrived is None and (self.control is None or self.control.commands.empty())
 
-    def offer(self, step: int) -> None:
-        """Offers the weights of `step`: no further batch until inference serves them, or need not."""
-        self.sync = (time.monotonic(), step)
+    def offer(self, step: int, ahead: bool = False) -> None:
+        """Offers the weights of `step`: no further batch until inference serves them, or need not; ahead: or until they
+        have been taken."""
+        self.sync, self.ahead = (time.monotonic(), step), False
         self.events.phase("sync", for_what="inference to serve the weights")
         if self.control is not None:
-            self.control.ask("sync", step=step)
+            self.control.ask("sync", step=step, **({"ahead": True} if ahead else {}))
 
     def postpone(self) -> None:
         """The weights that are offered cannot be published yet: the time to wait for that begins anew."""
@@ -98,7 +131,7 @@ class Feed:
         more room than `before`, or after a while | ("idle", None). A stop stays for decide."""
         until = time.monotonic() + HEARTBEAT
         while time.monotonic() < until:
-            command, self.arrived = self.arrived or (self.control.next(0) if self.control else None), None
+            command = self.later.popleft() if self.later else self._command()
             if command is not None and command.name == "stop":
                 self.arrived = command
                 return "stopped", None
@@ -112,7 +145,17 @@ class Feed:
 
     def synced(self, shared: bool) -> None:
         """The weights that were offered are served, or nobody wants them."""
-        self.sync, self.shared = None, shared
+        self._go_on()
+        self.sync, self.ahead, self.shared = None, False, shared
+
+    def taken(self) -> None:
+        """The weights that were offered have been read."""
+        self._go_on()
+        self.ahead = self.sync is not None
+
+    def _go_on(self) -> None:
+        if self.sync is not None and not self.ahead:
+            self.held_up += time.monotonic() - self.sync[0]
 
     def turn(self, shared: bool) -> None:
         """The batch that is held may use the device."""

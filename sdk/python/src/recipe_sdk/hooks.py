@@ -41,6 +41,7 @@ class Hooks:
     trained: torch.dtype | None
     reading: Callable[[], ReadOptions]
     select: Select | None
+    ahead: bool
 
     def weights(self, untie: bool = False) -> Iterator[tuple[str, Tensor]]:
         """named, without the names that are other names of the same weight; with untie those are copies."""
