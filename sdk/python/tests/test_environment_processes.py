@@ -86,6 +86,23 @@ def test_a_process_that_dies_is_an_infra_failure_and_replaced(scorers: Scorers) 
         assert asyncio.run(scores(scorers, "")) == [0.5]
 
 
+def test_the_death_of_a_process_that_was_started_late_is_noticed(scorers: Scorers) -> None:
+    """The pool waits for what it knew of when the first score was given."""
+
+    async def run() -> list[object]:
+        first = asyncio.ensure_future(scores(scorers, "sleep"))
+        while not scorers.context.made or not scorers.context.made[0].is_alive():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # it waits for the first process alone now
+        second = asyncio.ensure_future(scores(scorers, "exit"))
+        done, _ = await asyncio.wait([first, second], timeout=60)
+        assert len(done) == 2, "nobody has noticed"
+        return first.result() + second.result()
+
+    assert [type(x) for x in asyncio.run(run())] == [InfraFailure, InfraFailure]
+    assert asyncio.run(scores(scorers, "")) == [0.5]
+
+
 def test_a_process_that_starts_while_another_dies_is_ended(scorers: Scorers) -> None:
     """The pool ends all that it knows of, comes to know of this one only then, and would wait for it for ever."""
 

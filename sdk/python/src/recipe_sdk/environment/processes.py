@@ -24,6 +24,8 @@ from . import load
 from .base import Completion, Context, Environment, InfraFailure, Task
 from .settings import build
 
+LOOK_EVERY = 2.0  # seconds
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -57,6 +59,10 @@ class _Spawning(SpawnContext):
         self.made.append(SpawnProcess(*args, **named))
         return self.made[-1]
 
+    def died(self) -> bool:
+        """Whether any of them has ended."""
+        return any(process.exitcode is not None for process in self.made)
+
 
 class Scorers:
     """So many processes, which are started when they are needed."""
@@ -79,8 +85,18 @@ class Scorers:
     async def score(self, task: Task, completion: Completion) -> Any:
         """What the environment's score returns."""
         pool = self.pool
+        future: asyncio.Future[Any] | None = None
         try:
-            infra, problem, score = await asyncio.get_running_loop().run_in_executor(pool, _score, task, completion)
+            future = asyncio.get_running_loop().run_in_executor(pool, _score, task, completion)
+            while not (await asyncio.wait([future], timeout=LOOK_EVERY))[0]:
+                # the pool sees to a process that it started late with the next score only, which may not come
+                if self.pool is pool and self.context.died():
+                    self._replace()
+            infra, problem, score = future.result()
+        except asyncio.CancelledError:
+            if future is not None:
+                future.cancel()
+            raise
         except BrokenProcessPool as e:
             if self.pool is pool:  # the first that notices
                 self._replace()
