@@ -131,6 +131,10 @@ func TestMemory(t *testing.T) {
 	if files := r.files("*", "weights", "*"); len(files) > 0 {
 		t.Errorf("weights that move through memory were written to %v", files)
 	}
+	ahead := func(e event) bool { return e.Type == "weights" && e.Metrics["seconds_taken"] > 0 }
+	if strings.HasPrefix(r.trainer, "trainer.grpo") && len(r.all(ahead)) == 0 {
+		t.Errorf("the trainer has waited for the end of each update\n%s", r.story())
+	}
 }
 
 // TestCollective has the trainer send the weights through a process group.

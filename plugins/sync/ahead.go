@@ -12,7 +12,12 @@ import (
 // The trajectory API learns of a version when it is served, so the trainer gets the limit of staleness to apply itself
 // until then. With a limit of 0 every group that is there already would be dropped: there it waits.
 func (s *syncer) letGoAhead(ctx context.Context, u *update) bool {
-	if !u.Ahead || s.colocated || s.transport == nccl { // nccl sends from the trainer's GPU while inference loads
+	switch {
+	case !u.Ahead, s.colocated:
+		return false
+	case s.transport == nccl: // it sends from the trainer's GPU while inference loads
+		return false
+	case s.transport == restart && s.config.meets(): // a server that starts measures the GPU's free memory
 		return false
 	}
 	limit, err := s.config.staleness()

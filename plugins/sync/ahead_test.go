@@ -102,7 +102,11 @@ func TestATrainerWaitsWhereItMustNotWorkOn(t *testing.T) {
 		"it cannot":                    {cannot: true},
 		"no sample may be older":       {change: func(c *sync.Config) { c.MaxStaleness = &none }},
 		"its tensors are sent":         {transport: "nccl"},
-		"they take turns":              {change: func(c *sync.Config) { c.Colocated = "sleep" }},
+		"its server is started anew":   {transport: "restart"},
+		"the same on another GPU": {transport: "restart", ahead: true, change: func(c *sync.Config) {
+			c.Trainer, c.Inference[0] = placed(c.Trainer, "1"), placed(c.Inference[0], "0")
+		}},
+		"they take turns": {change: func(c *sync.Config) { c.Colocated = "sleep" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -59,10 +59,14 @@ func (c Config) colocate() (bool, error) {
 		return false, nil
 	}
 	// Sleeping gains nothing where no block is on a GPU of the trainer's.
+	return c.meets(), nil
+}
+
+// meets says whether an inference block may be on a GPU of the trainer's.
+func (c Config) meets() bool {
 	return slices.ContainsFunc(c.Inference, func(r spec.Ref) bool {
-		return mayMeet(listed(c.Trainer, "devices"),
-			listed(r, "devices"))
-	}), nil
+		return mayMeet(listed(c.Trainer, "devices"), listed(r, "devices"))
+	})
 }
 
 // mayMeet says whether two blocks have a GPU in common, as far as that is known.

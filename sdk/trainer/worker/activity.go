@@ -44,6 +44,12 @@ func (t *Trainer[C]) activity(d *doing, e event) (sdk.Activity, bool) {
 		return sdk.Activity{}, false
 	case "done", "ended": // freeing memory can take long
 		return sdk.Activity{What: "the end of its program", Patience: patienceForFirst / 3}, true
+	case "settling": // training goes on ahead of inference, and has come to where it must not
+		a := sdk.Activity{What: fmt.Sprintf("its weights of step %d to be served", e.Step)}
+		if by := t.req.SyncedBy; len(by) > 0 {
+			a.On = by[0]
+		}
+		return a, true
 	case "connecting":
 		return sdk.Activity{On: queue, What: "it to register this trainer"}, true
 	case "waiting":

@@ -13,6 +13,7 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 	trainer := &Trainer[Config]{}
 	trainer.program.Trajectories = &spec.Ref{Address: "trajectories.builtin.default"}
 	trainer.req.Placement.GPUs = 2
+	trainer.req.SyncedBy = []string{"sync.weights.policy"}
 	for phase, want := range map[string]sdk.Activity{
 		"waiting":    {On: "trajectories.builtin.default", What: "batch 7"},
 		"connecting": {On: "trajectories.builtin.default", What: "it to register this trainer"},
@@ -21,6 +22,7 @@ func TestWhatTheWorkerDoes(t *testing.T) {
 		"checkpointing": {What: "checkpointing at step 6", Patience: patienceForFirst / 3},
 		"done":          {What: "the end of its program", Patience: patienceForFirst / 3},
 		"paused":        {What: "the run is paused", Patience: patienceForPeople, Remedy: "recipe resume", Rest: true},
+		"settling":      {On: "sync.weights.policy", What: "its weights of step 6 to be served"},
 		"sync":          {}, // reported by TrainerHost.Sync
 		"turn":          {}, // reported by TrainerHost.Turn
 		"loading":       {}, // not ready yet

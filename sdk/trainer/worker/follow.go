@@ -233,7 +233,7 @@ func (w *watch[C]) phase(e event) {
 		host.Phase(sdk.Loading, "loading the model")
 	case "connecting":
 		w.trainer.tellPhase("registering with the trajectory API")
-	case "sync":
+	case "sync", "settling":
 		// Still ready: the sync block serves only ready trainers, and this one waits for it.
 		w.trainer.tellPhase("waiting until inference serves its weights")
 	case "turn":

@@ -159,6 +159,12 @@ func (h *host) Sync(ctx context.Context, step int64, snapshot trainer.Snapshot) 
 	if lp, err := snapshot.Logprobs(ctx, []int{1, 2, 3}); err != nil || len(lp) != 2 {
 		return 0, fmt.Errorf("log-probabilities %v, %w", lp, err)
 	}
+	if ahead, ok := snapshot.(trainer.Ahead); ok {
+		two := int64(2)
+		if err := ahead.Taken(ctx, next, &two); err != nil {
+			return 0, err
+		}
+	}
 	h.mu.Lock()
 	h.version = next
 	h.mu.Unlock()
@@ -250,6 +256,25 @@ func TestTrainToTheEnd(t *testing.T) {
 	info, err := os.Stat(filepath.Join(req.Dir, "config.json"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the worker's configuration holds tokens: mode %v, %v; want 0600", info.Mode(), err)
+	}
+}
+
+func TestAWorkerThatGoesAheadIsTold(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]int{"ahead": 3, "": 0} {
+		tr, h, req := start(t, mode, nil)
+		if err := tr.Run(t.Context(), req, h); err != nil {
+			t.Fatalf("Run: %v; log %q", err, h.logs)
+		}
+		var told []string
+		for _, line := range h.logs {
+			if strings.Contains(line, "taken: map[max_staleness:2 version:") {
+				told = append(told, line)
+			}
+		}
+		if len(told) != want {
+			t.Errorf("mode %q: it was told %q, want %d times", mode, told, want)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ def trained(w, batch):
 
     def there():
         phases = [(e["phase"], e.get("batch")) for e in w.read() if e["type"] == "phase"]
-        return ("training", batch) in phases and phases[-1][0] == "sync" and phases.index(("training", batch)) > 0
+        return ("training", batch) in phases and phases[-1][0] == "settling"
 
     until(there)
 
@@ -67,7 +67,7 @@ def test_the_next_step_is_calculated_while_inference_loads(make, api, tmp_path):
     w.join()
     assert w.reason == "completed" and w.bridge.version == 3
     waits = [m["time/sync"] for m in w.metrics()]
-    assert waits[0] == 0 and waits[1] > 0 and waits[2] > 0
+    assert len(waits) == 3 and waits[0] == 0 and waits[1] > 0 and waits[2] > 0
 
 
 def test_the_same_is_learned_as_without_going_ahead(make, api, tmp_path):
@@ -150,8 +150,9 @@ def test_groups_that_the_trajectory_api_would_drop_are_left_out_meanwhile(make, 
     w.answer("turn")
     for step in (1, 2, 3):
         assert w.supervisor.wanted("sync")["step"] == step
-        w.call("taken", version=step + 1, **({"max_staleness": 2} if step == 2 else {}))
-        trained(w, step)
+        if step < 3:
+            w.call("taken", version=step + 1, **({"max_staleness": 2} if step == 2 else {}))
+            trained(w, step)
         w.answer("sync", version=step + 1)
     w.answer("sync", version=5)
     w.join()

@@ -29,7 +29,7 @@ def _publish(bridge: Bridge[Any], body: Body) -> Body:
         raise
     finally:
         bridge.sleep()
-        bridge.events.phase(before if before in ("sync", "turn") else "between")
+        bridge.events.phase(before if before in ("sync", "turn", "settling") else "between")
     return answer
 
 

@@ -71,8 +71,8 @@ class Feed:
         while time.monotonic() < until and self.sync is not None:
             command = self._command()
             if command is None:
-                if self.events.state["phase"] != "sync":
-                    self.events.phase("sync", for_what="inference to serve the weights")
+                if self.events.state["phase"] != "settling":
+                    self.events.phase("settling", for_what="inference to serve the weights")
                 try:
                     self._sync(until)
                 except WorkerError as e:

@@ -50,6 +50,7 @@ type fakeWorker struct {
 	conn   *jsonrpc2.Conn
 	step   int64
 	shared bool
+	ahead  bool // it says so when it offers weights
 	stop   chan os.Signal
 }
 
@@ -63,7 +64,7 @@ func playWorker(args []string) int {
 		fmt.Fprintln(os.Stderr, "usage", args)
 		return 9
 	}
-	w := &fakeWorker{stop: make(chan os.Signal, 1)}
+	w := &fakeWorker{ahead: mode == "ahead", stop: make(chan os.Signal, 1)}
 	data, err := os.ReadFile(args[3])
 	if err != nil || json.Unmarshal(data, &w.config) != nil {
 		return 9
@@ -205,7 +206,11 @@ func (w *fakeWorker) ask(what string, step int64) bool {
 		Shared  bool  `json:"shared"`
 	}
 	answered := make(chan error, 1)
-	go func() { answered <- w.conn.Call(context.Background(), what, map[string]any{"step": step}, &answer) }()
+	params := map[string]any{"step": step}
+	if w.ahead {
+		params["ahead"] = true
+	}
+	go func() { answered <- w.conn.Call(context.Background(), what, params, &answer) }()
 	select {
 	case err := <-answered:
 		if w.shared != answer.Shared {
@@ -248,6 +253,9 @@ func (w *fakeWorker) serve(_ context.Context, _ *jsonrpc2.Conn, r *jsonrpc2.Requ
 			lp[i] = -1 - float64(w.step)
 		}
 		return map[string]any{"logprobs": lp}, nil
+	case "taken":
+		w.emit("warning", map[string]any{"message": fmt.Sprintf("taken: %v", body)})
+		return struct{}{}, nil
 	case "checkpoint":
 		return map[string]any{"checkpoint": "step_x", "step": w.step}, nil
 	case "update":
