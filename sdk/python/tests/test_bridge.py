@@ -8,8 +8,7 @@ import threading
 import pytest
 import torch
 
-from recipe_sdk import Bridge, Settings, commands, settings, work
-from recipe_sdk import bridge as bridge_module
+from recipe_sdk import Bridge, Settings, commands, ending, settings, work
 from recipe_sdk.errors import CheckpointError, DataError, WorkerError
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.testing import make_group
@@ -126,11 +125,11 @@ def test_a_rank_on_another_machine_tells_its_log_why_it_ended(tmp_path, api, mon
     """Loopback there is not the supervisor's; on the same machine a rank that cannot reach it says so."""
     block = configured(tmp_path, api().url, control="127.0.0.1:1", control_token="abc")
     monkeypatch.setenv("GROUP_RANK", "1")
-    bridge_module.report(ValueError("broken"), None, block, main=False)
+    ending.report(ValueError("broken"), None, block, main=False)
     assert "ValueError: broken" in capfd.readouterr().err
     monkeypatch.setenv("GROUP_RANK", "0")
     with pytest.raises(WorkerError, match="cannot be reached"):
-        bridge_module.report(ValueError("broken"), None, block, main=False)
+        ending.report(ValueError("broken"), None, block, main=False)
 
 
 def test_a_skipped_batch_is_used_up_and_a_refused_one_is_not_met_again(tmp_path, api):

@@ -13,14 +13,12 @@ ranks call in the same order. One process needs no process group.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import signal
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -36,7 +34,8 @@ from .batch import Batch, GroupBatch
 from .checkpoint import Checkpoint
 from .control import Command, Control
 from .describe import describe_groups, describe_staleness
-from .errors import CheckpointError, DataError, DiskFull, WorkerError
+from .ending import report
+from .errors import CheckpointError, DataError, DiskFull
 from .events import Events
 from .feed import Feed
 from .files import free
@@ -568,38 +567,6 @@ class Bridge(Generic[S]):
         self.events.phase("done", reason=reason)
         if self.feed:
             self.feed.answer({"step": self.step, "checkpoint": self.events.state.get("checkpoint")})
-
-
-def report(error: BaseException, events: Events, block: RunSettings, main: bool) -> None:
-    """The event "error", from whichever rank: memory that only its own device lacks is known to nobody else. A rank on
-    another machine than the supervisor's reaches only its log, which the supervisor reads."""
-    if isinstance(error, WorkerError):
-        record, text = error.record(), str(error)
-    else:
-        text = "".join(traceback.format_exception(error))
-        checks: list[str] = []
-        if isinstance(error, ImportError):  # checks keep the engine from starting again what lacks a package
-            checks = [
-                f"Is it installed for {sys.executable}? recipe init makes an environment with what the block needs.",
-                "Do the versions fit each other? Take them from one installation of the trainer's package.",
-            ]
-        record = {"code": "missing_package" if checks else "internal", "message": f"{type(error).__name__}: {error}",
-                  "checks": checks, "traceback": text}  # fmt: skip
-    say(text)
-    if main:
-        events.emit("error", **record)
-    elif int(os.environ.get("GROUP_RANK", 0)) == 0:  # torchrun's number of the machine
-        own = Events(block.events_file, Control(block.control, block.control_token, 1))
-        own.emit("error", **record)
-        if own.control is not None:
-            own.control.close()
-        own.close()
-
-
-def say(text: str) -> None:
-    """Into the worker's log, if its disk has room: why the run ended has been told already."""
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr)
 
 
 def work(block: RunSettings, train: Callable[[Bridge[Any]], None], early: Callable[[], None] = nothing) -> int:
