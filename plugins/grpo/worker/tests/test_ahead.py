@@ -1,11 +1,14 @@
 """The next step is calculated while inference loads the weights of the one before, which stay as they are until then."""
 
+import json
 import time
 
 import pytest
 import torch
 from recipe_sdk import errors
+from recipe_sdk.columns import Encoded
 from recipe_sdk.control import Command
+from recipe_sdk.spool import Spool
 from recipe_sdk.testing import make_group
 
 IDS = [3, 14, 15, 9, 26, 5]
@@ -157,6 +160,34 @@ def test_groups_that_the_trajectory_api_would_drop_are_left_out_meanwhile(make, 
     w.answer("sync", version=5)
     w.join()
     assert [m["staleness/dropped_groups"] for m in w.metrics()] == [0, 0, 1, 0], "the limit ends with the publication"
+
+
+def test_a_batch_is_the_same_when_it_is_trained_again(make, api, tmp_path):
+    """After a crash the version is higher, and nothing is too old that was not before."""
+
+    def batch(k):
+        return [make_group(2 * k, version=k), make_group(2 * k + 1, version=0)]
+
+    w = make(api(batch=batch).url, steps=3, wait_for_sync=True, policy_version=1).background()
+    w.answer("turn")
+    w.answer("sync", version=2)
+    w.supervisor.wanted("sync")
+    w.call("taken", version=3, max_staleness=2)
+    trained(w, 2)
+    spool = Spool(tmp_path / "checkpoints" / "spool", -1)
+    stored = [spool.get(k) for k in range(3)]
+    assert [x and x[1] for x in stored] == [None, None, 1], "the first is covered by the checkpoint of step 2"
+    w.answer("sync", version=3)
+    w.answer("sync", version=4)
+    w.join()
+    assert [m["staleness/dropped_groups"] for m in w.metrics()] == [0, 0, 1]
+
+    again = Spool(tmp_path / "again" / "checkpoints" / "spool", -1)
+    for k, (groups, oldest) in enumerate([([make_group(0, version=1), make_group(1, version=0)], 1), (batch(1), None)]):
+        again.put(k, None, Encoded("json", json.dumps({"batch": groups}).encode()), oldest)
+        again.acked(k)
+    w = make(api().url, tmp_path / "again", steps=2, policy_version=40)()
+    assert [(m["staleness/dropped_groups"], m["groups/count"]) for m in w.metrics()] == [(1, 1), (0, 2)]
 
 
 def test_a_trainer_that_breaks_its_promise_is_told(make, api, monkeypatch):

@@ -451,10 +451,10 @@ def test_spool_forgets_what_a_checkpoint_covers(tmp_path):
         s.acked(k)
     s.covered(1)
     s.refuse(3)
-    assert [s.get(k) for k in range(4)] == [None, None, [{"k": 2}], []]
+    assert [s.get(k) for k in range(4)] == [None, None, ([{"k": 2}], None), ([], None)]
     before = {"number": 4, "lease": None, "groups": [{"k": 4}]}  # as versions before this one wrote it
     (tmp_path / "spool" / "00000004.json").write_text(json.dumps(before))
-    assert s.get(4) == [{"k": 4}]
+    assert s.get(4) == ([{"k": 4}], None)
 
 
 # ---- the process itself ----

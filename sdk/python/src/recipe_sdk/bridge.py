@@ -67,7 +67,6 @@ class Bridge(Generic[S]):
         self.last: dict[str, Any] = {}  # metrics of the last step
         self.feed: Feed | None = None  # of rank 0, once connected
         self.ahead = False  # the weights were taken for inference, which may still load them
-        self.limit: int | None = None  # of staleness, while that is so
         self.shared, self.sender = Shared(), Sender()
         self.current: GroupBatch | None = None  # yielded, and neither stepped nor skipped yet
         self.reason = ""  # why batches ended: completed, stopped or solved
@@ -537,9 +536,10 @@ class Bridge(Generic[S]):
             reasons = dict(refused)
             self.events.emit("rejected", batch=delivery.number, reasons=reasons, examples=examples, set_aside=where)
         facts.update(describe_staleness([g.versions for g, _ in kept], self.version))
-        limit = min((x for x in (self.block.data.max_staleness, self.limit) if x is not None), default=None)
-        fresh = [(g, raw) for g, raw in kept
-                 if limit is None or g.versions is None or self.version - g.versions[0] <= limit]  # fmt: skip
+        limit, oldest = self.block.data.max_staleness, delivery.oldest or 0
+        if limit is not None:
+            oldest = max(oldest, self.version - limit)
+        fresh = [(g, raw) for g, raw in kept if g.versions is None or g.versions[0] >= oldest]
         facts["staleness/dropped_groups"] = float(len(kept) - len(fresh))
         groups = [g for g, _ in fresh]
         if self.hooks.select is not None:

@@ -37,7 +37,7 @@ def _synced(bridge: Bridge[Any], body: Body) -> Body:
     """The supervisor owns the policy version: it says which one inference serves now."""
     version = int(body["version"])
     news = bridge.ahead or version != bridge.version
-    bridge.ahead, bridge.limit = False, None
+    bridge.ahead = False
     bridge.adopt(version)
     if news:
         bridge.events.emit("weights", synced=True, version=version, step=bridge.step)
@@ -51,11 +51,12 @@ def _synced(bridge: Bridge[Any], body: Body) -> Body:
 def _taken(bridge: Bridge[Any], body: Body) -> Body:
     """The weights that were offered have been read: training goes on, and leaves them alone until `synced`. The
     trajectory API may not know the version until then, so max_staleness is applied here."""
-    bridge.adopt(int(body["version"]))
-    bridge.ahead, bridge.limit = True, body.get("max_staleness")
+    version, limit = int(body["version"]), body.get("max_staleness")
+    bridge.adopt(version)
+    bridge.ahead = True
     bridge.note_state()
     if bridge.feed is not None:
-        bridge.feed.taken()
+        bridge.feed.taken(None if limit is None else version - limit)
     return {}
 
 

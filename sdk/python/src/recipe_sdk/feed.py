@@ -146,12 +146,12 @@ class Feed:
     def synced(self, shared: bool) -> None:
         """The weights that were offered are served, or nobody wants them."""
         self._go_on()
-        self.sync, self.ahead, self.shared = None, False, shared
+        self.sync, self.ahead, self.shared, self.rollouts.oldest = None, False, shared, None
 
-    def taken(self) -> None:
-        """The weights that were offered have been read."""
+    def taken(self, oldest: int | None) -> None:
+        """The weights that were offered have been read. Groups of a policy version before `oldest` are too old."""
         self._go_on()
-        self.ahead = self.sync is not None
+        self.ahead, self.rollouts.oldest = self.sync is not None, oldest
 
     def _go_on(self) -> None:
         if self.sync is not None and not self.ahead:

@@ -26,13 +26,15 @@ Pause = Callable[[float], None]
 
 @dataclass
 class Delivery:
-    """A batch as it came. number: its place in this run's order (the cursor that checkpoints keep)."""
+    """A batch as it came. number: its place in this run's order (the cursor that checkpoints keep). oldest: groups of a
+    policy version before it do not train, which is stored with it, so that a step is the same when it is made again."""
 
     number: int
     groups: list[Any]
     replayed: bool
     waited: float = 0.0
     lease: str | None = None
+    oldest: int | None = None
 
 
 class Rollouts:
@@ -44,6 +46,7 @@ class Rollouts:
         self.next = spool.cursor + 1
         self.uuid = None
         self.starting_step = 0
+        self.oldest: int | None = None  # of what comes now; the server itself leaves out what it knows to be too old
         self.begun: Delivery | None = None  # came when environments were let begin
         self.empty_since: float | None = None  # the first poll of this wait that brought nothing
         self.unstored: tuple[str | None, list[Any], Encoded] | None = None  # a batch that the disk has no room for
@@ -111,11 +114,11 @@ class Rollouts:
 
     def replay(self) -> Delivery | None:
         """The next batch that an earlier life of this run had already received, if any."""
-        groups = self.spool.get(self.next)
-        if groups is None:
+        stored = self.spool.get(self.next)
+        if stored is None:
             return None
         self.next += 1
-        return Delivery(self.next - 1, groups, True)
+        return Delivery(self.next - 1, stored[0], True, oldest=stored[1])
 
     def begin(self) -> None:
         """Asks for a batch once: environments wait until a trainer has. What comes is kept for the next poll. Where an
@@ -151,7 +154,7 @@ class Rollouts:
         """Makes a batch ours; None when its lease was lost, or while the disk has no room for it."""
         number = self.next
         try:
-            self.spool.put(number, lease, came)
+            self.spool.put(number, lease, came, oldest := self.oldest)
         except OSError as e:
             if not full(e, self.spool.directory):
                 raise
@@ -169,7 +172,7 @@ class Rollouts:
             return None
         self.spool.acked(number)
         self.next += 1
-        return Delivery(number, groups, False, lease=lease)
+        return Delivery(number, groups, False, lease=lease, oldest=oldest)
 
     def round(self, interrupted: Callable[[], bool]) -> Delivery | None:
         """R4: polls with growing delays; None after batch_retry_attempts polls or when interrupted. A connection error

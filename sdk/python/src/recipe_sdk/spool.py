@@ -1,7 +1,8 @@
 """Batches since the last checkpoint, on disk: a run that was killed reads the same ones again, in the same order.
 
-A file is a line of JSON (number, lease, and the form of what follows), then the server's answer as it came: writing it
-out once more would cost more than the rest of a batch's way from the server to the model."""
+A file is a line of JSON (number, lease, the oldest policy version that may train, the form of what follows), then the
+server's answer as it came: writing it out once more would cost more than the rest of a batch's way from the server to
+the model."""
 
 from __future__ import annotations
 
@@ -26,9 +27,10 @@ class Spool:
     def _path(self, number: int, acked: bool) -> Path:
         return self.directory / f"{number:08d}.{'json' if acked else 'leased'}"
 
-    def put(self, number: int, lease: str | None, answer: Encoded) -> None:
-        """Stores a batch durably, not yet acknowledged."""
-        self._write(self._path(number, False), {"number": number, "lease": lease, "form": answer.form}, answer.raw)
+    def put(self, number: int, lease: str | None, answer: Encoded, oldest: int | None = None) -> None:
+        """Stores a batch durably, not yet acknowledged. oldest: groups of a policy version before it do not train."""
+        head = {"number": number, "lease": lease, "oldest": oldest, "form": answer.form}
+        self._write(self._path(number, False), head, answer.raw)
 
     def _write(self, path: Path, head: dict[str, Any], body: bytes = b"") -> None:
         """A file that is whole or not there."""
@@ -66,16 +68,16 @@ class Spool:
             return stored["number"], stored["lease"]
         return None
 
-    def get(self, number: int) -> list[Any] | None:
-        """The groups of a stored batch."""
+    def get(self, number: int) -> tuple[list[Any], int | None] | None:
+        """The groups of a stored batch, and the oldest policy version that may train."""
         path = self._path(number, True)
         if not path.exists():
             return None
         with open(path, "rb") as f:
             head, body = json.loads(f.readline()), f.read()
         if "groups" in head:  # a batch that is not trained, or one of an earlier version: all of it is that line
-            return cast("list[Any]", head["groups"])
-        return cast("list[Any]", Encoded(head["form"], body).decode()["batch"])
+            return cast("list[Any]", head["groups"]), None
+        return cast("list[Any]", Encoded(head["form"], body).decode()["batch"]), head.get("oldest")
 
     def clear(self) -> None:
         """Forgets what an earlier run left: it is not this one's."""
