@@ -129,7 +129,8 @@ class Worker:
             except BaseException as e:
                 self.error = e
 
-        self.thread = threading.Thread(target=body)
+        # a test that fails leaves it waiting for its supervisor: the interpreter must not wait for it
+        self.thread = threading.Thread(target=body, daemon=True)
         self.thread.start()
         return self
 

@@ -22,11 +22,16 @@ def until(what):
         time.sleep(0.01)
 
 
+def entered(w):
+    """Its phases so far, with the number of a batch where it trains one."""
+    return [(e["phase"], e.get("batch")) for e in w.read() if e["type"] == "phase"]
+
+
 def trained(w, batch):
     """Waits until a batch has had its passes and only inference is waited for."""
 
     def there():
-        phases = [(e["phase"], e.get("batch")) for e in w.read() if e["type"] == "phase"]
+        phases = entered(w)
         return ("training", batch) in phases and phases[-1][0] == "settling"
 
     until(there)
@@ -38,6 +43,17 @@ def publish(w, version, tmp_path):
     status, proof = w.call("logprobs", token_ids=IDS)
     assert status == "ok"
     return torch.tensor(proof["logprobs"], dtype=torch.float64)
+
+
+def settling(make, api, tmp_path, steps):
+    """A run that has calculated its second step and waits for inference to serve the weights of the first."""
+    w = make(api().url, steps=steps, wait_for_sync=True).background()
+    w.answer("turn")
+    w.supervisor.wanted("sync")
+    publish(w, 1, tmp_path)
+    assert w.call("taken", version=1)[0] == "ok"
+    trained(w, 1)
+    return w
 
 
 def test_the_next_step_is_calculated_while_inference_loads(make, api, tmp_path):
@@ -65,7 +81,7 @@ def test_the_next_step_is_calculated_while_inference_loads(make, api, tmp_path):
     assert w.call("taken", version=3)[0] == "ok"
     until(lambda: w.events.snapshot()["policy_version"] == 3)
     w.thread.join(timeout=0.3)
-    assert w.thread.is_alive(), "inference still loads the last step's weights"
+    assert w.thread.is_alive() and ("training", 3) not in entered(w), "only the last step's weights are waited for"
     w.answer("sync", version=3)
     w.join()
     assert w.reason == "completed" and w.bridge.version == 3
@@ -93,12 +109,7 @@ def test_the_same_is_learned_as_without_going_ahead(make, api, tmp_path):
 
 
 def test_commands_that_are_not_about_the_weights_wait_for_the_step(make, api, tmp_path):
-    w = make(api().url, steps=2, wait_for_sync=True).background()
-    w.answer("turn")
-    w.supervisor.wanted("sync")
-    publish(w, 1, tmp_path)
-    w.call("taken", version=1)
-    trained(w, 1)
+    w = settling(make, api, tmp_path, steps=2)
     command = Command("checkpoint", {})
     w.control.commands.put(command)
     time.sleep(0.1)
@@ -110,24 +121,14 @@ def test_commands_that_are_not_about_the_weights_wait_for_the_step(make, api, tm
 
 
 def test_a_stop_does_not_wait_for_inference(make, api, tmp_path):
-    w = make(api().url, steps=5, wait_for_sync=True).background()
-    w.answer("turn")
-    w.supervisor.wanted("sync")
-    publish(w, 1, tmp_path)
-    w.call("taken", version=1)
-    trained(w, 1)
+    w = settling(make, api, tmp_path, steps=5)
     w.stop()
     w.join()
     assert w.reason == "stopped" and w.events.snapshot()["checkpoint"].endswith("step_2")
 
 
 def test_weights_that_inference_refuses_after_all_end_the_run_unchanged(make, api, tmp_path):
-    w = make(api().url, steps=5, wait_for_sync=True).background()
-    w.answer("turn")
-    w.supervisor.wanted("sync")
-    publish(w, 1, tmp_path)
-    w.call("taken", version=1)
-    trained(w, 1)
+    w = settling(make, api, tmp_path, steps=5)
     connection, number, _ = w.supervisor.asked["sync"].get(timeout=300)
     w.supervisor._send(connection, {"id": number, "error": {"code": -32603, "message": "no replica took them"}})
     with pytest.raises(errors.WorkerError, match="no replica took them"):
