@@ -72,7 +72,7 @@ func TestATrainerWorksOnWhileInferenceLoads(t *testing.T) {
 	if got, want := serves(t, server, 3), plugintest.FakeLogprobs(3, []int{1, 2, 3}); got[0] != want[0] {
 		t.Errorf("it gives %v, want %v", got, want)
 	}
-	// A later load is over so soon that the trainer may not hear of its being ahead.
+	// A later load may be over before the trainer could be told to go on.
 	first := "publish logprobs taken synced publish"
 	if got := asked.of("publish", "logprobs", "taken", "synced"); !strings.HasPrefix(got, first) {
 		t.Errorf("the trainer was asked for %s; want %s at first", got, first)

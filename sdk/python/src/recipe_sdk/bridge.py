@@ -258,9 +258,9 @@ class Bridge(Generic[S]):
                 return
 
     def settle(self) -> None:
-        """Waits until inference serves the weights of the step before, which may hardly ever take time: it has had a
-        forward and a backward pass for it. What a sync block asks about them is answered meanwhile. Only of use after
-        attach(ahead=True); returns at once where nothing is to be waited for. SyncTimeout."""
+        """Waits until inference serves the weights of the step before, and answers what a sync block asks about them.
+        It hardly ever takes time: inference has had a forward and a backward pass for it. For trainers that said
+        attach(ahead=True); returns at once where nothing is to be waited for. Raises SyncTimeout."""
         if not self.ahead:
             return
         began, before = time.perf_counter(), self.events.state["phase"]
