@@ -106,13 +106,8 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 	if err == nil {
 		return p, nil
 	}
-	select {
-	case <-w.failed:
-		err = w.Err()
-	default:
-		if problem := problemOf(err); problem != nil {
-			err = problem.asError("set up the environment")
-		}
+	if problem := problemOf(err); problem != nil {
+		err = problem.asError("set up the environment")
 	}
 	_ = w.stop(ctx, 0)
 	return nil, err

@@ -143,14 +143,28 @@ func (w *worker) call(ctx context.Context, method string, params, result any) er
 	case ctx.Err() != nil:
 		_ = w.conn.Notify(context.WithoutCancel(ctx), "cancel", map[string]uint64{"id": id})
 		return ctx.Err()
-	case errors.Is(err, jsonrpc2.ErrClosed):
-		return errGone
+	case errors.Is(err, jsonrpc2.ErrClosed), proc.BrokenOff(err):
+		return w.gone(ctx)
 	}
 	return err
 }
 
-// errGone says that the worker does not run any more; Err says why.
-var errGone = errors.New("the environment's Python process has ended")
+// gone is the error of a call that found the connection broken. The process is about to end: how it did says more.
+func (w *worker) gone(ctx context.Context) error {
+	select {
+	case <-w.failed:
+		return w.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(lastWords):
+		return errBroken
+	}
+}
+
+// lastWords is how long a process that has broken the connection off may take to end.
+const lastWords = 5 * time.Second
+
+var errBroken = errors.New("the environment's Python process has closed its connection, and runs on")
 
 // Failed is closed when the process has ended.
 func (w *worker) Failed() <-chan struct{} { return w.failed }
@@ -158,8 +172,8 @@ func (w *worker) Failed() <-chan struct{} { return w.failed }
 // Err says how the process ended.
 func (w *worker) Err() error {
 	// No remedy: what ends a process may not happen again, and an error with one is final before the block is ready.
-	return &sdk.Error{Summary: errGone.Error() + " (its output is in " + workerName + ".log of the block's folder)",
-		Err: w.program.Err(), Detail: w.program.Tail(20)}
+	summary := "the environment's Python process has ended (its output is in " + workerName + ".log of the block's folder)"
+	return &sdk.Error{Summary: summary, Err: w.program.Err(), Detail: w.program.Tail(20)}
 }
 
 // stop ends the process, which gets the grace to end by itself.

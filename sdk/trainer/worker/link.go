@@ -145,7 +145,7 @@ func (l *link) call(ctx context.Context, method string, params, result any) erro
 			_ = json.Unmarshal(*refused.Data, &p) // the message alone says something, too
 		}
 		return p.asError("the worker refused " + method)
-	case errors.Is(err, jsonrpc2.ErrClosed):
+	case errors.Is(err, jsonrpc2.ErrClosed), proc.BrokenOff(err):
 		return fmt.Errorf("ask the worker for %s: %w", method, errGone)
 	}
 	return fmt.Errorf("ask the worker for %s: %w", method, err)
