@@ -200,8 +200,8 @@ fuzz: ## run every fuzz target for FUZZ_EXECS executions (10^6), on FUZZ_CORES c
 	scripts/fuzz.sh
 
 .PHONY: power-loss
-power-loss: ## cut the power of a file system while packages are written; needs root and loop devices
-	RECIPE_POWER_LOSS=1 go test -count=1 -run TestPackagesAfterAPowerLoss -v ./cmd/recipe
+power-loss: ## cut the power of a file system while packages and trajectories are written; needs root and loop devices
+	RECIPE_POWER_LOSS=1 $(GO) test -count=1 -run AfterAPowerLoss -v ./cmd/recipe ./plugins/trajectories/store
 
 # The short forms of these tests are part of `make test`. KILLS sets how often the stand-in plugins are struck; a real run takes
 # longer to come back, so it is struck a quarter as often.

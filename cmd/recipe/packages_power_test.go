@@ -3,54 +3,12 @@ package main
 import (
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/disk/disktest"
 )
-
-// disk is an ext4 file system in a file. Cut takes the power: what no fsync has brought to the device is lost.
-type disk struct {
-	t            *testing.T
-	image, mount string
-}
-
-func newDisk(t *testing.T) *disk {
-	t.Helper()
-	d := &disk{t: t, image: filepath.Join(t.TempDir(), "image"), mount: t.TempDir()}
-	d.run("truncate", "--size=96M", d.image)
-	d.run("mkfs.ext4", "-q", d.image)
-	d.attach()
-	t.Cleanup(d.detach)
-	return d
-}
-
-func (d *disk) run(words ...string) {
-	d.t.Helper()
-	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-		d.t.Fatalf("%s: %v\n%s", strings.Join(words, " "), err, out)
-	}
-}
-
-// attach mounts the disk as strictly as ext4 can: by itself it writes nothing back for five minutes, it does not order
-// data before metadata, and a rename does not write the data of the file.
-func (d *disk) attach() {
-	d.t.Helper()
-	d.run("mount", "-o", "loop,commit=300,data=writeback,noauto_da_alloc", d.image, d.mount)
-}
-
-// detach does not wait for what a killed command has left, such as its Python process.
-func (d *disk) detach() { d.run("umount", "--lazy", d.mount) }
-
-// cut is the power loss: the disk goes on from a copy of what was on the device.
-func (d *disk) cut() {
-	d.t.Helper()
-	d.run("cp", "--sparse=always", d.image, d.image+".cut")
-	d.detach()
-	d.run("mv", d.image+".cut", d.image)
-	d.attach()
-}
 
 // TestPackagesAfterAPowerLoss: the power is lost at a random moment of init, pull and build, and right after their end.
 // A lock is the old one, the new one or absent, never a part; nothing that is half-written is trusted; the same command
@@ -84,15 +42,15 @@ func TestPackagesAfterAPowerLoss(t *testing.T) {
 			var whole time.Duration
 			want := ""
 			for round := range 8 {
-				d := newDisk(t)
-				work := &workshop{t: t, dir: filepath.Join(d.mount, "work"),
-					env: append(w.env, "XDG_CACHE_HOME="+filepath.Join(d.mount, "cache"))}
+				d := disktest.Power(t)
+				work := &workshop{t: t, dir: filepath.Join(d.Dir, "work"),
+					env: append(w.env, "XDG_CACHE_HOME="+filepath.Join(d.Dir, "cache"))}
 				if err := os.Mkdir(work.dir, 0o700); err != nil {
 					t.Fatal(err)
 				}
 				work.write("words.py", string(code))
 				work.write("quickstart.hcl", string(recipe))
-				d.run("sync", "--file-system", d.mount)
+				d.Sync()
 				lock := filepath.Join(work.dir, "quickstart.lock.hcl")
 				begin := time.Now()
 				cmd := work.command(c.args...)
@@ -108,7 +66,7 @@ func TestPackagesAfterAPowerLoss(t *testing.T) {
 				}
 				whole = max(whole, time.Since(begin))
 				if round > 0 {
-					d.cut()
+					d.Cut()
 				}
 				locked, _ := os.ReadFile(lock)
 				switch {

@@ -26,7 +26,7 @@ func (d *Disk) checkpoint() error {
 		return nil
 	}
 	gone, err := d.index(d.recent)
-	if errors.Is(err, ErrFull) && d.useReserve() {
+	for errors.Is(err, ErrFull) && (d.bodies.discard() || d.useReserve()) {
 		gone, err = d.index(d.recent)
 	}
 	if err != nil {

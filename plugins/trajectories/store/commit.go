@@ -86,6 +86,9 @@ func (d *Disk) commit(work []submission) {
 		return
 	}
 	err := d.persist(work)
+	if errors.Is(err, ErrFull) && d.bodies.discard() {
+		err = d.persist(work)
+	}
 	if errors.Is(err, ErrFull) {
 		var rest []submission
 		for _, w := range work {

@@ -124,6 +124,7 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	if err := d.recover(); err != nil {
 		return nil, errors.Join(err, d.bodies.close(), db.Close())
 	}
+	d.bodies.reuse = o.Always // an order in which names and seeds reach the disk is needed
 	go d.commits()
 	return d, nil
 }
@@ -292,7 +293,9 @@ func (d *Disk) Close() error {
 	d.mu.Unlock()
 	d.poke()
 	<-d.done
-	return errors.Join(d.checkpoint(), d.bodies.close(), d.db.Close())
+	err := d.checkpoint()
+	d.bodies.discard()
+	return errors.Join(err, d.bodies.close(), d.db.Close())
 }
 
 // full converts the system's errors for "no space" to ErrFull.

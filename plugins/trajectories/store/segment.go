@@ -1,7 +1,6 @@
 package store
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -16,7 +15,7 @@ import (
 
 // The log is a row of append-only files of frames (see frame.go): what a commit changed, followed by the bodies of the
 // groups that it put. The index remembers where each body is, and up to where it has taken the log in. A file is
-// deleted when the last group in it has ended.
+// deleted, or written again (see spare.go), when the last group in it has ended.
 
 // magic starts every log file: a file without it belongs to another program and is not touched. Eight random bytes
 // follow it.
@@ -59,6 +58,9 @@ type bodies struct {
 	current  *segment
 	next     uint32
 	idle     bool // some file may have lost its last reference
+
+	reuse bool // keep unused files for what comes
+	spare []*segment
 }
 
 // ErrCorrupt says that a body differs from what was written: the file was changed, or the disk has lost it.
@@ -136,20 +138,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // begin starts a new file and makes it the current one. A file from before a restart is never appended to.
 func (b *bodies) begin() error {
-	name := b.name(b.next)
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("beginning a file of trajectories: %w", err)
+	s := b.again()
+	if s == nil {
+		var err error
+		if s, err = b.create(); err != nil {
+			return err
+		}
 	}
-	head := append([]byte(magic), make([]byte, headSize-len(magic))...)
-	_, _ = rand.Read(head[len(magic):]) // never fails
-	if _, err = f.WriteAt(head, 0); err == nil {
-		err = syncDir(b.dir)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("beginning a file of trajectories: %w", err), f.Close(), os.Remove(name))
-	}
-	s := &segment{number: b.next, file: f, seed: seedOf(head), size: int64(headSize)}
 	b.mu.Lock()
 	b.next++
 	b.segments[s.number] = s
@@ -157,6 +152,23 @@ func (b *bodies) begin() error {
 	b.mu.Unlock()
 	b.idle = true // the one before may be without references already
 	return nil
+}
+
+// create makes a new file.
+func (b *bodies) create() (*segment, error) {
+	name := b.name(b.next)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("beginning a file of trajectories: %w", err)
+	}
+	head := newHead()
+	if _, err = f.WriteAt(head, 0); err == nil {
+		err = syncDir(b.dir)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("beginning a file of trajectories: %w", err), f.Close(), os.Remove(name))
+	}
+	return &segment{number: b.next, file: f, seed: seedOf(head), size: int64(headSize)}, nil
 }
 
 // abandon cuts the current file to what was forced, and has the next frame begin a new file.
@@ -234,7 +246,7 @@ func (b *bodies) use(p place, sign int) {
 	b.idle = b.idle || s.live == 0
 }
 
-// tidy deletes the files that nothing refers to and nothing will be added to. It must only be called when the index
+// tidy retires the files that nothing refers to and nothing will be added to. It must only be called when the index
 // has taken in all of the log: before that, what a file says may still be needed.
 func (b *bodies) tidy() {
 	if !b.idle {
@@ -250,7 +262,7 @@ func (b *bodies) tidy() {
 	}
 	b.mu.RUnlock()
 	for _, s := range unused {
-		b.remove(s)
+		b.retire(s)
 	}
 }
 
@@ -268,6 +280,9 @@ func (b *bodies) close() error {
 	defer b.mu.Unlock()
 	var err error
 	for _, s := range b.segments {
+		err = errors.Join(err, s.file.Close())
+	}
+	for _, s := range b.spare {
 		err = errors.Join(err, s.file.Close())
 	}
 	clear(b.segments)

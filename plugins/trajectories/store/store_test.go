@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -15,7 +16,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if asked := os.Getenv(writerEnv); asked != "" {
+		var dir string
+		var id uint64
+		_, err := fmt.Sscan(asked, &dir, &id)
+		fmt.Fprintln(os.Stderr, errors.Join(err, writeUntilKilled(dir, id)))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // commit submits a change and waits until it is durable.
 func commit(t testing.TB, s Store, c Change) {
