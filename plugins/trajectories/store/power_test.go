@@ -17,8 +17,8 @@ import (
 // writerEnv tells the test binary to be the program that writes until it is killed: FOLDER FIRST-ID.
 const writerEnv = "RECIPE_TEST_STORE_WRITER"
 
-// writeUntilKilled puts groups and lets most of them end soon, so that files are written again and again. It says what it is about
-// to do and what is confirmed.
+// writeUntilKilled puts groups and lets most of them end soon, so that files are written again and again. It says
+// what it is about to do and what is confirmed.
 func writeUntilKilled(dir string, id uint64) error {
 	d, err := OpenDisk(dir, DiskOptions{Always: true, SegmentBytes: smallFile})
 	if err != nil {
