@@ -53,6 +53,10 @@ variable "kv_cache_memory_bytes" {
   type    = number
   default = null
 }
+variable "extra_args" {
+  type    = list(string)
+  default = null
+}
 variable "device" {
   type    = string
   default = "0"
@@ -66,6 +70,7 @@ inference "vllm" "policy" {
   api_server_count       = var.api_server_count
   stream_interval        = var.stream_interval
   kv_cache_memory_bytes  = var.kv_cache_memory_bytes
+  extra_args             = var.extra_args
   placement { devices = [var.device] }
   runtime { python = var.python }
   environment_variables = var.environment
