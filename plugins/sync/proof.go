@@ -24,20 +24,21 @@ type proof struct {
 	taken float64       // seconds from the start of the update until the trainer went on; 0: it waits for the end
 }
 
-// prove asks the trainer for it. Where trainer and inference take turns it waits: the trainer needs memory for it,
-// which inference takes back while it wakes. The trainer may go on afterwards, if it can.
-func (s *syncer) prove(ctx context.Context, u *update) *proof {
+// prove asks the trainer for it, as long as it is wanted. Where trainer and inference take turns it waits: the trainer
+// needs memory for it, which inference takes back while it wakes. The trainer may go on afterwards, if it can. Once it is
+// told so its answer is awaited, also where inference has loaded meanwhile: whether it went on is known then.
+func (s *syncer) prove(ctx, wanted context.Context, u *update) *proof {
 	p := &proof{id: rand.Text(), done: make(chan struct{}), over: make(chan struct{})}
 	go func() {
 		defer close(p.over)
-		s.logprobs(ctx, u, p)
+		s.logprobs(wanted, u, p)
 		close(p.done)
-		if p.err == nil && s.letGoAhead(ctx, u) {
+		if p.err == nil && wanted.Err() == nil && s.letGoAhead(ctx, u) {
 			p.taken = time.Since(u.started).Seconds()
 		}
 	}()
 	if s.colocated {
-		_ = p.wait(ctx)
+		_ = p.wait(wanted)
 	}
 	return p
 }

@@ -142,8 +142,8 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	if err := u.timed("publish", func() error { return s.awaitWeights(ctx, u) }); err != nil {
 		return err
 	}
-	proving, done := context.WithCancel(ctx)
-	u.proof = s.prove(proving, u)
+	wanted, done := context.WithCancel(ctx)
+	u.proof = s.prove(ctx, wanted, u)
 	defer func() { done(); <-u.proof.over }()
 	if s.transport == diff {
 		if err := u.timed("send", func() error { return s.deliverAll(ctx, u) }); err != nil {
