@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -79,6 +80,10 @@ func (s *starter) prepare(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (runn
 }
 
 func (s *starter) Start(ctx context.Context) error {
+	s.command.Mark = rand.Text()
+	if err := announce(s.command.Dir, s.command.Mark); err != nil {
+		return err
+	}
 	process, err := s.runner.Start(ctx, s.command)
 	if err != nil {
 		return err

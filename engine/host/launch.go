@@ -135,9 +135,12 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 func clear(ctx context.Context, runner Runner, dir string, keep []byte) error {
 	old, err := readRecord(dir)
 	if errors.Is(err, ErrNoRecord) {
-		return nil
+		return endAnnounced(ctx, dir, "")
 	}
 	if err != nil {
+		return err
+	}
+	if err := endAnnounced(ctx, dir, old.Process.Mark); err != nil {
 		return err
 	}
 	if err := runner.Sweep(ctx, old.Process, LastHandle(dir), keep); err != nil {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -53,7 +54,7 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 		return nil, err
 	}
 	defer func() { _ = stderr.Close() }()
-	mark := rand.Text()
+	mark := cmp.Or(c.Mark, rand.Text())
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", protocol.EngineKey, os.Getpid()), protocol.MarkKey+"="+
 		mark)

@@ -86,7 +86,7 @@ func (r record) remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, RecordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the record of the plugin process: %w", err)
 	}
-	return nil
+	return unannounce(dir)
 }
 
 // socketFolder matches the names of folders that go-plugin creates.

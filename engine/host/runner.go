@@ -33,6 +33,7 @@ type Command struct {
 	Env    []string // all of it
 	Dir    string   // where it starts, and where its output goes: files stdout and stderr, mode 0600
 	Socket string   // the directory for its socket, which only this user can enter
+	Mark   string   // of a process on this machine; empty: it is given one
 }
 
 // Identity identifies a process, also among later ones with the same pid.

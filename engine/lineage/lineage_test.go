@@ -210,6 +210,13 @@ func TestRevisionsAreFoundLater(t *testing.T) {
 	if b := before.Resolve("").Blocks[a]; b.Model.Revision != "" || b.Datasets != nil {
 		t.Errorf("before it is downloaded: %+v", b)
 	}
+	t.Cleanup(func() { // the hub is that of all tests, also of this one's next run
+		for _, name := range []string{"models--acme--later", "datasets--acme--rows"} {
+			if err := os.RemoveAll(filepath.Join(hub, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	write(t, filepath.Join(hub, "models--acme--later", "refs", "main"), "f00d\n")
 	write(t, filepath.Join(hub, "datasets--acme--rows", "snapshots", "old", "x"), "")
 	write(t, filepath.Join(hub, "datasets--acme--rows", "snapshots", "new", "x"), "")

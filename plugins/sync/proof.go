@@ -25,8 +25,8 @@ type proof struct {
 }
 
 // prove asks the trainer for it, as long as it is wanted. Where trainer and inference take turns it waits: the trainer
-// needs memory for it, which inference takes back while it wakes. The trainer may go on afterwards, if it can. Once it is
-// told so its answer is awaited, also where inference has loaded meanwhile: whether it went on is known then.
+// needs memory for it, which inference takes back while it wakes. The trainer may go on afterwards, if it can. Once it
+// is told so its answer is awaited, also where inference has loaded meanwhile: whether it went on is known then.
 func (s *syncer) prove(ctx, wanted context.Context, u *update) *proof {
 	p := &proof{id: rand.Text(), done: make(chan struct{}), over: make(chan struct{})}
 	go func() {

@@ -307,6 +307,30 @@ func KillSession(ctx context.Context, s Session, keep ...Handle) error {
 	}
 }
 
+// KillMarked ends the sessions of all processes that carry a mark, written NAME=VALUE. It is for processes of which
+// nothing else is known. Where the system does not report it (macOS), none is found.
+func KillMarked(ctx context.Context, mark string) error {
+	if !told {
+		return nil
+	}
+	all, err := processes()
+	if err != nil {
+		return fmt.Errorf("look for the processes that carry a mark: %w", err)
+	}
+	sessions := map[int]bool{}
+	for _, p := range all {
+		if !p.dead && p.session > 1 && carries(p.pid, mark) == yes {
+			sessions[p.session] = true
+		}
+	}
+	for leader := range sessions {
+		if err := KillSession(ctx, Session{Leader: leader, Start: all[leader].start, Mark: mark}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ours says whether a process of the session carries its mark.
 func (s Session) ours(all map[int]process) bool {
 	if s.Mark == "" {
