@@ -58,7 +58,7 @@ func TestAnEngineThatDiedBeforeTheRecordLeavesNothing(t *testing.T) {
 		ends  bool
 	}{
 		"in its folder": {func(dir string) string { return dir }, true},
-		"in a copy":     {func(dir string) string { return filepath.Dir(dir) }, false},
+		"in a copy":     {filepath.Dir, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
