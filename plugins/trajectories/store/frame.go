@@ -73,18 +73,11 @@ func (s *segment) write(r *record, bodies [][]byte) error {
 	binary.LittleEndian.PutUint32(head[4:], uint32(len(text)))
 	binary.LittleEndian.PutUint64(head[8:], uint64(total))
 	binary.LittleEndian.PutUint32(head[16:], s.sum(s.size, head[:16], text))
-	at := s.size
-	for _, part := range append([][]byte{append(head, text...)}, bodies...) {
-		if _, err = s.file.WriteAt(part, at); err != nil {
-			break
-		}
-		at += int64(len(part))
-	}
-	if err != nil {
+	if err := writeParts(s.file, append([][]byte{append(head, text...)}, bodies...), s.size); err != nil {
 		return errors.Join(fmt.Errorf("writing to the log of trajectories: %w", err), s.file.Truncate(s.size))
 	}
 	s.locate(r, s.size+frameHead+int64(len(text)))
-	s.size = at
+	s.size += frameHead + int64(len(text)) + total
 	return nil
 }
 
