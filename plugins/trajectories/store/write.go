@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What one call writes at most: enough for the kernel to put it into large pages, which takes a third less of the
-// processor than a call for each body of 140 kB (docs/benchmarks/trajectories.md).
+// What one call writes at most. The kernel puts what it is given at once into larger pages: with eight bodies of 140 kB
+// a call takes two thirds of the processor that a call for each takes, a busy server 5 to 13 % less
+// (docs/benchmarks/trajectories.md).
 const (
 	maxWrite = 2 << 20
 	maxParts = 64
