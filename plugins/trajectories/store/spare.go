@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 )
 
@@ -53,6 +54,10 @@ func (b *bodies) again() *segment {
 
 // renew gives a file a new seed, then its new name. Both are on the disk when it returns.
 func (b *bodies) renew(s *segment) (seed uint32, err error) {
+	from, to := b.name(s.number), b.name(b.next)
+	if _, err := os.Lstat(to); err == nil { // a file of somebody else is not replaced
+		return 0, fmt.Errorf("beginning a file of trajectories again: %s: %w", to, fs.ErrExist)
+	}
 	head := newHead()
 	if _, err := s.file.WriteAt(head, 0); err != nil {
 		return 0, fmt.Errorf("beginning a file of trajectories again: %w", err)
@@ -60,7 +65,6 @@ func (b *bodies) renew(s *segment) (seed uint32, err error) {
 	if err := datasync(s.file); err != nil {
 		return 0, fmt.Errorf("beginning a file of trajectories again: %w", err)
 	}
-	from, to := b.name(s.number), b.name(b.next)
 	if err := os.Rename(from, to); err != nil {
 		return 0, fmt.Errorf("beginning a file of trajectories again: %w", err)
 	}

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -83,6 +85,25 @@ func TestAFileIsWrittenAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A file that somebody else has put where the next one would be is left alone.
+func TestAFileOfSomebodyElseIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	d := emptied(t, t.TempDir())
+	path := d.bodies.name(d.bodies.next)
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.bodies.current = nil
+	if err := d.bodies.room(); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("the next file was begun with %v", err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
+		t.Errorf("it holds %.40q now, %v", text, err)
+	}
+	_ = d.bodies.close()
+	_ = d.db.Close()
 }
 
 // Nothing is kept for later when a store is closed, or where the disk is full.
