@@ -53,47 +53,44 @@ func TestAnEngineThatDiedBeforeTheRecordLeavesNothing(t *testing.T) {
 		t.Skip("the system does not tell another process's environment")
 	}
 	t.Parallel()
-	for name, c := range map[string]struct {
-		where func(dir string) string
-		ends  bool
-	}{
-		"in its folder": {func(dir string) string { return dir }, true},
-		"in a copy":     {filepath.Dir, false},
-	} {
+	for name, ends := range map[string]bool{"in its folder": true, "in a copy": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			if err := announce(dir, "THEMARKOF"+t.Name()); err != nil {
+			dir, mark := t.TempDir(), "THEMARKOF"+t.Name()
+			if err := announce(dir, mark); err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join(dir, announcedName)
-			if err := os.WriteFile(path, []byte("THEMARKOF"+t.Name()+"\n"+c.where(dir)), 0o600); err != nil {
-				t.Fatal(err)
+			swept := dir
+			if !ends {
+				swept = t.TempDir()
+				if err := os.Rename(filepath.Join(dir, announcedName), filepath.Join(swept, announcedName)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			p, err := Local{}.Start(t.Context(), Command{Argv: []string{"sh", "-c", "kill -STOP $$; sleep 600"},
-				Env: os.Environ(), Dir: dir, Mark: "THEMARKOF" + t.Name()})
+				Env: os.Environ(), Dir: dir, Mark: mark})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = p.Kill(context.Background()); p.Release() })
 			other := sleeper(t, t.TempDir())
-			if err := Sweep(t.Context(), dir, nil); err != nil {
+			if err := Sweep(t.Context(), swept, nil); err != nil {
 				t.Fatal(err)
 			}
 			select {
 			case <-p.Exited():
-				if !c.ends {
+				if !ends {
 					t.Error("it was ended")
 				}
 			case <-time.After(200 * time.Millisecond):
-				if c.ends {
+				if ends {
 					t.Error("it is left")
 				}
 			}
 			if !proc.Same(other.Identity().PID, other.Identity().Start) {
 				t.Error("another process was ended")
 			}
-			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(swept, announcedName)); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("it is still announced: %v", err)
 			}
 		})

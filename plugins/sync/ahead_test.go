@@ -86,6 +86,47 @@ func TestATrainerWorksOnWhileInferenceLoads(t *testing.T) {
 	}
 }
 
+// Inference may have loaded before the trainer answers that it goes on: its answer is awaited all the same.
+func TestTheAnswerOfATrainerThatGoesOnIsAwaited(t *testing.T) {
+	t.Parallel()
+	server := startInference(t, plugintest.FakeConfig{})
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Ahead: true})
+	b := plugintest.Harness(t, sync.Definition())
+	c := config(train, server)
+	told := make(chan struct{})
+	through(t, &c.Trainer, func(route string, _ http.ResponseWriter) bool {
+		if route == "taken" {
+			close(told)
+			time.Sleep(100 * time.Millisecond) // inference loads within a few
+		}
+		return false
+	})
+	through(t, &c.Inference[0], func(route string, _ http.ResponseWriter) bool {
+		if route == "weights" {
+			select {
+			case <-told:
+			case <-time.After(plugintest.Deadline):
+				t.Error("the trainer is not told to go on")
+			}
+		}
+		return false
+	})
+	b.Start(c)
+	train.WaitPhase(sdk.Completed)
+	updates := 0
+	for _, e := range b.Events() {
+		if w := e.GetWeights(); w.GetVersion() == 1 {
+			updates++
+			if w.GetPhases()["taken"] < .1 {
+				t.Errorf("when the trainer went on is not among %v", w.GetPhases())
+			}
+		}
+	}
+	if updates == 0 {
+		t.Error("no update is reported")
+	}
+}
+
 // Weights that change while inference loads them would be served torn, and samples of too old a policy be trained on.
 func TestATrainerWaitsWhereItMustNotWorkOn(t *testing.T) {
 	t.Parallel()

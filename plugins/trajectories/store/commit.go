@@ -78,8 +78,8 @@ func (d *Disk) gather() {
 	}
 }
 
-// commit makes a number of submissions durable together. When there is no room for groups, what ends groups still goes
-// through: that is how room is made.
+// commit makes a number of submissions durable together. When there is no room, files that are kept to be written again
+// go first. When there is none for groups then, what ends groups still goes through: that is how room is made.
 func (d *Disk) commit(work []submission) {
 	if d.broken != nil {
 		settle(work, d.broken)
