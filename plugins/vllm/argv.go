@@ -15,6 +15,10 @@ const guardClass = "recipe_guard.Guard"
 // keyVariable tells that middleware the key.
 const keyVariable = "RECIPE_VLLM_KEY"
 
+// graphsVariable leaves the choice whether the model is compiled to recipe_graphs.py, which knows the model;
+// compilerVariable is vLLM's own.
+const graphsVariable, compilerVariable = "RECIPE_VLLM_GRAPHS", "VLLM_USE_BREAKABLE_CUDAGRAPH"
+
 // program implements engine.Program: how vLLM is started.
 type program struct {
 	config Config
@@ -102,6 +106,14 @@ func (p *program) environ(l engine.Launch) []string {
 		// machine). vLLM starts a new interpreter all the same where CUDA has been initialized before.
 		defaults["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 	}
+	switch compile := p.config.Compile; {
+	case compile != nil && *compile:
+		defaults[compilerVariable] = "0"
+	case compile != nil:
+		defaults[compilerVariable] = "1"
+	case len(l.Devices) > 0 && p.config.mayBeUncompiled():
+		defaults[graphsVariable] = "auto"
+	}
 	fixed := map[string]string{
 		// pause, resume, collective_rpc; on loopback, and behind the key because of guardClass
 		"VLLM_SERVER_DEV_MODE":   "1",
@@ -116,6 +128,19 @@ func (p *program) environ(l engine.Launch) []string {
 	}
 	return l.Environment(defaults, p.in.Environment, fixed, p.in.Extension)
 }
+
+// mayBeUncompiled says whether nothing in the block speaks for compiling, or has to be compiled for.
+func (c Config) mayBeUncompiled() bool {
+	given := slices.ContainsFunc(c.ExtraArgs, func(a string) bool {
+		name, _, _ := strings.Cut(a, "=")
+		return slices.ContainsFunc(compilerArguments, func(p string) bool { return strings.HasPrefix(name, p) })
+	})
+	return !given && !c.EnforceEager && !c.EnableLora && c.Quantization == "" && c.parallel().GPUs() == 1
+}
+
+// compilerArguments are how those of vLLM's arguments begin that decide how a model is compiled and recorded.
+var compilerArguments = []string{"--compilation-config", "-cc", "-O", "--optimization-level", "--cudagraph",
+	"--max-cudagraph", "--enforce-eager"}
 
 // mostFrontEnds and coresPerFrontEnd: one process hands out at most 25,000 to 30,000 tokens a second with their
 // log-probabilities, four 40,000 to 45,000 (measured with 512 sequences of a model of 1.5B on an H200).

@@ -113,6 +113,53 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// Whether a model is compiled: as the recipe says, else left to recipe_graphs.py where nothing in the block needs the
+// compiler.
+func TestCompiling(t *testing.T) {
+	t.Parallel()
+	yes, no := true, false
+	const open, set = graphsVariable + "=auto", compilerVariable + "="
+	gpu := []string{"0"}
+	for name, c := range map[string]struct {
+		config  Config
+		devices []string
+		want    string // the one variable of the two that is set; empty: none
+	}{
+		"one gpu":            {Config{}, gpu, open},
+		"without a gpu":      {Config{}, nil, ""},
+		"asked for":          {Config{Compile: &yes}, gpu, set + "0"},
+		"unwanted":           {Config{Compile: &no, EnableLora: true, TensorParallelSize: 2}, []string{"0", "1"}, set + "1"},
+		"two gpus":           {Config{TensorParallelSize: 2}, []string{"0", "1"}, ""},
+		"beside the trainer": {Config{PeerDevices: []string{"1"}}, []string{"0", "1"}, open},
+		"adapters":           {Config{EnableLora: true}, gpu, ""},
+		"quantized":          {Config{Quantization: "fp8"}, gpu, ""},
+		"eager":              {Config{EnforceEager: true}, gpu, ""},
+		"other arguments":    {Config{ExtraArgs: []string{"--swap-space", "4"}}, gpu, open},
+		"its own graphs":     {Config{ExtraArgs: []string{"--compilation-config", `{"mode": 3}`}}, gpu, ""},
+		"with an equal sign": {Config{ExtraArgs: []string{"--max-cudagraph-capture-size=64"}}, gpu, ""},
+		"shortened":          {Config{ExtraArgs: []string{"-cc.mode=3"}}, gpu, ""},
+		"optimization level": {Config{ExtraArgs: []string{"-O3"}}, gpu, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := launch{Config: c.config, Devices: c.devices}.environ(nil)
+			var got []string
+			for _, v := range env {
+				if strings.HasPrefix(v, graphsVariable) || strings.HasPrefix(v, compilerVariable) {
+					got = append(got, v)
+				}
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("set %q, want %q", got, c.want)
+			}
+		})
+	}
+	own := launch{Devices: gpu, Environment: map[string]string{compilerVariable: "0"}}.environ(nil)
+	if !slices.Contains(own, set+"0") || slices.Contains(own, set+"1") {
+		t.Errorf("the recipe's own %s is not passed on: %q", compilerVariable, own)
+	}
+}
+
 // Both ends of the supported range have every option, and accept the values that vLLM restricts.
 func TestBothEndsOfTheRangeKnowTheOptions(t *testing.T) {
 	t.Parallel()

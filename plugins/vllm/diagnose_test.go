@@ -149,6 +149,10 @@ func TestProgress(t *testing.T) {
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: " +
 			"1,165,232 tokens": {Phase: sdk.Loading,
 			Message: "KV cache holds 1,165,232 tokens", Begins: "warming up"},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [model_runner.py:281] Loading model from scratch...": {Phase: sdk.Loading,
+			Message: "loading weights", Begins: "loading weights"},
+		"(EngineCore pid=7) INFO 06-01 10:00:00 [model_runner.py:726] Graph capturing finished in 27 secs, took " +
+			"0.50 GiB": {Phase: sdk.Loading, Message: "CUDA graphs captured", Begins: "warming up kernels"},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [core.py:402] init engine (profile, create kv cache, warmup model) took " +
 			"26.73 s (compile 14.2 s)": {Phase: sdk.Loading, Message: "engine ready after 26.73 s, starting the front end",
 			Begins: "starting the front end"},

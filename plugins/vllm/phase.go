@@ -28,7 +28,7 @@ func milestones() []engine.Milestone {
 		{Pattern: regexp.MustCompile(`Initializing a V1 LLM engine`), Phase: sdk.Starting, Message: "starting the engine",
 			Begins: "starting the engine"},
 		{Pattern: regexp.MustCompile(`Time spent downloading weights`), Phase: sdk.Loading, Message: "weights downloaded"},
-		{Pattern: regexp.MustCompile(`Starting to load model`), Phase: sdk.Loading, Message: "loading weights",
+		{Pattern: regexp.MustCompile(`Starting to load model|Loading model from scratch`), Phase: sdk.Loading, Message: "loading weights",
 			Begins: "loading weights"},
 		{Pattern: regexp.MustCompile(`Loading weights took ([\d.]+) s`), Phase: sdk.Loading,
 			Message: "weights loaded in $1 s", Begins: "measuring memory"},
@@ -39,6 +39,8 @@ func milestones() []engine.Milestone {
 			Phase: sdk.Loading, Message: "compiled in $1 s", Begins: "measuring memory"},
 		{Pattern: regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), Phase: sdk.Loading,
 			Message: "KV cache holds $1 tokens", Begins: "warming up"},
+		{Pattern: regexp.MustCompile(`Graph capturing finished`), Phase: sdk.Loading, Message: "CUDA graphs captured",
+			Begins: "warming up kernels"},
 		{Pattern: regexp.MustCompile(`init engine .* took ([\d.]+) s`), Phase: sdk.Loading, Message: "engine ready after " +
 			"$1 s, starting the front end", Begins: "starting the front end"},
 		{Pattern: regexp.MustCompile(`Application startup complete`), Phase: sdk.Loading,
@@ -54,4 +56,5 @@ const loggedLevel = `^(?:\([^)]*\) )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d
 const noise = `Development endpoints are enabled|LoRA dynamic loading & unloading is enabled|` +
 	`Found ulimit of|Enforce eager set|Inductor compilation was disabled|` +
 	`libtcmalloc is not found|libiomp is not found|requires Triton|Triton is not installed|` +
+	`VLLM_USE_BREAKABLE_CUDAGRAPH is set|Triton kernel JIT compilation during inference|` +
 	`(RotaryEmbedding|ParallelLMHead): Failed to load weights`

@@ -123,6 +123,7 @@ func TestValidate(t *testing.T) {
 		"managed flag":     {Config{ExtraArgs: []string{"--seed", "1", "--port=8000"}}, "--port cannot be given"},
 		"lora and servers": {Config{EnableLora: true, MaxLoraRank: 16, APIServerCount: 4}, "does not go with enable_lora"},
 		"rank":             {Config{EnableLora: true, MaxLoraRank: 24}, "LoRA rank 24"},
+		"compile":          {Config{EnforceEager: true, Compile: &yes}, "does not go with enforce_eager"},
 		"tools":            {Config{EnableAutoToolChoice: &yes}, "needs tool_call_parser"},
 		"fine": {Config{EnableLora: true, MaxLoraRank: 64, ToolCallParser: "hermes",
 			ExtraArgs: []string{"--swap-space", "4"}}, ""},

@@ -37,6 +37,10 @@ func (s *Server) Validate(c Config) []spec.Problem {
 			"vLLM refuses adapters that change at run time when it has several front-end processes. Leave one of them out; "+
 				"replicas work with both.")
 	}
+	if c.EnforceEager && c.Compile != nil && *c.Compile {
+		add("compile", "compile does not go with enforce_eager",
+			"enforce_eager = true means that nothing is compiled and no CUDA graphs are recorded. Leave one of them out.")
+	}
 	if c.EnableLora && c.MaxLoraRank > 0 && !slices.Contains(loraRanks, c.MaxLoraRank) {
 		add("max_lora_rank", fmt.Sprintf("vLLM has no kernels for LoRA rank %d", c.MaxLoraRank),
 			fmt.Sprintf("Set max_lora_rank to the next larger of %v; smaller adapters fit into it.", loraRanks))

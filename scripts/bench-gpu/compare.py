@@ -39,8 +39,6 @@ HERE = Path(__file__).resolve().parent
 #: What users set who know what there is to set; the defaults are the cases without a suffix.
 TUNED = {"compile": True, "gradient_checkpointing": False, "row_tokens": 16384, "api_server_count": 4}
 OVERLAP = {"in_flight": "keep", "ahead": 2}
-#: vLLM without its compiler: CUDA graphs of the model's own kernels. What it saves of a start, and costs in decoding.
-GRAPHS = {"extra_args": ["--compilation-config", '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}']}
 CASES = {
     "recipe lora": ("recipe", {"lora_rank": 64}),
     "recipe lora warm": ("recipe", {"lora_rank": 64}),  # to be named after "recipe lora": finds its caches
@@ -49,8 +47,9 @@ CASES = {
     "recipe lora 16 groups": ("recipe", {"lora_rank": 64, "concurrency": 16}),  # a batch at once instead of two
     "recipe lora token events": ("recipe", {"lora_rank": 64, "stream_interval": 1}),
     "recipe lora tuned": ("recipe", {"lora_rank": 64, **TUNED, **OVERLAP}),
-    "recipe lora graphs": ("recipe", {"lora_rank": 64, **GRAPHS}),
-    "recipe lora graphs warm": ("recipe", {"lora_rank": 64, **GRAPHS}),  # to be named after "recipe lora graphs"
+    "recipe lora compiled": ("recipe", {"lora_rank": 64, "compiled": True}),  # vLLM's model
+    "recipe lora compiled warm": ("recipe", {"lora_rank": 64, "compiled": True}),  # to be named after the one above
+    "recipe lora turns": ("recipe", {"lora_rank": 64, "sleep": True}),
     "recipe full": ("recipe", {"lora_rank": 0}),
     "recipe full tuned": ("recipe", {"lora_rank": 0, **TUNED, **OVERLAP}),
     "recipe with trl lora": ("recipe", {"lora_rank": 64, "trainer": "trl"}),
@@ -64,7 +63,7 @@ CASES = {
 }
 #: What blocks of recipe are passed of this process's environment.
 PASSED = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD",
-          "VLLM_USE_V2_MODEL_RUNNER", "VLLM_PLUGINS")  # fmt: skip
+          "VLLM_USE_V2_MODEL_RUNNER", "VLLM_USE_BREAKABLE_CUDAGRAPH", "VLLM_PLUGINS")  # fmt: skip
 
 
 def arguments() -> argparse.Namespace:

@@ -53,8 +53,12 @@ variable "kv_cache_memory_bytes" {
   type    = number
   default = null
 }
-variable "extra_args" {
-  type    = list(string)
+variable "compiled" {
+  type    = bool
+  default = null
+}
+variable "sleep" {
+  type    = bool
   default = null
 }
 variable "device" {
@@ -70,7 +74,8 @@ inference "vllm" "policy" {
   api_server_count       = var.api_server_count
   stream_interval        = var.stream_interval
   kv_cache_memory_bytes  = var.kv_cache_memory_bytes
-  extra_args             = var.extra_args
+  compile                = var.compiled
+  enable_sleep_mode      = var.sleep
   placement { devices = [var.device] }
   runtime { python = var.python }
   environment_variables = var.environment

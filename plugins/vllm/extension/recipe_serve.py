@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from multiprocessing.context import BaseContext
 from typing import Any, TypeVar
+
+import recipe_graphs
 
 T = TypeVar("T")
 
@@ -40,6 +43,9 @@ class Processes:
 
 
 def main() -> None:
+    if recipe_graphs.decide(sys.argv[1:]):  # vLLM's log is not set up before it starts
+        print("recipe: CUDA graphs without compiling; compile = true compiles the model", file=sys.stderr, flush=True)
+
     from vllm.entrypoints.cli.main import main as vllm
     from vllm.model_executor.models import registry
     from vllm.v1 import utils

@@ -154,7 +154,8 @@ def test_vllm_finds_it_and_an_engine_keeps_tokens(monkeypatch):
     core.EngineCoreProc = EngineCoreProc
     monkeypatch.setitem(sys.modules, "vllm.v1.engine.core", core)
     found = [d for d in importlib.metadata.distributions(path=[str(HERE)]) if d.metadata["Name"] == "recipe-vllm"]
-    (point,) = [e for d in found for e in d.entry_points if e.group == "vllm.general_plugins"]
+    points = [e for d in found for e in d.entry_points if e.group == "vllm.general_plugins"]
+    (point,) = [e for e in points if e.module == "recipe_outputs"]
     for _ in range(2):
         point.load()()
     several, single = EngineCoreProc(4), EngineCoreProc(1)

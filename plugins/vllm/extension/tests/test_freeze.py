@@ -1,0 +1,77 @@
+"""That nothing is looked for in what was imported while graphs are recorded."""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import recipe_freeze
+
+HERE = Path(recipe_freeze.__file__).parent
+
+
+class Engine:
+    """What vLLM's does: tells how much is kept out of garbage collection while graphs are recorded."""
+
+    frozen = -1
+
+    def prepare(self, vllm_config, fails=False):
+        self.frozen = gc.get_freeze_count()
+        if fails:
+            raise MemoryError
+        return vllm_config
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """The modules that are looked for."""
+    names = ("vllm", "vllm.utils", "vllm.utils.gc_utils", "vllm.v1", "vllm.v1.engine", "vllm.v1.engine.core")
+    modules = {n: ModuleType(n) for n in names}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(modules[parent], last, module)
+    core = type("EngineCore", (Engine,), {"_initialize_kv_caches": Engine.prepare})
+    modules["vllm.v1.engine.core"].EngineCore = core
+    return modules
+
+
+def install():
+    """Through the entry point, twice, as each of vLLM's processes loads it."""
+    found = [d for d in importlib.metadata.distributions(path=[str(HERE)]) if d.metadata["Name"] == "recipe-vllm"]
+    points = [e for d in found for e in d.entry_points if e.group == "vllm.general_plugins"]
+    (point,) = [e for e in points if e.module == "recipe_freeze"]
+    for _ in range(2):
+        point.load()()
+
+
+def test_nothing_is_collected_while_graphs_are_recorded(vllm):
+    install()
+    engine = vllm["vllm.v1.engine.core"].EngineCore()
+    gc.unfreeze()
+    assert engine._initialize_kv_caches("config") == "config"
+    assert engine.frozen > 1000, "what was in memory is frozen"
+    assert gc.get_freeze_count() == 0
+    with pytest.raises(MemoryError):
+        engine._initialize_kv_caches("config", fails=True)
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_vllm_that_freezes_by_itself_is_left_alone(vllm):
+    vllm["vllm.utils.gc_utils"].freeze_gc_for_cudagraph_capture = object()
+    install()
+    assert vllm["vllm.v1.engine.core"].EngineCore._initialize_kv_caches is Engine.prepare
+
+
+def test_a_vllm_without_such_an_engine_is_left_alone(vllm, monkeypatch):
+    core = vllm["vllm.v1.engine.core"].EngineCore
+    del core._initialize_kv_caches
+    install()
+    assert not hasattr(core, "_initialize_kv_caches")
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine.core", None)
+    recipe_freeze.install()
