@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,6 @@ class Kept:
         self.output, self.tokens = output, list(output.new_token_ids)
         self.parts = [output.new_logprobs]
 
-    def add(self, output: Any) -> None:
-        self.tokens += output.new_token_ids
-        self.parts.append(output.new_logprobs)
-
     def all(self, output: Any) -> Any:
         """The output with all tokens, those kept before it."""
         output.new_token_ids, output.new_logprobs = self.tokens, joined(self.parts)
@@ -53,11 +49,12 @@ class Kept:
 
 def joined(parts: list[Any]) -> Any:
     """LogprobsLists of consecutive tokens as one; None: nobody asked for them."""
-    parts = [p for p in parts if p is not None]
+    if None in parts:
+        parts = [p for p in parts if p is not None]
     if len(parts) < 2:
         return parts[0] if parts else None
-    columns = zip(*parts, strict=True)
-    return type(parts[0])(*(np.concatenate(c) if isinstance(c[0], np.ndarray) else c[0] for c in columns))
+    columns = [np.concatenate(c) if isinstance(c[0], np.ndarray) else c[0] for c in zip(*parts, strict=True)]
+    return type(parts[0])(*columns)
 
 
 class Outputs:
@@ -91,29 +88,34 @@ class Outputs:
             self.put_on(item)
 
     def take(self, kept: dict[str, Kept], output: Any) -> Any:
-        """What is to be handed on now, if anything."""
-        before = kept.get(output.request_id)
-        if not self.plain(output):
-            if before is None:
-                return output
-            del kept[output.request_id]
-            before.add(output)
-            return before.all(output)
-        if before is None:
-            kept[output.request_id] = before = Kept(output)
+        """What is to be handed on now, if anything. Of each token of each request: what is looked for once is not
+        looked for again, and nothing is called that need not be."""
+        name, tokens = output.request_id, output.new_token_ids
+        before = kept.get(name)
+        waits = self.plain(output) and (before is not None or self.may_wait(name))
+        if before is not None:
+            before.tokens += tokens
+            before.parts.append(output.new_logprobs)
+        elif waits:
+            kept[name] = before = Kept(output)
         else:
-            before.add(output)
-        if len(before.tokens) < self.interval:
+            return output
+        if waits and len(before.tokens) < self.interval:
             return None
-        del kept[output.request_id]
+        del kept[name]
         return before.all(output)
 
     def plain(self, output: Any) -> bool:
-        """Whether there are tokens and nothing else, of a request that can wait for them."""
+        """Whether there are tokens and nothing else."""
         read, nothing = others(type(output))
-        if not output.new_token_ids or not all(map(is_, read(output), nothing)):
+        try:
+            return bool(output.new_token_ids) and read(output) == nothing
+        except ValueError:  # an array, which compares number by number
             return False
-        request = self.requests.get(output.request_id)
+
+    def may_wait(self, name: str) -> bool:
+        """Whether a request's tokens can wait for others."""
+        request = self.requests.get(name)
         return request is not None and not request.sampling_params.stop
 
     def hand_on(self, client: int, container: type) -> None:

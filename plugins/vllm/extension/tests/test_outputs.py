@@ -133,6 +133,16 @@ def test_what_is_no_tokens_is_not_kept():
     assert [(s.outputs, s.scheduler_stats) for _, s in put[3:]] == [([], "stats")]
 
 
+def test_an_array_beside_a_token_is_handed_on_with_what_was_kept():
+    put = []
+    outputs = recipe_outputs.Outputs(put.append, {"a": request()}, 8)
+    outputs.put((0, Step([Output("a", [1])])))
+    outputs.put((0, Step([Output("a", [2], prefill_stats=np.arange(3))])))
+    (output,) = [o for _, s in put for o in s.outputs]
+    assert output.new_token_ids == [1, 2]
+    assert output.prefill_stats.tolist() == [0, 1, 2]
+
+
 def test_vllm_finds_it_and_an_engine_keeps_tokens(monkeypatch):
     """Through the entry point, twice, as each of vLLM's processes loads it."""
     asked = []
