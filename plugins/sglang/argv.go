@@ -127,5 +127,5 @@ func (p *program) environ(l engine.Launch) []string {
 		fixed["SGLANG_USE_CPU_ENGINE"] = "1"
 		folders = append(folders, filepath.Join(p.in.Extension, "cpu"))
 	}
-	return l.Environment(nil, p.in.Environment, fixed, folders...)
+	return l.Environment(p.in.Bytecode(l), p.in.Environment, fixed, folders...)
 }

@@ -263,6 +263,16 @@ func TestSleep(t *testing.T) {
 	}
 }
 
+// Packages that lie there as sources only are compiled once, not by each of the server's processes.
+func TestCompiledPackagesAreKept(t *testing.T) {
+	python, _, cache := plugintest.Uncompiled(t)
+	p := &program{in: engine.Installation{Python: python}}
+	env := p.environ(engine.Launch{Environ: []string{"PYTHONDONTWRITEBYTECODE=1"}})
+	if want := "PYTHONPYCACHEPREFIX=" + cache; !slices.Contains(env, want) {
+		t.Errorf("%q is not in %q", want, env)
+	}
+}
+
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	seed := int64(3)

@@ -2,6 +2,7 @@ package vllm
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +99,7 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 // on.
 func (p *program) environ(l engine.Launch) []string {
 	defaults := map[string]string{"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+	maps.Copy(defaults, p.in.Bytecode(l))
 	if p.config.CPUKVCacheSpace > 0 {
 		defaults["VLLM_CPU_KVCACHE_SPACE"] = strconv.FormatInt(p.config.CPUKVCacheSpace, 10)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -243,5 +244,15 @@ func TestFrontEndsWhereNothingSaysHowMany(t *testing.T) {
 		if got := c.config.frontEnds(c.gpus, c.cores); got != c.want {
 			t.Errorf("%s: %d, expected %d", name, got, c.want)
 		}
+	}
+}
+
+// Packages that lie there as sources only are compiled once, not by each server.
+func TestCompiledPackagesAreKept(t *testing.T) {
+	python, _, cache := plugintest.Uncompiled(t)
+	p := &program{Config{}, engine.Installation{Python: python}, 1}
+	env := p.environ(engine.Launch{Environ: []string{"PYTHONDONTWRITEBYTECODE=1"}})
+	if want := "PYTHONPYCACHEPREFIX=" + cache; !slices.Contains(env, want) {
+		t.Errorf("%q is not in %q", want, env)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/tail"
@@ -114,6 +115,7 @@ func (r *replica) keep(ctx context.Context) error {
 // run is one server from its start to its end, which is always an error. Nothing of it is left afterwards.
 func (r *replica) run(ctx context.Context) error {
 	defer r.removeTemporary()
+	defer interpreter.ForgetBytecode(r.s.block.Dir)
 	program, port, adopted, err := r.begin(ctx)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -38,6 +39,15 @@ type Installation struct {
 	Extension    string            // folder for PYTHONPATH
 	ChatTemplate string            // file; empty: the model's own
 	Environment  map[string]string // that the recipe sets
+}
+
+// Bytecode is what a program passes on as defaults of Launch.Environment: see interpreter.Bytecode.
+func (in Installation) Bytecode(l Launch) map[string]string {
+	environ := slices.Clone(l.Environ)
+	for name, value := range in.Environment {
+		environ = append(environ, name+"="+value)
+	}
+	return interpreter.Bytecode(in.Python, environ)
 }
 
 // Start starts the replicas.

@@ -76,3 +76,19 @@ func TestTheEnvironmentOfAServerHasItsTemporaryFolder(t *testing.T) {
 		}
 	}
 }
+
+func TestAServerKeepsWhatPythonCompilesWhereItMayNotBesideTheSources(t *testing.T) {
+	python, _, cache := plugintest.Uncompiled(t)
+	in := engine.Installation{Python: python}
+	l := engine.Launch{Environ: []string{"PYTHONDONTWRITEBYTECODE=1"}}
+	env := l.Environment(in.Bytecode(l), nil, nil)
+	for _, want := range []string{"PYTHONDONTWRITEBYTECODE=", "PYTHONPYCACHEPREFIX=" + cache} {
+		if !slices.Contains(env, want) {
+			t.Errorf("%q is not in %q", want, env)
+		}
+	}
+	in.Environment = map[string]string{"PYTHONPYCACHEPREFIX": "/mine"}
+	if got := in.Bytecode(l); got != nil {
+		t.Errorf("the recipe's own folder is replaced: %v", got)
+	}
+}

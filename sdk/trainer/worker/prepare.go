@@ -140,7 +140,7 @@ func (t *Trainer[C]) changedSince(p process) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	env := t.environ()
+	env := t.environ(python)
 	slices.Sort(env)
 	switch settings := t.settings(p.link); {
 	case !slices.Equal(p.argv, t.argv(python)):

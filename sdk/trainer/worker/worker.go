@@ -133,6 +133,7 @@ func (t *Trainer[C]) Run(ctx context.Context, req sdk.Request[C], host trainer.H
 		}
 		s = &stage[C]{process: p, watch: newWatch(t)}
 	}
+	defer interpreter.ForgetBytecode(t.req.Dir)
 	defer s.process.end(ctx, host)
 	return t.follow(ctx, s)
 }
@@ -156,7 +157,7 @@ func (t *Trainer[C]) launch(ctx context.Context, more map[string]any) (p process
 			p.link.close()
 		}
 	}()
-	p.settings, p.argv, p.env = t.settings(p.link), t.argv(python), t.environ()
+	p.settings, p.argv, p.env = t.settings(p.link), t.argv(python), t.environ(python)
 	slices.Sort(p.env)
 	if err := room.Await(ctx, t.host, sdk.Loading, t.req.Dir, func() error {
 		return t.write(p.settings, more)
@@ -249,7 +250,7 @@ func (t *Trainer[C]) argv(python string) []string {
 	return append([]string{python}, program...)
 }
 
-func (t *Trainer[C]) environ() []string {
+func (t *Trainer[C]) environ(python string) []string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 	if own := nodes.Address(); own != "" { // inference may be on another machine
 		env[weightsAddress] = own
@@ -270,6 +271,15 @@ func (t *Trainer[C]) environ() []string {
 		path += string(os.PathListSeparator) + before
 	}
 	env["PYTHONPATH"] = path
+	all := os.Environ()
+	for name, value := range env {
+		all = append(all, name+"="+value)
+	}
+	for name, value := range interpreter.Bytecode(python, all) {
+		if _, own := t.req.Environment[name]; !own {
+			env[name] = value
+		}
+	}
 	out := make([]string, 0, len(env)+64)
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
