@@ -70,6 +70,9 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 			w.rest(l)
 			idle()
 			w.asks.Wait()
+			if err := w.refused(ctx); err != nil {
+				return err
+			}
 			return w.endOf(ctx, s.process, elsewhere, lost)
 		case n := <-lost:
 			if elsewhere = cmp.Or(elsewhere, w.blamed(ctx, n, s.others[n-1])); broken == nil && ctx.Err() == nil {
@@ -156,6 +159,19 @@ func (w *watch[C]) answer(ctx context.Context, m message) {
 		default:
 		}
 	}
+}
+
+// refused is why a request of the worker, which has ended, failed: it is told of that before anybody here is, and may
+// end at once. Nil: none did, or only because it has ended.
+func (w *watch[C]) refused(ctx context.Context) error {
+	select {
+	case err := <-w.failed:
+		if ctx.Err() == nil && !errors.Is(err, errGone) && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	default:
+	}
+	return nil
 }
 
 // rest handles the messages that the worker sent before it ended. Its requests get no answer.
