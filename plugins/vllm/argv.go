@@ -131,7 +131,7 @@ func (p *program) environ(l engine.Launch) []string {
 	return l.Environment(defaults, p.in.Environment, fixed, p.in.Extension)
 }
 
-// mayBeUncompiled says whether nothing in the block speaks for compiling, or has to be compiled for.
+// mayBeUncompiled says whether nothing in the block asks for the compiler or needs it.
 func (c Config) mayBeUncompiled() bool {
 	given := slices.ContainsFunc(c.ExtraArgs, func(a string) bool {
 		name, _, _ := strings.Cut(a, "=")

@@ -38,6 +38,18 @@ def spare_memory(device: torch.device) -> None:
     torch.cuda.set_per_process_memory_fraction(min(most / total, 1.0), device)
 
 
+def in_use(device: torch.device) -> str:
+    """What a device's memory was used for when it ran out, as the end of a sentence."""
+    if device.type != "cuda":
+        return ""
+    allocated, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    free, _ = torch.cuda.mem_get_info(device)
+    return (
+        f" ({allocated / auto.GIB:.1f} GiB were in use, {(reserved - allocated) / auto.GIB:.1f} more kept by torch, "
+        f"{free / auto.GIB:.1f} free)"
+    )
+
+
 def settings(c: Config, device: torch.device) -> auto.Settings:
     """The configuration's part in the decision, with the precision decided."""
     m = decided(c, device).model
@@ -51,6 +63,7 @@ class Sizing:
         self.policies = [policy, *([copy] if copy is not None else [])]
         self.optimizer, self.ranks = optimizer, ranks
         self.choice: auto.Choice | None = None
+        self.fitted: auto.Choice | None = None  # the last one by which a batch was trained
         self.open = False  # whether anything was left to decide
         self.steps_down = 0
         self.whole_gradients = False  # whether ranks sum gradients once for all rows
@@ -131,6 +144,12 @@ class Sizing:
         """From now on nothing is compiled, because it has failed."""
         self.uncompiled = f"torch.compile failed: {why}"
         self.choice = None
+
+    def once_more(self) -> str:
+        """After the device ran out of memory: why the choice is tried once more; "" when it has never fitted."""
+        if self.choice is None or self.choice is not self.fitted or self.ranks.world > 1:
+            return ""
+        return "out of memory in a way that has fitted before; once more, with what torch keeps given back"
 
     def step_down(self) -> str:
         """After the device ran out of memory: the next smaller way, and why; "" when there is none to choose."""

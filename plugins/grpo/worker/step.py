@@ -25,7 +25,7 @@ from .measure import Totals
 from .memory import Memory
 from .model import Policy, Reference, Scores, hold, reshard
 from .objective import ObjectiveOptions
-from .sizing import Sizing, free_memory
+from .sizing import Sizing, free_memory, in_use
 
 T = TypeVar("T")
 Begun = tuple[list[tuple[Row, bool]], Scores]  # rows, and the forward pass of the first of them, which is under way
@@ -193,6 +193,7 @@ class Stepper:
         self.settle()
         with clock.phase("optimizer"):
             report.update(self.move(part.step))
+        self.sizing.fitted = self.sizing.choice
         return report
 
     def begin(self, b: Batch, members: list[int], o: ObjectiveOptions, clock: metrics.Clock) -> None:
@@ -261,15 +262,20 @@ class Stepper:
         return report
 
     def within_memory(self, action: Callable[[], T]) -> T:
-        """What the action returns. When the device runs out of memory and smaller rows or recomputed activations were
-        left to choose, it is done again with those."""
+        """What the action returns. When the device runs out of memory it is done again: once in the same way, if that
+        has fitted before, with what torch keeps given back, since its pieces may have become too small; then with
+        smaller rows or recomputed activations, if they were left to choose."""
+        again = False
         while True:
             try:
                 return action()
             except torch.OutOfMemoryError:
-                reason = self.sizing.step_down()
+                reason = "" if again else self.sizing.once_more()
+                again = bool(reason)
+                reason = reason or self.sizing.step_down()
                 if not reason:
                     raise
+                reason += in_use(self.ranks.device)
             # here nothing holds on to the memory of the attempt
             self.note(reason)
             torch.cuda.empty_cache()

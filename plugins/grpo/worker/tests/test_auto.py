@@ -126,6 +126,43 @@ def test_a_step_that_runs_out_of_memory_is_made_in_a_smaller_way(tmp_path, tiny,
         assert torch.allclose(p, q, atol=1e-9)
 
 
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("left_open", [True, False])
+def test_a_way_that_has_fitted_before_is_tried_once_more(tmp_path, tiny, monkeypatch, times, left_open):
+    """Memory that came apart into small pieces is no reason to train in a smaller way for good."""
+    fixed = {"gradient_checkpointing": False, "row_tokens": 64, "head_chunk": 8, "compile": False}
+    model = {"gradient_checkpointing": None, "row_tokens": None, "head_chunk": None} if left_open else fixed
+    s = stepper(tmp_path, tiny, model=model)
+    b, clock = batches.build(groups(12)), Clock(torch.device("cpu"))
+    s.train(b, 0, clock)
+    s.notes.clear()
+    before, forward, left = s.sizing.choice, s.policy.forward, [times]
+
+    def full(*args, **kwargs):
+        if left[0]:
+            left[0] -= 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(s.policy, "forward", full)
+    if times == 2 and not left_open:
+        with pytest.raises(torch.OutOfMemoryError):
+            s.within_memory(lambda: s.policy(None))
+        return
+    s.train(b, 1, clock)
+    assert "once more" in s.notes[0]
+    assert (s.sizing.choice is before) == (times == 1)
+    assert (s.sizing.steps_down, len(s.notes)) == ((0, 1) if times == 1 else (1, 2))
+
+
+def test_what_memory_was_used_for_is_said(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda d: (2 * auto.GIB, 80 * auto.GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda d: 45 * auto.GIB)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda d: 38.5 * auto.GIB)
+    assert sizing.in_use(torch.device("cpu")) == ""
+    assert sizing.in_use(torch.device("cuda")) == " (38.5 GiB were in use, 6.5 more kept by torch, 2.0 free)"
+
+
 def test_a_server_on_the_same_gpu_is_left_some_memory(monkeypatch):
     taken, gpu = [], torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda d: (80 * auto.GIB, 140 * auto.GIB))
