@@ -14,7 +14,9 @@ import json
 import logging
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 #: Set to "auto" by the plugin where the recipe leaves the choice open.
@@ -64,7 +66,12 @@ def config(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def nvidia() -> bool:
-    """Whether PyTorch is built for NVIDIA's GPUs: vLLM's graphs without a compiler are slower on others."""
-    import torch
-
-    return torch.version.cuda is not None
+    """Whether PyTorch is built for NVIDIA's GPUs: vLLM's graphs without a compiler are slower on others. It is not
+    imported for that: vLLM sets variables before it does so."""
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
+        return False
+    try:
+        return run_path(str(Path(torch.origin).with_name("version.py"))).get("cuda") is not None
+    except OSError:
+        return False

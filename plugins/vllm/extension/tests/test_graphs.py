@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 import recipe_graphs
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    """A PyTorch for NVIDIA's GPUs."""
-    torch = ModuleType("torch")
-    torch.version = SimpleNamespace(cuda="13.0")
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    return torch
+def gpu(monkeypatch, tmp_path):
+    """A PyTorch for NVIDIA's GPUs, which is not imported; returns the file that says what it is built for."""
+    folder = tmp_path / "packages" / "torch"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('imported')")
+    version = folder / "version.py"
+    version.write_text(
+        "from typing import Optional\n__version__ = '2.11.0'\ncuda: Optional[str] = '13.0'\nhip = None\n"
+    )
+    monkeypatch.syspath_prepend(str(folder.parent))
+    for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
+        monkeypatch.delitem(sys.modules, name)
+    return version
 
 
 @pytest.fixture
@@ -85,5 +92,7 @@ def test_a_model_of_the_hub_is_asked_for_at_its_revision(gpu, monkeypatch, tmp_p
 
 
 def test_other_gpus_compile(gpu, model):
-    gpu.version.cuda = None
+    gpu.write_text("cuda = None\nhip = '7.0'\n")
+    assert not recipe_graphs.decide(model(**DENSE), {recipe_graphs.OPEN: "auto"})
+    gpu.unlink()
     assert not recipe_graphs.decide(model(**DENSE), {recipe_graphs.OPEN: "auto"})
