@@ -27,7 +27,7 @@ type Config struct {
 	EnablePrefixCaching  *bool   `recipe:"enable_prefix_caching" doc:"Keep the KV cache of common prompt beginnings; cleared at every weight update. Default: vLLM's, on"`
 	EnforceEager         bool    `recipe:"enforce_eager" doc:"No compilation and no CUDA graphs: starts faster, decodes 2 to 3 times slower on a GPU"`
 
-	Compile *bool `recipe:"compile" doc:"Let vLLM compile the model with torch.compile, on a GPU. Without, its CUDA graphs are recorded from the model's own kernels, and a start takes 20 to 35 s less, or 5 s where compiled code is at hand. Default: no on one GPU for dense Llama, Mistral, Qwen2 and Qwen3 models that are not quantized, without enable_lora: they decode as fast; else yes"`
+	Compile *bool `recipe:"compile" doc:"Let vLLM compile the model with torch.compile, on a GPU. Without, its CUDA graphs are recorded from the model's own kernels, and a start takes some 23 s less, or 5 s where compiled code is at hand. Default: no on one GPU for dense Llama, Mistral, Qwen2 and Qwen3 models that are not quantized, without enable_lora: they decode as fast; else yes"`
 
 	TensorParallelSize   int64 `recipe:"tensor_parallel_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share each layer"`
 	PipelineParallelSize int64 `recipe:"pipeline_parallel_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that hold consecutive layers"`

@@ -29,12 +29,20 @@ func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
 		return found
 	}
 	block := t.TempDir()
+	_, _, cache := plugintest.Uncompiled(t)
+	compiled := filepath.Join(cache, block, "python", "recipe_serve.cpython-312.pyc") // of the block's own sources
 	run := func() (dir string) {
 		t.Helper()
 		b := plugintest.Harness(t, stubDefinition())
 		b.Dir = block
 		b.Start(stubConfig{Model: model, Replicas: 1})
 		b.Ready()
+		if err := os.MkdirAll(filepath.Dir(compiled), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(compiled, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		got := files()
 		if len(got) != 1 || filepath.Base(got[0]) != "of-a-server" {
 			t.Fatalf("temporary files of a server that runs: %v, expected its own alone", got)
@@ -44,6 +52,9 @@ func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Dir(got[0])); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", filepath.Dir(got[0]), err)
+		}
+		if _, err := os.Stat(compiled); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", compiled, err)
 		}
 		return filepath.Dir(got[0])
 	}

@@ -1,6 +1,6 @@
 """Decides, before vLLM is imported, whether it compiles the model.
 
-vLLM cuts a model into parts for CUDA graphs with torch.compile, which takes 20 to 35 s of a first start and 5 s of a
+vLLM cuts a model into parts for CUDA graphs with torch.compile, which takes some 23 s of a first start and 5 s of a
 later one. Since 0.24 it can record the same graphs without ("breakable CUDA graphs"). On an H100, with 256 sequences of
 Qwen2.5-1.5B's shape, both ways decode equally fast (docs/benchmarks/gpu.md). A model is left uncompiled where nothing
 is lost by it: attention that is recorded in parts, and no quantization, whose fused kernels the compiler puts in.

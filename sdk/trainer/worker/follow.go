@@ -161,8 +161,8 @@ func (w *watch[C]) answer(ctx context.Context, m message) {
 	}
 }
 
-// refused is why a request of the worker, which has ended, failed: it is told of that before anybody here is, and may
-// end at once. Nil: none did, or only because it has ended.
+// refused is the failure of a request of a worker that has ended: the worker is told first, and may end before the
+// failure is looked at here. Nil: none failed, or only because the worker ended.
 func (w *watch[C]) refused(ctx context.Context) error {
 	select {
 	case err := <-w.failed:
