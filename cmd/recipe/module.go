@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -36,8 +37,8 @@ func newModuleBuild(a *app) *cobra.Command {
 publishes. It has the files of the folder that are not hidden. The same files give the same digest.`,
 		Example: "  recipe module build modules/eval --version 1.2.0 -o dist",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			digest, err := buildModule(args[0], version, out)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			digest, err := buildModule(cmd.Context(), args[0], version, out)
 			if err != nil {
 				return err
 			}
@@ -67,7 +68,7 @@ version that is published cannot be changed: locks refuse it.`,
 					return "", &sdk.Error{Summary: args[1] + " names no version",
 						Remedy: "write " + args[1] + ":VERSION"}
 				}
-				_, err := buildModule(args[0], version, dir)
+				_, err := buildModule(cmd.Context(), args[0], version, dir)
 				return version, err
 			})
 		},
@@ -77,7 +78,7 @@ version that is published cannot be changed: locks refuse it.`,
 }
 
 // buildModule writes the package of a module into a layout, and returns its digest.
-func buildModule(folder, version, out string) (digest string, err error) {
+func buildModule(ctx context.Context, folder, version, out string) (digest string, err error) {
 	info, err := os.Stat(folder)
 	if err != nil {
 		return "", err
@@ -96,7 +97,7 @@ func buildModule(folder, version, out string) (digest string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return writePackage(out, version, index)
+	return writePackage(ctx, out, version, index)
 }
 
 // push publishes the package in a layout, or one that build makes in an empty folder. Args are the layout or source,

@@ -96,13 +96,13 @@ func (a *app) buildPackage(ctx context.Context, paths []string, f buildFlags, ou
 	if err != nil {
 		return "", "", err
 	}
-	digest, err = writePackage(out, version, index)
+	digest, err = writePackage(ctx, out, version, index)
 	return version, digest, err
 }
 
 // writePackage writes the index of a version into a layout, and returns its digest.
-func writePackage(out, version string, index v1.ImageIndex) (digest string, err error) {
-	if err := packages.WriteLayout(out, strings.ReplaceAll(version, "+", "_"), index); err != nil {
+func writePackage(ctx context.Context, out, version string, index v1.ImageIndex) (digest string, err error) {
+	if err := packages.WriteLayout(ctx, out, strings.ReplaceAll(version, "+", "_"), index); err != nil {
 		return "", err
 	}
 	d, err := index.Digest()

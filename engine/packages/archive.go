@@ -10,8 +10,6 @@ import (
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/match"
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -182,10 +180,5 @@ func (r Resolver) vendorArchive(ctx context.Context, e Entry, dir string) error 
 	if err != nil {
 		return err
 	}
-	path, err := layoutFolder(dir)
-	if err != nil {
-		return err
-	}
-	return path.ReplaceImage(img, match.Annotation(refName, e.Source),
-		layout.WithAnnotations(map[string]string{refName: e.Source}))
+	return addTagged(ctx, dir, e.Source, img)
 }

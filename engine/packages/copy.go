@@ -105,7 +105,7 @@ func (r Resolver) Pull(ctx context.Context, source Source, version, digest, dir 
 	if err != nil {
 		return err
 	}
-	if err := WriteLayout(dir, source.repository+":"+tagOf(version), index); err != nil {
+	if err := WriteLayout(ctx, dir, source.repository+":"+tagOf(version), index); err != nil {
 		return err
 	}
 	return addSignatures(ctx, from, hash, dir)

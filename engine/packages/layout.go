@@ -12,9 +12,7 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/match"
 )
 
 // IsLayout says whether a path is an OCI layout: a folder, or a .tar of one.
@@ -251,53 +249,3 @@ func (l *layoutRepository) referrers(ctx context.Context, digest v1.Hash) ([]v1.
 }
 
 func blobPath(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
-
-// WriteLayout adds an index to an OCI layout under a reference: a version, or REPOSITORY:VERSION. The layout is a
-// folder, which is made when it is not there and in which what has this reference is replaced; or a .tar, which is
-// written anew.
-func WriteLayout(to, reference string, index v1.ImageIndex) error {
-	return inLayout(to, func(dir string) error { return addIndex(dir, reference, index) })
-}
-
-// inLayout calls write with the folder of a layout, of which it makes a tar when to is the name of one.
-func inLayout(to string, write func(dir string) error) (err error) {
-	if !strings.HasSuffix(to, ".tar") {
-		return write(to)
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(to), ".layout-")
-	if err != nil {
-		return fmt.Errorf("write the layout: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := write(dir); err != nil {
-		return err
-	}
-	return writeTar(dir, to)
-}
-
-func addIndex(dir, reference string, index v1.ImageIndex) error {
-	path, err := layoutFolder(dir)
-	if err != nil {
-		return err
-	}
-	if err := path.ReplaceIndex(index, match.Annotation(refName, reference),
-		layout.WithAnnotations(map[string]string{refName: reference})); err != nil {
-		return fmt.Errorf("write the layout: %w", err)
-	}
-	return nil
-}
-
-// layoutFolder is the OCI layout in a folder, which is made when it is not there.
-func layoutFolder(dir string) (layout.Path, error) {
-	path, err := layout.FromPath(dir)
-	if err == nil {
-		return path, nil
-	}
-	if entries, readErr := os.ReadDir(dir); readErr == nil && len(entries) > 0 {
-		return "", fmt.Errorf("%s is a folder of something else: name a new folder, or one with an OCI layout", dir)
-	}
-	if path, err = layout.Write(dir, empty.Index); err != nil {
-		return "", fmt.Errorf("write the layout: %w", err)
-	}
-	return path, nil
-}

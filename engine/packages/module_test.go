@@ -39,7 +39,7 @@ func (b *bench) module(name, version string, files map[string]string) string {
 		b.t.Fatal(err)
 	}
 	dir := b.t.TempDir()
-	if err := WriteLayout(dir, version, index); err != nil {
+	if err := WriteLayout(b.t.Context(), dir, version, index); err != nil {
 		b.t.Fatal(err)
 	}
 	source := b.at(name)
@@ -464,7 +464,7 @@ func TestAPluginInAnArchive(t *testing.T) {
 	file := filepath.Join(dir, "words.tar")
 	private, public := keyPair(t)
 	layout := filepath.Join(dir, "layout")
-	if err := WriteLayout(layout, "1.2.0", build(t, "1.2.0", nil)); err != nil {
+	if err := WriteLayout(t.Context(), layout, "1.2.0", build(t, "1.2.0", nil)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := SignLayout(t.Context(), layout, private); err != nil {

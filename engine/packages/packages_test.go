@@ -318,7 +318,7 @@ func TestPushPublishesAVersionOnce(t *testing.T) {
 	for i, docs := range []string{"# one\n", "# one\n", "# two\n"} {
 		dir := t.TempDir()
 		index := build(t, "1.0.0+cpu", func(c *Build) { c.Docs = docs })
-		if err := WriteLayout(dir, "1.0.0_cpu", index); err != nil {
+		if err := WriteLayout(t.Context(), dir, "1.0.0_cpu", index); err != nil {
 			t.Fatal(err)
 		}
 		version, _, err := b.resolver.Registries.Push(t.Context(), dir, "", b.source)
@@ -529,7 +529,7 @@ func TestASignedLayoutIsPublishedWithItsSignature(t *testing.T) {
 	b := newBench(t)
 	private, public := keyPair(t)
 	dir := t.TempDir()
-	if err := WriteLayout(dir, "1.0.0", build(t, "1.0.0", nil)); err != nil {
+	if err := WriteLayout(t.Context(), dir, "1.0.0", build(t, "1.0.0", nil)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := SignLayout(t.Context(), dir, private); n != 1 || err != nil {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -230,23 +229,19 @@ func addSignatures(ctx context.Context, from repository, digest v1.Hash, dir str
 		if err != nil {
 			return err
 		}
-		if err := appendSignature(dir, img); err != nil {
+		if err := appendSignature(ctx, dir, img); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func appendSignature(dir string, img v1.Image) error {
-	path, err := layout.FromPath(dir)
-	if err != nil {
-		return fmt.Errorf("open the layout: %w", err)
-	}
+func appendSignature(ctx context.Context, dir string, img v1.Image) error {
 	digest, err := img.Digest()
 	if err != nil {
 		return err
 	}
-	return path.ReplaceImage(img, match.Digests(digest))
+	return addToLayout(ctx, dir, img, match.Digests(digest), nil)
 }
 
 // signatureImage signs the index of a version.
@@ -311,7 +306,7 @@ func SignLayout(ctx context.Context, dir string, by signature.Signer) (n int, er
 		if err != nil {
 			return n, err
 		}
-		if err := appendSignature(dir, img); err != nil {
+		if err := appendSignature(ctx, dir, img); err != nil {
 			return n, err
 		}
 		n++

@@ -54,11 +54,16 @@ func (s *Store) document(digest v1.Hash, limit int64) ([]byte, error) {
 
 // put stores what r gives under its digest, in one step: a blob is complete, or not there. Two that store the same blob
 // do not disturb each other. A size below 0 is not known.
-func (s *Store) put(digest v1.Hash, size int64, r io.Reader) (err error) {
+func (s *Store) put(digest v1.Hash, size int64, r io.Reader) error {
 	file := s.blobFile(digest)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fmt.Errorf("make the store of packages: %w", err)
 	}
+	return putFile(file, digest, size, 0o600, r)
+}
+
+// putFile writes what r gives to a file, if it has this digest and size, in one step.
+func putFile(file string, digest v1.Hash, size int64, mode os.FileMode, r io.Reader) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return fmt.Errorf("store %s: %w", digest, err)
@@ -80,7 +85,7 @@ func (s *Store) put(digest v1.Hash, size int64, r io.Reader) (err error) {
 		err = &DigestError{Want: digest.String(), Have: have.String()}
 	}
 	if err == nil {
-		err = temp.Sync()
+		err = errors.Join(temp.Chmod(mode), temp.Sync())
 	}
 	if err = errors.Join(err, temp.Close()); err != nil {
 		return fmt.Errorf("store %s: %w", digest, err)
@@ -112,13 +117,15 @@ func (s *Store) fetch(ctx context.Context, from repository, d v1.Descriptor) err
 }
 
 // whole says that a blob is stored with the content that its digest promises.
-func (s *Store) whole(d v1.Descriptor) bool {
-	f, err := os.Open(s.blobFile(d.Digest))
+func (s *Store) whole(d v1.Descriptor) bool { return wholeFile(s.blobFile(d.Digest), d.Digest) }
+
+func wholeFile(path string, digest v1.Hash) bool {
+	f, err := os.Open(path)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = f.Close() }()
-	return hashes(f, d.Digest) == nil
+	return hashes(f, digest) == nil
 }
 
 func hashes(f *os.File, want v1.Hash) error {

@@ -23,6 +23,25 @@ func Lock(ctx context.Context, path, other string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
+	return wait(ctx, f, other)
+}
+
+// LockFolder waits for the lock of a folder itself, so that nothing is left in it. Where the file system has no locks
+// of folders (NFS), there is none to wait for.
+func LockFolder(ctx context.Context, path, other string) (unlock func(), err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	unlock, err = wait(ctx, f, other)
+	if errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOLCK) {
+		return func() {}, nil
+	}
+	return unlock, err
+}
+
+// wait takes the lock of an open file, and closes it when that fails.
+func wait(ctx context.Context, f *os.File, other string) (unlock func(), err error) {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
@@ -30,12 +49,12 @@ func Lock(ctx context.Context, path, other string) (unlock func(), err error) {
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, fmt.Errorf("wait for %s (%s): %w", other, path, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for %s (%s): %w", other, f.Name(), context.Cause(ctx))
 		case <-time.After(lockEvery):
 		}
 	}
