@@ -17,7 +17,7 @@ PARALLEL ?= 2
 # Longer than the longest package takes on a busy machine: cmd/recipe, whose tests start whole runs, 12 minutes on an idle one.
 TIMEOUT  ?= 30m
 
-VERSION_PKG := github.com/recipe-rl/recipe/cmd/recipe/build
+VERSION_PKG := github.com/recipe-rl/recipe/cmd/recipe/build/linked
 LDFLAGS  := -s -w -X $(VERSION_PKG).version=$(VERSION) -X $(VERSION_PKG).commit=$(COMMIT)
 GOBUILD  := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	_ "github.com/recipe-rl/recipe/cmd/recipe/early" // answers `recipe version`
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"

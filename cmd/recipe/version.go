@@ -20,8 +20,7 @@ func newVersion(a *app) *cobra.Command {
 			if asJSON {
 				return view.JSON(a.out, info)
 			}
-			_, err := fmt.Fprintf(a.out, "recipe %s (commit %s, %s, %s/%s)\n", info.Version, info.Commit, info.Go,
-				info.OS, info.Arch)
+			_, err := fmt.Fprintln(a.out, info)
 			return err
 		},
 	}

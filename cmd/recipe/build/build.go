@@ -2,35 +2,23 @@
 package build
 
 import (
-	"runtime"
+	"cmp"
 	"runtime/debug"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/build/linked"
 )
 
-// version and commit are set by `go build -ldflags "-X …"`; see the Makefile.
-var version, commit string
-
 // Info identifies a build.
-type Info struct {
-	Version string `json:"version"` // release, or 0.1.0-dev for a build without a version
-	// of the source, with -dirty when the tree was changed; "unknown" outside a checkout
-	Commit string `json:"commit"`
-	Go     string `json:"go"` // toolchain that built it
-	OS     string `json:"os"`
-	Arch   string `json:"arch"`
-}
+type Info = linked.Info
 
 // Read returns this build's identity: from the linker's flags, else from what the Go toolchain recorded.
 func Read() Info {
-	info := Info{Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
-	if info.Commit == "" || info.Version == "" {
-		module, vcs := recorded()
-		if info.Version == "" {
-			info.Version = module
-		}
-		if info.Commit == "" {
-			info.Commit = vcs
-		}
+	info := linked.Read()
+	if info.Complete() {
+		return info
 	}
+	module, vcs := recorded()
+	info.Version, info.Commit = cmp.Or(info.Version, module), cmp.Or(info.Commit, vcs)
 	return info
 }
 
