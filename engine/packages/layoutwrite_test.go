@@ -113,7 +113,8 @@ func TestALayoutListsWhatIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Manifests) != 1 || list.Manifests[0].Digest != digest || list.Manifests[0].Annotations[refName] != "1.0.0" {
+	if len(list.Manifests) != 1 || list.Manifests[0].Digest != digest ||
+		list.Manifests[0].Annotations[refName] != "1.0.0" {
 		t.Errorf("the layout lists %+v, expected %s as 1.0.0", list.Manifests, digest)
 	}
 }
