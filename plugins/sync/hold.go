@@ -38,15 +38,17 @@ func (s *syncer) holdGateway(ctx context.Context, v *server, version int64) (hol
 	return h.ID, err
 }
 
-// hold closes every gateway that answers, and keeps it closed until the function that it returns is called. One that
-// does not answer is brought up to date when it comes back; if none answers, it waits for the first.
+// hold closes every gateway that can load weights, and keeps it closed until the function that it returns is called.
+// One that does not answer, or whose servers are all being started again, is brought up to date when it comes back; if
+// that is so for all, it waits for the first.
 func (s *syncer) hold(ctx context.Context, u *update) (stop func(), err error) {
+	u.away = nil
 	if stop, ok := s.adoptHolds(u); ok {
 		return stop, nil // they sleep, and have been held all the time
 	}
 	begun := time.Now()
 	for len(u.holds) == 0 {
-		s.each(s.servers, func(v *server) {
+		s.each(s.able(ctx, u), func(v *server) {
 			done := s.waitFor(v.address, "its requests in flight to end before policy version %d is loaded", u.Version)
 			id, err := s.holdGateway(ctx, v, u.Version)
 			done()

@@ -66,6 +66,9 @@ func (s *syncer) report(u *update) {
 			continue
 		}
 		v.trouble = ""
+		if u.away[v] {
+			continue
+		}
 		values["sync_logprob_difference"] = max(values["sync_logprob_difference"], u.worst[v])
 		s.host.Weights(sdk.WeightsInfo{
 			Version: u.Version, Path: u.weights.Path, Format: u.weights.Format, Transport: u.weights.Transport,

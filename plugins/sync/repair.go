@@ -102,6 +102,10 @@ func (s *syncer) check(ctx context.Context, v *server) {
 	if s.last == nil || time.Now().Before(v.retry) {
 		return
 	}
+	if s.awaited(ctx, v, status) {
+		v.trouble, v.backoff = "", backoff{}
+		return
+	}
 	v.retry = time.Now().Add(v.next())
 	quiet := s.keepAlive(ctx) // the trainer may wait for this block meanwhile
 	err = s.reload(ctx, v, status)

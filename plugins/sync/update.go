@@ -23,6 +23,7 @@ type update struct {
 	started time.Time
 	phases  map[string]float64 // seconds
 	holds   map[*server]string // ID of the hold, empty where nothing is held; its keys are those that are updated
+	away    map[*server]bool   // those of which no server is up: they take note of the weights
 	weights sdk.Weights
 	check   *gateway.Check
 	proof   *proof // log-probabilities of check
@@ -166,6 +167,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 		u.phases["taken"] = u.proof.taken
 	}
 	s.last, s.asked = &published{Weights: u.weights, Check: u.check}, false
+	s.tellAway(ctx, u)
 	s.raise(u.Version)
 	if err := s.saveLast(); err != nil {
 		return err

@@ -43,6 +43,16 @@ func (s *Supervisor) Load(ctx context.Context, w sdk.Weights) error {
 	return s.settle(ctx, live, errs, w)
 }
 
+// Down implements inference.Adopter.
+func (s *Supervisor) Down() bool { return len(s.live()) == 0 }
+
+// Adopt implements inference.Adopter: a server that is being installed with the weights of before has their version.
+func (s *Supervisor) Adopt(w sdk.Weights) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = w
+}
+
 // settle decides the result of an update, and what happens to replicas that failed to load it.
 func (s *Supervisor) settle(ctx context.Context, live []target, errs []error, w sdk.Weights) error {
 	loaded := slices.Contains(errs, nil)

@@ -109,6 +109,11 @@ func (c *Client) UpdateWeights(ctx context.Context, u WeightUpdate) (UpdateResul
 	return r, c.do(ctx, http.MethodPost, "weights", u, &r)
 }
 
+// Adopt has a gateway of which no replica is up take note of weights; see Gateway.Adopt.
+func (c *Client) Adopt(ctx context.Context, u WeightUpdate) error {
+	return c.do(ctx, http.MethodPost, "adopt", u, nil)
+}
+
 // Expect brings what an update whose Check.Later names it waits for; see Gateway.Expect.
 func (c *Client) Expect(ctx context.Context, e Expectation) error {
 	return c.do(ctx, http.MethodPost, "expect", e, nil)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
@@ -72,6 +73,11 @@ type Config struct {
 	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first,
 	// which nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
 	Logprobs func(ctx context.Context, r Replica, tokens []int) ([]float64, error)
+	// Adopt takes note of weights without loading them; see Gateway.Adopt. Nil: that is refused.
+	Adopt func(w sdk.Weights) error
+	// Down says that no replica is up and that Adopt can be called: Update would wait for one that is started again. Nil:
+	// it never is.
+	Down func() bool
 	// Recover brings the engines back to serving the weights that they served, after the lease of a hold ran out (its
 	// owner died, perhaps after it had paused the engines or put them to sleep), and when a hold ends under which they
 	// sleep. It is called before requests are let through; its error takes every replica out, except ErrNoSleep. Nil:

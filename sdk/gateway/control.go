@@ -45,12 +45,12 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 		"hold": g.postHold, "resume": g.postResume, "version": g.postVersion, "weights": g.postWeights,
 		"logprobs": g.postLogprobs, "lookup": g.postLookup, "replica": g.postReplica, "admit": g.postAdmit,
 		"sleep": g.postSleep, "updates": g.postUpdates, "held": g.postHeld, "sees": g.postSees,
-		"expect":  g.postExpect,
+		"expect": g.postExpect, "adopt": g.postAdopt,
 		"receive": func(r *http.Request, _ []byte) (any, error) { return g.receive(r) },
 	}[route]
 	if handle == nil {
 		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, " +
-			"POST hold, resume, version, weights, expect, logprobs, lookup, replica, admit, sleep, updates, held, receive, " +
+			"POST hold, resume, version, weights, adopt, expect, logprobs, lookup, replica, admit, sleep, updates, held, receive, " +
 			"sees", 0})
 		return
 	}
@@ -195,6 +195,14 @@ func (g *Gateway) postWeights(r *http.Request, body []byte) (any, error) {
 		return nil, fmt.Errorf("options: %w", err)
 	}
 	return g.UpdateWeights(r.Context(), q.WeightUpdate)
+}
+
+func (g *Gateway) postAdopt(r *http.Request, body []byte) (any, error) {
+	var u WeightUpdate
+	if err := decode(body, &u); err != nil {
+		return nil, err
+	}
+	return struct{}{}, g.Adopt(r.Context(), u)
 }
 
 func (g *Gateway) postExpect(_ *http.Request, body []byte) (any, error) {

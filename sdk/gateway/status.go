@@ -13,6 +13,7 @@ type Status struct {
 	// what happens to requests in flight at the next weight update; empty: not announced
 	Updates     Mode                    `json:"updates,omitempty"`
 	Expects     bool                    `json:"expects"` // a check's log-probabilities may come later (Check.Later)
+	Down        bool                    `json:"down"`    // no replica is up: a weight update waits, Gateway.Adopt does not
 	InFlight    int                     `json:"in_flight"`
 	Waiting     int                     `json:"waiting"`
 	Replicas    []ReplicaStatus         `json:"replicas"`
@@ -53,7 +54,7 @@ type ClientStatus struct {
 
 // Status returns a view of the gateway at this moment.
 func (g *Gateway) Status() Status {
-	s := Status{Started: g.started, Expects: true}
+	s := Status{Started: g.started, Expects: true, Down: g.down()}
 	s.Clients, s.LastRequest = g.clients.snapshot()
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -23,7 +23,7 @@ func (h *host) newGateway(earlier, block string, policy sdk.Policy, tracing *tra
 	}
 	config := gateway.Config{
 		Listener: listener, Token: h.token, AdminToken: h.controlToken, Version: int(policy.Version),
-		Update: h.load, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
+		Update: h.load, Adopt: h.adopt, Down: h.down, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
 		CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
 		Receiver: h.received,
 	}

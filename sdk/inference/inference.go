@@ -29,7 +29,7 @@ type Plugin[C any] interface {
 }
 
 // Engine is an engine that has been started. Its methods are safe for concurrent use. What else it can do is found by
-// assertion: Sleeper, TokenCounter, CacheSalter, PromptCacher.
+// assertion: Sleeper, Adopter, TokenCounter, CacheSalter, PromptCacher.
 type Engine interface {
 	// Replicas are the servers that can serve requests or load weights now, each with the version of the weights that it
 	// holds.

@@ -24,6 +24,8 @@ type FakeConfig struct {
 	Until string `recipe:"until" doc:"File that completions wait for"`
 	Stuck bool   `recipe:"stuck" default:"false" doc:"Weight updates succeed and change nothing, as with some servers"`
 
+	Down bool `recipe:"down" default:"false" doc:"Its server is being started again: loading weights waits until this is false"`
+
 	EnableSleepMode bool  `recipe:"enable_sleep_mode" default:"false" doc:"It can sleep"`
 	WakeLost        int64 `recipe:"wake_lost" default:"0" doc:"At which waking without new weights, counted from 1, it has lost its weights without an error; 0: never"`
 	WakeFailures    int64 `recipe:"wake_failures" default:"0" doc:"How often waking fails before it works; each time the engine is as if it were started again"`
@@ -79,6 +81,7 @@ type fake struct {
 	config  FakeConfig
 	host    inference.Host
 	nap     fakeSleep
+	adopted *sdk.Weights // what it was told of while it was down
 }
 
 var (
@@ -103,7 +106,11 @@ func (f *fake) Start(_ context.Context, req sdk.Request[FakeConfig], host infere
 func (f *fake) Replicas() []inference.Replica {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return []inference.Replica{{ID: "0", URL: f.URL(), Version: f.version}}
+	version := f.version
+	if f.config.Down { // requests wait for it
+		version = inference.UnknownVersion
+	}
+	return []inference.Replica{{ID: "0", URL: f.URL(), Version: version}}
 }
 
 // Outputs implements inference.Engine.
@@ -114,15 +121,11 @@ func (f *fake) Outputs() any {
 		f.config.EnableSleepMode}
 }
 
-func (f *fake) Update(_ context.Context, c FakeConfig) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.config = c
-	return nil
-}
-
 // Load implements inference.Engine.
-func (f *fake) Load(_ context.Context, w sdk.Weights) error {
+func (f *fake) Load(ctx context.Context, w sdk.Weights) error {
+	if err := f.awaitUp(ctx); err != nil {
+		return err
+	}
 	if err := f.rise(fmt.Sprintf("for version %d", w.Version)); err != nil {
 		return err
 	}

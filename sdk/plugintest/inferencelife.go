@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -176,6 +177,45 @@ func killedReplica(t *testing.T, def *sdk.Definition, suite Suite) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	s.answers("after a program was killed", 1, want)
+}
+
+// adopts tells a block of new weights while none of its programs is up: they come up with them.
+func adopts(t *testing.T, def *sdk.Definition, suite Suite) {
+	want := suite.serve(t, def).mustLoad(2)
+	s := suite.serve(t, def)
+	s.mustLoad(1)
+	programs := proc.Parse(s.block.Status().GetHandle())
+	if len(programs) == 0 {
+		t.Skip("it runs in the plugin's own process: its handle names no program")
+	}
+	update := gateway.WeightUpdate{Weights: suite.Weights(t, t.TempDir(), 2)}
+	if err := s.gateway.Adopt(s.ctx, update); err == nil {
+		t.Fatal("weights were only taken note of while a server was up")
+	}
+	for _, program := range programs {
+		_ = syscall.Kill(program.PID, syscall.SIGKILL)
+	}
+	await := func(what string, done func(gateway.Status) bool) {
+		t.Helper()
+		for ; ; time.Sleep(time.Millisecond) {
+			status, err := s.gateway.Status(s.ctx)
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if done(status) {
+				return
+			}
+		}
+	}
+	await("it does not say that none of its servers is up", func(now gateway.Status) bool { return now.Down })
+	if err := s.gateway.Adopt(s.ctx, update); err != nil {
+		t.Fatal(err)
+	}
+	await("its servers do not come up", func(now gateway.Status) bool {
+		return len(now.Replicas) == len(programs) &&
+			!slices.ContainsFunc(now.Replicas, func(r gateway.ReplicaStatus) bool { return !r.Ready })
+	})
+	s.answers("after its servers came up", 2, want)
 }
 
 // restarted starts the block again in a run that has reached a version whose weights lie on a disk.

@@ -1,0 +1,51 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrUp says that weights can be loaded: a replica is up, or the inference plugin waits for one by Update only.
+var ErrUp = errors.New("it is not down")
+
+// Adopt takes note of weights that others serve, at once, while no replica of this gateway is up: those that come up
+// from now on serve them, and are admitted as after an update. It is refused with ErrUp unless Status.Down is set.
+func (g *Gateway) Adopt(ctx context.Context, u WeightUpdate) error {
+	if c := u.Check; c != nil && c.Later != "" {
+		return fmt.Errorf("%w: later is %q; want the log-probabilities of a check", errBody, c.Later)
+	}
+	if err := g.checkUpdate(&u); err != nil {
+		return err
+	}
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	if err := g.begin(ctx); err != nil {
+		return err
+	}
+	err := g.adopt(u)
+	g.updating.unlock()
+	g.afterUpdate()
+	return err
+}
+
+// adopt is Adopt with g.updating held: no replica is admitted meanwhile.
+func (g *Gateway) adopt(u WeightUpdate) error {
+	err := ErrUp
+	if g.down() {
+		err = g.cfg.Adopt(u.Weights)
+	}
+	if err != nil {
+		return fmt.Errorf("gateway: take note of policy version %d: %w", u.Version, err)
+	}
+	u.Hold, u.Rollback = "", false
+	g.mu.Lock()
+	g.version, g.last = u.version(), &u
+	g.changedLocked()
+	g.mu.Unlock()
+	g.emit(Event{Kind: EventVersionChanged, Version: u.version(), Message: fmt.Sprintf(
+		"no replica is up: those that come up will serve policy version %d", u.Version)})
+	return nil
+}
+
+func (g *Gateway) down() bool { return g.cfg.Adopt != nil && g.cfg.Down != nil && g.cfg.Down() }
