@@ -156,4 +156,5 @@ func (s *supervisor) updated(a addr.Block, config map[string]json.RawMessage, er
 		return
 	}
 	s.e.note(a, func(rec *state.Block) { rec.Config = config })
+	s.e.notice("info", fmt.Sprintf("%s has applied the change", a))
 }

@@ -50,8 +50,8 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 	}[route]
 	if handle == nil {
 		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, " +
-			"POST hold, resume, version, weights, adopt, expect, logprobs, lookup, replica, admit, sleep, updates, held, receive, " +
-			"sees", 0})
+			"POST hold, resume, version, weights, adopt, expect, logprobs, lookup, replica, admit, sleep, updates, held, " +
+			"receive, sees", 0})
 		return
 	}
 	if r.Method != http.MethodPost {
