@@ -166,9 +166,9 @@ func TestARunInTwoLiveViews(t *testing.T) {
 func TestTheLiveViewOfAWholeRun(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
-	s := w.seat("apply", "-y", "--var", "steps=60", "quickstart.hcl")
+	s := w.seat("apply", "-y", "--var", "steps=20", "quickstart.hcl")
 	s.sees(`(?m)^[▸ ] \d  trainer\.tiny\.policy +(pending|starting|loading|ready) .*← 3 1`)
-	s.sees(`[1-9]\d*/60 steps`)
+	s.sees(`[1-9]\d*/20 steps`)
 	s.sees(`(?m)^reward .*[▁▂▃▄▅▆▇█]`)
 	s.ends()
 	s.shows("the start order of the blocks") // the last line
@@ -176,7 +176,7 @@ func TestTheLiveViewOfAWholeRun(t *testing.T) {
 	if !over {
 		t.Fatalf("the view was not left: %q", s.text())
 	}
-	for _, want := range []string{"run completed", `trainer\.tiny\.policy +completed +60/60`, "checkpoint of step 60"} {
+	for _, want := range []string{"run completed", `trainer\.tiny\.policy +completed +20/20`, "checkpoint of step 20"} {
 		if !regexp.MustCompile(want).MatchString(left) {
 			t.Errorf("%q is not on the screen at the end:\n%s", want, left)
 		}
