@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -88,13 +89,12 @@ func addToLayout(ctx context.Context, dir string, what mutate.Appendable, replac
 	if err := writeBlobs(ctx, dir, what); err != nil {
 		return fmt.Errorf("write the layout %s: %w", dir, err)
 	}
-	kept := list.Manifests[:0]
-	for _, m := range list.Manifests {
-		if !replaces(m) {
-			kept = append(kept, m)
-		}
-	}
-	list.Manifests = append(kept, *entry)
+	list.Manifests = append(slices.DeleteFunc(list.Manifests, replaces), *entry)
+	return writeList(dir, list)
+}
+
+// writeList makes what is complete the content of the layout in a folder.
+func writeList(dir string, list *v1.IndexManifest) error {
 	raw, err := json.MarshalIndent(list, "", "   ")
 	if err != nil {
 		return err
