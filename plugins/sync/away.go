@@ -58,6 +58,7 @@ func (s *syncer) tell(ctx context.Context, v *server) error {
 	if err := v.client.Adopt(asking, request); err != nil {
 		return err
 	}
+	v.told = true
 	s.host.Log("info", fmt.Sprintf("no server of %s is up: those that come up will serve policy version %d", v.address,
 		s.last.Weights.Version))
 	return nil

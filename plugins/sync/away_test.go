@@ -45,6 +45,9 @@ func TestAnUpdateDoesNotWaitForAServerThatIsStartedAgain(t *testing.T) {
 	if got := serves(t, down, 3); got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("after its start it gives %v, want %v", got, want)
 	}
+	b.Wait("that it serves again", func(e *pluginpb.Event) bool {
+		return e.GetWeights().GetInference() == down.Address && e.GetWeights().GetVersion() == 3
+	})
 	for _, e := range b.Events() {
 		if p := e.GetPhase(); p.GetPhase() == string(sdk.Degraded) {
 			t.Errorf("the sync block says that it is degraded: %s", p.GetMessage())

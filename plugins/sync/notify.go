@@ -69,6 +69,7 @@ func (s *syncer) report(u *update) {
 		if u.away[v] {
 			continue
 		}
+		v.told = false
 		values["sync_logprob_difference"] = max(values["sync_logprob_difference"], u.worst[v])
 		s.host.Weights(sdk.WeightsInfo{
 			Version: u.Version, Path: u.weights.Path, Format: u.weights.Format, Transport: u.weights.Transport,

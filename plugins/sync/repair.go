@@ -96,6 +96,9 @@ func (s *syncer) check(ctx context.Context, v *server) {
 	if behind == "" {
 		s.raise(int64(status.Version))
 		v.trouble, v.backoff = "", backoff{}
+		if v.told && !status.Down {
+			s.servesAgain(v)
+		}
 		return
 	}
 	v.trouble = behind
@@ -116,6 +119,12 @@ func (s *syncer) check(ctx context.Context, v *server) {
 		return
 	}
 	v.trouble, v.backoff = "", backoff{}
+	s.servesAgain(v)
+}
+
+// servesAgain reports a server that has the newest weights now, and had not when they came.
+func (s *syncer) servesAgain(v *server) {
+	v.told = false
 	s.host.Log("info", fmt.Sprintf("%s serves policy version %d again", v.address, s.version.Load()))
 	s.host.Weights(sdk.WeightsInfo{
 		Version: s.version.Load(), Path: s.last.Weights.Path, Format: s.last.Weights.Format,

@@ -53,6 +53,7 @@ type server struct {
 	trouble string    // what is wrong with it, as last reported; empty: nothing
 	retry   time.Time // no repair before this moment
 	expects bool      // its gateway can wait for the trainer's half of a check
+	told    bool      // it will come up with the newest weights, and has not yet
 	lease   string    // hold of an earlier attempt of this block under which it sleeps; empty: none
 	backoff
 }
