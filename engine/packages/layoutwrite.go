@@ -111,7 +111,8 @@ func writeList(dir string, list *v1.IndexManifest) error {
 	return private.SyncDir(dir)
 }
 
-// checkLayoutFolder refuses a folder of something else. One in which a killed recipe left blobs and no list is none.
+// checkLayoutFolder refuses a folder of something else. What a killed recipe left, such as blobs without a list, is
+// accepted.
 func checkLayoutFolder(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -58,9 +58,11 @@ func (s *syncer) tell(ctx context.Context, v *server) error {
 	if err := v.client.Adopt(asking, request); err != nil {
 		return err
 	}
+	if !v.told { // later versions stand in the log of inference
+		s.host.Log("info", fmt.Sprintf("no server of %s is up: they will come up with policy version %d or a newer one",
+			v.address, s.last.Weights.Version))
+	}
 	v.told = true
-	s.host.Log("info", fmt.Sprintf("no server of %s is up: those that come up will serve policy version %d", v.address,
-		s.last.Weights.Version))
 	return nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// ErrUp says that weights can be loaded: a replica is up, or the inference plugin waits for one by Update only.
+// ErrUp says that weights have to be loaded: a replica is up, or the inference plugin cannot just take note of them.
 var ErrUp = errors.New("it is not down")
 
 // Adopt takes note of weights that others serve, at once, while no replica of this gateway is up: those that come up

@@ -47,11 +47,7 @@ func (f *fake) Update(ctx context.Context, c FakeConfig) error {
 		f.adopted = nil
 	}
 	f.mu.Unlock()
-	if c.Down {
-		f.host.Changed()
-		return nil
-	}
-	if w != nil {
+	if !c.Down && w != nil {
 		if err := f.Load(ctx, *w); err != nil {
 			return err
 		}

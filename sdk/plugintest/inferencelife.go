@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"os"
 	"slices"
 	"syscall"
 	"testing"
@@ -179,11 +180,15 @@ func killedReplica(t *testing.T, def *sdk.Definition, suite Suite) {
 	s.answers("after a program was killed", 1, want)
 }
 
-// adopts tells a block of new weights while none of its programs is up: they come up with them.
+// adopts tells a block of new weights while none of its programs is up: they come up with them, also where those that
+// they served before have been removed meanwhile, as happens to old versions.
 func adopts(t *testing.T, def *sdk.Definition, suite Suite) {
 	want := suite.serve(t, def).mustLoad(2)
 	s := suite.serve(t, def)
-	s.mustLoad(1)
+	before := suite.Weights(t, t.TempDir(), 1)
+	if _, err := s.gateway.UpdateWeights(s.ctx, gateway.WeightUpdate{Weights: before}); err != nil {
+		t.Fatal(err)
+	}
 	programs := proc.Parse(s.block.Status().GetHandle())
 	if len(programs) == 0 {
 		t.Skip("it runs in the plugin's own process: its handle names no program")
@@ -191,6 +196,9 @@ func adopts(t *testing.T, def *sdk.Definition, suite Suite) {
 	update := gateway.WeightUpdate{Weights: suite.Weights(t, t.TempDir(), 2)}
 	if err := s.gateway.Adopt(s.ctx, update); err == nil {
 		t.Fatal("weights were only taken note of while a server was up")
+	}
+	if err := os.RemoveAll(before.Path); err != nil {
+		t.Fatal(err)
 	}
 	for _, program := range programs {
 		_ = syscall.Kill(program.PID, syscall.SIGKILL)

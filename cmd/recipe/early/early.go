@@ -1,7 +1,7 @@
 // Package early answers `recipe version` before the packages of the engine are initialized, which takes ten times as
-// long as the answer. The Go specification initializes packages in the order of their import paths, each once those
-// are that it imports: this one comes first among all that are not needed here, for as long as it imports little. A
-// test counts what comes before it. In another order the command would answer as it does with a flag: later.
+// long as the answer. The Go specification initializes packages in the order of their import paths, each as soon as
+// what it imports is: while this one imports little, most others come after it. TestVersionIsAnsweredEarly counts those
+// that come before. In another order the command would answer as it does with a flag: later.
 package early
 
 import (
