@@ -101,6 +101,7 @@ class Stepper:
         if not b.size:
             raise DataError("the batch has no trained token", ["Do the masks mark any token (value other than -100)?"])
         self.begun.clear()
+        self.sizing.give_back()
         if self.sizing.outgrown(b):
             self.note(self.sizing.decide(c, b))
         with self.explaining_memory(b, clock):
@@ -193,7 +194,7 @@ class Stepper:
         self.settle()
         with clock.phase("optimizer"):
             report.update(self.move(part.step))
-        self.sizing.fitted = self.sizing.choice
+        self.sizing.fits()
         return report
 
     def begin(self, b: Batch, members: list[int], o: ObjectiveOptions, clock: metrics.Clock) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -173,6 +174,26 @@ def test_a_server_on_the_same_gpu_is_left_some_memory(monkeypatch):
     sizing.spare_memory(gpu)
     assert taken == [pytest.approx(5 + 0.97 * 80)]
     assert auto.USABLE < 1 - sizing.SPARED  # what a step is planned to need is below the limit
+
+
+@pytest.mark.parametrize(
+    ("kept", "peak", "given"),
+    [(44, 39, True), (44, 43, False), (30, 20, False), (44, 0, True)],
+    ids=["pieces", "all of it was in use", "far from the limit", "before the first batch"],
+)
+def test_pieces_that_torch_keeps_are_given_back_before_they_are_in_the_way(monkeypatch, kept, peak, given):
+    done = []
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: kept * auto.GIB)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: peak * auto.GIB)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append(True))
+    s = object.__new__(sizing.Sizing)
+    s.ranks, s.choice, s.limit, s.peak = SimpleNamespace(device=torch.device("cuda")), None, 45.4 * auto.GIB, 0.0
+    s.fits()
+    s.give_back()
+    assert bool(done) == given
+    s.ranks = SimpleNamespace(device=torch.device("cpu"))
+    s.give_back()
+    assert bool(done) == given
 
 
 def test_memory_that_runs_out_is_an_error_where_nothing_is_left_to_choose(tmp_path, tiny, monkeypatch):
