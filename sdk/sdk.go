@@ -11,6 +11,9 @@ package sdk
 type Request[C any] struct {
 	Block
 	Config C
+	// Settled is for a block that is prepared and shares its accelerators: it is closed when no other block decides by
+	// their free memory any more, so that what is left of it may be used before the start. Nil in Run.
+	Settled <-chan struct{}
 }
 
 // Block describes the block that a plugin runs, apart from its configuration.

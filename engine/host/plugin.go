@@ -361,6 +361,9 @@ var ErrUnsupported = errors.New("the plugin does not support this")
 // ErrInvalid says that the plugin rejects the request; retrying cannot help.
 var ErrInvalid = errors.New("the plugin rejects it as invalid, so retrying cannot help")
 
+// ErrExists says that the process was asked for it before.
+var ErrExists = errors.New("the process does so already")
+
 // failed names the call and the block, without gRPC's wrapping.
 func (p *Plugin) failed(what string, err error) error {
 	s, ok := status.FromError(err)
@@ -370,6 +373,8 @@ func (p *Plugin) failed(what string, err error) error {
 	switch s.Code() {
 	case codes.Unimplemented:
 		return fmt.Errorf("%s %s: %w", what, p.record.Block, ErrUnsupported)
+	case codes.AlreadyExists:
+		return fmt.Errorf("%s %s: %w: %s", what, p.record.Block, ErrExists, s.Message())
 	case codes.InvalidArgument:
 		return fmt.Errorf("%s %s: %w: %s", what, p.record.Block, ErrInvalid, s.Message())
 	case codes.Canceled:

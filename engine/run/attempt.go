@@ -38,6 +38,7 @@ type attempt struct {
 	others   map[string]string // see supervisor.names
 
 	start  chan host.Start // of a block that was prepared
+	settle chan struct{}   // of a block that is prepared: nobody decides by free memory of its accelerators any more
 	stop   chan stopOrder
 	update chan updateOrder
 	fail   chan failOrder
@@ -80,6 +81,7 @@ type ending struct {
 // report is what an attempt reports to the supervisor. Each runs in the supervisor's goroutine.
 type report interface {
 	phase(p sdk.Phase, outputs cty.Value)
+	memoryTaken(taken bool)
 	progress(e event.Event)
 	ended(end ending)
 	status(st host.Status, err error) // to a question for its status
@@ -97,7 +99,7 @@ func (at *attempt) source() string {
 func newAttempt(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *attempt {
 	return &attempt{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4),
 		update: make(chan updateOrder, 4), fail: make(chan failOrder, 2),
-		start: make(chan host.Start, 1)}
+		start: make(chan host.Start, 1), settle: make(chan struct{}, 1)}
 }
 
 // run does the whole attempt. It always ends with exactly one ended report.
@@ -303,6 +305,8 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 			w.exited(ctx, events)
 		case req := <-at.start:
 			w.start(ctx, req)
+		case <-at.settle:
+			w.settle(ctx)
 		case o := <-at.stop:
 			w.stop(ctx, o)
 		case o := <-updates:
@@ -423,6 +427,8 @@ func (w *watcher) event(ctx context.Context, m streamItem) {
 	case blockevent.PhaseChange:
 		w.report.message(b.Message)
 		w.phase(ctx, b)
+	case blockevent.MemoryTaken:
+		w.report.memoryTaken(b.Taken)
 	case blockevent.Outputs:
 		w.report.phase(w.current, b.Values)
 	default:
@@ -456,15 +462,6 @@ func (w *watcher) phase(ctx context.Context, ph blockevent.PhaseChange) {
 	default:
 		w.report.phase(ph.Phase, cty.NilVal)
 	}
-}
-
-// start starts a block that was prepared, unless it is to end.
-func (w *watcher) start(ctx context.Context, req host.Start) {
-	if w.ordered != nil {
-		return
-	}
-	w.startDeadline.Reset(w.attempt.patience())
-	w.end = w.attempt.startBlock(ctx, w.proc, req)
 }
 
 // refresh reads phase and outputs from the process and passes them on.

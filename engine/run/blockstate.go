@@ -39,7 +39,9 @@ type blockState struct {
 	next     *Placed   // the job of the attempt that is to begin; nil: this machine
 	outputs  cty.Value // known outputs; an object, or cty.NilVal
 
+	memoryTaken  bool   // it holds all memory of its accelerators whose amount it decides by what is free
 	preparing    bool   // it is prepared, and not started yet
+	settled      bool   // and was told that nobody does so any more
 	unprepared   bool   // it cannot be prepared: that is left to its start
 	reason       string // why it is to be stopped
 	restart      bool   // start it again once it has ended
@@ -98,6 +100,10 @@ func (r attemptReport) send(fn func(*supervisor, *blockState)) {
 
 func (r attemptReport) phase(p sdk.Phase, outputs cty.Value) {
 	r.send(func(s *supervisor, b *blockState) { s.phase(b, p, outputs) })
+}
+
+func (r attemptReport) memoryTaken(taken bool) {
+	r.send(func(s *supervisor, b *blockState) { b.memoryTaken, s.dirty = taken, true })
 }
 
 func (r attemptReport) progress(ev event.Event) {

@@ -286,8 +286,12 @@ func (p *fakeProcess) Prepare(_ context.Context, req host.Start) error {
 	prepare := p.host.prepare[p.block.String()]
 	p.host.mu.Unlock()
 	p.mu.Lock()
+	again := p.req.RunID != ""
 	p.req = req
 	p.mu.Unlock()
+	if again {
+		return nil
+	}
 	p.say(sdk.Preparing, "", "")
 	go func() {
 		if prepare != nil {

@@ -1,11 +1,14 @@
 package run
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -60,6 +63,20 @@ func (s *supervisor) prepare(b *blockState) {
 	s.begin(b, req, sdk.Preparing)
 }
 
+// mayGoOn says whether a block that is prepared on accelerators that it shares may use what is left of their memory:
+// each inference block on them has taken its part, or answers.
+func (s *supervisor) mayGoOn(b *blockState) bool {
+	if !b.attempt.request.SharesDevices {
+		return false
+	}
+	for _, o := range s.sharers(b) {
+		if o.addr().Kind == kind.Inference && !o.memoryTaken && !o.reached(schema.Healthy) {
+			return false
+		}
+	}
+	return true
+}
+
 // startPrepared starts a block that was prepared, with what is known now.
 func (s *supervisor) startPrepared(b *blockState) {
 	s.dirty = true
@@ -83,6 +100,30 @@ func (s *supervisor) startPrepared(b *blockState) {
 	b.attempt.start <- req
 }
 
+// start starts a block that was prepared, unless it is to end.
+func (w *watcher) start(ctx context.Context, req host.Start) {
+	if w.ordered != nil {
+		return
+	}
+	w.startDeadline.Reset(w.attempt.patience())
+	w.end = w.attempt.startBlock(ctx, w.proc, req)
+}
+
+// settle tells a block that is prepared that it may use what is left of its accelerators' memory. A plugin that is
+// older, or has been started meanwhile, answers that it is there already.
+func (w *watcher) settle(ctx context.Context) {
+	if w.ordered != nil {
+		return
+	}
+	c, cancel := context.WithTimeout(ctx, w.attempt.health.Timeout)
+	defer cancel()
+	req := w.attempt.request
+	req.SharesDevices = false
+	if err := w.proc.Prepare(c, req); err != nil && !errors.Is(err, host.ErrExists) && ctx.Err() == nil {
+		w.attempt.e.notice("warn", fmt.Sprintf("%s goes on only when it is started: %v", w.attempt.block, err))
+	}
+}
+
 // evaluate gives the values of a block's body with the outputs that are known, and checks its preconditions.
 func (s *supervisor) evaluate(b *blockState) (cty.Value, schema.Meta, []string, error) {
 	value, meta, diags := s.recipe.Evaluate(b.addr(), s.valuesFor(b))
@@ -93,9 +134,12 @@ func (s *supervisor) evaluate(b *blockState) (cty.Value, schema.Meta, []string, 
 	return value, meta, secrets, s.checkConditions(b, false)
 }
 
-// sharesDevices says whether another block works, or may work, on an accelerator of this one. Only inference and
-// trainers use any without saying so.
-func (s *supervisor) sharesDevices(b *blockState) bool {
+// sharesDevices says whether another block works, or may work, on an accelerator of this one.
+func (s *supervisor) sharesDevices(b *blockState) bool { return len(s.sharers(b)) > 0 }
+
+// sharers are the other blocks that work, or may work, on an accelerator of this one. Only inference and trainers use
+// any without saying so.
+func (s *supervisor) sharers(b *blockState) (found []*blockState) {
 	uses := func(o *blockState) (devices []string, machine string, used bool) {
 		p := placement(o.block.Meta, o.devices)
 		k := o.addr().Kind
@@ -112,10 +156,10 @@ func (s *supervisor) sharesDevices(b *blockState) bool {
 		}
 		if len(own) == 0 || len(theirs) == 0 ||
 			slices.ContainsFunc(own, func(d string) bool { return slices.Contains(theirs, d) }) {
-			return true
+			found = append(found, o)
 		}
 	}
-	return false
+	return found
 }
 
 // inStage says whether a phase is that of a block which has not been started yet.

@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/why"
 	"github.com/recipe-rl/recipe/sdk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -226,5 +227,83 @@ func TestABlockThatIsPreparedTakesAnUpdateAtItsStart(t *testing.T) {
 	}
 	if n := len(f.host.process(trainer).updates); n != 0 {
 		t.Errorf("%d updates were sent to a block that was not started", n)
+	}
+}
+
+// Of two inference servers on the trainer's GPUs each must have taken its memory before the trainer touches them.
+func TestATrainerGoesOnBesideInferenceThatHasTakenItsMemory(t *testing.T) {
+	t.Parallel()
+	f, open := preparing(t)
+	const second = "inference.x.q"
+	src := strings.Replace(wholeLoop, `environment "x"`, `inference "x" "q" {
+  model = "m"
+}
+environment "x"`, 1)
+	told := map[string]chan bool{inf: make(chan bool), second: make(chan bool)}
+	for name, taken := range told {
+		f.host.scripts[name] = func(p *fakeProcess) {
+			for t := range taken {
+				p.emit(blockevent.MemoryTaken{Taken: t})
+				p.say(sdk.Loading, fmt.Sprintf("taken: %v", t), "")
+			}
+			<-open
+			p.ready("http://" + p.block.String())
+			<-p.stopping
+			p.say(sdk.Stopped, "", "")
+		}
+	}
+	a := f.apply(f.load(src))
+	f.says(trainer, sdk.Prepared)
+	say := func(name string, taken bool) {
+		told[name] <- taken
+		f.until(fmt.Sprintf("the engine knows that %s says %v", name, taken), func() bool {
+			events := f.events()
+			slices.Reverse(events)
+			i := slices.IndexFunc(events, func(e event.Event) bool { return e.Type == event.Phase && e.Address == name })
+			return i >= 0 && events[i].Message == fmt.Sprintf("taken: %v", taken)
+		})
+		// Its report was sent before the one that is in the log, and the supervisor answers after both.
+		if _, err := a.engine.Why(t.Context(), run.WhyRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(inf, true)
+	say(inf, false) // it starts anew
+	say(second, true)
+	if got := f.host.preparedWith(trainer); len(got) != 1 {
+		t.Fatalf("it was told %d times to prepare while a server decides by free memory", len(got))
+	}
+	say(inf, true)
+	f.until("the trainer goes on", func() bool { return len(f.host.preparedWith(trainer)) == 2 })
+	say(second, false)
+	say(second, true)
+	if got := f.host.preparedWith(trainer); len(got) != 2 || got[1].SharesDevices || !got[0].SharesDevices {
+		t.Errorf("told to prepare %d times, sharing accelerators %v; want twice, true then false", len(got),
+			[]bool{got[0].SharesDevices, got[1].SharesDevices})
+	}
+	for _, taken := range told {
+		close(taken)
+	}
+	close(open)
+	if a.wait(); a.err != nil || len(f.host.startsOf(trainer)) != 1 {
+		t.Errorf("started %d times: %v", len(f.host.startsOf(trainer)), a.err)
+	}
+}
+
+// What is on GPUs of its own prepares there from the beginning, and is told nothing more.
+func TestATrainerOnItsOwnGPUsIsToldOnceToPrepare(t *testing.T) {
+	t.Parallel()
+	f, open := preparing(t)
+	src := strings.NewReplacer(`inference "x" "p" {`, `inference "x" "p" {
+  placement { devices = ["0"] }`, `trainer "x" "t" {`, `trainer "x" "t" {
+  placement { devices = ["1"] }`).Replace(wholeLoop)
+	a := f.apply(f.load(src))
+	f.says(trainer, sdk.Prepared)
+	close(open)
+	if a.wait(); a.err != nil {
+		t.Fatal(a.err)
+	}
+	if got := f.host.preparedWith(trainer); len(got) != 1 || got[0].SharesDevices {
+		t.Errorf("told %d times to prepare", len(got))
 	}
 }

@@ -111,6 +111,7 @@ func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	b.attempt, b.cancel, b.adopt = at, cancel, nil
 	b.preparing, at.prepares, b.unprepared = first == sdk.Preparing, first == sdk.Preparing, false
+	b.memoryTaken, b.settled = false, false
 	b.phase, b.ready, b.err, b.remedy, b.last = first, false, nil, "", nil
 	b.stopAsked, b.ruleEnding = time.Time{}, ""
 	if len(b.block.Meta.StopWhen) > 0 {

@@ -329,6 +329,9 @@ func (s *supervisor) reconcile() {
 		case s.ending != nil:
 		case b.preparing && s.allowed(b):
 			s.startPrepared(b)
+		case b.preparing && !b.settled && s.mayGoOn(b):
+			b.settled = true
+			b.attempt.settle <- struct{}{}
 		case b.ended() && b.phase == sdk.Pending:
 			begin := s.start
 			if !s.allowed(b) {

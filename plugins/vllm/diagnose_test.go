@@ -148,7 +148,7 @@ func TestProgress(t *testing.T) {
 			"for vLLM's torch.compile": {Phase: sdk.Loading, Message: "compiling the model", Begins: "compiling"},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [kv_cache_utils.py:1086] GPU KV cache size: " +
 			"1,165,232 tokens": {Phase: sdk.Loading,
-			Message: "KV cache holds 1,165,232 tokens", Begins: "warming up"},
+			Message: "KV cache holds 1,165,232 tokens", Begins: "warming up", Takes: true},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [model_runner.py:281] Loading model from scratch...": {Phase: sdk.Loading,
 			Message: "loading weights", Begins: "loading weights"},
 		"(EngineCore pid=7) INFO 06-01 10:00:00 [model_runner.py:726] Graph capturing finished in 27 secs, took " +

@@ -74,6 +74,7 @@ func playVLLM(args []string) int {
 	}
 	fmt.Println("(EngineCore pid=7) INFO 11-21 05:37:50 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config")
 	fmt.Println("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.19it/s]")
+	fmt.Println("(EngineCore pid=7) INFO 11-21 05:38:15 [kv_cache_utils.py:2327] CPU KV cache size: 23,296 tokens")
 	fmt.Println("(Worker pid=9) WARNING 11-21 05:38:12 [cpu_worker.py:114] something to know")
 	fmt.Println(os.Getenv(fakeSay))
 	for path := os.Getenv(fakeWait); path != "" && !enginetest.Exists(path, ""); {

@@ -20,6 +20,7 @@ type recorder struct {
 	mu       sync.Mutex
 	outputs  []any
 	phases   []string
+	taken    []bool
 	logs     []string
 	handle   []byte
 	replicas []inference.Replica
@@ -71,6 +72,7 @@ func (r *recorder) SetOutputs(o any) { r.note(func() { r.outputs = append(r.outp
 func (r *recorder) Phase(p sdk.Phase, text string) {
 	r.note(func() { r.phases = append(r.phases, string(p)+": "+text) })
 }
+func (r *recorder) MemoryTaken(taken bool)        { r.note(func() { r.taken = append(r.taken, taken) }) }
 func (r *recorder) Progress(int64, int64, string) {}
 func (r *recorder) Metrics(int64, map[string]float64) {
 }

@@ -38,7 +38,7 @@ func milestones() []engine.Milestone {
 		{Pattern: regexp.MustCompile(`torch\.compile (?:and initial profiling/warmup run together )?(?:takes|took) ([\d.]+) s`),
 			Phase: sdk.Loading, Message: "compiled in $1 s", Begins: "measuring memory"},
 		{Pattern: regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), Phase: sdk.Loading,
-			Message: "KV cache holds $1 tokens", Begins: "warming up"},
+			Message: "KV cache holds $1 tokens", Begins: "warming up", Takes: true},
 		{Pattern: regexp.MustCompile(`Graph capturing finished`), Phase: sdk.Loading, Message: "CUDA graphs captured",
 			Begins: "warming up kernels"},
 		{Pattern: regexp.MustCompile(`init engine .* took ([\d.]+) s`), Phase: sdk.Loading, Message: "engine ready after " +

@@ -111,7 +111,8 @@ func TestServeAndReload(t *testing.T) {
 	host.await(t, "the stages of the start", func(r *recorder) bool {
 		reported := strings.Join(append(slices.Clone(r.phases), r.logs...), "\n")
 		return strings.Contains(reported, "starting: starting the engine") &&
-			strings.Contains(reported, "loading: loading weights") && strings.Contains(reported, "warn: something to know")
+			strings.Contains(reported, "loading: loading weights") &&
+			strings.Contains(reported, "warn: something to know") && slices.Equal(r.taken, []bool{true})
 	})
 	enginetest.Put(t, filepath.Dir(listen), "listen", "")
 	host.await(t, "a replica", ready(1))
@@ -192,6 +193,9 @@ func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T)
 	}
 	host.await(t, "another server", func(r *recorder) bool { return len(r.replicas) == 1 && r.replicas[0].URL != first })
 	serves(t, s, 2)
+	host.await(t, "what it says of the GPU's memory", func(r *recorder) bool { // a new server decides anew
+		return slices.Equal(r.taken, []bool{true, false, true})
+	})
 	if alive(engine) {
 		t.Fatalf("engine process %d of the killed server is still there", engine)
 	}

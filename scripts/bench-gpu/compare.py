@@ -39,6 +39,7 @@ HERE = Path(__file__).resolve().parent
 #: What users set who know what there is to set; the defaults are the cases without a suffix.
 TUNED = {"compile": True, "gradient_checkpointing": False, "row_tokens": 16384, "api_server_count": 4}
 OVERLAP = {"in_flight": "keep", "ahead": 2}
+WORKER = ["--distributed-executor-backend", "mp"]
 CASES = {
     "recipe lora": ("recipe", {"lora_rank": 64}),
     "recipe lora warm": ("recipe", {"lora_rank": 64}),  # to be named after "recipe lora": finds its caches
@@ -50,6 +51,9 @@ CASES = {
     "recipe lora compiled": ("recipe", {"lora_rank": 64, "compiled": True}),  # vLLM's model
     "recipe lora compiled warm": ("recipe", {"lora_rank": 64, "compiled": True}),  # to be named after the one above
     "recipe lora turns": ("recipe", {"lora_rank": 64, "sleep": True}),
+    # vLLM's worker in a process of its own: scheduling on one core, launching on another
+    "recipe lora worker": ("recipe", {"lora_rank": 64, "extra_args": WORKER}),
+    "recipe lora worker warm": ("recipe", {"lora_rank": 64, "extra_args": WORKER}),
     "recipe full": ("recipe", {"lora_rank": 0}),
     "recipe full tuned": ("recipe", {"lora_rank": 0, **TUNED, **OVERLAP}),
     "recipe with trl lora": ("recipe", {"lora_rank": 64, "trainer": "trl"}),

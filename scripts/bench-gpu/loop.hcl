@@ -61,6 +61,10 @@ variable "sleep" {
   type    = bool
   default = null
 }
+variable "extra_args" {
+  type    = list(string)
+  default = null
+}
 variable "device" {
   type    = string
   default = "0"
@@ -76,6 +80,7 @@ inference "vllm" "policy" {
   kv_cache_memory_bytes  = var.kv_cache_memory_bytes
   compile                = var.compiled
   enable_sleep_mode      = var.sleep
+  extra_args             = var.extra_args
   placement { devices = [var.device] }
   runtime { python = var.python }
   environment_variables = var.environment

@@ -29,6 +29,7 @@ type Milestone struct {
 	Phase   sdk.Phase
 	Message string // $1 … are what the pattern has captured
 	Begins  string // the timed stage of the start that the line begins; empty: none
+	Takes   bool   // from this line on the server holds all GPU memory whose amount it decides by what is free
 }
 
 // Stage is how far the start of a server has come, according to a line of its log.
@@ -36,6 +37,7 @@ type Stage struct {
 	Phase       sdk.Phase
 	Message     string
 	Begins      string
+	Takes       bool
 	Done, Total int64 // of what message names; total 0: no count
 }
 
@@ -46,7 +48,8 @@ func (f LogFormat) Stage(line string) (Stage, bool) {
 		if at == nil {
 			continue
 		}
-		s := Stage{Phase: m.Phase, Message: string(m.Pattern.ExpandString(nil, m.Message, line, at)), Begins: m.Begins}
+		s := Stage{Phase: m.Phase, Message: string(m.Pattern.ExpandString(nil, m.Message, line, at)), Begins: m.Begins,
+			Takes: m.Takes}
 		if len(at) == 6 {
 			done, err1 := strconv.ParseInt(line[at[2]:at[3]], 10, 64)
 			total, err2 := strconv.ParseInt(line[at[4]:at[5]], 10, 64)
@@ -97,6 +100,9 @@ func (r *replica) follow(ctx context.Context, program *proc.Program, times *time
 		}
 		if s.Total > 0 {
 			host.Progress(s.Done, s.Total, s.Message)
+		}
+		if s.Takes {
+			r.tookMemory(true)
 		}
 		times.enter(s.Begins)
 		if s.Message != last {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,7 @@ type replica struct {
 	live    bool                 // answers, and serves version
 	stays   bool                 // the next server listens where this one does
 	waiting bool                 // to be started when the others wake
+	taken   bool                 // holds all memory whose amount it decides by what is free
 	asleep  inference.SleepLevel // how deep it sleeps; 0: awake
 	version int64                // of its weights
 }
@@ -259,10 +261,27 @@ func (r *replica) down() {
 		r.connectLocked(port)
 	}
 	r.s.mu.Unlock()
+	r.tookMemory(false)
 	if _, err := r.reserve(); err != nil {
 		r.s.host.Log("warn", err.Error()) // the next start tries again and reports it
 	}
 	r.s.announceOnce()
+}
+
+// tookMemory notes whether the server holds all memory that it decides about, and tells the host whether all servers
+// do. Copies of a model inside one server decide one after the other, and their lines do not say whose they are.
+func (r *replica) tookMemory(taken bool) {
+	s := r.s
+	if s.spec.Parallel.Data.Value > 1 {
+		return
+	}
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	s.mu.Lock()
+	r.taken = taken
+	all := !slices.ContainsFunc(s.replicas, func(r *replica) bool { return !r.taken })
+	s.mu.Unlock()
+	s.host.MemoryTaken(all)
 }
 
 // askRestart makes watch end the server; keep then starts it again.

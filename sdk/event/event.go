@@ -17,8 +17,8 @@ type Event struct {
 	Body Body
 }
 
-// Body is the content of an event: PhaseChange, Progress, Metrics, LogLine, Checkpoint, Weights, Sample, Span, Handle,
-// Outputs or Gap. It is not changed once it has been reported: the log and all readers share it.
+// Body is the content of an event: PhaseChange, MemoryTaken, Progress, Metrics, LogLine, Checkpoint, Weights, Sample,
+// Span, Handle, Outputs or Gap. It is not changed once it has been reported: the log and all readers share it.
 type Body interface{ body() }
 
 type (
@@ -27,6 +27,9 @@ type (
 		Phase           sdk.Phase
 		Message, Remedy string
 	}
+	// MemoryTaken says whether a block that is starting holds all memory of its accelerators whose amount it decides by
+	// what is free there.
+	MemoryTaken struct{ Taken bool }
 	// Progress says how far a job is. Total 0 means unknown.
 	Progress struct {
 		Step, Total int64
@@ -56,6 +59,7 @@ type (
 )
 
 func (PhaseChange) body() {}
+func (MemoryTaken) body() {}
 func (Progress) body()    {}
 func (Metrics) body()     {}
 func (LogLine) body()     {}

@@ -55,6 +55,10 @@ type Host interface {
 	Changed()
 	// Phase reports a phase: starting, loading, ready, degraded. Message is for people.
 	Phase(phase sdk.Phase, message string)
+	// MemoryTaken reports, while the engine starts, that it holds all memory of its accelerators whose amount it decides
+	// by what is free: a trainer on them may use the rest before the engine answers. False takes that back, for the
+	// engine starts anew.
+	MemoryTaken(taken bool)
 	// Progress reports how far a start is; total 0 means unknown.
 	Progress(step, total int64, unit string)
 	// Metrics reports numbers by name at a policy version.

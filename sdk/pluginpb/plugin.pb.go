@@ -1021,8 +1021,10 @@ func (*StartResponse) Descriptor() ([]byte, []int) {
 }
 
 type PrepareRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Start         *StartRequest          `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"` // as Start will have it, as far as it is known; config may hold unknown values
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As Start will have it, as far as it is known; config may hold unknown values. A second request, with shares_devices
+	// false after the first had true, says that nobody decides by free memory of those accelerators any more.
+	Start         *StartRequest `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1875,6 +1877,7 @@ type Event struct {
 	//	*Event_Outputs
 	//	*Event_Gap
 	//	*Event_Span
+	//	*Event_MemoryTaken
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2030,6 +2033,15 @@ func (x *Event) GetSpan() *Span {
 	return nil
 }
 
+func (x *Event) GetMemoryTaken() *MemoryTaken {
+	if x != nil {
+		if x, ok := x.Body.(*Event_MemoryTaken); ok {
+			return x.MemoryTaken
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -2078,6 +2090,10 @@ type Event_Span struct {
 	Span *Span `protobuf:"bytes,13,opt,name=span,proto3,oneof"`
 }
 
+type Event_MemoryTaken struct {
+	MemoryTaken *MemoryTaken `protobuf:"bytes,14,opt,name=memory_taken,json=memoryTaken,proto3,oneof"`
+}
+
 func (*Event_Phase) isEvent_Body() {}
 
 func (*Event_Progress) isEvent_Body() {}
@@ -2099,6 +2115,8 @@ func (*Event_Outputs) isEvent_Body() {}
 func (*Event_Gap) isEvent_Body() {}
 
 func (*Event_Span) isEvent_Body() {}
+
+func (*Event_MemoryTaken) isEvent_Body() {}
 
 type Phase struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2160,6 +2178,52 @@ func (x *Phase) GetRemedy() string {
 	return ""
 }
 
+// MemoryTaken says that a block that is starting holds all memory of its accelerators whose amount it decides by what is
+// free there: others may use the rest from now on. False takes that back, for it is starting anew.
+type MemoryTaken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Taken         bool                   `protobuf:"varint,1,opt,name=taken,proto3" json:"taken,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryTaken) Reset() {
+	*x = MemoryTaken{}
+	mi := &file_plugin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryTaken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryTaken) ProtoMessage() {}
+
+func (x *MemoryTaken) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryTaken.ProtoReflect.Descriptor instead.
+func (*MemoryTaken) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *MemoryTaken) GetTaken() bool {
+	if x != nil {
+		return x.Taken
+	}
+	return false
+}
+
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Step          int64                  `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
@@ -2171,7 +2235,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_plugin_proto_msgTypes[31]
+	mi := &file_plugin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2247,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[31]
+	mi := &file_plugin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2260,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{31}
+	return file_plugin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Progress) GetStep() int64 {
@@ -2230,7 +2294,7 @@ type Metrics struct {
 
 func (x *Metrics) Reset() {
 	*x = Metrics{}
-	mi := &file_plugin_proto_msgTypes[32]
+	mi := &file_plugin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2306,7 @@ func (x *Metrics) String() string {
 func (*Metrics) ProtoMessage() {}
 
 func (x *Metrics) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[32]
+	mi := &file_plugin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2319,7 @@ func (x *Metrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metrics.ProtoReflect.Descriptor instead.
 func (*Metrics) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{32}
+	return file_plugin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Metrics) GetValues() map[string]float64 {
@@ -2282,7 +2346,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_plugin_proto_msgTypes[33]
+	mi := &file_plugin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2358,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[33]
+	mi := &file_plugin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2371,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{33}
+	return file_plugin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Log) GetLevel() string {
@@ -2335,7 +2399,7 @@ type CheckpointSaved struct {
 
 func (x *CheckpointSaved) Reset() {
 	*x = CheckpointSaved{}
-	mi := &file_plugin_proto_msgTypes[34]
+	mi := &file_plugin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2411,7 @@ func (x *CheckpointSaved) String() string {
 func (*CheckpointSaved) ProtoMessage() {}
 
 func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[34]
+	mi := &file_plugin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2424,7 @@ func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSaved.ProtoReflect.Descriptor instead.
 func (*CheckpointSaved) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{34}
+	return file_plugin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CheckpointSaved) GetPath() string {
@@ -2400,7 +2464,7 @@ type Weights struct {
 
 func (x *Weights) Reset() {
 	*x = Weights{}
-	mi := &file_plugin_proto_msgTypes[35]
+	mi := &file_plugin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2476,7 @@ func (x *Weights) String() string {
 func (*Weights) ProtoMessage() {}
 
 func (x *Weights) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[35]
+	mi := &file_plugin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2489,7 @@ func (x *Weights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Weights.ProtoReflect.Descriptor instead.
 func (*Weights) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{35}
+	return file_plugin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Weights) GetVersion() int64 {
@@ -2497,7 +2561,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_plugin_proto_msgTypes[36]
+	mi := &file_plugin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2573,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[36]
+	mi := &file_plugin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2586,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{36}
+	return file_plugin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Sample) GetEnvironment() string {
@@ -2578,7 +2642,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_plugin_proto_msgTypes[37]
+	mi := &file_plugin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2654,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[37]
+	mi := &file_plugin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2667,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{37}
+	return file_plugin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Span) GetTraceId() string {
@@ -2678,7 +2742,7 @@ type Handle struct {
 
 func (x *Handle) Reset() {
 	*x = Handle{}
-	mi := &file_plugin_proto_msgTypes[38]
+	mi := &file_plugin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +2754,7 @@ func (x *Handle) String() string {
 func (*Handle) ProtoMessage() {}
 
 func (x *Handle) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[38]
+	mi := &file_plugin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +2767,7 @@ func (x *Handle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handle.ProtoReflect.Descriptor instead.
 func (*Handle) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{38}
+	return file_plugin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Handle) GetData() []byte {
@@ -2722,7 +2786,7 @@ type Outputs struct {
 
 func (x *Outputs) Reset() {
 	*x = Outputs{}
-	mi := &file_plugin_proto_msgTypes[39]
+	mi := &file_plugin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2798,7 @@ func (x *Outputs) String() string {
 func (*Outputs) ProtoMessage() {}
 
 func (x *Outputs) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[39]
+	mi := &file_plugin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2811,7 @@ func (x *Outputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outputs.ProtoReflect.Descriptor instead.
 func (*Outputs) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{39}
+	return file_plugin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Outputs) GetValues() []byte {
@@ -2768,7 +2832,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_plugin_proto_msgTypes[40]
+	mi := &file_plugin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2844,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[40]
+	mi := &file_plugin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2857,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{40}
+	return file_plugin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -2824,7 +2888,7 @@ type EvaluateRequest struct {
 
 func (x *EvaluateRequest) Reset() {
 	*x = EvaluateRequest{}
-	mi := &file_plugin_proto_msgTypes[41]
+	mi := &file_plugin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2900,7 @@ func (x *EvaluateRequest) String() string {
 func (*EvaluateRequest) ProtoMessage() {}
 
 func (x *EvaluateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[41]
+	mi := &file_plugin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +2913,7 @@ func (x *EvaluateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateRequest.ProtoReflect.Descriptor instead.
 func (*EvaluateRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{41}
+	return file_plugin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EvaluateRequest) GetLimit() int64 {
@@ -2892,7 +2956,7 @@ type EvaluateResponse struct {
 
 func (x *EvaluateResponse) Reset() {
 	*x = EvaluateResponse{}
-	mi := &file_plugin_proto_msgTypes[42]
+	mi := &file_plugin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +2968,7 @@ func (x *EvaluateResponse) String() string {
 func (*EvaluateResponse) ProtoMessage() {}
 
 func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[42]
+	mi := &file_plugin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +2981,7 @@ func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateResponse.ProtoReflect.Descriptor instead.
 func (*EvaluateResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{42}
+	return file_plugin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EvaluateResponse) GetMetrics() map[string]float64 {
@@ -2962,7 +3026,7 @@ type TaskScores struct {
 
 func (x *TaskScores) Reset() {
 	*x = TaskScores{}
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3038,7 @@ func (x *TaskScores) String() string {
 func (*TaskScores) ProtoMessage() {}
 
 func (x *TaskScores) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[43]
+	mi := &file_plugin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3051,7 @@ func (x *TaskScores) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskScores.ProtoReflect.Descriptor instead.
 func (*TaskScores) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{43}
+	return file_plugin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TaskScores) GetTask() int64 {
@@ -3034,7 +3098,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_plugin_proto_msgTypes[44]
+	mi := &file_plugin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3110,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[44]
+	mi := &file_plugin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3123,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{44}
+	return file_plugin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -3077,7 +3141,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_plugin_proto_msgTypes[45]
+	mi := &file_plugin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3153,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[45]
+	mi := &file_plugin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3166,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{45}
+	return file_plugin_proto_rawDescGZIP(), []int{46}
 }
 
 type CheckpointRequest struct {
@@ -3113,7 +3177,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3189,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3202,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{46}
+	return file_plugin_proto_rawDescGZIP(), []int{47}
 }
 
 type CheckpointResponse struct {
@@ -3152,7 +3216,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_plugin_proto_msgTypes[47]
+	mi := &file_plugin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3228,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[47]
+	mi := &file_plugin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3241,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{47}
+	return file_plugin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CheckpointResponse) GetPath() string {
@@ -3211,7 +3275,7 @@ type OpenExecutorRequest struct {
 
 func (x *OpenExecutorRequest) Reset() {
 	*x = OpenExecutorRequest{}
-	mi := &file_plugin_proto_msgTypes[48]
+	mi := &file_plugin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3287,7 @@ func (x *OpenExecutorRequest) String() string {
 func (*OpenExecutorRequest) ProtoMessage() {}
 
 func (x *OpenExecutorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[48]
+	mi := &file_plugin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3300,7 @@ func (x *OpenExecutorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecutorRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecutorRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{48}
+	return file_plugin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OpenExecutorRequest) GetConfig() []byte {
@@ -3262,7 +3326,7 @@ type OpenExecutorResponse struct {
 
 func (x *OpenExecutorResponse) Reset() {
 	*x = OpenExecutorResponse{}
-	mi := &file_plugin_proto_msgTypes[49]
+	mi := &file_plugin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3338,7 @@ func (x *OpenExecutorResponse) String() string {
 func (*OpenExecutorResponse) ProtoMessage() {}
 
 func (x *OpenExecutorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[49]
+	mi := &file_plugin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3351,7 @@ func (x *OpenExecutorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecutorResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecutorResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{49}
+	return file_plugin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OpenExecutorResponse) GetAbilities() []string {
@@ -3309,7 +3373,7 @@ type JobKey struct {
 
 func (x *JobKey) Reset() {
 	*x = JobKey{}
-	mi := &file_plugin_proto_msgTypes[50]
+	mi := &file_plugin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3321,7 +3385,7 @@ func (x *JobKey) String() string {
 func (*JobKey) ProtoMessage() {}
 
 func (x *JobKey) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[50]
+	mi := &file_plugin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3334,7 +3398,7 @@ func (x *JobKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKey.ProtoReflect.Descriptor instead.
 func (*JobKey) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{50}
+	return file_plugin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *JobKey) GetRun() string {
@@ -3380,7 +3444,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_plugin_proto_msgTypes[51]
+	mi := &file_plugin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3456,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[51]
+	mi := &file_plugin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3469,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{51}
+	return file_plugin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Job) GetKey() *JobKey {
@@ -3502,7 +3566,7 @@ type JobHandle struct {
 
 func (x *JobHandle) Reset() {
 	*x = JobHandle{}
-	mi := &file_plugin_proto_msgTypes[52]
+	mi := &file_plugin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3578,7 @@ func (x *JobHandle) String() string {
 func (*JobHandle) ProtoMessage() {}
 
 func (x *JobHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[52]
+	mi := &file_plugin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3591,7 @@ func (x *JobHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHandle.ProtoReflect.Descriptor instead.
 func (*JobHandle) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{52}
+	return file_plugin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *JobHandle) GetKey() *JobKey {
@@ -3558,7 +3622,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_plugin_proto_msgTypes[53]
+	mi := &file_plugin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3570,7 +3634,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[53]
+	mi := &file_plugin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3583,7 +3647,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{53}
+	return file_plugin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *JobStatus) GetState() string {
@@ -3637,7 +3701,7 @@ type RenderJobRequest struct {
 
 func (x *RenderJobRequest) Reset() {
 	*x = RenderJobRequest{}
-	mi := &file_plugin_proto_msgTypes[54]
+	mi := &file_plugin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3649,7 +3713,7 @@ func (x *RenderJobRequest) String() string {
 func (*RenderJobRequest) ProtoMessage() {}
 
 func (x *RenderJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[54]
+	mi := &file_plugin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3662,7 +3726,7 @@ func (x *RenderJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderJobRequest.ProtoReflect.Descriptor instead.
 func (*RenderJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{54}
+	return file_plugin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RenderJobRequest) GetJob() *Job {
@@ -3682,7 +3746,7 @@ type RenderJobResponse struct {
 
 func (x *RenderJobResponse) Reset() {
 	*x = RenderJobResponse{}
-	mi := &file_plugin_proto_msgTypes[55]
+	mi := &file_plugin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +3758,7 @@ func (x *RenderJobResponse) String() string {
 func (*RenderJobResponse) ProtoMessage() {}
 
 func (x *RenderJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[55]
+	mi := &file_plugin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +3771,7 @@ func (x *RenderJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderJobResponse.ProtoReflect.Descriptor instead.
 func (*RenderJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{55}
+	return file_plugin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RenderJobResponse) GetLanguage() string {
@@ -3733,7 +3797,7 @@ type SubmitJobRequest struct {
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_plugin_proto_msgTypes[56]
+	mi := &file_plugin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +3809,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[56]
+	mi := &file_plugin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +3822,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{56}
+	return file_plugin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SubmitJobRequest) GetJob() *Job {
@@ -3777,7 +3841,7 @@ type SubmitJobResponse struct {
 
 func (x *SubmitJobResponse) Reset() {
 	*x = SubmitJobResponse{}
-	mi := &file_plugin_proto_msgTypes[57]
+	mi := &file_plugin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +3853,7 @@ func (x *SubmitJobResponse) String() string {
 func (*SubmitJobResponse) ProtoMessage() {}
 
 func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[57]
+	mi := &file_plugin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +3866,7 @@ func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{57}
+	return file_plugin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SubmitJobResponse) GetHandle() *JobHandle {
@@ -3821,7 +3885,7 @@ type JobStatusRequest struct {
 
 func (x *JobStatusRequest) Reset() {
 	*x = JobStatusRequest{}
-	mi := &file_plugin_proto_msgTypes[58]
+	mi := &file_plugin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3833,7 +3897,7 @@ func (x *JobStatusRequest) String() string {
 func (*JobStatusRequest) ProtoMessage() {}
 
 func (x *JobStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[58]
+	mi := &file_plugin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3846,7 +3910,7 @@ func (x *JobStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatusRequest.ProtoReflect.Descriptor instead.
 func (*JobStatusRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{58}
+	return file_plugin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *JobStatusRequest) GetHandles() []*JobHandle {
@@ -3865,7 +3929,7 @@ type JobStatusResponse struct {
 
 func (x *JobStatusResponse) Reset() {
 	*x = JobStatusResponse{}
-	mi := &file_plugin_proto_msgTypes[59]
+	mi := &file_plugin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3877,7 +3941,7 @@ func (x *JobStatusResponse) String() string {
 func (*JobStatusResponse) ProtoMessage() {}
 
 func (x *JobStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[59]
+	mi := &file_plugin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3890,7 +3954,7 @@ func (x *JobStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatusResponse.ProtoReflect.Descriptor instead.
 func (*JobStatusResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{59}
+	return file_plugin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *JobStatusResponse) GetStatuses() []*JobStatus {
@@ -3909,7 +3973,7 @@ type JobLogsRequest struct {
 
 func (x *JobLogsRequest) Reset() {
 	*x = JobLogsRequest{}
-	mi := &file_plugin_proto_msgTypes[60]
+	mi := &file_plugin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +3985,7 @@ func (x *JobLogsRequest) String() string {
 func (*JobLogsRequest) ProtoMessage() {}
 
 func (x *JobLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[60]
+	mi := &file_plugin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +3998,7 @@ func (x *JobLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobLogsRequest.ProtoReflect.Descriptor instead.
 func (*JobLogsRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{60}
+	return file_plugin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *JobLogsRequest) GetHandle() *JobHandle {
@@ -3953,7 +4017,7 @@ type JobLogsResponse struct {
 
 func (x *JobLogsResponse) Reset() {
 	*x = JobLogsResponse{}
-	mi := &file_plugin_proto_msgTypes[61]
+	mi := &file_plugin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4029,7 @@ func (x *JobLogsResponse) String() string {
 func (*JobLogsResponse) ProtoMessage() {}
 
 func (x *JobLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[61]
+	mi := &file_plugin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4042,7 @@ func (x *JobLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobLogsResponse.ProtoReflect.Descriptor instead.
 func (*JobLogsResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{61}
+	return file_plugin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *JobLogsResponse) GetData() []byte {
@@ -3998,7 +4062,7 @@ type CancelJobRequest struct {
 
 func (x *CancelJobRequest) Reset() {
 	*x = CancelJobRequest{}
-	mi := &file_plugin_proto_msgTypes[62]
+	mi := &file_plugin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4074,7 @@ func (x *CancelJobRequest) String() string {
 func (*CancelJobRequest) ProtoMessage() {}
 
 func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[62]
+	mi := &file_plugin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4087,7 @@ func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{62}
+	return file_plugin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CancelJobRequest) GetHandle() *JobHandle {
@@ -4048,7 +4112,7 @@ type CancelJobResponse struct {
 
 func (x *CancelJobResponse) Reset() {
 	*x = CancelJobResponse{}
-	mi := &file_plugin_proto_msgTypes[63]
+	mi := &file_plugin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4124,7 @@ func (x *CancelJobResponse) String() string {
 func (*CancelJobResponse) ProtoMessage() {}
 
 func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[63]
+	mi := &file_plugin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4137,7 @@ func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{63}
+	return file_plugin_proto_rawDescGZIP(), []int{64}
 }
 
 type ListJobsRequest struct {
@@ -4085,7 +4149,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_plugin_proto_msgTypes[64]
+	mi := &file_plugin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4097,7 +4161,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[64]
+	mi := &file_plugin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4110,7 +4174,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{64}
+	return file_plugin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListJobsRequest) GetRun() string {
@@ -4129,7 +4193,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_plugin_proto_msgTypes[65]
+	mi := &file_plugin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4141,7 +4205,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[65]
+	mi := &file_plugin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4154,7 +4218,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{65}
+	return file_plugin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListJobsResponse) GetHandles() []*JobHandle {
@@ -4173,7 +4237,7 @@ type TestJobRequest struct {
 
 func (x *TestJobRequest) Reset() {
 	*x = TestJobRequest{}
-	mi := &file_plugin_proto_msgTypes[66]
+	mi := &file_plugin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4185,7 +4249,7 @@ func (x *TestJobRequest) String() string {
 func (*TestJobRequest) ProtoMessage() {}
 
 func (x *TestJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[66]
+	mi := &file_plugin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4198,7 +4262,7 @@ func (x *TestJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestJobRequest.ProtoReflect.Descriptor instead.
 func (*TestJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{66}
+	return file_plugin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TestJobRequest) GetJob() *Job {
@@ -4217,7 +4281,7 @@ type TestJobResponse struct {
 
 func (x *TestJobResponse) Reset() {
 	*x = TestJobResponse{}
-	mi := &file_plugin_proto_msgTypes[67]
+	mi := &file_plugin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4293,7 @@ func (x *TestJobResponse) String() string {
 func (*TestJobResponse) ProtoMessage() {}
 
 func (x *TestJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[67]
+	mi := &file_plugin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4306,7 @@ func (x *TestJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestJobResponse.ProtoReflect.Descriptor instead.
 func (*TestJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{67}
+	return file_plugin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TestJobResponse) GetAnswer() string {
@@ -4260,7 +4324,7 @@ type ExamineClusterRequest struct {
 
 func (x *ExamineClusterRequest) Reset() {
 	*x = ExamineClusterRequest{}
-	mi := &file_plugin_proto_msgTypes[68]
+	mi := &file_plugin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4272,7 +4336,7 @@ func (x *ExamineClusterRequest) String() string {
 func (*ExamineClusterRequest) ProtoMessage() {}
 
 func (x *ExamineClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[68]
+	mi := &file_plugin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4285,7 +4349,7 @@ func (x *ExamineClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExamineClusterRequest.ProtoReflect.Descriptor instead.
 func (*ExamineClusterRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{68}
+	return file_plugin_proto_rawDescGZIP(), []int{69}
 }
 
 type ExamineClusterResponse struct {
@@ -4297,7 +4361,7 @@ type ExamineClusterResponse struct {
 
 func (x *ExamineClusterResponse) Reset() {
 	*x = ExamineClusterResponse{}
-	mi := &file_plugin_proto_msgTypes[69]
+	mi := &file_plugin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4309,7 +4373,7 @@ func (x *ExamineClusterResponse) String() string {
 func (*ExamineClusterResponse) ProtoMessage() {}
 
 func (x *ExamineClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[69]
+	mi := &file_plugin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4322,7 +4386,7 @@ func (x *ExamineClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExamineClusterResponse.ProtoReflect.Descriptor instead.
 func (*ExamineClusterResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{69}
+	return file_plugin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ExamineClusterResponse) GetChecks() []*ClusterCheck {
@@ -4343,7 +4407,7 @@ type ClusterCheck struct {
 
 func (x *ClusterCheck) Reset() {
 	*x = ClusterCheck{}
-	mi := &file_plugin_proto_msgTypes[70]
+	mi := &file_plugin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4355,7 +4419,7 @@ func (x *ClusterCheck) String() string {
 func (*ClusterCheck) ProtoMessage() {}
 
 func (x *ClusterCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[70]
+	mi := &file_plugin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4368,7 +4432,7 @@ func (x *ClusterCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterCheck.ProtoReflect.Descriptor instead.
 func (*ClusterCheck) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{70}
+	return file_plugin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ClusterCheck) GetName() string {
@@ -4405,7 +4469,7 @@ type JobError struct {
 
 func (x *JobError) Reset() {
 	*x = JobError{}
-	mi := &file_plugin_proto_msgTypes[71]
+	mi := &file_plugin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4417,7 +4481,7 @@ func (x *JobError) String() string {
 func (*JobError) ProtoMessage() {}
 
 func (x *JobError) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[71]
+	mi := &file_plugin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4430,7 +4494,7 @@ func (x *JobError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobError.ProtoReflect.Descriptor instead.
 func (*JobError) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{71}
+	return file_plugin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *JobError) GetSummary() string {
@@ -4610,7 +4674,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
 	"\x0eAttachResponse\"$\n" +
 	"\fWatchRequest\x12\x14\n" +
-	"\x05after\x18\x01 \x01(\x04R\x05after\"\x88\x05\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\"\xcc\x05\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12$\n" +
 	"\x0etime_unix_nano\x18\x02 \x01(\x03R\ftimeUnixNano\x12/\n" +
@@ -4627,12 +4691,15 @@ const file_plugin_proto_rawDesc = "" +
 	" \x01(\v2\x18.recipe.plugin.v1.HandleH\x00R\x06handle\x125\n" +
 	"\aoutputs\x18\v \x01(\v2\x19.recipe.plugin.v1.OutputsH\x00R\aoutputs\x12)\n" +
 	"\x03gap\x18\f \x01(\v2\x15.recipe.plugin.v1.GapH\x00R\x03gap\x12,\n" +
-	"\x04span\x18\r \x01(\v2\x16.recipe.plugin.v1.SpanH\x00R\x04spanB\x06\n" +
+	"\x04span\x18\r \x01(\v2\x16.recipe.plugin.v1.SpanH\x00R\x04span\x12B\n" +
+	"\fmemory_taken\x18\x0e \x01(\v2\x1d.recipe.plugin.v1.MemoryTakenH\x00R\vmemoryTakenB\x06\n" +
 	"\x04body\"O\n" +
 	"\x05Phase\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
-	"\x06remedy\x18\x03 \x01(\tR\x06remedy\"H\n" +
+	"\x06remedy\x18\x03 \x01(\tR\x06remedy\"#\n" +
+	"\vMemoryTaken\x12\x14\n" +
+	"\x05taken\x18\x01 \x01(\bR\x05taken\"H\n" +
 	"\bProgress\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x03R\x04step\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x12\n" +
@@ -4841,7 +4908,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),        // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),       // 1: recipe.plugin.v1.DescribeResponse
@@ -4874,55 +4941,56 @@ var file_plugin_proto_goTypes = []any{
 	(*WatchRequest)(nil),           // 28: recipe.plugin.v1.WatchRequest
 	(*Event)(nil),                  // 29: recipe.plugin.v1.Event
 	(*Phase)(nil),                  // 30: recipe.plugin.v1.Phase
-	(*Progress)(nil),               // 31: recipe.plugin.v1.Progress
-	(*Metrics)(nil),                // 32: recipe.plugin.v1.Metrics
-	(*Log)(nil),                    // 33: recipe.plugin.v1.Log
-	(*CheckpointSaved)(nil),        // 34: recipe.plugin.v1.CheckpointSaved
-	(*Weights)(nil),                // 35: recipe.plugin.v1.Weights
-	(*Sample)(nil),                 // 36: recipe.plugin.v1.Sample
-	(*Span)(nil),                   // 37: recipe.plugin.v1.Span
-	(*Handle)(nil),                 // 38: recipe.plugin.v1.Handle
-	(*Outputs)(nil),                // 39: recipe.plugin.v1.Outputs
-	(*Gap)(nil),                    // 40: recipe.plugin.v1.Gap
-	(*EvaluateRequest)(nil),        // 41: recipe.plugin.v1.EvaluateRequest
-	(*EvaluateResponse)(nil),       // 42: recipe.plugin.v1.EvaluateResponse
-	(*TaskScores)(nil),             // 43: recipe.plugin.v1.TaskScores
-	(*PauseRequest)(nil),           // 44: recipe.plugin.v1.PauseRequest
-	(*PauseResponse)(nil),          // 45: recipe.plugin.v1.PauseResponse
-	(*CheckpointRequest)(nil),      // 46: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil),     // 47: recipe.plugin.v1.CheckpointResponse
-	(*OpenExecutorRequest)(nil),    // 48: recipe.plugin.v1.OpenExecutorRequest
-	(*OpenExecutorResponse)(nil),   // 49: recipe.plugin.v1.OpenExecutorResponse
-	(*JobKey)(nil),                 // 50: recipe.plugin.v1.JobKey
-	(*Job)(nil),                    // 51: recipe.plugin.v1.Job
-	(*JobHandle)(nil),              // 52: recipe.plugin.v1.JobHandle
-	(*JobStatus)(nil),              // 53: recipe.plugin.v1.JobStatus
-	(*RenderJobRequest)(nil),       // 54: recipe.plugin.v1.RenderJobRequest
-	(*RenderJobResponse)(nil),      // 55: recipe.plugin.v1.RenderJobResponse
-	(*SubmitJobRequest)(nil),       // 56: recipe.plugin.v1.SubmitJobRequest
-	(*SubmitJobResponse)(nil),      // 57: recipe.plugin.v1.SubmitJobResponse
-	(*JobStatusRequest)(nil),       // 58: recipe.plugin.v1.JobStatusRequest
-	(*JobStatusResponse)(nil),      // 59: recipe.plugin.v1.JobStatusResponse
-	(*JobLogsRequest)(nil),         // 60: recipe.plugin.v1.JobLogsRequest
-	(*JobLogsResponse)(nil),        // 61: recipe.plugin.v1.JobLogsResponse
-	(*CancelJobRequest)(nil),       // 62: recipe.plugin.v1.CancelJobRequest
-	(*CancelJobResponse)(nil),      // 63: recipe.plugin.v1.CancelJobResponse
-	(*ListJobsRequest)(nil),        // 64: recipe.plugin.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 65: recipe.plugin.v1.ListJobsResponse
-	(*TestJobRequest)(nil),         // 66: recipe.plugin.v1.TestJobRequest
-	(*TestJobResponse)(nil),        // 67: recipe.plugin.v1.TestJobResponse
-	(*ExamineClusterRequest)(nil),  // 68: recipe.plugin.v1.ExamineClusterRequest
-	(*ExamineClusterResponse)(nil), // 69: recipe.plugin.v1.ExamineClusterResponse
-	(*ClusterCheck)(nil),           // 70: recipe.plugin.v1.ClusterCheck
-	(*JobError)(nil),               // 71: recipe.plugin.v1.JobError
-	nil,                            // 72: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                            // 73: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                            // 74: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                            // 75: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                            // 76: recipe.plugin.v1.Span.AttributesEntry
-	nil,                            // 77: recipe.plugin.v1.Span.NumbersEntry
-	nil,                            // 78: recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	nil,                            // 79: recipe.plugin.v1.TaskScores.MetricsEntry
+	(*MemoryTaken)(nil),            // 31: recipe.plugin.v1.MemoryTaken
+	(*Progress)(nil),               // 32: recipe.plugin.v1.Progress
+	(*Metrics)(nil),                // 33: recipe.plugin.v1.Metrics
+	(*Log)(nil),                    // 34: recipe.plugin.v1.Log
+	(*CheckpointSaved)(nil),        // 35: recipe.plugin.v1.CheckpointSaved
+	(*Weights)(nil),                // 36: recipe.plugin.v1.Weights
+	(*Sample)(nil),                 // 37: recipe.plugin.v1.Sample
+	(*Span)(nil),                   // 38: recipe.plugin.v1.Span
+	(*Handle)(nil),                 // 39: recipe.plugin.v1.Handle
+	(*Outputs)(nil),                // 40: recipe.plugin.v1.Outputs
+	(*Gap)(nil),                    // 41: recipe.plugin.v1.Gap
+	(*EvaluateRequest)(nil),        // 42: recipe.plugin.v1.EvaluateRequest
+	(*EvaluateResponse)(nil),       // 43: recipe.plugin.v1.EvaluateResponse
+	(*TaskScores)(nil),             // 44: recipe.plugin.v1.TaskScores
+	(*PauseRequest)(nil),           // 45: recipe.plugin.v1.PauseRequest
+	(*PauseResponse)(nil),          // 46: recipe.plugin.v1.PauseResponse
+	(*CheckpointRequest)(nil),      // 47: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil),     // 48: recipe.plugin.v1.CheckpointResponse
+	(*OpenExecutorRequest)(nil),    // 49: recipe.plugin.v1.OpenExecutorRequest
+	(*OpenExecutorResponse)(nil),   // 50: recipe.plugin.v1.OpenExecutorResponse
+	(*JobKey)(nil),                 // 51: recipe.plugin.v1.JobKey
+	(*Job)(nil),                    // 52: recipe.plugin.v1.Job
+	(*JobHandle)(nil),              // 53: recipe.plugin.v1.JobHandle
+	(*JobStatus)(nil),              // 54: recipe.plugin.v1.JobStatus
+	(*RenderJobRequest)(nil),       // 55: recipe.plugin.v1.RenderJobRequest
+	(*RenderJobResponse)(nil),      // 56: recipe.plugin.v1.RenderJobResponse
+	(*SubmitJobRequest)(nil),       // 57: recipe.plugin.v1.SubmitJobRequest
+	(*SubmitJobResponse)(nil),      // 58: recipe.plugin.v1.SubmitJobResponse
+	(*JobStatusRequest)(nil),       // 59: recipe.plugin.v1.JobStatusRequest
+	(*JobStatusResponse)(nil),      // 60: recipe.plugin.v1.JobStatusResponse
+	(*JobLogsRequest)(nil),         // 61: recipe.plugin.v1.JobLogsRequest
+	(*JobLogsResponse)(nil),        // 62: recipe.plugin.v1.JobLogsResponse
+	(*CancelJobRequest)(nil),       // 63: recipe.plugin.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),      // 64: recipe.plugin.v1.CancelJobResponse
+	(*ListJobsRequest)(nil),        // 65: recipe.plugin.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 66: recipe.plugin.v1.ListJobsResponse
+	(*TestJobRequest)(nil),         // 67: recipe.plugin.v1.TestJobRequest
+	(*TestJobResponse)(nil),        // 68: recipe.plugin.v1.TestJobResponse
+	(*ExamineClusterRequest)(nil),  // 69: recipe.plugin.v1.ExamineClusterRequest
+	(*ExamineClusterResponse)(nil), // 70: recipe.plugin.v1.ExamineClusterResponse
+	(*ClusterCheck)(nil),           // 71: recipe.plugin.v1.ClusterCheck
+	(*JobError)(nil),               // 72: recipe.plugin.v1.JobError
+	nil,                            // 73: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                            // 74: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                            // 75: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                            // 76: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                            // 77: recipe.plugin.v1.Span.AttributesEntry
+	nil,                            // 78: recipe.plugin.v1.Span.NumbersEntry
+	nil,                            // 79: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	nil,                            // 80: recipe.plugin.v1.TaskScores.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -4930,8 +4998,8 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	72, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	73, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	73, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	74, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
@@ -4939,86 +5007,87 @@ var file_plugin_proto_depIdxs = []int32{
 	22, // 11: recipe.plugin.v1.StatusResponse.activities:type_name -> recipe.plugin.v1.Activity
 	25, // 12: recipe.plugin.v1.StacksResponse.stacks:type_name -> recipe.plugin.v1.Stack
 	30, // 13: recipe.plugin.v1.Event.phase:type_name -> recipe.plugin.v1.Phase
-	31, // 14: recipe.plugin.v1.Event.progress:type_name -> recipe.plugin.v1.Progress
-	32, // 15: recipe.plugin.v1.Event.metrics:type_name -> recipe.plugin.v1.Metrics
-	33, // 16: recipe.plugin.v1.Event.log:type_name -> recipe.plugin.v1.Log
-	34, // 17: recipe.plugin.v1.Event.checkpoint:type_name -> recipe.plugin.v1.CheckpointSaved
-	35, // 18: recipe.plugin.v1.Event.weights:type_name -> recipe.plugin.v1.Weights
-	36, // 19: recipe.plugin.v1.Event.sample:type_name -> recipe.plugin.v1.Sample
-	38, // 20: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
-	39, // 21: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
-	40, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
-	37, // 23: recipe.plugin.v1.Event.span:type_name -> recipe.plugin.v1.Span
-	74, // 24: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	75, // 25: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	76, // 26: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
-	77, // 27: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
-	78, // 28: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	43, // 29: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
-	79, // 30: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
-	50, // 31: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
-	50, // 32: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
-	51, // 33: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
-	51, // 34: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
-	52, // 35: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
-	52, // 36: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
-	53, // 37: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
-	52, // 38: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
-	52, // 39: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
-	52, // 40: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
-	51, // 41: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
-	70, // 42: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
-	0,  // 43: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 44: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 45: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	14, // 46: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
-	11, // 47: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	16, // 48: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	18, // 49: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	20, // 50: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	26, // 51: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	28, // 52: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	41, // 53: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	46, // 54: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	44, // 55: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
-	23, // 56: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	48, // 57: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
-	54, // 58: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
-	56, // 59: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
-	58, // 60: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
-	60, // 61: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
-	62, // 62: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
-	64, // 63: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
-	66, // 64: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
-	68, // 65: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
-	1,  // 66: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 67: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 68: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 69: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 70: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 71: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 72: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 73: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 74: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 75: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	42, // 76: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	47, // 77: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	45, // 78: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
-	24, // 79: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	49, // 80: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
-	55, // 81: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
-	57, // 82: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
-	59, // 83: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
-	61, // 84: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
-	63, // 85: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
-	65, // 86: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
-	67, // 87: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
-	69, // 88: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
-	66, // [66:89] is the sub-list for method output_type
-	43, // [43:66] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	32, // 14: recipe.plugin.v1.Event.progress:type_name -> recipe.plugin.v1.Progress
+	33, // 15: recipe.plugin.v1.Event.metrics:type_name -> recipe.plugin.v1.Metrics
+	34, // 16: recipe.plugin.v1.Event.log:type_name -> recipe.plugin.v1.Log
+	35, // 17: recipe.plugin.v1.Event.checkpoint:type_name -> recipe.plugin.v1.CheckpointSaved
+	36, // 18: recipe.plugin.v1.Event.weights:type_name -> recipe.plugin.v1.Weights
+	37, // 19: recipe.plugin.v1.Event.sample:type_name -> recipe.plugin.v1.Sample
+	39, // 20: recipe.plugin.v1.Event.handle:type_name -> recipe.plugin.v1.Handle
+	40, // 21: recipe.plugin.v1.Event.outputs:type_name -> recipe.plugin.v1.Outputs
+	41, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
+	38, // 23: recipe.plugin.v1.Event.span:type_name -> recipe.plugin.v1.Span
+	31, // 24: recipe.plugin.v1.Event.memory_taken:type_name -> recipe.plugin.v1.MemoryTaken
+	75, // 25: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	76, // 26: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	77, // 27: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
+	78, // 28: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
+	79, // 29: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	44, // 30: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
+	80, // 31: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
+	51, // 32: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
+	51, // 33: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
+	52, // 34: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
+	52, // 35: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
+	53, // 36: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
+	53, // 37: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
+	54, // 38: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
+	53, // 39: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	53, // 40: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	53, // 41: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
+	52, // 42: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
+	71, // 43: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
+	0,  // 44: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 45: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 46: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	14, // 47: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
+	11, // 48: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	16, // 49: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	18, // 50: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	20, // 51: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	26, // 52: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	28, // 53: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	42, // 54: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	47, // 55: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	45, // 56: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
+	23, // 57: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	49, // 58: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
+	55, // 59: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
+	57, // 60: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
+	59, // 61: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
+	61, // 62: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
+	63, // 63: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
+	65, // 64: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
+	67, // 65: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
+	69, // 66: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
+	1,  // 67: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 68: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 69: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 70: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 71: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 72: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 73: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 74: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 75: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 76: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	43, // 77: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	48, // 78: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	46, // 79: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
+	24, // 80: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	50, // 81: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
+	56, // 82: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
+	58, // 83: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
+	60, // 84: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
+	62, // 85: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
+	64, // 86: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
+	66, // 87: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
+	68, // 88: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
+	70, // 89: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
+	67, // [67:90] is the sub-list for method output_type
+	44, // [44:67] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -5038,15 +5107,16 @@ func file_plugin_proto_init() {
 		(*Event_Outputs)(nil),
 		(*Event_Gap)(nil),
 		(*Event_Span)(nil),
+		(*Event_MemoryTaken)(nil),
 	}
-	file_plugin_proto_msgTypes[53].OneofWrappers = []any{}
+	file_plugin_proto_msgTypes[54].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   80,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -335,11 +335,20 @@ func prepares(t *testing.T, def *sdk.Definition, s Suite) {
 	t.Run("then ready", func(t *testing.T) {
 		config := s.Config(t)
 		b := s.harness(t, def)
-		b.Prepare(config, s.Options...)
-		if err := b.TryPrepare(config, s.Options...); status.Code(err) != codes.AlreadyExists {
+		shares := func(shared bool) []Option {
+			return append(slices.Clip(s.Options), func(r *pluginpb.StartRequest) { r.SharesDevices = shared })
+		}
+		b.Prepare(config, shares(true)...)
+		if err := b.TryPrepare(config, shares(true)...); status.Code(err) != codes.AlreadyExists {
 			t.Errorf("a second preparation: %v, want AlreadyExists", err)
 		}
 		b.WaitPhase(sdk.Prepared)
+		if err := b.TryPrepare(config, shares(false)...); err != nil {
+			t.Errorf("told that others have taken their memory of its devices: %v", err)
+		}
+		if err := b.TryPrepare(config, shares(false)...); status.Code(err) != codes.AlreadyExists {
+			t.Errorf("told that again: %v, want AlreadyExists", err)
+		}
 		if len(b.Status().GetOutputs()) > 0 {
 			t.Error("it gave outputs before it was started")
 		}

@@ -18,6 +18,8 @@ func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
 	case event.PhaseChange:
 		m.Body = &pluginpb.Event_Phase{Phase: &pluginpb.Phase{Phase: string(b.Phase), Message: b.Message,
 			Remedy: b.Remedy}}
+	case event.MemoryTaken:
+		m.Body = &pluginpb.Event_MemoryTaken{MemoryTaken: &pluginpb.MemoryTaken{Taken: b.Taken}}
 	case event.Progress:
 		m.Body = &pluginpb.Event_Progress{Progress: &pluginpb.Progress{Step: b.Step, Total: b.Total, Unit: b.Unit}}
 	case event.Metrics:
@@ -62,6 +64,8 @@ func DecodeEvent(m *pluginpb.Event, outputs *spec.Schema) (event.Event, error) {
 	case *pluginpb.Event_Phase:
 		e.Body = event.PhaseChange{Phase: sdk.Phase(b.Phase.GetPhase()), Message: b.Phase.GetMessage(),
 			Remedy: b.Phase.GetRemedy()}
+	case *pluginpb.Event_MemoryTaken:
+		e.Body = event.MemoryTaken{Taken: b.MemoryTaken.GetTaken()}
 	case *pluginpb.Event_Progress:
 		e.Body = event.Progress{Step: b.Progress.GetStep(), Total: b.Progress.GetTotal(), Unit: b.Progress.GetUnit()}
 	case *pluginpb.Event_Metrics:

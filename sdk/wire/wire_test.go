@@ -57,7 +57,8 @@ func TestEveryFieldCrossesTheWire(t *testing.T) {
 
 // bodies are all bodies of an event, by the name of their field in the message.
 var bodies = map[string]event.Body{
-	"phase": event.PhaseChange{}, "progress": event.Progress{}, "metrics": event.Metrics{}, "log": event.LogLine{},
+	"phase": event.PhaseChange{}, "memory_taken": event.MemoryTaken{}, "progress": event.Progress{},
+	"metrics": event.Metrics{}, "log": event.LogLine{},
 	"checkpoint": event.Checkpoint{}, "weights": event.Weights{}, "sample": event.Sample{}, "handle": event.Handle{},
 	"outputs": event.Outputs{Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://h")})},
 	"gap":     event.Gap{},

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from recipe_sdk import Bridge, fields, leave, settings
+from recipe_sdk import Bridge, fields, leave, settings, stage
 from recipe_sdk.control import Control
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.events import Events
@@ -63,10 +63,12 @@ def work(c: config.Config) -> int:
     try:
         device = device_of(c, int(os.environ.get("LOCAL_RANK", 0)))
         early = Early(c, device)
-        bridge = Bridge.open(c, device=device, early=early.load)
+        bridge = Bridge.open(c, device=device, early=early.load, beside=True)
     except Exception:
         return 1  # reported where the supervisor reads
     try:
+        if bridge.block.prepare == stage.BESIDE and not early.room():
+            bridge.start()
         Trainer(bridge, early.take()).loop()
     except Exception as e:
         return bridge.close(e)

@@ -6,6 +6,7 @@ trainer. When it still was too much, `step_down` finds the next smaller way."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -82,6 +83,17 @@ class Sizing:
             policy.causal.config, sum(p.numel() for p in parameters) // share,
             sum(p.numel() // (share if offload.sharded(p) else 1) for p in parameters if p.requires_grad),
         )  # fmt: skip
+
+    def warming(self) -> float:
+        """Bytes that compiling takes by the choice in force: a row through the first layer and the head, with their
+        gradients."""
+        assert self.choice is not None
+        x, policy, one = self.choice, self.policies[0], replace(self.shape, layers=1)
+        others = {id(p) for layer in policy.backbone.layers[1:] for p in layer.parameters()}
+        gradients = sum(p.numel() * p.element_size() for p in policy.parameters()
+                        if p.requires_grad and id(p) not in others)  # fmt: skip
+        kept = auto.activations(one, self.given, False, x.compile, x.row_tokens)
+        return kept + auto.head(one, self.given, x.compile, x.head_chunk) + gradients
 
     def decide(self, c: Config, b: Batch | None) -> str:
         """Decides for batches like this one; the reason, or "" when nothing was left open and nothing changes."""

@@ -286,10 +286,15 @@ class Stepper:
         if reason:
             self.notes.append(reason)
 
-    def warm_up(self, c: Config) -> float:
-        """Compiles before there is a batch, on a row of made-up tokens whose gradients are thrown away; seconds."""
+    def warm_up(self, c: Config, later: int = 0) -> float | None:
+        """Compiles before there is a batch, on a row of made-up tokens whose gradients are thrown away; seconds. later:
+        bytes that inference on the device will still take, and that are left to it; None: there is too little memory
+        for both."""
         start = time.perf_counter()
         self.sizing.decide(c, None)
+        if later and self.sizing.warming() + later > self.sizing.machine.free:
+            self.sizing.choice = None
+            return None
         if self.sizing.choice.compile:
             backbone = self.policy.backbone
             row = self.sizing.row_tokens(c) if self.ranks.device.type == "cuda" else 0
@@ -301,6 +306,8 @@ class Stepper:
                 (s.lp * torch.ones_like(s.lp)).sum().backward()
             self.optimizer.zero_grad(set_to_none=True)
         self.sizing.choice = None  # decided for good when a batch is there
+        if later:
+            torch.cuda.empty_cache()
         return time.perf_counter() - start
 
     @property

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recipe_sdk import Bridge, Checkpoint, GroupBatch, ReadOptions
+from recipe_sdk import Bridge, Checkpoint, GroupBatch, ReadOptions, stage
 from recipe_sdk.errors import MismatchError
 from recipe_sdk.fields import ConfigError, changed
 from recipe_sdk.groups import Group
 from torch import Tensor
 
-from . import batch, checkpoint, compiled, config, host, metrics, model, objective, optim, replay, turns, weights
+from . import batch, checkpoint, compiled, config, early, host, metrics, model, objective, optim, replay, turns, weights
 from .batch import Batch, Row
 from .config import Config
 from .memory import Memory
@@ -60,6 +60,10 @@ class Trainer:
         fixed = ranks.device.type == "cuda" and not self.policy.sharded and self.policy.autocast is None
         self.proof = replay.Replay(self.policy, ranks.device, replay.record if fixed else None)
         self.eos = weights.end_tokens(self.policy)
+        self.warm = False  # whether what is compiled has been compiled
+        if bridge.block.prepare:  # while inference starts
+            host.calm(bridge.device, c.threads)
+            self.warm_up()
         self._attach({"reference": config.source_of(c), **summary})
 
     @property
@@ -99,7 +103,11 @@ class Trainer:
             self.train(b)
 
     def warm_up(self) -> None:
-        """Compiles the model while the first batch is being made."""
+        """Compiles the model, once: while inference starts, if the block is prepared, else while the first batch is
+        sampled."""
+        if self.warm:
+            return
+        self.warm = True
         why_not = self.stepper.sizing.uncompiled or compiled.unavailable(self.bridge.device)
         if why_not and not self.config.model.compile:
             return
@@ -107,9 +115,17 @@ class Trainer:
         before = compiled.last_time(self.policy)
         self.bridge.events.phase("compiling", for_what=f"the first step ({before:.0f} s last time)" if before else "")
         random_states = checkpoint.rng_state()  # dropout draws; a run that continues has its own states by now
+        beside = self.bridge.block.prepare == stage.BESIDE
         try:
-            compiled.note_time(self.policy, self.stepper.warm_up(self.config))
+            took = self.stepper.warm_up(self.config, early.LATER if beside else 0)
+            self.warm = took is not None
+            if took is not None:
+                compiled.note_time(self.policy, took)
         except Exception as e:
+            if beside and isinstance(e, torch.OutOfMemoryError):  # inference took more than was left to it
+                self.warm = False
+                torch.cuda.empty_cache()
+                return
             if self.config.model.compile:
                 raise
             self.stepper.sizing.refuse_compiler(f"{type(e).__name__}: {str(e).splitlines()[0][:200]}")

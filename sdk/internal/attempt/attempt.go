@@ -29,7 +29,7 @@ const DefaultGrace = 30 * time.Second
 // Plugin is one plugin value, with the configuration's type erased. Package define makes it.
 type Plugin interface {
 	Run(ctx context.Context, start wire.Start, host Host) error
-	Prepare(ctx context.Context, start wire.Start, host sdk.Host, started <-chan struct{}) error
+	Prepare(ctx context.Context, start wire.Start, host sdk.Host, started, settled <-chan struct{}) error
 	Update(ctx context.Context, config cty.Value) error
 	Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error)
 	EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error)
@@ -60,6 +60,7 @@ type Attempt struct {
 	handle   []byte
 	listen   string
 	version  int64
+	taken    bool // its accelerators' memory; see event.MemoryTaken
 	grace    time.Duration
 	stopping bool
 	stage    *stage // nil: it was started without being prepared
@@ -83,7 +84,7 @@ func Begin(def *sdk.Definition, plugin Plugin, start wire.Start, first sdk.Phase
 	}
 	a.blanker.Store(newBlanker(append([]string{start.Token, start.ControlToken}, start.Sensitive...)))
 	if first == sdk.Preparing {
-		a.stage = &stage{starts: make(chan wire.Start, 1)}
+		a.stage = &stage{starts: make(chan wire.Start, 1), settled: make(chan struct{})}
 	}
 	a.setPhase(first, "", "")
 	if len(start.Handle) > 0 {

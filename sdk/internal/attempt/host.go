@@ -27,6 +27,8 @@ type Host interface {
 	ReachVersion(version int64)
 	// OnPause says what pauses the block and makes it go on; it returns when the block does no more work.
 	OnPause(pause func(ctx context.Context, paused bool) error)
+	// MemoryTaken reports whether the block holds all memory of its accelerators whose amount it decides by what is free.
+	MemoryTaken(taken bool)
 	// Fail ends the block because its plugin broke the contract.
 	Fail(err error)
 	// Call calls code of the plugin's author outside of Run; a panic becomes an error.
@@ -85,6 +87,16 @@ func (h *host) Outputs() cty.Value {
 }
 
 func (h *host) OnPause(pause func(ctx context.Context, paused bool) error) { h.pause.Store(&pause) }
+
+func (h *host) MemoryTaken(taken bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.taken == taken || h.phase.Over() {
+		return
+	}
+	h.taken = taken
+	h.emitLocked(event.MemoryTaken{Taken: taken})
+}
 
 func (h *host) Fail(err error) { h.fail(err) }
 

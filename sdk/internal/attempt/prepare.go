@@ -15,8 +15,9 @@ const handOver = time.Minute
 
 // stage is what a block that is prepared waits for.
 type stage struct {
-	starts chan wire.Start // takes one
-	begun  bool            // it was started
+	starts  chan wire.Start // takes one
+	begun   bool            // it was started
+	settled chan struct{}   // closed by Settle
 }
 
 // ErrStarted says that this process runs a block already.
@@ -40,11 +41,28 @@ func (a *Attempt) StartPrepared(start wire.Start) error {
 	return nil
 }
 
+// Settle tells a block that is prepared that nobody decides by the free memory of its accelerators any more. False: it
+// does not wait for that.
+func (a *Attempt) Settle() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stage == nil || a.stage.begun || !a.start.SharesDevices {
+		return false
+	}
+	select {
+	case <-a.stage.settled:
+		return false
+	default:
+		close(a.stage.settled)
+		return true
+	}
+}
+
 // prepared prepares the block and waits until it is started, with what it returns.
 func (a *Attempt) prepared(ctx context.Context, h *host) (wire.Start, error) {
 	started, returned := make(chan struct{}), make(chan error, 1)
 	go func() {
-		returned <- a.guarded(func() error { return a.plugin.Prepare(ctx, a.start, h, started) })
+		returned <- a.guarded(func() error { return a.plugin.Prepare(ctx, a.start, h, started, a.stage.settled) })
 	}()
 	select {
 	case err := <-returned:

@@ -38,7 +38,8 @@ func (t *typed[C, P]) Run(ctx context.Context, start wire.Start, h attempt.Host)
 	return t.start(ctx, t.plugin, sdk.Request[C]{Block: start.Block, Config: config}, h)
 }
 
-func (t *typed[C, P]) Prepare(ctx context.Context, start wire.Start, h sdk.Host, started <-chan struct{}) error {
+func (t *typed[C, P]) Prepare(ctx context.Context, start wire.Start, h sdk.Host,
+	started, settled <-chan struct{}) error {
 	preparer, ok := any(t.plugin).(sdk.Preparer[C])
 	if !ok {
 		return attempt.ErrUnsupported
@@ -47,7 +48,7 @@ func (t *typed[C, P]) Prepare(ctx context.Context, start wire.Start, h sdk.Host,
 	if err != nil {
 		return err
 	}
-	return preparer.Prepare(ctx, sdk.Request[C]{Block: start.Block, Config: config}, h, started)
+	return preparer.Prepare(ctx, sdk.Request[C]{Block: start.Block, Config: config, Settled: settled}, h, started)
 }
 
 func (t *typed[C, P]) Update(ctx context.Context, value cty.Value) error {

@@ -194,7 +194,8 @@ func (s *Server) Plan(_ context.Context, req *pluginpb.PlanRequest) (*pluginpb.P
 	return &pluginpb.PlanResponse{Diagnostics: diagnostics, Estimate: wire.EncodeEstimate(estimate)}, err
 }
 
-// Prepare begins the block's preparation. A mistake that does not depend on unknown values is refused.
+// Prepare begins the block's preparation, or tells one under way that nobody decides by the free memory of its
+// accelerators any more. A mistake that does not depend on unknown values is refused.
 func (s *Server) Prepare(_ context.Context, req *pluginpb.PrepareRequest) (*pluginpb.PrepareResponse, error) {
 	defer s.lease.Contact()()
 	if !slices.Contains(s.def.Capabilities, protocol.CanPrepare) {
@@ -212,6 +213,9 @@ func (s *Server) Prepare(_ context.Context, req *pluginpb.PrepareRequest) (*plug
 		return nil, status.Error(codes.InvalidArgument, describe(problems))
 	}
 	start := wire.DecodeStart(req.GetStart(), spec.KnownPart(s.def.Schema.ApplyDefaults(config)))
+	if a := s.current(); a != nil && !start.SharesDevices && a.Settle() {
+		return &pluginpb.PrepareResponse{}, nil
+	}
 	if err := s.begin(start, sdk.Preparing); err != nil {
 		return nil, err
 	}

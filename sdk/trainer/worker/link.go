@@ -52,7 +52,9 @@ type message struct {
 	ask   string // "sync", "turn" or "prepared"; empty: an event
 	step  int64
 	ahead bool // it goes on when its weights have been taken, and waits before it changes them
-	reply func(result any, err error)
+	// beside says of "prepared" that the worker can go on on the device, once inference beside it has taken its memory
+	beside bool
+	reply  func(result any, err error)
 }
 
 // link is the connection with the worker: JSON-RPC 2.0, one message a line, over loopback. The worker connects and says
@@ -218,11 +220,12 @@ func (p *peer) Handle(ctx context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Requ
 		}
 	case "sync", "turn", "prepared":
 		var body struct {
-			Step  int64 `json:"step"`
-			Ahead bool  `json:"ahead"`
+			Step   int64 `json:"step"`
+			Ahead  bool  `json:"ahead"`
+			Beside bool  `json:"beside"`
 		}
 		err = decode(r, &body)
-		m.ask, m.step, m.ahead = r.Method, body.Step, body.Ahead
+		m.ask, m.step, m.ahead, m.beside = r.Method, body.Step, body.Ahead, body.Beside
 		m.reply = func(result any, err error) { answer(p.link.ctx, conn, r.ID, result, err) }
 	default:
 		err = &jsonrpc2.Error{Code: jsonrpc2.CodeMethodNotFound, Message: "no such method: " + r.Method}

@@ -18,6 +18,7 @@ import (
 const (
 	onHost   = "host"   // imports, and files read: nothing that touches a GPU
 	onDevice = "device" // everything up to the first batch
+	onBeside = "beside" // the same in what inference on the GPU has left of its memory: what may follow onHost
 )
 
 // stage is a program that was started before its block, until Run takes it over.
@@ -50,8 +51,9 @@ func (p process) end(ctx context.Context, host sdk.Host) {
 }
 
 // Prepare starts the worker before its block: it imports PyTorch and loads the model while inference starts. On a
-// GPU of its own it does so on the GPU. Where it shares one it stays in host memory: an inference server measures the
-// free memory while it starts, and takes what another process allocates meanwhile for its own use.
+// GPU of its own it does so on the GPU. Where it shares one it stays in host memory at first: an inference server
+// measures the free memory while it starts, and takes what another process allocates meanwhile for its own use. Once it
+// has, the worker goes on on the GPU, if it can.
 func (t *Trainer[C]) Prepare(ctx context.Context, req sdk.Request[C], host sdk.Host, started <-chan struct{}) error {
 	t.req, t.host = req, unstarted{host}
 	how := onDevice
@@ -69,7 +71,7 @@ func (t *Trainer[C]) Prepare(ctx context.Context, req sdk.Request[C], host sdk.H
 		return err
 	}
 	s := &stage[C]{process: p, watch: newWatch(t)}
-	if err := s.follow(ctx, started); err != nil || ctx.Err() != nil {
+	if err := s.follow(ctx, started, req.Settled); err != nil || ctx.Err() != nil {
 		p.end(ctx, host)
 		return err
 	}
@@ -77,11 +79,11 @@ func (t *Trainer[C]) Prepare(ctx context.Context, req sdk.Request[C], host sdk.H
 	return nil
 }
 
-// follow handles the worker's messages until the block is started or stopped.
-func (s *stage[C]) follow(ctx context.Context, started <-chan struct{}) error {
+// follow handles the worker's messages until the block is started or stopped. settled: see sdk.Request.Settled.
+func (s *stage[C]) follow(ctx context.Context, started, settled <-chan struct{}) error {
 	late := time.NewTimer(connectTimeout)
 	defer late.Stop()
-	ended := s.link.ended(s.program)
+	ended, free := s.link.ended(s.program), false
 	for {
 		select {
 		case m := <-s.link.inbox:
@@ -91,9 +93,13 @@ func (s *stage[C]) follow(ctx context.Context, started <-chan struct{}) error {
 			case "prepared":
 				s.asked = &m
 				s.watch.trainer.host.Phase(sdk.Prepared, "")
+				s.goOn(free)
 			default:
 				m.reply(nil, errUnstarted)
 			}
+		case <-settled:
+			settled, free = nil, true
+			s.goOn(free)
 		case <-ended:
 			s.watch.rest(s.link)
 			return s.watch.end(ctx, s.program)
@@ -107,6 +113,16 @@ func (s *stage[C]) follow(ctx context.Context, started <-chan struct{}) error {
 			return nil
 		}
 	}
+}
+
+// goOn has a worker that has prepared in host memory go on on the device, if that is free to use and the worker can.
+func (s *stage[C]) goOn(free bool) {
+	if !free || s.asked == nil || !s.asked.beside {
+		return
+	}
+	s.watch.trainer.host.Phase(sdk.Preparing, "on the device, beside inference")
+	s.asked.reply(map[string]any{"settings": map[string]any{}, "prepare": onBeside}, nil)
+	s.asked = nil
 }
 
 // takeOver returns the prepared worker after sending it the remaining settings. Nil: there is none, or it was prepared

@@ -39,7 +39,7 @@ func prepared(t *testing.T, shared bool) (b *plugintest.Block, config plainConfi
 }
 
 // played is prepared with a worker that is this test's binary.
-func played(t *testing.T, gpus int64) (b *plugintest.Block, config plainConfig, opts plugintest.Option) {
+func played(t *testing.T, gpus int64, mode string) (b *plugintest.Block, config plainConfig, opts plugintest.Option) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -57,7 +57,7 @@ func played(t *testing.T, gpus int64) (b *plugintest.Block, config plainConfig, 
 	b = plugintest.Harness(t, def)
 	opts = func(r *pluginpb.StartRequest) {
 		r.Runtime, r.SharesDevices = &pluginpb.Runtime{Python: exe}, true
-		r.Placement, r.Environment = &pluginpb.Placement{Gpus: gpus}, workertest.Environment("patient")
+		r.Placement, r.Environment = &pluginpb.Placement{Gpus: gpus}, workertest.Environment(mode)
 	}
 	b.Prepare(config, opts)
 	b.WaitPhase(sdk.Prepared)
@@ -106,7 +106,7 @@ func TestTheWorkerThatWasPreparedIsTheOneThatTrains(t *testing.T) {
 
 func TestAWorkerIsStartedAnewWhenItsSettingsHaveChangedSinceItWasPrepared(t *testing.T) {
 	t.Parallel()
-	b, config, opts := played(t, 1)
+	b, config, opts := played(t, 1, "patient")
 	before := pid(t, b)
 	config.Steps = 1
 	b.Start(config, opts)
@@ -122,7 +122,7 @@ func TestAWorkerIsStartedAnewWhenItsSettingsHaveChangedSinceItWasPrepared(t *tes
 // Ranks of a trainer over several GPUs meet on the GPUs, which they must leave alone while they share them.
 func TestATrainerOverSharedGPUsIsNotPrepared(t *testing.T) {
 	t.Parallel()
-	b, _, _ := played(t, 2)
+	b, _, _ := played(t, 2, "patient")
 	if handle := b.Status().GetHandle(); len(handle) > 0 {
 		t.Errorf("it has a program: %s", handle)
 	}
@@ -130,7 +130,7 @@ func TestATrainerOverSharedGPUsIsNotPrepared(t *testing.T) {
 
 func TestAWorkerThatDiesInItsPreparationFailsTheBlockAtOnce(t *testing.T) {
 	t.Parallel()
-	b, _, _ := played(t, 1)
+	b, _, _ := played(t, 1, "patient")
 	handles := proc.Parse(b.Status().GetHandle())
 	if err := proc.KillAll(t.Context(), handles); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestAWorkerThatDiesInItsPreparationFailsTheBlockAtOnce(t *testing.T) {
 
 func TestAStopEndsAWorkerThatIsPrepared(t *testing.T) {
 	t.Parallel()
-	b, _, _ := played(t, 1)
+	b, _, _ := played(t, 1, "patient")
 	handles := proc.Parse(b.Status().GetHandle())
 	if err := b.Stop(20 * time.Second); err != nil {
 		t.Fatal(err)
@@ -153,4 +153,61 @@ func TestAStopEndsAWorkerThatIsPrepared(t *testing.T) {
 	if len(handles) != 1 || handles[0].Alive() {
 		t.Errorf("after the stop: %v", handles)
 	}
+}
+
+// A worker that has prepared in host memory goes on on the GPU when inference has taken its memory there, if it can.
+func TestAWorkerGoesOnBesideInference(t *testing.T) {
+	t.Parallel()
+	preparing := func(b *plugintest.Block) (said []string) {
+		for _, e := range b.Events() {
+			if p := e.GetPhase(); p.GetPhase() == string(sdk.Preparing) || p.GetPhase() == string(sdk.Prepared) {
+				said = append(said, p.GetPhase()+" "+p.GetMessage())
+			}
+		}
+		return said
+	}
+	settled := func(r *pluginpb.StartRequest) { r.SharesDevices = false }
+	t.Run("and is started then", func(t *testing.T) {
+		t.Parallel()
+		b, config, opts := played(t, 1, "beside")
+		before := pid(t, b)
+		if err := b.TryPrepare(config, opts, settled); err != nil {
+			t.Fatal(err)
+		}
+		b.Wait("its second preparation", func(*pluginpb.Event) bool {
+			return slices.Equal(preparing(b), []string{"preparing ", "preparing importing PyTorch",
+				"preparing loading the model", "prepared ", "preparing on the device, beside inference",
+				"preparing loading the model", "prepared "})
+		})
+		b.Start(config, opts)
+		b.Ready()
+		if after := pid(t, b); after != before {
+			t.Errorf("worker %d was prepared, %d trains", before, after)
+		}
+	})
+	t.Run("and is started meanwhile", func(t *testing.T) {
+		t.Parallel()
+		b, config, opts := played(t, 1, "beside")
+		before := pid(t, b)
+		if err := b.TryPrepare(config, opts, settled); err != nil {
+			t.Fatal(err)
+		}
+		b.Start(config, opts)
+		b.Ready()
+		if after := pid(t, b); after != before {
+			t.Errorf("worker %d was prepared, %d trains", before, after)
+		}
+	})
+	t.Run("unless it cannot", func(t *testing.T) {
+		t.Parallel()
+		b, config, opts := played(t, 1, "patient")
+		if err := b.TryPrepare(config, opts, settled); err != nil {
+			t.Fatal(err)
+		}
+		b.Start(config, opts)
+		b.Ready()
+		if said := preparing(b); slices.Contains(said, "preparing on the device, beside inference") {
+			t.Errorf("it was told to: %q", said)
+		}
+	})
 }

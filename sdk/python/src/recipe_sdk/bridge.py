@@ -119,7 +119,7 @@ class Bridge(Generic[S]):
     @staticmethod
     def open(
         config: str | os.PathLike[str] | S, *, device: torch.device | None = None, signals: bool = True,
-        early: Callable[[], None] = nothing,
+        early: Callable[[], None] = nothing, beside: bool = False,
     ) -> Bridge[Any]:  # fmt: skip
         """Reads the configuration, serves commands, joins the other ranks; the event "starting" is the first.
 
@@ -127,8 +127,9 @@ class Bridge(Generic[S]):
         device: default CUDA device LOCAL_RANK, or the CPU without one. A process group that exists is used; else
         torchrun's variables RANK, WORLD_SIZE and LOCAL_RANK make one. signals: SIGTERM and SIGINT end the run with a
         checkpoint. early() does what can be done without the device, before the block is started: where trainer and
-        inference share a GPU, everything else waits. ConfigError, one mistake a line, when the configuration is
-        wrong."""
+        inference share a GPU, everything else waits. beside: until inference has taken its memory, not until it
+        answers. This trainer then sees to it that the rest is enough, and calls start() where it is not. ConfigError,
+        one mistake a line, when the configuration is wrong."""
         if isinstance(config, RunSettings):
             block: RunSettings = config
         else:
@@ -142,7 +143,7 @@ class Bridge(Generic[S]):
             if block.prepare == stage.HOST:
                 events.phase("loading", model=block.model.path)
                 early()
-                block = stage.started(block, control, events)
+                block = stage.started(block, control, events, beside)
             ranks = Ranks(device or default_device(), block.collective_timeout)
         except Exception as e:
             report(e, events, block, main)
@@ -156,6 +157,15 @@ class Bridge(Generic[S]):
             bridge._catch()
         events.phase("loading", model=block.model.path)
         return bridge
+
+    def start(self) -> None:
+        """Waits until the block is started, where it was only prepared up to here. attach does so by itself."""
+        if not self.block.prepare:
+            return
+        block = stage.started(self.block, self.control, self.events) if self.main else None
+        self.block = cast("S", self.ranks.share(block))
+        self.version = max(self.version, self.block.policy_version)
+        self.device_shared = self.block.wait_for_sync
 
     def resume(self) -> Checkpoint | None:
         """The newest complete checkpoint, or None: its folder (what `save` wrote), its step, and its state, in which
@@ -218,7 +228,7 @@ class Bridge(Generic[S]):
             named, logprobs, save, storage, adapter, update, sleep, wake, state, config, adapter_config, tied or {},
             trained, reading or self._reading, select, ahead,
         )  # fmt: skip
-        self._start()
+        self.start()
         self.sleep()
         self.note_state()
         about = {"memory": place(self.device), "machine": host(), **(summary or {})}
@@ -435,15 +445,6 @@ class Bridge(Generic[S]):
         )  # fmt: skip
 
     # ---- inside ----
-
-    def _start(self) -> None:
-        """Waits until the block is started, where it was prepared up to here."""
-        if not self.block.prepare:
-            return
-        block = stage.started(self.block, self.control, self.events) if self.main else None
-        self.block = cast("S", self.ranks.share(block))
-        self.version = max(self.version, self.block.policy_version)
-        self.device_shared = self.block.wait_for_sync
 
     def _catch(self) -> None:
         """Rank 0 hears signals as a stop; the others leave it to rank 0 to tell them."""

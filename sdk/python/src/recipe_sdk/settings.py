@@ -88,8 +88,9 @@ class RunSettings:
     )
     policy_version: int = option(0, "Version of the starting weights.", least=0)
     prepare: str = option(
-        "", "How far to go before the supervisor starts the block: not at all, without the device, or all the way.",
-        choices=("", "host", "device"),
+        "", "How far to go before the supervisor starts the block: not at all, without the device, all the way, or all "
+        "the way in what inference on the same device has left of its memory.",
+        choices=("", "host", "device", "beside"),
     )  # fmt: skip
     collective_timeout: float = option(1800.0, "Seconds a rank waits for another.", least=1)
 

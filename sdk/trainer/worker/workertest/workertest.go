@@ -21,7 +21,7 @@ const mark, modeName = "FAKE_WORKER", "FAKE_WORKER_MODE"
 
 // Environment makes a test binary whose TestMain calls Main play the worker when it is started as the block's
 // interpreter. The mode says what goes wrong: "" nothing, crash, error, config, poison; hang and patient: no batch
-// comes; "killed at the stop", "full at the stop".
+// comes; beside: patient, and goes on preparing on the device; "killed at the stop", "full at the stop".
 func Environment(mode string) map[string]string {
 	return map[string]string{mark: "1", modeName: mode}
 }
@@ -107,7 +107,7 @@ var exceptions = map[string]string{
 
 func (w *fakeWorker) train(mode string) int {
 	w.emit("phase", map[string]any{"phase": "loading"})
-	if w.config.Prepare != "" && !w.start() {
+	if w.config.Prepare != "" && !w.start(mode == "beside") {
 		return 0
 	}
 	if w.config.Data.URL == "" {
@@ -140,7 +140,9 @@ func (w *fakeWorker) train(mode string) int {
 	}
 	for w.step < w.config.Steps {
 		w.emit("phase", map[string]any{"phase": "waiting", "for_what": "a batch"})
-		if mode == "hang" || (mode == "patient" && !w.config.Wait) { // with nobody to wait for, the end would come at once
+		// with nobody to wait for, the end would come at once
+		patient := (mode == "patient" || mode == "beside") && !w.config.Wait
+		if mode == "hang" || patient {
 			<-w.stop
 			w.save("stop")
 			w.emit("phase", map[string]any{"phase": "done", "reason": "stopped"})
@@ -182,14 +184,24 @@ func (w *fakeWorker) train(mode string) int {
 }
 
 // start waits until the block is started, and takes over what it is told then; false: it was told to stop instead.
-func (w *fakeWorker) start() bool {
+// beside: it can go on on the device before that.
+func (w *fakeWorker) start(beside bool) bool {
 	answer := struct {
-		Settings any `json:"settings"`
-	}{&w.config}
+		Settings any    `json:"settings"`
+		Prepare  string `json:"prepare"`
+	}{Settings: &w.config}
+	params := map[string]any{}
+	if beside {
+		params["beside"] = true
+	}
 	answered := make(chan error, 1)
-	go func() { answered <- w.conn.Call(context.Background(), "prepared", struct{}{}, &answer) }()
+	go func() { answered <- w.conn.Call(context.Background(), "prepared", params, &answer) }()
 	select {
 	case err := <-answered:
+		if err == nil && answer.Prepare == "beside" {
+			w.emit("phase", map[string]any{"phase": "loading"})
+			return w.start(false)
+		}
 		w.shared = w.config.Wait
 		return err == nil
 	case <-w.stop:
