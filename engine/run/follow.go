@@ -118,7 +118,7 @@ func (s *supervisor) onTick() {
 // ended handles the end of an attempt: it decides what happens to the block.
 func (s *supervisor) ended(b *blockState, end ending) {
 	b.cancel()
-	b.attempt, b.preparing, b.activity = nil, false, activity{}
+	b.attempt, b.preparing, b.memoryTaken, b.activity = nil, false, false, activity{}
 	s.dirty = true
 	end = s.e.clean(end)
 	if end.outputs != cty.NilVal {

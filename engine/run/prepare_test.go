@@ -290,6 +290,56 @@ environment "x"`, 1)
 	}
 }
 
+// A server that has taken its memory and failed decides anew when it is started again.
+func TestATrainerDoesNotGoOnBesideInferenceThatHasFailed(t *testing.T) {
+	t.Parallel()
+	f, _ := preparing(t)
+	const second = "inference.x.q"
+	src := strings.NewReplacer(`inference "x" "p" {`, `inference "x" "p" {
+  restart { delay = "1h" }`, `environment "x"`, `inference "x" "q" {
+  model = "m"
+}
+environment "x"`).Replace(wholeLoop)
+	f.host.prepare[trainer] = func(p *fakeProcess) {
+		p.say(sdk.Prepared, "weights are loaded", "")
+		<-p.stopping
+		p.say(sdk.Stopped, "", "")
+	}
+	take, fail := make(chan struct{}), make(chan struct{})
+	f.host.scripts[inf] = func(p *fakeProcess) {
+		p.emit(blockevent.MemoryTaken{Taken: true})
+		<-fail
+		p.say(sdk.Failed, "the GPU fell off the bus", "")
+	}
+	f.host.scripts[second] = func(p *fakeProcess) {
+		<-take
+		p.emit(blockevent.MemoryTaken{Taken: true})
+		p.say(sdk.Loading, "taken", "")
+		<-p.stopping
+		p.say(sdk.Stopped, "", "")
+	}
+	a := f.apply(f.load(src))
+	f.says(trainer, sdk.Prepared)
+	close(fail)
+	f.until("inference waits for its restart", func() bool {
+		return slices.ContainsFunc(f.events(), func(e event.Event) bool {
+			return e.Type == event.Restart && e.Address == inf
+		})
+	})
+	close(take)
+	f.says(second, sdk.Loading)
+	if _, err := a.engine.Why(t.Context(), run.WhyRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.host.preparedWith(trainer); len(got) != 1 {
+		t.Errorf("it was told %d times to prepare", len(got))
+	}
+	if err := a.engine.Stop(t.Context(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	a.wait()
+}
+
 // What is on GPUs of its own prepares there from the beginning, and is told nothing more.
 func TestATrainerOnItsOwnGPUsIsToldOnceToPrepare(t *testing.T) {
 	t.Parallel()
