@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .model import Built
 
 CHUNK = 16 << 20
-# Of a device's memory: what inference still takes when it holds its cache, for CUDA graphs and what it compiles. An
-# H100 had 1 to 2 GiB less free once vLLM answered.
+# Of a device's memory: what inference still takes when it holds its cache, for CUDA graphs, kernels that it compiles
+# and its first batches. A guess on the safe side: where it is too much, what could be done now is done at the start.
 LATER = 4 << 30
 
 
