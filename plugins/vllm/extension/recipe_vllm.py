@@ -4,8 +4,11 @@ vLLM itself is not touched: this file lies in a folder of its own on PYTHONPATH.
 under are in plugins/vllm/versions.go.
 """
 
+import recipe_freeze
 import recipe_pull
 from recipe_sdk.receive import worker
+
+recipe_freeze.in_worker()
 
 
 def _tied(model):

@@ -29,7 +29,8 @@ class Engine:
 @pytest.fixture
 def vllm(monkeypatch):
     """The modules that are looked for."""
-    names = ("vllm", "vllm.utils", "vllm.utils.gc_utils", "vllm.v1", "vllm.v1.engine", "vllm.v1.engine.core")
+    names = ("vllm", "vllm.utils", "vllm.utils.gc_utils", "vllm.v1", "vllm.v1.engine", "vllm.v1.engine.core",
+             "vllm.v1.worker", "vllm.v1.worker.gpu_worker")  # fmt: skip
     modules = {n: ModuleType(n) for n in names}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -38,6 +39,10 @@ def vllm(monkeypatch):
             setattr(modules[parent], last, module)
     core = type("EngineCore", (Engine,), {"_initialize_kv_caches": Engine.prepare})
     modules["vllm.v1.engine.core"].EngineCore = core
+    modules["vllm.v1.worker.gpu_worker"].Worker = type(
+        "Worker", (Engine,), {"compile_or_warm_up_model": Engine.prepare}
+    )
+    modules["vllm.utils.gc_utils"].freeze_gc_heap = gc.freeze
     return modules
 
 
@@ -75,3 +80,27 @@ def test_a_vllm_without_such_an_engine_is_left_alone(vllm, monkeypatch):
     assert not hasattr(core, "_initialize_kv_caches")
     monkeypatch.setitem(sys.modules, "vllm.v1.engine.core", None)
     recipe_freeze.install()
+
+
+def test_nothing_is_collected_in_a_worker_of_its_own_process(vllm):
+    worker = vllm["vllm.v1.worker.gpu_worker"].Worker
+    for _ in range(2):
+        recipe_freeze.in_worker()
+    assert worker.compile_or_warm_up_model.of_vllm is Engine.prepare
+    engine = worker()
+    gc.unfreeze()
+    try:
+        assert engine.compile_or_warm_up_model("config") == "config"
+        assert engine.frozen > 1000, "what was in memory is frozen"
+    finally:
+        gc.unfreeze()
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["freezes by itself", "does not keep its heap frozen"])
+def test_a_worker_of_another_vllm_is_left_alone(vllm, own):
+    if own:
+        vllm["vllm.utils.gc_utils"].freeze_gc_for_cudagraph_capture = object()
+    else:
+        del vllm["vllm.utils.gc_utils"].freeze_gc_heap
+    recipe_freeze.in_worker()
+    assert vllm["vllm.v1.worker.gpu_worker"].Worker.compile_or_warm_up_model is Engine.prepare
