@@ -242,9 +242,9 @@ environment "x"`, 1)
 	told := map[string]chan bool{inf: make(chan bool), second: make(chan bool)}
 	for name, taken := range told {
 		f.host.scripts[name] = func(p *fakeProcess) {
-			for t := range taken {
-				p.emit(blockevent.MemoryTaken{Taken: t})
-				p.say(sdk.Loading, fmt.Sprintf("taken: %v", t), "")
+			for now := range taken {
+				p.emit(blockevent.MemoryTaken{Taken: now})
+				p.say(sdk.Loading, fmt.Sprintf("taken: %v", now), "")
 			}
 			<-open
 			p.ready("http://" + p.block.String())

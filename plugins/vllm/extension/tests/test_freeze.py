@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import gc
-import importlib.metadata
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import recipe_freeze
-
-HERE = Path(recipe_freeze.__file__).parent
 
 
 class Engine:
@@ -46,17 +42,8 @@ def vllm(monkeypatch):
     return modules
 
 
-def install():
-    """Through the entry point, twice, as each of vLLM's processes loads it."""
-    found = [d for d in importlib.metadata.distributions(path=[str(HERE)]) if d.metadata["Name"] == "recipe-vllm"]
-    points = [e for d in found for e in d.entry_points if e.group == "vllm.general_plugins"]
-    (point,) = [e for e in points if e.module == "recipe_freeze"]
-    for _ in range(2):
-        point.load()()
-
-
-def test_nothing_is_collected_while_graphs_are_recorded(vllm):
-    install()
+def test_nothing_is_collected_while_graphs_are_recorded(vllm, load_plugin):
+    load_plugin("recipe_freeze")
     engine = vllm["vllm.v1.engine.core"].EngineCore()
     gc.unfreeze()
     assert engine._initialize_kv_caches("config") == "config"
@@ -67,16 +54,16 @@ def test_nothing_is_collected_while_graphs_are_recorded(vllm):
     assert gc.get_freeze_count() == 0
 
 
-def test_a_vllm_that_freezes_by_itself_is_left_alone(vllm):
+def test_a_vllm_that_freezes_by_itself_is_left_alone(vllm, load_plugin):
     vllm["vllm.utils.gc_utils"].freeze_gc_for_cudagraph_capture = object()
-    install()
+    load_plugin("recipe_freeze")
     assert vllm["vllm.v1.engine.core"].EngineCore._initialize_kv_caches is Engine.prepare
 
 
-def test_a_vllm_without_such_an_engine_is_left_alone(vllm, monkeypatch):
+def test_a_vllm_without_such_an_engine_is_left_alone(vllm, monkeypatch, load_plugin):
     core = vllm["vllm.v1.engine.core"].EngineCore
     del core._initialize_kv_caches
-    install()
+    load_plugin("recipe_freeze")
     assert not hasattr(core, "_initialize_kv_caches")
     monkeypatch.setitem(sys.modules, "vllm.v1.engine.core", None)
     recipe_freeze.install()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import queue
 import random
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import recipe_outputs
-
-HERE = Path(recipe_outputs.__file__).parent
 
 
 class Logprobs(NamedTuple):
@@ -143,7 +139,7 @@ def test_an_array_beside_a_token_is_handed_on_with_what_was_kept():
     assert output.prefill_stats.tolist() == [0, 1, 2]
 
 
-def test_vllm_finds_it_and_an_engine_keeps_tokens(monkeypatch):
+def test_vllm_finds_it_and_an_engine_keeps_tokens(monkeypatch, load_plugin):
     """Through the entry point, twice, as each of vLLM's processes loads it."""
     asked = []
 
@@ -163,11 +159,7 @@ def test_vllm_finds_it_and_an_engine_keeps_tokens(monkeypatch):
     core = ModuleType("vllm.v1.engine.core")
     core.EngineCoreProc = EngineCoreProc
     monkeypatch.setitem(sys.modules, "vllm.v1.engine.core", core)
-    found = [d for d in importlib.metadata.distributions(path=[str(HERE)]) if d.metadata["Name"] == "recipe-vllm"]
-    points = [e for d in found for e in d.entry_points if e.group == "vllm.general_plugins"]
-    (point,) = [e for e in points if e.module == "recipe_outputs"]
-    for _ in range(2):
-        point.load()()
+    load_plugin("recipe_outputs")
     several, single = EngineCoreProc(4), EngineCoreProc(1)
     assert [several.run_busy_loop(), single.run_busy_loop()] == ["over", "over"]
     assert asked == [several, single]

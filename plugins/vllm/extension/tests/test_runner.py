@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-import recipe_runner
-
-HERE = Path(recipe_runner.__file__).parent
 
 
 @pytest.fixture
@@ -24,18 +19,9 @@ def config(monkeypatch):
     return modules["vllm.config.vllm"]
 
 
-def install():
-    """Through the entry point, twice, as each of vLLM's processes loads it."""
-    found = [d for d in importlib.metadata.distributions(path=[str(HERE)]) if d.metadata["Name"] == "recipe-vllm"]
-    points = [e for d in found for e in d.entry_points if e.group == "vllm.general_plugins"]
-    (point,) = [e for e in points if e.module == "recipe_runner"]
-    for _ in range(2):
-        point.load()()
-
-
-def test_qwen2_gets_the_runner_of_llama(config):
+def test_qwen2_gets_the_runner_of_llama(config, load_plugin):
     config.DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES = frozenset({"LlamaForCausalLM", "MistralForCausalLM"})
-    install()
+    load_plugin("recipe_runner")
     assert {
         "LlamaForCausalLM",
         "MistralForCausalLM",
@@ -44,15 +30,15 @@ def test_qwen2_gets_the_runner_of_llama(config):
 
 
 @pytest.mark.parametrize("listed", [None, frozenset(), ["LlamaForCausalLM"]])
-def test_another_vllm_is_left_as_it_is(config, listed):
+def test_another_vllm_is_left_as_it_is(config, listed, load_plugin):
     if listed is not None:
         config.DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES = listed
-    install()
+    load_plugin("recipe_runner")
     assert getattr(config, "DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES", None) == listed
 
 
-def test_nothing_happens_without_vllm(monkeypatch):
+def test_nothing_happens_without_vllm(monkeypatch, load_plugin):
     for name in [n for n in sys.modules if n == "vllm" or n.startswith("vllm.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vllm", None)
-    install()
+    load_plugin("recipe_runner")
