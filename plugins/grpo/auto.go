@@ -16,6 +16,12 @@ const (
 	offloadBuffers = 3
 )
 
+// longAttention is the length in tokens of a sequence whose attention is worth more than the memory of its output.
+const longAttention = 4096
+
+// quarters of the layers: with so much more recomputed, a longer row is no longer worth it.
+const quarters = 4
+
 // usable is the part of the free memory that is planned with: the rest is for fragments and what is not counted.
 const usable = 0.92
 
@@ -27,10 +33,12 @@ type modelShape struct {
 
 // running is how a training step runs.
 type running struct {
-	dtype, compute          string
-	compiled, checkpointing bool
-	rows, chunk             int64
-	needed                  float64 // bytes beside the weights
+	dtype, compute     string
+	compiled           bool
+	recomputed, layers int64 // layers whose activations are calculated again in the backward pass, and all
+	attention          bool  // of the former, what attention has found is kept
+	rows, chunk        int64
+	needed             float64 // bytes beside the weights
 }
 
 // machine is where it runs. free: bytes left beside the weights; fixed: bytes that come with the first step and stay.
@@ -90,14 +98,16 @@ func (s modelShape) activationBytes(r running) float64 {
 	if r.compiled { // the product of gate and up is calculated again instead of kept
 		layer = float64(8*s.Hidden+3*s.FFN) * width
 	}
-	if r.checkpointing {
-		return float64(r.rows) * (float64(s.Layers*s.Hidden)*bytesOf(r.dtype) + layer)
-	}
 	casts := 0.0
 	if r.dtype != r.compute {
-		casts = float64(s.Parameters) * width
+		casts = float64(s.Parameters) * width * float64(s.Layers-r.recomputed) / float64(s.Layers)
 	}
-	return float64(r.rows*s.Layers)*layer + casts
+	kept := max(s.Layers-r.recomputed, 1) // where all are recomputed, one is at a time
+	each := bytesOf(r.dtype)
+	if r.attention {
+		each += width
+	}
+	return float64(r.rows)*(float64(r.recomputed*s.Hidden)*each+float64(kept)*layer) + casts
 }
 
 // headBytes are a chunk's logits and, where the head trains, its gradient in float32.
@@ -115,8 +125,9 @@ func (s modelShape) headBytes(r running) float64 {
 }
 
 // candidates are ways to run a step, from the fastest to the smallest. Rows get smaller before activations are
-// recomputed, which costs a quarter of the speed.
-func (k Compute) candidates(m machine) []running {
+// recomputed, which costs a quarter of the speed where it is all of them. Then up to a quarter of the layers is
+// recomputed, no more of them than must be, before rows get smaller again.
+func (k Compute) candidates(m machine, layers int64, narrow bool) []running {
 	most, least := m.batchTokens, max(m.longest, 1)
 	if most == 0 {
 		most = autoRows[0]
@@ -133,27 +144,46 @@ func (k Compute) candidates(m machine) []running {
 	if k.RowTokens != nil {
 		rows = []int64{*k.RowTokens}
 	}
-	chunks, recompute := autoChunks, []bool{false, true}
+	chunks := autoChunks
 	if k.HeadChunk != nil {
 		chunks = []int64{*k.HeadChunk}
 	}
-	if k.GradientCheckpointing != nil {
-		recompute = []bool{*k.GradientCheckpointing}
+	var out []running
+	add := func(row, recomputed int64, attention bool) {
+		for _, chunk := range chunks {
+			out = append(out, running{recomputed: recomputed, attention: attention, layers: layers, rows: row, chunk: chunk})
+		}
+	}
+	if given := k.GradientCheckpointing; given != nil {
+		for _, row := range rows {
+			add(row, map[bool]int64{true: layers}[*given], false)
+		}
+		return out
 	}
 	plain := slices.DeleteFunc(slices.Clone(rows), func(r int64) bool { return r < 4096 })
 	if len(plain) == 0 {
 		plain = rows[:1]
 	}
-	var out []running
-	for _, checkpointing := range recompute {
+	keep := m.gpu && narrow && m.longest >= longAttention
+	for _, row := range plain {
+		add(row, 0, false)
+	}
+	for quarter := range int64(quarters) {
 		of := plain
-		if checkpointing || len(recompute) == 1 {
+		if quarter == quarters-1 {
 			of = rows
 		}
 		for _, row := range of {
-			for _, chunk := range chunks {
-				out = append(out, running{checkpointing: checkpointing, rows: row, chunk: chunk})
+			for n := layers*quarter/quarters + 1; n <= layers*(quarter+1)/quarters; n++ {
+				if n != layers-1 { // all but one would take as much as all, of which one is recomputed at a time
+					add(row, n, keep)
+				}
 			}
+		}
+	}
+	if keep {
+		for _, row := range rows {
+			add(row, layers, false)
 		}
 	}
 	return out
@@ -167,7 +197,7 @@ func (c Config) choose(s modelShape, m machine) running {
 	}
 	dtype, compute := c.dtypes(m.gpu)
 	var smallest running
-	for i, r := range k.candidates(m) {
+	for i, r := range k.candidates(m, s.Layers, bytesOf(compute) == 2) {
 		r.dtype, r.compute, r.compiled = dtype, compute, or(k.Compile, m.gpu && !s.Stateful)
 		sized := r
 		sized.rows = max(r.rows, m.longest)

@@ -38,13 +38,14 @@ func TestThePlanDecidesAsTheWorkerDoes(t *testing.T) {
 		Longest     int64
 		BatchTokens int64 `json:"batch_tokens"`
 		Choice      struct {
-			Dtype                 string
-			ComputeDtype          string `json:"compute_dtype"`
-			Compile               bool
-			GradientCheckpointing bool    `json:"gradient_checkpointing"`
-			RowTokens             int64   `json:"row_tokens"`
-			HeadChunk             int64   `json:"head_chunk"`
-			Needed                float64 `json:"needed"`
+			Dtype        string
+			ComputeDtype string `json:"compute_dtype"`
+			Compile      bool
+			Recomputed   int64
+			Attention    bool    `json:"attention_kept"`
+			RowTokens    int64   `json:"row_tokens"`
+			HeadChunk    int64   `json:"head_chunk"`
+			Needed       float64 `json:"needed"`
 		}
 	}
 	if err := json.Unmarshal(data, &cases); err != nil {
@@ -63,7 +64,7 @@ func TestThePlanDecidesAsTheWorkerDoes(t *testing.T) {
 		dtype, _ := config.dtypes(c.GPU)
 		got := config.choose(c.Shape, machine{free: c.Free, fixed: c.Shape.fixedBytes(dtype, c.Optimizer, c.Published,
 			c.Offload), gpu: c.GPU, longest: c.Longest, batchTokens: c.BatchTokens})
-		want := running{c.Choice.Dtype, c.Choice.ComputeDtype, c.Choice.Compile, c.Choice.GradientCheckpointing,
+		want := running{c.Choice.Dtype, c.Choice.ComputeDtype, c.Choice.Compile, c.Choice.Recomputed, c.Shape.Layers, c.Choice.Attention,
 			c.Choice.RowTokens, c.Choice.HeadChunk, got.needed}
 		if got != want || math.Abs(got.needed-c.Choice.Needed) > 1 {
 			t.Errorf("%s: %+v (%.0f bytes) here, %+v (%.0f bytes) in the worker", c.Name, got, got.needed, want,

@@ -208,8 +208,11 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 			s.reference = s.total
 		}
 	}
-	r := running{dtype: dtype, compute: arithmeticType, compiled: c.compiles(m, gpu), checkpointing: checkpointing,
-		rows: rowTokens, chunk: chunk}
+	r := running{dtype: dtype, compute: arithmeticType, compiled: c.compiles(m, gpu), layers: m.Layers, rows: rowTokens,
+		chunk: chunk}
+	if checkpointing {
+		r.recomputed = m.Layers
+	}
 	shape := shapeOf(m, s)
 	s.activations, s.logits = shape.activationBytes(r), shape.headBytes(r)
 	layer := 8*m.Hidden + 4*m.FFN
@@ -264,8 +267,14 @@ const gib = 1 << 30
 // String says how a step runs.
 func (r running) String() string {
 	kept := "activations kept"
-	if r.checkpointing {
+	switch {
+	case r.recomputed == r.layers:
 		kept = "activations recomputed"
+	case r.recomputed > 0:
+		kept = fmt.Sprintf("activations of %d of %d layers recomputed", r.recomputed, r.layers)
+	}
+	if r.attention {
+		kept += " but for attention"
 	}
 	return fmt.Sprintf("%s in rows of %d tokens", kept, r.rows)
 }

@@ -13,6 +13,9 @@ from typing import Any
 GIB = 1 << 30
 ROWS = (32768, 16384, 8192, 4096, 2048, 1024)
 CHUNKS = (4096, 1024)
+LONG = 4096  # tokens of a sequence whose attention is worth more than the memory of its output
+QUARTERS = 4  # of the layers: with so much more recomputed, a longer row is no longer worth it
+STEP_DOWN = 0.75  # of what has not fitted: the most that is tried next
 SHORTEST_BESIDE_WEIGHTS = 8192  # tokens of a row that makes room for whole weights
 USABLE = 0.92  # of the free memory: the rest is for fragments and for what is not counted here
 PIECE = 128 << 20  # bytes of each of AdamW's two moments in a piece that passes through the GPU (optimizer.offload)
@@ -53,6 +56,8 @@ class Machine:
     longest: int = 0  # tokens of the longest sequence: no row can be shorter
     batch_tokens: int = 0  # of one rank's part of a batch, 0 = unknown: no row needs more
     fixed: float = 0.0  # bytes that come with the first step: gradients, optimizer state, published copy
+    by_layer: bool = True  # some layers can be recomputed and others not
+    attention: bool = True  # what attention has found can be kept where activations are recomputed
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,8 @@ class Choice:
     """How a step runs, and why. needed: estimated bytes beyond the weights."""
 
     compile: bool
-    gradient_checkpointing: bool
+    recomputed: int  # layers, the first ones, whose activations are calculated again in the backward pass
+    attention_kept: bool  # of these, what attention has found is kept
     row_tokens: int
     head_chunk: int
     needed: float
@@ -76,15 +82,16 @@ def precision(dtype: str | None, compute: str | None, lora: bool, narrow: bool) 
     return (compute if lora else "float32"), compute
 
 
-def activations(s: Shape, x: Settings, checkpointing: bool, compiled: bool, row: int) -> float:
-    """Bytes that a row's forward pass keeps for its backward pass."""
+def activations(s: Shape, x: Settings, recomputed: int, attention: bool, compiled: bool, row: int) -> float:
+    """Bytes that a row's forward pass keeps for its backward pass. recomputed: layers that keep their input only, and,
+    where attention says so, its output."""
     width = WIDTH[x.compute_dtype]
     # compiled, the product of gate and up is calculated again instead of kept
     layer = (8 * s.hidden + 3 * s.ffn if compiled else 1.1 * (8 * s.hidden + 4 * s.ffn)) * width
-    if checkpointing:
-        return row * (s.layers * s.hidden * WIDTH[x.dtype] + layer)
-    casts = s.parameters * width if x.dtype != x.compute_dtype else 0
-    return row * s.layers * layer + casts
+    kept = max(s.layers - recomputed, 1)  # where all are recomputed, one is at a time
+    casts = s.parameters * width * (s.layers - recomputed) / s.layers if x.dtype != x.compute_dtype else 0
+    each = s.hidden * (WIDTH[x.dtype] + width * attention)
+    return row * (recomputed * each + kept * layer) + casts
 
 
 def head(s: Shape, x: Settings, compiled: bool, chunk: int) -> float:
@@ -106,47 +113,52 @@ def fixed(s: Shape, x: Settings, optimizer: str, published: bool, offload: bool 
     return s.trained * gradient + moments + (s.parameters * WIDTH[x.dtype] if published else 0)
 
 
-def candidates(x: Settings, m: Machine) -> list[tuple[bool, int, int]]:
-    """(checkpointing, row, chunk) from the fastest to the smallest: rows get smaller before activations are recomputed,
-    which costs a quarter of the speed."""
+def candidates(x: Settings, m: Machine, layers: int) -> list[tuple[int, bool, int, int]]:
+    """(recomputed layers, attention kept, row, chunk) from the fastest to the smallest: rows get smaller before
+    activations are recomputed, which costs a quarter of the speed where it is all of them. Then up to a quarter of the
+    layers is recomputed, no more of them than must be, before rows get smaller again."""
     most = m.batch_tokens or ROWS[0]
     least = max(m.longest, 1)
     rows = [r for r in ROWS if r >= least and (r < 2 * most or r == ROWS[-1])] or [max(least, 1)]
     if x.row_tokens is not None:
         rows = [x.row_tokens]
     chunks = CHUNKS if x.head_chunk is None else (x.head_chunk,)
-    recompute = (False, True) if x.gradient_checkpointing is None else (x.gradient_checkpointing,)
+    if x.gradient_checkpointing is not None:
+        return [(layers * x.gradient_checkpointing, False, row, chunk) for row in rows for chunk in chunks]
     plain = [r for r in rows if r >= 4096] or rows[:1]
-    out = []
-    for checkpointing in recompute:
-        last = checkpointing or len(recompute) == 1
-        for row in rows if last else plain:
-            out += [(checkpointing, row, chunk) for chunk in chunks]
-    return out
+    keep = m.attention and m.longest >= LONG
+    out = [(0, False, row, chunk) for row in plain for chunk in chunks]
+    for quarter in range(QUARTERS):
+        last = quarter == QUARTERS - 1
+        some = range(layers * quarter // QUARTERS + 1, layers * (quarter + 1) // QUARTERS + 1)
+        # all but one would take as much as all, of which one is recomputed at a time
+        some = [n for n in some if n == layers or (n != layers - 1 and m.by_layer)]
+        out += [(n, keep, row, chunk) for row in (rows if last else plain) for n in some for chunk in chunks]
+    return out + [(layers, False, row, chunk) for row in rows for chunk in chunks if keep]
 
 
 def choose(s: Shape, x: Settings, m: Machine, below: Choice | None = None) -> Choice:
     """The first candidate that fits into the free memory, else the smallest. below: one that has run out of memory;
-    only candidates that need less are looked at."""
+    only candidates that need a good deal less are looked at, and where there is none, the smallest."""
     compiled = m.compiler if x.compile is None else x.compile
     fits: Callable[[float], bool] = lambda n: n <= USABLE * m.free  # noqa: E731
-    found: tuple[bool, int, int, float] | None = None
-    for checkpointing, row, chunk in candidates(x, m):
+    found: tuple[int, bool, int, int, float] | None = None
+    for recomputed, attention, row, chunk in candidates(x, m, s.layers):
         longest = max(row, m.longest)
-        needed = m.fixed + activations(s, x, checkpointing, compiled, longest) + head(s, x, compiled, chunk)
+        needed = m.fixed + activations(s, x, recomputed, attention, compiled, longest) + head(s, x, compiled, chunk)
         if below is not None and not needed < below.needed:
             continue
-        if found is None or needed < found[3]:
-            found = checkpointing, row, chunk, needed
-        if fits(needed):
-            found = checkpointing, row, chunk, needed
+        if found is None or needed < found[-1]:
+            found = recomputed, attention, row, chunk, needed
+        if fits(needed) and (below is None or needed <= STEP_DOWN * below.needed):
+            found = recomputed, attention, row, chunk, needed
             break
     if found is None:
         assert below is not None  # there is always a candidate
         return replace(below, reason="")
-    checkpointing, row, chunk, needed = found
+    recomputed, attention, row, chunk, needed = found
     reason = (
-        f"activations {'recomputed' if checkpointing else 'kept'}, rows of {row} tokens, chunks of {chunk}, "
+        f"activations {_kept(recomputed, s.layers, attention)}, rows of {row} tokens, chunks of {chunk}, "
         f"{'compiled' if compiled else 'not compiled'}: about {needed / GIB:.1f} GiB beside the weights, "
         f"{m.free / GIB:.1f} GiB are free"
     )
@@ -154,7 +166,14 @@ def choose(s: Shape, x: Settings, m: Machine, below: Choice | None = None) -> Ch
         reason = f"out of memory with rows of {below.row_tokens} tokens; now {reason}"
     elif not fits(needed):
         reason += ", so it may run out of memory"
-    return Choice(compiled, checkpointing, row, chunk, needed, reason)
+    return Choice(compiled, recomputed, attention, row, chunk, needed, reason)
+
+
+def _kept(recomputed: int, layers: int, attention: bool) -> str:
+    but = " but for attention" if attention else ""
+    if 0 < recomputed < layers:
+        return f"of {recomputed} of {layers} layers recomputed{but}"
+    return f"recomputed{but}" if recomputed else "kept"
 
 
 def choose_sharded(s: Shape, x: Settings, m: Machine, world: int) -> tuple[Choice, bool, bool]:
@@ -166,14 +185,15 @@ def choose_sharded(s: Shape, x: Settings, m: Machine, world: int) -> tuple[Choic
     given_back = choose(s, x, m)
     for more, whole in ((weights + gradients, True), (weights, False)):
         kept = choose(s, x, replace(m, fixed=m.fixed + more))
-        if kept.needed <= USABLE * m.free and as_good(kept, given_back):
+        if kept.needed <= USABLE * m.free and as_good(kept, given_back, s.layers):
             return kept, True, whole
     return given_back, False, False
 
 
-def as_good(c: Choice, other: Choice) -> bool:
-    """Whether a step runs about as fast one way as the other, transfers left aside."""
-    return c.gradient_checkpointing <= other.gradient_checkpointing and c.row_tokens >= min(
+def as_good(c: Choice, other: Choice, layers: int) -> bool:
+    """Whether a step runs about as fast one way as the other, transfers left aside. An eighth of the layers recomputed
+    costs 3 %."""
+    return c.recomputed <= other.recomputed + layers // 8 and c.row_tokens >= min(
         SHORTEST_BESIDE_WEIGHTS, other.row_tokens
     )
 

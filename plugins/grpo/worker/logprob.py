@@ -1,7 +1,9 @@
 """Log-probabilities of given tokens from hidden states, without the logits of a whole row ever existing.
 
 With 150,000 vocabulary entries the logits of 8,192 tokens are 5 GB in float32. The head therefore runs in chunks:
-forward keeps one number per token, backward computes the chunk's logits again.
+forward keeps one number per token, backward computes the chunk's logits again. Where the head itself does not train
+(adapters), how a log-probability changes with its hidden state does not depend on the loss: forward calculates that
+while it has the logits, and backward has no more to do than to scale it.
 """
 
 from __future__ import annotations
@@ -117,6 +119,18 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 WIDE_PRODUCT = hasattr(torch.ops.aten.addmm, "dtype_out")  # from torch 2.8 on
 
 
+def _early(needed: tuple[bool, ...], o: HeadOptions) -> bool:
+    """Whether the gradient is that of a log-probability times a number a token; needed: of hidden, weight, bias, …"""
+    return needed[0] and not any(needed[1:3]) and not (o.entropy and o.entropy_gradient)
+
+
+def _slope(kernels: Any, backward: Any, product: Tensor, b: Tensor | None, given: tuple, o: HeadOptions) -> Tensor:
+    """Gradient (c, V) of product; given: label, temperature, logsumexp, and what _backward is given after them."""
+    if kernels is not None:
+        return kernels.backward(product, given[0], o.scale / given[1], *given[2:])
+    return backward(*_any_length(o, product), b, *_any_length(o, *given), o.scale, o.softcap)
+
+
 class _Head(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, bias, label, temperature, o):
@@ -126,31 +140,40 @@ class _Head(torch.autograd.Function):
         wide, n = _wide(dtype), len(label)
         warm = temperature.to(wide)
         kernels = _one_pass(o, weight, bias) if wide == torch.float32 else None
-        forward, _ = _kernels(o.compile and hidden.is_cuda)
+        forward, backward = _kernels(o.compile and hidden.is_cuda)
         lp, lse = hidden.new_empty(n, dtype=wide), hidden.new_empty(n, dtype=wide)
         entropy = hidden.new_zeros(n if o.entropy else 0, dtype=wide)
         squared = hidden.new_zeros(n if o.squared else 0, dtype=wide)
+        by_lp = torch.empty_like(h) if _early(ctx.needs_input_grad, o) else None  # (n, H) d lp / d hidden
         for i in range(0, n, o.chunk):
             part = slice(i, i + o.chunk)
+            product = h[part] @ w.t()
             if kernels is not None:
-                lp[part], lse[part], e = kernels.forward(h[part] @ w.t(), label[part], o.scale / warm[part])
+                lp[part], lse[part], e = kernels.forward(product, label[part], o.scale / warm[part])
                 s = None
             else:
+                kept = product if by_lp is None or product.dtype != wide else product.clone()  # it is overwritten
                 lp[part], lse[part], e, s = forward(
-                    *_any_length(o, h[part] @ w.t()), b, *_any_length(o, label[part], warm[part]), o.scale, o.softcap,
+                    *_any_length(o, kept), b, *_any_length(o, label[part], warm[part]), o.scale, o.softcap,
                     o.entropy, o.squared,
                 )  # fmt: skip
             if o.entropy:
                 entropy[part] = e
             if o.squared:
                 squared[part] = s
-        ctx.o, ctx.dtype = o, dtype
-        ctx.save_for_backward(hidden, weight, bias, label, warm, lse, entropy)
+            if by_lp is not None:
+                given = (label[part], warm[part], lse[part], torch.ones_like(lse[part]), None, None)
+                torch.mm(_slope(kernels, backward, product, b, given, o), w, out=by_lp[part])
+        ctx.o, ctx.dtype, ctx.of, ctx.early = o, dtype, hidden.dtype, by_lp is not None
+        ctx.save_for_backward(*((by_lp,) if ctx.early else (hidden, weight, bias, label, warm, lse, entropy)))
         ctx.mark_non_differentiable(squared)
         return lp, entropy, squared
 
     @staticmethod
     def backward(ctx, g_lp, g_entropy, _):
+        if ctx.early:
+            (by_lp,) = ctx.saved_tensors
+            return (by_lp * g_lp[:, None]).to(ctx.of), None, None, None, None, None
         hidden, weight, bias, label, warm, lse, entropy = ctx.saved_tensors
         o, dtype = ctx.o, ctx.dtype
         need_h, need_w, need_b = ctx.needs_input_grad[:3]
@@ -166,10 +189,7 @@ class _Head(torch.autograd.Function):
             part = slice(i, i + o.chunk)
             given = (label[part], warm[part], lse[part], g_lp[part], entropy[part] if inward else None,
                      g_entropy[part] if inward else None)  # fmt: skip
-            if kernels is not None:
-                d = kernels.backward(h[part] @ w.t(), given[0], o.scale / given[1], *given[2:])
-            else:
-                d = backward(*_any_length(o, h[part] @ w.t()), b, *_any_length(o, *given), o.scale, o.softcap)
+            d = _slope(kernels, backward, h[part] @ w.t(), b, given, o)
             if need_h:
                 grad_h[part] = d @ w
             if need_w:

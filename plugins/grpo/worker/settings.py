@@ -38,7 +38,9 @@ class Model(ModelSettings):
         "auto", "Attention over packed rows.", choices=("auto", "sdpa", "eager", "varlen", "flash_attention_2")
     )
     gradient_checkpointing: bool | None = option(
-        None, "Recompute activations in the backward pass: less memory, ~25% slower; unset: when memory demands it."
+        None,
+        "Recompute activations in the backward pass: less memory, ~25% slower; unset: those of as many layers as "
+        "memory demands.",
     )
     row_tokens: int | None = option(
         None, "Most tokens packed into one forward pass; unset: as many as fit into free memory.", live=True, least=1

@@ -56,6 +56,7 @@ class AdamW(torch.optim.AdamW):
                 capturable=group["capturable"], differentiable=group["differentiable"], fused=group["fused"],
                 amsgrad=False, beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"],
                 weight_decay=group["weight_decay"], eps=group["eps"], maximize=group["maximize"],
+                found_inf=getattr(self, "found_inf", None),
             )  # fmt: skip
         return result
 

@@ -92,7 +92,7 @@ class Sizing:
         others = {id(p) for layer in policy.backbone.layers[1:] for p in layer.parameters()}
         gradients = sum(p.numel() * p.element_size() for p in policy.parameters()
                         if p.requires_grad and id(p) not in others)  # fmt: skip
-        kept = auto.activations(one, self.given, False, x.compile, x.row_tokens)
+        kept = auto.activations(one, self.given, 0, False, x.compile, x.row_tokens)
         return kept + auto.head(one, self.given, x.compile, x.head_chunk) + gradients
 
     def decide(self, c: Config, b: Batch | None) -> str:
@@ -145,7 +145,8 @@ class Sizing:
         return auto.Machine(
             free=min(f for f, _, _ in everywhere), compiler=all(k for _, k, _ in everywhere), longest=longest,
             batch_tokens=min(tokens, limit) if limit else tokens,
-            fixed=max(coming - min(h for _, _, h in everywhere), 0.0),
+            fixed=max(coming - min(h for _, _, h in everywhere), 0.0), by_layer=policy.recomputes_some,
+            attention=policy.implementation == "varlen",
         )  # fmt: skip
 
     def row_tokens(self, c: Config) -> int:
@@ -206,7 +207,7 @@ class Sizing:
         now = compiled.count() if choice.compile else self.graphs
         out = {
             "compute/row_tokens": float(choice.row_tokens), "compute/head_chunk": float(choice.head_chunk),
-            "compute/checkpointing": float(choice.gradient_checkpointing), "compute/compiled": float(choice.compile),
+            "compute/checkpointing": choice.recomputed / self.shape.layers, "compute/compiled": float(choice.compile),
             "compute/compilations": float(now - self.graphs), "compute/steps_down": float(self.steps_down),
         }  # fmt: skip
         self.graphs = now

@@ -59,7 +59,10 @@ def whole_fits(policy: Policy, c: Config, ranks: Ranks) -> tuple[bool, float]:
         fixed = auto.fixed(shape, x, c.optimizer.name, bool(c.lora.rank), c.optimizer.offload and cuda)
         room = free - weights / share
         compiler = all(k for _, k in everywhere)
-        return auto.Machine(room, compiler, c.data.max_length, 0, fixed + copied / share)
+        return auto.Machine(
+            room, compiler, c.data.max_length, 0, fixed + copied / share, policy.recomputes_some,
+            policy.implementation == "varlen",
+        )  # fmt: skip
 
     def shape_of(share: int) -> auto.Shape:
         return auto.shape_of(policy.causal.config, total // share, trained if policy.adapted else trained // share)
@@ -67,7 +70,9 @@ def whole_fits(policy: Policy, c: Config, ranks: Ranks) -> tuple[bool, float]:
     if c.optimizer.offload and cuda:  # the host's memory would hold all moments once for each rank
         return False, free
     whole, part = (auto.choose(shape_of(n), x, machine(n)) for n in (1, ranks.world))
-    return auto.as_good(whole, part) and whole.needed <= auto.USABLE * (free - weights), free
+    return auto.as_good(whole, part, policy.causal.config.num_hidden_layers) and whole.needed <= auto.USABLE * (
+        free - weights
+    ), free
 
 
 @torch.no_grad()

@@ -250,17 +250,17 @@ class Stepper:
     def move(self, step: int) -> dict[str, Any]:
         """The optimizer's own step, unless a gradient is not finite."""
         c = self.config
-        report = {"grad_norm": float(shards.clip(self.parameters, c.optimizer.grad_clip, self.ranks))}
+        norm = shards.clip(self.parameters, c.optimizer.grad_clip, self.ranks)
         rate = optim.apply(c, self.optimizer, step)
-        if math.isfinite(report["grad_norm"]):
+        if optim.leave_out(self.optimizer, ~norm.isfinite()) or math.isfinite(float(norm)):
             self.within_memory(self.optimizer.step)  # its state is allocated in the first one
             if self.policy.merged:
                 self.policy.merged.refresh()
-            report["learning_rate"] = rate
-        else:
-            report["skipped"] = 1.0
         self.optimizer.zero_grad(set_to_none=True)
-        return report
+        report: dict[str, Any] = {"grad_norm": float(norm)}
+        if math.isfinite(report["grad_norm"]):
+            return {**report, "learning_rate": rate}
+        return {**report, "skipped": 1.0}
 
     def within_memory(self, action: Callable[[], T]) -> T:
         """What the action returns. When the device runs out of memory it is done again: once in the same way, if that

@@ -1,7 +1,7 @@
-"""By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only kernels,handles,moments,speed,ranks]
+"""By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only kernels,head,…]
 
-Kernels agree (variable-length attention against the block-diagonal mask), weights reach another process by CUDA
-handles and follow further steps, moments in the host's memory change no number, and how fast a step of a
+Kernels agree (variable-length attention against the block-diagonal mask), so do the head's gradients, weights reach
+another process by CUDA handles and follow further steps, moments in the host's memory change no number, and how fast a step of a
 Qwen2.5-1.5B-shaped model with random weights is."""
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from recipe_sdk.ranks import Ranks
 
 from worker import batch as batches
 from worker import config, model, offload, optim
+from worker.logprob import HeadOptions, token_logprobs
 from worker.memory import Memory
 from worker.metrics import PEAKS, Clock, flops
 from worker.step import Stepper
@@ -101,6 +102,25 @@ def kernels(directory: str) -> dict:
         reference = known.setdefault(name.split()[0], lp)  # the first of the same weights
         out[name] = {"mean_abs": float((lp - reference).abs().mean()), "max_abs": float((lp - reference).abs().max()),
                      "attention": s.policy.implementation}  # fmt: skip
+    return out
+
+
+def head(_directory: str, device: str = "cuda", vocabulary: int = 151936) -> dict:
+    """Gradient of the hidden states of a head that trains, and of one that does not and calculates it with the logits,
+    both against float64: largest difference, as a part of the largest number."""
+    g = torch.Generator().manual_seed(0)
+    rand = lambda *s: torch.randn(*s, generator=g).to(device)  # noqa: E731
+    hidden, weight, up = rand(300, 1536).bfloat16(), (rand(vocabulary, 1536) * 0.02).bfloat16(), rand(300)
+    label, warm = torch.randint(0, vocabulary, (300,), generator=g).to(device), torch.full((300,), 0.7, device=device)
+    exact = hidden.double().requires_grad_()
+    scores = (exact @ weight.double().t() / 0.7).log_softmax(-1)[torch.arange(300, device=device), label]
+    (scores @ up.double()).backward()
+    out, o = {}, HeadOptions(chunk=128, compile=device == "cuda", entropy=True)
+    for name, trains in (("trains", True), ("frozen", False)):
+        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_(trains)
+        lp, _, _ = token_logprobs(h, w, None, label, warm, o)
+        (lp @ up).backward()
+        out[name] = float((h.grad.double() - exact.grad).abs().max() / exact.grad.abs().max())
     return out
 
 
@@ -279,13 +299,14 @@ def ranks(directory: str) -> dict:
 def main() -> None:
     p = argparse.ArgumentParser()
     p.add_argument("out")
-    p.add_argument("--only", default="kernels,handles,moments,speed")
+    p.add_argument("--only", default="kernels,head,handles,moments,speed")
     given = p.parse_args()
     result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
     with tempfile.TemporaryDirectory() as directory:
         for name in given.only.split(","):
             try:
-                known = {"kernels": kernels, "handles": handles, "moments": moments, "speed": speed, "ranks": ranks}
+                known = {"kernels": kernels, "head": head, "handles": handles, "moments": moments, "speed": speed,
+                         "ranks": ranks}  # fmt: skip
                 result[name] = known[name](directory)
             except Exception:
                 result[name] = {"failed": traceback.format_exc()[-1500:]}

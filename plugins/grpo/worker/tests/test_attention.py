@@ -1,5 +1,7 @@
 """Attention over packed rows: torch's own, sequence by sequence, is what each kernel's path must calculate."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,7 +9,7 @@ import torch.nn.functional as F
 from worker import attention, compiled
 from worker import batch as batches
 
-from .test_model import after_steps, stepper
+from .test_model import after_steps, groups, stepper
 
 LENGTHS = (7, 13, 1, 13)
 
@@ -96,3 +98,44 @@ def test_both_kernels_need_one_compilation(tmp_path, tiny):
         s.policy(row(*lengths)).lp.sum().backward()
     assert s.policy.kernels.seen[2, 128] == 2 and len(seen) == 1
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_what_attention_has_found_is_kept_where_a_layer_is_recomputed(tmp_path, tiny, monkeypatch, compiles):
+    """It is calculated once a layer and pass, and the step stays the same; then as before, when it is not kept."""
+    calls, calculated = [], attention._calculated
+
+    def counted(*args):
+        calls.append(args)
+        return calculated(*args)
+
+    monkeypatch.setattr(attention, "_calculated", counted)
+    s = stepper(tmp_path, tiny, model={"attention": "varlen"}, lora={"rank": 4})
+    b = batches.build(groups())
+    s.sizing.decide(s.config, b)
+    s.policy.train()
+    (row, _), *_ = s.rows(b, range(b.n))
+    torch._dynamo.reset()
+    found = []
+    for recomputed, kept, times in (
+        (0, False, 2),
+        (2, True, 2),
+        (1, True, 2),
+        (2, False, 4),
+        (1, False, 3),
+        (2, True, 2),
+    ):
+        s.policy.run_as(dataclasses.replace(s.sizing.choice, recomputed=recomputed, attention_kept=kept))
+        if compiles:
+            compiled.layers(s.policy.backbone, backend="aot_eager")
+        calls.clear()
+        s.optimizer.zero_grad()
+        s.policy(row).lp.sum().backward()
+        assert len(calls) == times, (recomputed, kept)
+        found.append([p.grad.clone() for p in s.parameters])
+        with torch.no_grad():
+            s.policy(row)
+        assert len(calls) == times + 2, "a pass without gradient calculates"
+    assert attention._now.layer is None
+    for other in found[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(found[0], other, strict=True))

@@ -33,8 +33,9 @@ def answer(case: dict) -> dict:
     x = auto.Settings(dtype, compute, *(given.get(k) for k in keys))
     s = auto.Shape(**case["shape"])
     fixed = auto.fixed(s, x, case["optimizer"], case["published"], case.get("offload", False))
-    m = auto.Machine(case["free"], case["gpu"], case["longest"], case["batch_tokens"], fixed)
-    chosen = asdict(auto.choose(s, x, m))
+    narrow = case["gpu"] and auto.WIDTH[compute] == 2
+    m = auto.Machine(case["free"], case["gpu"], case["longest"], case["batch_tokens"], fixed, attention=narrow)
+    chosen = asdict(auto.choose(s, x, m))  # "recomputed": layers
     return {"dtype": dtype, "compute_dtype": compute, **{k: v for k, v in chosen.items() if k != "reason"}}
 
 
@@ -42,16 +43,43 @@ BIG = auto.Shape(1_543_714_304, 1_543_714_304, 28, 1536, 8960, 151_936)
 
 
 def test_memory_alone_demands_recomputation():
-    """Less memory: first smaller rows, then recomputed activations, then still smaller rows."""
-    seen = []
-    for free in (150, 100, 60, 40, 34, 29, 27, 10):
+    """Less memory: first smaller rows, then more and more layers recomputed, then still smaller rows."""
+    seen, said = [], set()
+    for free in (*range(150, 26, -1), 10):
         x = auto.Settings("float32", "bfloat16")
         m = auto.Machine(free * auto.GIB, True, 1024, 65_536, auto.fixed(BIG, x, "adamw", False))
         c = auto.choose(BIG, x, m)
-        seen.append((c.gradient_checkpointing, c.row_tokens))
+        seen.append((-(-4 * c.recomputed // BIG.layers), c.row_tokens))  # quarters
         assert ("may run out" in c.reason) == (c.needed > auto.USABLE * m.free)
+        said.add(c.reason.split(",")[0])
+        whole = auto.choose(BIG, x, dataclasses.replace(m, by_layer=False))
+        assert whole.recomputed in (0, BIG.layers) and whole.recomputed >= c.recomputed
     assert seen == sorted(seen, key=lambda x: (x[0], -x[1]))
-    assert seen[0] == (False, 32768) and seen[-1] == (True, 1024)
+    assert seen[0] == (0, 32768) and seen[-1] == (4, 1024) and {x for x, _ in seen} == {0, 1, 2, 3, 4}
+    assert {"activations kept", "activations of 3 of 28 layers recomputed", "activations recomputed"} <= said
+
+
+def test_as_few_layers_are_recomputed_as_memory_allows():
+    """A sequence that is longer than any row: what is left is the number of layers."""
+    x = auto.Settings("bfloat16", "bfloat16")
+    adapters, last = dataclasses.replace(BIG, trained=70_000_000), 0
+    for free in range(160, 2, -1):
+        m = auto.Machine(free * auto.GIB, True, 60_000, 120_000, auto.fixed(adapters, x, "adamw", False))
+        c = auto.choose(adapters, x, m)
+        if c.recomputed and c.needed <= auto.USABLE * m.free:
+            fewer = c.recomputed - 1 - (c.recomputed == BIG.layers and c.attention_kept)  # all but one is no way
+            ways = ((fewer, True), (c.recomputed, c.attention_kept))
+            before, now = (auto.activations(adapters, x, *way, True, 60_000) for way in ways)
+            logits = auto.head(adapters, x, True, c.head_chunk) - auto.head(adapters, x, True, 1024)
+            assert c.needed - now - logits + before > auto.USABLE * m.free
+        assert c.recomputed >= last and (c.attention_kept or c.recomputed in (0, BIG.layers))
+        last = c.recomputed
+    assert last == BIG.layers and not c.attention_kept
+    assert "but for attention" not in c.reason
+    short = auto.choose(adapters, x, dataclasses.replace(m, free=7 * auto.GIB, longest=auto.LONG - 1))
+    assert short.recomputed and not short.attention_kept
+    other = auto.choose(adapters, x, dataclasses.replace(m, free=60 * auto.GIB, attention=False))
+    assert other.recomputed and not other.attention_kept
 
 
 def test_several_ranks_keep_gathered_weights_where_there_is_room():
@@ -64,7 +92,7 @@ def test_several_ranks_keep_gathered_weights_where_there_is_room():
         c, weights, gradients = auto.choose_sharded(share, x, m, 2)
         alone = auto.choose(share, x, m)
         seen.append((weights, gradients))
-        assert c.gradient_checkpointing == alone.gradient_checkpointing and c.row_tokens <= alone.row_tokens
+        assert alone.recomputed <= c.recomputed <= alone.recomputed + 3 or not weights
         assert c.row_tokens >= min(8192, alone.row_tokens) if weights else c == alone
         more = weights * 2 * share.parameters * 2 + gradients * 2 * share.trained * 4
         m = dataclasses.replace(m, fixed=m.fixed + more)
@@ -77,7 +105,9 @@ def test_what_is_given_is_obeyed():
     m = auto.Machine(1 * auto.GIB, True, 1024, 65_536, 0)
     x = auto.Settings("float32", "bfloat16", False, False, 5000, 77)
     c = auto.choose(BIG, x, m)
-    assert (c.compile, c.gradient_checkpointing, c.row_tokens, c.head_chunk) == (False, False, 5000, 77)
+    assert (c.compile, c.recomputed, c.row_tokens, c.head_chunk) == (False, 0, 5000, 77)
+    c = auto.choose(BIG, dataclasses.replace(x, gradient_checkpointing=True), dataclasses.replace(m, free=1e15))
+    assert c.recomputed == BIG.layers
 
 
 def test_steps_down_end():
@@ -89,9 +119,10 @@ def test_steps_down_end():
         if not auto.smaller(c, less):
             break
         assert less.needed < c.needed and "out of memory with rows of" in less.reason
+        assert less.needed <= auto.STEP_DOWN * c.needed or less.recomputed == BIG.layers
         seen.append(less)
         c = less
-    assert c.gradient_checkpointing and c.row_tokens == 1024 and len(seen) > 5
+    assert c.recomputed == BIG.layers and c.row_tokens == 1024 and 5 < len(seen) < 12
 
 
 @pytest.mark.parametrize("at", ["forward", "backward", "optimizer"])

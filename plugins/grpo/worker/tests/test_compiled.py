@@ -1,5 +1,7 @@
 """Compilation: how often it happens, and that the fast forward pass of adapters is peft's."""
 
+import dataclasses
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -25,12 +27,15 @@ def graphs():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("change", [{}, {"lora": {"rank": 4}}, {"model": {"gradient_checkpointing": True}}])
-def test_one_compilation_serves_all_layers_and_rows_of_any_length(tmp_path, tiny, graphs, change):
+@pytest.mark.parametrize(
+    ("change", "recomputed"), [({}, 0), ({"lora": {"rank": 4}}, 0), ({}, 2), ({}, 1), ({"lora": {"rank": 4}}, 1)]
+)
+def test_one_compilation_serves_all_layers_and_rows_of_any_length(tmp_path, tiny, graphs, change, recomputed):
     seen, backend = graphs
     s = stepper(tmp_path, tiny, **change)
     b = batches.build(groups(12))
     s.sizing.decide(s.config, b)
+    s.policy.run_as(dataclasses.replace(s.sizing.choice, recomputed=recomputed))
     compiled.layers(s.policy.backbone, backend=backend)
     s.policy.train()
     for members in (range(3), range(3, 8), range(8, 24)):

@@ -13,7 +13,7 @@ from recipe_sdk.ranks import Ranks
 from recipe_sdk.testing import make_group
 
 from worker import batch as batches
-from worker import checkpoint, config, estimate, model, optim, spread
+from worker import checkpoint, config, estimate, model, optim, shards, spread
 from worker.logprob import HeadOptions, token_logprobs
 from worker.memory import Memory
 from worker.metrics import Clock
@@ -54,6 +54,33 @@ def test_chunked_head_equals_plain_softmax(o, biased):
         results.append([lp, entropy, squared, h.grad, w.grad] + ([b.grad] if biased else []))
     for a, b in zip(*results, strict=True):
         assert float((a - b).detach().abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("o", [HeadOptions(chunk=3), HeadOptions(chunk=2, scale=0.25, softcap=3.0)])
+def test_a_head_that_does_not_train_calculates_its_gradient_with_the_logits(monkeypatch, o, dtype):
+    """The one that a training head finds by calculating them again, with and without a loss on the entropy."""
+    g = torch.Generator().manual_seed(0)
+    rand = lambda *s: torch.randn(*s, generator=g, dtype=torch.float64).to(dtype)  # noqa: E731
+    label, warm, gl = torch.tensor([1, 0, 6, 3, 3, 2, 5]), rand(7).abs() + 0.5, rand(7)
+    hidden, weight, bias = rand(7, 4), rand(8, 4), rand(8)
+    o = dataclasses.replace(o, entropy=True, squared=True)
+
+    def run(trains, gradient=False):
+        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_(trains)
+        lp, entropy, squared = token_logprobs(
+            h, w, bias, label, warm, dataclasses.replace(o, entropy_gradient=gradient)
+        )
+        with monkeypatch.context() as m:
+            if not trains and not gradient:
+                m.setattr("worker.logprob._kernels", lambda _: pytest.fail("logits are calculated again"))
+            (lp @ gl.to(lp.dtype) + (entropy.sum() if gradient else 0)).backward()
+        return lp, entropy, squared, h.grad
+
+    for gradient in (False, True):
+        for a, b in zip(run(False, gradient), run(True, gradient), strict=True):
+            assert a.dtype == b.dtype
+            torch.testing.assert_close(a, b, rtol=3 * torch.finfo(dtype).eps, atol=3 * torch.finfo(dtype).eps)
 
 
 def stepper(tmp_path, tiny, ranks=None, **change):
@@ -98,6 +125,29 @@ def of_ranks(name):
     return fields.merge(
         SETTINGS[name.removeprefix("whole ")], {"model": {"replicate": name.startswith("whole ")}}
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [{}, {"lora": {"rank": 4}}], ids=["full", "lora"])
+def test_as_many_layers_are_recomputed_as_was_decided(tmp_path, tiny, change):
+    """The first ones, and the step stays the same; each decision replaces the one before."""
+    want, weights = after_steps(stepper(tmp_path, tiny, **change), 4)
+    s, got, seen = stepper(tmp_path, tiny, **change), [], []
+    s.sizing.decide(s.config, batches.build(groups()))
+    for k, layer in enumerate(
+        s.policy.backbone.layers
+    ):  # in the layer, not around it: what is recomputed is called again
+        layer.self_attn.register_forward_pre_hook(lambda *_, k=k: seen.append(k))
+    assert s.policy.recomputes_some and len(s.policy.backbone.layers) == 2
+    for number, recomputed in enumerate((1, 2, 1, 0)):
+        s.sizing.use(dataclasses.replace(s.sizing.choice, recomputed=recomputed))
+        assert s.sizing.report()["compute/checkpointing"] == recomputed / 2
+        seen.clear()
+        report = s.train(batches.build(groups()), number, Clock(CPU))
+        got.append((report["loss/total"], report["grad_norm"]))
+        passes = seen.count(1) // (1 + (recomputed == 2))
+        assert [seen.count(k) for k in range(2)] == [passes * (1 + (k < recomputed)) for k in range(2)]
+    assert got == want
+    assert all(torch.equal(weights[n], p) for n, p in s.policy.named_parameters())
 
 
 @pytest.mark.parametrize("name", [n for n in SETTINGS if n != "mixed"])
@@ -284,16 +334,28 @@ def test_the_kl_in_the_reward_adapts_to_its_target(tmp_path, tiny):
         assert used == pytest.approx([0.1, 0.1 * step, 0.1 * step**2])
 
 
-def test_gradients_that_are_not_finite_are_left_out_and_said(tmp_path, tiny):
+@pytest.mark.parametrize("kind", ["", "fused", "shards"])
+def test_gradients_that_are_not_finite_are_left_out_and_said(tmp_path, tiny, kind):
+    """By us, or by an optimizer that looks itself (fused, as on a GPU), which makes the same steps otherwise."""
     raw = [make_group(10 + k) for k in range(2)]
     raw[1]["advantages"] = [[3e38]] * 4
-    s = stepper(tmp_path, tiny, data={"mini_batch_size": 4})
+    s, usual = (stepper(tmp_path, tiny, data={"mini_batch_size": 4}) for _ in range(2))
+    if kind:
+        adamw = torch.optim.AdamW if kind == "fused" else shards.AdamW
+        s.optimizer = adamw(s.parameters, 1e-3, (0.9, 0.999), 1e-8, 0.0, fused=True)
+        usual.optimizer = torch.optim.AdamW(usual.parameters, 1e-3, (0.9, 0.999), 1e-8, 0.0)
+        assert optim.leave_out(s.optimizer, torch.tensor(False))
+    assert not optim.leave_out(usual.optimizer, torch.tensor(False))
     report = s.train(batches.build([read_group(g, ReadOptions()) for g in raw]), 0, Clock(CPU))
     assert (report["optimizer_steps"], report["optimizer_skipped"]) == (1, 1)
     assert "not finite" in report["warnings"][0]
     assert all(bool(torch.isfinite(p).all()) for p in s.policy.parameters())
     report = s.train(batches.build(groups()), 1, Clock(CPU))
     assert (report["optimizer_steps"], report["optimizer_skipped"], report["warnings"]) == (3, 0, [])
+    usual.train(batches.build([read_group(g, ReadOptions()) for g in raw]), 0, Clock(CPU))
+    usual.train(batches.build(groups()), 1, Clock(CPU))
+    for p, q in zip(s.parameters, usual.parameters, strict=True):
+        assert torch.allclose(p, q, atol=1e-12) and int(s.optimizer.state[p]["step"]) == 4
 
 
 def test_a_skipped_batch_leaves_what_training_remembers(tmp_path, tiny):
