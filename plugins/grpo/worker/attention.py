@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import threading
-from collections import Counter, deque
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -17,36 +16,6 @@ aten = torch.ops.aten
 VARLEN, EVEN = 2, 3  # kernels; torch.compile makes 0 and 1 constants, and compiles again for each
 
 
-class _Now(threading.local):
-    """The pass through a recomputed layer that this thread is in."""
-
-    layer: _Pass | None = None
-
-
-_now = _Now()
-
-
-class _Pass:
-    """A context: the layer's forward pass, or, again, the one that calculates its activations anew."""
-
-    def __init__(self, kept: deque[tuple[Tensor, ...]], again: bool):
-        self.kept, self.again = kept, again
-
-    def __enter__(self) -> None:
-        self.outer, _now.layer = _now.layer, self
-
-    def __exit__(self, *_: object) -> None:
-        _now.layer = self.outer
-
-
-def keep_outputs() -> tuple[_Pass, _Pass]:
-    """torch.utils.checkpoint's context_fn: what packed_attention has found in a layer's forward pass is kept, and it
-    calculates nothing when the layer is recomputed. That is as much memory as the layer's input, for work that grows
-    with the square of a sequence's length."""
-    kept: deque[tuple[Tensor, ...]] = deque()
-    return _Pass(kept, False), _Pass(kept, True)
-
-
 @torch.library.custom_op("recipe::packed_attention", mutates_args=())
 def packed_attention(
     q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, longest: int, kernel: int, scale: float, window: int
@@ -57,18 +26,6 @@ def packed_attention(
     q (T, heads, D); k, v (T, fewer heads, D); bounds (sequences + 1,) int32, cumulative lengths; longest: length of the
     longest; kernel: VARLEN, or EVEN where all are that long; window: tokens that each sees, 0 = all. Compiled code does
     not look inside, so that one compilation serves both kernels."""
-    now = _now.layer
-    if now is not None and now.again and now.kept:
-        return now.kept.popleft()
-    found = _calculated(q, k, v, bounds, longest, kernel, scale, window)
-    if now is not None and not now.again:
-        now.kept.append(tuple(x.detach() for x in found))  # what is returned becomes a part of the graph
-    return found
-
-
-def _calculated(
-    q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, longest: int, kernel: int, scale: float, window: int
-) -> tuple[Tensor, Tensor]:
     if not q.is_cuda:
         return _plain(q, k, v, bounds, scale, window)
     if kernel == EVEN and not window:

@@ -7,14 +7,17 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+
+from . import recompute
 
 
 def keep_cache() -> None:
@@ -42,12 +45,31 @@ def unavailable(device: torch.device) -> str:
     return "" if compiler else "there is no C compiler (gcc)"
 
 
-def layers(model: nn.Module, backend: Any = "inductor") -> None:
-    """Compiles each decoder layer's forward pass; `plain` undoes it. Lengths are dynamic from the first row on."""
+def layers(model: nn.Module, recomputed: int = 0, attention: bool = False, backend: Any = "inductor") -> None:
+    """Compiles each decoder layer's forward pass; `plain` undoes it. Lengths are dynamic from the first row on.
+    recomputed: so many of the first layers calculate their activations again in the backward pass; attention: but what
+    attention has found is kept."""
     # Numbers such as an adapter's scale never change. As inputs of the graph they make torch trace everything twice.
     torch._dynamo.config.specialize_float = True
-    for layer in model.layers:  # type: ignore[union-attr]
-        layer.forward = torch.compile(type(layer).forward.__get__(layer), dynamic=True, backend=backend)
+    logging.getLogger("torch._dynamo.variables.higher_order_ops").addFilter(_known)
+
+    def compile(forward: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(forward, dynamic=True, backend=backend)
+
+    for k, layer in enumerate(model.layers):  # type: ignore[arg-type]
+        forward = type(layer).forward.__get__(layer)
+        usual = compile(forward)
+        layer.forward = _either(compile(recompute.wrapped(forward, attention)), usual) if k < recomputed else usual
+
+
+def _known(record: logging.LogRecord) -> bool:
+    """Leaves out a warning that is about operations in place, of which decoder layers have none."""
+    return "context_fn is passed to torch.utils.checkpoint" not in record.getMessage()
+
+
+def _either(training: Callable[..., Any], scoring: Callable[..., Any]) -> Callable[..., Any]:
+    """Scoring is compiled alike in all layers."""
+    return lambda *args, **kwargs: (training if torch.is_grad_enabled() else scoring)(*args, **kwargs)
 
 
 def plain(model: nn.Module) -> None:
@@ -106,10 +128,12 @@ def count() -> int:
 
 
 @contextlib.contextmanager
-def only_first_layer(model: nn.Module) -> Iterator[None]:
-    """The model with its first decoder layer alone: what it compiles serves the others."""
+def one_of_each(model: nn.Module, recomputed: int) -> Iterator[None]:
+    """The model with its first decoder layer alone, and the last where only some are recomputed: what these compile
+    serves the others."""
     everything = model.layers
-    model.layers = nn.ModuleList([everything[0]])  # type: ignore[index]
+    some = [everything[0], everything[-1]] if 0 < recomputed < len(everything) else [everything[0]]  # type: ignore
+    model.layers = nn.ModuleList(some)
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ import torch
 from recipe_sdk.dtypes import DTYPES
 from torch import Tensor, nn
 
-from . import attention, auto, compiled, packing
+from . import attention, auto, compiled, packing, recompute
 from .batch import Row
 from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
@@ -48,7 +48,7 @@ class Policy(nn.Module):
         self.implementation = implementation
         self.head_options = head
         self.autocast = autocast
-        self.recomputed, self.attention_kept, self.compiled = 0, False, False
+        self.compiled, self.recomputed, self.attention_kept = False, 0, False
         self.kernels = attention.Kernels()
         self.alone = False  # whether each row has one sequence, because the model would mix several
         self.parts = list(self.modules())  # the tree stays; going through it costs 3 ms for 28 layers with adapters
@@ -66,30 +66,16 @@ class Policy(nn.Module):
 
     def run_as(self, choice: auto.Choice) -> None:
         """Takes over what was decided of memory and speed."""
-        if choice.recomputed and (not self.recomputed or choice.attention_kept != self.attention_kept):
-            kept = {"context_fn": attention.keep_outputs} if choice.attention_kept else {}
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False, **kept})
-            if getattr(self.causal, "_require_grads_hooks", None):  # of use to the reentrant kind only
-                self.causal.disable_input_require_grads()
-        elif self.recomputed and not choice.recomputed:
-            self.model.gradient_checkpointing_disable()
-        if choice.recomputed and self.recomputes_some:
-            for k, layer in enumerate(self.backbone.layers):
-                layer.gradient_checkpointing = k < choice.recomputed
-        if choice.compile and not self.compiled:
-            compiled.layers(self.backbone)
-        elif self.compiled and not choice.compile:
+        self.compiled, self.recomputed, self.attention_kept = choice.compile, choice.recomputed, choice.attention_kept
+        if self.compiled:
+            self._compile()
+        else:
             compiled.plain(self.backbone)
-        self.recomputed, self.attention_kept, self.compiled = choice.recomputed, choice.attention_kept, choice.compile
+        recompute.plain(self.causal, self.backbone, 0 if self.compiled else self.recomputed, self.attention_kept)
         self.head_options = replace(self.head_options, chunk=choice.head_chunk, compile=choice.compile)
 
-    @property
-    def recomputes_some(self) -> bool:
-        """Whether each decoder layer decides by itself if its activations are recomputed."""
-        from transformers.modeling_layers import GradientCheckpointingLayer
-
-        layers = getattr(self.backbone, "layers", ())
-        return len(layers) > 0 and all(isinstance(x, GradientCheckpointingLayer) for x in layers)
+    def _compile(self) -> None:
+        compiled.layers(self.backbone, self.recomputed, self.attention_kept)
 
     def try_kernels(self, device: torch.device, dtype: torch.dtype) -> str:
         """Looks which attention kernels work here; what to say of it."""
@@ -119,7 +105,7 @@ class Policy(nn.Module):
             yield
         finally:
             if was:
-                compiled.layers(self.backbone)
+                self._compile()
             self.head_options = options
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from recipe_sdk.ranks import Ranks
 
-from . import auto, compiled, host, offload, packing
+from . import auto, compiled, host, offload, packing, recompute
 from .batch import Batch
 from .config import Config
 from .model import Policy, decided, keep_gathered
@@ -85,13 +85,16 @@ class Sizing:
         )  # fmt: skip
 
     def warming(self) -> float:
-        """Bytes that compiling takes by the choice in force: a row through the first layer and the head, with their
-        gradients."""
+        """Bytes that compiling takes by the choice in force: a row through a layer of each kind and the head, with
+        their gradients."""
         assert self.choice is not None
-        x, policy, one = self.choice, self.policies[0], replace(self.shape, layers=1)
-        others = {id(p) for layer in policy.backbone.layers[1:] for p in layer.parameters()}
+        x, policy = self.choice, self.policies[0]
+        with compiled.one_of_each(policy.backbone, x.recomputed):
+            few = list(policy.backbone.layers)
+        others = {id(p) for layer in policy.backbone.layers if layer not in few for p in layer.parameters()}
         gradients = sum(p.numel() * p.element_size() for p in policy.parameters()
                         if p.requires_grad and id(p) not in others)  # fmt: skip
+        one = replace(self.shape, layers=len(few))
         kept = auto.activations(one, self.given, 0, False, x.compile, x.row_tokens)
         return kept + auto.head(one, self.given, x.compile, x.head_chunk) + gradients
 
@@ -145,7 +148,7 @@ class Sizing:
         return auto.Machine(
             free=min(f for f, _, _ in everywhere), compiler=all(k for _, k, _ in everywhere), longest=longest,
             batch_tokens=min(tokens, limit) if limit else tokens,
-            fixed=max(coming - min(h for _, _, h in everywhere), 0.0), by_layer=policy.recomputes_some,
+            fixed=max(coming - min(h for _, _, h in everywhere), 0.0), by_layer=recompute.by_layer(policy.backbone),
             attention=policy.implementation == "varlen",
         )  # fmt: skip
 

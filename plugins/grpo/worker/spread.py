@@ -13,7 +13,7 @@ import torch
 from recipe_sdk.errors import WorkerError
 from recipe_sdk.ranks import Ranks
 
-from . import auto, compiled
+from . import auto, compiled, recompute
 from .config import Config, source_of
 from .model import Policy, shard
 from .sizing import free_memory, settings
@@ -60,7 +60,7 @@ def whole_fits(policy: Policy, c: Config, ranks: Ranks) -> tuple[bool, float]:
         room = free - weights / share
         compiler = all(k for _, k in everywhere)
         return auto.Machine(
-            room, compiler, c.data.max_length, 0, fixed + copied / share, policy.recomputes_some,
+            room, compiler, c.data.max_length, 0, fixed + copied / share, recompute.by_layer(policy.backbone),
             policy.implementation == "varlen",
         )  # fmt: skip
 

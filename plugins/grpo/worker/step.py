@@ -299,7 +299,8 @@ class Stepper:
             backbone = self.policy.backbone
             row = self.sizing.row_tokens(c) if self.ranks.device.type == "cuda" else 0
             # sharded layers are set up together, so there all of them run
-            with contextlib.nullcontext() if self.policy.sharded else compiled.only_first_layer(backbone):
+            few = compiled.one_of_each(backbone, self.policy.recomputed)
+            with contextlib.nullcontext() if self.policy.sharded else few:
                 self.policy.train()
                 made_up = batch.sample(self.policy.causal.config.vocab_size, compiled.lengths(row))
                 s = self.policy(made_up.to(self.ranks.device), entropy=True)

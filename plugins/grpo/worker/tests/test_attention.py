@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from worker import attention, compiled
+from worker import attention, compiled, recompute
 from worker import batch as batches
 
 from .test_model import after_steps, groups, stepper
@@ -101,16 +101,14 @@ def test_both_kernels_need_one_compilation(tmp_path, tiny):
 
 
 @pytest.mark.parametrize("compiles", [False, True])
-def test_what_attention_has_found_is_kept_where_a_layer_is_recomputed(tmp_path, tiny, monkeypatch, compiles):
-    """It is calculated once a layer and pass, and the step stays the same; then as before, when it is not kept."""
-    calls, calculated = [], attention._calculated
-
-    def counted(*args):
-        calls.append(args)
-        return calculated(*args)
-
-    monkeypatch.setattr(attention, "_calculated", counted)
-    s = stepper(tmp_path, tiny, model={"attention": "varlen"}, lora={"rank": 4})
+@pytest.mark.parametrize("change", [{"lora": {"rank": 4}}, {}], ids=["lora", "full"])
+def test_what_attention_has_found_is_kept_where_a_layer_is_recomputed(tmp_path, tiny, monkeypatch, change, compiles):
+    """It is calculated once a layer and pass, and the step stays the same; then as before, when it is not kept. Compiled,
+    a recomputed layer has 6 products of 7: the last one's is of use to the next layer only."""
+    calls, products, calculated, linear = [], [], attention._plain, F.linear
+    monkeypatch.setattr(attention, "_plain", lambda *args: calls.append(args) or calculated(*args))
+    monkeypatch.setattr(F, "linear", lambda *args: products.append(args) or linear(*args))  # that of merged adapters
+    s = stepper(tmp_path, tiny, model={"attention": "varlen"}, **change)
     b = batches.build(groups())
     s.sizing.decide(s.config, b)
     s.policy.train()
@@ -127,15 +125,19 @@ def test_what_attention_has_found_is_kept_where_a_layer_is_recomputed(tmp_path, 
     ):
         s.policy.run_as(dataclasses.replace(s.sizing.choice, recomputed=recomputed, attention_kept=kept))
         if compiles:
-            compiled.layers(s.policy.backbone, backend="aot_eager")
-        calls.clear()
+            recompute.plain(s.policy.causal, s.policy.backbone, 0, False)
+            compiled.layers(s.policy.backbone, recomputed, kept, backend="aot_eager")
+        s.policy(row).lp.sum().backward()  # compiled, which runs nothing twice
         s.optimizer.zero_grad()
+        calls.clear()
+        products.clear()
         s.policy(row).lp.sum().backward()
         assert len(calls) == times, (recomputed, kept)
+        if change and compiles:
+            assert len(products) == 2 * 7 + 6 * recomputed
         found.append([p.grad.clone() for p in s.parameters])
         with torch.no_grad():
             s.policy(row)
         assert len(calls) == times + 2, "a pass without gradient calculates"
-    assert attention._now.layer is None
     for other in found[1:]:
         assert all(torch.equal(x, y) for x, y in zip(found[0], other, strict=True))

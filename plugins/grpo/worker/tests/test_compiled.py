@@ -1,7 +1,5 @@
 """Compilation: how often it happens, and that the fast forward pass of adapters is peft's."""
 
-import dataclasses
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -35,37 +33,45 @@ def test_one_compilation_serves_all_layers_and_rows_of_any_length(tmp_path, tiny
     s = stepper(tmp_path, tiny, **change)
     b = batches.build(groups(12))
     s.sizing.decide(s.config, b)
-    s.policy.run_as(dataclasses.replace(s.sizing.choice, recomputed=recomputed))
-    compiled.layers(s.policy.backbone, backend=backend)
+    compiled.layers(s.policy.backbone, recomputed, backend=backend)
+    kinds = 1 + (recomputed == 1)  # of layers
     s.policy.train()
     for members in (range(3), range(3, 8), range(8, 24)):
         for row, _ in s.rows(b, members):
             if len(row.sequences) > 1:  # a row of one sequence needs no mask here; GPU kernels never use one
                 s.policy(row).lp.sum().backward()
-    assert len(seen) == 1, "layers or lengths were compiled again"
+    assert len(seen) == kinds, "layers or lengths were compiled again"
     s.policy.eval()
     with torch.no_grad():
         for members in (range(4), range(4, 16)):
             for row, _ in s.rows(b, members):
                 if len(row.sequences) > 1:
                     s.policy(row)
-    assert len(seen) == 2  # once more without gradients
+    assert len(seen) == kinds + 1  # once more without gradients, for all layers
+    compiled.plain(s.policy.backbone)
+    compiled.layers(s.policy.backbone, recomputed, backend=backend)
+    s.policy.train()
+    s.policy(row).lp.sum().backward()
+    assert len(seen) == kinds + 1, "compiled again after a pass that was not"
 
 
-def test_what_the_first_layer_compiles_serves_the_others(tmp_path, tiny, graphs):
+@pytest.mark.parametrize("recomputed", [0, 1, 2])
+def test_what_one_layer_of_each_kind_compiles_serves_the_others(tmp_path, tiny, graphs, recomputed):
     seen, backend = graphs
     s = stepper(tmp_path, tiny, lora={"rank": 4})
-    compiled.layers(s.policy.backbone, backend=backend)
+    compiled.layers(s.policy.backbone, recomputed, backend=backend)
     s.policy.train()
-    with compiled.only_first_layer(s.policy.backbone):
+    kinds = 1 + (recomputed == 1)
+    with compiled.one_of_each(s.policy.backbone, recomputed):
+        assert len(s.policy.backbone.layers) == kinds
         s.policy(batches.sample(61)).lp.sum().backward()
-    assert len(seen) == 1
+    assert len(seen) == kinds
     s.policy(batches.sample(61, (20, 30, 40))).lp.sum().backward()
-    assert len(seen) == 1
+    assert len(seen) == kinds
     s.policy.compiled = True
     with s.policy.uncompiled(), torch.no_grad():
         s.policy(batches.sample(61, (9, 8)))
-    assert len(seen) == 1
+    assert len(seen) == kinds
 
 
 def test_compiled_layers_give_the_numbers_of_plain_ones(tmp_path, tiny, graphs):

@@ -13,7 +13,7 @@ from recipe_sdk.ranks import Ranks
 from recipe_sdk.testing import make_group
 
 from worker import batch as batches
-from worker import checkpoint, config, estimate, model, optim, shards, spread
+from worker import checkpoint, config, estimate, model, optim, recompute, shards, spread
 from worker.logprob import HeadOptions, token_logprobs
 from worker.memory import Memory
 from worker.metrics import Clock
@@ -137,7 +137,7 @@ def test_as_many_layers_are_recomputed_as_was_decided(tmp_path, tiny, change):
         s.policy.backbone.layers
     ):  # in the layer, not around it: what is recomputed is called again
         layer.self_attn.register_forward_pre_hook(lambda *_, k=k: seen.append(k))
-    assert s.policy.recomputes_some and len(s.policy.backbone.layers) == 2
+    assert recompute.by_layer(s.policy.backbone) and len(s.policy.backbone.layers) == 2
     for number, recomputed in enumerate((1, 2, 1, 0)):
         s.sizing.use(dataclasses.replace(s.sizing.choice, recomputed=recomputed))
         assert s.sizing.report()["compute/checkpointing"] == recomputed / 2
