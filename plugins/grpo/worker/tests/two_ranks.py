@@ -17,7 +17,7 @@ from recipe_sdk.feed import Feed
 from recipe_sdk.ipc import Shared
 from recipe_sdk.ranks import Ranks, pieces
 
-from worker import checkpoint, offload, sizing
+from worker import checkpoint, compiled, offload, sizing
 from worker.batch import build
 from worker.model import reshard
 from worker.spread import check_equal
@@ -107,6 +107,25 @@ def kept_gathered(s, groups) -> bool:
     return kept
 
 
+def recomputed(ranks: Ranks, directory: str, path: str) -> None:
+    """Shards whose layers are compiled, and recomputed there, make the steps of those that are not."""
+    from worker.tests.test_model import after_steps, stepper
+
+    compiled.layers.__defaults__ = (0, False, "aot_eager")
+    for change in ({}, {"lora": {"rank": 4}}):
+        ways = ({"gradient_checkpointing": False}, {"gradient_checkpointing": True, "compile": True})
+        found = []
+        for way in ways:
+            s = stepper(Path(directory), path, ranks, model={"replicate": False, **way}, **change)
+            found.append(after_steps(s, 3))
+            assert s.policy.sharded and (s.policy.compiled, s.policy.recomputed) == (
+                ("compile" in way),
+                2 * len(way) - 2,
+            )
+        (losses, want), (others, got) = found
+        assert losses == others and all(torch.equal(want[n], got[n]) for n in want)
+
+
 def other_setting(ranks: Ranks, s, again, found: Checkpoint, directory: str, path: str) -> None:
     """Shards whose moments are in the host's memory: what they saved, shards on the device load, and the other way."""
     from worker.tests.test_model import after_steps, stepper
@@ -185,6 +204,7 @@ def main(rank: int, port: int, models: dict[str, str], directory: str, out: str)
             other_setting(ranks, s, again, Checkpoint(found, 2, read_state(found)), directory, path)
     means(ranks)
     come_apart(ranks, s)
+    recomputed(ranks, directory, path)
     for name in ("adafactor", "adamw_8bit"):  # otherwise the first step fails in torch's sharding
         try:
             stepper(Path(directory), path, ranks, optimizer={"name": name}, model={"replicate": False})
