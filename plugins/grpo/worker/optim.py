@@ -53,9 +53,9 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
 
 
 def leave_out(optimizer: torch.optim.Optimizer, when: Tensor) -> bool:
-    """Whether the next step is left out by the optimizer itself `when` (a truth value on its device) is true, so that
-    nobody need wait for it: then hundreds of parameters are made ready while the device still calculates gradients,
-    which took it 6 ms a step on an H200. torch's fused AdamW can, by what torch.amp.GradScaler sets."""
+    """Tells the optimizer to leave its next step out if `when`, a truth value on its device, holds; False when it
+    cannot. Nobody need wait for that value then: hundreds of parameters are made ready while the device still
+    calculates gradients, 6 ms of a step on an H100. torch's fused AdamW can, by what torch.amp.GradScaler sets."""
     if not isinstance(optimizer, torch.optim.AdamW) or isinstance(optimizer, offload.AdamW):
         return False
     if not all(group["fused"] for group in optimizer.param_groups):
