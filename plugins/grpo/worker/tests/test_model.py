@@ -58,12 +58,13 @@ def test_chunked_head_equals_plain_softmax(o, biased):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("o", [HeadOptions(chunk=3), HeadOptions(chunk=2, scale=0.25, softcap=3.0)])
-def test_a_head_that_does_not_train_calculates_its_gradient_with_the_logits(monkeypatch, o, dtype):
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_head_that_does_not_train_calculates_its_gradient_with_the_logits(monkeypatch, o, dtype, biased):
     """The one that a training head finds by calculating them again, with and without a loss on the entropy."""
     g = torch.Generator().manual_seed(0)
     rand = lambda *s: torch.randn(*s, generator=g, dtype=torch.float64).to(dtype)  # noqa: E731
     label, warm, gl = torch.tensor([1, 0, 6, 3, 3, 2, 5]), rand(7).abs() + 0.5, rand(7)
-    hidden, weight, bias = rand(7, 4), rand(8, 4), rand(8)
+    hidden, weight, bias = rand(7, 4), rand(8, 4), rand(8) if biased else None
     o = dataclasses.replace(o, entropy=True, squared=True)
 
     def run(trains, gradient=False):
