@@ -19,7 +19,7 @@ const (
 // longAttention is the length in tokens of a sequence whose attention is worth more than the memory of its output.
 const longAttention = 4096
 
-// quarters of the layers: with so much more recomputed, a longer row is no longer worth it.
+// quarters are parts of the layers: before the next part is recomputed, shorter rows are tried.
 const quarters = 4
 
 // usable is the part of the free memory that is planned with: the rest is for fragments and what is not counted.

@@ -120,7 +120,8 @@ WIDE_PRODUCT = hasattr(torch.ops.aten.addmm, "dtype_out")  # from torch 2.8 on
 
 
 def _early(needed: tuple[bool, ...], o: HeadOptions) -> bool:
-    """Whether the gradient is that of a log-probability times a number a token; needed: of hidden, weight, bias, …"""
+    """Whether all that is asked for is the gradient of hidden states, by log-probabilities alone. needed: of hidden,
+    weight, bias, … whether it is asked for."""
     return needed[0] and not any(needed[1:3]) and not (o.entropy and o.entropy_gradient)
 
 

@@ -71,7 +71,9 @@ class Policy(nn.Module):
             self._compile()
         else:
             compiled.plain(self.backbone)
-        recompute.plain(self.causal, self.backbone, 0 if self.compiled else self.recomputed, self.attention_kept)
+        recompute.by_transformers(
+            self.causal, self.backbone, 0 if self.compiled else self.recomputed, self.attention_kept
+        )
         self.head_options = replace(self.head_options, chunk=choice.head_chunk, compile=choice.compile)
 
     def _compile(self) -> None:

@@ -54,8 +54,8 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
 
 def leave_out(optimizer: torch.optim.Optimizer, when: Tensor) -> bool:
     """Tells the optimizer to leave its next step out if `when`, a truth value on its device, holds; False when it
-    cannot. Nobody need wait for that value then: hundreds of parameters are made ready while the device still
-    calculates gradients, 6 ms of a step on an H100. torch's fused AdamW can, by what torch.amp.GradScaler sets."""
+    cannot. Nobody need wait for that value then: hundreds of parameters are made ready, for some 6 ms, while the
+    device still calculates gradients. torch's fused AdamW can, by what torch.amp.GradScaler sets."""
     if not isinstance(optimizer, torch.optim.AdamW) or isinstance(optimizer, offload.AdamW):
         return False
     if not all(group["fused"] for group in optimizer.param_groups):

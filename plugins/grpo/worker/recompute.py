@@ -35,8 +35,9 @@ def by_layer(model: nn.Module) -> bool:
     return len(layers) > 0 and all(isinstance(x, GradientCheckpointingLayer) for x in layers)
 
 
-def plain(causal: Any, backbone: nn.Module, first: int, attention: bool) -> None:
-    """Has the first layers of a model that is not compiled recompute (0: none), but for attention if told so."""
+def by_transformers(causal: Any, backbone: nn.Module, first: int, attention: bool) -> None:
+    """For a model that is not compiled: its first layers recompute, and no others (0: none). attention: what attention
+    has found in them is kept."""
     causal.gradient_checkpointing_disable()
     if not first:
         return

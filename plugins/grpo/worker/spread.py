@@ -70,9 +70,8 @@ def whole_fits(policy: Policy, c: Config, ranks: Ranks) -> tuple[bool, float]:
     if c.optimizer.offload and cuda:  # the host's memory would hold all moments once for each rank
         return False, free
     whole, part = (auto.choose(shape_of(n), x, machine(n)) for n in (1, ranks.world))
-    return auto.as_good(whole, part, policy.causal.config.num_hidden_layers) and whole.needed <= auto.USABLE * (
-        free - weights
-    ), free
+    good = auto.as_good(whole, part, policy.causal.config.num_hidden_layers)
+    return good and whole.needed <= auto.USABLE * (free - weights), free
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only kernels,head,…]
 
 Kernels agree (variable-length attention against the block-diagonal mask), so do the head's gradients, weights reach
-another process by CUDA handles and follow further steps, moments in the host's memory change no number, and how fast a step of a
-Qwen2.5-1.5B-shaped model with random weights is."""
+another process by CUDA handles and follow further steps, moments in the host's memory change no number, and how fast
+a step of a Qwen2.5-1.5B-shaped model with random weights is."""
 
 from __future__ import annotations
 

@@ -115,19 +115,13 @@ def test_what_attention_has_found_is_kept_where_a_layer_is_recomputed(tmp_path, 
     (row, _), *_ = s.rows(b, range(b.n))
     torch._dynamo.reset()
     found = []
-    for recomputed, kept, times in (
-        (0, False, 2),
-        (2, True, 2),
-        (1, True, 2),
-        (2, False, 4),
-        (1, False, 3),
-        (2, True, 2),
-    ):
+    ways = ((0, False, 2), (2, True, 2), (1, True, 2), (2, False, 4), (1, False, 3), (2, True, 2))
+    for recomputed, kept, times in ways:
         s.policy.run_as(dataclasses.replace(s.sizing.choice, recomputed=recomputed, attention_kept=kept))
         if compiles:
-            recompute.plain(s.policy.causal, s.policy.backbone, 0, False)
+            recompute.by_transformers(s.policy.causal, s.policy.backbone, 0, False)
             compiled.layers(s.policy.backbone, recomputed, kept, backend="aot_eager")
-        s.policy(row).lp.sum().backward()  # compiled, which runs nothing twice
+        s.policy(row).lp.sum().backward()  # compiles
         s.optimizer.zero_grad()
         calls.clear()
         products.clear()

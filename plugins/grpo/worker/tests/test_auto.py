@@ -35,7 +35,7 @@ def answer(case: dict) -> dict:
     fixed = auto.fixed(s, x, case["optimizer"], case["published"], case.get("offload", False))
     narrow = case["gpu"] and auto.WIDTH[compute] == 2
     m = auto.Machine(case["free"], case["gpu"], case["longest"], case["batch_tokens"], fixed, attention=narrow)
-    chosen = asdict(auto.choose(s, x, m))  # "recomputed": layers
+    chosen = asdict(auto.choose(s, x, m))
     return {"dtype": dtype, "compute_dtype": compute, **{k: v for k, v in chosen.items() if k != "reason"}}
 
 
@@ -92,7 +92,8 @@ def test_several_ranks_keep_gathered_weights_where_there_is_room():
         c, weights, gradients = auto.choose_sharded(share, x, m, 2)
         alone = auto.choose(share, x, m)
         seen.append((weights, gradients))
-        assert alone.recomputed <= c.recomputed <= alone.recomputed + 3 or not weights
+        assert alone.recomputed <= c.recomputed <= alone.recomputed + BIG.layers // 8
+        assert c.row_tokens <= alone.row_tokens
         assert c.row_tokens >= min(8192, alone.row_tokens) if weights else c == alone
         more = weights * 2 * share.parameters * 2 + gradients * 2 * share.trained * 4
         m = dataclasses.replace(m, fixed=m.fixed + more)
