@@ -31,6 +31,7 @@ type Config struct {
 type Compute struct {
 	Dtype                 string `recipe:"dtype" worker:"model.dtype"`
 	ComputeDtype          string `recipe:"compute_dtype" worker:"model.compute_dtype"`
+	Float8                string `recipe:"float8" worker:"model.float8"`
 	Device                string `recipe:"device" worker:"model.device"`
 	Attention             string `recipe:"attention" worker:"model.attention"`
 	GradientCheckpointing *bool  `recipe:"gradient_checkpointing" worker:"model.gradient_checkpointing"`

@@ -27,6 +27,14 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 				"and set compute_dtype = \"bfloat16\".",
 		})
 	}
+	if c.Compute != nil && c.Compute.Float8 == "all" && !c.adapted() {
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("compute").GetAttr("float8"), Warning: true,
+			Summary: "training all weights through a forward pass in float8 trains another policy than is served",
+			Detail: "Small updates stay within a step of float8, so that trainer and inference drift apart (metric " +
+				"mismatch/kl). Use float8 = \"backward\", or train adapters.",
+		})
+	}
 	return problems
 }
 

@@ -267,7 +267,10 @@ func TestValidate(t *testing.T) {
 		"lora off": {func(c *Config) { c.Reference = &Reference{Source: "lora_off"} }, "needs adapters"},
 		"float16": {func(c *Config) { c.Compute = &Compute{Dtype: "float32", ComputeDtype: "float16"} },
 			"too small for float16"},
-		"rounding": {func(c *Config) { c.Compute = &Compute{Dtype: "bfloat16"} }, "rounds small updates"},
+		"rounding":           {func(c *Config) { c.Compute = &Compute{Dtype: "bfloat16"} }, "rounds small updates"},
+		"float8":             {func(c *Config) { c.Compute = &Compute{Float8: "all"} }, "another policy than is served"},
+		"float8 backward":    {func(c *Config) { c.Compute = &Compute{Float8: "backward"} }, ""},
+		"float8 of adapters": {func(c *Config) { c.Compute, c.Lora = &Compute{Float8: "all"}, &Lora{Rank: 8} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

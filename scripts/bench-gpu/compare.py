@@ -50,6 +50,8 @@ CASES = {
     "recipe lora tuned": ("recipe", {"lora_rank": 64, **TUNED, **OVERLAP}),
     "recipe lora compiled": ("recipe", {"lora_rank": 64, "compiled": True}),  # vLLM's model
     "recipe lora compiled warm": ("recipe", {"lora_rank": 64, "compiled": True}),  # to be named after the one above
+    "recipe lora back8": ("recipe", {"lora_rank": 64, "float8": "backward"}),
+    "recipe lora float8": ("recipe", {"lora_rank": 64, "float8": "all"}),
     "recipe lora turns": ("recipe", {"lora_rank": 64, "sleep": True}),
     # vLLM's worker in a process of its own: scheduling on one core, launching on another
     "recipe lora worker": ("recipe", {"lora_rank": 64, "extra_args": WORKER}),

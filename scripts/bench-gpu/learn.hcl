@@ -25,6 +25,10 @@ variable "lora_merged" {
   type    = bool
   default = null
 }
+variable "float8" {
+  type    = string
+  default = null
+}
 variable "device" { # null on a machine without a GPU
   type    = string
   default = null
@@ -81,7 +85,10 @@ trainer "grpo" "policy" {
   }
   optimizer { weight_decay = 0 } # TRL's default
   kl { coefficient = 0 }         # TRL's default
-  compute { compute_dtype = var.dtype }
+  compute {
+    compute_dtype = var.dtype
+    float8        = var.float8
+  }
   checkpoints { every = 0 }
   placement { devices = var.device == null ? [] : [var.device] }
   runtime { python = var.python }

@@ -37,7 +37,19 @@ CASES = {
     # What TRL does: float32 weights, 16-bit arithmetic and serving. Rounding a model as small as this moves single
     # log-probabilities by more than the check of an update allows.
     "recipe full bf16": ("recipe", {"lora_rank": 0, "learning_rate": 2e-5, "dtype": "bfloat16", "tolerance": 2}),
+    **{
+        f"recipe full {name}": (
+            "recipe",
+            {"lora_rank": 0, "learning_rate": 2e-5, "dtype": "bfloat16", "tolerance": 2, "float8": float8},
+        )
+        for name, float8 in (("back8", "backward"), ("float8", "all"))
+    },
     "recipe lora": ("recipe", {"lora_rank": 64, "learning_rate": 3e-4}),
+    "recipe lora back8": (
+        "recipe",
+        {"lora_rank": 64, "learning_rate": 3e-4, "dtype": "bfloat16", "float8": "backward"},
+    ),
+    "recipe lora float8": ("recipe", {"lora_rank": 64, "learning_rate": 3e-4, "dtype": "bfloat16", "float8": "all"}),
     "recipe lora bf16": ("recipe", {"lora_rank": 64, "learning_rate": 3e-4, "dtype": "bfloat16"}),
     # Beside the weights, which vLLM is given rounded: the check needs the tolerance that all weights need.
     "recipe lora bf16 apart": (

@@ -21,6 +21,10 @@ variable "compile" {
   type    = bool
   default = null
 }
+variable "float8" {
+  type    = string
+  default = null
+}
 variable "gradient_checkpointing" {
   type    = bool
   default = null
@@ -109,6 +113,7 @@ trainer "grpo" "policy" {
   kl { coefficient = 0 } # TRL's default
   compute {
     compute_dtype          = "bfloat16"
+    float8                 = var.float8
     compile                = var.compile
     gradient_checkpointing = var.gradient_checkpointing
     row_tokens             = var.row_tokens

@@ -26,6 +26,7 @@ BF16 = {"model": {"dtype": "bfloat16"}}
 SAVING = {"model": {"dtype": "bfloat16", "gradient_checkpointing": True, "row_tokens": 16384, "head_chunk": 1024}}
 LORA = {"lora": {"rank": 64, "alpha": 32}}
 AWAY = {"optimizer": {"offload": True}}
+FLOAT8, BACK8 = {"model": {"float8": "all"}}, {"model": {"float8": "backward"}}
 #: What a recipe would say. The rest is of this program: `shape` says what is trained, `sequences`, `length` and
 #: `lengths` on what, `squeeze` how many GiB disappear after the worker has decided how to run.
 CASES: dict[str, dict] = {
@@ -48,6 +49,30 @@ CASES: dict[str, dict] = {
     "7B-full-32k": {**AWAY, "shape": "7B", "sequences": 2, "length": 32768},
     "7B-full-8k-gpu": {**BF16, "shape": "7B", "sequences": 8, "length": 8192},
     "7B-full-32k-gpu": {**BF16, "shape": "7B", "sequences": 2, "length": 32768},
+    "full-float8": {"model": {**BF16["model"], **FLOAT8["model"]}},
+    "lora-back8": {**LORA, **BACK8},
+    "lora-float8": {**LORA, **FLOAT8},
+    "7B-lora-8k-back8": {**LORA, **BACK8, "shape": "7B", "sequences": 8, "length": 8192},
+    "7B-lora-8k-float8": {**LORA, **FLOAT8, "shape": "7B", "sequences": 8, "length": 8192},
+    "7B-lora-32k-back8": {**LORA, **BACK8, "shape": "7B", "sequences": 2, "length": 32768},
+    "7B-lora-32k-float8": {**LORA, **FLOAT8, "shape": "7B", "sequences": 2, "length": 32768},
+    "7B-full-8k-float8": {**AWAY, **FLOAT8, "shape": "7B", "sequences": 8, "length": 8192},
+    # with weights and moments in bfloat16, as trl_step.py has DeepSpeed hold them
+    "7B-full-8k-narrow": {**AWAY, **BF16, "shape": "7B", "sequences": 8, "length": 8192},
+    "7B-full-8k-narrow-back8": {
+        **AWAY,
+        "model": {**BF16["model"], **BACK8["model"]},
+        "shape": "7B",
+        "sequences": 8,
+        "length": 8192,
+    },
+    "7B-full-8k-narrow-float8": {
+        **AWAY,
+        "model": {**BF16["model"], **FLOAT8["model"]},
+        "shape": "7B",
+        "sequences": 8,
+        "length": 8192,
+    },
     "plain": {"model": {"dtype": "bfloat16", "compile": False, "row_tokens": 16384}},
 }
 SHAPES = {
@@ -215,7 +240,8 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         "held_gib": squeeze if held is not None else 0, "import_s": round(imported, 1), "load_s": round(loaded, 1),
         "compiler_import_s": round(prepared, 1),
         "phases": {k: round(v, 4) for k, v in report.items() if k.startswith("time/")}, "dtype": summary["dtype"],
-        "compute_dtype": summary["compute_dtype"], "attention": summary["attention"], "grad_norm": report["grad_norm"],
+        "compute_dtype": summary["compute_dtype"], "float8": summary["float8"], "attention": summary["attention"],
+        "grad_norm": report["grad_norm"],
     }  # fmt: skip
     if cuda and options.ranks == 1:
         out["waits_in_step"] = waits(lambda: step(90))
@@ -236,7 +262,7 @@ def between(s) -> dict[str, object]:
 
     import torch
     from recipe_sdk.ipc import Shared
-    from worker import batch, replay, weights
+    from worker import batch, float8, replay, weights
 
     device, shared = s.ranks.device, Shared()
     cuda = device.type == "cuda"
@@ -248,7 +274,7 @@ def between(s) -> dict[str, object]:
     row = batch.whole_row(torch.arange(2, 28))
 
     def forward(row):
-        with torch.no_grad(), s.policy.uncompiled():
+        with torch.no_grad(), s.policy.uncompiled(), float8.exact(s.policy):
             return s.policy(row).lp
 
     def publish():

@@ -15,10 +15,12 @@ def absurd(c: Config, m: Mismatch) -> bool:
         return False
     if k.mismatch_action == "skip":
         return True
+    rounded = ["The trainer's forward pass is calculated in float8: set model.float8 = backward."]
     raise MismatchError(
         f"the sampler's log-probabilities differ from the trainer's by {m.mean_abs:.3g} on average "
         f"(limit {k.mismatch_limit:g}; largest {m.max_abs:.3g}, effective sample size {m.ess:.2f})",
-        ["Does inference serve this run's weights? Restarted by an old command line it serves the base model.",
+        [*(rounded if c.model.float8 == "all" else []),
+         "Does inference serve this run's weights? Restarted by an old command line it serves the base model.",
          "Do temperature and top_p reach the log-probabilities alike on both sides (correction.logprobs_mode, "
          "vLLM's --logprobs-mode)?",
          "Are inference_logprobs aligned with tokens: entry t belongs to token t, 1.0 on the prompt?",

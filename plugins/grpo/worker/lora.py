@@ -15,6 +15,7 @@ from peft.tuners.lora.layer import Linear
 from recipe_sdk.errors import WorkerError
 from torch import Tensor, nn
 
+from . import float8
 from .config import Config
 from .merged import merged_linear
 
@@ -34,6 +35,8 @@ class Adapted(Linear):  # type: ignore[misc]
         a, b = self.lora_A["default"].weight, self.lora_B["default"].weight
         if self.merged_adapters:
             base, scale = self.base_layer, self.scaling["default"]
+            if isinstance(base, float8.Linear) and not base.exact:
+                return float8.merged_linear(x, base, a, b, self.near_a, self.near_b, scale)
             return merged_linear(x, base.weight, base.bias, a, b, self.near_a, self.near_b, scale)
         out = self.base_layer(x)
         if self._disable_adapters:

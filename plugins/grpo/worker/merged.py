@@ -45,12 +45,27 @@ def merged_linear_backward(
     g: Tensor, x: Tensor, weight: Tensor, a: Tensor, b: Tensor, near_a: Tensor, near_b: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, a and b; those of a and b in their precision."""
-    g, x2 = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1])
-    inner, outer = g @ near_b.to(g.dtype), x2 @ near_a.to(x.dtype).t()  # (T, rank)
-    return (g @ weight).view(x.shape), _product(inner.t(), x2, a.dtype), _product(g.t(), outer, b.dtype).mul_(scale)
+    ga, gb = _factor_gradients(g, x, a, b, near_a, near_b, scale)
+    return (g.reshape(-1, g.shape[-1]) @ weight).view(x.shape), ga, gb
 
 
-def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
+@torch.library.custom_op("recipe::factor_gradients", mutates_args=())
+def factor_gradients(
+    g: Tensor, x: Tensor, a: Tensor, b: Tensor, near_a: Tensor, near_b: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Gradients of a and b alone, for a layer whose own product is calculated otherwise (float8)."""
+    return _factor_gradients(g, x, a, b, near_a, near_b, scale)
+
+
+def _factor_gradients(
+    g: Tensor, x: Tensor, a: Tensor, b: Tensor, near_a: Tensor, near_b: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    g, x = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1])
+    inner, outer = g @ near_b.to(g.dtype), x @ near_a.to(x.dtype).t()  # (T, rank)
+    return product(inner.t(), x, a.dtype), product(g.t(), outer, b.dtype).mul_(scale)
+
+
+def product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
     """left @ right, not rounded to the precision of the factors on its way to a wider one where a GPU can do that."""
     if left.is_cuda and dtype == torch.float32 and left.dtype != torch.float32 and WIDE_PRODUCT:
         return torch.mm(left, right, out_dtype=torch.float32)
@@ -68,6 +83,11 @@ def _(x, weight, bias, a, b, near_a, near_b, scale):  # type: ignore[no-untyped-
 @merged_linear_backward.register_fake
 def _(g, x, weight, a, b, near_a, near_b, scale):  # type: ignore[no-untyped-def]
     return x.new_empty(x.shape), torch.empty_like(a), torch.empty_like(b)
+
+
+@factor_gradients.register_fake
+def _(g, x, a, b, near_a, near_b, scale):  # type: ignore[no-untyped-def]
+    return torch.empty_like(a), torch.empty_like(b)
 
 
 def _keep(ctx, inputs, output):  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ import torch
 from recipe_sdk.dtypes import DTYPES
 from torch import Tensor, nn
 
-from . import attention, auto, compiled, packing, recompute
+from . import attention, auto, compiled, float8, packing, recompute
 from .batch import Row
 from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
@@ -232,11 +232,13 @@ def load_policy(
     verify_head(policy, device)
     apart = keep_apart(policy, device)
     reshard(policy)
+    which = built.made.model.float8
+    products = calculate_in_float8(policy, which, device) if which else ""
     _wait(device)
     return policy, {
         "attention": implementation, "attention_reason": why, "parameters": total, "trained_parameters": trained,
         "dtype": built.made.model.dtype, "compute_dtype": built.made.model.compute_dtype, "device": str(device),
-        "built_early": built is before, "one_sequence_a_row": apart,
+        "built_early": built is before, "one_sequence_a_row": apart, "float8": products,
         "loading": f"{_origin(built is before)} {loaded - began:.1f} s, attention kernels {tried - loaded:.1f} s, "
         f"comparing its head {time.perf_counter() - tried:.1f} s",
     }  # fmt: skip
@@ -341,6 +343,33 @@ def keep_apart(policy: Policy, device: torch.device) -> str:
     return why
 
 
+def calculate_in_float8(policy: Policy, which: str, device: torch.device) -> str:
+    """Has its linear layers calculate in float8 from now on; what to say of it. which: model.float8. Raises ModelError
+    where that cannot be."""
+    if policy.head_options.dtype != torch.bfloat16:
+        raise ModelError(
+            f"model.float8 goes with arithmetic in bfloat16, and here it is in {policy.head_options.dtype}",
+            ["Set compute_dtype = bfloat16 (on a CPU it is float32 unless that is set), or leave float8 out."],
+        )  # fmt: skip
+    if why := float8.refused(device):
+        raise ModelError(
+            f"model.float8 needs a device that multiplies in float8 with a scale for each row. {device} does not: "
+            f"{why}",
+            ["Use a GPU that can, such as NVIDIA's H100 and newer ones, or leave float8 out."],
+        )  # fmt: skip
+    fit, found = float8.install(policy, which)
+    if not fit:
+        raise ModelError(
+            f"model.float8: none of the {found} linear layers of {type(policy.causal).__name__} can be calculated so: "
+            f"both sides of a weight must be multiples of {float8.ALIGNED}", ["Leave float8 out."],
+        )  # fmt: skip
+    _, slow = float8.kernels(device)
+    passes = "both passes" if which == "all" else "the backward pass"
+    return f"{fit} of {found} linear layers calculate {passes} in float8" + (
+        f"; rounding takes several passes over memory, because Triton does not do it: {slow}" if slow else ""
+    )
+
+
 def shard(policy: Policy, c: Config, mesh: Any, offload: bool = False) -> None:
     """FSDP2: one group per decoder layer, one for the rest; the rest stays gathered during a step because the chunked
     head reads its weight outside any module of its own. Adapters are whole on every rank: they are small, in float32
@@ -409,6 +438,8 @@ class Reference:
             if c.reference.path:
                 self._verify(c)
                 reshard(self.copy)
+            if c.model.float8:  # else the two would differ before anything is trained
+                float8.install(self.copy, c.model.float8)
 
     def _verify(self, c: Config) -> None:
         """A teacher may be of another family, but must know the policy's tokens."""

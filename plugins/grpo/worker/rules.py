@@ -11,6 +11,7 @@ from typing import Any
 
 Condition = tuple[str, str, Any]
 EXPLICIT = ("token", "sequence")
+NOT_BF16 = ("float32", "float16", "float64")
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,18 @@ RULES = (
         "{loss.name} needs a teacher",
         'Write reference { source = "copy"  path = … }, or source = "data" when the groups carry the teacher\'s '
         "log-probabilities.",
+    ),
+    Rule(
+        "model.float8",
+        (("model.float8", "!=", None), ("model.compute_dtype", "in", NOT_BF16)),
+        "float8 goes with arithmetic in bfloat16",
+        'compute_dtype is "{model.compute_dtype}". Leave it out, or leave float8 out.',
+    ),
+    Rule(
+        "model.float8",
+        (("model.float8", "!=", None), ("model.compute_dtype", "==", None), ("model.dtype", "in", NOT_BF16)),
+        "float8 goes with arithmetic in bfloat16",
+        'dtype is "{model.dtype}", and the arithmetic with it. Add compute_dtype = "bfloat16", or leave float8 out.',
     ),
     Rule(
         "optimizer.offload",

@@ -33,6 +33,12 @@ class Model(ModelSettings):
         "Precision of the arithmetic (autocast); unset: dtype, and without that bfloat16 on a GPU.",
         choices=_dtypes,
     )
+    float8: str | None = option(
+        None, "Calculate products of linear layers in float8 (e4m3, a scale for each token and channel), on an H100 or "
+        "newer. backward: those that carry gradients through the layers; log-probabilities stay those of bfloat16. "
+        "all: those of the forward pass, too, which is faster and moves log-probabilities. unset: none.",
+        choices=("backward", "all"),
+    )  # fmt: skip
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     attention: str = option(
         "auto", "Attention over packed rows.", choices=("auto", "sdpa", "eager", "varlen", "flash_attention_2")

@@ -17,7 +17,22 @@ from recipe_sdk.fields import ConfigError, changed
 from recipe_sdk.groups import Group
 from torch import Tensor
 
-from . import batch, checkpoint, compiled, config, early, host, metrics, model, objective, optim, replay, turns, weights
+from . import (
+    batch,
+    checkpoint,
+    compiled,
+    config,
+    early,
+    float8,
+    host,
+    metrics,
+    model,
+    objective,
+    optim,
+    replay,
+    turns,
+    weights,
+)
 from .batch import Batch, Row
 from .config import Config
 from .memory import Memory
@@ -49,6 +64,8 @@ class Trainer:
         self.reference = model.Reference(c, self.policy, ranks.device, mesh)
         if apart := summary["one_sequence_a_row"] or self.reference.apart:
             bridge.events.emit("decided", what="rows of one sequence", reason=apart)
+        if products := summary["float8"]:
+            bridge.events.emit("decided", what="float8", reason=products)
         self.optimizer = optim.build(c, self.policy.parameters())
         memory = Memory()
         torch.manual_seed(c.seed + 1)
@@ -188,7 +205,7 @@ class Trainer:
         row = batch.whole_row(ids[0], temperature)
 
         def forward(row: Row) -> Tensor:
-            with self.policy.uncompiled():
+            with self.policy.uncompiled(), float8.exact(self.policy):  # inference does not round as training does
                 return self.policy(row).lp
 
         self.policy.eval()

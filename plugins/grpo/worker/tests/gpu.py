@@ -1,12 +1,13 @@
 """By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only kernels,head,…]
 
-Kernels agree (variable-length attention against the block-diagonal mask), so do the head's gradients, weights reach
+Kernels agree (variable-length attention against the block-diagonal mask), so do the head's gradients and float8's rounding, weights reach
 another process by CUDA handles and follow further steps, moments in the host's memory change no number, and how fast
 a step of a Qwen2.5-1.5B-shaped model with random weights is."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import multiprocessing
@@ -25,7 +26,7 @@ from recipe_sdk.ipc import Shared
 from recipe_sdk.ranks import Ranks
 
 from worker import batch as batches
-from worker import config, model, offload, optim
+from worker import config, float8, model, offload, optim
 from worker.logprob import HeadOptions, token_logprobs
 from worker.memory import Memory
 from worker.metrics import PEAKS, Clock, flops
@@ -122,6 +123,50 @@ def head(_directory: str, device: str = "cuda", vocabulary: int = 151936) -> dic
         (lp @ up).backward()
         out[name] = float((h.grad.double() - exact.grad).abs().max() / exact.grad.abs().max())
     return out
+
+
+def float8_layers(_directory: str, device: str = "cuda") -> dict:
+    """Rounding by kernels against that by plain functions, of rows and transposed: numbers that differ. A layer's
+    product, and the gradient of its input, against float64: how far apart, as a part of the norm; the same by 16
+    bits. Seconds of rounding, as bytes a second."""
+    quick, refused = float8.kernels(torch.empty(0, device=device).device)
+    out: dict = {"kernels refused": refused}
+    for n, k in ((8192, 3584), (3584, 18944), (777, 1552)):
+        x = (torch.randn(n, k, device=device) * torch.logspace(-9, 3, n, device=device)[:, None]).bfloat16()
+        found, scales = float8.round_rows(x, None)
+        plain, others = float8._rows(x, None)
+        turned = float8.round_transposed(x, scales)
+        out[f"{n} x {k}"] = {
+            "scales": int((scales != others).sum()), "rows": int((found.float() != plain.float()).sum()),
+            "transposed": int((turned.float().t() != found.float()).sum()),
+        }  # fmt: skip
+        if quick is not None:
+            for name, action in (("rows", lambda x=x: float8.round_rows(x, None)),
+                                 ("turned", lambda x=x, s=scales: float8.round_transposed(x, s))):  # fmt: skip
+                out[f"{n} x {k}"][f"{name}, TB/s"] = 3 * n * k / median_of(action) / 1e12
+    x = torch.randn(2048, 3584, device=device).bfloat16()
+    w = (torch.randn(18944, 3584, device=device) * 0.02).bfloat16()
+    g = torch.randn(2048, 18944, device=device).bfloat16()
+    want, gx = x.double() @ w.double().t(), g.double() @ w.double()
+    y, scales = float8.forward(x, w)
+    for name, got, exact in (
+        ("y", y, want),
+        ("dx", float8.backward(g, w, scales), gx),
+        ("y, 16 bits", x @ w.t(), want),
+    ):
+        out[name] = float((got.double() - exact).norm() / exact.norm())
+    return out
+
+
+def median_of(action, n: int = 20) -> float:
+    """Seconds, by the device's clock."""
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(n + 1)]
+    action()
+    for mark in marks:
+        mark.record()
+        action()
+    torch.cuda.synchronize()
+    return sorted(a.elapsed_time(b) for a, b in itertools.pairwise(marks))[n // 2] / 1e3
 
 
 def receive(connection) -> None:
@@ -299,14 +344,14 @@ def ranks(directory: str) -> dict:
 def main() -> None:
     p = argparse.ArgumentParser()
     p.add_argument("out")
-    p.add_argument("--only", default="kernels,head,handles,moments,speed")
+    p.add_argument("--only", default="kernels,head,float8,handles,moments,speed")
     given = p.parse_args()
     result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
     with tempfile.TemporaryDirectory() as directory:
         for name in given.only.split(","):
             try:
-                known = {"kernels": kernels, "head": head, "handles": handles, "moments": moments, "speed": speed,
-                         "ranks": ranks}  # fmt: skip
+                known = {"kernels": kernels, "head": head, "float8": float8_layers, "handles": handles,
+                         "moments": moments, "speed": speed, "ranks": ranks}  # fmt: skip
                 result[name] = known[name](directory)
             except Exception:
                 result[name] = {"failed": traceback.format_exc()[-1500:]}

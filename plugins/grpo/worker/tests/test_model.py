@@ -115,6 +115,8 @@ SETTINGS = {
     "lora": {"lora": {"rank": 4}, "kl": {"coefficient": 0.1, "reward_coefficient": 0.05}},
     "mixed": {"lora": {"rank": 4}, "kl": {"coefficient": 0.1},
               "model": {"dtype": "float32", "compute_dtype": "bfloat16"}},
+    "float8 mixed": {"kl": {"coefficient": 0.1},
+                     "model": {"dtype": "float32", "compute_dtype": "bfloat16", "float8": "all"}},
     "clipped": {"optimizer": {"grad_clip": 0.01}},
     "offloaded": {"optimizer": {"offload": True}},
     "otb": {"advantages": {"estimator": "optimal_token_baseline"}, "loss": {"top_entropy": 0.5}},
@@ -150,7 +152,7 @@ def test_as_many_layers_are_recomputed_as_was_decided(tmp_path, tiny, change):
     assert all(torch.equal(weights[n], p) for n, p in s.policy.named_parameters())
 
 
-@pytest.mark.parametrize("name", [n for n in SETTINGS if n != "mixed"])
+@pytest.mark.parametrize("name", [n for n in SETTINGS if not n.endswith("mixed")])
 def test_row_size_checkpointing_and_attention_do_not_change_a_step(tmp_path, tiny, name):
     """Each sequence alone, several rows, one packed row; activations kept or recomputed; head chunks of 2."""
     want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
@@ -247,7 +249,8 @@ def test_learning_rate_schedules():
 def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
     """Over two gloo processes, by FSDP2 and with whole models: losses, gradient norms and weights equal those of a
     single process, and nothing that a sync block asks for in between makes a difference."""
-    names = ("grpo", "lora", "mini-batches", "mixed", "offloaded", "whole mixed", "whole mini-batches", "whole lora")
+    names = ("grpo", "lora", "mini-batches", "mixed", "offloaded", "float8 mixed", "whole mixed", "whole mini-batches",
+             "whole lora")  # fmt: skip
     models = {name: tiny for name in names} | {"clipped": tied, "whole clipped": tied}
     out = tmp_path / "ranks.pt"
     with socket.socket() as free:
