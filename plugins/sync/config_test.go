@@ -110,10 +110,14 @@ func TestTolerance(t *testing.T) {
 		}
 	}
 	for arithmetic, want := range map[string]float64{"float32": 1e-3, "tf32": 3e-2, "bfloat16": 0.3} {
-		c := Config{Inference: []spec.Ref{with(side("inference.a.b", kind.Inference),
-			map[string]string{"arithmetic": arithmetic})}}
-		if got := c.tolerance("float32"); got != want {
-			t.Errorf("float32 weights in a server that computes in %s: %v, want %v", arithmetic, got, want)
+		said := map[string]string{"arithmetic": arithmetic}
+		for who, c := range map[string]Config{
+			"server":  {Inference: []spec.Ref{with(side("inference.a.b", kind.Inference), said)}},
+			"trainer": {Trainer: with(side("trainer.a.b", kind.Trainer), said)},
+		} {
+			if got := c.tolerance("float32"); got != want {
+				t.Errorf("float32 weights in a %s that computes in %s: %v, want %v", who, arithmetic, got, want)
+			}
 		}
 	}
 	if got := (Config{Tolerance: 0.05}).tolerance("bfloat16"); got != 0.05 {

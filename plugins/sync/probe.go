@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
 )
 
@@ -49,13 +50,13 @@ const (
 	roundedTolerance = 0.3
 )
 
-// tolerance chooses by the coarsest of what was published and how the servers compute.
+// tolerance chooses by the coarsest of what was published and how trainer and servers compute.
 func (c Config) tolerance(precision string) float64 {
 	if c.Tolerance > 0 {
 		return c.Tolerance
 	}
 	widest := toleranceOf(precision)
-	for _, r := range c.Inference {
+	for _, r := range append([]spec.Ref{c.Trainer}, c.Inference...) {
 		widest = max(widest, toleranceOf(strings.Join(listed(r, "arithmetic"), "")))
 	}
 	return widest

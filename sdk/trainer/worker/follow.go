@@ -38,6 +38,7 @@ type event struct {
 	Reward     float64         `json:"reward"`
 	Memory     string          `json:"memory"`
 	Machine    string          `json:"machine"`
+	Arithmetic string          `json:"compute_dtype"`
 	problem
 }
 
@@ -196,7 +197,7 @@ func (w *watch[C]) event(e event) {
 		t.enter(&w.doing, e)
 		w.phase(e)
 	case "loaded":
-		t.ready(e.Memory, e.Machine)
+		t.ready(e.Memory, e.Machine, e.Arithmetic)
 	case "resumed":
 		w.trained, w.saved = e.Step, e.Step
 		host.Log("info", fmt.Sprintf("continues from %s: step %d, policy version %d", e.Checkpoint, e.Step, e.Version))
@@ -294,10 +295,10 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 
 // ready reports the outputs when the model is loaded, before the first batch: the sync block needs the control endpoint
 // by then.
-func (t *Trainer[C]) ready(memory, machine string) {
+func (t *Trainer[C]) ready(memory, machine, arithmetic string) {
 	t.mu.Lock()
 	t.outputs = Outputs{outputs.Trainer{Model: t.program.Model}, t.program.Transports, memory, machine,
-		t.program.Corrects, t.req.Placement.Devices}
+		arithmetic, t.program.Corrects, t.req.Placement.Devices}
 	out := t.outputs
 	t.mu.Unlock()
 	t.host.Ready(out)

@@ -76,6 +76,7 @@ type Outputs struct {
 	Transports []string `recipe:"transports" doc:"How its weights can leave it"`
 	Memory     string   `recipe:"memory" doc:"Where its weights lie in memory: gpu:UUID, or host:ID. A server that reaches it can copy them (transports live and ipc)"`
 	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
+	Arithmetic string   `recipe:"arithmetic" doc:"Precision in which it computes; empty: not known"`
 	Corrects   string   `recipe:"corrects" doc:"How it corrects for tokens that an older policy version sampled; empty: it does not, or trains on none"`
 	Devices    []string `recipe:"devices" doc:"GPUs that it was placed on; empty: PyTorch has chosen"`
 }
