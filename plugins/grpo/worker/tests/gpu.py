@@ -148,6 +148,11 @@ def float8_layers(_directory: str, device: str = "cuda") -> dict:
     w = (torch.randn(18944, 3584, device=device) * 0.02).bfloat16()
     g = torch.randn(2048, 18944, device=device).bfloat16()
     want, gx = x.double() @ w.double().t(), g.double() @ w.double()
+    bad = x.clone()
+    bad[5, 7], bad[9, 3], bad[11, 0] = math.nan, math.inf, -math.inf
+    seen = float8.forward(bad, w)[0].isfinite().all(1)
+    out["rows that stay finite though they should not, and the other way"] = [
+        int(seen[[5, 9, 11]].sum()), int((~seen).sum()) - int((~seen[[5, 9, 11]]).sum())]  # fmt: skip
     y, scales = float8.forward(x, w)
     for name, got, exact in (
         ("y", y, want),
