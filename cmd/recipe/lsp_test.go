@@ -46,10 +46,13 @@ type pipes struct {
 
 func (p pipes) Close() error { return errors.Join(p.WriteCloser.Close(), p.ReadCloser.Close()) }
 
+// diagnosed is how long an editor waits for the diagnostics of one file, whose plugins are started.
+const diagnosed = time.Minute
+
 // newEditor starts the server in a folder. When the test ends it says goodbye, and the server must exit with 0.
 func newEditor(t *testing.T, dir string) *editor {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*diagnosed)
 	cmd := exec.CommandContext(ctx, "recipe", "lsp", "--stdio")
 	cmd.Dir = dir
 	var stderr bytes.Buffer
@@ -104,6 +107,7 @@ func (e *editor) open(path string) uri.URI {
 // diagnostics waits for those of a file, written as validatedLines does.
 func (e *editor) diagnostics(u uri.URI) []string {
 	e.t.Helper()
+	over := time.After(diagnosed)
 	for {
 		select {
 		case m := <-e.messages:
@@ -117,8 +121,8 @@ func (e *editor) diagnostics(u uri.URI) []string {
 			}
 			slices.Sort(out)
 			return out
-		case <-e.ctx.Done():
-			e.t.Fatalf("no diagnostics of %s within a minute", u)
+		case <-over:
+			e.t.Fatalf("no diagnostics of %s within %v", u, diagnosed)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 type terminal struct {
 	t            *testing.T
 	keys, inside *os.File
+	before       *term.State // of the terminal, before the view had it
 	log          *event.Log
 	view         *View
 	snap         *snapshot.Snapshot
@@ -67,7 +68,11 @@ func newTerminal(t *testing.T, list []event.Event, apply bool) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &terminal{t: t, keys: keys, inside: inside, log: log, ended: make(chan error, 1)}
+	before, err := term.GetState(int(keys.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &terminal{t: t, keys: keys, inside: inside, before: before, log: log, ended: make(chan error, 1)}
 	var reading sync.WaitGroup
 	reading.Go(r.read)
 	r.append(list...)
@@ -170,10 +175,6 @@ func (r *terminal) after() string {
 func TestKeysOfAWatchedRun(t *testing.T) {
 	t.Parallel()
 	r := newTerminal(t, events(false), false)
-	before, err := term.GetState(int(r.keys.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
 	r.shows("environment.arithmetic.sums")
 	r.press("xn")
 	r.press("xy")
@@ -198,7 +199,7 @@ func TestKeysOfAWatchedRun(t *testing.T) {
 	if r.snap.Blocks[trainer].Step != 30 {
 		t.Errorf("the snapshot: %+v", r.snap.Blocks[trainer])
 	}
-	if after, err := term.GetState(int(r.keys.Fd())); err != nil || *after != *before {
+	if after, err := term.GetState(int(r.keys.Fd())); err != nil || *after != *r.before {
 		t.Errorf("the terminal is not as it was: %v", err)
 	}
 }
