@@ -1,10 +1,6 @@
 """Products in float8: what is rounded and what is not, and that nothing but arithmetic changes."""
 
 import functools
-import importlib.util
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -19,10 +15,9 @@ from worker import weights as published
 from worker.batch import whole_row
 from worker.merged import merged_linear
 
-from . import test_model
+from . import interpreted, test_model
 from .conftest import attached
 
-FOLDER = os.environ.get("RECIPE_TRITON", "")  # as in test_head_kernels
 BF16 = {"dtype": "bfloat16"}
 FLOAT8 = {"model": {**BF16, "float8": "all"}}
 LORA = {"lora": {"rank": 4, "alpha": 8}}
@@ -298,11 +293,6 @@ print("equal")
 """
 
 
-@pytest.mark.skipif(not FOLDER and not importlib.util.find_spec("triton"), reason="triton is not there (RECIPE_TRITON)")
+@interpreted.needs_triton
 def test_kernels_round_as_the_plain_functions_do():
-    path = os.pathsep.join(filter(None, [*sys.path, FOLDER]))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0 and done.stdout.endswith("equal\n"), done.stderr[-2000:]
+    assert interpreted.run(PROGRAM) == "equal"

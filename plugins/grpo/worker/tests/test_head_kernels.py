@@ -1,14 +1,6 @@
 """The head's kernels, interpreted, against the plain functions whose work they do in one pass."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
-import pytest
-
-#: Where triton lies, when it is not installed here: scripts/test-python.sh says it.
-FOLDER = os.environ.get("RECIPE_TRITON", "")
+from . import interpreted
 
 PROGRAM = """
 import torch
@@ -33,12 +25,6 @@ print(worst)
 """
 
 
-@pytest.mark.skipif(not FOLDER and not importlib.util.find_spec("triton"), reason="triton is not there (RECIPE_TRITON)")
+@interpreted.needs_triton
 def test_kernels_calculate_what_the_plain_functions_do():
-    path = os.pathsep.join(filter(None, [*sys.path, FOLDER]))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert float(done.stdout.split()[-1]) < 5e-6
+    assert float(interpreted.run(PROGRAM)) < 5e-6
