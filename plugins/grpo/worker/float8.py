@@ -122,6 +122,7 @@ def _product(left: Tensor, right: Tensor, left_scales: Tensor, right_scales: Ten
 def round_rows(x: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
     """(n, k) numbers, each row times the factor's k, in float8, and the scale of each row (n, 1). What is not finite
     makes its row so."""
+    x = x.contiguous()  # a gradient may lie otherwise; products want rows
     quick, _ = kernels(x.device)
     if quick is not None and x.shape[1] <= quick.LONGEST:
         return quick.rows(x, factor, DTYPE, LARGEST, SMALLEST)
@@ -147,7 +148,7 @@ def kernels(device: torch.device) -> tuple[Any, str]:
         found, scales = quick.rows(x, None, DTYPE, LARGEST, SMALLEST)
         turned = quick.transposed(x, scales, DTYPE)
     except Exception as e:  # Triton calls a C compiler, the driver and more
-        return None, f"{type(e).__name__}: {str(e).splitlines()[0][:200] if str(e) else ''}"
+        return None, f"{type(e).__name__}: {e}".splitlines()[0][:200]
     if not (torch.equal(turned.t().float(), found.float()) and torch.allclose(found.float() * scales, x, rtol=0.07)):
         return None, "its kernels calculate wrong"
     return quick, ""

@@ -41,9 +41,9 @@ def _transposed(weight, scales, out, rows, columns, TILE: tl.constexpr):  # type
 def rows(
     x: Tensor, factor: Tensor | None, dtype: torch.dtype, largest: float, smallest: float
 ) -> tuple[Tensor, Tensor]:
-    """float8._rows of (n, k) numbers, k at most LONGEST."""
+    """float8._rows of (n, k) numbers, contiguous, k at most LONGEST."""
     n, k = x.shape
-    x, out, scales = x.contiguous(), torch.empty_like(x, dtype=dtype), x.new_empty(n, 1, dtype=torch.float32)
+    out, scales = torch.empty_like(x, dtype=dtype), x.new_empty(n, 1, dtype=torch.float32)
     block = triton.next_power_of_2(k)
     _rows[(n,)](
         x, scales if factor is None else factor.contiguous(), out, scales, k, largest, smallest,

@@ -438,8 +438,8 @@ class Reference:
             if c.reference.path:
                 self._verify(c)
                 reshard(self.copy)
-            if c.model.float8:  # else the two would differ before anything is trained
-                float8.install(self.copy, c.model.float8)
+            if c.model.float8 == "all":  # else the two would differ before anything is trained
+                float8.install(self.copy, "all")
 
     def _verify(self, c: Config) -> None:
         """A teacher may be of another family, but must know the policy's tokens."""

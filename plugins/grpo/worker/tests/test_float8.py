@@ -57,6 +57,13 @@ def test_each_row_has_four_bits_whatever_its_size(size):
     assert bool((found.float().abs().amax(1) == 448).all())
 
 
+def test_rows_that_do_not_lie_one_after_the_other_are_rounded_as_those_that_do():
+    x = torch.randn(64, 32, dtype=torch.bfloat16).t()
+    (found, scales), (want, others) = float8.round_rows(x, None), float8.round_rows(x.clone(), None)
+    assert not x.is_contiguous() and found.is_contiguous()
+    assert torch.equal(found.float(), want.float()) and torch.equal(scales, others)
+
+
 def test_rows_of_zeros_stay_zeros():
     found, scales = float8.round_rows(torch.zeros(2, 16), None)
     assert bool((found.float() == 0).all()) and bool((scales > 0).all())
@@ -98,7 +105,7 @@ def test_a_layer_rounds_what_goes_on_and_nothing_else(which, dtype):
 
 
 def test_both_passes_have_the_same_weights():
-    """Differences between tokens whose gradients are powers of two are those of the rounded weight itself."""
+    """A gradient of one channel alone, whose own rounding changes nothing, gives that channel's rounded weights."""
     w = layer("all").weight.detach()
     w8, scales = float8.round_rows(w, None)
     eye = torch.eye(48, dtype=torch.bfloat16)
@@ -230,6 +237,17 @@ def test_the_proof_of_an_update_is_calculated_without(tmp_path, tiny, way):
         answers.append((proof, s.policy(whole_row(torch.tensor(ids))).lp.tolist()))
     (want, exact), (proof, trained) = answers
     assert proof == want and trained != exact
+
+
+@pytest.mark.parametrize("which", ["backward", "all"])
+def test_a_reference_calculates_as_the_policy_does(tmp_path, tiny, which):
+    """So they do not differ before anything is trained."""
+    s = test_model.stepper(
+        tmp_path, tiny, model={**BF16, "float8": which}, kl={"coefficient": 0.1}, reference={"source": "copy"}
+    )
+    b = test_model.batches.build(test_model.groups())
+    assert s.reference.copy is not None
+    assert torch.equal(s.reference_scores(b), s.scores(s.policy, b)["lp"])
 
 
 @pytest.mark.parametrize("which", ["backward", "all"])
