@@ -75,6 +75,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--group-size", type=int, default=16)
     parser.add_argument("--held-out", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, help="instead of the case's")
     parser.add_argument("--target", type=float, default=0.9, help="share of held-out answers that ends a case")
     parser.add_argument("--task", type=json.loads, default={}, help="JSON, over the task above")
     parser.add_argument("--memory", type=float, default=0.3, help="vLLM's share of the GPU's memory")
@@ -93,6 +94,7 @@ def settings_of(options: argparse.Namespace, own: dict[str, object], seed: int) 
         "model": str(options.model.resolve()), "steps": options.steps, "prompts": options.prompts,
         "group_size": options.group_size, "memory": options.memory, "held_out": options.held_out, "seed": seed,
         **TASK, **options.task, **own,
+        **({} if options.learning_rate is None else {"learning_rate": options.learning_rate}),
     }  # fmt: skip
 
 

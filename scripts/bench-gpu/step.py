@@ -58,20 +58,16 @@ CASES: dict[str, dict] = {
     "7B-lora-32k-float8": {**LORA, **FLOAT8, "shape": "7B", "sequences": 2, "length": 32768},
     "7B-full-8k-float8": {**AWAY, **FLOAT8, "shape": "7B", "sequences": 8, "length": 8192},
     # with weights and moments in bfloat16, as trl_step.py has DeepSpeed hold them
-    "7B-full-8k-narrow": {**AWAY, **BF16, "shape": "7B", "sequences": 8, "length": 8192},
-    "7B-full-8k-narrow-back8": {
-        **AWAY,
-        "model": {**BF16["model"], **BACK8["model"]},
-        "shape": "7B",
-        "sequences": 8,
-        "length": 8192,
-    },
-    "7B-full-8k-narrow-float8": {
-        **AWAY,
-        "model": {**BF16["model"], **FLOAT8["model"]},
-        "shape": "7B",
-        "sequences": 8,
-        "length": 8192,
+    **{
+        f"7B-full-{name}-narrow{suffix}": {
+            **AWAY,
+            "model": {**BF16["model"], **more},
+            "shape": "7B",
+            "sequences": sequences,
+            "length": length,
+        }
+        for name, sequences, length in (("8k", 8, 8192), ("32k", 2, 32768))
+        for suffix, more in (("", {}), ("-back8", BACK8["model"]), ("-float8", FLOAT8["model"]))
     },
     "plain": {"model": {"dtype": "bfloat16", "compile": False, "row_tokens": 16384}},
 }

@@ -12,7 +12,7 @@ import torch
 from recipe_sdk.dtypes import DTYPES
 from torch import Tensor, nn
 
-from . import attention, auto, compiled, float8, packing, recompute
+from . import attention, auto, compiled, float8, packing, products, recompute
 from .batch import Row
 from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
@@ -226,6 +226,8 @@ def load_policy(
         place(policy)
     _wait(device)
     loaded = time.perf_counter()
+    if device.type == "cuda":
+        products.check(model, device, compute)
     if implementation == "varlen":
         why += policy.try_kernels(device, compute)
     tried = time.perf_counter()
@@ -233,14 +235,14 @@ def load_policy(
     apart = keep_apart(policy, device)
     reshard(policy)
     which = built.made.model.float8
-    products = calculate_in_float8(policy, which, device) if which else ""
+    narrowed = calculate_in_float8(policy, which, device) if which else ""
     _wait(device)
     return policy, {
         "attention": implementation, "attention_reason": why, "parameters": total, "trained_parameters": trained,
         "dtype": built.made.model.dtype, "compute_dtype": built.made.model.compute_dtype, "device": str(device),
-        "built_early": built is before, "one_sequence_a_row": apart, "float8": products,
-        "loading": f"{_origin(built is before)} {loaded - began:.1f} s, attention kernels {tried - loaded:.1f} s, "
-        f"comparing its head {time.perf_counter() - tried:.1f} s",
+        "built_early": built is before, "one_sequence_a_row": apart, "float8": narrowed,
+        "loading": f"{_origin(built is before)} {loaded - began:.1f} s, trying products and attention kernels "
+        f"{tried - loaded:.1f} s, comparing its head {time.perf_counter() - tried:.1f} s",
     }  # fmt: skip
 
 
