@@ -72,6 +72,7 @@ def test_adapters_are_axolotls(tmp_path, tiny, api, start):  # noqa: F811
     assert run.wait(LIMIT) == 0, (folder / "log").read_text()
     (loaded,) = events(folder, "loaded")
     assert 0 < loaded["trained_parameters"] < loaded["parameters"] / 10
+    assert loaded["compute_dtype"] == "float32"
     last = folder / "checkpoints" / "step_2"
     assert (last / "model.safetensors").exists() and (last / "trainer" / "adapter_config.json").exists()
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from recipe_sdk import products
 from recipe_sdk.dtypes import DTYPES
 from torch import Tensor, nn
 
-from . import attention, auto, compiled, float8, packing, products, recompute
+from . import attention, auto, compiled, float8, packing, recompute
 from .batch import Row
 from .config import Config, source_of
 from .logprob import HeadOptions, token_logprobs
@@ -226,8 +227,7 @@ def load_policy(
         place(policy)
     _wait(device)
     loaded = time.perf_counter()
-    if device.type == "cuda":
-        products.check(model, device, compute)
+    products.check(model, device, compute)
     if implementation == "varlen":
         why += policy.try_kernels(device, compute)
     tried = time.perf_counter()

@@ -76,6 +76,21 @@ def test_a_step_reports_its_tokens(ranks, tmp_path, tiny, api, start):
         assert len(found["advantages"]) == len(found["logprobs"]) and any(found["advantages"])
 
 
+@pytest.mark.parametrize(("config", "dtype", "computes"), [
+    pytest.param({}, "float32", "float32", id="as the weights"),
+    pytest.param({"bf16": True}, "float32", "bfloat16", id="under autocast", marks=pytest.mark.short),
+    pytest.param({**ADAPTERS, "model_init_kwargs": {"dtype": "bfloat16"}}, "float32", "bfloat16",
+                 id="adapters in float32 on a base in bfloat16"),
+])  # fmt: skip
+def test_it_says_how_it_computes(config, dtype, computes, tmp_path, tiny, api, start):
+    """The check of an update allows for it."""
+    folder = tmp_path / "run"
+    run = start(folder, given(folder, tiny, api().url, config))
+    assert run.wait(LIMIT) == 0, (folder / "log").read_text()
+    (said,) = events(folder, "loaded")
+    assert (said["dtype"], said["compute_dtype"]) == (dtype, computes)
+
+
 @pytest.mark.parametrize("config", [{}, ADAPTERS], ids=["all weights", "adapters"])
 def test_weights_are_published_and_proved(config, tmp_path, tiny, api, start):
     folder, ids, supervisor = tmp_path / "run", [3, 14, 15, 9, 26, 5], Supervisor()

@@ -42,6 +42,8 @@ class Learner:
             self.reference = self._engine(self.ref)
         self.tokens: dict[str, Tensor] = {}  # of the last batch, [N] each: what was computed for its trained tokens
         self.dtype = next(p.dtype for _, p in self.named())
+        # Its engines run under autocast; that of FSDP takes the precision of its mixed_precision.
+        self.computes: torch.dtype = getattr(self.engine, "_autocast_dtype", torch.bfloat16)
 
     def _needs_reference(self) -> bool:
         return bool(self.actor.use_kl_loss or self.algorithm.use_kl_in_reward)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from hydra.errors import InstantiationException
-from recipe_sdk import Bridge, leave, settings, work
+from recipe_sdk import Bridge, dtypes, leave, products, settings, work
 from recipe_sdk.errors import CheckpointError, WorkerError
 from recipe_sdk.ranks import default_device
 
@@ -64,6 +64,9 @@ def train(backend: str, bridge: Bridge[Any]) -> None:
     except InstantiationException as e:  # of one of verl's dataclasses
         checks = ["Change config = { … } of the block."]
         raise WorkerError(f"verl refuses its configuration: {e}", checks, "config") from e
+    model = getattr(learner.engine, "module", None)
+    if isinstance(model, torch.nn.Module):  # Megatron's engine has a list
+        products.check(model, bridge.device, learner.computes)
     torch.manual_seed(bridge.block.seed + bridge.rank)
     if found := bridge.resume():
         if found.state["world"] != bridge.world:
@@ -77,7 +80,7 @@ def train(backend: str, bridge: Bridge[Any]) -> None:
     bridge.attach(
         named=learner.named, logprobs=learner.logprobs, save=learner.save, state=learner.state, tied=learner.tied(),
         sleep=partial(learner.move, "cpu"), wake=partial(learner.move, bridge.device.type), trained=learner.dtype,
-        reading=learner.reading, summary={"backend": backend},
+        reading=learner.reading, summary={"backend": backend, "compute_dtype": dtypes.name(learner.computes)},
     )  # fmt: skip
     for batch in bridge.batches():
         metrics = learner.step(batch)

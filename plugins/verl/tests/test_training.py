@@ -27,6 +27,16 @@ def test_a_step_is_the_same_as_our_own_workers(start, world, tiny):
     for name in ("loss/total", "grad_norm"):
         assert b[name] == pytest.approx(a[name], rel=1e-5, abs=1e-6), name
     assert b["reward/mean"] == a["reward/mean"] and b["tokens/trained"] == a["tokens/trained"]
+    assert [t.reported("loaded")[0]["compute_dtype"] for t in (ours, theirs)] == ["float32", "float32"]
+
+
+def test_it_says_how_it_computes(start):
+    """The check of an update allows for it: weights in float32 are multiplied in bfloat16, verl's default on a GPU."""
+    mixed = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    run = start("mixed", {"actor": {"fsdp_config": {"mixed_precision": mixed}}})
+    run.metrics()
+    (loaded,) = run.reported("loaded")
+    assert loaded["compute_dtype"] == "bfloat16"
 
 
 @pytest.mark.parametrize("world", [1, 2])

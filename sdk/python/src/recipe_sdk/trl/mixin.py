@@ -23,7 +23,7 @@ import torch
 from packaging.version import Version
 from torch import Tensor
 
-from .. import causal
+from .. import causal, dtypes, products
 from ..batch import Batch
 from ..bridge import Bridge
 from ..checkpoint import Checkpoint
@@ -81,6 +81,8 @@ class Bridged:
         if adapted and (layer := causal.unmergeable(model)):
             raise ConfigError(f"adapters of {layer}, cannot be merged into its weights for inference: use plain LoRA")
         trained = [p.dtype for p in model.parameters() if p.requires_grad]
+        computes = self._computes()
+        products.check(model, self.bridge.device, computes)
         whole = self.accelerator.distributed_type.value in ("NO", "MULTI_GPU", "MULTI_CPU")
         self.bridge.attach(
             named=lambda: causal.named(self._plain()), logprobs=self._logprobs, save=self._save_into,
@@ -93,7 +95,8 @@ class Bridged:
             summary={
                 "parameters": sum(p.numel() for p in model.parameters()), "device": str(self.accelerator.device),
                 "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-                "dtype": str(trained[0]).removeprefix("torch."), "sharding": self.accelerator.distributed_type.value,
+                "dtype": dtypes.name(trained[0]), "compute_dtype": dtypes.name(computes),
+                "sharding": self.accelerator.distributed_type.value,
             },
         )  # fmt: skip
         self.batches = self.bridge.batches(partial(Batch.build, estimate=partial(advantages, scale=self.scale_rewards)))
@@ -190,6 +193,12 @@ class Bridged:
     def _plain(self) -> Any:
         """The model without what accelerate wrapped around it."""
         return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+
+    def _computes(self) -> torch.dtype:
+        """The precision of its arithmetic: autocast's, else the coarsest of a weight."""
+        mixed = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
+        floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
+        return mixed or min(floating, key=lambda d: torch.finfo(d).bits)
 
     @torch.no_grad()
     def _logprobs(self, ids: Tensor, temperature: float) -> Tensor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from recipe_sdk.errors import WorkerError
 from torch import nn
 
-from worker import products
+from recipe_sdk import products
+from recipe_sdk.errors import WorkerError
 
 CPU = torch.device("cpu")
 
@@ -25,13 +25,13 @@ def short_rows(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_rounding_is_not_wrong(dtype):
-    products.check(Adapted(), CPU, dtype)
+    products.compare(Adapted(), CPU, dtype)
 
 
 def test_nothing_is_drawn_from_the_runs_random_numbers():
     model = Adapted()
     before = torch.get_rng_state()
-    products.check(model, CPU, torch.float32)
+    products.compare(model, CPU, torch.float32)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -64,7 +64,7 @@ def test_each_kind_of_product_is_compared(monkeypatch, spoil, kind):
     monkeypatch.setattr(torch.Tensor, "__matmul__", multiply)
     monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "60")
     with pytest.raises(WorkerError) as refused:
-        products.check(Adapted(), CPU, torch.float32)
+        products.compare(Adapted(), CPU, torch.float32)
     assert refused.value.code == "products"
     assert f"for its {kind}," in refused.value.message
     assert "6 of 18 products" in refused.value.message
@@ -72,7 +72,7 @@ def test_each_kind_of_product_is_compared(monkeypatch, spoil, kind):
 
 
 def test_a_layer_is_multiplied_as_torch_does_it(monkeypatch):
-    """The factors of `check` lie in memory as those of a layer's own forward and backward pass."""
+    """The factors of `compare` lie in memory as those of a layer's own forward and backward pass."""
     seen = set()
     right_one = torch.ops.aten.mm.default
 
@@ -89,5 +89,5 @@ def test_a_layer_is_multiplied_as_torch_does_it(monkeypatch):
         torch.autograd.grad(layer(torch.randn(16, 96, requires_grad=True)).pow(2).sum(), layer.weight)
     of_torch, seen = seen, set()
     with Look():
-        products.check(layer, CPU, torch.float32)
+        products.compare(layer, CPU, torch.float32)
     assert of_torch <= seen | {(t[1], t[0], t[2], *t[3:]) for t in seen}
