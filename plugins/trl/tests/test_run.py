@@ -74,11 +74,12 @@ def test_a_step_reports_its_tokens(ranks, tmp_path, tiny, api, start):
     for found, sent in zip(server.trained[0], ragged(0), strict=True):
         assert found["logprobs"] == pytest.approx(scores_of(tiny, sent), abs=1e-4)
         assert len(found["advantages"]) == len(found["logprobs"]) and any(found["advantages"])
+    (said,) = events(folder, "loaded")
+    assert said["dtype"] == said["compute_dtype"] == "float32"
 
 
 @pytest.mark.parametrize(("config", "dtype", "computes"), [
-    pytest.param({}, "float32", "float32", id="as the weights"),
-    pytest.param({"bf16": True}, "float32", "bfloat16", id="under autocast", marks=pytest.mark.short),
+    pytest.param({"bf16": True}, "float32", "bfloat16", id="under autocast"),
     pytest.param({**ADAPTERS, "model_init_kwargs": {"dtype": "bfloat16"}}, "float32", "bfloat16",
                  id="adapters in float32 on a base in bfloat16"),
 ])  # fmt: skip
