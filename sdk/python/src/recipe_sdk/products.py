@@ -88,7 +88,8 @@ def _error(p: Product, generator: torch.Generator, dtype: torch.dtype) -> Tensor
     found = [(left @ right)[row, column].double()]
     if p.kind == WEIGHT and left.is_cuda and dtype != torch.float32 and WIDE:  # as an adapter's, which is in float32
         found.append(torch.mm(left, right, out_dtype=torch.float32)[row, column].double())
-    return torch.stack([(f - exact).abs().max() for f in found]).max() / p.summed**0.5
+    worst: Tensor = torch.stack([(f - exact).abs().max() for f in found]).max() / p.summed**0.5
+    return worst
 
 
 def _what(wrong: list[tuple[Product, float]], asked: int, dtype: torch.dtype) -> str:
