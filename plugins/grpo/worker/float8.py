@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from recipe_sdk.products import product
 from torch import Tensor, nn
 
-from .merged import factor_gradients, product
+from .merged import factor_gradients
 
 if TYPE_CHECKING:
     from .model import Policy

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from recipe_sdk.products import product
 from torch import Tensor
 
 from .auto import GIB
@@ -63,16 +64,6 @@ def _factor_gradients(
     g, x = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1])
     inner, outer = g @ near_b.to(g.dtype), x @ near_a.to(x.dtype).t()  # (T, rank)
     return product(inner.t(), x, a.dtype), product(g.t(), outer, b.dtype).mul_(scale)
-
-
-def product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """left @ right, not rounded to the precision of the factors on its way to a wider one where a GPU can do that."""
-    if left.is_cuda and dtype == torch.float32 and left.dtype != torch.float32 and WIDE_PRODUCT:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return (left @ right).to(dtype)
-
-
-WIDE_PRODUCT = hasattr(torch.ops.aten.mm, "dtype")  # from torch 2.8 on
 
 
 @merged_linear.register_fake

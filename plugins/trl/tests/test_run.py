@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from recipe_sdk import Bridge
+from recipe_sdk import Bridge, products
 from recipe_sdk.checkpoint import complete
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.testing import Supervisor, scores_of
@@ -90,6 +90,13 @@ def test_it_says_how_it_computes(config, dtype, computes, tmp_path, tiny, api, s
     assert run.wait(LIMIT) == 0, (folder / "log").read_text()
     (said,) = events(folder, "loaded")
     assert (said["dtype"], said["compute_dtype"]) == (dtype, computes)
+
+
+def test_it_asks_whether_its_device_multiplies_right(tmp_path, tiny, api, monkeypatch):
+    asked = []
+    monkeypatch.setattr(products, "check", lambda model, device, dtype: asked.append((device.type, dtype)))
+    trained(tmp_path / "run", given(tmp_path / "run", tiny, api().url))
+    assert asked == [("cpu", torch.float32)]
 
 
 @pytest.mark.parametrize("config", [{}, ADAPTERS], ids=["all weights", "adapters"])

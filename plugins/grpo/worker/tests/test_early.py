@@ -124,3 +124,11 @@ def test_each_rank_of_a_machine_counts_where_host_memory_is_short(tmp_path, monk
     assert early.fits([file])
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     assert not early.fits([file])
+
+
+def test_a_loaded_model_asks_whether_its_device_multiplies_right(monkeypatch, tmp_path, tiny):
+    asked = []
+    monkeypatch.setattr(model.products, "check", lambda *given: asked.append(given))
+    c = config.from_dict(settings(tmp_path, tiny, "u", model={"path": tiny, "compute_dtype": "bfloat16"}))
+    policy, _ = model.load_policy(c, CPU)
+    assert asked == [(policy.model, CPU, torch.bfloat16)]
