@@ -136,7 +136,7 @@ func offloadAmounts(all float64, how string, p sdk.Placement) []sdk.Amount {
 	return []sdk.Amount{
 		{Resource: "host_memory", Part: "optimizer", Value: machine, How: how + ", pinned"},
 		{Resource: "gpu_memory", Part: "pieces", Value: passing(all / float64(p.Ranks())), How: fmt.Sprintf(
-			"%d × 2 × %d MiB at most: the optimizer's state on its way through the GPU", offloadBuffers, offloadPiece>>20)},
+			"%d × 2 × %d MiB at least: the optimizer's state on its way through the GPU", offloadBuffers, offloadPiece>>20)},
 	}
 }
 

@@ -233,6 +233,7 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         "graphs": compiled.count(), "decided": s.notes,
         "choice": {k: v for k, v in vars(s.sizing.choice).items() if k != "reason"}, "tokens": b.total_tokens,
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if cuda else None,
+        "allocator": allocator(device),
         "held_gib": squeeze if held is not None else 0, "import_s": round(imported, 1), "load_s": round(loaded, 1),
         "compiler_import_s": round(prepared, 1),
         "phases": {k: round(v, 4) for k, v in report.items() if k.startswith("time/")}, "dtype": summary["dtype"],
@@ -248,6 +249,16 @@ def measure(options: argparse.Namespace, name: str) -> dict:
     if name in options.profile.split(","):
         out["profile"] = profile(lambda: step(99), cuda, options.out.with_suffix(f".{name}.txt"))
     return out
+
+
+def allocator(device) -> dict[str, float]:
+    """GiB that torch has taken of the device at most, and how often it had to give back what it kept to get more."""
+    import torch
+
+    if device.type != "cuda":
+        return {}
+    stats = torch.cuda.memory_stats(device)
+    return {"taken_gib": round(stats["reserved_bytes.all.peak"] / 2**30, 2), "retries": stats["num_alloc_retries"]}
 
 
 def between(s) -> dict[str, object]:

@@ -8,6 +8,7 @@ backward pass is over, and the device would then wait for the CPU.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -45,3 +46,17 @@ def sent(x: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """x from the host's memory on the device, for which nobody waits."""
     x = x.to(dtype)
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+
+
+def fetched(x: Tensor) -> Callable[[], float]:
+    """Begins to copy a number from its device; what waits for it, and for nothing that is begun later."""
+    if x.device.type != "cuda":
+        return lambda: float(x)
+    here = x.to("cpu", non_blocking=True)  # into pinned memory
+    event = torch.cuda.current_stream(x.device).record_event()
+
+    def wait() -> float:
+        event.synchronize()
+        return float(here)
+
+    return wait

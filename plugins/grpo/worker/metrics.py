@@ -51,9 +51,8 @@ class Clock:
 
     def metrics(self) -> dict[str, float]:
         """time/<phase> in seconds."""
-        if self.marks:
-            torch.cuda.synchronize(self.device)
         for name, begin, end in self.marks:
+            end.synchronize()
             self.seconds[name] = self.seconds.get(name, 0.0) + begin.elapsed_time(end) / 1e3
         self.marks.clear()
         return {f"time/{k}": v for k, v in self.seconds.items()}

@@ -56,9 +56,7 @@ def leave_out(optimizer: torch.optim.Optimizer, when: Tensor) -> bool:
     """Tells the optimizer to leave its next step out if `when`, a truth value on its device, holds; False when it
     cannot. Nobody need wait for that value then: hundreds of parameters are made ready, for some 6 ms, while the
     device still calculates gradients. torch's fused AdamW can, by what torch.amp.GradScaler sets."""
-    if not isinstance(optimizer, torch.optim.AdamW) or isinstance(optimizer, offload.AdamW):
-        return False
-    if not all(group["fused"] for group in optimizer.param_groups):
+    if not isinstance(optimizer, torch.optim.AdamW) or not all(group["fused"] for group in optimizer.param_groups):
         return False
     optimizer.found_inf = when.float()  # type: ignore[attr-defined]
     return True

@@ -110,8 +110,8 @@ class Optimizer:
     warmup_ratio: float = option(0.0, "Warm-up as a share of all steps, when warmup_steps is 0.", least=0)
     min_ratio: float = option(0.0, "Where linear and cosine end, as a share of the peak.", least=0)
     offload: bool = option(
-        False, "Keep AdamW's moments in the host's memory; in the optimizer's own step they pass through the GPU in "
-        "pieces. For full fine-tuning of models whose state is larger than the GPU.",
+        False, "Keep AdamW's moments in the host's memory; they pass through the GPU in pieces, while it trains where "
+        "it has memory for them. For full fine-tuning of models whose state is larger than the GPU.",
     )  # fmt: skip
 
 

@@ -152,6 +152,18 @@ class Sizing:
             attention=policy.implementation == "varlen",
         )  # fmt: skip
 
+    def room(self, head: bool = True) -> float:
+        """Bytes that something may take of the device while rows are trained: what is free, but for what the next layer
+        takes, recomputed or not, with its gradients, and what lies in pieces that are too small. head: the head is to
+        come, too."""
+        if self.choice is None or self.ranks.device.type != "cuda":
+            return 0.0
+        x, width = self.choice, auto.WIDTH[self.given.dtype]
+        layer = auto.activations(replace(self.shape, layers=1), self.given, 0, False, x.compile, x.row_tokens)
+        apart = 2 * layer + width * self.shape.trained / self.shape.layers + LOOSE * self.limit
+        apart += head * auto.head(self.shape, self.given, x.compile, x.head_chunk)
+        return self.limit - torch.cuda.memory_allocated(self.ranks.device) - apart
+
     def row_tokens(self, c: Config) -> int:
         """Most tokens of a row, also before anything was decided."""
         return self.choice.row_tokens if self.choice else c.model.row_tokens or 8192

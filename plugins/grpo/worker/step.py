@@ -18,7 +18,21 @@ from recipe_sdk.errors import DataError, out_of_memory
 from recipe_sdk.ranks import Ranks
 from torch import Tensor
 
-from . import batch, beside, checks, compiled, correction, estimate, merged, metrics, objective, offload, optim, shards
+from . import (
+    batch,
+    beside,
+    checks,
+    compiled,
+    correction,
+    estimate,
+    merged,
+    metrics,
+    objective,
+    offload,
+    optim,
+    prefetch,
+    shards,
+)
 from .batch import Batch, Row
 from .config import Config, estimator_spec, loss_spec
 from .measure import Totals
@@ -89,6 +103,7 @@ class Stepper:
             self.note(f"adapters are calculated beside the weights, not merged into them: {why}")
         if isinstance(optimizer, offload.AdamW):
             self.note(optimizer.note)
+        self.prefetch = prefetch.Prefetch(policy, optimizer, self.sizing.room)
         self.tokens: dict[str, Tensor] = {}  # of the last batch, (N,) each: what was computed for its trained tokens
         self.beside = beside.Beside(ranks.device)
         self.begun: list[Begun] = []  # one at most: the batch's first, until it is used
@@ -101,10 +116,12 @@ class Stepper:
         if not b.size:
             raise DataError("the batch has no trained token", ["Do the masks mark any token (value other than -100)?"])
         self.begun.clear()
-        self.sizing.give_back()
+        if not self.prefetch.active:
+            self.sizing.give_back()
         if self.sizing.outgrown(b):
+            offload.rest(self.optimizer)  # it would be taken for memory that is used for good
             self.note(self.sizing.decide(c, b))
-        with self.explaining_memory(b, clock):
+        with self.explaining_memory(b, clock), self.prefetch.batch():
             # What is minimised.
             o = objective.options(c, self.memory.entropy_coefficient(c))
             in_reward = self.memory.reward_coefficient(c)
@@ -241,7 +258,7 @@ class Stepper:
                     totals.add(share.metrics)
                     lp[index], entropy[index] = s.lp.detach().to(self.wide), s.entropy.detach().to(self.wide)
             self.beside.mark()
-            with clock.phase("backward"):
+            with clock.phase("backward"), self.prefetch.backward(k + 1 == len(rows)):
                 objective_part.backward()
         with clock.phase("backward"):
             ranks.mean([p.grad for p in self.whole if p.grad is not None])
@@ -250,14 +267,15 @@ class Stepper:
     def move(self, step: int) -> dict[str, Any]:
         """The optimizer's own step, unless a gradient is not finite."""
         c = self.config
-        norm = shards.clip(self.parameters, c.optimizer.grad_clip, self.ranks)
+        found = shards.clip(self.parameters, c.optimizer.grad_clip, self.ranks)
+        norm = beside.fetched(found)  # before the optimizer's transfers, which may still be going on
         rate = optim.apply(c, self.optimizer, step)
-        if optim.leave_out(self.optimizer, ~norm.isfinite()) or math.isfinite(float(norm)):
+        if optim.leave_out(self.optimizer, ~found.isfinite()) or math.isfinite(norm()):
             self.within_memory(self.optimizer.step)  # its state is allocated in the first one
             if self.policy.merged:
                 self.policy.merged.refresh()
         self.optimizer.zero_grad(set_to_none=True)
-        report: dict[str, Any] = {"grad_norm": float(norm)}
+        report: dict[str, Any] = {"grad_norm": norm()}
         if math.isfinite(report["grad_norm"]):
             return {**report, "learning_rate": rate}
         return {**report, "skipped": 1.0}
@@ -279,6 +297,7 @@ class Stepper:
                 reason += in_use(self.ranks.device)
             # here nothing holds on to the memory of the attempt
             self.note(reason)
+            offload.rest(self.optimizer)
             torch.cuda.empty_cache()
 
     def note(self, reason: str) -> None:
@@ -395,6 +414,7 @@ class Stepper:
             device = self.ranks.device
             used, limit = torch.cuda.max_memory_allocated(device), torch.cuda.get_device_properties(device).total_memory
             self.optimizer.zero_grad(set_to_none=True)
+            offload.rest(self.optimizer)
             torch.cuda.empty_cache()
             longest = max(len(t) for t in b.tokens)
             resident = torch.cuda.memory_allocated(device)

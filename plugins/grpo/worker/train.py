@@ -105,8 +105,8 @@ class Trainer:
             config=partial(weights.write_config, policy), tied=weights.tied(policy),
             trained=max(trained, key=lambda d: torch.finfo(d).bits), update=self.update,
             state=lambda: {"memory": self.stepper.memory.state()},
-            sleep=lambda: turns.vacate(self.bridge.device), reading=self.reading, select=self.select, summary=summary,
-            ahead=True,
+            sleep=lambda: turns.vacate(self.bridge.device, self.optimizer), reading=self.reading, select=self.select,
+            summary=summary, ahead=True,
         )  # fmt: skip
 
     def loop(self) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from . import offload
 
-def vacate(device: torch.device) -> None:
-    """Gives back what is cached. Gradients and activations are gone by then, and with optimizer.offload AdamW's moments
-    are never there between steps. The weights stay: inference wants them."""
+
+def vacate(device: torch.device, optimizer: Any) -> None:
+    """Gives back what is cached. Gradients and activations are gone by then; with optimizer.offload so are AdamW's
+    moments, once they are waited for. The weights stay: inference wants them."""
+    offload.rest(optimizer)
     if device.type == "cuda":
         torch.cuda.empty_cache()

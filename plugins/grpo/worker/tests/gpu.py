@@ -233,17 +233,25 @@ def handles(directory: str) -> dict:
 
 def moments(_directory: str, device: str = "cuda", scale: int = 1 << 12, piece: int = 128 << 20) -> dict:
     """AdamW with its moments in the host's memory against torch's own: the same numbers bit for bit, while what is freed
-    is used again at once; seconds of a step and bytes of both directions a second."""
+    is used again at once; seconds of a step and bytes of both directions a second. ahead: moments come before the step
+    and go after it."""
     shapes = [(37 * scale, 1000), (scale,), (scale, 4096), (3, 5, 7), (scale // 2 + 1, 3001), (17 * scale, 999)]
     out = {}
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype, ahead in itertools.product((torch.float32, torch.bfloat16), (False, True)):
         first = [torch.nn.Parameter(torch.randn(s, device=device).to(dtype)) for s in shapes]
         second = [torch.nn.Parameter(p.detach().clone()) for p in first]
         fused = device == "cuda" or None
         a = offload.AdamW(first, 1e-3, piece=piece, fused=fused)
         b = torch.optim.AdamW(second, 1e-3, fused=fused)
-        times = []
+        a.room = (lambda head: math.inf) if ahead else None
+        times, came = [], 0
         for k in range(6):
+            if device == "cuda":
+                garbage = [torch.full_like(p, float("nan")) for p in first]  # in the place of what is brought
+                del garbage
+            a.finish()
+            a.prefetch()
+            came += len(a.prefetched)
             for p, q in zip(first, second, strict=True):
                 p.grad = torch.randn(p.shape, device=device).to(dtype)
                 q.grad = p.grad.clone()
@@ -260,11 +268,13 @@ def moments(_directory: str, device: str = "cuda", scale: int = 1 << 12, piece: 
             garbage = [torch.full_like(p, float("nan")) for p in first]  # in the place of gradients and buffers
             del garbage
             assert all(torch.equal(p, q) for p, q in zip(first, second, strict=True)), f"weights differ after step {k}"
+        a.finish()
         for p, q in zip(first, second, strict=True):
             for name, value in b.state[q].items():
                 assert torch.equal(a.state[p][name].cpu(), value.cpu()), name
         size = optim.moments(first)
-        out[str(dtype)] = {"pieces": len(a.pieces), "note": a.note, "step_s": times, "bytes": size,
+        out[f"{dtype}{' ahead' * ahead}"] = {
+                           "pieces": len(a.pieces), "prefetched": came, "note": a.note, "step_s": times, "bytes": size,
                            "bytes_per_second": 2 * size / min(times)}  # fmt: skip
         del a, b, first, second, optimizer, p, q, value
     return out

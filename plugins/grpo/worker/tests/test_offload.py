@@ -11,6 +11,7 @@ import torch
 from recipe_sdk import Checkpoint, errors
 from recipe_sdk.checkpoint import newest, read_state
 from recipe_sdk.fields import ConfigError
+from torch.optim.adamw import adamw
 
 from worker import auto, checkpoint, config, offload, optim
 
@@ -82,6 +83,24 @@ def test_the_numbers_are_those_of_torchs_own_bit_for_bit(dtype, fused):
     assert ours["unused"] not in a.state
 
 
+def test_a_step_that_is_left_out_changes_nothing():
+    """As torch's fused AdamW leaves it out: nobody waits for the value."""
+    ours, plain = parameters(), parameters()
+    for of in (ours, plain):
+        del of["transposed"]  # as above
+    a = offload.AdamW(ours.values(), 0.1, piece=8192, fused=True)
+    b = torch.optim.AdamW(plain.values(), 0.1, fused=True)
+    for k, left_out in enumerate([True, False, True, False]):
+        before = {n: p.detach().clone() for n, p in ours.items()}
+        for optimizer, of in ((a, ours), (b, plain)):
+            assert optim.leave_out(optimizer, torch.tensor(left_out))
+            train(optimizer, of, 1, k)
+        assert all(torch.equal(ours[n], plain[n]) for n in ours)
+        assert all(torch.equal(ours[n], before[n]) for n in ours) == left_out
+        same(a, b)
+    assert a.state[ours["matrix"]]["step"] == 2
+
+
 def test_a_state_moves_between_the_two_in_both_directions():
     def made(kind):
         p = parameters()
@@ -130,6 +149,23 @@ def test_moments_are_saved_as_tensors_of_their_own(tmp_path):
 # ---- the order of copies and arithmetic, on streams that do nothing before they have to ----
 
 
+class Event:
+    def __init__(self, stream):
+        self.stream, self.done = stream, False
+
+    def mark(self):
+        self.done = True
+        return True
+
+    def synchronize(self):
+        self.stream.machine.run_until(lambda: self.done)
+
+    def query(self):
+        machine = self.stream.machine
+        machine.run(machine.chance.choice(machine.streams), machine.chance.randint(0, 8))
+        return self.done
+
+
 class Stream:
     """Puts work into a queue, as a GPU's stream does."""
 
@@ -137,18 +173,15 @@ class Stream:
         self.machine, self.queue = machine, []
 
     def record_event(self):
-        event = {"done": False}
-        self.queue.append(lambda: event.update(done=True) or True)
+        event = Event(self)
+        self.queue.append(event.mark)
         return event
 
     def wait_event(self, event):
-        self.queue.append(lambda: event["done"])
+        self.queue.append(lambda: event.done)
 
     def wait_stream(self, other):
         self.wait_event(other.record_event())
-
-    def synchronize(self):
-        self.machine.run_until(self)
 
 
 class Machine:
@@ -158,14 +191,15 @@ class Machine:
         self.chance, self.streams, self.now = random.Random(seed), [Stream(self) for _ in range(3)], None
         self.now = self.streams[1]
 
-    def run_until(self, stream):
-        while stream.queue:
-            some = [s for s in self.streams if s.queue]
-            s = self.chance.choice(some)
-            for _ in range(self.chance.randint(1, 8)):
-                if not s.queue or not s.queue[0]():
-                    break
-                s.queue.pop(0)
+    def run_until(self, done):
+        while not done():
+            self.run(self.chance.choice([s for s in self.streams if s.queue]), self.chance.randint(1, 8))
+
+    def run(self, stream, most):
+        for _ in range(most):
+            if not stream.queue or not stream.queue[0]():
+                break
+            stream.queue.pop(0)
 
 
 @contextlib.contextmanager
@@ -176,15 +210,20 @@ def on(stream):
 
 
 class Late(offload.AdamW):
-    """Does its copies and its arithmetic on such streams."""
+    """Does its copies and its arithmetic on such streams. Memory that it gives back, and gradients, are overwritten by
+    what comes next on the stream of the arithmetic, as a GPU's allocator allows."""
 
-    machine: Machine
+    def attach(self, machine, room=None):
+        self.machine, self.room, self.pool, self.ahead = machine, room, [], 0
 
     def streams(self):
         return tuple(self.machine.streams)
 
-    def later(self, action):
-        self.machine.now.queue.append(lambda: action() or True)
+    def later(self, action, stream=None):
+        (stream or self.machine.now).queue.append(lambda: (action(), True)[1])
+
+    def buffer(self):
+        return self.pool.pop() if self.pool else super().buffer()
 
     def load(self, *what):
         self.later(lambda: offload.AdamW.load(self, *what))
@@ -192,36 +231,84 @@ class Late(offload.AdamW):
     def store(self, *what):
         self.later(lambda: offload.AdamW.store(self, *what))
 
-    def update(self, *what):
-        self.later(lambda: offload.AdamW.update(self, *what))
+    def drop(self, *what):
+        self.freed(super().drop, *what)
+
+    def make_room(self):
+        self.freed(super().make_room)
+
+    def finish(self):
+        self.freed(super().finish)
+
+    def freed(self, action, *what):
+        before = [x.buffer for x in (*self.prefetched, *self.going)]
+        action(*what)
+        held = {id(x.buffer) for x in (*self.prefetched, *self.going)}
+        self.pool += [x for x in before if id(x) not in held]
+
+    def overwrite(self, some):
+        for x in some:
+            self.later(lambda x=x: x.view(torch.uint8).fill_(255), self.machine.streams[1])
 
 
-def late_and_plain(monkeypatch, seed, cls=Late):
+def busily(a, of, steps):
+    """Trains while other work, by chance, goes on, makes room and needs it."""
+    chance = a.machine.chance
+    for k in range(steps):
+        a.overwrite(a.pool)
+        give_gradients(of, k)
+        for group in a.param_groups:
+            group["lr"], group["weight_decay"] = 0.1 / (k + 1), 0.01 * k
+        for _ in range(chance.randint(0, 4)):
+            a.make_room()
+            a.prefetch()
+            if chance.random() < 0.2:
+                a.drop()
+            a.overwrite(a.pool)
+            a.machine.run(chance.choice(a.machine.streams), chance.randint(0, 8))
+        a.ahead += len(a.prefetched)
+        gradients = [p.grad for p in of.values() if p.grad is not None]
+        a.step()
+        a.zero_grad(set_to_none=True)
+        a.overwrite([g for g in gradients if g.dim()])
+
+
+def late_and_plain(monkeypatch, seed, ahead, cls=Late):
     monkeypatch.setattr(offload, "on", on)
     ours, plain = parameters(), parameters()
+    for p in ours, plain:
+        p["one"] = torch.nn.Parameter(p["one"].view(1))  # whose bytes can be overwritten
+        del p["transposed"]
     a, b = cls(ours.values(), 0.1, piece=8192), torch.optim.AdamW(plain.values(), 0.1)
-    a.machine = Machine(seed)
-    train(a, ours, 3)
-    train(b, plain, 3)
+    machine = Machine(seed)
+    monkeypatch.setattr(offload, "adamw", lambda *some, **named: a.later(lambda: adamw(*some, **named)))
+    a.attach(machine, (lambda head: machine.chance.choice([-1, 0, 1e9, 1e9])) if ahead else None)
+    busily(a, ours, 4)
+    train(b, plain, 4)
+    assert ahead or not a.going, "nothing is under way after a step"
+    machine.run_until(lambda: not any(s.queue for s in machine.streams))
     return all(torch.equal(ours[n], plain[n]) for n in ours), a, b
 
 
-def test_no_order_that_the_streams_allow_changes_a_number(monkeypatch):
-    for seed in range(30):
-        equal, a, b = late_and_plain(monkeypatch, seed)
+@pytest.mark.parametrize("ahead", [False, True])
+def test_no_order_that_the_streams_allow_changes_a_number(monkeypatch, ahead):
+    pieces = 0
+    for seed in range(40):
+        equal, a, b = late_and_plain(monkeypatch, seed, ahead)
         assert equal
         same(a, b)
-        assert not any(s.queue for s in a.machine.streams[::2]), "nothing is under way after a step"
+        pieces += a.ahead
+    assert ahead == (pieces > 40)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("forgotten", ["loaded", "updated", "stored"])
-def test_that_check_notices_an_event_that_nobody_waits_for(monkeypatch, forgotten):
+def test_that_check_notices_an_event_that_nobody_waits_for(monkeypatch, forgotten, ahead):
     waiter = {"loaded": 1, "updated": 2, "stored": 0}[forgotten]
 
     class Hasty(Stream):
         def wait_event(self, event): ...
 
-    found = []
     init = Machine.__init__
 
     def hasty(self, seed):
@@ -230,12 +317,32 @@ def test_that_check_notices_an_event_that_nobody_waits_for(monkeypatch, forgotte
         self.now = self.streams[1]
 
     monkeypatch.setattr(Machine, "__init__", hasty)
-    for seed in range(30):
-        try:
-            found.append(late_and_plain(monkeypatch, seed)[0])
-        except IndexError:  # gradients are gone when the arithmetic comes to them
-            found.append(False)
-    assert not all(found)
+    assert not all(late_and_plain(monkeypatch, seed, ahead)[0] for seed in range(40))
+
+
+@pytest.mark.parametrize("forgotten", ["what is dropped", "what is prefetched", "what goes"])
+def test_that_check_notices_memory_that_is_used_too_early(monkeypatch, forgotten):
+    class Careless(Late):
+        def drop(self, *what):
+            if forgotten == "what is dropped":
+                for x in self.prefetched:
+                    x.ready = Event(None)
+                    x.ready.done = True
+            super().drop(*what)
+
+        def prefetch(self):
+            if forgotten == "what is prefetched":
+                with monkeypatch.context() as m:
+                    m.setattr(Stream, "wait_stream", lambda *_: None)
+                    return super().prefetch()
+            return super().prefetch()
+
+        def finish(self):
+            if forgotten == "what goes":
+                self.freed(self.going.clear)
+            super().finish()
+
+    assert not all(late_and_plain(monkeypatch, seed, True, Careless)[0] for seed in range(40))
 
 
 # ---- in the trainer ----
