@@ -21,6 +21,6 @@ trap cleanup EXIT
 scripts/kubernetes.sh up "$PWD/bin/recipe" >"$shared/env" 2>"$shared/why" || skip "$(tail -n 3 "$shared/why" | tr '\n' ' ')"
 export "$(cat "$shared/env")" RECIPE_KUBERNETES_SHARED=$shared TMPDIR=$shared
 ! scripts/kubernetes.sh gangs || export RECIPE_KUBERNETES_GANGS=1
-KUBECONFIG=${KUBECONFIG/researcher/admin} go test -count 1 -timeout 10m -v -run '^TestComplianceOnACluster$' "$@" \
+KUBECONFIG=${KUBECONFIG/researcher/admin} CGO_ENABLED=0 go test -trimpath -count 1 -timeout 10m -v -run '^TestComplianceOnACluster$' "$@" \
   ./plugins/kubernetes
-go test -tags e2e -count 1 -timeout 40m -parallel 1 -v -run '^TestKubernetes' "$@" ./e2e
+CGO_ENABLED=0 go test -trimpath -tags e2e -count 1 -timeout 40m -parallel 1 -v -run '^TestKubernetes' "$@" ./e2e

@@ -22,4 +22,4 @@ cleanup() {
 trap cleanup EXIT
 scripts/nomad.sh up "$state/nomad" >"$state/env"
 export $(cat "$state/env") RECIPE_NOMAD_STATE=$state/nomad
-go test -tags e2e -count 1 -timeout 20m -parallel 1 -v -run '^TestNomad' "$@" ./e2e
+CGO_ENABLED=0 go test -trimpath -tags e2e -count 1 -timeout 20m -parallel 1 -v -run '^TestNomad' "$@" ./e2e

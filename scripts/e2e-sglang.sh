@@ -12,4 +12,4 @@ scripts/model.sh
 [ -x bin/recipe ] || make build
 
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
-exec go test -tags e2e -count 1 -timeout 120m -parallel 2 -v -run '^TestSGLang' "$@" ./e2e
+exec env CGO_ENABLED=0 go test -trimpath -tags e2e -count 1 -timeout 120m -parallel 2 -v -run '^TestSGLang' "$@" ./e2e

@@ -30,7 +30,7 @@ cleanup() {
 trap cleanup EXIT
 scripts/slurm.sh up >"$shared/env" 2>"$shared/why" || skip "$(tail -n 3 "$shared/why" | tr '\n' ' ')"
 export "$(cat "$shared/env")" RECIPE_SLURM_SHARED=$shared TMPDIR=$shared
-go test -count 1 -timeout 10m -v -run '^TestCompliance$' "$@" ./plugins/slurm
+CGO_ENABLED=0 go test -trimpath -count 1 -timeout 10m -v -run '^TestCompliance$' "$@" ./plugins/slurm
 # What takes longest is left to `make e2e-slurm-all`.
 skip='Addition|AddressLost|Collective|Delay|Delta|DeltaServed|GangRestarts|Image|ImageMissing|InferenceTwoHosts'
 skip="^TestSlurm($skip|NetworkCut|Preemption|Staged|StoreAfterHostLost|TrainersOnTwoHosts|TwoHosts|WithoutGangs)\$"
@@ -50,4 +50,4 @@ if [ -n "${RECIPE_SLURM_ALL:-}" ]; then
     echo "no container of Apptainer is tried: $lacking"
   fi
 fi
-go test -tags e2e -count 1 -timeout 90m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e
+CGO_ENABLED=0 go test -trimpath -tags e2e -count 1 -timeout 90m -parallel 1 -v -run '^TestSlurm' -skip "$skip" "$@" ./e2e

@@ -15,7 +15,9 @@ import (
 func buildPlugin(t *testing.T, pkg, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as recipe is built, whose packages are compiled already
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, out)
 	}
 	return path

@@ -68,6 +68,7 @@ func TestTheSBOMOfAProgram(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "program")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "../../sdk/environment/example")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as recipe is built, whose packages are compiled already
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -56,7 +56,7 @@ func build() (err error) {
 		return nil
 	}
 	cmd := exec.Command("go", "build", "-trimpath", "-o", program, "./cmd/recipe")
-	cmd.Dir, cmd.Env = sources, append(os.Environ(), "CGO_ENABLED=0") // as make cross, whose objects are in the cache
+	cmd.Dir, cmd.Env = sources, append(os.Environ(), "CGO_ENABLED=0") // as make build, whose objects are in the cache
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("build recipe: %w\n%s", err, out), os.RemoveAll(dir))
 	}
