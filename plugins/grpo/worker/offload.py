@@ -89,9 +89,7 @@ class AdamW(torch.optim.AdamW):
         self.note = ""  # what a user should know
         self.pinned = False  # whether copies do not keep the CPU
         self.queues: tuple[Any, ...] = ()
-        self.room: Callable[[bool], float] | None = (
-            None  # bytes that moments may take of the device; see prefetch.Prefetch
-        )
+        self.room: Callable[[bool], float] | None = None  # bytes of the device for moments: see prefetch.Prefetch
         self.prefetched: list[Held] = []  # for the next step
         self.going: deque[Held] = deque()  # of the last step
         if self.device.type == "cuda":
@@ -184,8 +182,9 @@ class AdamW(torch.optim.AdamW):
             return
         inward, here, _ = self.streams()
         inward.wait_stream(here)  # which may still use the memory that was free when it comes to this point
-        while len(self.prefetched) < len(self.pieces) and self.room(head) >= len(MOMENTS) * self.largest:
-            self.prefetched.append(self.fetch(self.pieces[len(self.prefetched)], self.buffer()))
+        many = max(0, int(min(self.room(head) / (len(MOMENTS) * self.largest), len(self.pieces))))
+        for piece in self.pieces[len(self.prefetched) :][:many]:
+            self.prefetched.append(self.fetch(piece, self.buffer()))
 
     def drop(self, but: Iterable[Piece] = ()) -> None:
         """Forgets what was prefetched, but for these pieces: the moments are what they were."""

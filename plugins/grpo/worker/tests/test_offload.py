@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import math
 import random
 from pathlib import Path
 
@@ -282,7 +283,7 @@ def late_and_plain(monkeypatch, seed, ahead, cls=Late):
     a, b = cls(ours.values(), 0.1, piece=8192), torch.optim.AdamW(plain.values(), 0.1)
     machine = Machine(seed)
     monkeypatch.setattr(offload, "adamw", lambda *some, **named: a.later(lambda: adamw(*some, **named)))
-    a.attach(machine, (lambda head: machine.chance.choice([-1, 0, 1e9, 1e9])) if ahead else None)
+    a.attach(machine, (lambda head: machine.chance.choice([-1e9, -1, 0, 20_000, 50_000, math.inf])) if ahead else None)
     busily(a, ours, 4)
     train(b, plain, 4)
     assert ahead or not a.going, "nothing is under way after a step"
