@@ -188,7 +188,7 @@ cross: ## build for every supported platform into dist/
 	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/recipe-$${p%/*}-$${p#*/} ./cmd/recipe; \
 	done
 
-# On a clean machine each platform takes two cores for nearly three minutes, a third of which makes programs fast.
+# Not optimized: on a clean machine that is two minutes of two cores for each platform, instead of nearly three.
 cross-check: build ## see that every supported platform compiles, and keep no program but bin/recipe
 	@for p in $(filter-out $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH),$(PLATFORMS)); do \
 	  echo "compile $$p"; \

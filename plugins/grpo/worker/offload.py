@@ -74,8 +74,8 @@ class AdamW(torch.optim.AdamW):
     """torch's AdamW over one group of parameters (shards of them, where they are DTensors)."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], *constants: Any, piece: int = PIECE, **named: Any):
-        """constants, named: as torch's. piece: bytes of each moment in a piece, a multiple of 4 KiB; BUFFERS pieces are
-        on the device at once. Raises OSError when the host refuses the memory."""
+        """constants, named: as torch's. piece: bytes of each moment in a piece, a multiple of 4 KiB; in a step at least
+        BUFFERS pieces are on the device at once. Raises OSError when the host refuses the memory."""
         super().__init__(parameters, *constants, **named)
         (group,) = self.param_groups
         for p in group["params"]:
@@ -198,7 +198,7 @@ class AdamW(torch.optim.AdamW):
         """Sends what goes, and waits until there is room: something else is about to need memory."""
         for x in self.going:
             self.send(x)
-        while self.going and self.room is not None and self.room(True) < 0:
+        while self.going and self.room(True) < 0:
             self.going.popleft().stored.synchronize()
 
     def finish(self) -> None:

@@ -27,10 +27,8 @@ class Prefetch:
     def __init__(self, policy: Policy, optimizer: Any, room: Callable[[bool], float]):
         """room: bytes that moments may take now, less than 0 where they are in the way; told whether the head is to
         come."""
-        self.training, self.last = (
-            False,
-            False,
-        )  # whether a batch is being trained; whether a last backward pass goes on
+        self.training = False  # whether a batch is being trained
+        self.last = False  # whether its last backward pass is under way
         self.optimizer = optimizer if possible(policy, optimizer) else None
         # whether this process decides how torch takes memory; whether nothing is kept that was taken in the other way
         self.switched = self.active and not any(map(os.environ.get, SETTINGS))
@@ -76,8 +74,8 @@ class Prefetch:
     def batch(self) -> Iterator[None]:
         """Training on a batch: what is taken of the device can be put together again in other pieces. Moments would
         otherwise leave none that are large enough for activations. Seen on an H100 with rows of 32,768 tokens: 13 s a
-        step, 9 times out of memory until torch gave everything back; 8.0 s, not once. Not for longer than a batch,
-        because other processes cannot open such memory."""
+        step instead of 8.0; nine times in five steps torch had to give back all that it kept. Not for longer than a
+        batch, because other processes cannot open such memory."""
         if not self.cleared:
             torch.cuda.empty_cache()
             self.cleared = True

@@ -233,8 +233,8 @@ def handles(directory: str) -> dict:
 
 def moments(_directory: str, device: str = "cuda", scale: int = 1 << 12, piece: int = 128 << 20) -> dict:
     """AdamW with its moments in the host's memory against torch's own: the same numbers bit for bit, while what is freed
-    is used again at once; seconds of a step and bytes of both directions a second. ahead: moments come before the step
-    and go after it."""
+    is used again at once; seconds of a step and bytes of both directions a second; "ahead" where moments come before the
+    step and go after it."""
     shapes = [(37 * scale, 1000), (scale,), (scale, 4096), (3, 5, 7), (scale // 2 + 1, 3001), (17 * scale, 999)]
     out = {}
     for dtype, ahead in itertools.product((torch.float32, torch.bfloat16), (False, True)):
@@ -247,7 +247,7 @@ def moments(_directory: str, device: str = "cuda", scale: int = 1 << 12, piece: 
         times, came = [], 0
         for k in range(6):
             if device == "cuda":
-                garbage = [torch.full_like(p, float("nan")) for p in first]  # in the place of what is brought
+                garbage = [torch.full_like(p, float("nan")) for p in first]  # in the place of what is prefetched
                 del garbage
             a.finish()
             a.prefetch()
