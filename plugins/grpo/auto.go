@@ -28,7 +28,8 @@ const usable = 0.92
 // modelShape is what of a model decides its memory.
 type modelShape struct {
 	Parameters, Trained, Layers, Hidden, FFN, Vocabulary int64
-	Stateful                                             bool // has layers that are not compiled unless that is set
+	Attention                                            int64 // width of queries, keys, values and attention's output
+	Stateful                                             bool  // has layers that are not compiled unless that is set
 }
 
 // running is how a training step runs.
@@ -37,6 +38,7 @@ type running struct {
 	compiled           bool
 	recomputed, layers int64 // layers whose activations are calculated again in the backward pass, and all
 	attention          bool  // of the former, what attention has found is kept
+	products           bool  // of the others, products are kept, and what lies between them is recomputed
 	rows, chunk        int64
 	needed             float64 // bytes beside the weights
 }
@@ -91,15 +93,25 @@ func (s modelShape) fixedBytes(dtype, optimizer string, published, offloaded boo
 // passing are the bytes of offloaded moments that are on the GPU at once.
 func passing(moments float64) float64 { return min(moments, 2*offloadBuffers*offloadPiece) }
 
+// Rows of fewer tokens than shortRow are over before the CPU has launched the next one's kernels, unless there are
+// busyRow tokens times weights in a layer.
+const (
+	shortRow = 8192
+	busyRow  = 4e11
+)
+
 // activationBytes are kept by a row's forward pass for its backward pass.
 func (s modelShape) activationBytes(r running) float64 {
 	width := bytesOf(r.compute)
 	layer := 1.1 * float64(8*s.Hidden+4*s.FFN) * width
-	if r.compiled { // the product of gate and up is calculated again instead of kept
+	if r.compiled { // what silu makes of the gate is calculated again instead of kept
 		layer = float64(8*s.Hidden+3*s.FFN) * width
 	}
+	if r.products {
+		layer = float64(s.Hidden)*bytesOf(r.dtype) + float64(s.Hidden+s.Attention+2*s.FFN)*width
+	}
 	casts := 0.0
-	if r.dtype != r.compute {
+	if r.dtype != r.compute && !r.products {
 		casts = float64(s.Parameters) * width * float64(s.Layers-r.recomputed) / float64(s.Layers)
 	}
 	kept := max(s.Layers-r.recomputed, 1) // where all are recomputed, one is at a time
@@ -108,6 +120,16 @@ func (s modelShape) activationBytes(r running) float64 {
 		each += width
 	}
 	return float64(r.rows)*(float64(r.recomputed*s.Hidden)*each+float64(kept)*layer) + casts
+}
+
+// betweenProducts are calculated again by a layer that keeps its products only, its weights in the arithmetic's
+// precision included. When they come, the head's are gone.
+func (s modelShape) betweenProducts(r running) float64 {
+	s.Parameters, s.Layers = s.Parameters/s.Layers, 1
+	r.recomputed, r.attention = 0, false
+	few := s.activationBytes(r)
+	r.products = false
+	return s.activationBytes(r) - few
 }
 
 // headBytes are a chunk's logits and, where the head trains, its gradient in float32.
@@ -124,10 +146,12 @@ func (s modelShape) headBytes(r running) float64 {
 	return bytes
 }
 
-// candidates are ways to run a step, from the fastest to the smallest. Rows get smaller before activations are
-// recomputed, which costs a quarter of the speed where it is all of them. Then up to a quarter of the layers is
-// recomputed, no more of them than must be, before rows get smaller again.
-func (k Compute) candidates(m machine, layers int64, narrow bool) []running {
+// candidates are ways to run a step, from the fastest to the smallest. Rows get smaller first, as long as they keep a
+// GPU busy. Then what lies between products is recomputed, which costs a hundredth or two, as half a row does; then
+// whole layers, which costs a quarter of the speed where it is all: up to a quarter of them, no more than must be,
+// before rows get smaller again. With all of them recomputed, rows get as small as must be.
+func (k Compute) candidates(s modelShape, m machine, narrow, compiled bool) []running {
+	layers := s.Layers
 	most, least := m.batchTokens, max(m.longest, 1)
 	if most == 0 {
 		most = autoRows[0]
@@ -149,24 +173,37 @@ func (k Compute) candidates(m machine, layers int64, narrow bool) []running {
 		chunks = []int64{*k.HeadChunk}
 	}
 	var out []running
-	add := func(row, recomputed int64, attention bool) {
-		for _, chunk := range chunks {
-			out = append(out, running{recomputed: recomputed, attention: attention, layers: layers, rows: row, chunk: chunk})
-		}
+	add := func(row, chunk, recomputed int64, attention, products bool) {
+		out = append(out, running{recomputed: recomputed, attention: attention, products: products, layers: layers,
+			rows: row, chunk: chunk})
 	}
 	if given := k.GradientCheckpointing; given != nil {
 		for _, row := range rows {
-			add(row, map[bool]int64{true: layers}[*given], false)
+			for _, chunk := range chunks {
+				add(row, chunk, map[bool]int64{true: layers}[*given], false, false)
+			}
 		}
 		return out
 	}
-	plain := slices.DeleteFunc(slices.Clone(rows), func(r int64) bool { return r < 4096 })
+	plain := slices.DeleteFunc(slices.Clone(rows), func(r int64) bool {
+		busy := !compiled || r >= shortRow || float64(r*s.Parameters) >= busyRow*float64(layers)
+		return r < 4096 || !busy
+	})
 	if len(plain) == 0 {
 		plain = rows[:1]
 	}
-	keep := m.gpu && narrow && m.longest >= longAttention
-	for _, row := range plain {
-		add(row, 0, false)
+	kernel := m.gpu && narrow
+	few, keep := kernel && compiled, kernel && m.longest >= longAttention
+	between := []bool{false}
+	if few {
+		between = append(between, true)
+	}
+	for _, products := range between {
+		for _, row := range plain {
+			for _, chunk := range chunks {
+				add(row, chunk, 0, false, products)
+			}
+		}
 	}
 	for quarter := range int64(quarters) {
 		of := plain
@@ -174,16 +211,20 @@ func (k Compute) candidates(m machine, layers int64, narrow bool) []running {
 			of = rows
 		}
 		for _, row := range of {
-			for n := layers*quarter/quarters + 1; n <= layers*(quarter+1)/quarters; n++ {
-				if n != layers-1 { // all but one would take as much as all, of which one is recomputed at a time
-					add(row, n, keep)
+			for _, chunk := range chunks {
+				for n := layers*quarter/quarters + 1; n <= layers*(quarter+1)/quarters; n++ {
+					if n != layers-1 { // all but one would take as much as all, of which one is recomputed at a time
+						add(row, chunk, n, keep, few && n < layers)
+					}
 				}
 			}
 		}
 	}
 	if keep {
 		for _, row := range rows {
-			add(row, layers, false)
+			for _, chunk := range chunks {
+				add(row, chunk, layers, false, false)
+			}
 		}
 	}
 	return out
@@ -197,11 +238,16 @@ func (c Config) choose(s modelShape, m machine) running {
 	}
 	dtype, compute := c.dtypes(m.gpu)
 	var smallest running
-	for i, r := range k.candidates(m, s.Layers, bytesOf(compute) == 2) {
-		r.dtype, r.compute, r.compiled = dtype, compute, or(k.Compile, m.gpu && !s.Stateful)
+	compiled := or(k.Compile, m.gpu && !s.Stateful)
+	for i, r := range k.candidates(s, m, bytesOf(compute) == 2, compiled) {
+		r.dtype, r.compute, r.compiled = dtype, compute, compiled
 		sized := r
 		sized.rows = max(r.rows, m.longest)
-		r.needed = m.fixed + s.activationBytes(sized) + s.headBytes(sized)
+		then := s.headBytes(sized)
+		if r.products {
+			then = max(then, s.betweenProducts(sized))
+		}
+		r.needed = m.fixed + s.activationBytes(sized) + then
 		if r.needed <= usable*m.free {
 			return r
 		}

@@ -43,6 +43,7 @@ func TestThePlanDecidesAsTheWorkerDoes(t *testing.T) {
 			Compile      bool
 			Recomputed   int64
 			Attention    bool    `json:"attention_kept"`
+			Products     bool    `json:"products_only"`
 			RowTokens    int64   `json:"row_tokens"`
 			HeadChunk    int64   `json:"head_chunk"`
 			Needed       float64 `json:"needed"`
@@ -65,7 +66,7 @@ func TestThePlanDecidesAsTheWorkerDoes(t *testing.T) {
 		got := config.choose(c.Shape, machine{free: c.Free, fixed: c.Shape.fixedBytes(dtype, c.Optimizer, c.Published,
 			c.Offload), gpu: c.GPU, longest: c.Longest, batchTokens: c.BatchTokens})
 		want := running{c.Choice.Dtype, c.Choice.ComputeDtype, c.Choice.Compile, c.Choice.Recomputed, c.Shape.Layers,
-			c.Choice.Attention, c.Choice.RowTokens, c.Choice.HeadChunk, got.needed}
+			c.Choice.Attention, c.Choice.Products, c.Choice.RowTokens, c.Choice.HeadChunk, got.needed}
 		if got != want || math.Abs(got.needed-c.Choice.Needed) > 1 {
 			t.Errorf("%s: %+v (%.0f bytes) here, %+v (%.0f bytes) in the worker", c.Name, got, got.needed, want,
 				c.Choice.Needed)

@@ -241,7 +241,7 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 
 func shapeOf(m modelinfo.Model, s sizes) modelShape {
 	return modelShape{Parameters: int64(s.total), Trained: int64(s.trained), Layers: m.Layers, Hidden: m.Hidden,
-		FFN: m.FFN, Vocabulary: m.Vocab, Stateful: m.Stateful}
+		FFN: m.FFN, Vocabulary: m.Vocab, Attention: 2 * m.HeadDim * (m.Heads + m.KVHeads), Stateful: m.Stateful}
 }
 
 // compiles says whether layers and head are compiled.
@@ -283,6 +283,12 @@ func (r running) String() string {
 	}
 	if r.attention {
 		kept += " but for attention"
+	}
+	switch {
+	case r.products && r.recomputed > 0:
+		kept += ", of the others but for products"
+	case r.products:
+		kept = "activations recomputed but for products"
 	}
 	return fmt.Sprintf("%s in rows of %d tokens", kept, r.rows)
 }

@@ -28,18 +28,24 @@ LORA = {"lora": {"rank": 64, "alpha": 32}}
 AWAY = {"optimizer": {"offload": True}}
 FLOAT8, BACK8 = {"model": {"float8": "all"}}, {"model": {"float8": "backward"}}
 #: What a recipe would say. The rest is of this program: `shape` says what is trained, `sequences`, `length` and
-#: `lengths` on what, `squeeze` how many GiB disappear after the worker has decided how to run.
+#: `lengths` on what, `left` how many GiB are free once the weights are there, `squeeze` how many GiB disappear once
+#: the worker has decided how to run.
 CASES: dict[str, dict] = {
     "full": BF16,
     "full16k": {"model": {"dtype": "bfloat16", "row_tokens": 16384}},
     "master": {},
+    "master16k": {"model": {"row_tokens": 16384}},
     "offload": AWAY,  # otherwise as master
     "lora": LORA,
+    "lora16k": {**LORA, "model": {"row_tokens": 16384}},
     "lora-kl": {**LORA, "kl": {"coefficient": 0.001}},
     "memory": SAVING,
     "memory8k": {"model": {**SAVING["model"], "row_tokens": 8192}},
     "ragged": {**BF16, "lengths": "ragged"},
     "squeezed": {"squeeze": 100},
+    "master-24gib": {"left": 24},
+    "full-24gib": {**BF16, "left": 24},
+    "lora-8gib": {**LORA, "left": 8},
     "full-shards": {"model": {**BF16["model"], "replicate": False}},  # several GPUs: FSDP2 though each could hold it
     "lora-shards": {**LORA, "model": {"replicate": False}},
     "memory-shards": {"model": {**SAVING["model"], "replicate": False}},
@@ -180,6 +186,7 @@ def measure(options: argparse.Namespace, name: str) -> dict:
 
     settings = dict(CASES[name.removesuffix("-warm")])
     kind, squeeze = settings.pop("lengths", "equal"), settings.pop("squeeze", 0)
+    left = settings.pop("left", 0)
     for option in ("shape", "sequences", "length"):
         setattr(options, option, settings.pop(option, getattr(options, option)))
     imported = time.perf_counter() - began
@@ -191,6 +198,11 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         SHAPES[options.shape]["vocab_size"], lengths_of(kind, options.sequences, options.length), options.length // 4
     )
     loaded = time.perf_counter() - began - imported
+    taken = None  # as by another program
+    if left and cuda:
+        torch.cuda.empty_cache()
+        others = torch.cuda.mem_get_info(device)[0] - (left << 30)
+        taken = torch.empty(others, dtype=torch.uint8, device=device)
 
     def step(k: int) -> tuple[float, dict]:
         clock = metrics.Clock(device)
@@ -234,7 +246,8 @@ def measure(options: argparse.Namespace, name: str) -> dict:
         "choice": {k: v for k, v in vars(s.sizing.choice).items() if k != "reason"}, "tokens": b.total_tokens,
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if cuda else None,
         "allocator": allocator(device),
-        "held_gib": squeeze if held is not None else 0, "import_s": round(imported, 1), "load_s": round(loaded, 1),
+        "held_gib": squeeze if held is not None else 0, "others_gib": taken.numel() >> 30 if taken is not None else 0,
+        "import_s": round(imported, 1), "load_s": round(loaded, 1),
         "compiler_import_s": round(prepared, 1),
         "phases": {k: round(v, 4) for k, v in report.items() if k.startswith("time/")}, "dtype": summary["dtype"],
         "compute_dtype": summary["compute_dtype"], "float8": summary["float8"], "attention": summary["attention"],

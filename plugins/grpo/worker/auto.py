@@ -14,6 +14,8 @@ GIB = 1 << 30
 ROWS = (32768, 16384, 8192, 4096, 2048, 1024)
 CHUNKS = (4096, 1024)
 LONG = 4096  # tokens of a sequence whose attention is worth more than the memory of its output
+SHORT = 8192  # tokens of a row: shorter ones are over before the CPU has launched the next one's kernels,
+BUSY = 4e11  # unless there are so many tokens times weights in a layer
 QUARTERS = 4  # parts of the layers: before the next part is recomputed, shorter rows are tried
 STEP_DOWN = 0.75  # a way that ran out of memory is followed by one that needs at most this part of it
 SHORTEST_BESIDE_WEIGHTS = 8192  # tokens of a row that makes room for whole weights
@@ -33,6 +35,7 @@ class Shape:
     hidden: int
     ffn: int  # width inside the MLP, that of all active experts together
     vocabulary: int
+    attention: int  # width of queries, keys, values and of what attention has found, together
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Machine:
     batch_tokens: int = 0  # of one rank's part of a batch, 0 = unknown: no row needs more
     fixed: float = 0.0  # bytes that come with the first step: gradients, optimizer state, published copy
     by_layer: bool = True  # some layers can be recomputed and others not
-    attention: bool = True  # what attention has found can be kept where activations are recomputed
+    attention: bool = True  # what attention has found can be kept where activations are recomputed; compiled, products
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Choice:
     compile: bool
     recomputed: int  # layers, the first ones, whose activations are calculated again in the backward pass
     attention_kept: bool  # of these, what attention has found is kept
+    products_only: bool  # of the others, products are kept, and what lies between them is recomputed
     row_tokens: int
     head_chunk: int
     needed: float
@@ -82,16 +86,28 @@ def precision(dtype: str | None, compute: str | None, lora: bool, narrow: bool) 
     return (compute if lora else "float32"), compute
 
 
-def activations(s: Shape, x: Settings, recomputed: int, attention: bool, compiled: bool, row: int) -> float:
+def activations(
+    s: Shape, x: Settings, recomputed: int, attention: bool, compiled: bool, row: int, products: bool = False
+) -> float:
     """Bytes that a row's forward pass keeps for its backward pass. recomputed: layers that keep their input only, and,
-    where attention says so, its output."""
+    where attention says so, its output; products: the others keep their products only."""
     width = WIDTH[x.compute_dtype]
-    # compiled, the product of gate and up is calculated again instead of kept
+    # compiled, what silu makes of the gate is calculated again instead of kept
     layer = (8 * s.hidden + 3 * s.ffn if compiled else 1.1 * (8 * s.hidden + 4 * s.ffn)) * width
+    if products:
+        layer = s.hidden * WIDTH[x.dtype] + (s.hidden + s.attention + 2 * s.ffn) * width
     kept = max(s.layers - recomputed, 1)  # where all are recomputed, one is at a time
     casts = s.parameters * width * (s.layers - recomputed) / s.layers if x.dtype != x.compute_dtype else 0
     each = s.hidden * (WIDTH[x.dtype] + width * attention)
-    return row * (recomputed * each + kept * layer) + casts
+    return row * (recomputed * each + kept * layer) + casts * (not products)
+
+
+def between_products(s: Shape, x: Settings, row: int) -> float:
+    """Bytes that a layer which keeps its products only calculates again in its backward pass, its weights in the
+    arithmetic's precision included. When they come, the head's are gone."""
+    one = replace(s, layers=1, parameters=s.parameters // s.layers)
+    few, whole = (activations(one, x, 0, False, True, row, products) for products in (True, False))
+    return whole - few
 
 
 def head(s: Shape, x: Settings, compiled: bool, chunk: int) -> float:
@@ -113,10 +129,23 @@ def fixed(s: Shape, x: Settings, optimizer: str, published: bool, offload: bool 
     return s.trained * gradient + moments + (s.parameters * WIDTH[x.dtype] if published else 0)
 
 
-def candidates(x: Settings, m: Machine, layers: int) -> list[tuple[int, bool, int, int]]:
-    """(recomputed layers, attention kept, row, chunk) from the fastest to the smallest: rows get smaller before
-    activations are recomputed, which costs a quarter of the speed where it is all of them. Then up to a quarter of the
-    layers is recomputed, no more of them than must be, before rows get smaller again."""
+def needed(s: Shape, x: Settings, m: Machine, compiled: bool, way: tuple[int, bool, bool, int, int]) -> float:
+    """Bytes beside the weights that a candidate takes."""
+    recomputed, attention, products, row, chunk = way
+    longest = max(row, m.longest)
+    then = head(s, x, compiled, chunk)
+    if products:
+        then = max(then, between_products(s, x, longest))
+    return m.fixed + activations(s, x, recomputed, attention, compiled, longest, products) + then
+
+
+def candidates(s: Shape, x: Settings, m: Machine, compiled: bool) -> list[tuple[int, bool, bool, int, int]]:
+    """(recomputed layers, attention kept, products only, row, chunk) from the fastest to the smallest. Rows get smaller
+    first, as long as they keep a GPU busy. Then what lies between products is recomputed, which costs a hundredth or
+    two, as half a row does; then whole layers, which costs a quarter of the speed where it is all: up to a quarter of
+    them, no more than must be, before rows get smaller again. With all of them recomputed, rows get as small as must be.
+    """
+    layers = s.layers
     most = m.batch_tokens or ROWS[0]
     least = max(m.longest, 1)
     rows = [r for r in ROWS if r >= least and (r < 2 * most or r == ROWS[-1])] or [max(least, 1)]
@@ -124,17 +153,21 @@ def candidates(x: Settings, m: Machine, layers: int) -> list[tuple[int, bool, in
         rows = [x.row_tokens]
     chunks = CHUNKS if x.head_chunk is None else (x.head_chunk,)
     if x.gradient_checkpointing is not None:
-        return [(layers * x.gradient_checkpointing, False, row, chunk) for row in rows for chunk in chunks]
-    plain = [r for r in rows if r >= 4096] or rows[:1]
+        return [(layers * x.gradient_checkpointing, False, False, row, chunk) for row in rows for chunk in chunks]
+    long = [r for r in rows if r >= (SHORT if compiled else 4096) or r >= 4096 and r * s.parameters >= BUSY * layers]
+    plain = long or rows[:1]
     keep = m.attention and m.longest >= LONG
-    out = [(0, False, row, chunk) for row in plain for chunk in chunks]
+    few = compiled and m.attention
+    out = [(0, False, products, row, chunk) for products in ((False, True) if few else (False,)) for row in plain
+           for chunk in chunks]  # fmt: skip
     for quarter in range(QUARTERS):
         last = quarter == QUARTERS - 1
         some = range(layers * quarter // QUARTERS + 1, layers * (quarter + 1) // QUARTERS + 1)
         # all but one would take as much as all, of which one is recomputed at a time
         some = [n for n in some if n == layers or (n != layers - 1 and m.by_layer)]
-        out += [(n, keep, row, chunk) for row in (rows if last else plain) for n in some for chunk in chunks]
-    return out + [(layers, False, row, chunk) for row in rows for chunk in chunks if keep]
+        out += [(n, keep, few and n < layers, row, chunk) for row in (rows if last else plain) for chunk in chunks
+                for n in some]  # fmt: skip
+    return out + [(layers, False, False, row, chunk) for row in rows for chunk in chunks if keep]
 
 
 def choose(s: Shape, x: Settings, m: Machine, below: Choice | None = None) -> Choice:
@@ -142,38 +175,37 @@ def choose(s: Shape, x: Settings, m: Machine, below: Choice | None = None) -> Ch
     only candidates that need a good deal less are looked at, and where there is none, the smallest."""
     compiled = m.compiler if x.compile is None else x.compile
     fits: Callable[[float], bool] = lambda n: n <= USABLE * m.free  # noqa: E731
-    found: tuple[int, bool, int, int, float] | None = None
-    for recomputed, attention, row, chunk in candidates(x, m, s.layers):
-        longest = max(row, m.longest)
-        needed = m.fixed + activations(s, x, recomputed, attention, compiled, longest) + head(s, x, compiled, chunk)
-        if below is not None and not needed < below.needed:
+    found: tuple[tuple[int, bool, bool, int, int], float] | None = None
+    for way in candidates(s, x, m, compiled):
+        takes = needed(s, x, m, compiled, way)
+        if below is not None and not takes < below.needed:
             continue
-        if found is None or needed < found[-1]:
-            found = recomputed, attention, row, chunk, needed
-        if fits(needed) and (below is None or needed <= STEP_DOWN * below.needed):
-            found = recomputed, attention, row, chunk, needed
+        if found is None or takes < found[-1]:
+            found = way, takes
+        if fits(takes) and (below is None or takes <= STEP_DOWN * below.needed):
+            found = way, takes
             break
     if found is None:
         assert below is not None  # there is always a candidate
         return replace(below, reason="")
-    recomputed, attention, row, chunk, needed = found
+    (recomputed, attention, products, row, chunk), takes = found
     reason = (
-        f"activations {_kept(recomputed, s.layers, attention)}, rows of {row} tokens, chunks of {chunk}, "
-        f"{'compiled' if compiled else 'not compiled'}: about {needed / GIB:.1f} GiB beside the weights, "
+        f"activations {_kept(recomputed, s.layers, attention, products)}, rows of {row} tokens, chunks of {chunk}, "
+        f"{'compiled' if compiled else 'not compiled'}: about {takes / GIB:.1f} GiB beside the weights, "
         f"{m.free / GIB:.1f} GiB are free"
     )
     if below is not None:
         reason = f"out of memory with rows of {below.row_tokens} tokens; now {reason}"
-    elif not fits(needed):
+    elif not fits(takes):
         reason += ", so it may run out of memory"
-    return Choice(compiled, recomputed, attention, row, chunk, needed, reason)
+    return Choice(compiled, recomputed, attention, products, row, chunk, takes, reason)
 
 
-def _kept(recomputed: int, layers: int, attention: bool) -> str:
+def _kept(recomputed: int, layers: int, attention: bool, products: bool) -> str:
     but = " but for attention" if attention else ""
     if 0 < recomputed < layers:
-        return f"of {recomputed} of {layers} layers recomputed{but}"
-    return f"recomputed{but}" if recomputed else "kept"
+        return f"of {recomputed} of {layers} layers recomputed{but}{', of the others but for products' * products}"
+    return f"recomputed{' but for products' * products or but}" if recomputed or products else "kept"
 
 
 def choose_sharded(s: Shape, x: Settings, m: Machine, world: int) -> tuple[Choice, bool, bool]:
@@ -209,4 +241,7 @@ def shape_of(config: Any, parameters: int, trained: int) -> Shape:
     experts = getattr(config, "num_experts_per_tok", None)
     if experts:
         inner = experts * (getattr(config, "moe_intermediate_size", None) or inner)
-    return Shape(parameters, trained, config.num_hidden_layers, config.hidden_size, inner, config.vocab_size)
+    heads = getattr(config, "num_attention_heads", None) or 1
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    attention = 2 * width * (heads + (getattr(config, "num_key_value_heads", None) or heads))
+    return Shape(parameters, trained, config.num_hidden_layers, config.hidden_size, inner, config.vocab_size, attention)

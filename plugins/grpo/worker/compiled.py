@@ -45,10 +45,12 @@ def unavailable(device: torch.device) -> str:
     return "" if compiler else "there is no C compiler (gcc)"
 
 
-def layers(model: nn.Module, recomputed: int = 0, attention: bool = False, backend: Any = "inductor") -> None:
+def layers(
+    model: nn.Module, recomputed: int = 0, attention: bool = False, backend: Any = "inductor", products: bool = False
+) -> None:
     """Compiles each decoder layer's forward pass; `plain` undoes it. Lengths are dynamic from the first row on.
     recomputed: so many of the first layers calculate their activations again in the backward pass; attention: but what
-    attention has found is kept."""
+    attention has found is kept; products: the other layers keep their products only."""
     # Numbers such as an adapter's scale never change. As inputs of the graph they make torch trace everything twice.
     torch._dynamo.config.specialize_float = True
     logging.getLogger("torch._dynamo.variables.higher_order_ops").addFilter(_known)
@@ -59,7 +61,14 @@ def layers(model: nn.Module, recomputed: int = 0, attention: bool = False, backe
     for k, layer in enumerate(model.layers):  # type: ignore[arg-type]
         forward = type(layer).forward.__get__(layer)
         usual = compile(forward)
-        layer.forward = _either(compile(recompute.wrapped(forward, attention)), usual) if k < recomputed else usual
+        if k < recomputed:
+            keep = recompute.ATTENTION if attention else recompute.NOTHING
+        elif products:
+            keep = recompute.PRODUCTS
+        else:
+            layer.forward = usual
+            continue
+        layer.forward = _either(compile(recompute.wrapped(forward, keep)), usual)
 
 
 def _known(record: logging.LogRecord) -> bool:

@@ -49,7 +49,7 @@ class Policy(nn.Module):
         self.implementation = implementation
         self.head_options = head
         self.autocast = autocast
-        self.compiled, self.recomputed, self.attention_kept = False, 0, False
+        self.compiled, self.recomputed, self.attention_kept, self.products_only = False, 0, False, False
         self.kernels = attention.Kernels()
         self.alone = False  # whether each row has one sequence, because the model would mix several
         self.parts = list(self.modules())  # the tree stays; going through it costs 3 ms for 28 layers with adapters
@@ -67,7 +67,8 @@ class Policy(nn.Module):
 
     def run_as(self, choice: auto.Choice) -> None:
         """Takes over what was decided of memory and speed."""
-        self.compiled, self.recomputed, self.attention_kept = choice.compile, choice.recomputed, choice.attention_kept
+        self.compiled, self.recomputed = choice.compile, choice.recomputed
+        self.attention_kept, self.products_only = choice.attention_kept, choice.products_only
         if self.compiled:
             self._compile()
         else:
@@ -78,7 +79,7 @@ class Policy(nn.Module):
         self.head_options = replace(self.head_options, chunk=choice.head_chunk, compile=choice.compile)
 
     def _compile(self) -> None:
-        compiled.layers(self.backbone, self.recomputed, self.attention_kept)
+        compiled.layers(self.backbone, self.recomputed, self.attention_kept, products=self.products_only)
 
     def try_kernels(self, device: torch.device, dtype: torch.dtype) -> str:
         """Looks which attention kernels work here; what to say of it."""

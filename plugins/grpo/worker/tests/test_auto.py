@@ -39,13 +39,14 @@ def answer(case: dict) -> dict:
     return {"dtype": dtype, "compute_dtype": compute, **{k: v for k, v in chosen.items() if k != "reason"}}
 
 
-BIG = auto.Shape(1_543_714_304, 1_543_714_304, 28, 1536, 8960, 151_936)
+BIG = auto.Shape(1_543_714_304, 1_543_714_304, 28, 1536, 8960, 151_936, 3584)
 
 
 def test_memory_alone_demands_recomputation():
-    """Less memory: first smaller rows, then more and more layers recomputed, then still smaller rows."""
+    """Less memory: first smaller rows, then what lies between products is recomputed, then more and more layers are,
+    then rows get still smaller."""
     seen, said = [], set()
-    for free in (*range(150, 26, -1), 10):
+    for free in (*(x / 4 for x in range(600, 82, -1)), 10):
         x = auto.Settings("float32", "bfloat16")
         m = auto.Machine(free * auto.GIB, True, 1024, 65_536, auto.fixed(BIG, x, "adamw", False))
         c = auto.choose(BIG, x, m)
@@ -54,9 +55,45 @@ def test_memory_alone_demands_recomputation():
         said.add(c.reason.split(",")[0])
         whole = auto.choose(BIG, x, dataclasses.replace(m, by_layer=False))
         assert whole.recomputed in (0, BIG.layers) and whole.recomputed >= c.recomputed
+        assert not c.recomputed or c.products_only == (c.recomputed < BIG.layers)
     assert seen == sorted(seen, key=lambda x: (x[0], -x[1]))
     assert seen[0] == (0, 32768) and seen[-1] == (4, 1024) and {x for x, _ in seen} == {0, 1, 2, 3, 4}
-    assert {"activations kept", "activations of 3 of 28 layers recomputed", "activations recomputed"} <= said
+    assert {"activations kept", "activations of 5 of 28 layers recomputed", "activations recomputed"} <= said
+    assert "activations recomputed but for products" in said
+
+
+def test_what_lies_between_products_is_recomputed_before_layers_and_very_short_rows():
+    """Where the compiler can do it, and nobody has refused it."""
+    x = auto.Settings("float32", "bfloat16")
+    m = auto.Machine(36 * auto.GIB, True, 1024, 65_536, auto.fixed(BIG, x, "adamw", False))
+    c = auto.choose(BIG, x, m)
+    assert (c.products_only, c.recomputed, c.row_tokens) == (True, 0, 8192)
+    assert "activations recomputed but for products, rows of 8192 tokens" in c.reason
+    for other, where in (
+        (x, dataclasses.replace(m, compiler=False)),
+        (x, dataclasses.replace(m, attention=False)),
+        (dataclasses.replace(x, compile=False), m),
+        (dataclasses.replace(x, gradient_checkpointing=False), m),
+    ):
+        c = auto.choose(BIG, other, where)
+        assert not c.products_only and (c.recomputed or c.row_tokens < 8192)
+    # Weights in the arithmetic's precision are calculated again, too: one layer's are there at a time.
+    kept, few = (auto.activations(BIG, x, 0, False, True, 0, products) for products in (False, True))
+    assert kept == 2 * BIG.parameters and few == 0
+    assert auto.between_products(BIG, x, 0) == pytest.approx(kept / BIG.layers)
+    narrow = dataclasses.replace(x, dtype="bfloat16")
+    width = 2 * BIG.hidden + BIG.attention + 2 * BIG.ffn
+    assert auto.activations(BIG, narrow, 0, False, True, 10, products=True) == 10 * 28 * 2 * width
+    assert auto.between_products(BIG, narrow, 10) == 10 * 2 * (8 * BIG.hidden + 3 * BIG.ffn - width)
+
+
+def test_rows_are_as_long_as_without_recomputing_what_is_cheap():
+    """Where a shorter row is as fast, it is taken: it needs less memory."""
+    for free in range(64, 150):
+        x = auto.Settings("float32", "bfloat16")
+        m = auto.Machine(free * auto.GIB, True, 1024, 65_536, auto.fixed(BIG, x, "adamw", False))
+        c = auto.choose(BIG, x, m)
+        assert not c.products_only and c.row_tokens >= 16384
 
 
 def test_as_few_layers_are_recomputed_as_memory_allows():
@@ -68,10 +105,12 @@ def test_as_few_layers_are_recomputed_as_memory_allows():
         c = auto.choose(adapters, x, m)
         if c.recomputed and c.needed <= auto.USABLE * m.free:
             fewer = c.recomputed - 1 - (c.recomputed == BIG.layers and c.attention_kept)  # all but one is no way
-            ways = ((fewer, True), (c.recomputed, c.attention_kept))
-            before, now = (auto.activations(adapters, x, *way, True, 60_000) for way in ways)
-            logits = auto.head(adapters, x, True, c.head_chunk) - auto.head(adapters, x, True, 1024)
-            assert c.needed - now - logits + before > auto.USABLE * m.free
+            way = (fewer, True, True, c.row_tokens, c.head_chunk)
+            assert auto.needed(adapters, x, m, True, way) > auto.USABLE * m.free
+            if c.head_chunk < auto.CHUNKS[0]:  # worth more than some layers, less than a quarter of them
+                most = -(-4 * c.recomputed // BIG.layers) * BIG.layers // 4
+                way = (most, True, most < BIG.layers, c.row_tokens, auto.CHUNKS[0])
+                assert auto.needed(adapters, x, m, True, way) > auto.USABLE * m.free
         assert c.recomputed >= last and (c.attention_kept or c.recomputed in (0, BIG.layers))
         last = c.recomputed
     assert last == BIG.layers and not c.attention_kept

@@ -423,11 +423,11 @@ def test_a_host_that_refuses_the_memory_is_named_with_what_to_do(tmp_path, tiny,
 
 
 def test_the_estimate_counts_pieces_instead_of_moments():
-    seven = auto.Shape(7_615_616_512, 7_615_616_512, 28, 3584, 18_944, 152_064)
+    seven = auto.Shape(7_615_616_512, 7_615_616_512, 28, 3584, 18_944, 152_064, 8192)
     x = auto.Settings("float32", "bfloat16")
     here, away = (auto.fixed(seven, x, "adamw", False, offload=o) for o in (False, True))
     assert here - away == 2 * 4 * seven.parameters - 768 * (1 << 20)
-    few = auto.Shape(seven.parameters, 1_000_000, 28, 3584, 18_944, 152_064)
+    few = auto.Shape(seven.parameters, 1_000_000, 28, 3584, 18_944, 152_064, 8192)
     assert auto.fixed(few, x, "adamw", False, True) == auto.fixed(few, x, "adamw", False)
 
 
