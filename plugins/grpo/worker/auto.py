@@ -143,7 +143,7 @@ def candidates(s: Shape, x: Settings, m: Machine, compiled: bool) -> list[tuple[
     """(recomputed layers, attention kept, products only, row, chunk) from the fastest to the smallest. Rows get smaller
     first, as long as they keep a GPU busy. Then what lies between products is recomputed, which costs a hundredth or
     two, as half a row does; then whole layers, which costs a quarter of the speed where it is all: up to a quarter of
-    them, no more than must be, before rows get smaller again. With all of them recomputed, rows get as small as must be.
+    them, no more than must be, before rows get smaller again. Then rows get as small as must be.
     """
     layers = s.layers
     most = m.batch_tokens or ROWS[0]
@@ -154,8 +154,8 @@ def candidates(s: Shape, x: Settings, m: Machine, compiled: bool) -> list[tuple[
     chunks = CHUNKS if x.head_chunk is None else (x.head_chunk,)
     if x.gradient_checkpointing is not None:
         return [(layers * x.gradient_checkpointing, False, False, row, chunk) for row in rows for chunk in chunks]
-    long = [r for r in rows if r >= (SHORT if compiled else 4096) or r >= 4096 and r * s.parameters >= BUSY * layers]
-    plain = long or rows[:1]
+    busy = not compiled or SHORT // 2 * s.parameters >= BUSY * layers
+    plain = [r for r in rows if r >= (SHORT // 2 if busy else SHORT)] or rows[:1]
     keep = m.attention and m.longest >= LONG
     few = compiled and m.attention
     out = [(0, False, products, row, chunk) for products in ((False, True) if few else (False,)) for row in plain

@@ -77,7 +77,12 @@ def wrapped(forward: Callable[..., Any], keep: str) -> Callable[..., Any]:
     of the recomputation what the backward pass does not need, which is a third of a layer's products."""
     kept = _KEPT[keep]
 
+    # Two functions, because a model has layers of both kinds: of one, each kind would be a recompilation of the other.
+
     def recomputing(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **kept, **kwargs)
 
-    return recomputing
+    def keeping_products(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kept, **kwargs)
+
+    return keeping_products if keep == PRODUCTS else recomputing

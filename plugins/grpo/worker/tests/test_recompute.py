@@ -98,6 +98,17 @@ def test_products_are_calculated_once(tmp_path, tiny, way):
     assert counts[0]["recipe::packed_attention"] == 2
 
 
+@pytest.mark.parametrize("way", ["full", "merged"])
+def test_both_kinds_of_layers_are_compiled_once(tmp_path, tiny, way):
+    """Neither is a recompilation of the other, of which torch allows eight."""
+    s, row = made(tmp_path, tiny, way)
+    compiled.layers(s.policy.backbone, 1, True, "aot_eager_decomp_partition", products=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for _ in range(2):
+            s.policy(row).lp.sum().backward()
+    assert compiled.count() >= 2
+
+
 def test_what_is_not_a_product_is_recalculated():
     aten, ours = torch.ops.aten, torch.ops.recipe
     for op in (aten.mul.Tensor, aten.rsqrt.default, aten.mean.dim, aten.silu.default, aten._to_copy.default):
