@@ -108,20 +108,22 @@ def kept_gathered(s, groups) -> bool:
 
 
 def recomputed(ranks: Ranks, directory: str, path: str) -> None:
-    """Shards whose layers are compiled, and recomputed there, make the steps of those that are not."""
+    """Shards whose layers are compiled, and recomputed there or keep products only, make the steps of those that are
+    not."""
     from worker.tests.test_model import after_steps, stepper
 
-    compiled.layers.__defaults__ = (0, False, "aot_eager")
+    layers, few = compiled.layers, [False]
+    compiled.layers = lambda model, n, attention, products: layers(model, n, attention, "aot_eager", products or few[0])
     for change in ({}, {"lora": {"rank": 4}}):
-        ways = ({"gradient_checkpointing": False}, {"gradient_checkpointing": True, "compile": True})
         found = []
-        for way in ways:
-            s = stepper(Path(directory), path, ranks, model={"replicate": False, **way}, **change)
+        for again, compile, few[0] in ((False, False, False), (True, True, False), (False, True, True)):
+            model = {"replicate": False, "gradient_checkpointing": again, "compile": compile}
+            s = stepper(Path(directory), path, ranks, model=model, **change)
             found.append(after_steps(s, 3))
-            again = way["gradient_checkpointing"]
-            assert s.policy.sharded and (s.policy.compiled, s.policy.recomputed) == (again, 2 * again)
-        (losses, want), (others, got) = found
-        assert losses == others and all(torch.equal(want[n], got[n]) for n in want)
+            assert s.policy.sharded and (s.policy.compiled, s.policy.recomputed) == (compile, 2 * again)
+        losses, want = found[0]
+        for others, got in found[1:]:
+            assert losses == others and all(torch.equal(want[n], got[n]) for n in want)
 
 
 def other_setting(ranks: Ranks, s, again, found: Checkpoint, directory: str, path: str) -> None:
