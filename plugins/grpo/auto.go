@@ -149,7 +149,7 @@ func (s modelShape) headBytes(r running) float64 {
 // candidates are ways to run a step, from the fastest to the smallest. Rows get smaller first, as long as they keep a
 // GPU busy. Then what lies between products is recomputed, which costs a hundredth or two, as half a row does; then
 // whole layers, which costs a quarter of the speed where it is all: up to a quarter of them, no more than must be,
-// before rows get smaller again. With all of them recomputed, rows get as small as must be.
+// before rows get smaller again, and so on. Rows that are too short for a GPU come last.
 func (k Compute) candidates(s modelShape, m machine, narrow, compiled bool) []running {
 	layers := s.Layers
 	most, least := m.batchTokens, max(m.longest, 1)

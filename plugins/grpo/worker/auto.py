@@ -143,7 +143,7 @@ def candidates(s: Shape, x: Settings, m: Machine, compiled: bool) -> list[tuple[
     """(recomputed layers, attention kept, products only, row, chunk) from the fastest to the smallest. Rows get smaller
     first, as long as they keep a GPU busy. Then what lies between products is recomputed, which costs a hundredth or
     two, as half a row does; then whole layers, which costs a quarter of the speed where it is all: up to a quarter of
-    them, no more than must be, before rows get smaller again. Then rows get as small as must be.
+    them, no more than must be, before rows get smaller again, and so on. Rows that are too short for a GPU come last.
     """
     layers = s.layers
     most = m.batch_tokens or ROWS[0]

@@ -46,7 +46,7 @@ def unavailable(device: torch.device) -> str:
 
 
 def layers(
-    model: nn.Module, recomputed: int = 0, attention: bool = False, backend: Any = "inductor", products: bool = False
+    model: nn.Module, recomputed: int = 0, attention: bool = False, products: bool = False, backend: Any = "inductor"
 ) -> None:
     """Compiles each decoder layer's forward pass; `plain` undoes it. Lengths are dynamic from the first row on.
     recomputed: so many of the first layers calculate their activations again in the backward pass; attention: but what

@@ -79,7 +79,7 @@ class Policy(nn.Module):
         self.head_options = replace(self.head_options, chunk=choice.head_chunk, compile=choice.compile)
 
     def _compile(self) -> None:
-        compiled.layers(self.backbone, self.recomputed, self.attention_kept, products=self.products_only)
+        compiled.layers(self.backbone, self.recomputed, self.attention_kept, self.products_only)
 
     def try_kernels(self, device: torch.device, dtype: torch.dtype) -> str:
         """Looks which attention kernels work here; what to say of it."""

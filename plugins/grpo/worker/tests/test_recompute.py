@@ -55,13 +55,13 @@ def made(tmp_path, tiny, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_step_is_the_same(tmp_path, tiny, monkeypatch, way):
+def test_a_step_is_the_same(tmp_path, tiny, way):
     """Also where only some layers are like that. And as much is kept as is planned with."""
     s, row = made(tmp_path, tiny, way)
     tokens, found, much = row.ids.numel(), [], []
     for recomputed, products in ((0, False), (0, True), (1, False), (1, True)):
         torch._dynamo.reset()
-        compiled.layers(s.policy.backbone, recomputed, False, "aot_eager_decomp_partition", products)
+        compiled.layers(s.policy.backbone, recomputed, False, products, "aot_eager_decomp_partition")
         hidden = s.policy(row).lp
         much.append(sum(kept(hidden, s.policy)))
         hidden.sum().backward()
@@ -86,7 +86,7 @@ def test_products_are_calculated_once(tmp_path, tiny, way):
     counts = []
     for products in (False, True):
         torch._dynamo.reset()
-        compiled.layers(s.policy.backbone, 0, False, "aot_eager_decomp_partition", products)
+        compiled.layers(s.policy.backbone, 0, False, products, "aot_eager_decomp_partition")
         s.policy(row).lp.sum().backward()
         with torch.profiler.profile() as profile:
             s.policy(row).lp.sum().backward()
@@ -102,7 +102,7 @@ def test_products_are_calculated_once(tmp_path, tiny, way):
 def test_both_kinds_of_layers_are_compiled_once(tmp_path, tiny, way):
     """Neither is a recompilation of the other, of which torch allows eight."""
     s, row = made(tmp_path, tiny, way)
-    compiled.layers(s.policy.backbone, 1, True, "aot_eager_decomp_partition", products=True)
+    compiled.layers(s.policy.backbone, 1, True, True, "aot_eager_decomp_partition")
     with torch._dynamo.config.patch(error_on_recompile=True):
         for _ in range(2):
             s.policy(row).lp.sum().backward()
@@ -124,13 +124,13 @@ def test_the_way_that_was_chosen_is_taken(tmp_path, tiny, monkeypatch):
     """From the memory that is free to what layers do; and back."""
     s, _ = made(tmp_path, tiny, "full")
     seen = []
-    monkeypatch.setattr(compiled, "layers", lambda *given, **named: seen.append((given[1:], named)))
+    monkeypatch.setattr(compiled, "layers", lambda *given: seen.append(given[1:]))
     for recomputed, attention, products in ((0, False, True), (1, True, True), (2, True, False)):
         c = dataclasses.replace(s.sizing.choice, compile=True, recomputed=recomputed, attention_kept=attention,
                                 products_only=products)  # fmt: skip
         s.policy.run_as(c)
-        assert seen.pop() == ((recomputed, attention), {"products": products})
+        assert seen.pop() == (recomputed, attention, products)
         with s.policy.uncompiled():
             assert not seen
-        assert seen.pop() == ((recomputed, attention), {"products": products})
+        assert seen.pop() == (recomputed, attention, products)
     assert auto.choose(s.sizing.shape, s.sizing.given, s.sizing.machine).products_only is False  # a CPU

@@ -108,12 +108,11 @@ def kept_gathered(s, groups) -> bool:
 
 
 def recomputed(ranks: Ranks, directory: str, path: str) -> None:
-    """Shards whose layers are compiled, and recomputed there or keep products only, make the steps of those that are
-    not."""
+    """Shards whose layers are compiled, where they recompute or keep products only, make the steps of plain ones."""
     from worker.tests.test_model import after_steps, stepper
 
     layers, few = compiled.layers, [False]
-    compiled.layers = lambda model, n, attention, products: layers(model, n, attention, "aot_eager", products or few[0])
+    compiled.layers = lambda model, n, attention, products: layers(model, n, attention, products or few[0], "aot_eager")
     for change in ({}, {"lora": {"rank": 4}}):
         found = []
         for again, compile, few[0] in ((False, False, False), (True, True, False), (False, True, True)):
