@@ -22,7 +22,8 @@ const checkpointsDir = "checkpoints"
 func Removable(dir state.Dir, checkpoints bool) error {
 	var stuck []string
 	writable := func(path string) {
-		if err := unix.Access(path, unix.W_OK|unix.X_OK); err != nil {
+		err := unix.Access(path, unix.W_OK|unix.X_OK)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the run goes on: it removes weights that are not needed any more
 			stuck = append(stuck, fmt.Sprintf("%s: %v", path, err))
 		}
 	}
@@ -33,6 +34,8 @@ func Removable(dir state.Dir, checkpoints bool) error {
 	}
 	err := filepath.WalkDir(string(dir), func(path string, d fs.DirEntry, err error) error {
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
 		case err != nil:
 			stuck = append(stuck, err.Error())
 			return nil
