@@ -20,6 +20,9 @@ func (g *Gateway) Adopt(ctx context.Context, u WeightUpdate) error {
 	}
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
+	g.adopting.Add(1)
+	defer g.adopting.Add(-1)
+	g.overtakeAdmission()
 	if err := g.begin(ctx); err != nil {
 		return err
 	}
@@ -46,6 +49,38 @@ func (g *Gateway) adopt(u WeightUpdate) error {
 	g.emit(Event{Kind: EventVersionChanged, Version: u.version(), Message: fmt.Sprintf(
 		"no replica is up: those that come up will serve policy version %d", u.Version)})
 	return nil
+}
+
+// errOvertaken ends an admission that waits for a replica to come up, while weights came that it shall come up with.
+var errOvertaken = errors.New("gateway: no replica is up, and other weights came that they will come up with")
+
+// overtakable is the context of an admission, which holds g.updating. Calls of Adopt would wait for it until a replica
+// is up, with weights whose files may be gone by then.
+func (g *Gateway) overtakable(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	g.mu.Lock()
+	g.overtake = func() { cancel(errOvertaken) }
+	g.mu.Unlock()
+	if g.adopting.Load() > 0 { // it came before there was anything to overtake
+		g.overtakeAdmission()
+	}
+	return ctx, func() {
+		g.mu.Lock()
+		g.overtake = nil
+		g.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+func (g *Gateway) overtakeAdmission() {
+	if !g.down() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.overtake != nil {
+		g.overtake()
+	}
 }
 
 func (g *Gateway) down() bool { return g.cfg.Adopt != nil && g.cfg.Down != nil && g.cfg.Down() }

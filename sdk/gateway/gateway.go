@@ -37,9 +37,11 @@ type Gateway struct {
 
 	updating  contextLock  // one weight update or admission at a time; taken before mu
 	admitting atomic.Int32 // admissions that wait for updating or hold it
+	adopting  atomic.Int32 // calls of Adopt that wait for updating or hold it
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at each change that a waiting request must see
+	overtake func()        // ends the admission that holds updating; nil: there is none
 	replicas []*replica
 	prefixes prefixTable
 	inFlight map[*inFlight]struct{}

@@ -100,7 +100,12 @@ func (g *Gateway) AdmitNow(ctx context.Context, id string, version func() int) e
 	if err := g.updating.lock(ctx); err != nil {
 		return err
 	}
+	ctx, end := g.overtakable(ctx)
 	err := g.admit(ctx, id, version())
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errOvertaken) {
+		err = cause
+	}
+	end()
 	g.updating.unlock()
 	g.afterUpdate()
 	return err
