@@ -78,9 +78,16 @@ func encodeError(err error) error {
 	if errors.As(err, &e) {
 		said.Detail, said.Remedy = e.Detail, e.Remedy
 	}
-	s, detailed := status.New(codes.Unknown, err.Error()).WithDetails(said)
+	code := codes.Unknown
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	}
+	s, detailed := status.New(code, err.Error()).WithDetails(said)
 	if detailed != nil {
-		return status.Error(codes.Unknown, err.Error())
+		return status.Error(code, err.Error())
 	}
 	return s.Err()
 }
@@ -92,24 +99,40 @@ func decodeError(err error) error {
 	if !ok || err == nil {
 		return err
 	}
+	ended := map[codes.Code]error{
+		codes.Canceled: context.Canceled, codes.DeadlineExceeded: context.DeadlineExceeded,
+	}[s.Code()]
 	for _, d := range s.Details() {
-		if said, ok := d.(*pluginpb.JobError); ok && said.GetUnreachable() {
+		said, ok := d.(*pluginpb.JobError)
+		switch {
+		case !ok:
+		case said.GetUnreachable():
 			return unreachable(said.GetSummary())
-		} else if ok {
+		case ended != nil:
+			return waited{&sdk.Error{Summary: said.GetSummary(), Detail: said.GetDetail(), Remedy: said.GetRemedy()}, ended}
+		default:
 			return &sdk.Error{Summary: said.GetSummary(), Detail: said.GetDetail(), Remedy: said.GetRemedy()}
 		}
 	}
-	switch s.Code() {
-	case codes.Unavailable:
+	switch {
+	case s.Code() == codes.Unavailable:
 		return err
-	case codes.Canceled:
-		return context.Canceled
-	case codes.DeadlineExceeded:
-		return context.DeadlineExceeded
+	case ended != nil:
+		return ended
 	default:
 		return errors.New(s.Message())
 	}
 }
+
+// waited is what an executor says of a wait that its context ended. Whose deadline it was, the executor's or that of
+// the call, which ends on both sides at once, makes no difference.
+type waited struct {
+	said  *sdk.Error
+	ended error
+}
+
+func (w waited) Error() string   { return w.said.Error() }
+func (w waited) Unwrap() []error { return []error{w.said, w.ended} }
 
 // unreachable is an ErrUnreachable with a message of its own.
 type unreachable string

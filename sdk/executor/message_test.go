@@ -1,9 +1,16 @@
 package executor
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // fill gives every field a value that is not its zero value.
@@ -53,5 +60,37 @@ func TestEveryFieldCrossesTheWire(t *testing.T) {
 	fill(t, reflect.ValueOf(&h).Elem())
 	if got := decodeHandle(encodeHandle(h)); got != h {
 		t.Errorf("a handle arrives as %+v, sent was %+v", got, h)
+	}
+}
+
+// A deadline ends a call on both sides at once: whichever side is first to say so, it is the same error.
+func TestADeadlineIsOneOnEitherSide(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]error{
+		"ctx.Err()":        context.DeadlineExceeded,
+		"with a text":      fmt.Errorf("scancel 7: %w", context.DeadlineExceeded),
+		"with a remedy":    &sdk.Error{Summary: "scancel 7", Remedy: "is slurmctld up?", Err: context.DeadlineExceeded},
+		"of the transport": status.FromContextError(context.DeadlineExceeded).Err(),
+		"cancelled":        fmt.Errorf("scancel 7: %w", context.Canceled),
+	} {
+		want := context.DeadlineExceeded
+		if errors.Is(sent, context.Canceled) {
+			want = context.Canceled
+		}
+		got := sent
+		if _, ok := status.FromError(sent); !ok {
+			got = encodeError(sent)
+		}
+		got = decodeError(got)
+		var said *sdk.Error
+		if !errors.Is(got, want) {
+			t.Errorf("%s: arrives as %v", name, got)
+		} else if errors.As(sent, &said) && (!errors.As(got, &said) || said.Remedy != "is slurmctld up?") {
+			t.Errorf("%s: arrives as %#v, without its remedy", name, got)
+		}
+	}
+	if err := decodeError(encodeError(errors.New("no such job"))); errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) || err.Error() != "no such job" {
+		t.Errorf("another error arrives as %v", err)
 	}
 }
