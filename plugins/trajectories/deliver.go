@@ -12,13 +12,14 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories/columns"
 )
 
-// batch hands out the next batch: GET /batch as run-api does it, GET /batch?lease=120s with an acknowledgement.
+// batch hands out the next batch: GET /batch as run-api does it, GET /batch?lease=120s with an acknowledgement, and
+// with early=true in addition while its trainer trains on the one before.
 func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
-	lease, err := leaseOf(r)
+	lease, early, err := leaseOf(r)
 	if err != nil {
 		return err
 	}
-	out, id, err := s.state.lease(r.Context(), lease)
+	out, id, err := s.state.lease(r.Context(), lease, early)
 	switch {
 	case errors.Is(err, errUnregistered):
 		reply(w, http.StatusOK, struct {

@@ -192,7 +192,7 @@ func (b *state) statusOf(id int64) (s envStatus, ok bool) {
 func (b *state) undelivered() int64 {
 	n := 0
 	for _, out := range b.batches {
-		if out.deadline.IsZero() && !out.busy {
+		if out.early || out.deadline.IsZero() && !out.busy {
 			n += totalOf(out.items).Sequences
 		}
 	}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
+	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 var (
@@ -20,20 +23,33 @@ var (
 	errLeaseLost    = errors.New(
 		"the lease ran out and another caller got the batch; only that caller can acknowledge it",
 	)
+	errLeaseStale = errors.New(
+		"the batch was leased early, and a group of it is too old by now; ask for another batch",
+	)
 )
 
 // lease forms a batch or finds a returned one, and hands it out: for the time of a lease, or, with a lease of 0, until
 // delivered is called. A leased batch is durable before lease returns.
-func (b *state) lease(ctx context.Context, lease time.Duration) (*batch, string, error) {
+//
+// early: for a trainer that still trains on the batch before, so that this one is there when it is needed. Until it is
+// acknowledged all else goes on as if it were not leased: it counts as waiting, so that no environment samples earlier
+// for it, with older weights, and its step is not counted.
+func (b *state) lease(ctx context.Context, lease time.Duration, early bool) (*batch, string, error) {
 	b.mu.Lock()
 	if b.doc.Trainer == nil {
 		b.mu.Unlock()
 		return nil, "", errUnregistered
 	}
 	started := b.doc.Started
-	b.watch.asked = b.now()
-	b.doc.Started = true
+	if !early {
+		b.watch.asked = b.now()
+		b.doc.Started = true
+	}
 	out := b.form()
+	if out == nil && early {
+		b.mu.Unlock()
+		return nil, "", errNoBatch
+	}
 	if out == nil {
 		if b.watch.wanting.IsZero() {
 			b.watch.wanting = b.watch.asked
@@ -50,12 +66,10 @@ func (b *state) lease(ctx context.Context, lease time.Duration) (*batch, string,
 		}
 		return nil, "", errNoBatch
 	}
-	b.watch.wanting, b.watch.left = time.Time{}, b.watch.asked
-	if !out.counted {
-		out.counted = true
-		b.doc.Step++
-		b.traceBatch(out)
+	if !early {
+		b.take(out)
 	}
+	out.early = early && !out.counted
 	out.grant++
 	out.lease, out.busy = lease, true
 	if lease == 0 {
@@ -63,7 +77,7 @@ func (b *state) lease(ctx context.Context, lease time.Duration) (*batch, string,
 		return out, "", nil
 	}
 	ticket := b.store.Submit(store.Change{State: b.saved(), Batches: []store.Batch{
-		{Number: out.number, Grant: out.grant, Lease: lease, Groups: out.ids()}}})
+		{Number: out.number, Grant: out.grant, Lease: lease, Groups: out.ids(), Early: out.early}}})
 	id := fmt.Sprintf("%s-%d-%d", b.doc.Instance, out.number, out.grant)
 	b.mu.Unlock()
 	err := awaitDurable(ctx, ticket)
@@ -76,6 +90,17 @@ func (b *state) lease(ctx context.Context, lease time.Duration) (*batch, string,
 	}
 	out.deadline = b.now().Add(lease)
 	return out, id, nil
+}
+
+// take counts a batch as taken for a step.
+func (b *state) take(out *batch) {
+	b.watch.wanting, b.watch.left = time.Time{}, b.watch.asked
+	if out.counted {
+		return
+	}
+	out.counted, out.early = true, false
+	b.doc.Step++
+	b.traceBatch(out)
 }
 
 // form returns the oldest batch that is not leased, or makes a new one.
@@ -132,22 +157,35 @@ func (b *state) damaged(ctx context.Context, out *batch, id uint64, why error) e
 		b.mu.Unlock()
 		return nil
 	}
+	ticket := b.takeApart(out, "damaged", func(it *queue.Item) bool { return it.ID == id })
+	b.mu.Unlock()
+	b.cfg.Log.Error("a stored group cannot be read and is dropped", "group", id, "error", why)
+	return awaitDurable(ctx, ticket)
+}
+
+// takeApart ends a batch that nobody gets: groups that are lost are dropped for the reason, the others wait again. It
+// is called with the lock.
+func (b *state) takeApart(out *batch, reason string, lost func(*queue.Item) bool) *store.Ticket {
 	delete(b.batches, out.number)
-	for _, it := range out.items {
-		if it.ID == id {
-			b.hold(&it, -1)
-			b.counts.drop(it.Env, "damaged")
+	change := store.Change{Ended: []uint64{out.number}}
+	for i := range out.items {
+		it := &out.items[i]
+		if !lost(it) {
+			b.queue.PutBack(*it)
 			continue
 		}
-		b.queue.PutBack(it)
+		b.hold(it, -1)
+		b.counts.drop(it.Env, reason)
+		b.record.Drop(samples.Line{ID: it.ID, Reason: reason})
+		b.traceDrop(it.ID, reason)
+		change.End = append(change.End, it.ID)
 	}
 	if out.counted {
 		b.doc.Step--
 	}
-	ticket := b.store.Submit(store.Change{State: b.saved(), End: []uint64{id}, Ended: []uint64{out.number}})
-	b.mu.Unlock()
-	b.cfg.Log.Error("a stored group cannot be read and is dropped", "group", id, "error", why)
-	return awaitDurable(ctx, ticket)
+	change.State = b.saved()
+	b.signalRoom()
+	return b.store.Submit(change)
 }
 
 // finish deletes a batch that its trainer has acknowledged or received. It is called with the lock and returns without
@@ -179,6 +217,16 @@ func (b *state) ack(ctx context.Context, id string) (repeated bool, err error) {
 	if out == nil {
 		b.mu.Unlock()
 		return repeated, err
+	}
+	if out.early {
+		stale := func(it *queue.Item) bool { return b.stale(it.MinVersion) }
+		if slices.ContainsFunc(out.items, func(it queue.Item) bool { return stale(&it) }) {
+			ticket := b.takeApart(out, "stale", stale)
+			b.mu.Unlock()
+			return false, errors.Join(errLeaseStale, awaitDurable(ctx, ticket))
+		}
+		b.watch.asked = b.now()
+		b.take(out)
 	}
 	return false, b.finish(ctx, out)
 }

@@ -1,6 +1,7 @@
 package trajectories
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"math/big"
@@ -310,25 +311,30 @@ func leaseError(err error) error {
 	switch {
 	case errors.Is(err, errLeaseUnknown):
 		return &refusal{code: http.StatusNotFound, message: err.Error()}
-	case errors.Is(err, errLeaseLost):
+	case errors.Is(err, errLeaseLost), errors.Is(err, errLeaseStale):
 		return &refusal{code: http.StatusConflict, message: err.Error()}
 	}
 	return err
 }
 
-// leaseOf reads ?lease=120s, or ?lease=120 in seconds.
-func leaseOf(r *http.Request) (time.Duration, error) {
-	given := r.URL.Query().Get("lease")
-	if given == "" {
-		return 0, nil
+// leaseOf reads ?lease=120s, or ?lease=120 in seconds, and &early=true.
+func leaseOf(r *http.Request) (lease time.Duration, early bool, err error) {
+	query := r.URL.Query()
+	given, when := query.Get("lease"), query.Get("early")
+	if early, err = strconv.ParseBool(cmp.Or(when, "false")); err != nil || early && given == "" {
+		return 0, false, &group.Invalid{Details: []group.Detail{{Type: "value_error", Loc: []any{"query", "early"},
+			Input: when, Msg: "early must be true or false, and true needs a lease"}}}
 	}
-	lease, err := time.ParseDuration(given)
+	if given == "" {
+		return 0, false, nil
+	}
+	lease, err = time.ParseDuration(given)
 	if seconds, err2 := strconv.ParseFloat(given, 64); err2 == nil {
 		lease, err = time.Duration(seconds*float64(time.Second)), nil
 	}
 	if err != nil || lease < time.Second || lease > 24*time.Hour {
-		return 0, &group.Invalid{Details: []group.Detail{{Type: "value_error", Loc: []any{"query", "lease"}, Input: given,
-			Msg: "lease must be a duration between 1s and 24h, such as 120s"}}}
+		return 0, false, &group.Invalid{Details: []group.Detail{{Type: "value_error", Loc: []any{"query", "lease"},
+			Input: given, Msg: "lease must be a duration between 1s and 24h, such as 120s"}}}
 	}
-	return lease, nil
+	return lease, early, nil
 }

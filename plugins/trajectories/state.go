@@ -78,6 +78,7 @@ type batch struct {
 	deadline time.Time     // of the lease; zero while the batch is not leased
 	counted  bool          // its step is counted
 	busy     bool          // a plain delivery is under way
+	early    bool          // leased while another one trains: until it is acknowledged it counts as waiting
 }
 
 func (b *batch) ids() []uint64 {
@@ -157,7 +158,8 @@ func (b *state) recover(ctx context.Context) error {
 			grant:    saved.Grant,
 			lease:    saved.Lease,
 			deadline: now.Add(saved.Lease),
-			counted:  true,
+			counted:  !saved.Early,
+			early:    saved.Early,
 		}
 		for _, id := range saved.Groups {
 			if it, ok := items[id]; ok {

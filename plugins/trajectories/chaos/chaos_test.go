@@ -209,6 +209,9 @@ func (l *ledger) train(t *testing.T, s *server, leased bool) (got bool) {
 	path := "/batch"
 	if leased {
 		path = "/batch?lease=1h"
+		if rand.IntN(2) == 0 {
+			path += "&early=true"
+		}
 	}
 	code, text, err := s.call(http.MethodGet, path, nil)
 	if err != nil || code != http.StatusOK {

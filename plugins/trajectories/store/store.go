@@ -36,10 +36,11 @@ type Meta struct {
 
 // Batch is a formed batch that was handed out under a lease and is not acknowledged yet.
 type Batch struct {
-	Number uint64        `json:"number"` // counts batches, from 1
-	Grant  int           `json:"grant"`  // how often it has been handed out
-	Lease  time.Duration `json:"lease"`  // how long each grant lasts
-	Groups []uint64      `json:"groups"` // ids, in order
+	Number uint64        `json:"number"`          // counts batches, from 1
+	Grant  int           `json:"grant"`           // how often it has been handed out
+	Lease  time.Duration `json:"lease"`           // how long each grant lasts
+	Groups []uint64      `json:"groups"`          // ids, in order
+	Early  bool          `json:"early,omitempty"` // it was taken ahead of its step, which is not counted yet
 }
 
 // Change is one atomic step.

@@ -100,7 +100,7 @@ func contract(t *testing.T, open func() Store) {
 	commit(t, s, Change{Keys: []Key{{Name: []byte{0, 255}, Sum: 1<<32 - 1, Groups: -0},
 		{Name: []byte("third"), Groups: 1000}}})
 	commit(t, s, Change{Put: []Entry{three}, Batches: []Batch{{Number: 7, Grant: 2, Lease: time.Minute,
-		Groups: []uint64{1, 2}}}})
+		Groups: []uint64{1, 2}, Early: true}}})
 	commit(t, s, Change{Place: map[uint64]uint64{3: 44, 99: 5}})
 	holds(t, s, 1, 2, 3)
 	if err := s.Close(); err != nil {
@@ -117,7 +117,7 @@ func contract(t *testing.T, open func() Store) {
 		t.Errorf("after opening again it holds %+v, expected %+v", c.groups, want)
 	}
 	if string(c.State) != `{"step":1}` || len(c.Batches) != 1 || fmt.Sprint(c.Batches[0]) != fmt.Sprint(Batch{7, 2,
-		time.Minute, []uint64{1, 2}}) || c.LastID != 44 {
+		time.Minute, []uint64{1, 2}, true}) || c.LastID != 44 {
 		t.Errorf("after opening again the rest is %+v", c.Snapshot)
 	}
 	keys := fmt.Sprint([]Key{{[]byte("first"), 7, 2}, {[]byte{0, 255}, 1<<32 - 1, 0}, {[]byte("third"), 0, 1000}})

@@ -138,7 +138,7 @@ def test_commands_are_served_while_a_checkpoint_waits_for_room(tmp_path, disk, a
 
 
 def test_a_batch_waits_for_room(tmp_path, disk, api):
-    server = api()
+    server = api(early=False)
     bridge = opened(tmp_path, server.url, disk / "checkpoints", lambda f: None)
     batches = bridge.batches()
     next(batches)

@@ -171,7 +171,7 @@ def test_kill_between_storing_a_batch_and_its_acknowledgement(make, api, tmp_pat
 def test_kill_between_the_lease_and_the_spool(make, api, tmp_path):
     """The server leased a batch, and the process died before it stored it: registering again brings it back, in order."""
     unbroken = make(api().url, where=tmp_path / "a", steps=4)()
-    server = api()
+    server = api(early=False)
     first = make(server.url, where=tmp_path / "b", steps=4).load()
     first.train_one()
     first.bridge.feed.rollouts.spool.put = lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)

@@ -258,6 +258,8 @@ class Bridge(Generic[S]):
                 taken = self._take(content)
                 if taken is None:
                     continue
+                if self.feed and self.step + 1 < self.block.steps:
+                    self.feed.rollouts.fetch_ahead()
                 yield build(taken)
                 if self.current is not None:
                     raise RuntimeError("call bridge.stepped(metrics) or bridge.skipped(reason) after each batch")
@@ -567,6 +569,7 @@ class Bridge(Generic[S]):
         self.reason = reason
         self.events.phase("done", reason=reason)
         if self.feed:
+            self.feed.rollouts.close()
             self.feed.answer({"step": self.step, "checkpoint": self.events.state.get("checkpoint")})
 
 

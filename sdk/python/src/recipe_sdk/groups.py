@@ -198,7 +198,7 @@ def _temperature(raw: dict[str, Any], override: dict[str, Any], default: float) 
     return default
 
 
-def _versions(raw: dict[str, Any]) -> tuple[int, int] | None:
+def versions(raw: dict[str, Any]) -> tuple[int, int] | None:
     """The policy versions that sampled a group: policy_version is one number, or the range [oldest, newest]."""
     given = raw.get("policy_version")
     found = given if isinstance(given, list) else [given]
@@ -299,6 +299,6 @@ def _read_group(raw: object, o: ReadOptions) -> Group:
     return Group(
         env="anonymous" if env is None else str(env),
         completions=[read_completion(raw, i, fields, o) for i in range(n)],
-        versions=_versions(raw),
+        versions=versions(raw),
         baseline=None if baseline is None else _score(baseline, "group_overrides.reward_baseline"),
     )

@@ -17,7 +17,9 @@ from .api import Client
 from .columns import Encoded
 from .errors import AtroposAPIError
 from .events import Events
+from .fetching import Fetching
 from .files import full
+from .groups import versions
 from .settings import RunSettings
 from .spool import Spool
 
@@ -50,6 +52,8 @@ class Rollouts:
         self.begun: Delivery | None = None  # came when environments were let begin
         self.empty_since: float | None = None  # the first poll of this wait that brought nothing
         self.unstored: tuple[str | None, list[Any], Encoded] | None = None  # a batch that the disk has no room for
+        self.leases = False  # the server has leased a batch: run-api hands them out for good
+        self.ahead: Fetching | None = None  # the next batch, on its way while one trains
 
     def connect(self, starting_step: int) -> None:
         """Tests the connection, settles a lease left by an earlier life, registers. Order matters: registering makes
@@ -127,6 +131,38 @@ class Rollouts:
             with contextlib.suppress(AtroposAPIError):  # the next poll says what is wrong
                 self.begun = self.poll()
 
+    def fetch_ahead(self) -> None:
+        """Has the next batch fetched while one trains; poll gives it. Where an earlier life has stored it, that one
+        comes, and from a server that does not lease, nothing is fetched."""
+        settled = self.ahead is None and self.begun is None and self.unstored is None
+        if self.leases and settled and not self.spool.holds(self.next):
+            self.ahead = Fetching(self.client, self.spool, self.next, self.config.data)
+
+    def close(self) -> None:
+        """Gives a batch back that was fetched and will not be trained."""
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None:
+            ahead.give_back()
+
+    def _fetched(self) -> Delivery | None:
+        """The batch that was fetched while another trained, acknowledged; None where there is none, or where its groups
+        are too old by now: then the server has others."""
+        found = self.ahead.end() if self.ahead is not None else None
+        if self.ahead is None or found is None:
+            self.ahead = None
+            return None
+        if self._outdated(found.groups):
+            self.close()
+            return None
+        return self._acknowledge(self.ahead.number, found.lease, found.groups, None)
+
+    def _outdated(self, groups: list[Any]) -> bool:
+        """Whether one of them is too old to train, which the server need not know yet."""
+        if self.oldest is None:
+            return False
+        found = (versions(g) for g in groups if isinstance(g, dict))
+        return any(sampled is not None and sampled[0] < self.oldest for sampled in found)
+
     def poll(self) -> Delivery | None:
         """One GET /batch: a batch, stored and acknowledged, or None when the server has none."""
         if self.begun is not None:
@@ -134,6 +170,8 @@ class Rollouts:
             return taken
         if self.unstored is not None:
             return self._store(*self.unstored)
+        if (fetched := self._fetched()) is not None:
+            return fetched
         d = self.config.data
         path = f"/batch?lease={d.lease_seconds:g}s" if d.lease_seconds else "/batch"
         try:
@@ -166,10 +204,18 @@ class Rollouts:
         if self.unstored is not None:
             self.unstored = None
             self.events.phase("waiting", for_what="a batch")
+        self.leases = lease is not None
+        return self._acknowledge(number, lease, groups, oldest)
+
+    def _acknowledge(self, number: int, lease: str | None, groups: list[Any], oldest: int | None) -> Delivery | None:
+        """Makes a stored batch ours for good; None when its lease was lost."""
         if lease is not None and not self._ack(lease):
             self.spool.drop(number)
-            self.events.emit("lease", batch=number, outcome="lost", reason="it ran out before it was acknowledged")
+            if self.ahead is None:
+                self.events.emit("lease", batch=number, outcome="lost", reason="it ran out before it was acknowledged")
+            self.ahead = None
             return None
+        self.ahead = None
         self.spool.acked(number)
         self.next += 1
         return Delivery(number, groups, False, lease=lease, oldest=oldest)

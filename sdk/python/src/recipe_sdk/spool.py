@@ -68,6 +68,10 @@ class Spool:
             return stored["number"], stored["lease"]
         return None
 
+    def holds(self, number: int) -> bool:
+        """Whether a batch is stored, acknowledged or not."""
+        return self._path(number, True).exists() or self._path(number, False).exists()
+
     def get(self, number: int) -> tuple[list[Any], int | None] | None:
         """The groups of a stored batch, and the oldest policy version that may train."""
         path = self._path(number, True)

@@ -81,12 +81,14 @@ def scores_of(model: str, group: dict[str, Any]) -> list[float]:
 
 class FakeAPI:
     """Answers like run-api. `batches` yields each batch's groups by number; `fault(method, path, count)` may return
-    (status, body) to answer instead, or "drop" to close the connection."""
+    (status, body) to answer instead, or "drop" to close the connection. early: batches are given while another trains,
+    too, unless there is a fault, which is for the trainer's usual requests."""
 
     def __init__(
         self, batch: Callable[[int], list[Any]] | None = None, leases: bool = True, limit: int = 10**9,
-        fault: Callable[[str, str, int], Any] | None = None,
+        fault: Callable[[str, str, int], Any] | None = None, early: bool = True,
     ):  # fmt: skip
+        self.early = early and fault is None
         self.batch = batch or (lambda k: [make_group(100 * k + j) for j in range(2)])
         self.leases, self.limit, self.fault = leases, limit, fault
         self.requests: list[tuple[str, str, dict[str, Any]]] = []
@@ -130,7 +132,9 @@ class FakeAPI:
         self.thread.start()
 
     def handle(self, method: str, path: str, body: dict[str, Any], headers: Any) -> Any:
-        url = urlparse(path)
+        url, asked = urlparse(path), parse_qs(urlparse(path).query)
+        if "early" in asked and not self.early:
+            return 200, {"batch": None}
         count = sum(m == method and urlparse(p).path == url.path for m, p, _ in self.requests)
         self.requests.append((method, path, body))
         self.token = headers.get("Authorization")
@@ -146,7 +150,10 @@ class FakeAPI:
             self.versions.append(body["version"])
             return 200, body
         if url.path == "/batch":
-            return 200, self.take("lease" in parse_qs(url.query))
+            return 200, self.take("lease" in asked)
+        if url.path.endswith("/release"):
+            self.back = sorted({*self.back, self.leased.pop(url.path.split("/")[2])})
+            return 200, {"status": "success"}
         if url.path.endswith("/ack"):
             lease = url.path.split("/")[2]
             if lease not in self.leased:
