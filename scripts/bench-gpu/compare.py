@@ -2,7 +2,8 @@
 recipes/gsm8k.hcl with each engine and each trainer.
 
 usage: compare.py --recipe BIN --scores BIN --tokenizer DIR --out DIR [--python PYTHON] [--gpu N] [--steps N]
-[--only CASE,…] [--limit S] [--use NAME=PYTHON[,PYTHONPATH]]… [--add NAME=LINE]… [--ranks N] [--cpu]
+[--inference-gpus N,… [--transport NAME]] [--only CASE,…] [--limit S] [--use NAME=PYTHON[,PYTHONPATH]]…
+[--add NAME=LINE]… [--ranks N] [--cpu]
 
 Every case does the same work: random weights in Qwen2.5-1.5B's shape, 16 prompts × 8 completions of at most 1,024
 tokens a step, random scores, no KL term, vLLM on the same GPU at 0.4 of its memory. Cases run one after the other, each
@@ -80,6 +81,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="empty or new folder for logs and result.json")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch, vllm, peft and trl")
     parser.add_argument("--gpu", type=int, default=0, help="which GPU, by its number")
+    parser.add_argument("--inference-gpus", help="cases of recipe: other GPUs, comma-separated, with a vLLM on each")
+    parser.add_argument("--transport", help="of weights to them; default: live, into memory that both see")
     parser.add_argument("--steps", type=int, help="default: 6; 11 of gsm8k")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--group-size", type=int, default=8)
@@ -194,6 +197,10 @@ class Memory(threading.Thread):
 def recipe_command(options: argparse.Namespace, settings: dict[str, object], folder: Path) -> list[str]:
     shutil.copy(HERE / "loop.hcl", folder)
     mine = {"python": options.python, "device": str(options.gpu), "environment": json.dumps(passed())}
+    if options.inference_gpus:
+        mine["inference_devices"] = json.dumps(options.inference_gpus.split(","))
+    if options.transport:
+        mine["transport"] = options.transport
     return apply(options, folder, "loop.hcl", {**settings, **mine})
 
 

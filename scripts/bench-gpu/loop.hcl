@@ -73,6 +73,18 @@ variable "device" {
   type    = string
   default = "0"
 }
+variable "inference_devices" { # a server on each; null: one, beside the trainer
+  type    = list(string)
+  default = null
+}
+variable "transport" {
+  type    = string
+  default = null
+}
+
+locals {
+  inference_devices = var.inference_devices == null ? [var.device] : var.inference_devices
+}
 
 inference "vllm" "policy" {
   model                  = var.model
@@ -85,7 +97,9 @@ inference "vllm" "policy" {
   compile                = var.compiled
   enable_sleep_mode      = var.sleep
   extra_args             = var.extra_args
-  placement { devices = [var.device] }
+  replicas               = length(local.inference_devices)
+  peer_devices           = var.inference_devices == null || var.transport == "nccl" ? null : [var.device]
+  placement { devices = local.inference_devices }
   runtime { python = var.python }
   environment_variables = var.environment
 }
@@ -152,4 +166,5 @@ sync "weights" "policy" {
   trainer   = concat(trainer.grpo.policy, trainer.trl.policy)[0]
   inference = [inference.vllm.policy]
   in_flight = var.in_flight
+  transport = var.transport
 }

@@ -49,6 +49,7 @@ CASES: dict[str, dict] = {
     "full-shards": {"model": {**BF16["model"], "replicate": False}},  # several GPUs: FSDP2 though each could hold it
     "lora-shards": {**LORA, "model": {"replicate": False}},
     "memory-shards": {"model": {**SAVING["model"], "replicate": False}},
+    "full-shards-24gib": {"model": {**BF16["model"], "replicate": False}, "left": 24},
     "7B-lora-8k": {**LORA, "shape": "7B", "sequences": 8, "length": 8192},
     "7B-lora-32k": {**LORA, "shape": "7B", "sequences": 2, "length": 32768},
     "7B-full-8k": {**AWAY, "shape": "7B", "sequences": 8, "length": 8192},
