@@ -53,6 +53,7 @@ CASES = {
     "recipe lora compiled warm": ("recipe", {"lora_rank": 64, "compiled": True}),  # to be named after the one above
     "recipe lora back8": ("recipe", {"lora_rank": 64, "float8": "backward"}),
     "recipe lora float8": ("recipe", {"lora_rank": 64, "float8": "all"}),
+    "recipe lora ahead": ("recipe", {"lora_rank": 64, "ahead": 3}),  # for inference on GPUs of its own
     "recipe lora turns": ("recipe", {"lora_rank": 64, "sleep": True}),
     # vLLM's worker in a process of its own: scheduling on one core, launching on another
     "recipe lora worker": ("recipe", {"lora_rank": 64, "extra_args": WORKER}),
