@@ -54,6 +54,8 @@ CASES = {
     "recipe lora back8": ("recipe", {"lora_rank": 64, "float8": "backward"}),
     "recipe lora float8": ("recipe", {"lora_rank": 64, "float8": "all"}),
     "recipe lora ahead": ("recipe", {"lora_rank": 64, "ahead": 3}),  # for inference on GPUs of its own
+    # with --inference-gpus 0,0: while one of two servers works on the CPU, the other decodes
+    "recipe lora servers": ("recipe", {"lora_rank": 64, "memory": 0.2, "kv_cache_memory_bytes": 8 << 30}),
     "recipe lora turns": ("recipe", {"lora_rank": 64, "sleep": True}),
     # vLLM's worker in a process of its own: scheduling on one core, launching on another
     "recipe lora worker": ("recipe", {"lora_rank": 64, "extra_args": WORKER}),
@@ -82,7 +84,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="empty or new folder for logs and result.json")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch, vllm, peft and trl")
     parser.add_argument("--gpu", type=int, default=0, help="which GPU, by its number")
-    parser.add_argument("--inference-gpus", help="cases of recipe: other GPUs, comma-separated, with a vLLM on each")
+    parser.add_argument("--inference-gpus", help="cases of recipe: a vLLM on each of these GPUs, comma-separated")
     parser.add_argument("--transport", help="of weights to them; default: live, into memory that both see")
     parser.add_argument("--steps", type=int, help="default: 6; 11 of gsm8k")
     parser.add_argument("--prompts", type=int, default=16)

@@ -73,7 +73,7 @@ variable "device" {
   type    = string
   default = "0"
 }
-variable "inference_devices" { # a server on each; null: one, beside the trainer
+variable "inference_devices" { # a server on each, which may be named twice; null: one, beside the trainer
   type    = list(string)
   default = null
 }
