@@ -188,8 +188,8 @@ cross: ## build for every supported platform into dist/
 	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/recipe-$${p%/*}-$${p#*/} ./cmd/recipe; \
 	done
 
-# Each system and each processor once, for no file of ours is for one system on one processor, and not optimized: on a clean machine
-# a platform takes two cores a minute and a half so, and half a minute more optimized.
+# Each system and each processor once, for no file of ours is for one system on one processor. Not optimized: on a clean machine a
+# platform takes a minute and a half of two cores, and two minutes optimized.
 CHECKED := linux/arm64 darwin/arm64
 cross-check: build ## see that every supported system and processor compiles, and keep no program but bin/recipe
 	@both=$$(git ls-files '*.go' | grep -E '_(linux|darwin)_(amd64|arm64)(_test)?\.go$$' || true; \

@@ -108,10 +108,12 @@ func decodeError(err error) error {
 		case !ok:
 		case said.GetUnreachable():
 			return unreachable(said.GetSummary())
-		case ended != nil:
-			return waited{&sdk.Error{Summary: said.GetSummary(), Detail: said.GetDetail(), Remedy: said.GetRemedy()}, ended}
 		default:
-			return &sdk.Error{Summary: said.GetSummary(), Detail: said.GetDetail(), Remedy: said.GetRemedy()}
+			e := &sdk.Error{Summary: said.GetSummary(), Detail: said.GetDetail(), Remedy: said.GetRemedy()}
+			if ended != nil {
+				return waited{e, ended}
+			}
+			return e
 		}
 	}
 	switch {

@@ -1,5 +1,6 @@
 """The next batch, fetched while another trains."""
 
+import json
 import threading
 import time
 
@@ -38,6 +39,16 @@ def fetched(bridge):
     ahead = bridge.feed.rollouts.ahead
     ahead.thread.join(10)
     assert ahead.found
+
+
+def trained(tmp_path, server, **change):
+    """A bridge, and its batches: the first is trained, the second was fetched meanwhile."""
+    bridge = opened(tmp_path, server.url, **change)
+    batches = bridge.batches()
+    next(batches)
+    fetched(bridge)
+    bridge.stepped({})
+    return bridge, batches
 
 
 def test_only_the_acknowledgement_is_left_when_it_is_needed(tmp_path, api):
@@ -91,11 +102,7 @@ def test_a_killed_trainer_takes_up_the_batch_that_it_had_fetched(tmp_path, api):
 
 def test_a_run_that_stops_gives_it_back(tmp_path, api):
     server = api()
-    bridge = opened(tmp_path, server.url)
-    batches = bridge.batches()
-    next(batches)
-    fetched(bridge)
-    bridge.stepped({})
+    bridge, batches = trained(tmp_path, server)
     bridge.feed.decide = lambda last: ("stopped", None)
     assert list(batches) == []
     assert server.acked == [0] and server.back == [1] and len(paths(server, "/release")) == 1
@@ -107,12 +114,8 @@ def test_one_that_has_become_too_old_is_not_trained(tmp_path, api):
     """What the trainer knows before the server does: the weights that were taken make older samples useless."""
     old = lambda k: [{**make_group(100 * k + j), "policy_version": 0 if k == 1 else 5} for j in range(2)]  # noqa: E731
     server = api(batch=old)
-    bridge = opened(tmp_path, server.url, steps=2)
-    batches = bridge.batches()
-    next(batches)
-    fetched(bridge)
+    bridge, batches = trained(tmp_path, server, steps=2)
     server.batch = lambda k: [{**make_group(1000 + j), "policy_version": 5} for j in range(2)]
-    bridge.stepped({})
     bridge.feed.rollouts.oldest = 3
     assert (next(batches).versions == 5).all()
     assert len(paths(server, "/release")) == 1 and server.acked == [0, 1]
@@ -121,25 +124,19 @@ def test_one_that_has_become_too_old_is_not_trained(tmp_path, api):
 
 def test_one_whose_lease_is_gone_is_asked_for_again(tmp_path, api):
     server = api()
-    bridge = opened(tmp_path, server.url, steps=2)
-    batches = bridge.batches()
-    next(batches)
-    fetched(bridge)
+    bridge, batches = trained(tmp_path, server, steps=2)
     server.expire()
-    bridge.stepped({})
     assert next(batches).number == 1 and server.acked == [0, 1] and server.formed == 2
+    told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [(e["batch"], e["outcome"]) for e in told if e["type"] == "lease"] == [(1, "lost")]
     bridge.close()
 
 
 def test_a_connection_that_breaks_at_the_acknowledgement_loses_nothing(tmp_path, api):
     server = api()
-    bridge = opened(tmp_path, server.url, steps=2)
-    batches = bridge.batches()
-    next(batches)
-    fetched(bridge)
+    bridge, batches = trained(tmp_path, server, steps=2)
     faults = ["drop", (500, b"oops")]
     server.fault = lambda method, path, count: faults.pop() if path.endswith("/ack") and faults else None
-    bridge.stepped({})
     assert next(batches).number == 1 and not faults
     assert server.acked == [0, 1] and server.formed == 2
     bridge.close()

@@ -147,14 +147,14 @@ class Rollouts:
     def _fetched(self) -> Delivery | None:
         """The batch that was fetched while another trained, acknowledged; None where there is none, or where its groups
         are too old by now: then the server has others."""
-        found = self.ahead.end() if self.ahead is not None else None
-        if self.ahead is None or found is None:
-            self.ahead = None
-            return None
-        if self._outdated(found.groups):
+        ahead = self.ahead
+        found = ahead.end() if ahead is not None else None
+        if ahead is None or found is None or self._outdated(found.groups):
             self.close()
             return None
-        return self._acknowledge(self.ahead.number, found.lease, found.groups, None)
+        taken = self._acknowledge(ahead.number, found.lease, found.groups, None)
+        self.ahead = None  # not before: while the server does not answer, the acknowledgement is repeated
+        return taken
 
     def _outdated(self, groups: list[Any]) -> bool:
         """Whether one of them is too old to train, which the server need not know yet."""
@@ -211,11 +211,9 @@ class Rollouts:
         """Makes a stored batch ours for good; None when its lease was lost."""
         if lease is not None and not self._ack(lease):
             self.spool.drop(number)
-            if self.ahead is None:
-                self.events.emit("lease", batch=number, outcome="lost", reason="it ran out before it was acknowledged")
-            self.ahead = None
+            reason = "it ran out, or became too old, before it was acknowledged"
+            self.events.emit("lease", batch=number, outcome="lost", reason=reason)
             return None
-        self.ahead = None
         self.spool.acked(number)
         self.next += 1
         return Delivery(number, groups, False, lease=lease, oldest=oldest)
