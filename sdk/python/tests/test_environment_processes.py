@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,49 @@ def test_a_process_that_starts_while_another_dies_is_ended(scorers: Scorers) -> 
     while alive(pid):
         assert time.monotonic() < deadline, "the pool waits for a process that nobody ends"
         time.sleep(0.05)
+
+
+def test_a_process_that_dies_while_another_is_started(scorers: Scorers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool closes then what the other would get, and its start says something else than that the pool is broken."""
+    assert asyncio.run(scores(scorers, "")) == [0.5]
+    pool = scorers.pool
+    reader = pool._call_queue._reader
+    none_is_idle(scorers)
+    start = SpawnProcess.start
+
+    def late(self: SpawnProcess) -> None:
+        deadline = time.monotonic() + 5  # other versions of Python than 3.11 close it after the start only
+        while not reader.closed and time.monotonic() < deadline:
+            time.sleep(0.01)
+        start(self)
+
+    monkeypatch.setattr(SpawnProcess, "start", late)
+    (died,) = asyncio.run(scores(scorers, "exit"))
+    monkeypatch.undo()
+    assert isinstance(died, InfraFailure) and "a process that scores has ended" in str(died)
+    assert scorers.pool is not pool and asyncio.run(scores(scorers, "")) == [0.5]
+
+
+def test_a_process_that_cannot_be_started_is_an_infra_failure(
+    scorers: Scorers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those that there are go on."""
+    (pid,) = asyncio.run(scores(scorers, "pid"))
+
+    def refused(self: SpawnProcess) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    none_is_idle(scorers)
+    monkeypatch.setattr(SpawnProcess, "start", refused)
+    (failed,) = asyncio.run(scores(scorers, ""))
+    assert isinstance(failed, InfraFailure) and "no process that scores can be started: [Errno 11]" in str(failed)
+    monkeypatch.undo()
+    assert alive(pid) and asyncio.run(scores(scorers, "")) == [0.5]
+
+
+def none_is_idle(scorers: Scorers) -> None:
+    """Makes the pool start a process for the next score: it asks this whether one is idle."""
+    scorers.pool._idle_worker_semaphore.acquire = lambda blocking: False
 
 
 def test_processes_end_with_their_parent(tmp_path: Path) -> None:

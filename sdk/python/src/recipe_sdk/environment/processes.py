@@ -63,6 +63,12 @@ class _Spawning(SpawnContext):
         """Whether any of them has ended."""
         return any(process.exitcode is not None for process in self.made)
 
+    def end(self) -> None:
+        """Ends all that were started: one that could not be is among them, too."""
+        for process in self.made:
+            if process.pid is not None:
+                process.terminate()
+
 
 class Scorers:
     """So many processes, which are started when they are needed."""
@@ -78,16 +84,25 @@ class Scorers:
     def _replace(self) -> None:
         """A pool in the place of one that is broken. The broken one ends its processes, except one that starts at that
         moment, and then waits for all of them: for that one for ever, and so would the interpreter at its end."""
-        for process in self.context.made:
-            process.terminate()
+        self.context.end()
         self._start()
+
+    def _submit(self, task: Task, completion: Completion) -> asyncio.Future[Any]:
+        """Gives a score to the pool, which starts a process for it when none is idle. If one of its others dies
+        meanwhile, it closes what the new one is started with, and then says so instead of that it is broken."""
+        try:
+            return asyncio.get_running_loop().run_in_executor(self.pool, _score, task, completion)
+        except OSError as e:
+            if self.context.died():
+                raise BrokenProcessPool(f"while another was started: {e}") from e
+            raise InfraFailure(f"no process that scores can be started: {e}") from e
 
     async def score(self, task: Task, completion: Completion) -> Any:
         """What the environment's score returns."""
         pool = self.pool
         future: asyncio.Future[Any] | None = None
         try:
-            future = asyncio.get_running_loop().run_in_executor(pool, _score, task, completion)
+            future = self._submit(task, completion)
             while not (await asyncio.wait([future], timeout=LOOK_EVERY))[0]:
                 # the pool sees to a process that it started late with the next score only, which may not come
                 if self.pool is pool and self.context.died():
