@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"io/fs"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -33,14 +32,14 @@ type Symptom struct {
 }
 
 // hopelessError is a failure that would occur again at the next start.
-type hopelessError struct{ err *sdk.Error }
+type hopelessError struct{ err error }
 
 func (e hopelessError) Error() string { return e.err.Error() }
 func (e hopelessError) Unwrap() error { return e.err }
 
 // Hopeless says that a program would fail again at the next start.
 func Hopeless(err error) bool {
-	return errors.As(err, &hopelessError{}) || errors.Is(err, fs.ErrNotExist)
+	return errors.As(err, &hopelessError{})
 }
 
 // Explain explains the end of a server. Failures that are not known keep the log's last lines. Later says that it had

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,6 +120,9 @@ func (r *replica) run(ctx context.Context) error {
 	defer r.removeTemporary()
 	defer interpreter.ForgetBytecode(r.s.block.Dir)
 	program, port, adopted, err := r.begin(ctx)
+	if errors.Is(err, fs.ErrNotExist) { // the interpreter, above all
+		return hopelessError{err}
+	}
 	if err != nil {
 		return err
 	}

@@ -181,8 +181,9 @@ func killedReplica(t *testing.T, def *sdk.Definition, suite Suite) {
 }
 
 // adopts tells a block of new weights while none of its programs is up: they come up with them, also where those that
-// they served before have been removed meanwhile, as happens to old versions.
-func adopts(t *testing.T, def *sdk.Definition, suite Suite) {
+// they served before have been removed meanwhile, as happens to old versions. Late is after each has come up without
+// weights to load, and so in vain.
+func adopts(t *testing.T, def *sdk.Definition, suite Suite, late bool) {
 	want := suite.serve(t, def).mustLoad(2)
 	s := suite.serve(t, def)
 	before := suite.Weights(t, t.TempDir(), 1)
@@ -216,6 +217,17 @@ func adopts(t *testing.T, def *sdk.Definition, suite Suite) {
 		}
 	}
 	await("it does not say that none of its servers is up", func(now gateway.Status) bool { return now.Down })
+	if late {
+		ended := pids(programs)
+		await("its servers are not started a second time", func(gateway.Status) bool {
+			for _, program := range proc.Parse(s.block.Status().GetHandle()) {
+				if !slices.Contains(ended, program.PID) {
+					ended = append(ended, program.PID)
+				}
+			}
+			return len(ended) > 2*len(programs)
+		})
+	}
 	if err := s.gateway.Adopt(s.ctx, update); err != nil {
 		t.Fatal(err)
 	}
@@ -224,6 +236,14 @@ func adopts(t *testing.T, def *sdk.Definition, suite Suite) {
 			!slices.ContainsFunc(now.Replicas, func(r gateway.ReplicaStatus) bool { return !r.Ready })
 	})
 	s.answers("after its servers came up", 2, want)
+}
+
+func pids(programs []proc.Handle) []int {
+	found := make([]int, len(programs))
+	for i, p := range programs {
+		found[i] = p.PID
+	}
+	return found
 }
 
 // restarted starts the block again in a run that has reached a version whose weights lie on a disk.

@@ -61,7 +61,8 @@ func inferenceChecks(t *testing.T, def *sdk.Definition, s Suite) {
 		t.Run("weights are verified", func(t *testing.T) { weightCheck(t, def, s) })
 		t.Run("sleep and wake", func(t *testing.T) { sleepAndWake(t, def, s) })
 		t.Run("a program is killed", func(t *testing.T) { killedReplica(t, def, s) })
-		t.Run("weights while none is up", func(t *testing.T) { adopts(t, def, s) })
+		t.Run("weights while none is up", func(t *testing.T) { adopts(t, def, s, false) })
+		t.Run("weights after a start without them", func(t *testing.T) { adopts(t, def, s, true) })
 		t.Run("a new attempt serves the policy", func(t *testing.T) { restarted(t, def, s) })
 		t.Run("a new attempt waits for the policy's weights", func(t *testing.T) { closedUntilSynced(t, def, s) })
 	}
