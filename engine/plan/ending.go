@@ -3,13 +3,15 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// endings warns of trainers whose steps were lowered to the number already done: applying that ends them, and with the
+// endings warns of trainers that have nothing left to train, because their steps were lowered to the number already
+// done or because that is where they continue, as a fork of a completed run does: applying that ends them, and with the
 // last of them the run. The reason says so too.
 func endings(ops []*Operation, recorded *state.Run) []Finding {
 	var found []Finding
@@ -18,27 +20,39 @@ func endings(ops []*Operation, recorded *state.Run) []Finding {
 		if op.Kind != kind.Trainer || rec == nil || op.Action == Stop || op.Action == Replace || op.Action == Create {
 			continue
 		}
-		done := rec.Step
-		if rec.Checkpoint != nil {
-			done = max(done, rec.Checkpoint.Step)
+		changed := slices.IndexFunc(op.Reasons, func(r Reason) bool { return r.Attribute == "steps" })
+		if changed < 0 && op.Action != Resume {
+			continue
 		}
-		for i, r := range op.Reasons {
-			var steps json.Number
-			if r.Attribute != "steps" || json.Unmarshal(r.After, &steps) != nil {
-				continue
-			}
-			n, err := strconv.ParseInt(steps.String(), 10, 64)
-			if err != nil || n > done {
-				continue
-			}
-			op.Reasons[i].Text += fmt.Sprintf("; %d steps are done, so this ends the training", done)
-			found = append(found, Finding{
-				Severity: "warning", Address: op.Address,
-				Summary: fmt.Sprintf("steps = %d ends the training: %d steps are done", n, done),
-				Detail: "The trainer writes a last checkpoint and ends when this is applied; the run ends with " +
-					"its last trainer. To continue training, set steps to a larger number.",
-			})
+		var steps json.Number
+		if json.Unmarshal(op.Config["steps"], &steps) != nil {
+			continue
 		}
+		done := stepsDone(rec, op.Alive)
+		n, err := strconv.ParseInt(steps.String(), 10, 64)
+		if err != nil || n > done {
+			continue
+		}
+		if changed >= 0 {
+			op.Reasons[changed].Text += fmt.Sprintf("; %d steps are done, so this ends the training", done)
+		}
+		found = append(found, Finding{
+			Severity: "warning", Address: op.Address,
+			Summary: fmt.Sprintf("steps = %d ends the training: %d steps are done", n, done),
+			Detail: "The trainer writes a last checkpoint and ends when this is applied; the run ends with " +
+				"its last trainer. To continue training, set steps to a larger number.",
+		})
 	}
 	return found
+}
+
+// stepsDone is the step that a trainer has reached, and for one that does not run the step that it continues from.
+func stepsDone(rec *state.Block, alive bool) int64 {
+	switch {
+	case rec.Checkpoint == nil:
+		return rec.Step
+	case alive:
+		return max(rec.Step, rec.Checkpoint.Step)
+	}
+	return rec.Checkpoint.Step
 }

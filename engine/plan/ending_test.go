@@ -11,7 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// TestStepsThatAreDone: lowering steps to the number that is done ends the training, and the plan says so.
+// TestStepsThatAreDone: lowering steps to the number that is done ends the training, and so does a fork of a completed
+// run with as many. The plan says so.
 func TestStepsThatAreDone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -28,9 +29,13 @@ func TestStepsThatAreDone(t *testing.T) {
 		"above": {steps: 138, step: 137, phase: "ready", alive: true},
 		"the checkpoint": {steps: 140, step: 130, checkpoint: 150, phase: "ready", alive: true,
 			want: "150 steps are done"},
-		"it is not running":  {steps: 100, step: 137, checkpoint: 130, phase: "stopped", want: "137 steps are done"},
+		"it is not running":  {steps: 100, step: 137, checkpoint: 130, phase: "stopped", want: "130 steps are done"},
+		"some are lost":      {steps: 135, step: 137, checkpoint: 130, phase: "stopped"},
 		"nothing is changed": {steps: 300, step: 137, phase: "ready", alive: true},
-		"nothing is done":    {steps: 100, phase: "ready", alive: true},
+		"it continues where it ends": {steps: 300, checkpoint: 300, phase: "stopped",
+			want: "steps = 300 ends the training: 300 steps are done"},
+		"it continues before": {steps: 300, step: 300, checkpoint: 299, phase: "stopped"},
+		"nothing is done":     {steps: 100, phase: "ready", alive: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,8 +65,10 @@ func TestStepsThatAreDone(t *testing.T) {
 				!strings.Contains(p.Findings[0].Summary, c.want) || len(p.Errors()) > 0 {
 				t.Fatalf("findings: %+v", p.Findings)
 			}
-			if text := p.Operations[0].Reasons[0].Text; !strings.Contains(text, "this ends the training") {
-				t.Errorf("reason: %s", text)
+			for _, r := range p.Operations[0].Reasons {
+				if r.Attribute == "steps" && !strings.Contains(r.Text, "this ends the training") {
+					t.Errorf("reason: %s", r.Text)
+				}
 			}
 		})
 	}
