@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agext/levenshtein"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 func problem(at hcl.Range, summary, detail string) *hcl.Diagnostic {
@@ -36,16 +37,7 @@ func placed(diags hcl.Diagnostics, at hcl.Range) hcl.Diagnostics {
 
 // didYouMean ends a message with the nearest known name, or with nothing.
 func didYouMean(given string, known []string) string {
-	best, distance := "", 4
-	if len(given) < 6 {
-		distance = 3
-	}
-	for _, name := range known {
-		if d := levenshtein.Distance(strings.ToLower(given), strings.ToLower(name), nil); d < distance &&
-			d < max(len(name), len(given)) {
-			best, distance = name, d
-		}
-	}
+	best := diagnostic.Nearest(given, known)
 	if best == "" {
 		return ""
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk"
 )
 
 // addJSON gives a command the --json flag.
@@ -99,31 +98,6 @@ func addRun(cmd *cobra.Command, v *string) {
 	cmd.Flags().StringVarP(v, "recipe", "r", "",
 		"the recipe `FILE` of the run, or its name in recipe runs; needed when there are several runs here")
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
-	cmd.Args = namedByFlag(cmd.Args)
-}
-
-// namedByFlag explains what plan and apply take as an argument and commands about a run do not: the recipe.
-func namedByFlag(accept cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		takesFile := strings.Contains(cmd.Use, "FILE")
-		for i, arg := range args {
-			if !takesFile && strings.HasSuffix(arg, ".hcl") {
-				rest := strings.Join(append(append([]string{cmd.CommandPath()}, args[:i]...), args[i+1:]...), " ")
-				return &sdk.Error{
-					Summary: fmt.Sprintf("%s takes no recipe as an argument; given: %q", cmd.CommandPath(), arg),
-					Remedy:  "name the run's recipe by -r: " + rest + " -r " + arg,
-				}
-			}
-		}
-		err := accept(cmd, args)
-		if err != nil && cmd.Use == cmd.Name() && !cmd.HasSubCommands() {
-			return &sdk.Error{
-				Summary: fmt.Sprintf("%s takes no arguments; given: %q", cmd.CommandPath(), args),
-				Remedy:  "-r names a run; " + cmd.CommandPath() + " --help shows all flags",
-			}
-		}
-		return err
-	}
 }
 
 // addPlain adds the flag that switches the live view off.

@@ -57,6 +57,7 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 		newCompletion(a), newVersion(a))
 	root.AddCommand(newDocs(a), newEngine(a), newAgentCommand(a))
 	root.SetHelpCommandGroupID(groupTools)
+	explainUsage(root)
 	return root
 }
 

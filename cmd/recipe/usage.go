@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// explainUsage makes commands say what they take, and what to do, when they are given something else.
+func explainUsage(root *cobra.Command) {
+	root.SetFlagErrorFunc(wrongFlag)
+	for _, c := range root.Commands() {
+		explainArguments(c)
+	}
+}
+
+func explainArguments(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		explainArguments(sub)
+	}
+	accept := c.Args
+	if accept == nil {
+		return
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if err := namedByFlag(cmd, args); err != nil {
+			return err
+		}
+		err := accept(cmd, args)
+		switch {
+		case err == nil || errors.As(err, new(*sdk.Error)):
+			return err
+		case cmd.HasSubCommands():
+			return noCommand(cmd, args[0])
+		}
+		return &sdk.Error{
+			Summary: fmt.Sprintf("%s takes %s; given: %s", cmd.CommandPath(), argumentsOf(cmd), quoted(args)),
+			Remedy:  cmd.CommandPath() + " --help explains it",
+		}
+	}
+}
+
+// namedByFlag explains what plan and apply take as an argument and most commands about a run do not: its recipe.
+func namedByFlag(cmd *cobra.Command, args []string) error {
+	if cmd.Flags().Lookup("recipe") == nil || strings.Contains(cmd.Use, "FILE") {
+		return nil
+	}
+	for i, arg := range args {
+		if strings.HasSuffix(arg, ".hcl") {
+			line := append([]string{cmd.CommandPath()}, args[:i]...)
+			line = append(append(line, args[i+1:]...), "-r", arg)
+			return &sdk.Error{
+				Summary: fmt.Sprintf("%s takes no recipe as an argument; given: %q", cmd.CommandPath(), arg),
+				Remedy:  "name the run's recipe by -r: " + strings.Join(line, " "),
+			}
+		}
+	}
+	return nil
+}
+
+// noCommand says that a group of commands has none of this name.
+func noCommand(group *cobra.Command, name string) error {
+	var known []string
+	for _, c := range group.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(known, c.Name())
+		}
+	}
+	return &sdk.Error{
+		Summary: fmt.Sprintf("%s has no command %q", group.CommandPath(), name),
+		Remedy:  didYouMean(diagnostic.Nearest(name, known)) + group.CommandPath() + " --help lists its commands",
+	}
+}
+
+// wrongFlag says which flag was probably meant, and where the flags of a command are explained.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	remedy := cmd.CommandPath() + " --help lists its flags"
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				known = append(known, f.Name)
+			}
+		})
+		if meant := nearestFlag(unknown.GetSpecifiedName(), known); meant != "" {
+			remedy = didYouMean("--"+meant) + remedy
+		}
+	}
+	return &sdk.Error{Summary: err.Error(), Remedy: remedy}
+}
+
+// nearestFlag also finds what was written out or cut short: --language for --lang.
+func nearestFlag(given string, known []string) string {
+	if near := diagnostic.Nearest(given, known); near != "" {
+		return near
+	}
+	for _, name := range known {
+		if len(given) > 1 && (strings.HasPrefix(given, name) || strings.HasPrefix(name, given)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// argumentsOf are the arguments of a command, as its help has them.
+func argumentsOf(cmd *cobra.Command) string {
+	if _, arguments, some := strings.Cut(cmd.Use, " "); some {
+		return arguments
+	}
+	return "no arguments"
+}
+
+func quoted(args []string) string {
+	if len(args) == 0 {
+		return "none"
+	}
+	out := make([]string, len(args))
+	for i, a := range args {
+		out[i] = strconv.Quote(a)
+	}
+	return strings.Join(out, " ")
+}
+
+func didYouMean(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "did you mean " + name + "? "
+}

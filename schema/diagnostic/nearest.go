@@ -1,0 +1,22 @@
+package diagnostic
+
+import (
+	"strings"
+
+	"github.com/agext/levenshtein"
+)
+
+// Nearest returns the known name that the given one is probably meant to be; empty: none is near.
+func Nearest(given string, known []string) string {
+	best, distance := "", 4
+	if len(given) < 6 {
+		distance = 3
+	}
+	for _, name := range known {
+		if d := levenshtein.Distance(strings.ToLower(given), strings.ToLower(name), nil); d < distance &&
+			d < max(len(name), len(given)) {
+			best, distance = name, d
+		}
+	}
+	return best
+}
