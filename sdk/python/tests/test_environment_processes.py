@@ -36,6 +36,7 @@ class Pool(Environment):
             case "error": return 1 / 0
             case "metrics": return Score(0.5, {"a": 1})
             case "exit": os._exit(7)
+            case "kill": os.kill(os.getpid(), 9)
             case "sleep": threading.Event().wait()
         return task.data
     def close(self): open(os.path.join(str(self.context.state), f"closed-{os.getpid()}"), "w").close()
@@ -84,8 +85,11 @@ async def _failures(scorers: Scorers) -> list[object]:
 def test_a_process_that_dies_is_an_infra_failure_and_replaced(scorers: Scorers) -> None:
     for _ in range(2):
         (died,) = asyncio.run(scores(scorers, "exit"))
-        assert isinstance(died, InfraFailure) and "a process that scores has ended" in str(died)
+        assert isinstance(died, InfraFailure) and "a process that scores has ended: " in str(died)
+        assert "exit code 7" in str(died)  # beside that of one which had not quite started
         assert asyncio.run(scores(scorers, "")) == [0.5]
+    (killed,) = asyncio.run(scores(scorers, "kill"))
+    assert "signal 9 (Killed)" in str(killed)
 
 
 def test_the_death_of_a_process_that_was_started_late_is_noticed(scorers: Scorers) -> None:

@@ -12,10 +12,11 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import parent_process, util
+from multiprocessing import connection, parent_process, util
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,19 @@ class _Spawning(SpawnContext):
         """Whether any of them has ended."""
         return any(process.exitcode is not None for process in self.made)
 
+    def ends(self) -> str:
+        """How those ended that nobody ended; empty: it is not known."""
+        codes: set[int] = set()
+        for process in self.made:
+            if process.pid is None or not connection.wait([process.sentinel], 0):
+                continue
+            until = time.monotonic() + 1  # it has closed its files a moment before it has a code
+            while (code := process.exitcode) is None and time.monotonic() < until:
+                time.sleep(0.001)
+            if code is not None and code not in (0, -signal.SIGTERM):
+                codes.add(code)
+        return ", ".join(f"exit code {c}" if c > 0 else f"signal {-c} ({signal.strsignal(-c)})" for c in sorted(codes))
+
     def end(self) -> None:
         """Ends all that were started: one that could not be is among them, too."""
         for process in self.made:
@@ -99,7 +113,7 @@ class Scorers:
 
     async def score(self, task: Task, completion: Completion) -> Any:
         """What the environment's score returns."""
-        pool = self.pool
+        pool, context = self.pool, self.context
         future: asyncio.Future[Any] | None = None
         try:
             future = self._submit(task, completion)
@@ -113,10 +127,11 @@ class Scorers:
                 future.cancel()
             raise
         except BrokenProcessPool as e:
+            ends = context.ends()
             if self.pool is pool:  # the first that notices
                 self._replace()
             pool.shutdown(wait=False)
-            raise InfraFailure(f"a process that scores has ended: {e}") from None
+            raise InfraFailure(f"a process that scores has ended: {ends or e}") from None
         if infra:
             raise InfraFailure(infra)
         if problem is not None:
