@@ -124,7 +124,8 @@ func TestPluginsAreAskedAgainWithOutputs(t *testing.T) {
 		}
 		return []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: "not that one"}}, nil
 	}}
-	r, diags := schema.LoadSource("x.hcl", []byte(validated), schema.Options{Plugins: plugins})
+	synced := validated + "sync \"weights\" \"p\" {\n  trainer = trainer.grpo.p\n  inference = [inference.vllm.p]\n}\n"
+	r, diags := schema.LoadSource("x.hcl", []byte(synced), schema.Options{Plugins: plugins})
 	if diags.HasErrors() || len(diags) != 1 {
 		t.Fatalf("while the model is not known: %v", diags)
 	}

@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 
+	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -32,4 +33,68 @@ func (p *evaluator) checkLoop(r *Recipe) {
 				"trajectory API.", what))
 	d.Extra = InstanceExtra{Address: environments[0].Addr}
 	p.diags = append(p.diags, d)
+}
+
+// checkSync warns of trainers whose weights no sync block takes: their environments go on sampling with the weights
+// that inference started with, from which training gets further and further away. Servers and trainers that recipe does
+// not run may be told of weights by others.
+func (p *evaluator) checkSync(r *Recipe) {
+	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
+		return // the part that could not be read may declare a sync block
+	}
+	blocks := make(map[addr.Block]*Block, len(r.Blocks))
+	synced := map[addr.Block]bool{}
+	for _, b := range r.Blocks {
+		blocks[b.Addr] = b
+		if b.Addr.Kind == kind.Sync {
+			for _, need := range b.Needs {
+				synced[need.On] = true
+			}
+		}
+	}
+	var found []string
+	var first *Block
+	for _, trainer := range r.Blocks {
+		if trainer.Addr.Kind != kind.Trainer || trainer.Meta.External != nil || synced[trainer.Addr] {
+			continue
+		}
+		environment, inference := sampledBy(blocks, trainer)
+		if inference == nil {
+			continue
+		}
+		if first == nil {
+			first = trainer
+		}
+		found = append(found, fmt.Sprintf(
+			"No sync block takes the weights of %s to %s: however far it trains, %s samples with the weights that "+
+				"inference started with. Declare sync \"weights\" with trainer = %s and inference = [%s], unless that "+
+				"is what you want.", trainer.Addr, inference.Addr, environment.Addr, trainer.Addr, inference.Addr))
+	}
+	if first == nil {
+		return
+	}
+	if more := len(found) - 1; more > 0 {
+		found[0] += fmt.Sprintf(" The same is true of %d more.", more)
+	}
+	d := warning(first.Range, "Weights that reach no inference", found[0])
+	d.Extra = InstanceExtra{Address: first.Addr}
+	p.diags = append(p.diags, d)
+}
+
+// sampledBy is the first environment of a trainer that samples from an inference block which recipe runs, and that
+// block. What else an environment refers to, such as a judge, is not trained.
+func sampledBy(blocks map[addr.Block]*Block, trainer *Block) (environment, inference *Block) {
+	for _, of := range trainer.Needs {
+		if of.On.Kind != kind.Environment {
+			continue
+		}
+		environment = blocks[of.On]
+		for _, need := range environment.Needs {
+			inference = blocks[need.On]
+			if need.Attribute == "inference" && need.On.Kind == kind.Inference && inference.Meta.External == nil {
+				return environment, inference
+			}
+		}
+	}
+	return nil, nil
 }
