@@ -35,30 +35,36 @@ func (p *evaluator) checkLoop(r *Recipe) {
 	p.diags = append(p.diags, d)
 }
 
-// checkSync warns of trainers whose weights no sync block takes: their environments go on sampling with the weights
-// that inference started with, from which training gets further and further away. Servers and trainers that recipe does
-// not run may be told of weights by others.
+// checkSync warns of trainers whose weights no sync block takes to where their environments sample: these go on with
+// the weights that inference started with, from which training gets further and further away. Servers and trainers that
+// recipe does not run may be told of weights by others.
 func (p *evaluator) checkSync(r *Recipe) {
 	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
 		return // the part that could not be read may declare a sync block
 	}
 	blocks := make(map[addr.Block]*Block, len(r.Blocks))
-	synced := map[addr.Block]bool{}
+	synced := map[[2]addr.Block]bool{} // trainer and inference block
 	for _, b := range r.Blocks {
 		blocks[b.Addr] = b
-		if b.Addr.Kind == kind.Sync {
-			for _, need := range b.Needs {
-				synced[need.On] = true
+		if b.Addr.Kind != kind.Sync {
+			continue
+		}
+		for _, from := range b.Needs {
+			if from.On.Kind != kind.Trainer {
+				continue
+			}
+			for _, to := range b.Needs {
+				synced[[2]addr.Block{from.On, to.On}] = true
 			}
 		}
 	}
 	var found []string
 	var first *Block
 	for _, trainer := range r.Blocks {
-		if trainer.Addr.Kind != kind.Trainer || trainer.Meta.External != nil || synced[trainer.Addr] {
+		if trainer.Addr.Kind != kind.Trainer || trainer.Meta.External != nil {
 			continue
 		}
-		environment, inference := sampledBy(blocks, trainer)
+		environment, inference := sampledElsewhere(blocks, synced, trainer)
 		if inference == nil {
 			continue
 		}
@@ -81,9 +87,12 @@ func (p *evaluator) checkSync(r *Recipe) {
 	p.diags = append(p.diags, d)
 }
 
-// sampledBy is the first environment of a trainer that samples from an inference block which recipe runs, and that
-// block. What else an environment refers to, such as a judge, is not trained.
-func sampledBy(blocks map[addr.Block]*Block, trainer *Block) (environment, inference *Block) {
+// sampledElsewhere is the first environment of a trainer that samples from an inference block which recipe runs and no
+// sync block connects with the trainer, and that block. What else an environment refers to, such as a judge, is not
+// trained.
+func sampledElsewhere(
+	blocks map[addr.Block]*Block, synced map[[2]addr.Block]bool, trainer *Block,
+) (environment, inference *Block) {
 	for _, of := range trainer.Needs {
 		if of.On.Kind != kind.Environment {
 			continue
@@ -91,7 +100,8 @@ func sampledBy(blocks map[addr.Block]*Block, trainer *Block) (environment, infer
 		environment = blocks[of.On]
 		for _, need := range environment.Needs {
 			inference = blocks[need.On]
-			if need.Attribute == "inference" && need.On.Kind == kind.Inference && inference.Meta.External == nil {
+			if need.Attribute == "inference" && need.On.Kind == kind.Inference && inference.Meta.External == nil &&
+				!synced[[2]addr.Block{trainer.Addr, need.On}] {
 				return environment, inference
 			}
 		}

@@ -13,6 +13,7 @@ func TestWeightsThatReachNoInference(t *testing.T) {
 	t.Parallel()
 	const (
 		policy   = "inference \"vllm\" \"policy\" {\n  model = \"m\"\n}\n"
+		other    = "inference \"vllm\" \"other\" {\n  model = \"m\"\n}\n"
 		math     = "environment \"atropos\" \"math\" {\n  inference = inference.vllm.policy\n}\n"
 		external = "  external {\n    endpoint = \"https://example.org\"\n  }\n"
 		synced   = "sync \"weights\" \"policy\" {\n  trainer = trainer.grpo.policy\n" +
@@ -33,6 +34,9 @@ func TestWeightsThatReachNoInference(t *testing.T) {
 			[]string{"takes the weights of trainer.grpo.other"}},
 		"several": {policy + math + trainer("a") + trainer("b") + trainer("c"),
 			[]string{"takes the weights of trainer.grpo.a", "The same is true of 2 more."}},
+		"to another inference block": {policy + math + trainer("policy") + other +
+			strings.ReplaceAll(synced, "vllm.policy", "vllm.other"), []string{
+			"weights of trainer.grpo.policy to inference.vllm.policy"}},
 		"a sync block": {policy + math + trainer("policy") + synced, nil},
 		"a server that recipe does not run": {
 			strings.Replace(policy, "}\n", external+"}\n", 1) + math + trainer("policy"), nil},
