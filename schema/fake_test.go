@@ -67,6 +67,8 @@ type fakeSync struct {
 	Inference []spec.Ref `recipe:"inference" reference:"inference" required:"true"`
 	Every     int        `recipe:"every" default:"1" min:"1"`
 	Transport string     `recipe:"transport" default:"auto" enum:"auto,live,reload"`
+
+	Trajectories *spec.Ref `recipe:"trajectories" reference:"trajectories"`
 }
 
 type fakeSlurm struct {

@@ -71,6 +71,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.finish(r, root, files)
 	p.checkAlerts()
 	p.checkLoop(r)
+	p.checkQueues(r)
 	p.checkSync(r)
 	diags := p.redact(tidy(append(l.diags, l.credible(p.diags)...)), nil)
 	p.locate(diags)

@@ -7,31 +7,76 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// checkLoop warns of environments whose groups no trainer consumes: such a run is valid, fills its queue and never
-// ends.
+// checkLoop warns of environments that no trainer lists. Where a trainer takes groups from the same trajectories block,
+// it trains on theirs, too; where none does, such a run is valid, fills its queue and never ends.
 func (p *evaluator) checkLoop(r *Recipe) {
-	var environments []*Block
-	for _, b := range r.Blocks {
-		switch {
-		case b.Addr.Kind == kind.Trainer, b.Addr.Kind == kind.Trajectories && b.Meta.External != nil:
-			return // an external trajectory API has a trainer elsewhere
-		case b.Addr.Kind == kind.Environment:
-			environments = append(environments, b)
-		}
-	}
-	if len(environments) == 0 || p.diags.HasErrors() || p.loader.diags.HasErrors() {
+	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
 		return // the part that could not be read may declare a trainer
 	}
-	what := environments[0].Addr.String()
-	if n := len(environments); n > 1 {
-		what = fmt.Sprintf("%s and %d more environments", what, n-1)
+	listed := map[addr.Block]bool{}
+	consumer := map[addr.Block]addr.Block{} // of a trajectories block
+	elsewhere := map[addr.Block]bool{}      // an external trajectory API has a trainer elsewhere
+	for _, b := range r.Blocks {
+		switch b.Addr.Kind {
+		case kind.Trajectories:
+			elsewhere[b.Addr] = b.Meta.External != nil
+		case kind.Trainer:
+			for _, need := range b.Needs {
+				listed[need.On] = true
+				consumer[need.On] = b.Addr
+			}
+		}
 	}
-	d := warning(environments[0].Range, "No trainer",
-		fmt.Sprintf(
+	var unheard, fed []*Block
+	for _, b := range r.Blocks {
+		if b.Addr.Kind != kind.Environment || listed[b.Addr] {
+			continue
+		}
+		queue := queueOf(b)
+		switch _, taken := consumer[queue]; {
+		case elsewhere[queue]:
+		case taken:
+			fed = append(fed, b)
+		default:
+			unheard = append(unheard, b)
+		}
+	}
+	if len(unheard) > 0 {
+		p.warnOf(unheard[0], "No trainer", fmt.Sprintf(
 			"No trainer consumes the groups of %s: the queue fills up, and the run continues until recipe stop. Add a "+
 				"trainer with environments = […], unless a trainer outside this recipe takes the groups from the "+
-				"trajectory API.", what))
-	d.Extra = InstanceExtra{Address: environments[0].Addr}
+				"trajectory API.", andMore(unheard)))
+	}
+	if len(fed) > 0 {
+		queue := queueOf(fed[0])
+		p.warnOf(fed[0], "Not among the trainer's environments", fmt.Sprintf(
+			"%s trains on the groups of %s, too, though its environments do not say so: it takes whatever is posted to "+
+				"%s. Add it to environments, or give it a trajectories block of its own.",
+			consumer[queue], andMore(fed), queue))
+	}
+}
+
+// queueOf is the trajectories block that an environment posts to, or that a trainer takes from.
+func queueOf(b *Block) addr.Block {
+	for _, need := range b.Needs {
+		if need.On.Kind == kind.Trajectories && need.Attribute == "trajectories" {
+			return need.On
+		}
+	}
+	return addr.Block{}
+}
+
+// andMore names the first of some environments and says how many more there are.
+func andMore(environments []*Block) string {
+	if n := len(environments) - 1; n > 0 {
+		return fmt.Sprintf("%s and %d more environments", environments[0].Addr, n)
+	}
+	return environments[0].Addr.String()
+}
+
+func (p *evaluator) warnOf(b *Block, summary, detail string) {
+	d := warning(b.Range, summary, detail)
+	d.Extra = InstanceExtra{Address: b.Addr}
 	p.diags = append(p.diags, d)
 }
 
@@ -82,9 +127,7 @@ func (p *evaluator) checkSync(r *Recipe) {
 	if more := len(found) - 1; more > 0 {
 		found[0] += fmt.Sprintf(" The same is true of %d more.", more)
 	}
-	d := warning(first.Range, "Weights that reach no inference", found[0])
-	d.Extra = InstanceExtra{Address: first.Addr}
-	p.diags = append(p.diags, d)
+	p.warnOf(first, "Weights that reach no inference", found[0])
 }
 
 // sampledElsewhere is the first environment of a trainer that samples from an inference block which recipe runs and no

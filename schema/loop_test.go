@@ -19,9 +19,13 @@ func TestWeightsThatReachNoInference(t *testing.T) {
 		synced   = "sync \"weights\" \"policy\" {\n  trainer = trainer.grpo.policy\n" +
 			"  inference = [inference.vllm.policy]\n}\n"
 	)
-	trainer := func(name string) string {
-		return "trainer \"grpo\" \"" + name + "\" {\n  model = \"m\"\n  steps = 1\n" +
-			"  environments = [environment.atropos.math]\n}\n"
+	trainer := func(name string, after ...string) string {
+		text := "trainer \"grpo\" \"" + name + "\" {\n  model = \"m\"\n  steps = 1\n" +
+			"  environments = [environment.atropos.math]\n"
+		for _, a := range after {
+			text += "  depends_on = [{ block = trainer.grpo." + a + ", condition = \"completed\" }]\n"
+		}
+		return text + "}\n"
 	}
 	for name, c := range map[string]struct {
 		recipe string
@@ -30,9 +34,9 @@ func TestWeightsThatReachNoInference(t *testing.T) {
 		"no sync block": {policy + math + trainer("policy"), []string{
 			"takes the weights of trainer.grpo.policy to inference.vllm.policy", "environment.atropos.math samples",
 			"trainer = trainer.grpo.policy and inference = [inference.vllm.policy], unless"}},
-		"of another trainer": {policy + math + trainer("policy") + trainer("other") + synced,
+		"of another trainer": {policy + math + trainer("policy") + trainer("other", "policy") + synced,
 			[]string{"takes the weights of trainer.grpo.other"}},
-		"several": {policy + math + trainer("a") + trainer("b") + trainer("c"),
+		"several": {policy + math + trainer("a") + trainer("b", "a") + trainer("c", "b"),
 			[]string{"takes the weights of trainer.grpo.a", "The same is true of 2 more."}},
 		"to another inference block": {policy + math + trainer("policy") + other +
 			strings.ReplaceAll(synced, "vllm.policy", "vllm.other"), []string{

@@ -24,6 +24,7 @@ trainer "grpo" "t" {
   }
 }
 trainer "grpo" "later" {
+  depends_on   = [{ block = trainer.grpo.t, condition = "completed" }]
   model        = "m"
   environments = [environment.atropos.e]
   steps        = 3
