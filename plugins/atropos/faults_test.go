@@ -90,7 +90,8 @@ func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 	}
 }
 
-// TestADeadOrHungEnvironmentIsMissed: without a check, both leave a trainer that waits without an error.
+// TestADeadOrHungEnvironmentIsMissed: without a check, both leave a trainer that waits without an error. Its minimum of a
+// batch would be waited for until the trajectory API counts it as silent.
 func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -113,6 +114,11 @@ func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 				var e *sdk.Error
 				if !errors.As(err, &e) || !strings.Contains(e.Summary, c.want) || e.Remedy == "" {
 					t.Errorf("got %v, want an error with %q and a remedy", err, c.want)
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if w.left == 0 {
+					t.Error("the trajectory API still counts on its groups")
 				}
 			case <-time.After(60 * time.Second):
 				t.Fatal("waited 60 s for the block to notice")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/tail"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // process is one process of the environment.
@@ -28,8 +30,9 @@ type process struct {
 	settings settings
 	last     event // of those that say why it ended
 	up       bool
-	known    bool  // a poll has told at
-	at       int64 // step of the trainer
+	known    bool   // a poll has told at
+	at       int64  // step of the trainer
+	env      *int64 // under which it is registered with the trajectory API
 
 	evaluating int64 // policy version when the evaluation that is under way began
 }
@@ -43,6 +46,7 @@ func (p *process) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer p.leave(ctx)
 	defer func() {
 		grace := time.Duration(float64(p.host.Grace()) * drainShare)
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.host.Grace())
@@ -75,6 +79,21 @@ func (p *process) live(ctx context.Context) error {
 		}
 	}()
 	return p.watch(ctx, program, lines)
+}
+
+// leave says for a process that has ended that its weight and minimum no longer count: batches would wait for minutes
+// for groups of one that was killed.
+func (p *process) leave(ctx context.Context) {
+	if p.env == nil {
+		return
+	}
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	api, err := trajectory.New(p.endpoints.Trajectories, trajectory.WithHTTPClient(once))
+	if err == nil {
+		_ = api.DisconnectEnv(leaving, int(*p.env)) // it forgets silent environments by itself
+	}
 }
 
 // start writes the settings and starts the program.

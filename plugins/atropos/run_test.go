@@ -72,6 +72,7 @@ type world struct {
 	polls    int
 	over     bool     // the trainer has done all of its steps
 	names    []string // names of registered environments
+	left     int      // how often an environment said goodbye
 	posted   chan struct{}
 	finish   string              // why completions ended; empty: length
 	length   int                 // longest sequence that the trainer accepts; 0: 4096
@@ -133,6 +134,9 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 			answer = map[string]any{"status": "success", "env_id": 0, "wandb_name": "addition_0", "checkpoint_dir": "",
 				"starting_step": 0, "checkpoint_interval": 0, "num_steps": 1000000}
 		}
+	case "/disconnect-env":
+		w.left++
+		answer = map[string]any{"status": "success"}
 	case "/info":
 		answer = map[string]any{"batch_size": 16, "max_token_len": cmp.Or(w.length, 4096)}
 	case "/wandb_info":

@@ -181,7 +181,11 @@ func (b *state) statusOf(id int64) (s envStatus, ok bool) {
 	}
 	sequences += b.undelivered()
 	s.QueueSize = sequences / e.GroupSize
-	if batchSize > 0 && int64(own.Sequences) >= b.claim(env, batchSize) && b.full(0) {
+	switch {
+	case batchSize <= 0:
+	case int64(own.Sequences) < b.claim(env, batchSize): // others have filled the queue, and no batch is formed without it
+		s.QueueSize = min(s.QueueSize, b.staying(e, batchSize))
+	case b.full(0):
 		s.QueueSize = max(s.QueueSize, b.pause(e, batchSize))
 	}
 	return s, true
@@ -233,12 +237,17 @@ func (b *state) shares(env int) (weight, unallocated float64) {
 // minEnvWeight keeps an environment's own scheduling from stopping altogether.
 const minEnvWeight = 0.01
 
-// pause is the queue size that makes an environment stop sampling, kept below the one that would make it end: it ends
-// by itself when step + queue_size·group_size/batch_size exceeds the number of steps.
+// pause is the queue size that makes an environment stop sampling, kept below the one that would make it end.
 func (b *state) pause(e *environment, batchSize int64) int64 {
-	groups := (fullBatches*batchSize + e.GroupSize - 1) / e.GroupSize
-	if steps := min(b.doc.Trainer.NumSteps-max(b.doc.Step, 0), 1<<31); steps >= 0 { // a client may give infinity
-		groups = min(groups, ((steps+1)*batchSize-1)/e.GroupSize)
+	return min((fullBatches*batchSize+e.GroupSize-1)/e.GroupSize, b.staying(e, batchSize))
+}
+
+// staying is the largest queue size with which an environment does not end: it does by itself when step +
+// queue_size·group_size/batch_size exceeds the number of steps. Where all are done there is no such limit.
+func (b *state) staying(e *environment, batchSize int64) int64 {
+	steps := min(b.doc.Trainer.NumSteps-max(b.doc.Step, 0), 1<<31) // a client may give infinity
+	if steps < 0 {
+		return math.MaxInt64
 	}
-	return groups
+	return ((steps+1)*batchSize - 1) / e.GroupSize
 }
