@@ -11,7 +11,8 @@ import (
 
 // checkQueues refuses trainers that take groups from one trajectories block at the same time: each group goes to one of
 // them, whichever environment it is from, so both learn from what the policy of the other sampled. One after another is
-// fine. It also refuses environments that post to another trajectories block than the trainer that lists them takes from.
+// fine. It also refuses environments that post to another trajectories block than the trainer that lists them takes
+// from.
 func (p *evaluator) checkQueues(r *Recipe) {
 	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
 		return // a dependency may not have been read

@@ -90,8 +90,8 @@ func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 	}
 }
 
-// TestADeadOrHungEnvironmentIsMissed: without a check, both leave a trainer that waits without an error. Its minimum of a
-// batch would be waited for until the trajectory API counts it as silent.
+// TestADeadOrHungEnvironmentIsMissed: without a check, both leave a trainer that waits without an error. Its minimum of
+// a batch would be waited for until the trajectory API counts it as silent.
 func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -28,9 +28,9 @@ func TestAnEnvironmentThatOwesItsShareCanAlwaysPost(t *testing.T) {
 	equal(t, "the batch", marksOf(f.ok("GET", "/batch", "")), []int{10, 1})
 }
 
-// atroposlib's environments end when what is queued makes all steps that are left. One that owes its share of a batch is
-// not told so while others' groups alone would be enough: without it none of those batches is formed, and training waits
-// for an environment that has left.
+// atroposlib's environments end when what is queued makes all steps that are left. One that owes its share of a batch
+// is not told so while others' groups alone would be enough: without it none of those batches is formed, and training
+// waits for an environment that has left.
 func TestAnEnvironmentThatOwesItsShareDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	const batchSize, groupSize, steps = 4, 2, 2
