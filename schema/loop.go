@@ -137,14 +137,14 @@ func sampledElsewhere(
 	blocks map[addr.Block]*Block, synced map[[2]addr.Block]bool, trainer *Block,
 ) (environment, inference *Block) {
 	for _, of := range trainer.Needs {
-		if of.On.Kind != kind.Environment {
+		environment = blocks[of.On]
+		if of.On.Kind != kind.Environment || environment == nil {
 			continue
 		}
-		environment = blocks[of.On]
 		for _, need := range environment.Needs {
 			inference = blocks[need.On]
-			if need.Attribute == "inference" && need.On.Kind == kind.Inference && inference.Meta.External == nil &&
-				!synced[[2]addr.Block{trainer.Addr, need.On}] {
+			if need.Attribute == "inference" && inference != nil && inference.Addr.Kind == kind.Inference &&
+				inference.Meta.External == nil && !synced[[2]addr.Block{trainer.Addr, need.On}] {
 				return environment, inference
 			}
 		}
