@@ -212,7 +212,7 @@ func (p *process) registered(e event) {
 		p.team.waiting()
 	}
 	if e.Event == "registered" {
-		p.env = e.EnvID
+		p.note(e.EnvID)
 		p.team.tell(fmt.Sprintf("registered as %s", e.Name))
 		return
 	}

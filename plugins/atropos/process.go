@@ -30,9 +30,8 @@ type process struct {
 	settings settings
 	last     event // of those that say why it ended
 	up       bool
-	known    bool   // a poll has told at
-	at       int64  // step of the trainer
-	env      *int64 // under which it is registered with the trajectory API
+	known    bool  // a poll has told at
+	at       int64 // step of the trainer
 
 	evaluating int64 // policy version when the evaluation that is under way began
 }
@@ -81,18 +80,30 @@ func (p *process) live(ctx context.Context) error {
 	return p.watch(ctx, program, lines)
 }
 
-// leave says for a process that has ended that its weight and minimum no longer count: batches would wait for minutes
-// for groups of one that was killed.
-func (p *process) leave(ctx context.Context) {
-	if p.env == nil {
-		return
-	}
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
+// noted says where it is noted under which id the process is registered with the trajectory API, and speaks with that.
+func (p *process) noted() (trajectory.Registered, *trajectory.Client, error) {
 	once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	api, err := trajectory.New(p.endpoints.Trajectories, trajectory.WithHTTPClient(once))
+	return trajectory.Registered(filepath.Join(p.dir, "registered.json")), api, err
+}
+
+func (p *process) note(id *int64) {
+	if id == nil {
+		return
+	}
+	registered, api, err := p.noted()
 	if err == nil {
-		_ = api.DisconnectEnv(leaving, int(*p.env)) // it forgets silent environments by itself
+		err = registered.Keep(api, int(*id))
+	}
+	if err != nil {
+		p.host.Log("warn", err.Error())
+	}
+}
+
+// leave says for a process that has ended that its weight and minimum no longer count.
+func (p *process) leave(ctx context.Context) {
+	if registered, api, err := p.noted(); err == nil {
+		registered.Leave(ctx, api)
 	}
 }
 
@@ -109,6 +120,7 @@ func (p *process) start(ctx context.Context) (*proc.Program, string, error) {
 	if err := tail.SetAside(filepath.Join(p.req.Dir, "environment-"+strconv.Itoa(p.index)+".log")); err != nil {
 		p.host.Log("warn", err.Error())
 	}
+	p.leave(ctx) // one of a life before this one, which was killed with it
 	p.host.Phase(sdk.Starting, "importing the environment")
 	program, err := proc.Start(ctx, proc.Spec{
 		Name: "environment-" + strconv.Itoa(

@@ -129,7 +129,8 @@ type api struct {
 	queue    int // groups; negative: as many as were posted
 	refuse   int // posts to answer with 500
 	envs     int
-	unknown  bool // forget the environment once
+	left     []int // environments that said goodbye
+	unknown  bool  // forget the environment once
 	register trajectory.EnvRegistration
 }
 
@@ -181,6 +182,13 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		a.groups = append(a.groups, g)
 		reply(map[string]string{"status": "received"})
+	case "/disconnect-env":
+		var gone struct {
+			ID int `json:"env_id"`
+		}
+		_ = json.NewDecoder(r.Body).Decode(&gone)
+		a.left = append(a.left, gone.ID)
+		reply(map[string]string{"status": "success"})
 	default:
 		reply(map[string]string{"status": "success"})
 	}

@@ -61,6 +61,8 @@ type rollouts struct {
 	lost      lostGroups
 	recorder  *trace.Recorder
 	trouble   bool // the last look at the API failed
+
+	registered trajectory.Registered
 }
 
 // outcome is how the groups of one task ended: one, or one for each agent.
@@ -75,6 +77,7 @@ type outcome struct {
 
 // run is the loop: it owns all state; groups are made in goroutines and report back.
 func (r *rollouts) run(ctx context.Context) error {
+	r.registered.Leave(ctx, r.api) // a life before this one that was killed
 	if err := r.register(ctx); err != nil {
 		return err
 	}
@@ -99,9 +102,7 @@ func (r *rollouts) run(ctx context.Context) error {
 		}
 	}
 	r.report(true)
-	leaving, gone := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer gone()
-	_ = r.api.DisconnectEnv(leaving, r.id) // it forgets silent environments by itself
+	r.registered.Leave(ctx, r.api)
 	return err
 }
 
@@ -309,6 +310,9 @@ func (r *rollouts) register(ctx context.Context) error {
 		if err == nil {
 			r.id, r.step = w.EnvID, w.StartingStep
 			r.stages.registered()
+			if err := r.registered.Keep(r.api, r.id); err != nil {
+				r.host.Log("warn", err.Error())
+			}
 			r.host.Log("info", fmt.Sprintf("registered as %s (id %d) at step %d", w.WandbName, w.EnvID, w.StartingStep))
 			return r.learn(ctx)
 		}

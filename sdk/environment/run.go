@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -111,7 +112,8 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	rollouts := &rollouts{
 		host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),
-		recorder: trace.NewRecorder(req.Environment, host.Span),
+		registered: trajectory.Registered(filepath.Join(req.Dir, "registered.json")),
+		recorder:   trace.NewRecorder(req.Environment, host.Span),
 	}
 	if s.Deterministic {
 		rollouts.order = newOrder(name, req.Config)
