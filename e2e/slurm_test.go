@@ -152,10 +152,7 @@ func TestSlurmDestroy(t *testing.T) {
 	text := strings.ReplaceAll(slurmRecipe, `cpus       = 1`, `cpus       = 4`)
 	for _, name := range []string{"waits", "also"} { // n1 has no room for both
 		text += `
-trainer "tiny" "` + name + `" {
-  environments = [environment.arithmetic.sums]
-  steps        = 5
-  batch_size   = 256
+inference "tiny" "` + name + `" {
   placement {
     executor = executor.slurm.gpu
     gpus     = 2
