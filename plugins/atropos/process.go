@@ -27,11 +27,12 @@ type process struct {
 	dir   string
 
 	// Owned by the goroutine of live.
-	settings settings
-	last     event // of those that say why it ended
-	up       bool
-	known    bool  // a poll has told at
-	at       int64 // step of the trainer
+	settings     settings
+	registration trajectory.Registered
+	last         event // of those that say why it ended
+	up           bool
+	known        bool  // a poll has told at
+	at           int64 // step of the trainer
 
 	evaluating int64 // policy version when the evaluation that is under way began
 }
@@ -80,20 +81,20 @@ func (p *process) live(ctx context.Context) error {
 	return p.watch(ctx, program, lines)
 }
 
-// noted says where it is noted under which id the process is registered with the trajectory API, and speaks with that.
-func (p *process) noted() (trajectory.Registered, *trajectory.Client, error) {
+// api speaks with the trajectory API for the process: a request at a time, far between.
+func (p *process) api() (*trajectory.Client, error) {
 	once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	api, err := trajectory.New(p.endpoints.Trajectories, trajectory.WithHTTPClient(once))
-	return trajectory.Registered(filepath.Join(p.dir, "registered.json")), api, err
+	return trajectory.New(p.endpoints.Trajectories, trajectory.WithHTTPClient(once))
 }
 
+// note remembers under which id the process is registered.
 func (p *process) note(id *int64) {
 	if id == nil {
 		return
 	}
-	registered, api, err := p.noted()
+	api, err := p.api()
 	if err == nil {
-		err = registered.Keep(api, int(*id))
+		err = p.registration.Keep(api, int(*id))
 	}
 	if err != nil {
 		p.host.Log("warn", err.Error())
@@ -102,8 +103,8 @@ func (p *process) note(id *int64) {
 
 // leave says for a process that has ended that its weight and minimum no longer count.
 func (p *process) leave(ctx context.Context) {
-	if registered, api, err := p.noted(); err == nil {
-		registered.Leave(ctx, api)
+	if api, err := p.api(); err == nil {
+		p.registration.Leave(ctx, api)
 	}
 }
 
@@ -120,6 +121,7 @@ func (p *process) start(ctx context.Context) (*proc.Program, string, error) {
 	if err := tail.SetAside(filepath.Join(p.req.Dir, "environment-"+strconv.Itoa(p.index)+".log")); err != nil {
 		p.host.Log("warn", err.Error())
 	}
+	p.registration.File = filepath.Join(p.dir, "registered.json")
 	p.leave(ctx) // one of a life before this one, which was killed with it
 	p.host.Phase(sdk.Starting, "importing the environment")
 	program, err := proc.Start(ctx, proc.Spec{

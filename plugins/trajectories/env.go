@@ -243,7 +243,7 @@ func (b *state) pause(e *environment, batchSize int64) int64 {
 }
 
 // staying is the largest queue size with which an environment does not end: it does by itself when step +
-// queue_size·group_size/batch_size exceeds the number of steps. Where all are done there is no such limit.
+// queue_size·group_size/batch_size exceeds the number of steps. A trainer beyond its last step sets no limit.
 func (b *state) staying(e *environment, batchSize int64) int64 {
 	steps := min(b.doc.Trainer.NumSteps-max(b.doc.Step, 0), 1<<31) // a client may give infinity
 	if steps < 0 {

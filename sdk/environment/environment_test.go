@@ -221,21 +221,27 @@ func (a *api) until(t *testing.T, what string, fits func(*api) bool) {
 func setUp(t *testing.T, change func(*config), start ...plugintest.Option) (*api, *plugintest.Block) {
 	t.Helper()
 	a := newAPI(t)
-	server := plugintest.Harness(t, plugintest.FakeInference())
-	server.Start(plugintest.FakeConfig{})
-	server.Ready()
-	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: a.URL})
-	c := config{Letter: "a", Settings: environment.Settings{
-		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1,
-		Concurrency:         4,
-		MaxBatchesOffpolicy: 1, Weight: 1, DropUninformative: true, RequestTimeout: time.Minute,
-	}}
+	c := posting(t, a)
 	if change != nil {
 		change(&c)
 	}
 	b := plugintest.Harness(t, definition())
 	b.Start(c, start...)
 	return a, b
+}
+
+// posting is a configuration of the letters environment, with inference, that posts to a.
+func posting(t *testing.T, a *api) config {
+	t.Helper()
+	server := plugintest.Harness(t, plugintest.FakeInference())
+	server.Start(plugintest.FakeConfig{})
+	server.Ready()
+	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: a.URL})
+	return config{Letter: "a", Settings: environment.Settings{
+		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1,
+		Concurrency:         4,
+		MaxBatchesOffpolicy: 1, Weight: 1, DropUninformative: true, RequestTimeout: time.Minute,
+	}}
 }
 
 // Problems of the author's configuration are reported when the recipe is checked, and end a start for good.

@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/environment"
-	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -18,14 +15,7 @@ import (
 func TestAKilledLifeIsSaidGoodbyeFor(t *testing.T) {
 	t.Parallel()
 	a, dir := newAPI(t), t.TempDir()
-	server := plugintest.Harness(t, plugintest.FakeInference())
-	server.Start(plugintest.FakeConfig{})
-	server.Ready()
-	book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: a.URL})
-	c := config{Letter: "a", Settings: environment.Settings{
-		Inference: server.Reference(), Trajectories: &book, GroupSize: 4, MaxTokens: 8, Temperature: 1, TopP: 1,
-		Concurrency: 4, MaxBatchesOffpolicy: 1, Weight: 1, DropUninformative: true, RequestTimeout: time.Minute,
-	}}
+	c := posting(t, a)
 	life := func() *plugintest.Block {
 		b := plugintest.Harness(t, definition())
 		b.Start(c, func(r *pluginpb.StartRequest) { r.Dir = dir })

@@ -112,7 +112,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	rollouts := &rollouts{
 		host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),
-		registered: trajectory.Registered(filepath.Join(req.Dir, "registered.json")),
+		registered: trajectory.Registered{File: filepath.Join(req.Dir, "registered.json")},
 		recorder:   trace.NewRecorder(req.Environment, host.Span),
 	}
 	if s.Deterministic {

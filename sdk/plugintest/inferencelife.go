@@ -181,8 +181,8 @@ func killedReplica(t *testing.T, def *sdk.Definition, suite Suite) {
 }
 
 // adopts tells a block of new weights while none of its programs is up: they come up with them, also where those that
-// they served before have been removed meanwhile, as happens to old versions. Late is after each has come up without
-// weights to load, and so in vain.
+// they served before have been removed meanwhile, as happens to old versions. With late
+// it is told only after each of them has come up, has found nothing to load, and has ended.
 func adopts(t *testing.T, def *sdk.Definition, suite Suite, late bool) {
 	want := suite.serve(t, def).mustLoad(2)
 	s := suite.serve(t, def)

@@ -10,9 +10,12 @@ import (
 	"time"
 )
 
-// Registered is a file that holds under which id an environment is registered, so that its next life can say goodbye
-// for one that was killed: batches would wait for the min_batch_allocation of that one until it counts as silent.
-type Registered string
+// Registered knows under which id an environment is registered, and notes it in a file, so that the next life can say
+// goodbye for one that was killed: batches would wait for its min_batch_allocation until it counts as silent.
+type Registered struct {
+	File string
+	now  *registration // in this life, noted or not
+}
 
 type registration struct {
 	EnvID int    `json:"env_id"`
@@ -20,27 +23,29 @@ type registration struct {
 }
 
 // Keep notes the id that a trajectory API has given.
-func (r Registered) Keep(c *Client, id int) error {
-	data, err := json.Marshal(registration{EnvID: id, API: c.fingerprint()})
+func (r *Registered) Keep(c *Client, id int) error {
+	r.now = &registration{EnvID: id, API: c.fingerprint()}
+	data, err := json.Marshal(r.now)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(string(r), data, 0o600); err != nil {
+	if err := os.WriteFile(r.File, data, 0o600); err != nil {
 		return fmt.Errorf("note under which id the environment is registered: %w", err)
 	}
 	return nil
 }
 
-// Leave says goodbye for what is noted, where this API gave the id, and forgets it. Nothing depends on its success: the
-// API forgets silent environments by itself.
-func (r Registered) Leave(ctx context.Context, c *Client) {
-	data, err := os.ReadFile(string(r))
-	if err != nil {
-		return
+// Leave says goodbye under the id of this life, else under the one that is noted, where this API gave it, and forgets
+// it. Nothing depends on its success: the API forgets silent environments by itself.
+func (r *Registered) Leave(ctx context.Context, c *Client) {
+	noted := r.now
+	if data, err := os.ReadFile(r.File); err == nil && noted == nil {
+		noted = &registration{}
+		_ = json.Unmarshal(data, noted) // half of a file names no API
 	}
-	_ = os.Remove(string(r))
-	var noted registration
-	if json.Unmarshal(data, &noted) != nil || noted.API != c.fingerprint() {
+	r.now = nil
+	_ = os.Remove(r.File)
+	if noted == nil || noted.API != c.fingerprint() {
 		return
 	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -39,35 +39,36 @@ func TestTheNextLifeSaysGoodbyeForTheLast(t *testing.T) {
 		return c
 	}
 	file := filepath.Join(t.TempDir(), "registered.json")
-	registered := trajectory.Registered(file)
 	api, other := client("/sesame"), client("/another-run")
 
-	registered.Leave(t.Context(), api) // of the first life
+	leave := func() { (&trajectory.Registered{File: file}).Leave(t.Context(), api) } // each time as a new life
 	keep := func(c *trajectory.Client, id int) {
-		if err := registered.Keep(c, id); err != nil {
+		if err := (&trajectory.Registered{File: file}).Keep(c, id); err != nil {
 			t.Fatal(err)
 		}
 	}
+	leave() // of the first life
 	keep(api, 3)
 	if data, err := os.ReadFile(file); err != nil || strings.Contains(string(data), "sesame") {
 		t.Errorf("the file holds %s, %v: want no token", data, err)
 	}
-	registered.Leave(t.Context(), api)
-	registered.Leave(t.Context(), api) // it is forgotten
+	leave()
+	leave() // it is forgotten
 	keep(other, 4)
-	registered.Leave(t.Context(), api) // another API's id may be somebody else's here
+	leave() // another API's id may be somebody else's here
 	keep(api, 5)
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	registered.Leave(t.Context(), api)
+	leave()
+	lost := trajectory.Registered{File: filepath.Join(file, "nowhere")}
+	if err := lost.Keep(api, 6); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("a file that cannot be written: %v", err)
+	}
+	lost.Leave(t.Context(), api) // this life knows without the file
 	mu.Lock()
 	defer mu.Unlock()
-	if want := []int{3}; !slices.Equal(left, want) {
+	if want := []int{3, 6}; !slices.Equal(left, want) {
 		t.Errorf("said goodbye for %v, want %v", left, want)
-	}
-	if err := trajectory.Registered(filepath.Join(file, "nowhere")).Keep(api, 1); err == nil ||
-		!strings.Contains(err.Error(), "nowhere") {
-		t.Errorf("a file that cannot be written: %v", err)
 	}
 }
