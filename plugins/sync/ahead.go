@@ -15,8 +15,6 @@ func (s *syncer) letGoAhead(ctx context.Context, u *update) bool {
 	switch {
 	case !u.Ahead, s.colocated:
 		return false
-	case s.transport == nccl: // it sends from the trainer's GPU while inference loads
-		return false
 	case s.transport == restart && s.config.meets(): // a server that starts measures the GPU's free memory
 		return false
 	}

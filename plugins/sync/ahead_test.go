@@ -142,7 +142,7 @@ func TestATrainerWaitsWhereItMustNotWorkOn(t *testing.T) {
 		"weights lie in its memory":    {transport: "live", ahead: true},
 		"it cannot":                    {cannot: true},
 		"no sample may be older":       {change: func(c *sync.Config) { c.MaxStaleness = &none }},
-		"its tensors are sent":         {transport: "nccl"},
+		"its tensors are sent":         {transport: "nccl", ahead: true},
 		"its server is started anew":   {transport: "restart"},
 		"the same on another GPU": {transport: "restart", ahead: true, change: func(c *sync.Config) {
 			c.Trainer, c.Inference[0] = placed(c.Trainer, "1"), placed(c.Inference[0], "0")

@@ -225,3 +225,24 @@ def test_a_receiver_that_never_comes_to_the_group_is_given_up(monkeypatch):
         shared.close()
     with pytest.raises(recipe_pull.Refused):
         recipe_pull.Puller(Served(), handles).pull(1, never)
+
+
+def test_buckets_are_packed_in_one_place_and_large_tensors_are_sent_from_theirs(monkeypatch):
+    monkeypatch.setattr(nccl, "BUCKET", 1000)
+    tensors = [torch.arange(n, dtype=torch.float32) + n for n in (100, 33, 400, 70, 80, 120)]
+    counts = nccl.buckets([4 * len(t) for t in tensors])
+    assert counts == [2, 1, 2, 1]
+    offer = nccl.Offer("key", 1, tuple(tensors), tuple(counts))
+    packer, at = nccl.Packer(torch.device("cpu")), set()
+    for _ in range(2):  # versions
+        rest = iter(tensors)
+        for bucket, count in zip(packer.buckets(offer), counts, strict=True):
+            parts, place = [next(rest) for _ in range(count)], 0
+            for part in parts:
+                assert torch.equal(bucket[place : place + 4 * len(part)].view(torch.float32), part)
+                place += -(-4 * len(part) // 64) * 64
+            if count == 1:
+                assert bucket.data_ptr() == parts[0].data_ptr()
+            else:
+                at.add(bucket.data_ptr())
+    assert at == {packer.memory.data_ptr()} and packer.memory.numel() == 640

@@ -150,8 +150,9 @@ class _Listener:
 
             group = process_group.within(seconds, receiver, "the receiver's part of the group", make)
             receiver.settimeout(None)  # until it asks for a version, or goes
+            packer = Packer(self.device)
             while (request := line.read()) is not None:
-                self._answer(line, receiver, group, request)
+                self._answer(line, receiver, group, packer, request)
         except (OSError, RuntimeError, ValueError, KeyError, TypeError) as e:
             # The receiver says what went wrong, where somebody waits for it; here it is only gone.
             name = who or "a receiver that has not said who it is"
@@ -181,7 +182,9 @@ class _Listener:
         line.write({"store": self.store_port, "prefix": prefix})
         return prefix
 
-    def _answer(self, line: Lines, receiver: socket.socket, group: Any, request: dict[str, Any]) -> None:
+    def _answer(
+        self, line: Lines, receiver: socket.socket, group: Any, packer: Packer, request: dict[str, Any]
+    ) -> None:  # fmt: skip
         """Sends a version to a receiver that asks for it."""
         offer = self.owner.offer
         if offer is None or (offer.key, offer.version) != (request["key"], request["version"]):
@@ -189,10 +192,8 @@ class _Listener:
             line.write({"refused": f"the trainer offers {held}, wanted is version {request['version']}"})
             return
         line.write({})
-        nccl = self.backend == "nccl"
-        side = torch.cuda.stream(torch.cuda.Stream(self.device)) if nccl else contextlib.nullcontext()
-        with torch.no_grad(), side:
-            for bucket in packed(offer):
+        with torch.no_grad(), torch.cuda.stream(packer.stream):
+            for bucket in packer.buckets(offer):
                 if self.owner.offer is not offer:
                     break
                 process_group.finish(
@@ -210,22 +211,32 @@ class _Listener:
                 receiver.shutdown(socket.SHUT_RDWR)
 
 
-def packed(offer: Offer) -> Iterator[Tensor]:
-    """The bytes of each bucket: each tensor begins at a multiple of ipc.ALIGNMENT."""
-    rest = iter(offer.tensors)
-    for count in offer.buckets:
-        parts = [next(rest).detach().contiguous().reshape(-1).view(torch.uint8) for _ in range(count)]
-        if count == 1:
-            yield parts[0]
-            continue
+class Packer:
+    """What a receiver's buckets are packed with: a stream, so that training goes on meanwhile, and one bucket that is
+    used again and again, so that nothing is asked of memory that a batch in training has been promised."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.memory = torch.empty(0, dtype=torch.uint8, device=device)
+
+    def buckets(self, offer: Offer) -> Iterator[Tensor]:
+        """The bytes of each bucket: each tensor begins at a multiple of ipc.ALIGNMENT. One is good until the next."""
+        rest = iter(offer.tensors)
+        for count in offer.buckets:
+            parts = [next(rest).detach().contiguous().reshape(-1).view(torch.uint8) for _ in range(count)]
+            yield parts[0] if count == 1 else self._pack(parts)
+
+    def _pack(self, parts: list[Tensor]) -> Tensor:
         places, size = [], 0
         for part in parts:
             places.append(size)
             size += -(-part.numel() // ipc.ALIGNMENT) * ipc.ALIGNMENT
-        bucket = torch.empty(size, dtype=torch.uint8, device=parts[0].device)
+        if self.memory.numel() < size:
+            self.memory = torch.empty(size, dtype=torch.uint8, device=self.memory.device)
+        bucket = self.memory[:size]
         for at, part in zip(places, parts, strict=True):
             bucket[at : at + part.numel()].copy_(part, non_blocking=True)
-        yield bucket
+        return bucket
 
 
 class Lines:
