@@ -247,6 +247,38 @@ func TestFrontEndsWhereNothingSaysHowMany(t *testing.T) {
 	}
 }
 
+func TestTheWorkerIsApartWhereNothingSaysOtherwise(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config      Config
+		gpus, cores int
+		want        bool
+	}{
+		"a GPU, sixteen cores":     {Config{Replicas: 1}, 1, 16, true},
+		"a GPU, few cores":         {Config{}, 1, 4, false},
+		"replicas share the cores": {Config{Replicas: 4}, 1, 24, false},
+		"a server for each GPU":    {Config{Replicas: 4}, 1, 32, true},
+		"no GPU":                   {Config{}, 0, 64, false},
+		"it sees another's memory": {Config{}, 2, 16, true},
+		"vLLM does so itself":      {Config{TensorParallelSize: 2}, 2, 64, false},
+		"in extra_args":            {Config{ExtraArgs: []string{"--distributed-executor-backend", "uni"}}, 1, 64, false},
+	} {
+		if got := c.config.workerApart(c.gpus, c.cores); got != c.want {
+			t.Errorf("%s: %t, expected %t", name, got, c.want)
+		}
+	}
+	l := engine.Launch{Devices: []string{"0"}}
+	for cores, want := range map[int]bool{4: false, 16: true} {
+		args, err := (&program{Config{Model: "m"}, engine.Installation{}, cores}).arguments(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(args, " "), "--distributed-executor-backend mp"); got != want {
+			t.Errorf("%d cores: %q", cores, args)
+		}
+	}
+}
+
 // Packages that lie there as sources only are compiled once, not by each server.
 func TestCompiledPackagesAreKept(t *testing.T) {
 	python, _, cache := plugintest.Uncompiled(t)

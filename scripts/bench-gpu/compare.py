@@ -40,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 #: What users set who know what there is to set; the defaults are the cases without a suffix.
 TUNED = {"compile": True, "gradient_checkpointing": False, "row_tokens": 16384, "api_server_count": 4}
 OVERLAP = {"in_flight": "keep", "ahead": 2}
-WORKER = ["--distributed-executor-backend", "mp"]
+ONE = ["--distributed-executor-backend", "uni"]
 CASES = {
     "recipe lora": ("recipe", {"lora_rank": 64}),
     "recipe lora warm": ("recipe", {"lora_rank": 64}),  # to be named after "recipe lora": finds its caches
@@ -57,9 +57,8 @@ CASES = {
     # with --inference-gpus 0,0: while one of two servers works on the CPU, the other decodes
     "recipe lora servers": ("recipe", {"lora_rank": 64, "memory": 0.2, "kv_cache_memory_bytes": 8 << 30}),
     "recipe lora turns": ("recipe", {"lora_rank": 64, "sleep": True}),
-    # vLLM's worker in a process of its own: scheduling on one core, launching on another
-    "recipe lora worker": ("recipe", {"lora_rank": 64, "extra_args": WORKER}),
-    "recipe lora worker warm": ("recipe", {"lora_rank": 64, "extra_args": WORKER}),
+    # vLLM's scheduler and its model in one process, on one core
+    "recipe lora one process": ("recipe", {"lora_rank": 64, "extra_args": ONE}),
     "recipe full": ("recipe", {"lora_rank": 0}),
     "recipe full tuned": ("recipe", {"lora_rank": 0, **TUNED, **OVERLAP}),
     "recipe with trl lora": ("recipe", {"lora_rank": 64, "trainer": "trl"}),
