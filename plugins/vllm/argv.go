@@ -24,7 +24,7 @@ const graphsVariable, compilerVariable = "RECIPE_VLLM_GRAPHS", "VLLM_USE_BREAKAB
 type program struct {
 	config Config
 	in     engine.Installation
-	cores  int // of the machine
+	cores  int // of the machine, or what a container may use of them
 }
 
 // Connect implements engine.Program.

@@ -43,7 +43,7 @@ func newServer() *Server {
 	return &Server{engine.Server[Config]{
 		Packages: packages, Extension: extension, Describe: Config.spec,
 		Program: func(c Config, in engine.Installation) (engine.Program, error) {
-			return &program{c, in, runtime.NumCPU()}, nil
+			return &program{c, in, runtime.GOMAXPROCS(0)}, nil
 		},
 	}}
 }
