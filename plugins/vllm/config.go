@@ -33,7 +33,7 @@ type Config struct {
 	PipelineParallelSize int64 `recipe:"pipeline_parallel_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that hold consecutive layers"`
 	DataParallelSize     int64 `recipe:"data_parallel_size" default:"1" min:"1" doc:"Copies of the model inside one server process. replicas, one server each behind the gateway, is the simpler way"`
 	Replicas             int64 `recipe:"replicas" default:"1" min:"1" doc:"vLLM servers behind the gateway, each with its own GPUs. With placement { nodes = … } so many on each machine"`
-	APIServerCount       int64 `recipe:"api_server_count" min:"1" doc:"Front-end processes of one server; more raise throughput when log-probabilities are asked for. Default: on a GPU one for every four cores of the machine, divided by replicas, at most four; one with enable_lora, which allows no more"`
+	APIServerCount       int64 `recipe:"api_server_count" min:"1" doc:"Front-end processes of one server; more raise throughput when log-probabilities are asked for. Default: on a GPU one for every four cores that recipe may use, divided by replicas, at most four; one with enable_lora, which allows no more"`
 	StreamInterval       int64 `recipe:"stream_interval" default:"8" min:"1" unit:"tokens" doc:"Tokens per event of a stream, and of one request in a message from the engine to a front end. Requests that continue during a weight update are answered as a stream, whose events cost a front-end process more than their tokens; up to this many tokens are recorded with the previous policy version"`
 
 	PeerDevices []string `recipe:"peer_devices" doc:"Further GPUs of this machine that a server may see without using them: those of a trainer whose weights it copies directly (transport live or ipc)"`
