@@ -57,6 +57,20 @@ func allocator(_ context.Context, m Machine) Finding {
 	return Finding{Verdict: OK, Found: "no variables are set"}
 }
 
+// gpuShare finds a share of a GPU's multiprocessors, with which cuBLAS was seen to multiply wrong
+// (docs/benchmarks/gpu.md).
+func gpuShare(_ context.Context, m Machine) Finding {
+	const name = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+	value := strings.TrimSpace(m.variable(name))
+	share, err := strconv.ParseFloat(value, 64)
+	if err != nil || share >= 100 {
+		return Finding{Verdict: OK, Found: "none is set for MPS"}
+	}
+	return Finding{Verdict: Warn, Found: name + "=" + value,
+		Remedy: "unset it: with a share of the multiprocessors products of matrices were seen to come out wrong; trainers " +
+			"look for that and end, servers do not"}
+}
+
 // pythonVariables finds those that make a Python load other packages than those of its environment.
 func pythonVariables(_ context.Context, m Machine) Finding {
 	if v := m.variable("PYTHONHOME"); v != "" {

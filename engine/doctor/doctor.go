@@ -64,6 +64,7 @@ func checks() []check {
 		{"gpu", gpu},
 		{"gpu processes", gpuProcesses},
 		{"gpu allocator", allocator},
+		{"gpu share", gpuShare},
 		{"nccl", nccl},
 		{"ports", ports},
 		{"port range", portRange},

@@ -205,6 +205,9 @@ func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, a
 		r.s.host.Log("warn", err.Error())
 	}
 	r.s.host.Log("info", fmt.Sprintf("replica %s: %s", r.id, strings.Join(command.Argv, " ")))
+	if warning := shareWarning(command.Env); warning != "" {
+		r.s.host.Log("warn", fmt.Sprintf("replica %s: %s", r.id, warning))
+	}
 	program, err = proc.Start(ctx, proc.Spec{
 		Name: name, Argv: nodes.Command(r.node, command.Argv), Env: command.Env,
 		Dir: dir, LogDir: dir, Ports: []int{port}, Data: r.fingerprint(),
