@@ -24,7 +24,7 @@ const graphsVariable, compilerVariable = "RECIPE_VLLM_GRAPHS", "VLLM_USE_BREAKAB
 type program struct {
 	config Config
 	in     engine.Installation
-	cores  int // of the machine, or what a container may use of them
+	machine
 }
 
 // Connect implements engine.Program.
@@ -68,7 +68,7 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	args.Above("--data-parallel-size", c.DataParallelSize, 1)
 	args.Number("--api-server-count", cmp.Or(c.APIServerCount, c.frontEnds(len(l.Devices), p.cores)))
 	args.Number("--stream-interval", c.StreamInterval)
-	if c.workerApart(len(l.Devices), p.cores) {
+	if c.workerApart(len(l.Devices), p.machine) {
 		args.Add(executorArgument, "mp")
 	}
 
@@ -166,14 +166,17 @@ func (c Config) frontEnds(gpus, cores int) int64 {
 }
 
 // executorArgument says which process runs the model. coresForWorker is how many cores a machine has for each server
-// that may keep two of them busy for one GPU.
-const executorArgument, coresForWorker = "--distributed-executor-backend", 8
+// that may keep two of them busy for one GPU; sharedForWorker, how much memory for the two queues between them, which
+// vLLM lays out with 160 MiB each: one that a container has no room for ends it with a bus error.
+const executorArgument, coresForWorker, sharedForWorker = "--distributed-executor-backend", 8, 512 << 20
 
 // workerApart says whether the model of a server with one GPU runs in a process of its own where nothing says it, as
 // vLLM has it for several GPUs. Else one Python process schedules requests and launches kernels, which is what a GPU
 // waits for that decodes a model of 1.5B: on an H100 a token of 88 sequences took 4.2 to 6.5 ms, and takes 3.7 to 4.0.
 // gpus: those that a server sees.
-func (c Config) workerApart(gpus, cores int) bool {
+func (c Config) workerApart(gpus int, m machine) bool {
 	given := slices.ContainsFunc(c.ExtraArgs, func(a string) bool { return strings.HasPrefix(a, executorArgument) })
-	return gpus > 0 && c.parallel().GPUs() == 1 && !given && int64(cores) >= coresForWorker*max(1, c.Replicas)
+	servers := max(1, c.Replicas)
+	enough := int64(m.cores) >= coresForWorker*servers && m.shared >= uint64(sharedForWorker*servers)
+	return gpus > 0 && c.parallel().GPUs() == 1 && !given && enough
 }

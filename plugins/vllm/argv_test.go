@@ -25,7 +25,7 @@ type launch struct {
 
 func (l launch) split() (*program, engine.Launch) {
 	p := &program{l.Config, engine.Installation{Extension: l.Extension, ChatTemplate: l.ChatTemplate,
-		Environment: l.Environment}, l.Cores}
+		Environment: l.Environment}, machine{l.Cores, 1 << 30}}
 	return p, engine.Launch{Model: l.Model, Tokenizer: l.Tokenizer, Port: l.Port, Devices: l.Devices, Key: l.APIKey}
 }
 
@@ -252,29 +252,22 @@ func TestTheWorkerIsApartWhereNothingSaysOtherwise(t *testing.T) {
 	for name, c := range map[string]struct {
 		config      Config
 		gpus, cores int
+		shared      uint64 // MiB
 		want        bool
 	}{
-		"a GPU, sixteen cores":     {Config{Replicas: 1}, 1, 16, true},
-		"a GPU, few cores":         {Config{}, 1, 4, false},
-		"replicas share the cores": {Config{Replicas: 4}, 1, 24, false},
-		"a server for each GPU":    {Config{Replicas: 4}, 1, 32, true},
-		"no GPU":                   {Config{}, 0, 64, false},
-		"it sees another's memory": {Config{}, 2, 16, true},
-		"vLLM does so itself":      {Config{TensorParallelSize: 2}, 2, 64, false},
-		"in extra_args":            {Config{ExtraArgs: []string{"--distributed-executor-backend", "uni"}}, 1, 64, false},
+		"a GPU, sixteen cores":      {Config{Replicas: 1}, 1, 16, 1024, true},
+		"a GPU, few cores":          {Config{}, 1, 4, 1024, false},
+		"a container as Docker has": {Config{}, 1, 16, 64, false},
+		"replicas share the cores":  {Config{Replicas: 4}, 1, 24, 65536, false},
+		"replicas share the memory": {Config{Replicas: 4}, 1, 64, 1024, false},
+		"a server for each GPU":     {Config{Replicas: 4}, 1, 32, 2048, true},
+		"no GPU":                    {Config{}, 0, 64, 65536, false},
+		"it sees another's memory":  {Config{}, 2, 16, 1024, true},
+		"vLLM does so itself":       {Config{TensorParallelSize: 2}, 2, 64, 65536, false},
+		"in extra_args":             {Config{ExtraArgs: []string{executorArgument, "uni"}}, 1, 64, 65536, false},
 	} {
-		if got := c.config.workerApart(c.gpus, c.cores); got != c.want {
+		if got := c.config.workerApart(c.gpus, machine{c.cores, c.shared << 20}); got != c.want {
 			t.Errorf("%s: %t, expected %t", name, got, c.want)
-		}
-	}
-	l := engine.Launch{Devices: []string{"0"}}
-	for cores, want := range map[int]bool{4: false, 16: true} {
-		args, err := (&program{Config{Model: "m"}, engine.Installation{}, cores}).arguments(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Contains(strings.Join(args, " "), "--distributed-executor-backend mp"); got != want {
-			t.Errorf("%d cores: %q", cores, args)
 		}
 	}
 }
@@ -282,7 +275,7 @@ func TestTheWorkerIsApartWhereNothingSaysOtherwise(t *testing.T) {
 // Packages that lie there as sources only are compiled once, not by each server.
 func TestCompiledPackagesAreKept(t *testing.T) {
 	python, _, cache := plugintest.Uncompiled(t)
-	p := &program{Config{}, engine.Installation{Python: python}, 1}
+	p := &program{Config{}, engine.Installation{Python: python}, machine{}}
 	env := p.environ(engine.Launch{Environ: []string{"PYTHONDONTWRITEBYTECODE=1"}})
 	if want := "PYTHONPYCACHEPREFIX=" + cache; !slices.Contains(env, want) {
 		t.Errorf("%q is not in %q", want, env)

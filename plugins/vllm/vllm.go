@@ -9,7 +9,6 @@ package vllm
 import (
 	"cmp"
 	"embed"
-	"runtime"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
@@ -43,7 +42,7 @@ func newServer() *Server {
 	return &Server{engine.Server[Config]{
 		Packages: packages, Extension: extension, Describe: Config.spec,
 		Program: func(c Config, in engine.Installation) (engine.Program, error) {
-			return &program{c, in, runtime.GOMAXPROCS(0)}, nil
+			return &program{c, in, here()}, nil
 		},
 	}}
 }
