@@ -4,8 +4,8 @@ vLLM's second model runner (0.24 to 0.32) copies those of all requests before ea
 time of a process that decodes 85 sequences of a small model on an H100, where the GPU waits for it. Only new requests
 change them.
 
-vLLM finds `install` by the entry point in recipe_vllm.dist-info, in each of its processes. Nothing is changed where
-vLLM lacks what is looked for.
+recipe_vllm.py calls `in_worker` in the process that has the model. Nothing is changed where vLLM lacks what is looked
+for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def install() -> None:
+def in_worker() -> None:
     """Leaves out a step's copies where it brings no request."""
     try:
         from vllm.v1.worker.gpu.model_runner import GPUModelRunner

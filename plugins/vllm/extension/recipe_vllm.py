@@ -6,9 +6,11 @@ under are in plugins/vllm/versions.go.
 
 import recipe_freeze
 import recipe_pull
+import recipe_staged
 from recipe_sdk.receive import worker
 
 recipe_freeze.in_worker()
+recipe_staged.in_worker()
 
 
 def _tied(model):

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import recipe_staged
 
 RUNNER = "vllm.v1.worker.gpu.model_runner"
 
@@ -19,7 +20,7 @@ def runner(monkeypatch):
     return sys.modules[RUNNER]
 
 
-def test_settings_are_copied_when_a_step_brings_requests(runner, load_plugin):
+def test_settings_are_copied_when_a_step_brings_requests(runner):
     class GPUModelRunner:
         def __init__(self):
             self.added = []
@@ -28,25 +29,25 @@ def test_settings_are_copied_when_a_step_brings_requests(runner, load_plugin):
             self.added.append(scheduler_output.scheduled_new_reqs)
 
     runner.GPUModelRunner = GPUModelRunner
-    for _ in range(2):  # vLLM loads plugins in each process, which may be a fork
-        load_plugin("recipe_staged")
+    for _ in range(2):  # several models in one process
+        recipe_staged.in_worker()
     model = GPUModelRunner()
     for new in ([], ["a"], [], ["b", "c"]):
         model.add_requests(SimpleNamespace(scheduled_new_reqs=new))
     assert model.added == [["a"], ["b", "c"]]
 
 
-def test_a_runner_without_it_is_left_as_it_is(runner, load_plugin):
+def test_a_runner_without_it_is_left_as_it_is(runner):
     class GPUModelRunner:
         pass
 
     runner.GPUModelRunner = GPUModelRunner
-    load_plugin("recipe_staged")
+    recipe_staged.in_worker()
     assert not hasattr(GPUModelRunner, "add_requests")
 
 
-def test_nothing_happens_without_vllm(monkeypatch, load_plugin):
+def test_nothing_happens_without_vllm(monkeypatch):
     for name in [n for n in sys.modules if n == "vllm" or n.startswith("vllm.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vllm", None)
-    load_plugin("recipe_staged")
+    recipe_staged.in_worker()
