@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/engine"
 )
 
 // gpuProcesses names the processes that hold memory of GPUs: leftovers of an earlier run, or other people's.
@@ -57,16 +58,13 @@ func allocator(_ context.Context, m Machine) Finding {
 	return Finding{Verdict: OK, Found: "no variables are set"}
 }
 
-// gpuShare finds a share of a GPU's multiprocessors, with which cuBLAS was seen to multiply wrong
-// (docs/benchmarks/gpu.md).
+// gpuShare finds a share of a GPU's multiprocessors, with which products come out wrong.
 func gpuShare(_ context.Context, m Machine) Finding {
-	const name = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-	value := strings.TrimSpace(m.variable(name))
-	share, err := strconv.ParseFloat(value, 64)
-	if err != nil || share >= 100 {
+	share := m.variable(engine.ShareVariable)
+	if !engine.Partial(share) {
 		return Finding{Verdict: OK, Found: "none is set for MPS"}
 	}
-	return Finding{Verdict: Warn, Found: name + "=" + value,
+	return Finding{Verdict: Warn, Found: engine.ShareVariable + "=" + share,
 		Remedy: "unset it: with a share of the multiprocessors products of matrices were seen to come out wrong; trainers " +
 			"look for that and end, servers do not"}
 }

@@ -107,8 +107,8 @@ func (p *program) environ(l engine.Launch) []string {
 		defaults["VLLM_CPU_KVCACHE_SPACE"] = strconv.FormatInt(p.config.CPUKVCacheSpace, 10)
 	}
 	if len(l.Devices) > 0 && p.config.parallel().GPUs() == 1 {
-		// The engine's process comes from the front end's, which has imported everything already (16 to 23 s on an H200's
-		// machine). vLLM starts a new interpreter all the same where CUDA has been initialized before.
+		// The processes of the engine and of its model come from the front end's, which has imported everything already (16
+		// to 23 s on an H200's machine). vLLM starts a new interpreter all the same where CUDA has been initialized before.
 		defaults["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 	}
 	switch compile := p.config.Compile; {
@@ -165,15 +165,15 @@ func (c Config) frontEnds(gpus, cores int) int64 {
 	return n
 }
 
-// executorArgument says which process runs the model. coresForWorker is how many cores a machine has for each server
-// that may keep two of them busy for one GPU; sharedForWorker, how much memory for the two queues between them, which
-// vLLM lays out with 160 MiB each: one that a container has no room for ends it with a bus error.
+// executorArgument says which process runs the model. With a process for it two cores are busy for one GPU, and two
+// queues lie in shared memory: 160 and 240 MiB, of which as much is used as messages are long. Where there is no room for
+// that, vLLM ends with a bus error. coresForWorker and sharedForWorker (bytes) are what each server must have.
 const executorArgument, coresForWorker, sharedForWorker = "--distributed-executor-backend", 8, 512 << 20
 
 // workerApart says whether the model of a server with one GPU runs in a process of its own where nothing says it, as
-// vLLM has it for several GPUs. Else one Python process schedules requests and launches kernels, which is what a GPU
-// waits for that decodes a model of 1.5B: on an H100 a token of 88 sequences took 4.2 to 6.5 ms, and takes 3.7 to 4.0.
-// gpus: those that a server sees.
+// vLLM has it for several GPUs. Else one Python process schedules requests and launches kernels, and the GPU waits for
+// it: on an H100 with a model of 1.5B a token of 88 sequences took 4.2 to 6.6 ms, and takes 3.7. gpus: those that a
+// server sees.
 func (c Config) workerApart(gpus int, m machine) bool {
 	given := slices.ContainsFunc(c.ExtraArgs, func(a string) bool { return strings.HasPrefix(a, executorArgument) })
 	servers := max(1, c.Replicas)

@@ -4,8 +4,7 @@ vLLM's second model runner collects garbage before each of some hundred graphs, 
 imported is looked through each time. Later versions keep it out themselves, as the first runner always has.
 
 vLLM finds `install` by the entry point in recipe_vllm.dist-info, in each of its processes; recipe_vllm.py calls
-`in_worker` where graphs are recorded in processes of their own, as with several GPUs. Nothing is changed where vLLM
-lacks what is looked for.
+`in_worker` where graphs are recorded in a process of its own. Nothing is changed where vLLM lacks what is looked for.
 """
 
 from __future__ import annotations
