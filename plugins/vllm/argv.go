@@ -165,9 +165,9 @@ func (c Config) frontEnds(gpus, cores int) int64 {
 	return n
 }
 
-// executorArgument says which process runs the model. With a process for it two cores are busy for one GPU, and two
-// queues lie in shared memory: 160 and 240 MiB, of which as much is used as messages are long. Where there is no room for
-// that, vLLM ends with a bus error. coresForWorker and sharedForWorker (bytes) are what each server must have.
+// executorArgument says which process runs the model. A process of its own keeps a second core busy for one GPU and
+// has two queues in shared memory, of 160 and 240 MiB; where they find no room, vLLM ends with a bus error.
+// coresForWorker and sharedForWorker (bytes) are what each server must have for it.
 const executorArgument, coresForWorker, sharedForWorker = "--distributed-executor-backend", 8, 512 << 20
 
 // workerApart says whether the model of a server with one GPU runs in a process of its own where nothing says it, as
