@@ -2,14 +2,14 @@
 recipes/gsm8k.hcl with each engine and each trainer.
 
 usage: compare.py --recipe BIN --scores BIN --tokenizer DIR --out DIR [--python PYTHON] [--gpu N] [--steps N]
-[--inference-gpus N,… [--transport NAME]] [--only CASE,…] [--limit S] [--use NAME=PYTHON[,PYTHONPATH]]…
-[--add NAME=LINE]… [--ranks N] [--cpu]
+[--inference-gpus N,… [--transport NAME] [--tensor-parallel N]] [--only CASE,…] [--limit S]
+[--use NAME=PYTHON[,PYTHONPATH]]… [--add NAME=LINE]… [--ranks N] [--cpu]
 
 Every case does the same work: random weights in Qwen2.5-1.5B's shape, 16 prompts × 8 completions of at most 1,024
 tokens a step, random scores, no KL term, vLLM on the same GPU at 0.4 of its memory. Cases run one after the other, each
 in processes of its own. Of each is kept: seconds from the command to the end of step 1, seconds of a step (median of
-those after the second), the GPU's peak memory. DIR/result.json holds everything, with the machine's description; the
-table is printed.
+those after the second), the GPU's peak memory, the trainer's metrics and those of each update of weights.
+DIR/result.json holds everything, with the machine's description; the table is printed.
 
 PYTHON needs torch, transformers, peft, vllm and trl. Programs: `make bench-gpu` builds them and calls this one.
 
@@ -85,6 +85,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gpu", type=int, default=0, help="which GPU, by its number")
     parser.add_argument("--inference-gpus", help="cases of recipe: a vLLM on each of these GPUs, comma-separated")
     parser.add_argument("--transport", help="of weights to them; default: live, into memory that both see")
+    parser.add_argument("--tensor-parallel", type=int, default=1, help="of these GPUs for each vLLM")
     parser.add_argument("--steps", type=int, help="default: 6; 11 of gsm8k")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--group-size", type=int, default=8)
@@ -95,7 +96,7 @@ def arguments() -> argparse.Namespace:
                         help="gsm8k: interpreter of an engine or trainer; default: --python")  # fmt: skip
     parser.add_argument("--add", action="append", default=[], metavar="NAME=LINE",
                         help="gsm8k: a line for a block, or with NAME.config for a trainer's own settings")  # fmt: skip
-    parser.add_argument("--ranks", type=int, default=1, help="gsm8k: GPUs of a trainer, from --gpu on")
+    parser.add_argument("--ranks", type=int, default=1, help="GPUs of recipe's trainer, from --gpu on")
     parser.add_argument("--cpu", action="store_true", help="gsm8k: without a GPU, on a tiny model")
     parser.add_argument("--limit", type=float, default=600, help="seconds that one case may take")
     chosen = parser.parse_args()
@@ -203,6 +204,9 @@ def recipe_command(options: argparse.Namespace, settings: dict[str, object], fol
         mine["inference_devices"] = json.dumps(options.inference_gpus.split(","))
     if options.transport:
         mine["transport"] = options.transport
+    if options.ranks > 1:
+        mine["trainer_devices"] = json.dumps([str(options.gpu + n) for n in range(options.ranks)])
+    mine["tensor_parallel_size"] = options.tensor_parallel
     return apply(options, folder, "loop.hcl", {**settings, **mine})
 
 
@@ -234,14 +238,25 @@ def trl_command(options: argparse.Namespace, settings: dict[str, object], folder
     return [options.python, str(HERE / "trl_loop.py"), "settings.json"]
 
 
-def steps_of(kind: str, line: str) -> tuple[int | None, dict[str, float]]:
-    """The step that this line says has ended, and metrics in it."""
+def event_in(line: str) -> dict[str, object]:
+    """The event that this line is; empty: it is none."""
     try:
         event = json.loads(line)
     except ValueError:
-        return None, {}
-    if not isinstance(event, dict):
-        return None, {}
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def update_of(line: str) -> dict[str, float]:
+    """Metrics of an update of weights, if this line has them."""
+    event = event_in(line)
+    ours = str(event.get("address", "")).startswith("sync.") and event.get("type") == "metrics"
+    return event.get("metrics", {}) if ours else {}
+
+
+def steps_of(kind: str, line: str) -> tuple[int | None, dict[str, float]]:
+    """The step that this line says has ended, and metrics in it."""
+    event = event_in(line)
     if kind == "trl":
         return event.get("step"), event.get("metrics", {})
     if str(event.get("address", "")).startswith("trainer."):
@@ -270,7 +285,7 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
     environment = {**os.environ, "RECIPE_CONFIG": str(folder.resolve() / "settings.hcl"), "PYTHONUNBUFFERED": "1"}
     if kind == "trl":
         environment["CUDA_VISIBLE_DEVICES"] = str(options.gpu)
-    memory, ends, metrics = Memory(options.gpu), {}, []
+    memory, ends, metrics, updates = Memory(options.gpu), {}, [], []
     if not options.cpu:
         memory.start()
     began = time.monotonic()
@@ -293,6 +308,8 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
                 ends.setdefault(step, time.monotonic() - began)
             if numbers:
                 metrics.append(numbers)
+            if update := update_of(line):
+                updates.append(update)
         status = process.wait()
         deadline.cancel()
         if status and kind != "trl":  # whatever it left on the GPU would be in the next case's way
@@ -315,6 +332,7 @@ def run(options: argparse.Namespace, case: str, model: Path) -> dict[str, object
         "steps_s": steps,
         "peak_mib": memory.peak,
         "metrics": metrics,
+        "updates": updates,
     }
 
 

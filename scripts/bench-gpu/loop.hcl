@@ -73,6 +73,14 @@ variable "device" {
   type    = string
   default = "0"
 }
+variable "trainer_devices" { # a rank on each
+  type    = list(string)
+  default = null
+}
+variable "tensor_parallel_size" {
+  type    = number
+  default = 1
+}
 variable "inference_devices" { # a server on each, which may be named twice; null: one, beside the trainer
   type    = list(string)
   default = null
@@ -83,6 +91,7 @@ variable "transport" {
 }
 
 locals {
+  trainer_devices   = var.trainer_devices == null ? [var.device] : var.trainer_devices
   inference_devices = var.inference_devices == null ? [var.device] : var.inference_devices
 }
 
@@ -97,8 +106,9 @@ inference "vllm" "policy" {
   compile                = var.compiled
   enable_sleep_mode      = var.sleep
   extra_args             = var.extra_args
-  replicas               = length(local.inference_devices)
-  peer_devices           = var.inference_devices == null || var.transport == "nccl" ? null : [var.device]
+  tensor_parallel_size   = var.tensor_parallel_size
+  replicas               = length(local.inference_devices) / var.tensor_parallel_size
+  peer_devices           = var.inference_devices == null || var.transport == "nccl" ? null : local.trainer_devices
   placement { devices = local.inference_devices }
   runtime { python = var.python }
   environment_variables = var.environment
@@ -133,7 +143,7 @@ trainer "grpo" "policy" {
     row_tokens             = var.row_tokens
   }
   checkpoints { every = 0 }
-  placement { devices = [var.device] }
+  placement { devices = local.trainer_devices }
   runtime { python = var.python }
   environment_variables = var.environment
 }
@@ -157,7 +167,7 @@ trainer "trl" "policy" {
     lora_target_modules         = ["all-linear"]
   }
   checkpoints { every = 0 }
-  placement { devices = [var.device] }
+  placement { devices = local.trainer_devices }
   runtime { python = var.python }
   environment_variables = var.environment
 }

@@ -100,14 +100,17 @@ class Policy(nn.Module):
 
     @contextlib.contextmanager
     def uncompiled(self) -> Iterator[None]:
-        """For a few tokens now and then, which are not worth a compilation."""
-        was, options = self.compiled, self.head_options
+        """For a few tokens now and then, which are not worth a compilation, nor a copy of all weights in the precision
+        of the arithmetic: autocast would keep it to the end of a forward pass, in which each weight is used once."""
+        was, options, cached = self.compiled, self.head_options, torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)
         if was:
             compiled.plain(self.backbone)
             self.head_options = replace(options, compile=False)
         try:
             yield
         finally:
+            torch.set_autocast_cache_enabled(cached)
             if was:
                 self._compile()
             self.head_options = options

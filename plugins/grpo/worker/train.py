@@ -73,8 +73,7 @@ class Trainer:
         if found is not None:
             memory = self._continue(found)
         self.stepper = Stepper(c, self.policy, self.reference, self.optimizer, ranks, memory, bridge.settle)
-        # Autocast would keep a copy of all weights in the graph's memory, and shards are gathered anew each time.
-        fixed = ranks.device.type == "cuda" and not self.policy.sharded and self.policy.autocast is None
+        fixed = ranks.device.type == "cuda" and not self.policy.sharded  # shards are gathered anew each time
         self.proof = replay.Replay(self.policy, ranks.device, replay.record if fixed else None)
         self.eos = weights.end_tokens(self.policy)
         self.warm = False  # whether what is compiled has been compiled

@@ -1,8 +1,9 @@
 """By hand on a machine with an NVIDIA GPU: python -m worker.tests.gpu OUT.json [--only kernels,head,…]
 
-Kernels agree (variable-length attention against the block-diagonal mask), so do the head's gradients and float8's rounding, weights reach
-another process by CUDA handles and follow further steps, moments in the host's memory change no number, and how fast
-a step of a Qwen2.5-1.5B-shaped model with random weights is."""
+Kernels agree (variable-length attention against the block-diagonal mask), so do the head's gradients and float8's
+rounding, weights reach another process by CUDA handles and follow further steps, moments in the host's memory change no
+number, the pass over the fixed text can be recorded, and how fast a step of a Qwen2.5-1.5B-shaped model with random
+weights is."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from worker import config, float8, model, offload, optim
 from worker.logprob import HeadOptions, token_logprobs
 from worker.memory import Memory
 from worker.metrics import PEAKS, Clock, flops
+from worker.replay import LARGEST_GAP, Replay, record
 from worker.step import Stepper
 from worker.weights import merged
 
@@ -280,6 +282,48 @@ def moments(_directory: str, device: str = "cuda", scale: int = 1 << 12, piece: 
     return out
 
 
+def proof(directory: str) -> dict:
+    """The fixed text's log-probabilities, 26 tokens, as `Trainer.logprobs` calculates them: the recorded pass gives the
+    plain one's, also after a step; milliseconds of both, and what the graph's memory takes."""
+    out = {}
+    for name, change in {
+        "bfloat16": {},
+        "float32, arithmetic in bfloat16": {"model": {"dtype": "float32", "compute_dtype": "bfloat16"}},
+    }.items():
+        s = make(directory, "1.5B", **change)
+        row = batches.whole_row(torch.arange(1, 27))
+        recorded = Replay(s.policy, s.ranks.device, record)
+
+        @torch.no_grad()
+        def ask(by: Replay, policy: model.Policy = s.policy, row: batches.Row = row) -> torch.Tensor:
+            def forward(r: batches.Row) -> torch.Tensor:
+                with policy.uncompiled():
+                    return policy(r).lp
+
+            policy.eval()
+            return by(row, forward)
+
+        plain, gaps = Replay(s.policy, s.ranks.device, None), []
+        ask(recorded)
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        ask(recorded)
+        assert not recorded.refused and recorded.recorded is not None, recorded.refused
+        torch.cuda.empty_cache()
+        kept = torch.cuda.memory_reserved() - before
+        for step in range(2):
+            gaps.append(float((ask(recorded) - ask(plain)).abs().max()))
+            s.train(batch(151936, [256] * 4, 64), step + 1, Clock(s.ranks.device))
+        assert max(gaps) < LARGEST_GAP, gaps
+        out[name] = {
+            "gaps": gaps, "graph_mib": kept >> 20,
+            "plain_ms": median_of(partial(ask, plain)) * 1e3, "recorded_ms": median_of(partial(ask, recorded)) * 1e3,
+        }  # fmt: skip
+        del s, recorded, plain
+        torch.cuda.empty_cache()
+    return out
+
+
 def speed(directory: str) -> dict:
     """Tokens a second of whole training steps."""
     out = {}
@@ -359,14 +403,14 @@ def ranks(directory: str) -> dict:
 def main() -> None:
     p = argparse.ArgumentParser()
     p.add_argument("out")
-    p.add_argument("--only", default="kernels,head,float8,handles,moments,speed")
+    p.add_argument("--only", default="kernels,head,float8,handles,moments,proof,speed")
     given = p.parse_args()
     result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
     with tempfile.TemporaryDirectory() as directory:
         for name in given.only.split(","):
             try:
                 known = {"kernels": kernels, "head": head, "float8": float8_layers, "handles": handles,
-                         "moments": moments, "speed": speed, "ranks": ranks}  # fmt: skip
+                         "moments": moments, "proof": proof, "speed": speed, "ranks": ranks}  # fmt: skip
                 result[name] = known[name](directory)
             except Exception:
                 result[name] = {"failed": traceback.format_exc()[-1500:]}

@@ -6,8 +6,10 @@ import weakref
 import torch
 from torch import nn
 
-from worker.batch import Row
+from worker.batch import Row, sample
 from worker.replay import Replay
+
+from .test_model import stepper
 
 
 class Weights(nn.Module):
@@ -132,3 +134,21 @@ def test_without_a_gpu_nothing_is_recorded():
     for _ in range(3):
         assert ask(1, 2, 3).tolist() == [4, 6]
     assert len(calls) == 3
+
+
+def test_a_pass_that_can_be_recorded_keeps_no_copy_of_the_weights(tmp_path, tiny):
+    """Else a graph's memory would hold all of them once more, in the precision of the arithmetic."""
+    s = stepper(tmp_path, tiny, model={"dtype": "float32", "compute_dtype": "bfloat16"})
+    assert s.policy.autocast == torch.bfloat16
+    cached = []
+    s.policy.backbone.layers[-1].register_forward_pre_hook(
+        lambda *_: cached.append(torch.is_autocast_cache_enabled()) or None
+    )
+    r = sample(61)
+    with torch.no_grad():
+        usual = s.policy(r).lp
+        with s.policy.uncompiled():
+            without = s.policy(r).lp
+        again = s.policy(r).lp
+    assert torch.equal(without, usual) and torch.equal(again, usual)
+    assert cached == [True, False, True]
