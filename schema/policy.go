@@ -11,7 +11,8 @@ import (
 
 // DefaultHealth holds the defaults of the health block for a kind. A server that loads a model, a trainer and an
 // environment may have to download or to compile before they are ready. The stall timeout is as long as the longest
-// timeout of a collective, so that a block that would recover by itself is not restarted.
+// timeout of a collective, so that a block that would recover by itself is not restarted. A trainer writes a checkpoint
+// before it ends: with all weights of a model of 1.5B in float32 it has 18 GB, which takes some disks minutes.
 func DefaultHealth(k kind.Kind) Health {
 	h := Health{StartTimeout: 5 * time.Minute, Interval: 5 * time.Second, Timeout: 10 * time.Second, Failures: 3,
 		StopTimeout: 30 * time.Second, StallTimeout: 30 * time.Minute}
@@ -19,6 +20,9 @@ func DefaultHealth(k kind.Kind) Health {
 	case kind.Inference, kind.Trainer, kind.Environment:
 		h.StartTimeout = 20 * time.Minute
 	default:
+	}
+	if k == kind.Trainer {
+		h.StopTimeout = 5 * time.Minute
 	}
 	return h
 }

@@ -103,7 +103,8 @@ func TestDocumentedDefaults(t *testing.T) {
 	row("interval", h.Interval.String())
 	row("timeout", h.Timeout.String())
 	row("failures", fmt.Sprint(h.Failures))
-	row("stop_timeout", h.StopTimeout.String())
+	row("stop_timeout", fmt.Sprintf("%s for a trainer, else %s", short(schema.DefaultHealth(kind.Trainer).StopTimeout),
+		h.StopTimeout))
 	row("attempts", fmt.Sprint(r.Attempts))
 	row("window", short(r.Window))
 	row("delay", r.Delay.String())

@@ -64,7 +64,7 @@ func findingsOf(ctx context.Context, host run.Processes, r *schema.Recipe, b *sc
 		answer := ""
 		if err == nil {
 			answer, err = host.Test(ctx, remote.Spec{Executor: x, Block: placed.Addr.String(), Attempt: 1, Dir: dir,
-				Resources: run.Resources(placed.Meta)})
+				Resources: run.Resources(placed.Meta, placed.Addr.Kind)})
 		}
 		f := doctor.Finding{Name: placed.Addr.String() + " job", Verdict: doctor.OK,
 			Found: "would be taken"}

@@ -28,8 +28,9 @@ const (
 	redialEvery = time.Second
 	// endTimeout bounds the end of what an agent has started.
 	endTimeout = 30 * time.Second
-	// stopGrace is how long a plugin may take to stop its block when the agent itself is asked to end.
-	stopGrace = 20 * time.Second
+	// stopGrace is how long a plugin may take to stop its block when the agent itself is asked to end, where its job does
+	// not say it, and stopMargin what it may take beyond that, to end what is left of the block.
+	stopGrace, stopMargin = 20 * time.Second, 5 * time.Second
 	// handOverTimeout is how long an agent that is asked to end waits for its engine. The job may be killed earlier.
 	handOverTimeout = 5 * time.Minute
 )

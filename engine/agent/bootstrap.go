@@ -36,6 +36,8 @@ type Bootstrap struct {
 	Others      []Credentials `json:"others,omitempty"` // of the agents on the job's further machines, from number 1
 	Listen      string        `json:"listen,omitempty"` // address for other agents and engines; empty: all of the machine's
 	Patience    time.Duration `json:"patience"`         // how long it looks for an engine at first
+	// Grace is how long the block may take to end in order when the job is asked to; 0: stopGrace.
+	Grace time.Duration `json:"grace,omitempty"`
 }
 
 // Addresses is the content of the file of the engine's addresses: HOST:PORT, all of which lead to it from somewhere.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -177,7 +178,7 @@ func (a *Agent) dial(ctx context.Context, address string) (func(net.Conn), error
 
 // terminate asks plugin processes to stop their blocks and waits for them.
 func (a *Agent) terminate(processes []host.Process) {
-	timer := time.NewTimer(stopGrace)
+	timer := time.NewTimer(cmp.Or(a.boot.Grace, stopGrace) + stopMargin)
 	defer timer.Stop()
 	for _, p := range processes {
 		if id := p.Identity(); proc.Same(id.PID, id.Start) {

@@ -41,6 +41,9 @@ func TestOnlyTheAgentOfAJobIsTaken(t *testing.T) {
 	t.Cleanup(func() { _ = s.cluster.Cancel(context.Background(), j.record.Handle, 0) })
 
 	second := s.bootstrapOf(j)
+	if second.Grace != 7*time.Minute {
+		t.Errorf("the agent gives its block %s to end, want the 7m of the job", second.Grace)
+	}
 	other := s.submit(h, "trainer.tiny.a")
 	wrong := second // it says that it is of b, by a certificate for the job of a that no agent has used yet
 	p := h.expect(executor.Key{Run: "run", Block: "trainer.tiny.a", Attempt: 7}, 1)[0]
@@ -110,8 +113,10 @@ func TestAPendingJobOutlivesItsEngine(t *testing.T) {
 	}
 	changed := spec
 	changed.GPUs = 1
-	if Waits(changed) || !Waits(spec) {
-		t.Errorf("the job waits for a block that needs another one, or not for its own")
+	slower := spec
+	slower.Grace = time.Hour
+	if Waits(changed) || !Waits(spec) || !Waits(slower) {
+		t.Errorf("the job waits for a block that needs another one, or not for its own, or not because of a longer grace")
 	}
 	next := spec
 	next.Attempt = 2

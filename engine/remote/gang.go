@@ -155,7 +155,7 @@ func (h *Hub) submitGang(ctx context.Context, gangs executor.Gangs, near bool,
 			err = os.MkdirAll(s.Dir, 0o700)
 		}
 		if err == nil {
-			err = h.bootstrap(bootstrapPath(s.Dir), h.expect(described.Key, max(s.Nodes, 1)), near)
+			err = h.bootstrap(bootstrapPath(s.Dir), h.expect(described.Key, max(s.Nodes, 1)), s.Grace, near)
 		}
 		jobs[i] = described
 		records[i] = record{Format: recordFormat, Executor: s.Executor, Handle: executor.Handle{Key: described.Key},

@@ -275,12 +275,12 @@ func (h *Hub) forgetOne(p *peer) {
 }
 
 // bootstrap writes the file with which the agents of a job are started.
-func (h *Hub) bootstrap(path string, members []*peer, near bool) error {
+func (h *Hub) bootstrap(path string, members []*peer, grace time.Duration, near bool) error {
 	h.mu.Lock()
 	a := h.authority
 	h.mu.Unlock()
 	b := agent.Bootstrap{Format: agent.BootstrapFormat, Job: members[0].key, Engine: filepath.Join(h.run, addressFile),
-		Patience: connectPatience}
+		Patience: connectPatience, Grace: grace}
 	if near {
 		b.Listen = "127.0.0.1"
 	}

@@ -185,7 +185,8 @@ func (s *site) spec(block string, attempt int) Spec {
 	if err := private.Dir(dir); err != nil {
 		s.t.Fatal(err)
 	}
-	return Spec{Executor: Executor{Block: "executor.test.x"}, Block: block, Attempt: attempt, Dir: dir}
+	return Spec{Executor: Executor{Block: "executor.test.x"}, Block: block, Attempt: attempt, Dir: dir,
+		Resources: executor.Resources{Grace: 7 * time.Minute}}
 }
 
 func (s *site) submit(h *Hub, block string) *Job {

@@ -93,6 +93,7 @@ func Waits(s Spec) bool {
 func (r record) nodes() int { return max(r.Asked.Nodes, 1) }
 
 func (r record) waits(s Spec) bool {
+	r.Asked.Grace = s.Grace // another one is not worth a place in the queue
 	old, err := json.Marshal([]any{r.Executor, r.Asked, r.Handle.Block, r.Gang})
 	now, err2 := json.Marshal([]any{s.Executor, s.Resources, s.Block, s.Gang})
 	return err == nil && err2 == nil && !r.Used && bytes.Equal(old, now)
@@ -168,7 +169,7 @@ func (h *Hub) Submit(ctx context.Context, s Spec, open Open, report func(string)
 		h.mu.Unlock()
 		described, err = h.invite(s, near)
 	} else {
-		err = h.bootstrap(bootstrapPath(s.Dir), j.members, near)
+		err = h.bootstrap(bootstrapPath(s.Dir), j.members, s.Grace, near)
 	}
 	if err == nil {
 		// Before the submission, so that the job is found if the engine is killed during it.

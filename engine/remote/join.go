@@ -38,6 +38,7 @@ type invitation struct {
 	Job       executor.Key   `json:"job"`
 	Token     string         `json:"token"`
 	Near      bool           `json:"near"`
+	Grace     time.Duration  `json:"grace"`     // see executor.Resources
 	Instances map[int]string `json:"instances"` // agents that have joined, by machine
 }
 
@@ -56,7 +57,7 @@ func forJoins(config *tls.Config) {
 // invite makes the job of a block whose agent joins, and what lets it.
 func (h *Hub) invite(s Spec, near bool) (executor.Job, error) {
 	i := invitation{Job: executor.Key{Run: h.id, Block: s.Block, Attempt: s.Attempt}, Near: near, Token: rand.Text(),
-		Instances: map[int]string{}}
+		Instances: map[int]string{}, Grace: s.Grace}
 	path := filepath.Join(s.Dir, joinName)
 	if old, err := readInvitation(path); err == nil && old.Job == i.Job { // of a job that is taken over
 		i = old
@@ -215,7 +216,7 @@ func (h *Hub) admitted(r agent.JoinRequest) (*agent.Bootstrap, error) {
 		return nil, err
 	}
 	b := &agent.Bootstrap{Format: agent.BootstrapFormat, Job: r.Job, Node: r.Node, Credentials: own,
-		Addresses: h.addresses, Patience: connectPatience, Folder: "blocks/" + filepath.Base(dir)}
+		Addresses: h.addresses, Patience: connectPatience, Folder: "blocks/" + filepath.Base(dir), Grace: i.Grace}
 	if i.Near {
 		b.Listen = "127.0.0.1"
 	}

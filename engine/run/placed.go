@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
@@ -84,7 +85,7 @@ func (s *supervisor) place(b *blockState, m schema.Meta) (*Placed, error) {
 func (s *supervisor) specOf(b *blockState, m schema.Meta, x remote.Executor) remote.Spec {
 	return remote.Spec{Executor: x, Block: b.addr().String(), Attempt: b.attempts + 1, Gang: m.Resources.Gang,
 		Dir: absolute(s.e.opts.Dir.Block(b.addr())), RunDir: absolute(string(s.e.opts.Dir)),
-		RecipeDir: absolute(s.recipe.Dir), Resources: Resources(m)}
+		RecipeDir: absolute(s.recipe.Dir), Resources: Resources(m, b.addr().Kind)}
 }
 
 // gangOf are the jobs of the other blocks of a block's gang that are to run. A plan refuses a gang with several
@@ -127,10 +128,11 @@ func ExecutorOf(b *schema.Block, value cty.Value, dir string) (remote.Executor, 
 	return remote.Executor{Block: b.Addr.String(), Plugin: b.Plugin(), Config: json.RawMessage(config), Dir: dir}, nil
 }
 
-// Resources are what a block asks of its executor.
-func Resources(m schema.Meta) executor.Resources {
+// Resources are what a block of a kind asks of its executor.
+func Resources(m schema.Meta, k kind.Kind) executor.Resources {
 	r := executor.Resources{Nodes: m.Resources.Nodes, CPUs: m.Resources.CPUs, Memory: m.Resources.Memory,
-		TimeLimit: m.Resources.TimeLimit, Constraints: m.Resources.Constraints}
+		TimeLimit: m.Resources.TimeLimit, Constraints: m.Resources.Constraints,
+		Grace: healthPolicy(m.Health, k).StopTimeout}
 	if m.Placement != nil {
 		r.GPUs, r.Host = m.Placement.Count(), m.Placement.Host
 	}

@@ -68,6 +68,9 @@ func TestATrainerIsPreparedWhileInferenceStarts(t *testing.T) {
 		t.Errorf("prepared with %#v, synced by %v, shares devices %v; want unknown outputs, %s and true",
 			given.Config, given.SyncedBy, given.SharesDevices, syncer)
 	}
+	if given.Grace != 5*time.Minute {
+		t.Errorf("a trainer without a health block has %s to write its last checkpoint, want 5m", given.Grace)
+	}
 	f.until("the record says so", func() bool { return f.recordedBlock(trainer).Phase == string(sdk.Prepared) })
 	f.until("recipe status --why names what it waits for", func() bool {
 		doc, err := a.engine.Why(t.Context(), run.WhyRequest{})

@@ -161,7 +161,8 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 	if a.Kind == kind.Trainer && IsPlaced(meta) {
 		e.lineageFor(dir)
 	}
-	req := host.Start{Config: timed(value, b.block.Schema, healthPolicy(b.block.Meta.Health, a.Kind)), Block: sdk.Block{
+	health := healthPolicy(b.block.Meta.Health, a.Kind)
+	req := host.Start{Config: timed(value, b.block.Schema, health), Grace: health.StopTimeout, Block: sdk.Block{
 		Address: a.String(), RunID: e.store.ID(), Recipe: e.opts.Name,
 		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(s.recipe.Dir),
 		CheckpointDir: absolute(checkpoints),

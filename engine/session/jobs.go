@@ -210,5 +210,5 @@ func (s *Session) specOf(op *plan.Operation) (*remote.Spec, error) {
 		return nil, err
 	}
 	return &remote.Spec{Executor: x, Block: op.Address.String(), Attempt: 1, Dir: dir, RunDir: top, RecipeDir: recipe,
-		Resources: run.Resources(op.Block.Meta)}, nil
+		Resources: run.Resources(op.Block.Meta, op.Address.Kind)}, nil
 }

@@ -27,17 +27,15 @@ const (
 	jobLabel      = "recipe-rl/job"
 	keyAnnotation = "recipe-rl/key"
 
-	// stopGrace is how long a pod may take to end when the cluster asks it to, as before a time limit or when a node is
-	// drained: a trainer writes a checkpoint.
-	stopGrace = 60 * time.Second
 	// nodePatience is how long a node may not answer before its pods are given up, beside the time (50 s by default)
 	// after which the cluster says that it does not answer.
 	nodePatience = 10 * time.Second
 	// keepEnded is how long the cluster keeps a Job that has ended when no engine deletes it.
 	keepEnded = 24 * time.Hour
 
-	// stagedGrace is stopGrace where the engine has to fetch that checkpoint before the pod is gone.
-	stagedGrace = 6 * time.Minute
+	// fetchTime is what a pod gets to end beyond its notice where the engine has to fetch the last checkpoint before it is
+	// gone.
+	fetchTime = 5 * time.Minute
 
 	containerName = "recipe"
 	secretFolder  = "/var/run/recipe"
@@ -162,9 +160,9 @@ func (k *kubernetes) shares(dir string) error {
 func (k *kubernetes) pod(j executor.Job) object {
 	c := k.config
 	volumes, mounts := k.volumes(j)
-	dir, grace := j.Dir, stopGrace
+	dir, grace := j.Dir, j.Notice() // when the cluster asks it to end, as at a time limit or when a node is drained
 	if staged(j) {
-		dir, grace = homeFolder, stagedGrace
+		dir, grace = homeFolder, grace+fetchTime
 	}
 	container := object{"name": containerName, "image": c.Image, "command": command(j), "workingDir": dir,
 		"volumeMounts": mounts, "resources": k.resources(j.Resources),

@@ -33,7 +33,8 @@ func TestTheManifestOfAJob(t *testing.T) {
 		Argv:   []string{"/opt/recipe", "agent", "--bootstrap", "/shared/it's/agent.json"},
 		Secret: "/shared/it's/agent.json", Dir: "/shared/it's",
 		Resources: executor.Resources{GPUs: 8, CPUs: 16, Memory: 3<<30 + 1, TimeLimit: 90*time.Minute + time.Millisecond,
-			Host: "n1", Constraints: []string{"ib", "zone=a"}},
+			Grace: 5 * time.Minute,
+			Host:  "n1", Constraints: []string{"ib", "zone=a"}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,9 +19,6 @@ const (
 	task = "agent"
 	// keyMeta is the name of a job's metadata with its key.
 	keyMeta = "recipe-key"
-	// warning is how long a program may take to end in order: before a time limit, and when its node is drained. A node
-	// gives it no more than its max_kill_timeout, which is 30s unless it is set.
-	warning = time.Minute
 	// script starts a program in a folder, with its input and the GPUs that Nomad's device plugin has given to the task.
 	script = `[ -z "$NVIDIA_VISIBLE_DEVICES" ] || export CUDA_VISIBLE_DEVICES="$NVIDIA_VISIBLE_DEVICES"
 [ ! -e "$NOMAD_SECRETS_DIR/input" ] || exec <"$NOMAD_SECRETS_DIR/input"
@@ -45,8 +42,10 @@ func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(
 // job is a job as Nomad's API takes it. The engine starts blocks again, in new jobs: Nomad must not, not even when a
 // node is lost.
 func (c *cluster) job(j executor.Job) object {
+	// Its notice is what a program gets to end in order when its node is drained. A node gives it no more than its
+	// max_kill_timeout, which is 30s unless it is set.
 	t := object{"Name": task, "Driver": c.config.Driver, "User": c.config.User, "KillSignal": "SIGTERM",
-		"KillTimeout": warning, "Config": object{"command": "/bin/sh", "args": arguments(j)},
+		"KillTimeout": j.Notice(), "Config": object{"command": "/bin/sh", "args": arguments(j)},
 		"Resources": c.resources(j.Resources)}
 	if j.Nodes > 1 {
 		t["Env"] = object{executor.NodeVariable: "${NOMAD_ALLOC_INDEX}"}
@@ -74,7 +73,7 @@ func (c *cluster) job(j executor.Job) object {
 func arguments(j executor.Job) []string {
 	argv := j.Argv
 	if limit := j.TimeLimit; limit > 0 {
-		before := min(warning, limit/2)
+		before := min(j.Notice(), limit/2)
 		argv = append([]string{"timeout", "--kill-after=" + seconds(before), seconds(limit - before)}, argv...)
 	}
 	args := append([]string{"-c", script, cmp.Or(j.Dir, "/")}, argv...)

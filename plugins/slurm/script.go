@@ -11,10 +11,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
-// stopBefore is how long before its time limit a job is asked to end, so that its block can stop in order: a trainer
-// writes a checkpoint. Slurm may ask up to a minute earlier.
-const stopBefore = 60 * time.Second
-
 var unusual = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 
 // Render implements executor.Executor: the request is the script that sbatch gets.
@@ -89,7 +85,8 @@ func (s *slurm) header(j executor.Job) (string, error) {
 	if j.TimeLimit > 0 {
 		option("time", fmt.Sprint(int64((j.TimeLimit+time.Minute-1)/time.Minute)))
 	}
-	option("signal", fmt.Sprintf("B:TERM@%d", int(stopBefore.Seconds())))
+	// before the time limit, so that its block can stop in order; Slurm may ask up to a minute earlier
+	option("signal", fmt.Sprintf("B:TERM@%d", int(j.Notice().Seconds())))
 	option("nodelist", j.Host)
 	if len(j.Constraints) > 0 {
 		text := strings.Join(j.Constraints, "&")

@@ -21,7 +21,8 @@ func TestTheScriptOfAJob(t *testing.T) {
 		Key:  executor.Key{Run: "01J", Block: `trainer.grpo.policy["it's"]`, Attempt: 2},
 		Argv: []string{"/opt/recipe", "agent", "--bootstrap", "/shared/it's 100%/agent.json"}, Dir: "/shared/it's 100%",
 		Resources: executor.Resources{GPUs: 8, CPUs: 16, Memory: 3<<30 + 1, TimeLimit: 90*time.Minute + time.Second,
-			Host: "n1", Constraints: []string{"ib", "h100"}},
+			Grace: 5 * time.Minute,
+			Host:  "n1", Constraints: []string{"ib", "h100"}},
 	})
 }
 

@@ -4,6 +4,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,7 +137,22 @@ type Resources struct {
 	TimeLimit   time.Duration
 	Host        string   // name of the machine
 	Constraints []string // features that the machine must have, all of them
+	// Grace is how long the block may take to end in order; 0: 30 s.
+	Grace time.Duration
 }
+
+// Notice is how long before its time limit, or before it is killed for another reason, a job should be asked to end: a
+// trainer writes a checkpoint, and its agent may need noticeMore afterwards. It is at most a tenth of the time limit,
+// and at least a minute.
+func (r Resources) Notice() time.Duration {
+	notice := cmp.Or(r.Grace, defaultGrace) + noticeMore
+	if r.TimeLimit > 0 {
+		notice = min(notice, max(r.TimeLimit/10, leastNotice))
+	}
+	return max(notice, leastNotice)
+}
+
+const defaultGrace, noticeMore, leastNotice = 30 * time.Second, 30 * time.Second, time.Minute
 
 // Request is what is handed to a scheduler, in its own language.
 type Request struct {

@@ -37,3 +37,20 @@ func TestStatusIsReadable(t *testing.T) {
 		}
 	}
 }
+
+func TestNoticeIsLongEnoughForTheBlockAndShortBesideTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ grace, limit, want time.Duration }{
+		{0, 0, time.Minute},
+		{30 * time.Second, 12 * time.Hour, time.Minute},
+		{5 * time.Minute, 0, 330 * time.Second},
+		{5 * time.Minute, 12 * time.Hour, 330 * time.Second},
+		{5 * time.Minute, 30 * time.Minute, 3 * time.Minute},
+		{5 * time.Minute, 5 * time.Minute, time.Minute},
+		{time.Second, 0, time.Minute},
+	} {
+		if got := (Resources{Grace: c.grace, TimeLimit: c.limit}).Notice(); got != c.want {
+			t.Errorf("notice with a grace of %s and a limit of %s: %s, want %s", c.grace, c.limit, got, c.want)
+		}
+	}
+}

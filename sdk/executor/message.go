@@ -25,7 +25,8 @@ func decodeKey(k *pluginpb.JobKey) Key {
 func encodeJob(j Job) *pluginpb.Job {
 	return &pluginpb.Job{Key: encodeKey(j.Key), Argv: j.Argv, Secret: j.Secret, Input: j.Input, Dir: j.Dir,
 		Nodes: int64(j.Nodes), Gpus: int64(j.GPUs), Cpus: int64(j.CPUs), Memory: j.Memory,
-		TimeLimitMs: j.TimeLimit.Milliseconds(), Host: j.Host, Constraints: j.Constraints}
+		TimeLimitMs: j.TimeLimit.Milliseconds(), Host: j.Host, Constraints: j.Constraints,
+		GraceMs: j.Grace.Milliseconds()}
 }
 
 func decodeJob(j *pluginpb.Job) Job {
@@ -33,7 +34,7 @@ func decodeJob(j *pluginpb.Job) Job {
 		Input: j.GetInput(),
 		Resources: Resources{Nodes: int(j.GetNodes()), GPUs: int(j.GetGpus()), CPUs: int(j.GetCpus()),
 			Memory: j.GetMemory(), TimeLimit: time.Duration(j.GetTimeLimitMs()) * time.Millisecond, Host: j.GetHost(),
-			Constraints: j.GetConstraints()}}
+			Constraints: j.GetConstraints(), Grace: time.Duration(j.GetGraceMs()) * time.Millisecond}}
 }
 
 func encodeHandle(h Handle) *pluginpb.JobHandle {

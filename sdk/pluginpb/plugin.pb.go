@@ -743,6 +743,7 @@ type StartRequest struct {
 	FirstEvent    uint64                 `protobuf:"varint,19,opt,name=first_event,json=firstEvent,proto3" json:"first_event,omitempty"`          // sequence number of the first event of this life
 	Sensitive     []string               `protobuf:"bytes,20,rep,name=sensitive,proto3" json:"sensitive,omitempty"`                               // texts that must be blanked out of everything that the plugin writes down or reports
 	SharesDevices bool                   `protobuf:"varint,21,opt,name=shares_devices,json=sharesDevices,proto3" json:"shares_devices,omitempty"` // another block of the run is, or may be, on an accelerator of this one
+	GraceMs       int64                  `protobuf:"varint,22,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`                   // how long the block may take to end in order where nobody says it, as after SIGTERM; 0: 30 s
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -922,6 +923,13 @@ func (x *StartRequest) GetSharesDevices() bool {
 		return x.SharesDevices
 	}
 	return false
+}
+
+func (x *StartRequest) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
 }
 
 type Policy struct {
@@ -3435,9 +3443,10 @@ type Job struct {
 	Cpus          int64    `protobuf:"varint,7,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	Memory        int64    `protobuf:"varint,8,opt,name=memory,proto3" json:"memory,omitempty"` // bytes
 	TimeLimitMs   int64    `protobuf:"varint,9,opt,name=time_limit_ms,json=timeLimitMs,proto3" json:"time_limit_ms,omitempty"`
-	Host          string   `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`               // name of the machine
-	Constraints   []string `protobuf:"bytes,11,rep,name=constraints,proto3" json:"constraints,omitempty"` // features that the machine must have, all of them
-	Input         string   `protobuf:"bytes,12,opt,name=input,proto3" json:"input,omitempty"`             // what each program reads from its standard input; it may be secret
+	Host          string   `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`                       // name of the machine
+	Constraints   []string `protobuf:"bytes,11,rep,name=constraints,proto3" json:"constraints,omitempty"`         // features that the machine must have, all of them
+	Input         string   `protobuf:"bytes,12,opt,name=input,proto3" json:"input,omitempty"`                     // what each program reads from its standard input; it may be secret
+	GraceMs       int64    `protobuf:"varint,13,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // how long its block may take to end in order; 0: 30 s
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3554,6 +3563,13 @@ func (x *Job) GetInput() string {
 		return x.Input
 	}
 	return ""
+}
+
+func (x *Job) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
 }
 
 type JobHandle struct {
@@ -4583,7 +4599,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\aRuntime\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\"\n" +
 	"\frequirements\x18\x02 \x03(\tR\frequirements\x12\x12\n" +
-	"\x04venv\x18\x03 \x01(\tR\x04venv\"\x9b\x06\n" +
+	"\x04venv\x18\x03 \x01(\tR\x04venv\"\xb6\x06\n" +
 	"\fStartRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
@@ -4608,7 +4624,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\vfirst_event\x18\x13 \x01(\x04R\n" +
 	"firstEvent\x12\x1c\n" +
 	"\tsensitive\x18\x14 \x03(\tR\tsensitive\x12%\n" +
-	"\x0eshares_devices\x18\x15 \x01(\bR\rsharesDevices\x1a>\n" +
+	"\x0eshares_devices\x18\x15 \x01(\bR\rsharesDevices\x12\x19\n" +
+	"\bgrace_ms\x18\x16 \x01(\x03R\agraceMs\x1a>\n" +
 	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
@@ -4801,7 +4818,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06JobKey\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x14\n" +
 	"\x05block\x18\x02 \x01(\tR\x05block\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\x03R\aattempt\"\xb5\x02\n" +
+	"\aattempt\x18\x03 \x01(\x03R\aattempt\"\xd0\x02\n" +
 	"\x03Job\x12*\n" +
 	"\x03key\x18\x01 \x01(\v2\x18.recipe.plugin.v1.JobKeyR\x03key\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x16\n" +
@@ -4815,7 +4832,8 @@ const file_plugin_proto_rawDesc = "" +
 	"\x04host\x18\n" +
 	" \x01(\tR\x04host\x12 \n" +
 	"\vconstraints\x18\v \x03(\tR\vconstraints\x12\x14\n" +
-	"\x05input\x18\f \x01(\tR\x05input\"G\n" +
+	"\x05input\x18\f \x01(\tR\x05input\x12\x19\n" +
+	"\bgrace_ms\x18\r \x01(\x03R\agraceMs\"G\n" +
 	"\tJobHandle\x12*\n" +
 	"\x03key\x18\x01 \x01(\v2\x18.recipe.plugin.v1.JobKeyR\x03key\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\xc1\x01\n" +

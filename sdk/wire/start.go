@@ -3,6 +3,8 @@
 package wire
 
 import (
+	"time"
+
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -16,6 +18,8 @@ type Start struct {
 	Config     cty.Value // wholly known
 	FirstEvent uint64    // number of the first event of this attempt; 0 means 1
 	Sensitive  []string  // secrets in Config and Environment: they are blanked out of what the block reports
+	// Grace is how long the block may take to end in order where nobody says it, as after SIGTERM; 0: sdk's own.
+	Grace time.Duration
 }
 
 // EncodeStart makes the message of a start; config is r.Config as the plugin's schema encodes it.
@@ -29,26 +33,27 @@ func EncodeStart(r Start, config []byte) *pluginpb.StartRequest {
 		Token: r.Token, ControlToken: r.ControlToken, Listen: r.Listen,
 		Policy:   &pluginpb.Policy{Version: r.Policy.Version, Weights: r.Policy.Weights, Format: r.Policy.Format},
 		SyncedBy: r.SyncedBy, Handle: r.Handle, Resume: r.Resume, FirstEvent: r.FirstEvent, Sensitive: r.Sensitive,
-		SharesDevices: r.SharesDevices,
+		SharesDevices: r.SharesDevices, GraceMs: r.Grace.Milliseconds(),
 	}
 }
 
 // DecodeStart reads the message of a start; config is its configuration, decoded.
 func DecodeStart(m *pluginpb.StartRequest, config cty.Value) Start {
-	return Start{Config: config, FirstEvent: m.GetFirstEvent(), Sensitive: m.GetSensitive(), Block: sdk.Block{
-		Address: m.GetAddress(), RunID: m.GetRunId(), Recipe: m.GetRecipe(),
-		Dir: m.GetDir(), RunDir: m.GetRunDir(), RecipeDir: m.GetRecipeDir(), CheckpointDir: m.GetCheckpointDir(),
-		Environment: m.GetEnvironment(), Placement: DecodePlacement(m.GetPlacement()),
-		Runtime: sdk.Runtime{
-			Python: m.GetRuntime().GetPython(), Requirements: m.GetRuntime().GetRequirements(),
-			Venv: m.GetRuntime().GetVenv(),
-		},
-		Token: m.GetToken(), ControlToken: m.GetControlToken(), Listen: m.GetListen(),
-		Policy: sdk.Policy{Version: m.GetPolicy().GetVersion(), Weights: m.GetPolicy().GetWeights(),
-			Format: m.GetPolicy().GetFormat()},
-		SyncedBy: m.GetSyncedBy(), Handle: m.GetHandle(), Resume: m.GetResume(),
-		SharesDevices: m.GetSharesDevices(),
-	}}
+	return Start{Config: config, FirstEvent: m.GetFirstEvent(), Sensitive: m.GetSensitive(),
+		Grace: time.Duration(m.GetGraceMs()) * time.Millisecond, Block: sdk.Block{
+			Address: m.GetAddress(), RunID: m.GetRunId(), Recipe: m.GetRecipe(),
+			Dir: m.GetDir(), RunDir: m.GetRunDir(), RecipeDir: m.GetRecipeDir(), CheckpointDir: m.GetCheckpointDir(),
+			Environment: m.GetEnvironment(), Placement: DecodePlacement(m.GetPlacement()),
+			Runtime: sdk.Runtime{
+				Python: m.GetRuntime().GetPython(), Requirements: m.GetRuntime().GetRequirements(),
+				Venv: m.GetRuntime().GetVenv(),
+			},
+			Token: m.GetToken(), ControlToken: m.GetControlToken(), Listen: m.GetListen(),
+			Policy: sdk.Policy{Version: m.GetPolicy().GetVersion(), Weights: m.GetPolicy().GetWeights(),
+				Format: m.GetPolicy().GetFormat()},
+			SyncedBy: m.GetSyncedBy(), Handle: m.GetHandle(), Resume: m.GetResume(),
+			SharesDevices: m.GetSharesDevices(),
+		}}
 }
 
 // EncodePlacement makes the message of a placement.

@@ -162,6 +162,8 @@ func fill(t *testing.T, v reflect.Value) {
 			f.SetString(name)
 		case f.Kind() == reflect.Bool:
 			f.SetBool(true)
+		case f.Type() == reflect.TypeFor[time.Duration](): // messages have milliseconds
+			f.SetInt(int64(time.Duration(i+7) * time.Millisecond))
 		case f.CanInt():
 			f.SetInt(int64(i) + 7)
 		case f.CanUint():

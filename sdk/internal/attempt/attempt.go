@@ -3,6 +3,7 @@
 package attempt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func Begin(def *sdk.Definition, plugin Plugin, start wire.Start, first sdk.Phase
 	a := &Attempt{
 		def: def, plugin: plugin, events: events, start: start, cancel: cancel, done: make(chan struct{}),
 		phase: sdk.Pending, outputs: cty.NilVal, handle: start.Handle, listen: start.Listen, version: start.Policy.Version,
-		grace: DefaultGrace,
+		grace: cmp.Or(start.Grace, DefaultGrace),
 	}
 	a.blanker.Store(newBlanker(append([]string{start.Token, start.ControlToken}, start.Sensitive...)))
 	if first == sdk.Preparing {
@@ -292,6 +293,13 @@ func (a *Attempt) kill(grace time.Duration) error {
 	a.setPhase(sdk.Failed, err.Error(),
 		"read the block's log for what it was doing; raise health.stop_timeout if it needs longer")
 	return errors.Join(err, killed)
+}
+
+// Grace is how long the block may take to end in order.
+func (a *Attempt) Grace() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.grace
 }
 
 // State is where an attempt stands.

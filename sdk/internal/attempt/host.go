@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -178,12 +177,6 @@ func (h *host) Weights(w sdk.WeightsInfo) {
 	h.ReachVersion(w.Version)
 	w.Phases = maps.Clone(w.Phases)
 	h.emit(event.Weights{WeightsInfo: w})
-}
-
-func (h *host) Grace() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.grace
 }
 
 func (h *host) ReachVersion(version int64) {

@@ -14,7 +14,6 @@ import (
 	plugin "github.com/hashicorp/go-plugin"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/protocol/handshake"
 )
@@ -65,7 +64,7 @@ func Serve(def *sdk.Definition) error {
 		return fmt.Errorf("no socket could be opened; see the lines above")
 	}
 	grace := wait(blocks, signals, served)
-	end, stop := context.WithTimeout(context.Background(), max(grace, attempt.DefaultGrace)+15*time.Second)
+	end, stop := context.WithTimeout(context.Background(), max(grace, blocks.grace())+endMargin)
 	defer stop()
 	err = blocks.Close(end, grace)
 	cancel()

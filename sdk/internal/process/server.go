@@ -62,7 +62,7 @@ func NewServer(def *sdk.Definition) *Server {
 	s.lease = lease.New(lease.First, lease.Tick, orphaned, func() {
 		fmt.Fprintf(os.Stderr, "no engine has called for the time of the lease, or this process has lost its parent; the "+
 			"block ends itself\n")
-		ctx, cancel := context.WithTimeout(context.Background(), attempt.DefaultGrace+15*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), s.grace()+endMargin)
 		defer cancel()
 		if l := s.current(); l != nil {
 			if err := l.Stop(ctx, 0, false); err != nil {
@@ -92,6 +92,17 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 		of.Service(r, s.lease.Contact)
 	}
 }
+
+// grace is how long the block may take to end where nobody says it.
+func (s *Server) grace() time.Duration {
+	if a := s.current(); a != nil {
+		return a.Grace()
+	}
+	return attempt.DefaultGrace
+}
+
+// endMargin is what a process may take beyond its block's grace, to end what is left of its programs.
+const endMargin = 15 * time.Second
 
 // Close ends the block within the grace period, and the lease.
 func (s *Server) Close(ctx context.Context, grace time.Duration) error {

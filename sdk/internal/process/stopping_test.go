@@ -8,6 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
@@ -55,5 +56,43 @@ func TestABlockThatStopsIsNotDegraded(t *testing.T) {
 	}
 	if !logged {
 		t.Error("what the plugin said while it stopped is not in the log")
+	}
+}
+
+type patient struct{}
+
+// Run says how long it may take to end.
+func (patient) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk.Host) error {
+	host.Ready(outputs.Environment{Name: "patient", GroupSize: 1})
+	<-ctx.Done()
+	host.Log("info", host.Grace().String())
+	return ctx.Err()
+}
+
+// Who asks a block to end without saying how long it may take, as with SIGTERM, leaves it what its start has said.
+func TestABlockHasTheGraceOfItsStartUnlessAStopSaysAnother(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ start, stop, want time.Duration }{
+		"of the start": {7 * time.Minute, 0, 7 * time.Minute},
+		"of the stop":  {7 * time.Minute, time.Minute, time.Minute},
+		"of neither":   {0, 0, 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := plugintest.Harness(t, environment.New("patient", "says its grace",
+				func() sdk.Service[restlessConfig] { return patient{} }))
+			b.Start(restlessConfig{}, func(r *pluginpb.StartRequest) { r.GraceMs = c.start.Milliseconds() })
+			b.Ready()
+			if err := b.Stop(c.stop); err != nil {
+				t.Fatal(err)
+			}
+			b.WaitPhase(sdk.Stopped)
+			for _, e := range b.Events() {
+				if said := e.GetLog().GetMessage(); said == c.want.String() {
+					return
+				}
+			}
+			t.Errorf("no event says %s: %v", c.want, b.Events())
+		})
 	}
 }
