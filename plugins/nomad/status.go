@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -104,7 +103,10 @@ func ofAllocation(job *nomad.JobListStub, a *nomad.AllocationListStub) executor.
 	case nomad.AllocClientStatusRunning:
 		s.State, s.Reason = executor.Running, ""
 	case nomad.AllocClientStatusLost, nomad.AllocClientStatusUnknown:
-		s.State, s.Reason = executor.Lost, cmp.Or(a.DesiredDescription, "its node does not answer")
+		s.State, s.Reason = executor.Lost, "its node does not answer"
+		if a.DesiredDescription != "" {
+			s.Reason += ": " + a.DesiredDescription
+		}
 	case nomad.AllocClientStatusComplete, nomad.AllocClientStatusFailed:
 		s.State = executor.Failed
 		if s.ExitCode != nil && *s.ExitCode == 0 {

@@ -103,7 +103,8 @@ func (t *Trainer[C]) follow(ctx context.Context, s *stage[C]) error {
 		case <-kill:
 			return &sdk.Error{Summary: fmt.Sprintf("the worker did not write its last checkpoint within the grace period of "+
 				"%s: it is killed, and training continues from the checkpoint before", t.host.Grace()),
-				Remedy: "raise health { stop_timeout } to what a checkpoint takes, or lower save_every so that less is lost"}
+				Remedy: "raise health { stop_timeout } to what a checkpoint takes, or lower checkpoints { every } so that less " +
+					"is lost"}
 		}
 	}
 }
