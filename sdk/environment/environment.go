@@ -171,5 +171,11 @@ func (t Task) check() error {
 	if (t.Prompt == "") == (len(t.Messages) == 0) {
 		return fmt.Errorf("the environment's Next returned a task with both or neither of Prompt and Messages; set one")
 	}
+	for i, m := range t.Messages {
+		if m.Role == "" {
+			return fmt.Errorf("the environment's Next returned a task whose message %d of %d has no Role; set system, user or "+
+				"assistant", i+1, len(t.Messages))
+		}
+	}
 	return nil
 }

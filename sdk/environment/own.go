@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -181,7 +180,7 @@ func (c *Chat) Answer(ctx context.Context, a Answering) (Completion, error) {
 // Score says how good the agent's conversation was; higher is better. Advantages, when they are not nil, hold one
 // number for each token of each answer, which trains it instead of what the trainer makes of the scores.
 func (c *Chat) Score(score float64, advantages [][]float64) error {
-	if math.IsNaN(score) || math.IsInf(score, 0) {
+	if !trainable(score) {
 		return notFinite(score)
 	}
 	c.mu.Lock()
@@ -218,8 +217,9 @@ func (s *sequence) spread(advantages [][]float64) ([]float64, error) {
 			return nil, fmt.Errorf("answer %d has %d tokens and %s", i+1, want, count(got, "advantage"))
 		}
 		for j, a := range advantages[i] {
-			if math.IsNaN(a) || math.IsInf(a, 0) {
-				return nil, fmt.Errorf("an advantage of answer %d is %v, which is no finite number", i+1, a)
+			if !trainable(a) {
+				return nil, fmt.Errorf("an advantage of answer %d is %v; expected a number between %g and %g", i+1,
+					a, -largest, largest)
 			}
 			out[answer.Start+j] = a
 		}

@@ -25,8 +25,17 @@ func (p *panicked) Error() string { return "Score panicked: " + p.value }
 type notFinite float64
 
 func (s notFinite) Error() string {
+	if math.Abs(float64(s)) <= math.MaxFloat64 {
+		return fmt.Sprintf("Score returned %v; expected a number between %g and %g", float64(s), -largest, largest)
+	}
 	return fmt.Sprintf("Score returned %v, which is no finite number", float64(s))
 }
+
+// largest is the largest score that the trajectory API takes: trainers add up squares of scores in single precision.
+const largest = 1e15
+
+// trainable says whether a score, a reward or an advantage can be trained on; NaN cannot.
+func trainable(x float64) bool { return math.Abs(x) <= largest }
 
 // score asks for the score of every completion. The error names each cause once, with the number of completions that
 // have it.
@@ -55,7 +64,7 @@ func scoreOne(ctx context.Context, env Environment, task Task, c Completion) (sc
 		}
 	}()
 	score, err = env.Score(ctx, task, c)
-	if err == nil && (math.IsNaN(score) || math.IsInf(score, 0)) {
+	if err == nil && !trainable(score) {
 		err = notFinite(score)
 	}
 	if err == nil && c.metrics != nil {

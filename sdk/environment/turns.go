@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -147,8 +146,9 @@ const invalidActions = "invalid_actions"
 
 // take adds the reward of a step.
 func (r *episodes) take(s *sequence, step Step) error {
-	if math.IsNaN(step.Reward) || math.IsInf(step.Reward, 0) {
-		return &InfraFailed{fmt.Errorf("the environment gave the reward %v, which is no finite number", step.Reward)}
+	if !trainable(step.Reward) {
+		return &InfraFailed{fmt.Errorf("the environment gave the reward %v; expected a number between %g and %g",
+			step.Reward, -largest, largest)}
 	}
 	if r.settings.Reward == "last" {
 		s.score = step.Reward

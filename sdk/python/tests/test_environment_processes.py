@@ -36,6 +36,7 @@ class Pool(Environment):
             case "error": return 1 / 0
             case "metrics": return Score(0.5, {"a": 1})
             case "exit": os._exit(7)
+            case "quit": exit(3)
             case "kill": os.kill(os.getpid(), 9)
             case "sleep": threading.Event().wait()
         return task.data
@@ -70,15 +71,16 @@ def test_scores_come_from_other_processes(scorers: Scorers, tmp_path: Path) -> N
 
 
 def test_failures_name_their_line_and_kind(scorers: Scorers) -> None:
-    error, infra, unpicklable = asyncio.run(_failures(scorers))
+    error, quit, infra, unpicklable = asyncio.run(_failures(scorers))
     assert isinstance(error, ScoreFailed) and error.problem["message"] == "ZeroDivisionError: division by zero"
     assert error.problem["file"].endswith("pool.py") and error.problem["code"] == 'case "error": return 1 / 0'
+    assert isinstance(quit, ScoreFailed) and quit.problem["code"] == 'case "quit": exit(3)'
     assert isinstance(infra, InfraFailure) and str(infra) == "the sandbox is away"
     assert isinstance(unpicklable, Exception) and "pickle" in str(unpicklable)
 
 
 async def _failures(scorers: Scorers) -> list[object]:
-    found = await scores(scorers, "error", "infra")
+    found = await scores(scorers, "error", "quit", "infra")
     return found + await scores(scorers, "", data=threading.Lock())
 
 

@@ -121,7 +121,7 @@ class Gymnasium(Environment):
             found = list(self._pattern.finditer(answer)) if self._pattern else None
             if found is None:
                 return answer
-            return found[-1][1 if self._pattern.groups else 0] if found else None  # type: ignore[union-attr]
+            return text.named_by(found[-1]) if found else None
         index = text.chosen(answer, self._pattern, self._names)
         return None if index is None else self._first + index
 

@@ -47,11 +47,16 @@ def observation(value: Any, names: Sequence[str]) -> str:
     return str(value)
 
 
+def named_by(match: re.Match[str]) -> str:
+    """What a match names: its first group that took part in it, of an alternation the one that was found; else all."""
+    return next((group for group in match.groups() if group is not None), match[0])
+
+
 def chosen(text: str, pattern: re.Pattern[str] | None, names: Sequence[str]) -> int | None:
     """Which action an answer names: the last one in it, or the one in the last match of the pattern. None: none."""
     if pattern is not None:
         found = list(pattern.finditer(text))
-        text = found[-1][1 if pattern.groups else 0].strip() if found else ""
+        text = named_by(found[-1]).strip() if found else ""
     words = "|".join(re.escape(n) for n in sorted(names, key=len, reverse=True))
     named = re.findall(rf"(?<!\w)(?:{words})(?!\w)", text, re.IGNORECASE)
     return [n.lower() for n in names].index(named[-1].lower()) if named else None

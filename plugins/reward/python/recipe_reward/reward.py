@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ class Reward(Environment):
         if (s.function is None) == (not s.functions):
             raise ValueError('set function = "FILE.py:NAME", or functions { … } for several, and not both')
         named = s.functions or [Function(s.function)]  # type: ignore[arg-type]
-        self._functions = [(f.function.load(), f.function.function, f.weight) for f in named]
+        self._functions = [(f.function.load(), name, f.weight) for f, name in zip(named, _names(named), strict=True)]
         rows = read(s.dataset, self.context.folder, split=s.split, config=s.dataset_config)
         if len(rows) <= s.eval_rows:
             raise ValueError(
@@ -62,9 +63,24 @@ class Reward(Environment):
             )
         if s.prompt_column not in rows[0]:
             raise ValueError(f"{s.dataset} has no column {s.prompt_column!r}; it has {', '.join(rows[0])}")
+        for n, row in enumerate(rows, 1):
+            self._check(row.get(s.prompt_column), n)
         self._random = random.Random(s.seed)
         self._held, self._rows = rows[: s.eval_rows], rows[s.eval_rows :]
         self._next: list[Row] = []
+
+    def _check(self, prompt: Any, number: int) -> None:
+        """Whether a row's prompt is a text or a list of messages: else the run would lose groups later on."""
+        if isinstance(prompt, str) and prompt:
+            return
+        turn = {"role": str, "content": str}
+        if prompt and not isinstance(prompt, (str, Mapping)) and isinstance(prompt, Iterable):
+            if all(isinstance(m, Mapping) and all(isinstance(m.get(k), t) for k, t in turn.items()) for m in prompt):
+                return
+        raise ValueError(
+            f"row {number} of {self.settings.dataset}: want in column {self.settings.prompt_column!r} a text, or a "
+            f'list of messages like {{"role": "user", "content": "…"}}, got {prompt!r:.120}'
+        )
 
     def _task(self, row: Row) -> Task:
         prompt, system = row[self.settings.prompt_column], self.settings.system_prompt
@@ -108,6 +124,13 @@ class Reward(Environment):
 
     def held_out(self) -> list[Task]:
         return [self._task(row) for row in self._held]
+
+
+def _names(functions: list[Function]) -> list[str]:
+    """Of each function the name of its metric: its own, and with a number from the second that is called so."""
+    plain = [f.function.function for f in functions]
+    count = [plain[: n + 1].count(name) for n, name in enumerate(plain)]
+    return [name if n == 1 else f"{name}_{n}" for name, n in zip(plain, count, strict=True)]
 
 
 def _ignore(*_: Any, **__: Any) -> None:

@@ -22,6 +22,10 @@ PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
+#: What ends a program where it is raised. In a method of the author's it is a mistake like any other.
+ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+
+
 class LoadError(Exception):
     """The file holds no environment that can be used."""
 
@@ -131,6 +135,8 @@ def _ours(filename: str) -> bool:
 
 def _text(error: BaseException) -> str:
     said = str(error)
+    if isinstance(error, SystemExit):
+        said = f"it asked the program to end{'' if error.code is None else f', with {error.code!r}'}"
     if isinstance(error, LoadError):
         return said
     if isinstance(error, SyntaxError):

@@ -15,6 +15,9 @@ from .base import Completion, Message, Score, Task
 
 Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
+#: Largest score and advantage, which the trajectory API refuses beyond.
+LARGEST = 1e15
+
 
 class PolicyError(Exception):
     """The policy cannot answer: the server has refused the request. Leave it alone: the group is then left out."""
@@ -46,7 +49,7 @@ class Chat:
         said, self._said = self._said, []
         got = Completion(**await self._ask({
             "agent": self.agent, "prompt": "" if self.completions else self._prompt,
-            "messages": [{"role": m["role"], "content": m["content"]} for m in said],
+            "messages": turns(said),
             "max_tokens": max_tokens, "stop": None if stop is None else list(stop),
         }))  # fmt: skip
         self.completions.append(got)
@@ -55,6 +58,8 @@ class Chat:
 
     def answer_now(self, *, max_tokens: int = 0, stop: Sequence[str] | None = None) -> Completion:
         """answer for a rollout that is not asynchronous: it waits."""
+        if _runs_here(self._loop):  # it would wait for itself
+            raise RuntimeError("answer_now waits, which an asynchronous method must not: write await chat.answer()")
         coroutine = self.answer(max_tokens=max_tokens, stop=stop)
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
@@ -101,6 +106,14 @@ class Policy:
                 for c in self.chats.values()]  # fmt: skip
 
 
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this thread is the event loop's."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
 def read(value: Any, method: str) -> Score:
     """What a method of the author's returned as a score: a number, or a Score."""
     if not isinstance(value, Score):
@@ -117,4 +130,34 @@ def number(value: Any, method: str) -> float:
         raise TypeError(f"{method} returned {value!r}, which is no number") from None
     if not math.isfinite(made):
         raise ValueError(f"{method} returned {made}, which is no finite number")
+    if abs(made) > LARGEST:
+        raise ValueError(
+            f"{method} returned {made:g}; expected a number between -{LARGEST:g} and {LARGEST:g}: trainers add up "
+            "squares of scores in single precision"
+        )
     return made
+
+
+#: Keys of a message that say something, and that are not passed on.
+_LOST = ("tool_calls", "tool_call_id", "function_call")
+
+
+def turns(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Messages of the author's as they are sent. What cannot be sent is an error: the model would read another text."""
+    out = []
+    for n, message in enumerate(messages):
+        where = f"messages[{n}]"
+        if not isinstance(message, Mapping):
+            raise TypeError(f'{where} must be like {{"role": "user", "content": "…"}}, got {message!r:.80}')
+        if lost := [key for key in _LOST if message.get(key)]:
+            raise ValueError(
+                f"{where} has {' and '.join(lost)}, which the model would not see: write calls and results into its "
+                "content, or mark methods with @tool"
+            )
+        for key in ("role", "content"):
+            if key not in message:
+                raise TypeError(f"{where} has no {key}; it has {', '.join(map(str, message)) or 'nothing'}")
+            if not isinstance(message[key], str) or (key == "role" and not message[key]):
+                raise TypeError(f"{where} must have a text as its {key}, got {message[key]!r:.80}")
+        out.append({"role": message["role"], "content": message["content"]})
+    return out

@@ -190,5 +190,5 @@ def _score(task: Task, completion: Completion) -> tuple[str, dict[str, Any] | No
         return "", None, _call(_environment.score, task, completion)
     except InfraFailure as e:
         return str(e) or type(e).__name__, None, None
-    except Exception as e:
+    except (Exception, *load.ENDS) as e:
         return "", load.problem(e), None

@@ -15,12 +15,13 @@ import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from . import load, tools
 from .base import Completion, Context, Environment, InfraFailure, Task
-from .policy import Policy, PolicyError, read
+from .policy import Policy, PolicyError, read, turns
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
 
@@ -69,17 +70,15 @@ class Server:
         except asyncio.CancelledError:
             reply = {"error": {"code": 1, "message": "cancelled"}}
         except Exception as e:
-            kind = INFRA if isinstance(e, InfraFailure) else SETTINGS if isinstance(e, SettingsRefused) else FAILED
-            problem = (
-                e.problem
-                if isinstance(e, ScoreFailed)
-                else load.problem(e.__cause__ if isinstance(e, SettingsRefused) and e.__cause__ else e)
-            )
-            reply = {"error": {"code": 1, "message": problem["message"], "data": {"kind": kind, **problem}}}
+            reply = refusal(e)
         finally:
             self.running.pop(number, None)
-        if number is not None:
+        if number is None:
+            return
+        try:
             self.send({"id": number, **reply})
+        except (TypeError, ValueError) as e:  # JSON cannot hold it, and whoever asked would wait for ever
+            self.send({"id": number, **refusal(TypeError(f"what {method} gave cannot be sent: {e}"))})
 
     def take(self, message: dict[str, Any]) -> None:
         """Takes an answer of the plugin process."""
@@ -112,10 +111,17 @@ class Server:
 
     async def call(self, method: Callable[..., Any], *args: Any) -> Any:
         """Calls a method of the author's: a coroutine in the event loop, anything else in a thread."""
-        if inspect.iscoroutinefunction(method):
-            return await method(*args)
-        result = await self.loop.run_in_executor(self.pool, method, *args)
-        return await result if inspect.isawaitable(result) else result
+        try:
+            if inspect.iscoroutinefunction(method):
+                return await method(*args)
+            result = await self.loop.run_in_executor(self.pool, carried, method, *args)
+            return await result if inspect.isawaitable(result) else result
+        except (SystemExit, KeyboardInterrupt) as e:  # of a coroutine: it would end this process
+            raise Raised from e
+        except RuntimeError as e:
+            if isinstance(e.__cause__, StopIteration):  # of a coroutine, which turns it into an error without its line
+                raise Raised from e.__cause__
+            raise
 
     @property
     def env(self) -> Environment:
@@ -150,7 +156,7 @@ class Server:
         """The next task; null: there are no more."""
         async with self.one_next:
             method = self.env.next
-            task = await (method() if inspect.iscoroutinefunction(method) else self.call(next_of, method))
+            task = await (self.call(method) if inspect.iscoroutinefunction(method) else self.call(next_of, method))
         return None if task is None else self.keep(task)
 
     async def on_held_out(self) -> list[dict[str, Any]]:
@@ -161,9 +167,12 @@ class Server:
         """Remembers a task until it is released; what the plugin process needs of it."""
         if not isinstance(task, Task):
             raise TypeError(f"expected a recipe_sdk.Task, got {type(task).__name__}")
+        if not isinstance(task.prompt, str):
+            raise TypeError(f"a task's prompt must be a text, got {task.prompt!r:.80}; messages takes a conversation")
+        messages = turns(task.messages)
         self.numbers += 1
         self.tasks[self.numbers] = task
-        return {"task": self.numbers, "prompt": task.prompt, "messages": [dict(m) for m in task.messages]}
+        return {"task": self.numbers, "prompt": task.prompt, "messages": messages}
 
     async def on_score(self, task: int, completion: dict[str, Any]) -> dict[str, Any]:
         """The score of one completion, with its metrics."""
@@ -196,7 +205,7 @@ class Server:
     async def call_named(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """call with arguments by name."""
         if inspect.iscoroutinefunction(method):
-            return await method(**arguments)
+            return await self.call(partial(method, **arguments))
         return await self.call(lambda: method(**arguments))
 
     async def on_release(self, task: int) -> None:
@@ -213,6 +222,30 @@ class Server:
 
 class SettingsRefused(Exception):
     """The settings class did not take the values."""
+
+
+class Raised(Exception):
+    """The author's code raised what no future can carry, or what would end this process."""
+
+
+def carried(method: Callable[..., Any], *args: Any) -> Any:
+    """Calls a method in a thread. A future that gets a StopIteration is never done, and one of load.ENDS ends the event
+    loop: both are mistakes of the author's like any other exception."""
+    try:
+        return method(*args)
+    except (StopIteration, *load.ENDS) as e:
+        raise Raised from e
+
+
+def refusal(error: Exception) -> dict[str, Any]:
+    """The reply to a call that failed."""
+    kind = INFRA if isinstance(error, InfraFailure) else SETTINGS if isinstance(error, SettingsRefused) else FAILED
+    if isinstance(error, ScoreFailed):
+        problem = error.problem
+    else:
+        wrapped = isinstance(error, (SettingsRefused, Raised)) and error.__cause__
+        problem = load.problem(wrapped or error)
+    return {"error": {"code": 1, "message": problem["message"], "data": {"kind": kind, **problem}}}
 
 
 def next_of(method: Callable[[], Any]) -> Any:

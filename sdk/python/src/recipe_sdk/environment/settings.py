@@ -98,9 +98,9 @@ def build(cls: type | None, values: dict[str, Any]) -> Any:
     given = {}
     for f in _fields(cls):
         value = values.get(f.name)
-        if value is None:
-            continue
         kind, _ = _plain(f.kind)
+        if value is None or (value == [] and _is_settings(_element(kind)) and f.default is not _UNSET):
+            continue  # no block of a list says as little as no attribute
         given[f.name] = _value(kind, value)
     return cls(**given)
 

@@ -1,0 +1,91 @@
+"""The environments that come with recipe, where they need neither a model nor another package."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from recipe_sdk import Code
+from recipe_sdk.environment.base import Context
+
+PLUGINS = Path(__file__).parents[3] / "plugins"
+
+
+def loaded(name: str, path: Path, package: bool = False) -> ModuleType:
+    found = [str(path.parent)] if package else None
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=found)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+loaded("recipe_reward", PLUGINS / "reward/python/recipe_reward/__init__.py", True)
+reward = importlib.import_module("recipe_reward.reward")
+read = importlib.import_module("recipe_reward.dataset").read
+text = loaded("recipe_gymnasium_text", PLUGINS / "gymnasium/python/recipe_gymnasium/text.py")
+
+
+def test_an_alternation_names_the_action_that_was_found() -> None:
+    pattern = re.compile("(0)|(2)")
+    for answer, index in (("I take 0", 0), ("I take 2", 1), ("0 or 2", 1), ("none", None)):
+        assert text.chosen(answer, pattern, ["0", "2"]) == index
+    assert text.chosen("go <hit> or stick", re.compile("<(.*?)>"), ["stick", "hit"]) == 1
+
+
+def test_lines_end_where_json_lines_do(tmp_path: Path) -> None:
+    rows = [{"prompt": "a\u2028b\u0085c"}, {"prompt": "d"}]
+    lines = "\r\n".join(json.dumps(r, ensure_ascii=False) for r in rows) + "\r\n\r\n"
+    (tmp_path / "d.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    assert read("d.jsonl", tmp_path, split="", config="") == rows
+    (tmp_path / "d.jsonl").write_bytes(b'{"prompt": "\xe4"}\n')
+    with pytest.raises(ValueError, match=r"d\.jsonl: want text in UTF-8"):
+        read("d.jsonl", tmp_path, split="", config="")
+
+
+def test_a_line_of_a_table_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text('prompt,answer\n"a, b",1\n')
+    assert read("d.csv", tmp_path, split="", config="") == [{"prompt": "a, b", "answer": "1"}]
+    for line in ("a,1,2", "a"):
+        (tmp_path / "d.csv").write_text(f"prompt,answer\nb,1\n{line}\n")
+        with pytest.raises(ValueError, match=r"d\.csv:3: it has another number of fields"):
+            read("d.csv", tmp_path, split="", config="")
+
+
+@pytest.mark.parametrize(
+    ("row", "fits"),
+    [
+        ({"prompt": 12}, False),
+        ({"prompt": None}, False),
+        ({"prompt": ""}, False),
+        ({"prompt": [{"from": "human", "value": "1+1="}]}, False),
+        ({"prompt": []}, False),
+        ({"answer": "a"}, False),
+        ({"prompt": [{"role": "user", "content": "1+1="}]}, True),
+    ],
+)
+def test_a_row_that_is_no_prompt_is_named_before_anything_is_trained(
+    tmp_path: Path, row: dict[str, object], fits: bool
+) -> None:
+    (tmp_path / "r.py").write_text("def f(completions, **_): return [1.0]\n")
+    rows = [{"prompt": "a"}, {"prompt": "b"}, row]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    made = reward.Reward()
+    made.context = Context("e", tmp_path, tmp_path)
+    made.settings = reward.Settings(dataset="d.jsonl", function=Code(tmp_path / "r.py", "f"), eval_rows=1)
+    if fits:
+        made.setup()
+        return
+    with pytest.raises(ValueError, match=r"row 3 of d\.jsonl: want in column 'prompt'"):
+        made.setup()
+
+
+def test_functions_that_are_called_alike_have_metrics_of_their_own(tmp_path: Path) -> None:
+    functions = [reward.Function(Code(tmp_path / f, n)) for f, n in (("a.py", "f"), ("b.py", "f"), ("b.py", "g"))]
+    assert reward._names(functions) == ["f", "f_2", "g"]

@@ -1,0 +1,231 @@
+"""Mistakes of authors: each is an answer that names it, and the environment goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from recipe_sdk import Completion, Environment, Score, Task
+from recipe_sdk.environment.base import Message
+from recipe_sdk.environment.policy import Chat, Policy, turns
+from recipe_sdk.environment.serve import Server
+from recipe_sdk.environment.settings import build
+
+DEADLINE = 20.0  # seconds
+
+
+def serve(cls: type[Environment], *asked: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The replies of a served environment to calls, one after the other."""
+    here, there = socket.socketpair()
+    thread = threading.Thread(target=lambda: asyncio.run(Server(cls).run(there)), daemon=True)
+    thread.start()
+    here.settimeout(DEADLINE)
+    replies = []
+    opened = ("open", {"settings": {}, "name": "e", "folder": ".", "state": "."})
+    with here, here.makefile("rb") as lines:
+        for number, (method, params) in enumerate([opened, *asked]):
+            here.sendall(json.dumps({"id": number, "method": method, "params": params}).encode() + b"\n")
+            reply = json.loads(lines.readline())
+            assert reply["id"] == number
+            replies.append(reply)
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    return replies[1:]
+
+
+ANSWER = {"text": "a", "finish": "stop", "tokens": [1], "logprobs": [-1.0]}
+SCORE = ("score", {"task": 1, "completion": ANSWER})
+
+
+def raising(error: BaseException) -> type[Environment]:
+    """An environment whose first score raises it."""
+
+    class Raises(Environment):
+        left = 1
+
+        def next(self) -> Task:
+            return Task("x")
+
+        def score(self, task: Task, completion: Completion) -> float:
+            if self.left:
+                self.left = 0
+                raise error
+            return 0.5
+
+    return Raises
+
+
+def waiting(error: BaseException) -> type[Environment]:
+    """The same, asynchronous."""
+
+    class Waits(Environment):
+        left = 1
+
+        async def next(self) -> Task:
+            return Task("x")
+
+        async def score(self, task: Task, completion: Completion) -> float:
+            await asyncio.sleep(0)
+            if self.left:
+                self.left = 0
+                raise error
+            return 0.5
+
+    return Waits
+
+
+@pytest.mark.parametrize("made", [raising, waiting])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (StopIteration(), "StopIteration"),
+        (SystemExit(3), "SystemExit: it asked the program to end, with 3"),
+        (SystemExit(), "SystemExit: it asked the program to end"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+    ],
+)
+def test_what_would_end_a_program_is_a_mistake_like_any_other(
+    made: Callable[[BaseException], type[Environment]], error: BaseException, told: str
+) -> None:
+    _, failed, scored = serve(made(error), ("next", {}), SCORE, SCORE)
+    assert told in failed["error"]["message"]
+    assert failed["error"]["data"]["kind"] == "failed"
+    assert failed["error"]["data"]["code"] == "raise error" and failed["error"]["data"]["file"] == __file__
+    assert scored["result"] == {"score": 0.5, "metrics": {}}
+
+
+def test_a_setup_that_raises_what_no_future_can_carry_is_told() -> None:
+    class Empty(Environment):
+        def setup(self) -> None:
+            next(iter(()))
+
+        def next(self) -> Task:
+            return Task("x")
+
+    here, there = socket.socketpair()
+    threading.Thread(target=lambda: asyncio.run(Server(Empty).run(there)), daemon=True).start()
+    here.settimeout(DEADLINE)
+    with here:
+        opened = {"id": 1, "method": "open", "params": {"settings": {}, "name": "e", "folder": ".", "state": "."}}
+        here.sendall(json.dumps(opened).encode() + b"\n")
+        reply = json.loads(here.makefile("rb").readline())
+    assert reply["error"]["message"] == "StopIteration" and reply["error"]["data"]["code"] == "next(iter(()))"
+
+
+def test_next_still_ends_by_stopiteration() -> None:
+    class Few(Environment):
+        def next(self) -> Task:
+            raise StopIteration
+
+    assert serve(Few, ("next", {})) == [{"jsonrpc": "2.0", "id": 1, "result": None}]
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        (Task(12), "a task's prompt must be a text, got 12"),  # type: ignore[arg-type]
+        (Task(messages=[{"role": "user", "content": b"a"}]), "messages[0] must have a text as its content, got b'a'"),
+        (Task(messages=[{"role": "user", "content": "a"}, {"role": "", "content": "b"}]), "messages[1] must have a"),
+        (Task(messages=[{"from": "human", "value": "1+1="}]), "messages[0] has no role; it has from, value"),
+        (Task(messages=[{"role": "user", "content": None}]), "messages[0] must have a text as its content, got None"),
+        (Task(messages=[{"role": "assistant", "content": "", "tool_calls": [1]}]), "messages[0] has tool_calls"),
+        (Task(messages=["hello"]), "messages[0] must be like"),  # type: ignore[list-item]
+    ],
+)
+def test_a_task_that_cannot_be_sent_whole_is_refused(task: Task, told: str) -> None:
+    class Gives(Environment):
+        given = False
+
+        def next(self) -> Task:
+            if self.given:
+                return Task("x")
+            self.given = True
+            return task
+
+    refused, given = serve(Gives, ("next", {}), ("next", {}))
+    assert told in refused["error"]["message"]
+    assert given["result"]["prompt"] == "x"
+
+
+def test_messages_of_the_author_s_keep_what_is_sent() -> None:
+    sent: list[Message] = [{"role": "system", "content": ""}, {"role": "user", "content": "a", "weight": 1}]
+    assert turns(sent) == [{"role": "system", "content": ""}, {"role": "user", "content": "a"}]
+
+
+def test_an_answer_that_json_cannot_hold_is_an_error_and_not_silence() -> None:
+    class Odd(Server):
+        async def on_next(self) -> Any:
+            return object()
+
+    class Plain(Environment):
+        def next(self) -> Task:
+            return Task("x")
+
+    here, there = socket.socketpair()
+    threading.Thread(target=lambda: asyncio.run(Odd(Plain).run(there)), daemon=True).start()
+    here.settimeout(DEADLINE)
+    with here:
+        here.sendall(b'{"id": 1, "method": "next"}\n')
+        reply = json.loads(here.makefile("rb").readline())
+    assert "what next gave cannot be sent: Object of type object" in reply["error"]["message"]
+
+
+@pytest.mark.parametrize("score", [1e30, -2e15, Score(0.5, {"big": 1e16})])
+def test_a_score_that_the_trajectory_api_would_refuse_loses_its_group_alone(score: Any) -> None:
+    class Large(Environment):
+        def next(self) -> Task:
+            return Task("x")
+
+        def score(self, task: Task, completion: Completion) -> Any:
+            return score
+
+    _, failed = serve(Large, ("next", {}), SCORE)
+    assert "expected a number between -1e+15 and 1e+15" in failed["error"]["message"]
+
+
+def test_a_rollout_that_would_wait_for_itself_is_told() -> None:
+    async def ask(_: dict[str, Any]) -> dict[str, Any]:
+        return dict(ANSWER)
+
+    async def rollout() -> None:
+        chat = Policy(ask, asyncio.get_running_loop()).chat("hello")
+        with pytest.raises(RuntimeError, match=r"write await chat\.answer\(\)"):
+            chat.answer_now()
+        assert (await chat.answer()).text == "a"
+        assert (await asyncio.to_thread(other, chat)).text == "a"
+
+    def other(chat: Chat) -> Completion:
+        chat.say("again")
+        return chat.answer_now()
+
+    asyncio.run(asyncio.wait_for(rollout(), DEADLINE))
+
+
+@dataclass
+class Rule:
+    name: str = "x"
+
+
+@dataclass
+class Rules:
+    rules: list[Rule] = field(default_factory=lambda: [Rule("a"), Rule("b")])
+    names: list[str] = field(default_factory=lambda: ["n"])
+
+
+@dataclass
+class Needed:
+    rules: list[Rule]
+
+
+def test_a_list_without_blocks_has_the_class_s_default() -> None:
+    assert build(Rules, {"rules": []}) == Rules()
+    assert build(Rules, {"rules": [{"name": "c"}]}).rules == [Rule("c")]
+    assert build(Rules, {"names": []}).names == [], "an attribute says what it says"
+    assert build(Needed, {"rules": []}).rules == []
