@@ -26,7 +26,7 @@ type notFinite float64
 
 func (s notFinite) Error() string {
 	if math.Abs(float64(s)) <= math.MaxFloat64 {
-		return fmt.Sprintf("Score returned %v; expected a number between %g and %g", float64(s), -largest, largest)
+		return fmt.Sprintf("Score returned %.0e; expected a number between %g and %g", float64(s), -largest, largest)
 	}
 	return fmt.Sprintf("Score returned %v, which is no finite number", float64(s))
 }

@@ -64,7 +64,7 @@ func describe(ctx context.Context, python, name string, s Source, environ []stri
 		return d, fmt.Errorf("read its description: %w", err)
 	}
 	if d.Problem != nil {
-		return d, d.Problem.asError("")
+		return d, d.Problem.asError("", "")
 	}
 	return d, nil
 }

@@ -27,7 +27,8 @@ type opener struct {
 // program is an environment whose methods are those of a Python class.
 type program struct {
 	*worker
-	grace time.Duration
+	grace   time.Duration
+	bundled string // folder of the code where it is part of recipe
 }
 
 // player is a program with rollouts of its own.
@@ -100,6 +101,9 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 		return nil, err
 	}
 	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace)}
+	if o.source.Tree != nil {
+		p.bundled = folder
+	}
 	host.Phase(sdk.Loading, "setting up the environment")
 	err = w.call(ctx, "open", map[string]any{"settings": settings, "name": setup.Name, "folder": block.RecipeDir,
 		"state": block.Dir}, nil)
@@ -107,7 +111,7 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 		return p, nil
 	}
 	if problem := problemOf(err); problem != nil {
-		err = problem.asError("set up the environment")
+		err = problem.asError("set up the environment", p.bundled)
 	}
 	_ = w.stop(ctx, 0)
 	return nil, err
@@ -209,7 +213,7 @@ func (p *program) explain(err error) error {
 	case problem.Kind == kindInfra:
 		return &environment.InfraFailed{Err: errors.New(problem.text())}
 	}
-	return problem.asError("")
+	return problem.asError("", p.bundled)
 }
 
 // settings are the attributes of the block that the settings class declares, as JSON.

@@ -41,20 +41,34 @@ func (p *problem) text() string {
 	return b.String()
 }
 
-// asError turns it into what a user reads.
-func (p *problem) asError(doing string) error {
-	summary := p.text()
+// asError turns it into what a user reads. bundled is the folder of an environment that is part of recipe, whose code
+// is not the user's to correct; empty: it is the user's.
+func (p *problem) asError(doing, bundled string) error {
+	summary, trace := p.text(), p.Trace
+	theirs := bundled == "" || !within(p.File, bundled)
+	if !theirs {
+		summary, trace = p.Message, ""
+	}
 	if doing != "" {
 		summary = doing + ": " + summary
 	}
-	e := &sdk.Error{Summary: summary, Detail: p.Trace}
+	e := &sdk.Error{Summary: summary, Detail: trace}
 	if p.File != "" && p.Line > 0 && p.Kind != kindInfra { // what is away may come back: an error with a remedy is final
 		e.Remedy = fmt.Sprintf("correct line %d of %s", p.Line, p.File)
+		if !theirs {
+			e.Remedy = "correct the block's attributes, or the files that they name"
+		}
 	}
 	if p.Kind == kindSettings {
 		e.Remedy = "correct the block's attributes"
 	}
 	return e
+}
+
+// within says whether a file lies in a folder.
+func within(file, folder string) bool {
+	relative, err := filepath.Rel(folder, file)
+	return err == nil && filepath.IsLocal(relative)
 }
 
 // problemOf is the problem in an error of a call; nil when the error is of another nature.

@@ -3,6 +3,7 @@ package script
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -81,7 +82,11 @@ func (c converter) attribute(a *spec.Attribute, v cty.Value) (json.RawMessage, e
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(file + ":" + code.Function)
+		original := code.File
+		if !filepath.IsAbs(original) {
+			original = filepath.Join(c.recipeDir, original)
+		}
+		return json.Marshal(map[string]string{"file": file, "function": code.Function, "original": original})
 	}
 	data, err := ctyjson.Marshal(v, v.Type())
 	if err != nil {

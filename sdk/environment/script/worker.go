@@ -85,11 +85,11 @@ func (w *worker) imported(ctx context.Context) error {
 		if p == nil {
 			return nil
 		}
-		err = p.asError("import the environment")
+		err = p.asError("import the environment", "")
 	case <-w.failed:
 		select {
 		case p := <-w.hello: // it said why, and ended
-			err = p.asError("import the environment")
+			err = p.asError("import the environment", "")
 		default:
 			err = w.Err()
 		}

@@ -132,7 +132,7 @@ def number(value: Any, method: str) -> float:
         raise ValueError(f"{method} returned {made}, which is no finite number")
     if abs(made) > LARGEST:
         raise ValueError(
-            f"{method} returned {made:g}; expected a number between -{LARGEST:g} and {LARGEST:g}: trainers add up "
+            f"{method} returned {made:.0e}; expected a number between -{LARGEST:g} and {LARGEST:g}: trainers add up "
             "squares of scores in single precision"
         )
     return made

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import collections.abc
 import dataclasses
-import importlib.util
 import inspect
+import sys
 import textwrap
 import types
 import typing
@@ -42,14 +42,18 @@ class Code:
 
     file: Path
     function: str
+    original: Path | None = None
+    """The user's file, where file is a copy of what it was when the recipe was applied."""
 
     def load(self) -> Any:
-        """The function."""
-        spec = importlib.util.spec_from_file_location(self.file.stem, self.file)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{self.file} is no Python file")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        """The function. Its code knows itself by the user's file: it imports and reads what lies beside that."""
+        known_as = self.original or self.file
+        if str(known_as.parent) not in sys.path:
+            sys.path.insert(0, str(known_as.parent))
+        module = types.ModuleType(known_as.stem)
+        module.__file__ = str(known_as)
+        sys.modules.setdefault(known_as.stem, module)  # dataclasses look themselves up there
+        exec(compile(self.file.read_bytes(), str(known_as), "exec"), module.__dict__)
         return getattr(module, self.function)
 
 
@@ -111,8 +115,10 @@ def _value(kind: Any, value: Any) -> Any:
     if kind is Path:
         return Path(value)
     if kind is Code:
-        file, _, function = value.rpartition(":")
-        return Code(Path(file), function)
+        if isinstance(value, str):  # of a test
+            file, _, function = value.rpartition(":")
+            return Code(Path(file), function)
+        return Code(Path(value["file"]), value["function"], Path(value["original"]))
     if kind is Reference:
         return Reference(value["address"], value["base_url"], value["model"], value["api_key"])
     if kind is float:

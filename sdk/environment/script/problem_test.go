@@ -1,0 +1,38 @@
+package script
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// A user can correct a file of the user's, and not the code of an environment that comes with recipe.
+func TestAProblemNamesALineThatTheUserCanCorrect(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		file, bundled, kind   string
+		summary, detail, what string
+	}{
+		"the user's environment": {"/r/words.py", "", "failed", "set up: words.py:3: ValueError: no rows (f())", "trace",
+			"correct line 3 of /r/words.py"},
+		"one of recipe's": {"/r/.recipe/python/recipe_reward/dataset.py", "/r/.recipe/python", "failed",
+			"set up: ValueError: no rows", "", "correct the block's attributes, or the files that they name"},
+		"the user's function in it": {"/r/rewards.py", "/r/.recipe/python", "failed",
+			"set up: rewards.py:3: ValueError: no rows (f())", "trace", "correct line 3 of /r/rewards.py"},
+		"something is away": {"/r/words.py", "", "infra", "set up: words.py:3: ValueError: no rows (f())", "trace", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &problem{Kind: c.kind, Message: "ValueError: no rows", File: c.file, Line: 3, Code: "f()", Trace: "trace"}
+			var e *sdk.Error
+			if !errors.As(p.asError("set up", c.bundled), &e) {
+				t.Fatal("it is no error for a user")
+			}
+			if e.Summary != c.summary || e.Detail != c.detail || e.Remedy != c.what {
+				t.Errorf("summary %q, detail %q, remedy %q; want %q, %q, %q", e.Summary, e.Detail, e.Remedy, c.summary, c.detail,
+					c.what)
+			}
+		})
+	}
+}
