@@ -171,8 +171,9 @@ func (b *state) claimsLocked(batch sdk.Activity) []sdk.Activity {
 // sourcesLocked names the environments from which the missing groups would come.
 func (b *state) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity {
 	var out []sdk.Activity
-	absent := ""
+	absent, gone := "", len(b.doc.Envs) > 0
 	for id := range b.doc.Envs {
+		gone = gone && b.doc.Envs[id].Gone
 		if !b.connected(id) {
 			absent = b.absentLocked(id, now)
 			continue
@@ -191,6 +192,10 @@ func (b *state) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity 
 	batch.Detail = "no environment has registered"
 	if absent != "" {
 		batch.Detail = absent
+	}
+	if gone {
+		batch.Remedy = "see with recipe status whether they are completed: an environment ends when it has no more tasks. Lower " +
+			"the trainer's steps to what its tasks suffice for, or let it begin them anew"
 	}
 	return []sdk.Activity{batch}
 }

@@ -84,3 +84,23 @@ func TestTheQueueNamesWhoOwesItsShare(t *testing.T) {
 	}
 	f.waitsFor("environment.*.two | its min_batch_allocation of batch 1 | 0/2 | ")
 }
+
+// TestTheQueueSaysWhatToDoWhenNoEnvironmentIsLeft: a trainer that waits for environments whose tasks are used up waits
+// for ever.
+func TestTheQueueSaysWhatToDoWhenNoEnvironmentIsLeft(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{})
+	f.trainer(4)
+	one, two := f.env("one", 2, `"weight":1`), f.env("two", 2, `"weight":1`)
+	remedy := func() string { return f.Activities()[0].Remedy }
+	for i, env := range []int{one, two} {
+		if got := remedy(); strings.Contains(got, "no more tasks") {
+			t.Errorf("%d of 2 environments are gone, and it says %q", i, got)
+		}
+		f.ok("POST", "/disconnect-env", fmt.Sprintf(`{"env_id":%d}`, env))
+	}
+	f.waitsFor("environment.*.* | batch 1 | 0/4 | no environment is connected: two_0 has disconnected")
+	if got := remedy(); !strings.Contains(got, "Lower the trainer's steps") {
+		t.Errorf("no environment is left, and it says %q", got)
+	}
+}
