@@ -27,7 +27,9 @@ from recipe_sdk import Environment, InfraFailure, Score, Task
 class Pool(Environment):
     "Scores in processes."
     processes = 2
-    def setup(self): self.pid = os.getpid()
+    def setup(self):
+        if os.path.exists(os.path.join(self.context.folder, "unlicensed")): raise ValueError("no license")
+        self.pid = os.getpid()
     def next(self): return Task("x")
     def score(self, task, completion):
         match completion.text:
@@ -77,6 +79,14 @@ def test_failures_name_their_line_and_kind(scorers: Scorers) -> None:
     assert isinstance(quit, ScoreFailed) and quit.problem["code"] == 'case "quit": exit(3)'
     assert isinstance(infra, InfraFailure) and str(infra) == "the sandbox is away"
     assert isinstance(unpicklable, Exception) and "pickle" in str(unpicklable)
+
+
+def test_what_setup_raises_in_a_process_is_told(scorers: Scorers, tmp_path: Path) -> None:
+    (tmp_path / "unlicensed").touch()
+    for _ in range(2):
+        (failed,) = asyncio.run(scores(scorers, ""))
+        assert isinstance(failed, ScoreFailed) and failed.problem["message"] == "ValueError: no license"
+        assert failed.problem["file"].endswith("pool.py") and "raise ValueError" in failed.problem["code"]
 
 
 async def _failures(scorers: Scorers) -> list[object]:

@@ -143,14 +143,27 @@ class Scorers:
         self.pool.shutdown(cancel_futures=True)
 
 
+Scored = tuple[str, dict[str, Any] | None, Any]
+"""The text of an infra failure, what the author's code did wrong, or the score."""
+
 _environment: Environment
+_refused: Scored | None = None  # the answer to every score where the environment could not be made
 
 
 def _open(origin: Origin) -> None:
-    """Makes the environment in this process."""
-    global _environment
+    """Makes the environment in this process. What it raises is the answer to the scores that this process gets: the
+    pool would only say that a process has ended."""
+    global _refused
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _make(origin)
+    except (Exception, *load.ENDS) as e:
+        _refused = _failed(e)
+
+
+def _make(origin: Origin) -> None:
+    global _environment
     cls = load.environment_of(load.module_of(origin.source, origin.original), origin.plugin)
     made = cls.__new__(cls)
     made.context = Context(origin.name, Path(origin.folder), Path(origin.state), _log)
@@ -184,11 +197,18 @@ def _call(method: Any, *args: Any) -> Any:
     return asyncio.run(wait())
 
 
-def _score(task: Task, completion: Completion) -> tuple[str, dict[str, Any] | None, Any]:
-    """The text of an infra failure, what the author's code did wrong, or the score."""
+def _score(task: Task, completion: Completion) -> Scored:
+    """One score, in this process."""
+    if _refused is not None:
+        return _refused
     try:
         return "", None, _call(_environment.score, task, completion)
-    except InfraFailure as e:
-        return str(e) or type(e).__name__, None, None
     except (Exception, *load.ENDS) as e:
-        return "", load.problem(e), None
+        return _failed(e)
+
+
+def _failed(error: BaseException) -> Scored:
+    """An exception of the author's code as an answer."""
+    if isinstance(error, InfraFailure):
+        return str(error) or type(error).__name__, None, None
+    return "", load.problem(error), None
