@@ -8,11 +8,13 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recipe_sdk import Completion, Environment, Score, Task
+from recipe_sdk.environment import describe
 from recipe_sdk.environment.base import Message
 from recipe_sdk.environment.policy import Chat, Policy, turns
 from recipe_sdk.environment.serve import Server
@@ -229,3 +231,49 @@ def test_a_list_without_blocks_has_the_class_s_default() -> None:
     assert build(Rules, {"rules": [{"name": "c"}]}).rules == [Rule("c")]
     assert build(Rules, {"names": []}).names == [], "an attribute says what it says"
     assert build(Needed, {"rules": []}).rules == []
+
+
+def test_a_score_of_an_agent_without_a_conversation_names_it() -> None:
+    class Lone(Environment):
+        def next(self) -> Task:
+            return Task("x")
+
+        async def rollout(self, task: Task, policy: Policy) -> dict[str, float]:
+            policy.chat("hello", agent="white")
+            return {"white": 1.0, "black": 0.0}
+
+    _, failed = serve(Lone, ("next", {}), ("rollout", {"task": 1, "rollout": 1}))
+    assert "a score of 'black', who has no conversation in it: 'white'" in failed["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("workers = 0", "the class E has workers = 0; expected a whole number, 1 or more"),
+        ("processes = -1", "the class E has processes = -1; expected a whole number, 0 or more"),
+        ("processes = '2'", "the class E has processes = '2'; expected a whole number, 0 or more"),
+    ],
+)
+def test_counts_are_checked_before_a_run(tmp_path: Path, line: str, told: str) -> None:
+    text = f"""
+from recipe_sdk import Environment, Task
+class E(Environment):
+    {line}
+    def next(self): return Task("x")
+    def score(self, task, completion): return 0.0
+"""
+    assert described(tmp_path, text)["problem"]["message"] == told
+
+
+def test_a_file_that_ends_the_program_is_told(tmp_path: Path) -> None:
+    problem = described(tmp_path, "import sys\nsys.exit(2)\n")["problem"]
+    assert problem["message"] == "SystemExit: it asked the program to end, with 2" and problem["line"] == 2
+
+
+def described(folder: Path, text: str) -> dict[str, Any]:
+    """What describe writes of a file."""
+    source, output = folder / "mine.py", folder / "out.json"
+    source.write_text(text)
+    assert describe.main(str(source), "mine", str(output)) == 0
+    found: dict[str, Any] = json.loads(output.read_text())
+    return found

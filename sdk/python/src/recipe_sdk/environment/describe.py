@@ -34,7 +34,7 @@ def main(source: str, name: str, output: str) -> int:
         answer = describe(load.environment_of(module, name))
         if source.endswith(".py"):
             answer["files"] = load.imported_from(Path(source).resolve().parent)
-    except Exception as e:
+    except (Exception, *load.ENDS) as e:
         answer = {"problem": load.problem(e)}
     Path(output).write_text(json.dumps(answer, ensure_ascii=False), encoding="utf-8")
     return 0

@@ -68,8 +68,11 @@ def environment_of(module: ModuleType, wanted: str = "") -> type[Environment]:
         raise LoadError(f"the class {cls.__name__} has no method next")
     if cls.score is Environment.score and not hasattr(cls, "rollout"):
         raise LoadError(f"the class {cls.__name__} has no method score")
-    if cls.processes < 0:
-        raise LoadError(f"the class {cls.__name__} has processes = {cls.processes}; expected 0 or more")
+    for name, least in (("workers", 1), ("processes", 0)):
+        count = getattr(cls, name)
+        if not isinstance(count, int) or count < least:
+            wanted = f"a whole number, {least} or more"
+            raise LoadError(f"the class {cls.__name__} has {name} = {count!r}; expected {wanted}")
     if cls.processes and rolls_out(cls):
         raise LoadError(f"the class {cls.__name__} has processes, and rollouts, which run in the worker itself; "
                         "leave one of them out")  # fmt: skip

@@ -97,6 +97,9 @@ class Policy:
         one, a dict has one for each agent."""
         if isinstance(returned, dict):
             for agent, reward in returned.items():
+                if agent not in self.chats:
+                    known = ", ".join(map(repr, self.chats)) or "none has begun"
+                    raise ValueError(f"rollout returned a score of {agent!r}, who has no conversation in it: {known}")
                 self.chats[agent].score(reward)
         elif returned is not None:
             for chat in self.chats.values():

@@ -263,7 +263,7 @@ def main(number: str, source: str, name: str, original: str = "") -> int:
     connection = socket.socket(fileno=int(number))
     try:
         cls = load.environment_of(load.module_of(source, original), name)
-    except Exception as e:
+    except (Exception, *load.ENDS) as e:
         problem = load.problem(e)
         hello: dict[str, Any] = {"error": problem}
     else:
