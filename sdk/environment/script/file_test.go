@@ -112,7 +112,8 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		"no next":      {"from recipe_sdk import Environment\nclass A(Environment): pass\n", "no method next"},
 		"two classes":  {noted + "class B(Noted): pass\n", "several environments (Noted, B)"},
 		"open comment": {"# /// script\n# dependencies = []\nx = 1\n", "has no end"},
-		"exits":        {"import sys\nsys.exit(3)\n", "could not import it"},
+		"exits":        {"import sys\nsys.exit(3)\n", "wrong.py:2: SystemExit: it asked the program to end, with 3"},
+		"ends at once": {"import os\nos._exit(3)\n", "could not import it"},
 		"packages":     {"# /// script\n# dependencies = [\"x\"]\n# ///\n", "has not been prepared"},
 		"a bad type": {"from recipe_sdk import Environment\nfrom dataclasses import dataclass\n@dataclass\nclass S:\n" +
 			" x: complex = 1j\nclass A(Environment):\n settings: S\n def next(self): ...\n def score(self, t, c): ...\n",
