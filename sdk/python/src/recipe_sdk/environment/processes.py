@@ -61,8 +61,9 @@ class _Spawning(SpawnContext):
         return self.made[-1]
 
     def died(self) -> bool:
-        """Whether any of them has ended."""
-        return any(process.exitcode is not None for process in self.made)
+        """Whether any of them has ended. The pool sees that by its files, which are closed a moment before there is an
+        exit code."""
+        return any(p.pid is not None and bool(connection.wait([p.sentinel], 0)) for p in self.made)
 
     def ends(self) -> str:
         """How those ended that nobody ended; empty: it is not known."""
