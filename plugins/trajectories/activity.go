@@ -194,8 +194,8 @@ func (b *state) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity 
 		batch.Detail = absent
 	}
 	if gone {
-		batch.Remedy = "see with recipe status whether they are completed: an environment ends when it has no more tasks. Lower " +
-			"the trainer's steps to what its tasks suffice for, or let it begin them anew"
+		batch.Remedy = "see with recipe status whether they are completed: an environment ends when it has no more tasks. " +
+			"Lower the trainer's steps to what its tasks suffice for, or let it begin them anew"
 	}
 	return []sdk.Activity{batch}
 }
