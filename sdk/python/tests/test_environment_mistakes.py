@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from recipe_sdk import Completion, Environment, Score, Task
+from recipe_sdk import Completion, Environment, Score, Task, tool
 from recipe_sdk.environment import describe
 from recipe_sdk.environment.base import Message
 from recipe_sdk.environment.policy import Chat, Policy, turns
 from recipe_sdk.environment.serve import Server
 from recipe_sdk.environment.settings import build
+from recipe_sdk.testing import run
 
 DEADLINE = 20.0  # seconds
 
@@ -244,6 +245,24 @@ def test_a_score_of_an_agent_without_a_conversation_names_it() -> None:
 
     _, failed = serve(Lone, ("next", {}), ("rollout", {"task": 1, "rollout": 1}))
     assert "a score of 'black', who has no conversation in it: 'white'" in failed["error"]["message"]
+
+
+def test_the_model_reads_what_its_tool_raised() -> None:
+    class Looks(Environment):
+        def next(self) -> Task:
+            return Task(messages=[{"role": "user", "content": "look"}])
+
+        @tool
+        def look(self) -> str:
+            """Looks."""
+            return str(next(iter(())))
+
+        def score(self, task: Task, completion: Completion) -> float:
+            return 0.0
+
+    call = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    (played,) = run(Looks, answers=[call, "nothing"], tasks=1, rollouts=1)
+    assert "Error: StopIteration: " in played.conversations[""][-2]["content"]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,10 @@ class InfraFailure(Exception):
     and the group is left out and counted as `infra_failed` instead of being scored low."""
 
 
+class Raised(Exception):
+    """The author's code raised its cause, which no future can carry, or which would end this process."""
+
+
 def _silent(level: str, message: str) -> None:
     """What log does before the environment is opened."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import load, tools
-from .base import Completion, Context, Environment, InfraFailure, Task
+from .base import Completion, Context, Environment, InfraFailure, Raised, Task
 from .policy import Policy, PolicyError, read, turns
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
@@ -222,10 +222,6 @@ class Server:
 
 class SettingsRefused(Exception):
     """The settings class did not take the values."""
-
-
-class Raised(Exception):
-    """The author's code raised what no future can carry, or what would end this process."""
 
 
 def carried(method: Callable[..., Any], *args: Any) -> Any:

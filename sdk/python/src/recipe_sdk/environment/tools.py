@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .base import Completion, Environment, InfraFailure, Message, Score, Task
+from .base import Completion, Environment, InfraFailure, Message, Raised, Score, Task
 from .policy import Chat, Policy
 from .policy import read as read_score
 
@@ -115,7 +115,8 @@ async def respond(tools: Sequence[Tool], text: str, call: Call) -> str | None:
         except InfraFailure:
             raise
         except Exception as e:
-            results.append(f"Error: {type(e).__name__}: {e}")
+            told = e.__cause__ if isinstance(e, Raised) and e.__cause__ else e
+            results.append(f"Error: {type(told).__name__}: {told}")
     return response(results) if results else None
 
 
