@@ -87,5 +87,6 @@ def test_a_row_that_is_no_prompt_is_named_before_anything_is_trained(
 
 
 def test_functions_that_are_called_alike_have_metrics_of_their_own(tmp_path: Path) -> None:
-    functions = [reward.Function(Code(tmp_path / f, n)) for f, n in (("a.py", "f"), ("b.py", "f"), ("b.py", "g"))]
-    assert reward._names(functions) == ["f", "f_2", "g"]
+    given = [("a.py", "f"), ("b.py", "f"), ("a.py", "f"), ("b.py", "g")]
+    functions = [reward.Function(Code(tmp_path / file, name)) for file, name in given]
+    assert reward._names(functions) == ["f", "f_2", "f", "g"]

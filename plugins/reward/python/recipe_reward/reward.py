@@ -6,6 +6,7 @@ import inspect
 import math
 import random
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from dataclasses import dataclass, field
@@ -127,10 +128,17 @@ class Reward(Environment):
 
 
 def _names(functions: list[Function]) -> list[str]:
-    """Of each function the name of its metric: its own, and with a number from the second that is called so."""
-    plain = [f.function.function for f in functions]
-    count = [plain[: n + 1].count(name) for n, name in enumerate(plain)]
-    return [name if n == 1 else f"{name}_{n}" for name, n in zip(plain, count, strict=True)]
+    """Of each function the name of its metric: its own, and with a number from the second of another file on that is
+    called so."""
+    files: dict[str, list[Path]] = {}  # of each name
+    out = []
+    for f in (given.function for given in functions):
+        known, file = files.setdefault(f.function, []), f.original or f.file
+        if file not in known:
+            known.append(file)
+        number = known.index(file) + 1
+        out.append(f.function if number == 1 else f"{f.function}_{number}")
+    return out
 
 
 def _ignore(*_: Any, **__: Any) -> None:
