@@ -3,6 +3,7 @@ package schema
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -73,11 +74,19 @@ func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Val
 	texts := p.secrets.list()
 	for _, d := range diags {
 		for _, text := range texts {
-			d.Summary = strings.ReplaceAll(d.Summary, text, "(sensitive)")
-			d.Detail = strings.ReplaceAll(d.Detail, text, "(sensitive)")
+			for _, form := range []string{text, quoted(text)} {
+				d.Summary = strings.ReplaceAll(d.Summary, form, "(sensitive)")
+				d.Detail = strings.ReplaceAll(d.Detail, form, "(sensitive)")
+			}
 		}
 	}
 	return diags
+}
+
+// quoted is a text as %q writes it, without the quotes: errors of functions quote what they were given.
+func quoted(text string) string {
+	q := strconv.Quote(text)
+	return q[1 : len(q)-1]
 }
 
 // addVariables adds the values of sensitive variables.
