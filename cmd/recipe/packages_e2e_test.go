@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/packages/signature/standin"
 )
 
@@ -89,28 +90,79 @@ func TestASavedPlanIsBoundToTheLock(t *testing.T) {
 	}
 }
 
+// keys writes key pairs: NAME.key and NAME.pub.
+func (w *workshop) keys(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		private, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		public, err := x509.MarshalPKIXPublicKey(key.Public())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+		w.write(name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
+	}
+}
+
+// TestASignatureDoesNotCoverAnotherProgram: the digests of a version that nobody has signed, beside the index and the
+// signature of one that is signed, are refused by every command, with both in the cache and no registry.
+func TestASignatureDoesNotCoverAnotherProgram(t *testing.T) {
+	t.Parallel()
+	w, source := published(t)
+	w.keys("author")
+	code, err := os.ReadFile(filepath.Join(w.dir, "elsewhere.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("words.py", string(code)+"\n# another program\n")
+	w.recipe("plugin", "push", "words.py", source+":1.1.0")
+	w.recipe("plugin", "sign", source+":1.0.0", "--key", "author.key")
+	w.recipe("init", "quickstart.hcl")
+	file := filepath.Join(w.dir, "quickstart.lock.hcl")
+	evil, err := packages.ReadLock(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recipe, err := os.ReadFile(filepath.Join(w.dir, "quickstart.hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("quickstart.hcl", strings.Replace(string(recipe), `version = "~> 1.0"`,
+		`version = "1.0.0", verify = { key = "./author.pub" }`, 1))
+	w.recipe("init", "quickstart.hcl")
+	l, err := packages.ReadLock(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := l.Plugins["words"]
+	e.Schema, e.Platforms = evil.Plugins["words"].Schema, evil.Plugins["words"].Platforms
+	l.Plugins["words"] = e
+	if err := l.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"plugin verify", "validate", "plan", "init", "init --locked", "apply -y",
+		"apply -y --locked"} {
+		out := w.refused(append(strings.Fields(command), "quickstart.hcl")...)
+		if !strings.Contains(out, "the lock contradicts itself") || !strings.Contains(out, "version control") {
+			t.Errorf("%s:\n%s", command, out)
+		}
+	}
+}
+
 // TestThePlatformTeamDemandsASignature: the settings refuse a package until the right key has signed it, and the lock
 // of one that was used before.
 func TestThePlatformTeamDemandsASignature(t *testing.T) {
 	t.Parallel()
 	w, source := published(t)
 	w.recipe("init", "quickstart.hcl") // nobody demands anything yet
-	for _, name := range []string{"author", "stranger"} {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		private, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		public, err := x509.MarshalPKIXPublicKey(key.Public())
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
-		w.write(name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
-	}
+	w.keys("author", "stranger")
 	w.write("settings.hcl", `verify "" { key = "author.pub" }`)
 	w.env = append(w.env, "RECIPE_CONFIG="+filepath.Join(w.dir, "settings.hcl"))
 	for _, command := range [][]string{{"plan"}, {"apply", "-y"}, {"init"}, {"plugin", "verify"}} {

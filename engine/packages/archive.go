@@ -41,7 +41,7 @@ func (r Resolver) fromArchive(ctx context.Context, q schema.Requirement, before 
 		return Entry{}, fmt.Errorf("%s: %w", q.Source, err)
 	}
 	if locked {
-		if err := sameContents(q, before, e); err != nil {
+		if err := sameContents(q, "the archive", e, before); err != nil {
 			return Entry{}, err
 		}
 		if len(e.Signatures) == 0 { // nobody demands them here
@@ -143,24 +143,30 @@ func (r Resolver) archivedPlugin(ctx context.Context, q schema.Requirement, chec
 		return Entry{}, err
 	}
 	defer func() { _ = l.close() }()
-	tags, err := l.tags(ctx)
+	version, raw, err := l.only(ctx)
 	if err != nil {
-		return Entry{}, &sdk.Error{Summary: "it is no package of a plugin", Detail: err.Error(), Err: err,
-			Remedy: "publish a .tar or .tar.gz that recipe plugin build --out wrote"}
+		return Entry{}, err
 	}
-	if len(tags) != 1 {
-		return Entry{}, fmt.Errorf("it has %d versions of the plugin, expected one", len(tags))
-	}
-	version := versionOf(tags[0])
 	if !allows(q.Version, version) && q.Version != "" {
 		return Entry{}, &sdk.Error{Summary: fmt.Sprintf("it has version %s, which %q does not allow", version, q.Version),
 			Remedy: "change version in required_plugins, or remove it: the checksum says which one it is"}
 	}
-	raw, err := l.index(ctx, version)
-	if err != nil {
-		return Entry{}, err
-	}
 	return r.lock(ctx, l, q, version, raw)
+}
+
+// only is the version in a layout that has one.
+func (l *layoutRepository) only(ctx context.Context) (version string, raw []byte, err error) {
+	tags, err := l.tags(ctx)
+	if err != nil {
+		return "", nil, &sdk.Error{Summary: "it is no package of a plugin", Detail: err.Error(), Err: err,
+			Remedy: "publish a .tar or .tar.gz that recipe plugin build --out wrote"}
+	}
+	if len(tags) != 1 {
+		return "", nil, fmt.Errorf("it has %d versions of the plugin, expected one", len(tags))
+	}
+	version = versionOf(tags[0])
+	raw, err = l.index(ctx, version)
+	return version, raw, err
 }
 
 // vendorArchive copies an archive into a layout folder, where fetchArchive finds it by its checksum.

@@ -42,7 +42,8 @@ func (s *Store) Locked(recipe string, q schema.Requirement) (*Locked, error) {
 	return &Locked{Name: q.Name, Entry: e, Schema: document, store: s}, nil
 }
 
-// lockedEntry returns the entry of the lock that is what the recipe asks for, signed as demanded.
+// lockedEntry returns the entry of the lock that is what the recipe asks for, signed as demanded (it has those
+// signatures then), and whose parts belong together.
 func (s *Store) lockedEntry(recipe string, q schema.Requirement) (Entry, error) {
 	file := schema.LockFile(recipe)
 	l, err := ReadLock(file)
@@ -54,7 +55,10 @@ func (s *Store) lockedEntry(recipe string, q schema.Requirement) (Entry, error) 
 		return e, &sdk.Error{Summary: fmt.Sprintf("%s in %s", reason, filepath.Base(file)),
 			Remedy: "run recipe init, which fetches " + q.Source + " and locks it"}
 	}
-	return e, s.checkSigned(q, e)
+	if e.Signatures, err = s.checkSigned(q, e); err != nil {
+		return e, err
+	}
+	return e, s.checkContents(q, e)
 }
 
 // Module returns the folder of a module that the lock of a recipe file names, after comparing its files with the lock.
@@ -161,15 +165,7 @@ func (l *Locked) files() (files v1.Hash, entrypoint string, err error) {
 	if !ok {
 		return files, "", noPlatform(l.Name, l.Entry.Version, slices.Sorted(maps.Keys(l.Entry.Platforms)))
 	}
-	digest, err := v1.NewHash(p.Manifest)
-	if err != nil {
-		return files, "", err
-	}
-	raw, err := l.store.document(digest, maxManifest)
-	if err != nil {
-		return files, "", damaged("plugin "+l.Name, err)
-	}
-	t, err := parseTarget(raw, pluginFormat)
+	t, err := l.store.target("plugin "+l.Name, p.Manifest, pluginFormat)
 	if err != nil {
 		return files, "", err
 	}

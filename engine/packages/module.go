@@ -85,11 +85,7 @@ func (r Resolver) archivedModule(ctx context.Context, q schema.Requirement, chec
 		return Entry{}, err
 	}
 	defer func() { _ = content.Close() }()
-	files, err := readArchive(content, moduleLimits)
-	if err != nil {
-		return Entry{}, err
-	}
-	packed, err := archive(withoutTop(files), zip.Store) // no later compressor can change its digest, which is locked
+	packed, err := repacked(content)
 	if err != nil {
 		return Entry{}, err
 	}

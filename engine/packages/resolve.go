@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,9 +84,14 @@ func (r Resolver) entry(ctx context.Context, q schema.Requirement, before Entry,
 		return Entry{}, &sdk.Error{Summary: "the lock must not be changed (--locked), and " + strings.TrimSuffix(reason, ","),
 			Remedy: "run recipe init without --locked, and commit the lock"}
 	}
-	if reason == "" && !o.Upgrade && r.stored(ctx, q, before) == nil {
-		before.Constraint = q.Version
-		return before, nil
+	if reason == "" && !o.Upgrade {
+		switch err := r.stored(ctx, q, before); {
+		case err == nil:
+			before.Constraint = q.Version
+			return before, nil
+		case errors.Is(err, errContradicts): // fetching it again would not help
+			return Entry{}, err
+		}
 	}
 	if IsArchive(q.Source) {
 		return r.fromArchive(ctx, q, before, reason == "")
@@ -149,23 +155,13 @@ func (r Resolver) again(ctx context.Context, from repository, q schema.Requireme
 	if err != nil {
 		return Entry{}, err
 	}
-	if err := sameContents(q, e, next); err != nil {
+	if err := sameContents(q, "the package there", next, e); err != nil {
 		return Entry{}, err
 	}
 	if len(next.Signatures) == 0 { // nobody demands them here
 		next.Signatures = e.Signatures
 	}
 	return next, nil
-}
-
-// sameContents says whether a package that was fetched again has the digests of its entry in the lock.
-func sameContents(q schema.Requirement, locked, fetched Entry) error {
-	if fetched.Schema == locked.Schema && fetched.Files == locked.Files &&
-		maps.Equal(fetched.Platforms, locked.Platforms) {
-		return nil
-	}
-	return &sdk.Error{Summary: "the lock contradicts itself: its digests for " + q.String() +
-		" are not those of the package that it names", Remedy: "restore the lock from version control"}
 }
 
 func moved(from repository, q schema.Requirement, e Entry, now string) error {
@@ -250,6 +246,9 @@ func (r Resolver) lock(ctx context.Context, from repository, q schema.Requiremen
 	if e.Signatures, err = r.signed(ctx, from, q, v.digest); err != nil {
 		return Entry{}, fmt.Errorf("version %s of %s: %w", chosen, from, err)
 	}
+	if err := r.Store.put(v.digest, int64(len(raw)), bytes.NewReader(raw)); err != nil {
+		return Entry{}, err
+	}
 	if q.Module {
 		if e.Files, err = r.module(ctx, from, here, chosen); err != nil {
 			return Entry{}, fmt.Errorf("version %s of %s: %w", chosen, from, err)
@@ -315,12 +314,23 @@ func (r Resolver) fetch(ctx context.Context, from repository, name, chosen strin
 		return fmt.Errorf("it speaks version %d of the plugin protocol, this program version %d: use another version",
 			m.Protocol, protocol.Version)
 	}
+	document, err := r.Store.document(t.schema.Digest, maxDocument)
+	if err != nil {
+		return err
+	}
+	if d, err := readDescribed(document); err != nil || d.Name != m.Name || d.Version != m.Version {
+		return errors.Join(err, fmt.Errorf("its schema is that of %s %s, its manifest that of %s %s; its author must build "+
+			"it again", d.Name, d.Version, m.Name, m.Version))
+	}
 	return r.Store.unpack(ctx, t.files.Digest, pluginLimits)
 }
 
 // stored makes sure that what an entry names is stored whole; it fetches nothing. The error says what is missing.
 func (r Resolver) stored(ctx context.Context, q schema.Requirement, e Entry) error {
-	if err := r.Store.checkSigned(q, e); err != nil {
+	if _, err := r.Store.checkSigned(q, e); err != nil {
+		return err
+	}
+	if err := r.Store.checkContents(q, e); err != nil {
 		return err
 	}
 	if q.Module {
@@ -329,13 +339,6 @@ func (r Resolver) stored(ctx context.Context, q schema.Requirement, e Entry) err
 			return err
 		}
 		return r.Store.unpack(ctx, files, moduleLimits)
-	}
-	digest, err := v1.NewHash(e.Schema)
-	if err != nil {
-		return err
-	}
-	if _, err := r.Store.document(digest, maxDocument); err != nil {
-		return err
 	}
 	files, _, err := (&Locked{Name: q.Name, Entry: e, store: r.Store}).files()
 	if err != nil {

@@ -125,36 +125,38 @@ func (r Resolver) signed(ctx context.Context, from repository, q schema.Requirem
 	return signatures, nil
 }
 
-// checkSigned verifies the signatures that an entry of the lock names against the policies that hold now. It is done
-// whenever the lock is read, so that neither the schema nor the program of a package that is not signed is used.
-func (s *Store) checkSigned(q schema.Requirement, e Entry) error {
+// checkSigned verifies the signatures that an entry of the lock names against the policies that hold now, and returns
+// those that were demanded. It is done whenever the lock is read, so that neither the schema nor the program of a
+// package that is not signed is used.
+func (s *Store) checkSigned(q schema.Requirement, e Entry) ([]Signature, error) {
 	policies := s.policies(q)
 	if len(policies) == 0 {
-		return nil
+		return nil, nil
 	}
 	if err := unsignable(q, policies); err != nil {
-		return err
+		return nil, err
 	}
 	var bundles [][]byte
 	for _, signed := range e.Signatures {
 		digest, err := v1.NewHash(signed.Bundle)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		b, err := s.document(digest, maxBundle)
 		if err != nil {
-			return damaged(q.String(), err)
+			return nil, damaged(q.String(), err)
 		}
 		bundles = append(bundles, b)
 	}
 	digest, err := v1.NewHash(e.Index)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := signedBy(policies, digest, bundles); err != nil {
-		return fmt.Errorf("version %s: %w", e.Version, err)
+	signatures, err := signedBy(policies, digest, bundles)
+	if err != nil {
+		return nil, fmt.Errorf("version %s: %w", e.Version, err)
 	}
-	return nil
+	return signatures, nil
 }
 
 // attached is a signature as a repository has it.

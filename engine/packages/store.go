@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -23,6 +24,9 @@ type Store struct {
 	Policies []SourcePolicy // whose signatures packages must have, besides what recipes say
 
 	dir string
+
+	mu       sync.Mutex
+	archived map[string]string // what archives have, see inArchive
 }
 
 // NewStore uses a folder, which is made when something is first stored.
