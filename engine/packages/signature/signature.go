@@ -28,6 +28,9 @@ import (
 // MediaType is that of the bundles that signers make.
 const MediaType = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
+// cosignSignature is the type of the statement that cosign 3 signs in place of the digest.
+const cosignSignature = "https://sigstore.dev/cosign/sign/v1"
+
 // Policy says whose signature a package must have: Key, or Identity, Issuer and TrustedRoot.
 type Policy struct {
 	Key         string // path of a public key (PEM)
@@ -73,8 +76,13 @@ func (p Policy) Verify(data []byte, digest string) (signer string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := verifier.Verify(&b, verify.NewPolicy(verify.WithArtifactDigest("sha256", sum), identity)); err != nil {
+	found, err := verifier.Verify(&b, verify.NewPolicy(verify.WithArtifactDigest("sha256", sum), identity))
+	if err != nil {
 		return "", fmt.Errorf("the signature is not valid for %s: %w", p, err)
+	}
+	// Whoever attests that a scan of the package failed names its digest, too.
+	if s := found.Statement; s != nil && s.GetPredicateType() != cosignSignature {
+		return "", fmt.Errorf("%s has attested something about it (%s), which is no signature of it", p, s.GetPredicateType())
 	}
 	return signer, nil
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
+	dsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
 	rekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
 	"github.com/sigstore/sigstore-go/pkg/root"
@@ -77,6 +79,47 @@ func TestByKey(t *testing.T) {
 			t.Errorf("%s: accepted, signed by %q", name, signer)
 		}
 	}
+}
+
+// TestAnAttestationIsNoSignature: it names the digest, too, whatever it says. The statement of cosign 3 is one.
+func TestAnAttestationIsNoSignature(t *testing.T) {
+	t.Parallel()
+	private, public := keys(t)
+	for predicate, want := range map[string]string{cosignSignature: "",
+		"https://in-toto.io/attestation/test-result/v0.1": "is no signature of it", "": "is no signature of it"} {
+		signer, err := Policy{Key: public}.Verify(attest(t, private, predicate, digest("package")), digest("package"))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: signed by %q, %v", predicate, signer, err)
+		}
+	}
+	signed := attest(t, private, cosignSignature, digest("other"))
+	if _, err := (Policy{Key: public}).Verify(signed, digest("package")); err == nil {
+		t.Error("the statement about another content is accepted")
+	}
+}
+
+// attest signs a statement about a digest.
+func attest(t *testing.T, private []byte, predicate, digest string) []byte {
+	t.Helper()
+	const payloadType = "application/vnd.in-toto+json"
+	payload := fmt.Appendf(nil, `{"_type": "https://in-toto.io/Statement/v1", "predicateType": %q, "predicate": {},
+		"subject": [{"name": "x", "digest": {"sha256": %q}}]}`, predicate, digest)
+	signed, err := Key(private).Sign(t.Context(), fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType,
+		len(payload), payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b protobundle.Bundle
+	if err := protojson.Unmarshal(signed, &b); err != nil {
+		t.Fatal(err)
+	}
+	b.Content = &protobundle.Bundle_DsseEnvelope{DsseEnvelope: &dsse.Envelope{PayloadType: payloadType, Payload: payload,
+		Signatures: []*dsse.Signature{{Sig: b.GetMessageSignature().GetSignature()}}}}
+	data, err := protojson.Marshal(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // TestKeyless uses a certificate authority, a transparency log and a timestamp authority of its own.
