@@ -87,8 +87,8 @@ func readSettings(environ []string) (s settings, err error) {
 		}
 	}
 	for i, v := range s.Verify {
-		if err := v.policy().Check(); err != nil {
-			return s, fmt.Errorf("read the settings %s: verify %q: %w", path, v.Prefix, err)
+		if err := packages.CheckSourcePolicy(packages.SourcePolicy{Prefix: v.Prefix, Policy: v.policy()}); err != nil {
+			return s, fmt.Errorf("read the settings %s: %w", path, err)
 		}
 		if v.Key != "" {
 			s.Verify[i].Key = relative(v.Key)

@@ -82,6 +82,7 @@ func TestDevOverrides(t *testing.T) {
 		{"empty", write("c", ``), nil, ""},
 		{"no name of a variable", write("e", `pass_environment = ["SITE_*", "*"]`), nil,
 			`"*" is not a name of an environment variable`},
+		{"a policy for nothing", write("f", `verify "oci://x.example.com" { key = "x.pub" }`), nil, "expected HOST or HOST/PATH"},
 		{"typo", write("d", `dev_override {}`), nil, "dev_overrides { NAME"},
 		{"named but not there", filepath.Join(dir, "none"), nil, "no such file"},
 	} {

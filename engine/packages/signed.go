@@ -33,14 +33,25 @@ type SourcePolicy struct {
 	signature.Policy
 }
 
+// CheckSourcePolicy reports a policy that would hold for nothing.
+func CheckSourcePolicy(p SourcePolicy) error {
+	if strings.Contains(p.Prefix, "://") || strings.HasSuffix(p.Prefix, "/") {
+		return fmt.Errorf("verify %q: expected HOST or HOST/PATH, without oci:// and without a slash at its end", p.Prefix)
+	}
+	if err := p.Check(); err != nil {
+		return fmt.Errorf("verify %q: %w", p.Prefix, err)
+	}
+	return nil
+}
+
 // policies are those that a required plugin must fulfil, each: the one of the settings with the longest matching
 // prefix, and that of the recipe.
 func (s *Store) policies(q schema.Requirement) []signature.Policy {
 	var out []signature.Policy
 	best := -1
 	for _, p := range s.Policies {
-		if below(address(q.Source), p.Prefix) && len(p.Prefix) > best {
-			best, out = len(p.Prefix), []signature.Policy{p.Policy}
+		if prefix := place(p.Prefix); below(place(address(q.Source)), prefix) && len(prefix) > best {
+			best, out = len(prefix), []signature.Policy{p.Policy}
 		}
 	}
 	if q.Verify != (schema.Verify{}) {

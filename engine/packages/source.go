@@ -3,6 +3,7 @@ package packages
 import (
 	"fmt"
 	"net/url"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -24,6 +25,19 @@ func IsPackage(source string) bool { return IsSource(source) || IsArchive(source
 func address(source string) string {
 	_, rest, _ := strings.Cut(source, "://")
 	return rest
+}
+
+// place is where an address leads, in one way of writing it: policies hold however a recipe writes a registry's name.
+func place(address string) string {
+	u, err := url.Parse("//" + address)
+	if err != nil {
+		return address
+	}
+	host := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(u.Host), ":443"), ".")
+	if host == "index.docker.io" { // go-containerregistry reads one as the other
+		host = "docker.io"
+	}
+	return host + strings.TrimSuffix(path.Clean("/"+u.Path), "/")
 }
 
 // Source is a repository of packages: oci://HOST/PATH.
@@ -57,8 +71,8 @@ func ParseReference(text string) (s Source, version string, err error) {
 	if i := strings.LastIndex(rest, ":"); i > strings.LastIndex(rest, "/") {
 		rest, version = rest[:i], rest[i+1:]
 	}
-	host, path, ok := strings.Cut(rest, "/")
-	if !ok || path == "" || !strings.ContainsAny(host, ".:") && host != "localhost" {
+	host, inside, ok := strings.Cut(rest, "/")
+	if !ok || path.Clean("/"+inside) != "/"+inside || !strings.ContainsAny(host, ".:") && host != "localhost" {
 		return s, "", fmt.Errorf("%q is no address of a package: expected oci://HOST/PATH, HOST with its domain", text)
 	}
 	if _, err := name.NewRepository(rest, name.StrictValidation); err != nil {
@@ -80,7 +94,7 @@ func CheckMirror(m Mirror) error {
 		return fmt.Errorf("mirror %q: expected HOST or HOST/PATH, without oci:// and without a slash at its end", m.Prefix)
 	}
 	if IsSource(m.Location) {
-		_, err := ParseSource(m.Location + "/x") // a host alone is enough for a mirror
+		_, err := ParseSource(strings.TrimSuffix(m.Location, "/") + "/x") // a host alone is enough for a mirror
 		return err
 	}
 	if !filepath.IsAbs(m.Location) {
