@@ -4,6 +4,8 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +17,11 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/recipe-rl/recipe/engine/packages/signature"
 	"github.com/recipe-rl/recipe/schema"
 )
 
@@ -152,6 +158,56 @@ func TestCredentialsDoNotFollowARedirect(t *testing.T) {
 	}
 	if asked.Load() == 0 || leaked.Load() > 0 {
 		t.Errorf("%d requests were redirected, %d with credentials", asked.Load(), leaked.Load())
+	}
+}
+
+// answers is a network of registries, in this process.
+type answers func(req *http.Request, w http.ResponseWriter)
+
+func (a answers) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	a(req, w)
+	resp := w.Result()
+	resp.Request = req
+	return resp, nil
+}
+
+// TestCredentialsAreNotSentInTheClear, wherever a registry that is asked by https sends its clients: by a redirect, or
+// for its tokens.
+func TestCredentialsAreNotSentInTheClear(t *testing.T) {
+	t.Parallel()
+	const host, realm = "registry.example.com", "http://auth.example.com/token"
+	for want, answer := range map[string]answers{
+		"to let it redirect to https": func(req *http.Request, w http.ResponseWriter) {
+			if req.URL.Scheme == "https" {
+				http.Redirect(w, req, "http://"+host+req.URL.Path, http.StatusMovedPermanently)
+				return
+			}
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+		"invalid realm": func(_ *http.Request, w http.ResponseWriter) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="`+realm+`",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			leaked := false
+			g := Registries{Keychain: oneAccount{}, Retry: time.Millisecond, Transport: answers(
+				func(req *http.Request, w http.ResponseWriter) {
+					leaked = leaked || req.URL.Scheme == "http" && req.Header.Get("Authorization") != ""
+					answer(req, w)
+				})}
+			source, err := ParseSource("oci://" + host + "/acme/words")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Resolver{Store: NewStore(t.TempDir()), Registries: g}.Versions(t.Context(), source)
+			if leaked || err == nil || !strings.Contains(text(err), want) {
+				t.Errorf("leaked: %v, %v", leaked, text(err))
+			}
+		})
 	}
 }
 
@@ -351,5 +407,73 @@ func TestATagThatMovesWhileItIsFetched(t *testing.T) {
 	l, err := ReadLock(schema.LockFile(b.recipe))
 	if err != nil || l.Plugins["words"].Index != first.String() {
 		t.Errorf("locked %s, %v; want %s, which was read first", l.Plugins["words"].Index, err, first)
+	}
+}
+
+// TestHostileManifests: sizes that are no limit, and documents that would fill the disk.
+func TestHostileManifests(t *testing.T) {
+	t.Parallel()
+	layer := func(mediaType types.MediaType, size int64) v1.Descriptor {
+		return v1.Descriptor{MediaType: mediaType, Size: size, Digest: digestOf([]byte(mediaType))}
+	}
+	for name, c := range map[string]struct {
+		config, files int64
+		want          string
+	}{
+		"good": {10, 10, ""}, "a configuration of no size": {-1, 10, "its configuration has -1 bytes"},
+		"files of no size": {10, -1, "has -1 bytes"}, "much": {10, maxModule + 1, "at most"},
+		"a large configuration": {maxManifest + 1, 10, "at most"},
+	} {
+		m := v1.Manifest{ArtifactType: moduleFormat.target, Config: layer(typeModuleConfig, c.config),
+			Layers: []v1.Descriptor{layer(typeZip, c.files)}}
+		for range 1000 {
+			m.Layers = append(m.Layers, layer(typeDocs, maxDocument), layer(typeSBOM, -1))
+		}
+		raw, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := parseTarget(raw, moduleFormat)
+		if c.want == "" && (err != nil || len(parsed.documents) != 1) {
+			t.Errorf("%s: %d documents, %v", name, len(parsed.documents), err)
+		}
+		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestASignatureAmongManyAttachments is found.
+func TestASignatureAmongManyAttachments(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	index := build(t, "1.0.0", nil)
+	b.put("1.0.0", index)
+	private, public := keyPair(t)
+	subject, err := partial.Descriptor(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRemote(b.source.String(), b.resolver.Registries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * maxSignatures {
+		img, err := newArtifact(typeSBOM, document(fmt.Append(nil, i), typeSBOM), subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.attach(t.Context(), img); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", private); err != nil {
+		t.Fatal(text(err))
+	}
+	policy := signature.Policy{Key: public}
+	for range 10 { // the registry lists them in any order
+		if _, err := b.resolver.Verify(t.Context(), b.source, "1.0.0", policy); err != nil {
+			t.Fatal(text(err))
+		}
 	}
 }

@@ -28,7 +28,7 @@ type Registries struct {
 	Retry     time.Duration     // wait before the first of two retries; 0: one second
 }
 
-// transport is that of all requests: it ends those that stall.
+// transport is that of all requests: it ends those that stall, and sends no credentials in the clear.
 func (g Registries) transport() http.RoundTripper {
 	t := &stallTransport{base: g.Transport, stall: g.Stall}
 	if t.base == nil {
@@ -37,7 +37,23 @@ func (g Registries) transport() http.RoundTripper {
 	if t.stall == 0 {
 		t.stall = Stall
 	}
-	return t
+	return sealedTransport{t}
+}
+
+// sealedTransport refuses requests with credentials by http, but to a registry on this machine or its own network. After
+// a redirect from https to http, go-containerregistry would send all that follows there, the credentials with it.
+type sealedTransport struct{ base http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t sealedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme == "http" && req.Header.Get("Authorization") != "" {
+		if r, err := name.NewRegistry(req.URL.Host); err != nil || r.Scheme() != "http" {
+			return nil, &sdk.Error{Summary: "the credentials would be sent to " + req.URL.Host + " by http, which everybody on " +
+				"the way can read", Detail: "http://" + req.URL.Host + req.URL.Path,
+				Remedy: "the registry redirects there: ask who runs it to let it redirect to https"}
+		}
+	}
+	return t.base.RoundTrip(req)
 }
 
 func (g Registries) options(ctx context.Context) []remote.Option {
@@ -126,6 +142,10 @@ func (r *registryRepository) explain(ctx context.Context, doing string, err erro
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%s of %s: %w", doing, r, cause)
+	}
+	var refused *sdk.Error
+	if errors.As(err, &refused) {
+		return fmt.Errorf("could not %s of %s: %w", doing, r, refused)
 	}
 	var answered *transport.Error
 	if !errors.As(err, &answered) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // repository is where the versions of one package are: in a registry or in a layout.
@@ -126,7 +127,7 @@ func (v release) targets() (map[string]v1.Descriptor, error) {
 type target struct {
 	manifest              v1.Manifest
 	config, schema, files v1.Descriptor
-	documents             []v1.Descriptor // docs, SBOM
+	documents             []v1.Descriptor // docs, SBOM; at most one of each
 }
 
 func parseTarget(raw []byte, f format) (t target, err error) {
@@ -138,7 +139,7 @@ func parseTarget(raw []byte, f format) (t target, err error) {
 		return t, fmt.Errorf("its manifest has artifactType %q with %q, expected %q with %q", t.manifest.ArtifactType,
 			t.config.MediaType, f.target, f.config)
 	}
-	if t.config.Size > maxManifest {
+	if t.config.Size < 0 || t.config.Size > maxManifest {
 		return t, fmt.Errorf("its configuration has %d bytes, at most %d are allowed", t.config.Size, maxManifest)
 	}
 	type layer struct {
@@ -156,14 +157,16 @@ func parseTarget(raw []byte, f format) (t target, err error) {
 		if len(found) != 1 {
 			return t, fmt.Errorf("its manifest has %d layers of type %s, expected one", len(found), one.mediaType)
 		}
-		if *one.to = found[0]; found[0].Size > one.limit || found[0].Digest.Algorithm != "sha256" {
+		*one.to = found[0]
+		if found[0].Size < 0 || found[0].Size > one.limit || found[0].Digest.Algorithm != "sha256" {
 			return t, fmt.Errorf("its layer %s has %d bytes, at most %d and a sha256 digest are allowed", found[0].Digest,
 				found[0].Size, one.limit)
 		}
 	}
-	for _, d := range t.manifest.Layers {
-		if (d.MediaType == typeDocs || d.MediaType == typeSBOM) && d.Size <= maxDocument {
-			t.documents = append(t.documents, d)
+	for _, mediaType := range []types.MediaType{typeDocs, typeSBOM} {
+		i := slices.IndexFunc(t.manifest.Layers, func(d v1.Descriptor) bool { return d.MediaType == mediaType })
+		if i >= 0 && t.manifest.Layers[i].Size >= 0 && t.manifest.Layers[i].Size <= maxDocument {
+			t.documents = append(t.documents, t.manifest.Layers[i])
 		}
 	}
 	return t, nil

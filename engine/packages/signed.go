@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -188,6 +189,8 @@ func signaturesOf(ctx context.Context, from repository, digest v1.Hash) ([]attac
 	if err != nil {
 		return nil, err
 	}
+	referrers = slices.Clone(referrers)
+	slices.SortStableFunc(referrers, func(a, b v1.Descriptor) int { return likelihood(b) - likelihood(a) })
 	var out []attached
 	for _, d := range referrers[:min(len(referrers), maxSignatures)] {
 		raw, err := readManifest(ctx, from, d.Digest)
@@ -211,6 +214,18 @@ func signaturesOf(ctx context.Context, from repository, digest v1.Hash) ([]attac
 			layer: document(bundle, m.Layers[0].MediaType)})
 	}
 	return out, nil
+}
+
+// likelihood orders what is attached, so that many other things hide no signature. Registries differ in what they give as
+// the type of one.
+func likelihood(d v1.Descriptor) int {
+	switch {
+	case strings.HasPrefix(d.ArtifactType, bundleType):
+		return 2
+	case d.ArtifactType == "" || d.ArtifactType == emptyType:
+		return 1
+	}
+	return 0
 }
 
 func readBlob(ctx context.Context, from repository, d v1.Descriptor) ([]byte, error) {
