@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -324,5 +325,73 @@ func TestALockWithoutItsSignature(t *testing.T) {
 	b.refused(err, "must not be changed", before)
 	if _, err := b.resolver.Init(t.Context(), b.recipe, requires(q), Options{}); err != nil || b.lock() == before {
 		t.Errorf("init does not fetch it: %v", text(err))
+	}
+}
+
+// TestAKeyThatIsReplaced: what only the old key has signed is refused; what the new one has signed, too, is taken, and
+// the lock names the new one.
+func TestAKeyThatIsReplaced(t *testing.T) {
+	t.Parallel()
+	b, good, _, q := signedAndNot(t)
+	private, public := keyPair(t)
+	q.Verify.Key = public
+	before := b.lock()
+	_, err := b.resolver.Store.Locked(b.recipe, q)
+	b.refused(err, "none of its 1 signatures is by", before)
+	_, err = b.resolver.Init(t.Context(), b.recipe, requires(q), Options{})
+	b.refused(err, "none of its 1 signatures is by", before)
+	if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", private); err != nil {
+		t.Fatal(text(err))
+	}
+	_, err = b.resolver.Init(t.Context(), b.recipe, requires(q), Options{Frozen: true})
+	b.refused(err, "must not be changed", before)
+	if _, err := b.resolver.Init(t.Context(), b.recipe, requires(q), Options{}); err != nil {
+		t.Fatal(text(err))
+	}
+	locked, err := b.resolver.Store.Locked(b.recipe, q)
+	if err != nil || locked.Entry.Index != good.Index || locked.Entry.Signatures[0] == good.Signatures[0] {
+		t.Errorf("got %+v, %v", locked, text(err))
+	}
+}
+
+// TestAProgramOutsideOfItsPackageIsNotRun, also when nothing of the package was fetched by init, which would have
+// refused it, and its blobs came into the cache in another way.
+func TestAProgramOutsideOfItsPackageIsNotRun(t *testing.T) {
+	t.Parallel()
+	b, _, _, _ := signedAndNot(t)
+	described := []byte(`{"kind": "environment", "name": "words", "version": "1.0.0"}`)
+	config := []byte(`{"format_version": 1, "runtime": "program", "version": "1.0.0", "entrypoint": "../../../../bin/sh"}`)
+	packed := hostile(t, entry("bin/words", 0o755))
+	img, err := newArtifact(typeTarget, document(config, typeConfig), nil, document(described, typeSchema),
+		document(packed, typeZip))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := img.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := newIndex(pluginFormat, map[string]v1.Image{AnyPlatform: img})
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := listed.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, blob := range [][]byte{described, config, packed, manifest, index} {
+		if err := b.resolver.Store.put(digestOf(blob), int64(len(blob)), bytes.NewReader(blob)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.relock(Entry{Source: b.source.String(), Version: "1.0.0", Index: digestOf(index).String(),
+		Schema: digestOf(described).String(), Platforms: map[string]Platform{AnyPlatform: {
+			Manifest: digestOf(manifest).String(), Files: digestOf(packed).String()}}})
+	locked, err := b.resolver.Store.Locked(b.recipe, b.required(""))
+	if err != nil {
+		t.Fatal(text(err))
+	}
+	if dir, entrypoint, err := locked.Tree(); err == nil || !strings.Contains(err.Error(), "is refused") {
+		t.Errorf("%s in %s is run: %v", entrypoint, dir, err)
 	}
 }

@@ -1,7 +1,6 @@
 package packages
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -173,11 +172,8 @@ func (l *Locked) files() (files v1.Hash, entrypoint string, err error) {
 	if err != nil {
 		return files, "", damaged("plugin "+l.Name, err)
 	}
-	var m Manifest
-	if err := json.Unmarshal(config, &m); err != nil {
-		return files, "", err
-	}
-	return t.files.Digest, m.Entrypoint, nil
+	m, err := parseManifest(config)
+	return t.files.Digest, m.Entrypoint, err
 }
 
 func noPlatform(name, version string, have []string) error {
