@@ -40,16 +40,16 @@ func (g Registries) transport() http.RoundTripper {
 	return sealedTransport{t}
 }
 
-// sealedTransport refuses requests with credentials by http, but to a registry on this machine or its own network. After
-// a redirect from https to http, go-containerregistry would send all that follows there, the credentials with it.
+// sealedTransport refuses requests with credentials by http, but to a registry on this machine or its own network.
+// After a redirect from https to http, go-containerregistry would send all that follows there, with the credentials.
 type sealedTransport struct{ base http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t sealedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme == "http" && req.Header.Get("Authorization") != "" {
 		if r, err := name.NewRegistry(req.URL.Host); err != nil || r.Scheme() != "http" {
-			return nil, &sdk.Error{Summary: "the credentials would be sent to " + req.URL.Host + " by http, which everybody on " +
-				"the way can read", Detail: "http://" + req.URL.Host + req.URL.Path,
+			return nil, &sdk.Error{Summary: "the credentials would be sent to " + req.URL.Host + " by http, which everybody " +
+				"on the way can read", Detail: "http://" + req.URL.Host + req.URL.Path,
 				Remedy: "the registry redirects there: ask who runs it to let it redirect to https"}
 		}
 	}

@@ -216,8 +216,8 @@ func signaturesOf(ctx context.Context, from repository, digest v1.Hash) ([]attac
 	return out, nil
 }
 
-// likelihood orders what is attached, so that many other things hide no signature. Registries differ in what they give as
-// the type of one.
+// likelihood orders what is attached, so that many other things hide no signature. Registries differ in what they give
+// as the type of one.
 func likelihood(d v1.Descriptor) int {
 	switch {
 	case strings.HasPrefix(d.ArtifactType, bundleType):
