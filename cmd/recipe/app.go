@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
 // app is where a command reads and writes, and which plugins it knows. Tests give their own.
@@ -34,7 +34,7 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 		if err != nil {
 			return nil, err
 		}
-		catalog, err := host.NewCatalog(builtins(), s.devOverrides(), cacheDir())
+		catalog, err := host.NewCatalog(builtins(), s.devOverrides(), interpreter.CacheDir())
 		if err != nil {
 			return nil, err
 		}
@@ -85,16 +85,7 @@ func (s settings) packageStore() *packages.Store {
 }
 
 // packageDir is where packages of plugins are stored; losing it costs a fetch.
-func packageDir() string { return filepath.Join(cacheDir(), "packages") }
-
-// cacheDir is where schemas of external plugins are kept; losing it costs time and nothing else.
-func cacheDir() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "recipe")
-}
+func packageDir() string { return filepath.Join(interpreter.CacheDir(), "packages") }
 
 // style is what standard output can show.
 func (a *app) style() view.Style { return view.StyleOf(a.out, a.environ) }

@@ -59,15 +59,8 @@ func Of(r sdk.Runtime, plugin sdk.Packages, recipeDir string) (Environment, bool
 	return e, true, nil
 }
 
-// Cache is the folder of all environments: below the user's cache directory, or of the one for temporary files where
-// there is none.
-func Cache() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "recipe", "python")
-}
+// Cache is the folder of all environments.
+func Cache() string { return filepath.Join(CacheDir(), "python") }
 
 // Executable is the environment's own interpreter.
 func (e Environment) Executable() string { return filepath.Join(e.Dir, "bin", "python") }
