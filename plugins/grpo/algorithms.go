@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -43,6 +44,7 @@ type algorithmTable struct {
 
 type alias struct {
 	Name        string `json:"name"`
+	Ratio       string `json:"ratio"`
 	Aggregation string `json:"aggregation"`
 }
 
@@ -55,6 +57,7 @@ type lossSpec struct {
 	Aggregations []string `json:"aggregations"`
 	Needs        []string `json:"needs"`
 	Weight       string   `json:"weight"`
+	Uses         []string `json:"uses"`
 	Aliases      []alias  `json:"aliases"`
 }
 
@@ -64,7 +67,18 @@ type estimatorSpec struct {
 	Grouped bool     `json:"grouped"`
 	Least   int      `json:"least"`
 	Needs   []string `json:"needs"`
+	Uses    []string `json:"uses"`
 	Aliases []alias  `json:"aliases"`
+}
+
+// level is what a loss's importance ratio is of, under one of its names.
+func (l lossSpec) level(name string) string {
+	for _, other := range l.Aliases {
+		if other.Name == name && other.Ratio != "" {
+			return other.Ratio
+		}
+	}
+	return cmp.Or(l.Ratio, "token")
 }
 
 // loss is the loss of a name or an alias, with the aggregation that the name stands for. An unknown name, which the

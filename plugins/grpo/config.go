@@ -43,7 +43,7 @@ type Compute struct {
 
 // Lora are low-rank adapters by peft; without this block all weights are trained.
 type Lora struct {
-	Rank           int64    `recipe:"rank" worker:"lora.rank"`
+	Rank           int64    `recipe:"rank" required:"true" worker:"lora.rank"`
 	Alpha          float64  `recipe:"alpha" worker:"lora.alpha"`
 	Dropout        float64  `recipe:"dropout" worker:"lora.dropout"`
 	TargetModules  []string `recipe:"target_modules" worker:"lora.target_modules"`

@@ -2,6 +2,7 @@ package grpo
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,26 +14,39 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
-// rule is one contradiction between settings; worker/rules.py has them all and says how they are read. Settings that
-// the recipe leaves out have the worker's defaults.
+// rule is one contradiction between settings, or says that one has no effect; worker/rule.py says how they are read.
+// Settings that the recipe leaves out have the worker's defaults.
 type rule struct {
-	At     string      `json:"at"`
-	When   []condition `json:"when"`
-	Text   string      `json:"text"`
-	Remedy string      `json:"remedy"`
+	At      string      `json:"at"`
+	When    []condition `json:"when"`
+	Text    string      `json:"text"`
+	Remedy  string      `json:"remedy"`
+	Warning bool        `json:"warning"`
+	Each    string      `json:"each"` // a list of objects whose entries are looked at one by one
 }
 
 // condition is left, comparison, right.
 type condition [3]any
 
-// contradictions are settings that do not go together: the worker would refuse them when it starts, by the same rules.
+// contradictions are settings that do not go together, which the worker would refuse when it starts, by the same rules;
+// and, as warnings, those that have no effect.
 func contradictions(c Config) []spec.Problem {
-	v := valuesOf(c)
+	v, paths := valuesOf(c), attributePaths()
 	var problems []spec.Problem
-	for _, r := range described().Rules {
+	add := func(r rule, path cty.Path, v values) {
 		if !slices.ContainsFunc(r.When, func(c condition) bool { return !c.holds(v) }) {
-			problems = append(problems, spec.Problem{Path: attributePaths()[r.At], Summary: v.fill(r.Text),
-				Detail: v.fill(r.Remedy)})
+			problems = append(problems, spec.Problem{Path: path, Summary: v.fill(r.Text), Detail: v.fill(r.Remedy),
+				Warning: r.Warning})
+		}
+	}
+	for _, r := range described().Rules {
+		if r.Each == "" {
+			add(r, paths[r.At], v)
+			continue
+		}
+		list, _ := v[r.Each].([]any)
+		for i, entry := range list {
+			add(r, paths[r.At].IndexInt(i), v.with(entry))
 		}
 	}
 	return problems
@@ -60,9 +74,11 @@ func (c condition) holds(v values) bool {
 	case "not in":
 		list, ok := right.([]any)
 		return ok && !slices.Contains(list, left)
-	case "has":
+	case "has", "lacks":
 		list, ok := left.([]any)
-		return ok && slices.Contains(list, right)
+		return ok && slices.Contains(list, right) == (c[1] == "has")
+	case "set":
+		return !reflect.DeepEqual(left, v[defaultOf+c[0].(string)])
 	}
 	a, ok := left.(float64)
 	b, also := right.(float64)
@@ -83,16 +99,32 @@ type values map[string]any
 func valuesOf(c Config) values {
 	v := values{}
 	v.add("", described().Settings.Defaults())
+	v.add(defaultOf, described().Settings.Defaults())
 	v.add("", worker.Settings(c))
 	if l := learningOf(c); !l.imported {
 		v.add("loss:", map[string]any{"against": l.spec.Against, "weight": l.spec.Weight, "needs": l.spec.Needs,
-			"ratio": nothing(l.spec.Ratio), "aggregation": l.aggregation, "aggregations": l.spec.Aggregations})
+			"ratio": nothing(l.spec.Ratio), "aggregation": l.aggregation, "aggregations": l.spec.Aggregations,
+			"uses": l.spec.Uses, "level": l.level, "importance": l.correction, "normed": l.norm > 0})
 	}
 	if v["advantages.imported"] == nil {
 		e := algorithms().estimator(v["advantages.estimator"].(string))
-		v.add("estimator:", map[string]any{"grouped": e.Grouped, "least": e.Least, "needs": e.Needs})
+		v.add("estimator:", map[string]any{"grouped": e.Grouped, "least": e.Least, "needs": e.Needs, "uses": e.Uses})
 	}
 	return v
+}
+
+// defaultOf is before the name of a setting whose default is meant.
+const defaultOf = "default:"
+
+// with are the values with those of an entry of a list.
+func (v values) with(entry any) values {
+	out := maps.Clone(v)
+	settings, _ := entry.(map[string]any)
+	for _, name := range []string{"rule", "high", "low"} {
+		out["each."+name] = nil
+	}
+	out.add("each.", settings)
+	return out
 }
 
 // nothing is nil for an empty text.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,52 @@ var configured = []struct {
 	{"no attempt", body{"data": body{"register_attempts": 0}}, false},
 	{"no horizon", body{"kl": body{"adaptive_horizon": 0}}, false},
 	{"no collective", body{"collective_timeout": 0}, false},
+	{"a constant of 0", body{"loss": body{"length_norm": 0}}, false},
+	{"a cap of 0", body{"loss": body{"name": "cispo", "cispo_cap": 0}}, false},
+	{"a bound of 1", body{"loss": body{"delta": 1}}, false},
+	{"a gate divided by 0", body{"loss": body{"name": "sapo", "sapo_tau_positive": 0}}, false},
+	{"the other gate divided by 0", body{"loss": body{"name": "sapo", "sapo_tau_negative": 0}}, false},
+	{"the first k below 0", body{"loss": body{"vespo_k": []any{-1, 1}}}, false},
+	{"the second k below 0", body{"loss": body{"vespo_k": []any{1, -1}}}, false},
+	{"the first lambda below 0", body{"loss": body{"vespo_lambda": []any{-1, 1}}}, false},
+	{"the second lambda below 0", body{"loss": body{"vespo_lambda": []any{1, -1}}}, false},
+	{"more than all tokens without gradient", body{"loss": body{"clip_cov_ratio": 2}}, false},
+	{"more than all tokens pay", body{"loss": body{"kl_cov_ratio": 2}}, false},
+	{"bounds around nothing", body{"loss": body{"clip_cov_bounds": []any{5, 1}}}, false},
+	{"a deviation of 0", body{"advantages": body{"epsilon": 0}}, false},
+	{"a discount above 1", body{"advantages": body{"estimator": "gae", "gamma": 1.1}}, false},
+	{"a lambda above 1", body{"advantages": body{"estimator": "gae", "lam": 1.1}}, false},
+	{"no advantage left", body{"advantages": body{"clip": []any{0, 0}}}, false},
+	{"no advantages at all", body{"advantages": body{"use_advantages": false, "fallback_to_grpo": false}}, false},
+	{"the deviation of a batch", body{"advantages": body{"estimator": "grpo_passk", "std": "batch"}}, false},
+	{"weights below 1", body{"correction": body{"importance_high": 0.5}}, false},
+	{"weights without a bound", body{"correction": body{"importance_high": 0, "importance_low": 0.5}}, true},
+	{"weights above 1", body{"correction": body{"importance_low": 1.5}}, false},
+	{"weights below 0", body{"correction": body{"importance_low": -1}}, false},
+	{"a drift below 0", body{"correction": body{"off_policy_threshold": -1}}, false},
+	{"all rejected", body{"correction": body{"rejection": []any{body{"rule": "token_k3", "high": 0}}}}, false},
+	{"a ratio of 0", body{"correction": body{"rejection": []any{body{"rule": "token_k1", "high": 2, "low": 0}}}}, false},
+	{"nothing between", body{"correction": body{"rejection": []any{body{"rule": "token_k3", "high": 1},
+		body{"rule": "token_k1", "high": 2, "low": 2}}}}, false},
+	{"nothing around 1", body{"correction": body{"rejection": []any{body{"rule": "seq_sum_k1", "high": 1}}}}, false},
+	{"a horizon within a batch", body{"kl": body{"adaptive_target": 0.1, "reward_coefficient": 0.1,
+		"adaptive_horizon": 63}}, false},
+	{"no coefficient between", body{"entropy": body{"adaptive": true, "low": 2}}, false},
+	{"two references", body{"lora": body{"rank": 8}, "reference": body{"path": "m", "source": "lora_off"}}, false},
+	{"no decay", body{"optimizer": body{"beta1": 1}}, false},
+	{"no second decay", body{"optimizer": body{"beta2": 1}}, false},
+	{"divided by 0", body{"optimizer": body{"epsilon": 0}}, false},
+	{"more than all steps", body{"optimizer": body{"warmup_ratio": 2}}, false},
+	{"an end above the peak", body{"optimizer": body{"schedule": "linear", "min_ratio": 2}}, false},
+	{"adapters that add nothing", body{"lora": body{"rank": 8, "alpha": 0}}, false},
+	{"all left out", body{"lora": body{"rank": 8, "dropout": 1}}, false},
+	{"dropout in a sum", body{"lora": body{"rank": 8, "dropout": 0.1, "merged": true}}, false},
+	{"all layers and one", body{"lora": body{"rank": 8, "target_modules": []any{"all-linear", "q_proj"}}}, false},
+	{"a peak below 0", body{"peak_tflops": -1}, false},
+	{"a prompt as long as all", body{"max_length": 512, "max_prompt_length": 512}, false},
+	{"an age below 0", body{"max_staleness": -1}, false},
+	{"no time for a request", body{"data": body{"timeout": 0}}, false},
+	{"no time to connect", body{"data": body{"connect_timeout": 0}}, false},
 	{"an unknown rule", body{"correction": body{"rejection": []any{body{"rule": "nonsense", "high": 2}}}}, false},
 	{"a rule", body{"correction": body{"rejection": []any{body{"rule": "seq_mean_k3", "high": 2}}}}, true},
 }
@@ -154,30 +201,27 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// Each rule refuses one of the bodies above, so that each is compared with the worker; and each speaks of what there
-// is.
+// Each rule says something of one of the bodies, so that each that refuses is compared with the worker; and each
+// speaks of what there is.
 func TestEveryRuleIsTried(t *testing.T) {
 	t.Parallel()
-	def := Plugin()
 	tried := map[string]bool{}
-	var known values
+	var bodies []body
 	for _, c := range configured {
-		var decoded Config
-		if err := spec.Decode(value(t, def, c.body), def.Schema, &decoded); err != nil {
-			t.Fatal(err)
-		}
-		v := valuesOf(decoded)
-		if c.name == "defaults" {
-			known = v
-		}
+		bodies = append(bodies, c.body)
+	}
+	for _, c := range idle {
+		bodies = append(bodies, c.body)
+	}
+	for _, b := range bodies {
+		v := valuesOf(decoded(t, b))
 		for _, r := range described().Rules {
-			all := true
-			for _, condition := range r.When {
-				all = all && condition.holds(v)
+			if broken(r, v) {
+				tried[fmt.Sprint(r.At, r.When)] = true
 			}
-			tried[fmt.Sprint(r.At, r.When)] = tried[fmt.Sprint(r.At, r.When)] || all
 		}
 	}
+	known := valuesOf(decoded(t, body{})).with(nil)
 	for _, r := range described().Rules {
 		if !tried[fmt.Sprint(r.At, r.When)] {
 			t.Errorf("no body breaks the rule of %s, %v", r.At, r.When)
@@ -194,6 +238,18 @@ func TestEveryRuleIsTried(t *testing.T) {
 			}
 		}
 	}
+}
+
+// broken says whether a rule holds, of one entry at least where it is about entries of a list.
+func broken(r rule, v values) bool {
+	all := func(v values) bool {
+		return !slices.ContainsFunc(r.When, func(c condition) bool { return !c.holds(v) })
+	}
+	if r.Each == "" {
+		return all(v)
+	}
+	list, _ := v[r.Each].([]any)
+	return slices.ContainsFunc(list, func(entry any) bool { return all(v.with(entry)) })
 }
 
 // TestTheWorkerRefusesTheSame: the worker accepts what a plan accepts, and refuses what it refuses.
@@ -240,5 +296,18 @@ for line in sys.stdin:
 		if (lines[i] == "ok") != c.ok {
 			t.Errorf("%s: ok is %v, the worker says %s", c.name, c.ok, lines[i])
 		}
+	}
+}
+
+// A block lora without a rank would train all weights, which nobody means who writes one.
+func TestAdaptersSayTheirRank(t *testing.T) {
+	t.Parallel()
+	def := Plugin()
+	problems := def.Schema.Check(value(t, def, body{"lora": body{"alpha": 8}}))
+	if len(problems) != 1 || problems[0].Warning || !strings.Contains(problems[0].Detail, `"rank" is required`) {
+		t.Errorf("lora without a rank: %v", problems)
+	}
+	if problems := def.Schema.Check(value(t, def, body{"lora": body{"rank": 0}})); len(problems) > 0 {
+		t.Errorf("rank = 0 means all weights: %v", problems)
 	}
 }

@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -15,6 +16,7 @@ type learning struct {
 	norm        float64 // constant of the -norm aggregations, 0 for the others
 	normFrom    string  // where it comes from
 	correction  string  // none, token or sequence
+	level       string  // what the ratio is of: token, sequence or sequence_token
 	ratio       string  // what the loss's own ratio is against: trainer, sampler, or none
 	bound       string  // of the weights, in words
 	spec        lossSpec
@@ -28,12 +30,12 @@ func learningOf(c Config) learning {
 		name = c.Loss.Name
 	}
 	spec, averaged := algorithms().loss(name)
-	l := learning{loss: spec.Name, spec: spec}
+	l := learning{loss: spec.Name, spec: spec, level: spec.level(name)}
 	if c.Loss != nil && c.Loss.Import != "" {
 		l.loss, l.imported, averaged = c.Loss.Import, true, "token-mean"
 	}
 	if c.Loss != nil {
-		mode = c.Loss.Aggregation
+		mode, l.level = c.Loss.Aggregation, cmp.Or(c.Loss.RatioLevel, l.level)
 	}
 	if mode == "" {
 		mode = averaged

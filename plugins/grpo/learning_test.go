@@ -45,7 +45,7 @@ func (c learningCase) config() Config {
 	}
 	if s.Loss.Name != "" {
 		out.Loss = &Loss{Name: s.Loss.Name, Aggregation: s.Loss.Aggregation, LengthNorm: s.Loss.LengthNorm,
-			DualClip: 3, TopEntropy: 1}
+			DualClip: 3, TopEntropy: 1, SapoTauPositive: 1, SapoTauNegative: 1}
 	}
 	if s.Correction != nil {
 		out.Correction = &Correction{OldPolicy: "trainer", Importance: "auto", ImportanceHigh: 2, ImportanceMode: "truncate"}
@@ -57,7 +57,8 @@ func (c learningCase) config() Config {
 		}
 	}
 	if s.Advantages != nil {
-		out.Advantages = &Advantages{Estimator: s.Advantages.Estimator, Single: s.Advantages.Single}
+		out.Advantages = &Advantages{Estimator: s.Advantages.Estimator, Single: s.Advantages.Single, Epsilon: 1e-6,
+			UseAdvantages: true}
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/modelinfo"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
@@ -27,6 +28,12 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 				"and set compute_dtype = \"bfloat16\".",
 		})
 	}
+	if c.Compute != nil && c.Compute.Device != "" && !devices.MatchString(c.Compute.Device) {
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("compute").GetAttr("device"), Summary: "unknown device",
+			Detail: fmt.Sprintf("Expected auto, cpu, cuda or cuda:N, got %q.", c.Compute.Device),
+		})
+	}
 	if c.Compute != nil && c.Compute.Float8 == "all" && !c.adapted() {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("compute").GetAttr("float8"), Warning: true,
@@ -37,6 +44,8 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 	}
 	return problems
 }
+
+var devices = lazyregexp.New(`^(auto|cpu|cuda(:\d+)?)$`)
 
 // Plan says what training will need on each GPU, or of the machine when it has none.
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
@@ -54,7 +63,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if c.Correction != nil && c.Correction.LogprobsMode != "" {
 		e.Facts["logprobs_mode"] = c.Correction.LogprobsMode
 	}
-	var problems []spec.Problem
+	problems := c.misplaced(placement)
 	if name := optimizerOf(c); placement.Ranks() > 1 && c.divided("optimizer") &&
 		(name == "adafactor" || name == "adamw_8bit") {
 		problems = append(problems, spec.Problem{
@@ -81,6 +90,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	if !known {
 		e.Notes = append(e.Notes, modelinfo.Unknown(c.Model))
 		return e, problems
+	}
+	if m.MaxLen > 0 && c.MaxLength > m.MaxLen {
+		problems = append(problems, tooLong(c, m))
 	}
 	s := sizesOf(c, m, gpu)
 	if note := c.left(m, s, gpu); note != "" {

@@ -3,6 +3,7 @@ package grpo
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,6 +131,9 @@ func compareField(t *testing.T, s worker.Setting, tag reflect.StructTag) {
 	if doc := tag.Get("doc"); doc != "" && doc+"." != s.Description {
 		t.Errorf("%s: text %q here, %q in the worker", s.Name, doc, s.Description)
 	}
+	if least, ok := tag.Lookup("min"); ok && (s.Least == nil || fmt.Sprint(*s.Least) != least) {
+		t.Errorf("%s: at least %s here, %v in the worker", s.Name, least, s.Least)
+	}
 	text, ok := tag.Lookup("default")
 	if !ok {
 		return // the worker's
@@ -254,7 +258,7 @@ func TestOffloadedMomentsCountAsHostMemory(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	good := Config{Common: worker.Common{Model: "m", BatchSize: 64, MaxLength: 128}}
+	good := Config{Common: worker.Common{Model: "m", BatchSize: 64, MaxLength: 128}, LearningRate: 1e-6}
 	for name, c := range map[string]struct {
 		change func(*Config)
 		want   string
@@ -267,10 +271,13 @@ func TestValidate(t *testing.T) {
 		"lora off": {func(c *Config) { c.Reference = &Reference{Source: "lora_off"} }, "needs adapters"},
 		"float16": {func(c *Config) { c.Compute = &Compute{Dtype: "float32", ComputeDtype: "float16"} },
 			"too small for float16"},
-		"rounding":           {func(c *Config) { c.Compute = &Compute{Dtype: "bfloat16"} }, "rounds small updates"},
-		"float8":             {func(c *Config) { c.Compute = &Compute{Float8: "all"} }, "another policy than is served"},
-		"float8 backward":    {func(c *Config) { c.Compute = &Compute{Float8: "backward"} }, ""},
-		"float8 of adapters": {func(c *Config) { c.Compute, c.Lora = &Compute{Float8: "all"}, &Lora{Rank: 8} }, ""},
+		"rounding":        {func(c *Config) { c.Compute = &Compute{Dtype: "bfloat16"} }, "rounds small updates"},
+		"float8":          {func(c *Config) { c.Compute = &Compute{Float8: "all"} }, "another policy than is served"},
+		"float8 backward": {func(c *Config) { c.Compute = &Compute{Float8: "backward"} }, ""},
+		"device":          {func(c *Config) { c.Compute = &Compute{Device: "gpu"} }, "unknown device"},
+		"first GPU":       {func(c *Config) { c.Compute = &Compute{Device: "cuda:0"} }, ""},
+		"float8 of adapters": {func(c *Config) { c.Compute, c.Lora = &Compute{Float8: "all"}, &Lora{Rank: 8, Alpha: 32} },
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -95,7 +95,7 @@ class Inputs:
         )  # fmt: skip
 
 
-@estimator("grpo", aliases=("grpo_vectorized", Alias("dr_grpo", defaults={"std": "none"})))
+@estimator("grpo", uses=("std", "epsilon"), aliases=("grpo_vectorized", Alias("dr_grpo", defaults={"std": "none"})))
 def grpo(x: Inputs, o: Options) -> Tensor:
     """(score - group mean) / (deviation + epsilon). std: group (verl), batch (TRL's scale_rewards=batch), none
     (Dr.GRPO, prime-rl), population (Atropos's example trainer: ddof 0, floor 1e-8 instead of epsilon)."""
@@ -110,7 +110,7 @@ def grpo(x: Inputs, o: Options) -> Tensor:
     return centred / (x.std() + o.epsilon)
 
 
-@estimator("grpo_passk", least=2)
+@estimator("grpo_passk", least=2, uses=("std", "epsilon"))
 def grpo_passk(x: Inputs, o: Options) -> Tensor:
     """Only the best of a group: its lead over the second best (optionally over the deviation)."""
     a = torch.zeros_like(x.score)
@@ -126,7 +126,7 @@ def grpo_passk(x: Inputs, o: Options) -> Tensor:
     return a
 
 
-@estimator("rloo", aliases=("rloo_vectorized",))
+@estimator("rloo", uses=(), aliases=("rloo_vectorized",))
 def rloo(x: Inputs, o: Options) -> Tensor:
     """Leave-one-out baseline: n/(n-1) (score - mean)."""
     n = x.size()
@@ -134,19 +134,19 @@ def rloo(x: Inputs, o: Options) -> Tensor:
     return scale * (x.score - x.mean())
 
 
-@estimator("reinforce_plus_plus", per="token", grouped=False, aliases=("rf++",))
+@estimator("reinforce_plus_plus", per="token", grouped=False, uses=("gamma",), aliases=("rf++",))
 def reinforce_plus_plus(x: Inputs, o: Options) -> Tensor:
     """(N,) whitened discounted returns of the token rewards."""
     return whiten(discounted(x.reward, x.seq, x.n, o.gamma))
 
 
-@estimator("reinforce_plus_plus_baseline", per="token", aliases=("rf++_baseline",))
+@estimator("reinforce_plus_plus_baseline", per="token", uses=(), aliases=("rf++_baseline",))
 def reinforce_plus_plus_baseline(x: Inputs, o: Options) -> Tensor:
     """(N,) score less the group's mean, whitened over the tokens of the batch."""
     return whiten((x.score - x.mean())[x.seq])
 
 
-@estimator("opo")
+@estimator("opo", uses=())
 def opo(x: Inputs, o: Options) -> Tensor:
     """Baseline weighted by response length."""
     weighted = seg_sum(x.score * x.length, x.group, x.n_groups)
@@ -154,14 +154,14 @@ def opo(x: Inputs, o: Options) -> Tensor:
     return x.score - torch.where(x.size() > 1, (weighted / total)[x.group], torch.zeros_like(x.score))
 
 
-@estimator("gpg")
+@estimator("gpg", uses=())
 def gpg(x: Inputs, o: Options) -> Tensor:
     """alpha (score - mean), alpha = batch / number of non-zero scores."""
     alpha = x.n / max(int(torch.count_nonzero(x.score)), 1)
     return alpha * (x.score - x.mean())
 
 
-@estimator("gae", per="token", grouped=False)
+@estimator("gae", per="token", grouped=False, uses=("gamma", "lam"))
 def gae(x: Inputs, o: Options) -> Tensor:
     """(N,) whitened generalised advantage; value (N,) is 0 in a critic-free run."""
     value, seq = x.value, x.seq
@@ -171,13 +171,14 @@ def gae(x: Inputs, o: Options) -> Tensor:
     return whiten(discounted(delta, seq, x.n, o.gamma * o.lam))
 
 
-@estimator("remax", per="token", grouped=False, needs=("baseline",))
+@estimator("remax", per="token", grouped=False, needs=("baseline",), uses=())
 def remax(x: Inputs, o: Options) -> Tensor:
     """(N,) return-to-go minus the greedy completion's reward."""
     return seg_suffix_sum(x.reward, x.seq, x.n) - x.baseline[x.seq]
 
 
-@estimator("optimal_token_baseline", per="token", needs=("old",), aliases=("otb", "tir_optimal_token_baseline"))
+@estimator("optimal_token_baseline", per="token", needs=("old",), uses=("zero_tail",),
+           aliases=("otb", "tir_optimal_token_baseline"))  # fmt: skip
 def optimal_token_baseline(x: Inputs, o: Options) -> Tensor:
     """(N,) return-to-go minus a baseline for every step, which weighs the group's returns by the accumulated variance
     proxy W_t = sum over j <= t of 1 - 2 pi_j + sum(pi^2). zero_tail: no baseline where only one sequence of the group
@@ -195,7 +196,7 @@ def optimal_token_baseline(x: Inputs, o: Options) -> Tensor:
     return returns - torch.where(alone, torch.zeros_like(baseline), baseline)
 
 
-@estimator("gdpo", needs=("objectives",), aliases=("normalize_then_sum",))
+@estimator("gdpo", needs=("objectives",), uses=("epsilon",), aliases=("normalize_then_sum",))
 def gdpo(x: Inputs, o: Options) -> Tensor:
     """Several objectives (S, K; NaN = not given): each normalised in its group, summed, then normalised over the
     batch (TRL's multi_objective_aggregation = normalize_then_sum)."""

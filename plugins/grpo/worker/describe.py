@@ -33,17 +33,17 @@ def learning() -> dict[str, Any]:
 
 def _loss(s: LossSpec) -> dict[str, Any]:
     return {"name": s.name, "ratio": s.ratio, "against": s.against, "aggregation": s.aggregation,
-            "aggregations": s.aggregations, "needs": s.needs, "weight": s.weight,
+            "aggregations": s.aggregations, "needs": s.needs, "weight": s.weight, "uses": s.uses,
             "aliases": [_alias(a) for a in s.aliases]}  # fmt: skip
 
 
 def _estimator(s: EstimatorSpec) -> dict[str, Any]:
     return {"name": s.name, "grouped": s.grouped, "least": s.least, "needs": s.needs,
-            "aliases": [_alias(a) for a in s.aliases]}  # fmt: skip
+            "uses": s.uses, "aliases": [_alias(a) for a in s.aliases]}  # fmt: skip
 
 
 def _alias(a: Alias) -> dict[str, Any]:
-    return {"name": a.name, "aggregation": a.aggregation}
+    return {"name": a.name, "ratio": a.ratio, "aggregation": a.aggregation}
 
 
 def chosen(c: config.Config) -> dict[str, Any]:

@@ -63,7 +63,12 @@ def ratio_metrics(
             "clip/dual": mean(dual)}  # fmt: skip
 
 
-@loss("ppo", aliases=(
+CLIP = ("clip_low", "clip_high")
+PPO = (*CLIP, "dual_clip", "delta", "ratio_level")
+GAP = ("probability_gap", "log_ratio_penalty")
+
+
+@loss("ppo", uses=PPO, aliases=(
     "vanilla", "ppo_clip", "grpo", "dapo", "bnpo", Alias("dr_grpo", aggregation="batch-sum-norm"),
     Alias("luspo", ratio="sequence", aggregation="batch-mean-token-sum"),
 ))  # fmt: skip
@@ -84,7 +89,7 @@ def ppo(t: Terms, o: LossOptions) -> Result:
     return Result(value, ratio_metrics(r, hit & (t.adv > 0), hit & (t.adv < 0), dual))
 
 
-@loss("decoupled_ppo", weight="required")
+@loss("decoupled_ppo", weight="required", uses=PPO)
 def decoupled_ppo(t: Terms, o: LossOptions) -> Result:
     """PPO with two old policies (Hilton et al. 2022, arXiv 2110.00641; AReaL, arXiv 2505.24298, equation 5):
     pi_old / pi_sampler x the clipped surrogate of pi / pi_old. The trust region is around the proximal policy `old`
@@ -95,14 +100,14 @@ def decoupled_ppo(t: Terms, o: LossOptions) -> Result:
     return Result(out.value * weight, out.metrics)
 
 
-@loss("gspo", ratio="sequence_token", aggregation="seq-mean-token-mean",
+@loss("gspo", ratio="sequence_token", aggregation="seq-mean-token-mean", uses=CLIP,
       aggregations=("seq-mean-token-mean", "batch-mean-token-mean"))  # fmt: skip
 def gspo(t: Terms, o: LossOptions) -> Result:
     """Sequence-level ratio applied per token, no dual clip (Zheng et al. 2025, arXiv 2507.18071)."""
     return ppo(t, LossOptions(clip_low=o.clip_low, clip_high=o.clip_high, dual_clip=None, ratio_level="sequence_token"))
 
 
-@loss("cispo")
+@loss("cispo", uses=(*CLIP, "cispo_cap"))
 def cispo(t: Terms, o: LossOptions) -> Result:
     """-sg(clamp(r)) A lp: the clipped weight never stops a token's gradient."""
     r = torch.exp((t.lp - t.old).clamp(-20, 20)).detach()
@@ -113,7 +118,8 @@ def cispo(t: Terms, o: LossOptions) -> Result:
     return Result(-clamped * t.adv * t.lp, ratio_metrics(r, r > clamped, r < clamped))
 
 
-@loss("sapo", aggregation="seq-mean-token-mean", aggregations=("seq-mean-token-mean", "batch-mean-token-mean"))
+@loss("sapo", aggregation="seq-mean-token-mean", aggregations=("seq-mean-token-mean", "batch-mean-token-mean"),
+      uses=("sapo_tau_positive", "sapo_tau_negative"))  # fmt: skip
 def sapo(t: Terms, o: LossOptions) -> Result:
     """A smooth gate 4/tau sigmoid(tau (r-1)) in place of the clip; tau 1.0 for A > 0, 1.05 else (arXiv 2511.20347)."""
     r = torch.exp((t.lp - t.old).clamp(-20, 20))
@@ -122,7 +128,7 @@ def sapo(t: Terms, o: LossOptions) -> Result:
     return Result(-gate * t.adv, ratio_metrics(r))
 
 
-@loss("gmpo", aggregation="batch-mean-token-mean", aggregations=("batch-mean-token-mean",), weight="own",
+@loss("gmpo", aggregation="batch-mean-token-mean", aggregations=("batch-mean-token-mean",), weight="own", uses=CLIP,
       coefficients=aggregate.sequence_coefficients, aliases=("geo_mean",))  # fmt: skip
 def gmpo(t: Terms, o: LossOptions) -> Result:
     """Geometric mean: log ratios clamped in the direction the advantage pushes, averaged, one loss per sequence."""
@@ -146,7 +152,8 @@ def most_covariant_in_bounds(adv: Tensor, lp: Tensor, old: Tensor, o: LossOption
     return aggregate.select_clip_cov(adv, lp, old, clip, o.clip_cov_ratio, *o.clip_cov_bounds, generator)
 
 
-@loss("clip_cov", needs=("current",), select=most_covariant_in_bounds)
+@loss("clip_cov", needs=("current",), select=most_covariant_in_bounds,
+      uses=(*CLIP, "clip_cov_ratio", "clip_cov_bounds"))  # fmt: skip
 def clip_cov(t: Terms, o: LossOptions) -> Result:
     """Clipped surrogate without dual clip; tokens picked for their covariance carry no policy gradient."""
     r = torch.exp(t.lp - t.old)
@@ -163,7 +170,7 @@ def most_covariant(adv: Tensor, lp: Tensor, old: Tensor, o: LossOptions, seed: i
     return aggregate.select_kl_cov(adv, lp, o.kl_cov_ratio)
 
 
-@loss("kl_cov", needs=("current",), select=most_covariant)
+@loss("kl_cov", needs=("current",), select=most_covariant, uses=("kl_cov_ratio", "kl_cov_coefficient"))
 def kl_cov(t: Terms, o: LossOptions) -> Result:
     """Unclipped surrogate; tokens with the largest covariance pay |log ratio| (Cui et al. 2025, arXiv 2505.22617). What
     they pay is 0.1 of it in verl's configuration (ppo_kl_coef); verl's function alone falls back to 1."""
@@ -173,19 +180,19 @@ def kl_cov(t: Terms, o: LossOptions) -> Result:
     return Result(-t.adv * r + picked * o.kl_cov_coefficient * d.abs(), ratio_metrics(r))
 
 
-@loss("gpg", ratio=None)
+@loss("gpg", ratio=None, uses=())
 def gpg(t: Terms, o: LossOptions) -> Result:
     """-A lp, for advantages of the estimator gpg (Chu et al. 2025, arXiv 2504.02546)."""
     return reinforce(t, o)
 
 
-@loss("reinforce", ratio=None)
+@loss("reinforce", ratio=None, uses=())
 def reinforce(t: Terms, o: LossOptions) -> Result:
     """-A lp; in bypass mode the importance weight is what corrects it."""
     return Result(-t.adv * t.lp, ratio_metrics(torch.exp((t.lp - t.old).clamp(-20, 20))))
 
 
-@loss("vespo", weight="own")
+@loss("vespo", weight="own", uses=("vespo_k", "vespo_lambda"))
 def vespo(t: Terms, o: LossOptions) -> Result:
     """-phi A lp with phi = exp(lambda + k log W - lambda W), W the whole sequence's ratio, phi constant."""
     smallest = -18.420680743952367  # log(1e-8)
@@ -215,7 +222,7 @@ def within_gap(t: Terms, o: LossOptions, move: tuple, high: Tensor, low: Tensor,
 
 # How far a token's probability may move: dppo as verl's example for the Binary-TV paper sets it (Qi et al. 2026, arXiv
 # 2602.04879), the others as prime-rl ships default, ipo and ref_kl.
-@loss("dppo", against="sampler", defaults={"probability_gap": 0.15},
+@loss("dppo", against="sampler", uses=GAP, defaults={"probability_gap": 0.15},
       aliases=(Alias("default", defaults={"probability_gap": 0.2}),))  # fmt: skip
 def dppo(t: Terms, o: LossOptions) -> Result:
     """A token is dropped when its probability already moved too far the way A pushes it: DPPO with the binary total
@@ -226,14 +233,15 @@ def dppo(t: Terms, o: LossOptions) -> Result:
     return within_gap(t, o, move, high, low, o.advantage_temperature * t.adv)
 
 
-@loss("ipo", against="sampler", defaults={"probability_gap": 0.1})
+@loss("ipo", against="sampler", uses=GAP, defaults={"probability_gap": 0.1})
 def ipo(t: Terms, o: LossOptions) -> Result:
     """Like dppo, but a token whose probability moved too far either way is dropped (prime-rl's ipo: 0.1)."""
     move = _, _, gap = probability_move(t)
     return within_gap(t, o, move, gap > o.probability_gap, gap < -o.probability_gap, o.advantage_temperature * t.adv)
 
 
-@loss("distill", against="sampler", needs=("reference",), defaults={"probability_gap": 0.2}, aliases=("ref_kl",))
+@loss("distill", against="sampler", needs=("reference",), uses=GAP, defaults={"probability_gap": 0.2},
+      aliases=("ref_kl",))  # fmt: skip
 def distill(t: Terms, o: LossOptions) -> Result:
     """On-policy distillation: the advantage is the reverse KL of the token, sg(ref - lp), at temperature 1 (Lu 2025,
     "On-Policy Distillation"). As in prime-rl's ref_kl a token is dropped when its probability fell by more than 0.2,
@@ -243,20 +251,20 @@ def distill(t: Terms, o: LossOptions) -> Result:
     return within_gap(t, o, move, torch.zeros_like(low), low, (t.ref - t.lp).detach())
 
 
-@loss("sft", ratio=None, weight="explicit", aliases=("ce",))
+@loss("sft", ratio=None, weight="explicit", uses=(), aliases=("ce",))
 def sft(t: Terms, o: LossOptions) -> Result:
     """-lp, whatever the advantage."""
     return Result(-t.lp, ratio_metrics(torch.ones_like(t.adv)))
 
 
-@loss("weighted_sft", ratio=None, weight="explicit", unbounded=True, aggregations=("token-mean",),
+@loss("weighted_sft", ratio=None, weight="explicit", unbounded=True, aggregations=("token-mean",), uses=(),
       coefficients=aggregate.token_coefficients, aliases=("awsft", "advantage_weighted_sft"))  # fmt: skip
 def weighted_sft(t: Terms, o: LossOptions) -> Result:
     """Cross entropy weighted by the token's advantage. A < 0 makes it unbounded: clip the advantages."""
     return Result(-t.lp * t.adv, ratio_metrics(torch.ones_like(t.adv)))
 
 
-@loss("atropos", against="sampler")
+@loss("atropos", against="sampler", uses=CLIP)
 def atropos(t: Terms, o: LossOptions) -> Result:
     """The surrogate of Atropos's example trainer, kept for comparison only: for A < 0 it takes the wrong bound."""
     r = torch.exp(t.lp - t.behavior)

@@ -47,6 +47,7 @@ class LossSpec:
     defaults: Mapping[str, Any]
     select: Callable[..., Tensor] | None
     coefficients: Callable[..., Tensor] | None
+    uses: tuple[str, ...] | None
 
     @property
     def needs_sampler(self) -> bool:
@@ -64,6 +65,7 @@ class EstimatorSpec:
     grouped: bool
     least: int
     needs: tuple[str, ...]
+    uses: tuple[str, ...] | None
     aliases: tuple[Alias, ...]
 
 
@@ -82,6 +84,7 @@ def loss(
     aggregations: tuple[str, ...] | None = None, needs: tuple[str, ...] = (), weight: str = "multiplied",
     unbounded: bool = False, aliases: tuple[Alias | str, ...] = (), defaults: Mapping[str, Any] | None = None,
     select: Callable[..., Tensor] | None = None, coefficients: Callable[..., Tensor] | None = None,
+    uses: tuple[str, ...] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
     """Makes a policy loss of a function (terms, options) -> Result.
 
@@ -98,6 +101,8 @@ def loss(
     defaults      of options, where they differ from those of LossOptions
     select        (adv, lp, old, options, seed) -> (N,) bool, once a step over the whole batch: terms.selected
     coefficients  (keep, counted, seq, n) -> (N,), where the formula fixes the tokens' weights to the last digit
+    uses          options that it reads: a plan warns of others that a recipe sets. Only of the worker's own: no plan
+                  runs a user's file
     """
     if ratio is not None:
         _known("ratio", (ratio,), RATIO_LEVELS)
@@ -108,7 +113,7 @@ def loss(
     def attach(function: Callable[..., Any]) -> Callable[..., Any]:
         function.loss = LossSpec(  # type: ignore[attr-defined]
             name, function, ratio, against, aggregation, aggregations, needs, weight, unbounded, _aliases(aliases),
-            defaults or {}, select, coefficients,
+            defaults or {}, select, coefficients, uses,
         )  # fmt: skip
         return function
 
@@ -117,7 +122,7 @@ def loss(
 
 def estimator(
     name: str, *, per: str = "sequence", grouped: bool = True, least: int = 1, needs: tuple[str, ...] = (),
-    aliases: tuple[Alias | str, ...] = (),
+    uses: tuple[str, ...] | None = None, aliases: tuple[Alias | str, ...] = (),
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:  # fmt: skip
     """Makes an estimator of advantages of a function (inputs, options) -> Tensor.
 
@@ -126,12 +131,13 @@ def estimator(
     least    sequences of the smallest group that it can judge
     needs    baseline: group_overrides.reward_baseline; objectives: overrides[].rewards, with
              advantages.objective_weights; old: log-probabilities under the policy before the step
+    uses     options that it reads, as for a loss
     """
     _known("per", (per,), ("sequence", "token"))
     _known("needs", needs, ESTIMATOR_NEEDS)
 
     def attach(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        spec = EstimatorSpec(name, function, per, grouped, least, needs, _aliases(aliases))
+        spec = EstimatorSpec(name, function, per, grouped, least, needs, uses, _aliases(aliases))
         function.estimator = spec  # type: ignore[attr-defined]
         return function
 

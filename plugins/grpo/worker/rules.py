@@ -4,27 +4,17 @@ runs, from the same rules in schema.json (make generate). What a type, a bound o
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-Condition = tuple[str, str, Any]
+from .bounds import BOUNDS
+from .idle import IDLE
+from .rule import Condition, Rule
+
 EXPLICIT = ("token", "sequence")
 NOT_BF16 = ("float32", "float16", "float64")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """All conditions hold: the setting `at` is wrong. A condition is (left, comparison, right). Left is a setting, an
-    entry of a list (advantages.clip.0) or a fact of the loss or estimator that was chosen (loss:needs); so is right
-    behind an @. A comparison with null, other than == and !=, does not hold; nor does one with a fact that is not
-    known, such as those of a user's own loss in a plan. {setting} in the texts stands for its value."""
-
-    at: str
-    when: tuple[Condition, ...]
-    text: str
-    remedy: str
 
 
 RULES = (
@@ -209,6 +199,7 @@ RULES = (
         "{advantages.estimator} compares the best {estimator:least} of a group",
         "A group of one has none. Leave single out.",
     ),
+    *BOUNDS,
 )
 
 _ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -225,24 +216,31 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 def broken(config: Any, facts: Mapping[str, Any]) -> list[str]:
     """What is wrong with a configuration, one line each. facts: of its loss and estimator, as `loss:needs`."""
 
-    def value(name: str) -> Any:
+    def value(name: str, entry: Any = None) -> Any:
         if ":" in name:
             return facts[name]
-        found = config
-        for part in name.split("."):
+        found, parts = config, name.split(".")
+        if parts[0] == "each":
+            found, parts = entry, parts[1:]
+        for part in parts:
             if found is None:
                 return None
             found = found[int(part)] if part.isdigit() else getattr(found, part)
         return found
 
-    def holds(condition: Condition) -> bool:
+    def holds(condition: Condition, entry: Any) -> bool:
         left, comparison, right = condition
         if isinstance(right, str) and right.startswith("@"):
-            right = value(right[1:])
-        return _COMPARED[comparison](value(left), right)
+            right = value(right[1:], entry)
+        return _COMPARED[comparison](value(left, entry), right)
 
-    return [f"{rule.at}: {filled(rule.text, value)}. {filled(rule.remedy, value)}"
-            for rule in RULES if all(map(holds, rule.when))]  # fmt: skip
+    out = []
+    for rule in RULES:
+        for entry in value(rule.each) if rule.each else (None,):
+            if all(holds(c, entry) for c in rule.when):
+                of = functools.partial(value, entry=entry)
+                out.append(f"{rule.at}: {filled(rule.text, of)}. {filled(rule.remedy, of)}")
+    return out
 
 
 def filled(text: str, value: Callable[[str], Any]) -> str:
@@ -260,5 +258,6 @@ def filled(text: str, value: Callable[[str], Any]) -> str:
 
 
 def describe() -> list[dict[str, Any]]:
-    """The rules for schema.json."""
-    return [{"at": r.at, "when": r.when, "text": r.text, "remedy": r.remedy} for r in RULES]
+    """The rules for schema.json, and what a plan warns of."""
+    return [{"at": r.at, "when": r.when, "text": r.text, "remedy": r.remedy, **({"warning": True} if r.warning else {}),
+             **({"each": r.each} if r.each else {})} for r in (*RULES, *IDLE)]  # fmt: skip

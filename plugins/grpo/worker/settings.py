@@ -244,14 +244,14 @@ class Correction:
     importance_high: float | None = option(
         2.0, "Upper bound of the weights (truncated importance sampling); 0 = none.", live=True, least=0, off=0
     )
-    importance_low: float | None = option(None, "Lower bound.", live=True)
+    importance_low: float | None = option(None, "Lower bound.", live=True, least=0)
     importance_normalize: bool = option(False, "Divide by the batch mean.")
     rejections: tuple[Rule, ...] = option((), "Trust-region rules (verl: rollout_rs); a token must pass all of them.")
     rejection_denominator: str = option(
         "kept", "Denominators count kept tokens (verl) or the original ones (AReaL).", choices=("kept", "original")
     )
     off_policy_threshold: float | None = option(
-        None, "Drop A < 0 tokens of sequences that drifted by more (TRL, slime)."
+        None, "Drop A < 0 tokens of sequences that drifted by more, in nats per token (TRL, slime).", least=0
     )
     off_policy_against: str = option(
         "rollout", "Drift from the sampler or the old policy.", choices=("rollout", "trainer")

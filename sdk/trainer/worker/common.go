@@ -23,11 +23,11 @@ type Common struct {
 
 	Steps             int64   `recipe:"steps" worker:"steps" default:"100" min:"0" unit:"batches" change:"live" doc:"Training steps (batches) of the whole run"`
 	BatchSize         int64   `recipe:"batch_size" worker:"data.batch_size" default:"64" min:"1" unit:"completions" change:"resume" doc:"Sequences of a batch"`
-	MaxLength         int64   `recipe:"max_length" worker:"data.max_length" default:"2048" min:"0" unit:"tokens" change:"resume" doc:"Longest sequence, announced to environments"`
+	MaxLength         int64   `recipe:"max_length" worker:"data.max_length" default:"2048" min:"2" unit:"tokens" change:"resume" doc:"Longest sequence, prompt and completion together, announced to environments"`
 	MaxPromptLength   int64   `recipe:"max_prompt_length" worker:"data.max_prompt_length" default:"0" min:"0" unit:"tokens" change:"resume" doc:"Longest prompt; 0 = no limit"`
 	MaxResponseLength int64   `recipe:"max_response_length" worker:"data.max_response_length" default:"0" min:"0" unit:"tokens" change:"resume" doc:"Longest response; 0 = no limit"`
 	Overlong          string  `recipe:"overlong" worker:"data.overlong" default:"reject" enum:"reject,error" change:"resume" doc:"A longer sequence: reject its group, or stop"`
-	MaxStaleness      *int64  `recipe:"max_staleness" worker:"data.max_staleness" unit:"policy versions" change:"live" doc:"Groups older than this many policy versions are left out"`
+	MaxStaleness      *int64  `recipe:"max_staleness" worker:"data.max_staleness" min:"0" unit:"policy versions" change:"live" doc:"Groups older than this many policy versions are left out"`
 	Seed              int64   `recipe:"seed" worker:"seed" default:"0" min:"0" change:"resume" doc:"Seed of everything random"`
 	WandbGroup        string  `recipe:"wandb_group" worker:"data.wandb_group" change:"resume" doc:"W&B group, shared with the environments; empty takes that of a tracking block"`
 	WandbProject      string  `recipe:"wandb_project" worker:"data.wandb_project" change:"resume" doc:"W&B project, shared with the environments; empty takes that of a tracking block"`
@@ -45,9 +45,17 @@ type Common struct {
 // Problems are what the schema cannot express of these attributes.
 func (c Common) Problems() []spec.Problem {
 	var problems []spec.Problem
-	if c.MaxLength < 2 {
-		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("max_length"),
-			Summary: "max_length must be at least 2", Detail: "It counts the tokens of prompt and completion together."})
+	if c.MaxPromptLength >= c.MaxLength && c.MaxPromptLength > 0 {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("max_prompt_length"),
+			Summary: "max_prompt_length leaves nothing of max_length for a completion",
+			Detail: fmt.Sprintf("max_length counts the tokens of prompt and completion together, and is %d. Lower "+
+				"max_prompt_length, which is %d, or raise max_length.", c.MaxLength, c.MaxPromptLength)})
+	}
+	if c.MaxResponseLength >= c.MaxLength && c.MaxResponseLength > 0 {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("max_response_length"), Warning: true,
+			Summary: "max_response_length has no effect",
+			Detail: fmt.Sprintf("max_length counts the tokens of prompt and completion together: at %d it refuses what "+
+				"max_response_length would.", c.MaxLength)})
 	}
 	if c.MaxPromptLength+c.MaxResponseLength > c.MaxLength && c.MaxPromptLength > 0 && c.MaxResponseLength > 0 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("max_length"), Warning: true,
@@ -100,8 +108,8 @@ func (c Common) Facts(dtype string, transports []string, placement sdk.Placement
 // Data is how batches are asked for, and when the trainer gives up.
 type Data struct {
 	LeaseSeconds       float64   `recipe:"lease_seconds" worker:"data.lease_seconds" default:"120" min:"0" unit:"seconds" change:"resume" doc:"How long a batch is ours before it must be acknowledged; 0 = no leases"`
-	Timeout            float64   `recipe:"timeout" worker:"data.timeout" default:"30" min:"0" unit:"seconds" change:"resume" doc:"Seconds a request may take"`
-	ConnectTimeout     float64   `recipe:"connect_timeout" worker:"data.connect_timeout" default:"10" min:"0" unit:"seconds" change:"resume" doc:"Seconds of /register and the first /status"`
+	Timeout            float64   `recipe:"timeout" worker:"data.timeout" default:"30" min:"0.1" unit:"seconds" change:"resume" doc:"Seconds a request may take"`
+	ConnectTimeout     float64   `recipe:"connect_timeout" worker:"data.connect_timeout" default:"10" min:"0.1" unit:"seconds" change:"resume" doc:"Seconds of /register and the first /status"`
 	BatchRetryAttempts int64     `recipe:"batch_retry_attempts" worker:"data.batch_retry_attempts" default:"8" min:"1" change:"resume" doc:"Polls before a round without a batch ends"`
 	BatchRetryDelay    float64   `recipe:"batch_retry_delay" worker:"data.batch_retry_delay" default:"0.05" min:"0" unit:"seconds" change:"resume" doc:"First delay between polls; later ones are a twentieth of the wait so far"`
 	BatchMaxWait       float64   `recipe:"batch_max_wait" worker:"data.batch_max_wait" default:"12" min:"0" unit:"seconds" change:"resume" doc:"Longest delay between polls"`

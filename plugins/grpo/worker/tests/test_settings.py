@@ -11,7 +11,7 @@ from recipe_sdk.fields import ConfigError
 from recipe_sdk.groups import ReadOptions, read_group
 from recipe_sdk.testing import make_group
 
-from worker import advantage, config, estimate
+from worker import advantage, config, estimate, loss, registry
 from worker import batch as batches
 from worker.environment_advantages import Normalizer
 from worker.objective import options
@@ -248,3 +248,45 @@ def test_the_worker_does_what_the_plan_says(case):
     assert (name, mode, config.importance_of(c)[0]) == (case["loss"], case["aggregation"], case["importance"])
     if case["length_norm"]:
         assert config.length_norm(c) == case["length_norm"]
+
+
+# ---- what a plan warns of ----
+
+
+class Recorder:
+    """Options that remember what was read of them."""
+
+    def __init__(self, of):
+        self.of, self.read = of, set()
+
+    def __getattr__(self, name):
+        self.read.add(name)
+        return getattr(self.of, name)
+
+
+@pytest.mark.parametrize("name", loss.LOSSES.specs)
+def test_a_loss_says_which_options_it_reads(name):
+    """A plan warns of others; one that is not named would be called useless."""
+    spec, n = loss.LOSSES.specs[name], 8
+    g = torch.Generator().manual_seed(0)
+    lp, old, adv = (torch.randn(n, generator=g, dtype=torch.float64) for _ in range(3))
+    picked = torch.zeros(n, dtype=torch.bool)
+    t = registry.Terms(lp - 1, old - 1, adv, torch.arange(n) // 4, 2, old - 1, old - 2, picked)
+    seen = Recorder(loss.LossOptions(ratio_level=spec.ratio or "token"))
+    spec.function(t, seen)
+    if spec.select:
+        spec.select(adv, lp, old, seen, 0)
+    assert seen.read - {"advantage_temperature"} == set(spec.uses)
+
+
+@pytest.mark.parametrize("name", advantage.ESTIMATORS.specs)
+def test_an_estimator_says_which_options_it_reads(name):
+    spec, n = advantage.ESTIMATORS.specs[name], 4
+    score = torch.tensor([1.0, 0.0, 0.5, 0.0], dtype=torch.float64)
+    x = advantage.Inputs(
+        score, torch.zeros(n, dtype=torch.long), 1, torch.ones(n).double(), torch.arange(n), None, score, score - 2,
+        score * 0 + 0.3, score, score[:, None], torch.ones(1).double(), score,
+    )  # fmt: skip
+    seen = Recorder(advantage.Options())
+    spec.function(x, seen)
+    assert seen.read == set(spec.uses)

@@ -35,11 +35,15 @@ class DataSettings:
     url: str = option(dataclasses.MISSING, "Trajectory API, any path prefix included.")
     token: str | None = option(None, "Bearer token of the API.")
     batch_size: int = option(64, "Sequences of a batch.", least=1)
-    max_length: int = option(2048, "Longest sequence, announced to environments.", least=2)
+    max_length: int = option(
+        2048, "Longest sequence, prompt and completion together, announced to environments.", least=2
+    )
     max_prompt_length: int = option(0, "Longest prompt; 0 = no limit.", least=0)
     max_response_length: int = option(0, "Longest response; 0 = no limit.", least=0)
     overlong: str = option("reject", "A longer sequence: reject its group, or stop.", choices=("reject", "error"))
-    max_staleness: int | None = option(None, "Groups older than this many policy versions are left out.", live=True)
+    max_staleness: int | None = option(
+        None, "Groups older than this many policy versions are left out.", live=True, least=0
+    )
     lease_seconds: float = option(
         120.0, "How long a batch is ours before it must be acknowledged; 0 = no leases.", least=0
     )
@@ -104,11 +108,18 @@ class Settings(RunSettings):
 
 def check(s: RunSettings) -> list[str]:
     """Settings that contradict each other or expose the run, one line each, with what to do."""
+    d, out = s.data, []
+    if d.max_prompt_length >= d.max_length:
+        out.append(f"data.max_prompt_length: {d.max_prompt_length} of data.max_length = {d.max_length} tokens leave "
+                   "none for a completion; lower it, or raise max_length")  # fmt: skip
     if s.control is None:
-        return ["wait_for_sync needs a supervisor: set control, or wait_for_sync = false"] if s.wait_for_sync else []
+        return out + ["wait_for_sync needs a supervisor: set control, or wait_for_sync = false"] * s.wait_for_sync
     if s.control.rsplit(":", 1)[0] in ("127.0.0.1", "localhost", "[::1]"):
-        return []
-    return [f"control: {s.control} is not HOST:PORT on loopback; commands and the token would be open to the network"]
+        return out
+    out.append(
+        f"control: {s.control} is not HOST:PORT on loopback; commands and the token would be open to the network"
+    )
+    return out
 
 
 def from_dict(given: Mapping[str, Any], cls: type[S], check: Callable[[S], list[str]] = check) -> S:
