@@ -200,7 +200,7 @@ type sizes struct {
 }
 
 func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
-	opt, checks := optimizerOf(c), int64(2)
+	opt, checks := optimizerOf(c), (*worker.Checkpoints)(nil).Kept(c.Steps)
 	dtype, arithmeticType := c.dtypes(gpu)
 	checkpointing, rowTokens, chunk := true, int64(8192), int64(1024) // what the worker can do with when memory is short
 	if k := c.Compute; k != nil {
@@ -208,9 +208,9 @@ func sizesOf(c Config, m modelinfo.Model, gpu bool) sizes {
 			or(k.HeadChunk, chunk)
 	}
 	if c.Checkpoints != nil {
-		checks = c.Checkpoints.KeepLast
+		checks = c.Checkpoints.Kept(c.Steps)
 	}
-	s := sizes{total: float64(m.Parameters()), weight: bytesOf(dtype), name: opt, kept: max(1, checks)}
+	s := sizes{total: float64(m.Parameters()), weight: bytesOf(dtype), name: opt, kept: checks}
 	s.trained, s.gradient = s.total, s.weight
 	lora := c.adapted()
 	if lora {

@@ -51,7 +51,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	beta, _ := number(c.Config["beta"])
 	problems := worker.Held{Dtype: c.dtype(), Adapters: c.adapted(), Reference: beta > 0 && !c.adapted(),
 		Sharded: c.Config["fsdp"] != nil || c.Config["fsdp_config"] != nil || c.Config["deepspeed"] != nil,
-		Kept:    c.Checkpoints.Kept()}.Estimate(c.Model, placement, &e)
+		Kept:    c.Checkpoints.Kept(c.Steps)}.Estimate(c.Model, placement, &e)
 	return e, problems
 }
 

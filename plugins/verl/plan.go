@@ -100,7 +100,7 @@ func (c Config) amounts(parameters float64, dtype string, placement sdk.Placemen
 		add("gradients", 4)
 		add("optimizer", 8)
 	}
-	width, kept := 4.0, c.Checkpoints.Kept()
+	width, kept := 4.0, c.Checkpoints.Kept(c.Steps)
 	if dtype != "float32" {
 		width = 2
 	}

@@ -74,13 +74,23 @@ class Inputs:
 
     def mean(self) -> Tensor:
         """(S,) mean score of the sequence's group; 0 for a group of one."""
-        m = seg_mean(self.score, self.group, self.n_groups)[self.group]
+        m = self._least() + seg_mean(self._above(), self.group, self.n_groups)[self.group]
         return torch.where(self.size() > 1, m, torch.zeros_like(m))
 
     def std(self, population: bool = False) -> Tensor:
         """(S,) standard deviation of the sequence's group; 1 for a group of one."""
-        s = seg_std(self.score, self.group, self.n_groups, population)[self.group]
+        s = seg_std(self._above(), self.group, self.n_groups, population)[self.group]
         return torch.where(self.size() > 1, s, torch.ones_like(s))
+
+    def _least(self) -> Tensor:
+        """(S,) the lowest score of the sequence's group."""
+        least = self.score.new_full((self.n_groups,), torch.inf)
+        return least.scatter_reduce(0, self.group, self.score, "amin")[self.group]
+
+    def _above(self) -> Tensor:
+        """(S,) scores from the group's lowest on: their mean is exact where all are equal. That of three times 1e14 / 3
+        is not, and what it is off by would be divided by a deviation of the same size."""
+        return self.score - self._least()
 
     def only(self, keep: Tensor) -> Inputs:
         """The same batch without the sequences where keep (S,) is False."""
@@ -291,5 +301,12 @@ def _estimate(spec: EstimatorSpec, x: Inputs, o: Options) -> Tensor:
         raise ValueError(
             f"estimator {spec.name!r}: expected a tensor with one advantage a {spec.per}, shape {tuple(expected)}; "
             f"got {got}"
+        )
+    if not bool(torch.isfinite(out).all()):
+        wrong = int((~torch.isfinite(out)).sum())
+        raise ValueError(
+            f"estimator {spec.name!r}: {wrong} of {len(out)} advantages are NaN or infinite, "
+            "and so would be the gradient of the whole batch. Is something divided by 0, such as by the deviation of a "
+            "group of equal scores?"
         )
     return out if spec.per == "token" else out[x.seq]

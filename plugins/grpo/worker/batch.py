@@ -172,7 +172,8 @@ def pack(batch: Batch, sequences: Iterable[int], max_tokens: int) -> list[Row]:
 
 
 def split(batch: Batch, sequences_per_part: int) -> list[list[int]]:
-    """Whole groups gathered into optimizer batches of about `sequences_per_part` sequences (0 = all in one)."""
+    """Whole groups gathered into optimizer batches of about `sequences_per_part` sequences (0 = all in one). One of
+    which nothing is trained is left out."""
     if sequences_per_part <= 0:
         return [list(range(batch.n))]
     parts: list[list[int]] = [[]]
@@ -181,7 +182,7 @@ def split(batch: Batch, sequences_per_part: int) -> list[list[int]]:
         if parts[-1] and len(parts[-1]) + len(members) > sequences_per_part:
             parts.append([])
         parts[-1].extend(members)
-    return parts
+    return [p for p in parts if batch.offset[p[0]] < batch.offset[p[-1] + 1]]
 
 
 def share(rows: list[Row], rank: int, world: int) -> list[Row | None]:

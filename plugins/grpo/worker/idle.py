@@ -137,7 +137,4 @@ IDLE = (
          "Steps are calculated, and no weight changes. Set learning_rate.", warning=True),
     # adapters
     *idle(("save_merged",), (("lora.rank", "==", 0),), "Without adapters there is only the model to save."),
-    # checkpoints
-    *idle(("best_metric",), (("keep_best", "==", 0),), "keep_best is 0.", "Set keep_best, or leave it out."),
-    *idle(("keep_best",), (("keep_last", "==", 0),), "keep_last = 0 keeps all checkpoints."),
 )  # fmt: skip

@@ -49,8 +49,8 @@ class Adapted(Linear):  # type: ignore[misc]
 def adapt(model: nn.Module, c: Config) -> Any:
     """The model with adapters in the layers that the configuration names."""
     targets: Any = list(c.lora.target_modules)
-    if targets == ["all-linear"]:
-        targets = "all-linear"
+    if targets == ["all-linear"]:  # of some layers only, peft takes them by name
+        targets = _linear(model) if c.lora.layers else "all-linear"
     elif "lm_head" in targets:
         raise ModelError("lora.target_modules: lm_head cannot be adapted (logits are computed in chunks); remove it")
     options = LoraConfig(
@@ -58,7 +58,11 @@ def adapt(model: nn.Module, c: Config) -> Any:
         layers_to_transform=list(c.lora.layers) if c.lora.layers else None, use_rslora=c.lora.rank_stabilized,
         bias="none", task_type="CAUSAL_LM",
     )  # fmt: skip
-    adapted: Any = get_peft_model(model, options)  # adapters in float32 on bfloat16 weights: small updates are kept
+    try:
+        adapted: Any = get_peft_model(model, options)  # adapters in float32 on bfloat16 weights: small updates are kept
+    except ValueError as e:
+        raise ModelError(f"lora: {e}", ["Check lora.target_modules and lora.layers."]) from e
+    _check_names(adapted, c)
     for name, layer in adapted.get_base_model().named_modules():
         # Else the first publication would be where it shows.
         if hasattr(layer, "lora_A") and ("default" not in layer.lora_A or getattr(layer, "fan_in_fan_out", False)):
@@ -69,6 +73,28 @@ def adapt(model: nn.Module, c: Config) -> Any:
     # Frozen embeddings give the first layer an input without gradient. With one, all layers compile to the same code.
     adapted.get_base_model().get_input_embeddings().register_forward_hook(_with_gradient)
     return adapted
+
+
+def _linear(model: nn.Module) -> list[str]:
+    """The last parts of the names of all linear layers but the output head."""
+    head = model.get_output_embeddings()
+    found = {n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear) and m is not head}
+    return sorted(found)
+
+
+def _check_names(adapted: Any, c: Config) -> None:
+    """Refuses names and numbers of layers of which peft has found none: it says nothing as long as another is found."""
+    names = [n for n, m in adapted.get_base_model().named_modules() if hasattr(m, "lora_A")]
+    for target in c.lora.target_modules:
+        if target != "all-linear" and not any(f".{n}".endswith(f".{target}") for n in names):
+            known = ", ".join(sorted({n.rsplit(".", 1)[-1] for n in names}))
+            raise ModelError(f"lora.target_modules: the model has no layer {target} (others of the list: {known})",
+                             ["Correct the name, or leave target_modules out: all linear layers."])  # fmt: skip
+    missing = [k for k in c.lora.layers or () if not any(f".{k}." in n for n in names)]
+    if missing:
+        layers = adapted.get_base_model().config.num_hidden_layers
+        raise ModelError(f"lora.layers: the model has no layer {missing[0]} to adapt",
+                         [f"Its {layers} decoder layers are numbered from 0."])  # fmt: skip
 
 
 def _with_gradient(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:

@@ -41,6 +41,12 @@ class LossOptions:
     advantage_temperature: float = 1.0  # dppo / ipo: prime-rl's adv_tau
 
 
+def safe(d: Tensor) -> Tensor:
+    """Log ratios (N,) that exp can take: beyond e^20 a ratio is noise, and that of e^90 is infinite in float32. Where
+    a clip then drops the token, infinity times 0 would make the whole batch's gradient NaN."""
+    return d.clamp(-20, 20)
+
+
 def log_ratio(t: Terms, level: str) -> Tensor:
     """(N,) log importance ratio: per token, per sequence (mean over its tokens, gradient through the mean), or
     GSPO-token (the sequence's mean as a constant, gradient through the token alone)."""
@@ -75,7 +81,7 @@ GAP = ("probability_gap", "log_ratio_penalty")
 def ppo(t: Terms, o: LossOptions) -> Result:
     """Clipped surrogate: max(-A r, -A clamp(r)); A < 0 is bounded by -A c (dual clip). TRL's delta bounds r itself."""
     d = log_ratio(t, o.ratio_level)
-    d = d.clamp(-20, 20) if o.ratio_level == "token" else d.clamp(max=10)
+    d = safe(d) if o.ratio_level == "token" else d.clamp(max=10)
     r = torch.exp(d)
     plain = -t.adv * (r if o.delta is None else r.clamp(max=o.delta))
     bounded = -t.adv * r.clamp(1 - o.clip_low, 1 + o.clip_high)
@@ -96,7 +102,7 @@ def decoupled_ppo(t: Terms, o: LossOptions) -> Result:
     (the trainer's before the step), the weight, a constant, corrects for who sampled. t.weight is that weight bounded
     by correction.importance_*; without it it is taken as it is, as in the papers."""
     out = ppo(t, o)
-    weight = t.weight if t.weight is not None else torch.exp((t.old - t.behavior).detach().clamp(-20, 20))
+    weight = t.weight if t.weight is not None else torch.exp(safe((t.old - t.behavior).detach()))
     return Result(out.value * weight, out.metrics)
 
 
@@ -110,7 +116,7 @@ def gspo(t: Terms, o: LossOptions) -> Result:
 @loss("cispo", uses=(*CLIP, "cispo_cap"))
 def cispo(t: Terms, o: LossOptions) -> Result:
     """-sg(clamp(r)) A lp: the clipped weight never stops a token's gradient."""
-    r = torch.exp((t.lp - t.old).clamp(-20, 20)).detach()
+    r = torch.exp(safe(t.lp - t.old)).detach()
     if o.cispo_cap is None:
         clamped = r.clamp(1 - o.clip_low, 1 + o.clip_high)
     else:
@@ -122,7 +128,7 @@ def cispo(t: Terms, o: LossOptions) -> Result:
       uses=("sapo_tau_positive", "sapo_tau_negative"))  # fmt: skip
 def sapo(t: Terms, o: LossOptions) -> Result:
     """A smooth gate 4/tau sigmoid(tau (r-1)) in place of the clip; tau 1.0 for A > 0, 1.05 else (arXiv 2511.20347)."""
-    r = torch.exp((t.lp - t.old).clamp(-20, 20))
+    r = torch.exp(safe(t.lp - t.old))
     tau = torch.where(t.adv > 0, r.new_tensor(o.sapo_tau_positive), r.new_tensor(o.sapo_tau_negative))
     gate = torch.sigmoid(tau * (r - 1)) * (4 / tau)
     return Result(-gate * t.adv, ratio_metrics(r))
@@ -137,12 +143,12 @@ def gmpo(t: Terms, o: LossOptions) -> Result:
     clamped = d.clamp(-o.clip_low, o.clip_high)
     lower = sign * torch.minimum(sign * d, sign * clamped)
     count = seg_count(t.seq, t.n, d.dtype) + 1e-8
-    ratio = torch.exp(seg_sum(lower, t.seq, t.n) / count)
+    ratio = torch.exp(safe(seg_sum(lower, t.seq, t.n) / count))
     value = -(seg_sum(t.adv, t.seq, t.n) / count) * ratio
     if t.weight is not None:
         value = value * torch.exp(seg_sum(torch.log(t.weight + 1e-10), t.seq, t.n) / count)
     hit = clamped != d
-    return Result(value[t.seq], ratio_metrics(torch.exp(d), hit & (t.adv > 0), hit & (t.adv < 0)))
+    return Result(value[t.seq], ratio_metrics(torch.exp(safe(d)), hit & (t.adv > 0), hit & (t.adv < 0)))
 
 
 def most_covariant_in_bounds(adv: Tensor, lp: Tensor, old: Tensor, o: LossOptions, seed: int) -> Tensor:
@@ -156,7 +162,7 @@ def most_covariant_in_bounds(adv: Tensor, lp: Tensor, old: Tensor, o: LossOption
       uses=(*CLIP, "clip_cov_ratio", "clip_cov_bounds"))  # fmt: skip
 def clip_cov(t: Terms, o: LossOptions) -> Result:
     """Clipped surrogate without dual clip; tokens picked for their covariance carry no policy gradient."""
-    r = torch.exp(t.lp - t.old)
+    r = torch.exp(safe(t.lp - t.old))
     plain, bounded = -t.adv * r, -t.adv * r.clamp(1 - o.clip_low, 1 + o.clip_high)
     keep = 1 - t.selected.to(r.dtype) if t.selected is not None else torch.ones_like(r)
     hit = bounded > plain
@@ -175,7 +181,7 @@ def kl_cov(t: Terms, o: LossOptions) -> Result:
     """Unclipped surrogate; tokens with the largest covariance pay |log ratio| (Cui et al. 2025, arXiv 2505.22617). What
     they pay is 0.1 of it in verl's configuration (ppo_kl_coef); verl's function alone falls back to 1."""
     d = t.lp - t.old
-    r = torch.exp(d)
+    r = torch.exp(safe(d))
     picked = t.selected.to(r.dtype) if t.selected is not None else torch.zeros_like(r)
     return Result(-t.adv * r + picked * o.kl_cov_coefficient * d.abs(), ratio_metrics(r))
 
@@ -189,14 +195,14 @@ def gpg(t: Terms, o: LossOptions) -> Result:
 @loss("reinforce", ratio=None, uses=())
 def reinforce(t: Terms, o: LossOptions) -> Result:
     """-A lp; in bypass mode the importance weight is what corrects it."""
-    return Result(-t.adv * t.lp, ratio_metrics(torch.exp((t.lp - t.old).clamp(-20, 20))))
+    return Result(-t.adv * t.lp, ratio_metrics(torch.exp(safe(t.lp - t.old))))
 
 
 @loss("vespo", weight="own", uses=("vespo_k", "vespo_lambda"))
 def vespo(t: Terms, o: LossOptions) -> Result:
     """-phi A lp with phi = exp(lambda + k log W - lambda W), W the whole sequence's ratio, phi constant."""
     smallest = -18.420680743952367  # log(1e-8)
-    total = seg_sum((t.lp - t.old).detach().clamp(-20, 20), t.seq, t.n)
+    total = seg_sum(safe((t.lp - t.old).detach()), t.seq, t.n)
     if t.weight is not None:
         total = total + seg_sum(torch.log(t.weight).clamp(smallest, 20), t.seq, t.n)
     log_w = total.clamp(smallest, 20)[t.seq]
@@ -210,7 +216,7 @@ def vespo(t: Terms, o: LossOptions) -> Result:
 def probability_move(t: Terms) -> tuple[Tensor, Tensor, Tensor]:
     """(N,) each: log ratio to the sampler, the ratio, and by how much the token's probability has moved (constant)."""
     d = t.lp - t.behavior
-    return d, torch.exp(d), (torch.exp(t.lp) - torch.exp(t.behavior)).detach()
+    return d, torch.exp(safe(d)), (torch.exp(t.lp) - torch.exp(t.behavior)).detach()
 
 
 def within_gap(t: Terms, o: LossOptions, move: tuple, high: Tensor, low: Tensor, adv: Tensor) -> Result:
@@ -267,7 +273,7 @@ def weighted_sft(t: Terms, o: LossOptions) -> Result:
 @loss("atropos", against="sampler", uses=CLIP)
 def atropos(t: Terms, o: LossOptions) -> Result:
     """The surrogate of Atropos's example trainer, kept for comparison only: for A < 0 it takes the wrong bound."""
-    r = torch.exp(t.lp - t.behavior)
+    r = torch.exp(safe(t.lp - t.behavior))
     clamped = r.clamp(1 - o.clip_low, 1 + o.clip_high)
     plain, bounded = r * t.adv, clamped * t.adv
     value = -torch.where(t.adv < 0, torch.maximum(plain, bounded), torch.minimum(plain, bounded))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from . import aggregate, correction
 from .config import Config, importance_of, length_norm, loss_defaults, loss_spec, resolved
-from .loss import LOSSES, LossOptions, log_ratio
+from .loss import LOSSES, LossOptions, log_ratio, safe
 from .measure import Metric, total
 from .registry import LossSpec, Terms, evaluate
 
@@ -188,7 +188,7 @@ def micro_loss(o: ObjectiveOptions, p: Plan, index: Tensor, lp: Tensor, entropy:
     if o.kl_coefficient and p.ref is not None:
         each = aggregate.kl(lp, p.ref[index], o.kl_estimator)
         if o.kl_bias_correction:
-            each = each * torch.exp(log_ratio(terms, o.constants.ratio_level))
+            each = each * torch.exp(safe(log_ratio(terms, o.constants.ratio_level)))
         divergence = (coefficient * each).sum()
     if entropy is not None and o.entropy_coefficient:
         bonus = (coefficient * entropy * allowed).sum()

@@ -103,7 +103,10 @@ class Optimizer:
     beta1: float = option(0.9, "Adam's first decay.", least=0)
     beta2: float = option(0.999, "Adam's second decay.", least=0)
     epsilon: float = option(1e-8, "Adam's epsilon.", least=0)
-    weight_decay: float = option(0.01, "Decoupled weight decay.", live=True, least=0)
+    weight_decay: float = option(
+        0.01, "Decoupled weight decay, of all weights that are trained: norms, biases and adapters as well.", live=True,
+        least=0,
+    )  # fmt: skip
     grad_clip: float = option(1.0, "Largest gradient norm; 0 = no clipping.", live=True, least=0)
     schedule: str = option("constant", "After the warm-up.", choices=("constant", "linear", "cosine"), live=True)
     warmup_steps: int = option(0, "Steps of linear warm-up.", least=0)

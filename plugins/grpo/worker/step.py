@@ -145,7 +145,7 @@ class Stepper:
             with clock.phase("advantage"):
                 adv, facts = estimate.advantages(c, b, self.memory.normalizer, old, ref, in_reward)
             report: dict[str, Any] = {**metrics.describe_batch(b), **facts}
-            warnings = self.warnings(o, b.behavior, adv)
+            warnings = self.warnings(o, b.behavior, adv, facts)
             if o.constants.ratio_level == "sequence" and facts["adv/override_frac"] > 0:
                 # one ratio a sequence would spread a token's advantage over its neighbours: GSPO-token keeps them apart
                 o = replace(o, constants=replace(o.constants, ratio_level="sequence_token"))
@@ -158,7 +158,7 @@ class Stepper:
                 report.update(metrics.describe_served(b, v.old, behavior, version, slice(0, b.size), o.bounds))
             done: list[dict[str, Any]] = []
             for number, members in enumerate(parts):
-                part = Part(b, members, number, c.seed * 1_000_003 + step * 1009 + number, step, version)
+                part = Part(b, members, number, (c.seed * 1_000_003 + step * 1009 + number) % 2**63, step, version)
                 done.append(self.optimize(part, v, o, clock))
                 if done[-1].get("absurd"):
                     break
@@ -166,6 +166,11 @@ class Stepper:
 
         # Report.
         report.update(metrics.over_optimizer_steps(done))
+        if report.get("rejected/frac") == 1:
+            warnings.append(
+                "every token of a batch was rejected: nothing is learned from it (metric rejected/frac). Is high of "
+                "correction.rejection too low, or does inference serve other weights?"
+            )
         if report.pop("skipped", None):
             warnings.append(
                 "gradients that are not finite: such optimizer steps are left out (metric optimizer_skipped). Are the "
@@ -181,8 +186,6 @@ class Stepper:
         """One optimizer step, and its metrics."""
         c, ranks = self.config, self.ranks
         first, last = part.window
-        if first == last:
-            return {"empty": 1.0}
         if o.needs_current and v.current is None:
             with clock.phase("logprobs"):
                 now = self.scores(self.policy, part.b, o.needs_entropy, members=part.members)
@@ -216,8 +219,6 @@ class Stepper:
 
     def begin(self, b: Batch, members: list[int], o: ObjectiveOptions, clock: metrics.Clock) -> None:
         """Starts the first forward pass: the device need not wait for the CPU to calculate advantages."""
-        if b.offset[members[0]] == b.offset[members[-1] + 1]:
-            return  # nothing of them is trained
 
         def first() -> Begun:
             rows = self.prepared(b, members)
@@ -393,9 +394,19 @@ class Stepper:
             found.append(correction.mismatch(lp, seen, b.seq.to(lp.device), b.n))
         checks.definition(self.config, *found, warm)
 
-    def warnings(self, o: ObjectiveOptions, behavior: Tensor, adv: Tensor) -> list[str]:
+    def warnings(self, o: ObjectiveOptions, behavior: Tensor, adv: Tensor, facts: dict[str, float]) -> list[str]:
         """What a user should know of this batch under these settings."""
-        out = []
+        out, a = [], self.config.advantages
+        if not bool(adv.any()) and o.loss.name not in ("sft", "distill"):
+            out.append(
+                "every advantage of a batch is 0: nothing is learned from it. Groups of equal scores have none (metric "
+                "groups/zero_variance), nor have groups of one: is the task too hard or too easy for this model?"
+            )
+        if a.normalization != "none" and a.normalize_scope == "override" and not facts["adv/override_frac"]:
+            out.append(
+                f"advantages.normalization = {a.normalization} normalises advantages that environments send, and none "
+                "came: set advantages.normalize_scope = all to normalise those that are calculated"
+            )
         if o.importance_lenient and bool(torch.isnan(behavior).any()):
             out.append(
                 "groups came without the sampler's log-probabilities (inference_logprobs): nothing corrects them when "

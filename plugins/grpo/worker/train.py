@@ -76,6 +76,12 @@ class Trainer:
         fixed = ranks.device.type == "cuda" and not self.policy.sharded  # shards are gathered anew each time
         self.proof = replay.Replay(self.policy, ranks.device, replay.record if fixed else None)
         self.eos = weights.end_tokens(self.policy)
+        if c.correction.mask_truncated and not self.eos:
+            raise model.ModelError(
+                "correction.mask_truncated: the model's configuration names no end token, so that nothing tells which "
+                "completions are truncated",
+                ["Add eos_token_id to the model's generation_config.json, or leave mask_truncated out."],
+            )
         self.warm = False  # whether what is compiled has been compiled
         if bridge.block.prepare:  # while inference starts
             host.calm(bridge.device, c.threads)

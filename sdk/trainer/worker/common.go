@@ -139,15 +139,32 @@ func (c *Checkpoints) StoreAddress() string {
 
 // Problems are what the schema cannot express of the block checkpoints.
 func (c *Checkpoints) Problems() []spec.Problem {
-	return objectstore.Problems(c.StoreAddress(), cty.GetAttrPath("checkpoints").GetAttr("store"))
+	at := cty.GetAttrPath("checkpoints")
+	problems := objectstore.Problems(c.StoreAddress(), at.GetAttr("store"))
+	switch {
+	case c == nil:
+	case c.KeepBest == 0 && c.BestMetric != "" && c.BestMetric != "reward/mean":
+		problems = append(problems, spec.Problem{Path: at.GetAttr("best_metric"), Warning: true,
+			Summary: "best_metric has no effect", Detail: "keep_best is 0. Set keep_best, or leave it out."})
+	case c.KeepBest > 0 && c.KeepLast == 0:
+		problems = append(problems, spec.Problem{Path: at.GetAttr("keep_best"), Warning: true,
+			Summary: "keep_best has no effect", Detail: "keep_last = 0 keeps all checkpoints. Leave one of them out."})
+	}
+	return problems
 }
 
-// Kept is how many checkpoints take room on a disk, for the plan; at least one, and the default without the block.
-func (c *Checkpoints) Kept() int64 {
-	if c == nil {
+// Kept is how many checkpoints take room on a disk at the end of so many steps, for the plan; at least one, and the
+// default without the block.
+func (c *Checkpoints) Kept(steps int64) int64 {
+	switch {
+	case c == nil:
 		return 2
+	case c.KeepLast > 0:
+		return c.KeepLast + c.KeepBest
+	case c.Every > 0:
+		return max(1, (steps+c.Every-1)/c.Every)
 	}
-	return max(1, c.KeepLast)
+	return 1
 }
 
 // Transports are the ways in which a worker's weights can leave it. Adapters: those are trained.

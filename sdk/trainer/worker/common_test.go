@@ -33,3 +33,22 @@ func TestLengthsThatDoNotGoTogether(t *testing.T) {
 		}
 	}
 }
+
+// A plan counts the checkpoints that a disk has to hold: with keep_last = 0 all of them, and the best ones besides.
+func TestCheckpointsThatAreKept(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		checkpoints *worker.Checkpoints
+		want        int64
+	}{
+		{nil, 2},
+		{&worker.Checkpoints{Every: 20, KeepLast: 2}, 2},
+		{&worker.Checkpoints{Every: 20, KeepLast: 2, KeepBest: 3}, 5},
+		{&worker.Checkpoints{Every: 20}, 6},
+		{&worker.Checkpoints{}, 1},
+	} {
+		if got := c.checkpoints.Kept(101); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.checkpoints, got, c.want)
+		}
+	}
+}
