@@ -55,9 +55,7 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	args.Number("--context-length", c.ContextLength)
 	args.Number("--max-running-requests", c.MaxRunningRequests)
 	args.Number("--max-total-tokens", c.MaxTotalTokens)
-	if c.ChunkedPrefillSize != 0 {
-		args.Add("--chunked-prefill-size", strconv.FormatInt(c.ChunkedPrefillSize, 10))
-	}
+	args.Integer("--chunked-prefill-size", c.ChunkedPrefillSize)
 	args.Float("--mem-fraction-static", c.MemFractionStatic)
 	args.Text("--kv-cache-dtype", c.KVCacheDtype)
 	args.Flag("--disable-radix-cache", c.DisableRadixCache)

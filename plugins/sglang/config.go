@@ -24,7 +24,7 @@ type Config struct {
 	ContextLength      int64   `recipe:"context_length" min:"1" unit:"tokens" doc:"Prompt and completion together. Default: the model's maximum"`
 	MaxRunningRequests int64   `recipe:"max_running_requests" min:"1" unit:"sequences" doc:"Largest number of sequences decoded at once"`
 	MaxTotalTokens     int64   `recipe:"max_total_tokens" min:"1" unit:"tokens" doc:"Size of the KV cache. Default: what mem_fraction_static leaves after the weights; 32768 on a CPU where neither is set"`
-	ChunkedPrefillSize int64   `recipe:"chunked_prefill_size" min:"-1" unit:"tokens" doc:"Largest part of a prompt computed in one step; -1: prompts are not split"`
+	ChunkedPrefillSize *int64  `recipe:"chunked_prefill_size" min:"-1" unit:"tokens" doc:"Largest part of a prompt computed in one step; -1: prompts are not split"`
 	MemFractionStatic  float64 `recipe:"mem_fraction_static" min:"0.01" max:"1" doc:"Share of the GPU's memory for weights and KV cache. It does not include the activations of a step. Default: SGLang's, 0.7 to 0.9; with a trainer on the same GPU 0.25 to 0.45"`
 	KVCacheDtype       string  `recipe:"kv_cache_dtype" doc:"Precision of the KV cache: auto, fp8_e5m2, fp8_e4m3, …"`
 	DisableRadixCache  bool    `recipe:"disable_radix_cache" doc:"Disable the prefix cache"`

@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // play makes the test binary the server program.
@@ -480,5 +481,23 @@ func TestValidate(t *testing.T) {
 		"2"}, ServedModelName: "a:b", EnableWeightsCPUBackup: &on, EnableLora: true, DpSize: 2})
 	if len(problems) != 6 {
 		t.Errorf("%d problems, want 6: %v", len(problems), problems)
+	}
+	problems = (&Server{}).Validate(Config{MaxLoraRank: 32, LoraTargetModules: []string{"q_proj"}, LoraBackend: "triton",
+		Device: "cpu", EnableMemorySaver: true, ChatTemplate: "{{ x }}", HFChatTemplateName: "rag", ContextLength: 512,
+		ExtraArgs: []string{"--context-length=1024"}})
+	var idle []string
+	for _, p := range problems {
+		if !p.Warning {
+			t.Errorf("not a warning: %v", p)
+		}
+		idle = append(idle, spec.PathString(p.Path))
+	}
+	if got := strings.Join(idle, " "); got != "lora_backend lora_target_modules max_lora_rank hf_chat_template_name "+
+		"enable_memory_saver extra_args[0]" {
+		t.Errorf("warned of %s", got)
+	}
+	if problems := (&Server{}).Validate(Config{JSONModelOverrideArgs: []any{1}}); len(problems) != 1 ||
+		problems[0].Warning {
+		t.Errorf("overrides that are no object: %v", problems)
 	}
 }

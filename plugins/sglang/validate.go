@@ -39,5 +39,21 @@ func (s *Server) Validate(c Config) []spec.Problem {
 		add("dp_size", "enable_lora does not go with dp_size > 1",
 			"SGLang loads adapters at run time into one copy of the model only. Use replicas instead.")
 	}
+	if !c.EnableLora {
+		problems = append(problems, spec.Idle("enable_lora is off: adapters reach the server merged into the weights.",
+			map[string]bool{"max_lora_rank": c.MaxLoraRank != 0 && c.MaxLoraRank != 16,
+				"lora_target_modules": len(c.LoraTargetModules) > 0, "lora_backend": c.LoraBackend != ""})...)
+	}
+	problems = append(problems, spec.Idle("chat_template is the template.",
+		map[string]bool{"hf_chat_template_name": c.ChatTemplate != "" && c.HFChatTemplateName != ""})...)
+	problems = append(problems, spec.Idle(`device = "cpu": there is no GPU memory to give back.`,
+		map[string]bool{"enable_memory_saver": c.Device == "cpu" && c.EnableMemorySaver})...)
+	plain := c
+	plain.ExtraArgs = nil
+	if own, err := (&program{config: plain}).arguments(engine.Launch{Model: c.Model}); err != nil {
+		add("json_model_override_args", "json_model_override_args cannot be given to SGLang", err.Error())
+	} else {
+		problems = append(problems, engine.Repeated(c.ExtraArgs, own)...)
+	}
 	return problems
 }

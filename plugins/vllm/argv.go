@@ -88,9 +88,7 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	args.Text("--reasoning-parser", c.ReasoningParser)
 	args.Text("--generation-config", c.GenerationConfig)
 	args.Text("--logprobs-mode", c.LogprobsMode)
-	if c.MaxLogprobs != 0 {
-		args.Add("--max-logprobs", strconv.FormatInt(c.MaxLogprobs, 10))
-	}
+	args.Integer("--max-logprobs", c.MaxLogprobs)
 	args.Integer("--seed", c.Seed)
 	args.Flag("--enable-sleep-mode", c.EnableSleepMode)
 	args.Add("--worker-extension-cls", "recipe_vllm.RecipeWorker")

@@ -42,7 +42,7 @@ func (l launch) environ(base []string) []string {
 
 // launches are starts that together set every attribute.
 func launches() map[string]launch {
-	yes, no, seed := true, false, int64(0)
+	yes, no, seed, unlimited := true, false, int64(0), int64(-1)
 	return map[string]launch{
 		"least": {Config: Config{Model: "Qwen/Qwen2.5-1.5B-Instruct", Dtype: "auto", GenerationConfig: "vllm",
 			LogprobsMode: "processed_logprobs"}, Model: "Qwen/Qwen2.5-1.5B-Instruct", Port: 41000, Extension: "/run/python",
@@ -73,7 +73,7 @@ func launches() map[string]launch {
 				TensorParallelSize: 2, PipelineParallelSize: 2, DataParallelSize: 2, APIServerCount: 4, StreamInterval: 8,
 				ToolCallParser:   "hermes",
 				ReasoningParser:  "qwen3",
-				GenerationConfig: "auto", LogprobsMode: "raw_logprobs", MaxLogprobs: -1, EnableSleepMode: true,
+				GenerationConfig: "auto", LogprobsMode: "raw_logprobs", MaxLogprobs: &unlimited, EnableSleepMode: true,
 				ExtraArgs: []string{"--swap-space", "4"},
 			},
 			Model: "org/m", Tokenizer: "org/t", ChatTemplate: "/run/chat_template.jinja", Port: 41002, APIKey: "key",

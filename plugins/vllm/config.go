@@ -49,7 +49,7 @@ type Config struct {
 	ReasoningParser      string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek_r1, qwen3, …"`
 	GenerationConfig     string `recipe:"generation_config" default:"vllm" doc:"Source of the sampling defaults. vllm: neutral ones; auto: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
 	LogprobsMode         string `recipe:"logprobs_mode" default:"processed_logprobs" enum:"raw_logprobs,processed_logprobs" doc:"Which log-probabilities are returned. processed: of the distribution that was sampled from, temperature included, which an importance ratio needs; raw: before temperature (vLLM's own default)"`
-	MaxLogprobs          int64  `recipe:"max_logprobs" min:"-1" doc:"Most log-probabilities per token that a client may ask for; -1: no limit"`
+	MaxLogprobs          *int64 `recipe:"max_logprobs" min:"-1" doc:"Most log-probabilities per token that a client may ask for; -1: no limit"`
 	Seed                 *int64 `recipe:"seed" min:"0" doc:"Seed of the sampler"`
 	EnableSleepMode      bool   `recipe:"enable_sleep_mode" doc:"Let the server release its GPU memory while the trainer works on the same GPU"`
 

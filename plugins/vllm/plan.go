@@ -17,7 +17,7 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 	facts := map[string]string{"weights": "transformers",
 		"nondeterminism": "time decides which requests share a batch, and vLLM's kernels round differently in another one; " +
 			"VLLM_BATCH_INVARIANT = \"1\" in environment_variables changes that on the GPUs for which vLLM has such kernels",
-		"sleeps": strconv.FormatBool(c.EnableSleepMode && c.CPUKVCacheSpace == 0)}
+		"sleeps": strconv.FormatBool(c.EnableSleepMode && (placement.Count() > 0 || c.CPUKVCacheSpace == 0))}
 	if c.GPUMemoryUtilization > 0 {
 		facts["gpu_memory_utilization"] = strconv.FormatFloat(c.GPUMemoryUtilization, 'g', -1, 64)
 	}
@@ -33,6 +33,14 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		LengthRemedy: ", or extend the model on purpose with hf_overrides = { rope_scaling = … }",
 		Sizing:       c.sizing(placement), Facts: facts,
 	}, placement)
+	if placement.Count() > 0 {
+		problems = append(problems, spec.Idle("It is for a machine without a GPU. On a GPU gpu_memory_utilization or "+
+			"kv_cache_memory_bytes says how large the KV cache is.",
+			map[string]bool{"cpu_kvcache_space": c.CPUKVCacheSpace > 0})...)
+	} else {
+		problems = append(problems, spec.Idle("cpu_kvcache_space says that the server computes on a CPU, which it does "+
+			"not give back.", map[string]bool{"enable_sleep_mode": c.EnableSleepMode && c.CPUKVCacheSpace > 0})...)
+	}
 	if c.EnableLora && placement.Count() > 0 {
 		problems = append(problems, adapterProblems(c)...)
 	}

@@ -3,6 +3,7 @@ package vllm
 import (
 	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -119,12 +120,23 @@ func TestValidate(t *testing.T) {
 		config Config
 		want   string
 	}{
-		"managed rank":     {Config{ExtraArgs: []string{"--max-lora-rank=64"}}, "--max-lora-rank cannot be given"},
-		"managed flag":     {Config{ExtraArgs: []string{"--seed", "1", "--port=8000"}}, "--port cannot be given"},
-		"lora and servers": {Config{EnableLora: true, MaxLoraRank: 16, APIServerCount: 4}, "does not go with enable_lora"},
-		"rank":             {Config{EnableLora: true, MaxLoraRank: 24}, "LoRA rank 24"},
-		"compile":          {Config{EnforceEager: true, Compile: &yes}, "does not go with enforce_eager"},
-		"tools":            {Config{EnableAutoToolChoice: &yes}, "needs tool_call_parser"},
+		"managed rank":            {Config{ExtraArgs: []string{"--max-lora-rank=64"}}, "--max-lora-rank cannot be given"},
+		"managed flag":            {Config{ExtraArgs: []string{"--seed", "1", "--port=8000"}}, "--port cannot be given"},
+		"lora and servers":        {Config{EnableLora: true, MaxLoraRank: 16, APIServerCount: 4}, "does not go with enable_lora"},
+		"rank":                    {Config{EnableLora: true, MaxLoraRank: 24}, "LoRA rank 24"},
+		"compile":                 {Config{EnforceEager: true, Compile: &yes}, "does not go with enforce_eager"},
+		"tools":                   {Config{EnableAutoToolChoice: &yes}, "needs tool_call_parser"},
+		"rank without adapters":   {Config{MaxLoraRank: 64}, "max_lora_rank has no effect"},
+		"number without adapters": {Config{MaxLoras: 2}, "max_loras has no effect"},
+		"default rank":            {Config{MaxLoraRank: 16}, ""},
+		"two templates": {Config{ChatTemplate: "{{ x }}", ChatTemplateName: "tool_use"},
+			"chat_template_name has no effect"},
+		"twice": {Config{MaxModelLen: 4096, ExtraArgs: []string{"--max_model_len=8192"}},
+			"--max-model-len in extra_args stands in the place"},
+		"managed with underscores": {Config{ExtraArgs: []string{"--served_model_name", "x"}},
+			"--served-model-name cannot be given"},
+		"tokens of a step": {Config{MaxNumSeqs: 512, MaxNumBatchedTokens: 256}, "is below max_num_seqs"},
+		"overrides":        {Config{HFOverrides: "x"}, "hf_overrides cannot be given"},
 		"fine": {Config{EnableLora: true, MaxLoraRank: 64, ToolCallParser: "hermes",
 			ExtraArgs: []string{"--swap-space", "4"}}, ""},
 	} {
@@ -139,6 +151,21 @@ func TestValidate(t *testing.T) {
 				t.Errorf("problems %q, want %q", text, c.want)
 			}
 		})
+	}
+}
+
+// A size for a machine without a GPU is not used on one, and a server on a CPU has nothing to give back.
+func TestSettingsOfTheOtherMachine(t *testing.T) {
+	t.Parallel()
+	for gpus, want := range map[int]string{0: "enable_sleep_mode has no effect", 1: "cpu_kvcache_space has no effect"} {
+		e, problems := (&Server{}).Plan(Config{Model: "org/m", CPUKVCacheSpace: 1, EnableSleepMode: true},
+			sdk.Placement{GPUs: gpus})
+		if len(problems) != 1 || !problems[0].Warning || problems[0].Summary != want {
+			t.Errorf("%d GPUs: %v, want %q", gpus, problems, want)
+		}
+		if sleeps := strconv.FormatBool(gpus > 0); e.Facts["sleeps"] != sleeps {
+			t.Errorf("%d GPUs: sleeps is %s", gpus, e.Facts["sleeps"])
+		}
 	}
 }
 

@@ -57,7 +57,20 @@ func (s *Server) Validate(c Config) []spec.Problem {
 				"rare.",
 		})
 	}
-	if c.MaxModelLen > 0 && c.MaxNumBatchedTokens > 0 && c.MaxNumSeqs > c.MaxNumBatchedTokens {
+	if !c.EnableLora {
+		problems = append(problems, spec.Idle("enable_lora is off: adapters reach the server merged into the weights.",
+			map[string]bool{"max_lora_rank": c.MaxLoraRank != 0 && c.MaxLoraRank != 16, "max_loras": c.MaxLoras > 0})...)
+	}
+	problems = append(problems, spec.Idle("chat_template is the template.",
+		map[string]bool{"chat_template_name": c.ChatTemplate != "" && c.ChatTemplateName != ""})...)
+	plain := c
+	plain.ExtraArgs = nil
+	if own, err := (&program{config: plain}).arguments(engine.Launch{Model: c.Model}); err != nil {
+		add("hf_overrides", "hf_overrides cannot be given to vLLM", err.Error())
+	} else {
+		problems = append(problems, engine.Repeated(c.ExtraArgs, own)...)
+	}
+	if c.MaxNumBatchedTokens > 0 && c.MaxNumSeqs > c.MaxNumBatchedTokens {
 		add("max_num_batched_tokens", "max_num_batched_tokens is below max_num_seqs",
 			fmt.Sprintf("Each of %d sequences decodes one token a step; set max_num_batched_tokens to at least that.",
 				c.MaxNumSeqs))

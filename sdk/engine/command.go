@@ -52,7 +52,7 @@ func (a *Args) Integer(name string, value *int64) {
 	}
 }
 
-// JSON appends a name and its value as JSON, if there is one.
+// JSON appends a name and its value, an object, as JSON, if there is one.
 func (a *Args) JSON(name string, value any) error {
 	if value == nil {
 		return nil
@@ -60,6 +60,9 @@ func (a *Args) JSON(name string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("write the value of %s as JSON: %w", name, err)
+	}
+	if text[0] != '{' {
+		return fmt.Errorf("expected an object, { name = value, … }, got %s", text)
 	}
 	a.Add(name, string(text))
 	return nil
@@ -88,7 +91,7 @@ func (a *Args) Toggle(on, off string, value *bool) {
 func CheckExtraArgs(args []string, managed map[string]string, reason string) []spec.Problem {
 	var problems []spec.Problem
 	for i, arg := range args {
-		flag, _, _ := strings.Cut(arg, "=")
+		flag := flagOf(arg)
 		attribute, ok := managed[flag]
 		if !ok {
 			continue
@@ -99,6 +102,34 @@ func CheckExtraArgs(args []string, managed map[string]string, reason string) []s
 		}
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("extra_args").IndexInt(i), Summary: flag + " cannot be given in extra_args", Detail: detail,
+		})
+	}
+	return problems
+}
+
+// flagOf is the name of an argument as engines' command lines know it: vLLM takes underscores for dashes.
+func flagOf(arg string) string {
+	flag, _, _ := strings.Cut(arg, "=")
+	if strings.HasPrefix(flag, "--") {
+		return strings.ReplaceAll(flag, "_", "-")
+	}
+	return flag
+}
+
+// Repeated warns of extra_args that stand in the place of what the block says: own is the command line that its
+// attributes make. An engine takes the last one, and a plan counts with the attribute.
+func Repeated(extra, own []string) []spec.Problem {
+	var problems []spec.Problem
+	for i, arg := range extra {
+		flag := flagOf(arg)
+		if !strings.HasPrefix(flag, "--") || !slices.ContainsFunc(own, func(o string) bool { return flagOf(o) == flag }) {
+			continue
+		}
+		problems = append(problems, spec.Problem{
+			Path: cty.GetAttrPath("extra_args").IndexInt(i), Warning: true,
+			Summary: flag + " in extra_args stands in the place of what the block says",
+			Detail: "Of an argument that is given twice the server takes the last, which a plan does not know. Write " +
+				strings.ReplaceAll(strings.TrimPrefix(flag, "--"), "-", "_") + " = … in the block instead.",
 		})
 	}
 	return problems

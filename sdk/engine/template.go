@@ -38,8 +38,15 @@ func (c ChatTemplate) File(model, recipeDir, dir string) (string, error) {
 		return path, nil
 	}
 	templates, named, err := chat.Of(model)
-	if err != nil || !named {
+	if err != nil || (!named && (c.Name == "" || c.Name == chat.Default)) {
 		return "", err
+	}
+	if len(templates) == 0 { // a name of the hub, whose files the server fetches
+		return "", &sdk.Error{
+			Summary: fmt.Sprintf("chat_template_name = %q cannot be looked up: %s is not a folder with a chat template", c.Name,
+				model),
+			Remedy: "give the model as a folder, or the template itself or its file as chat_template",
+		}
 	}
 	text, err := c.pick(templates)
 	if err != nil {

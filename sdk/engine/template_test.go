@@ -24,6 +24,10 @@ func TestChatTemplateThatIsAList(t *testing.T) {
 		t.Errorf("got %v, want an error that names the template", err)
 	}
 	put(t, dir, "tokenizer_config.json", `{"chat_template":{"default":"C"}}`)
+	if _, err := (ChatTemplate{Name: "rag"}).File("org/m", dir, dir); err == nil ||
+		!strings.Contains(err.Error(), "cannot be looked up") {
+		t.Errorf("a template by its name, of a model that is on the hub: %v", err)
+	}
 	path, err := ChatTemplate{}.File(dir, dir, t.TempDir())
 	if got, _ := os.ReadFile(path); err != nil || string(got) != "C" {
 		t.Errorf("a dict gave %q, %v; want C", got, err)
