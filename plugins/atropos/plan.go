@@ -56,10 +56,11 @@ func (e *Environment) Validate(c Config) []spec.Problem {
 			)
 		}
 	}
-	if c.ServerType == "openai" {
+	if c.ServerType == "openai" || c.ServerType == "trl" {
 		problems = append(problems, spec.Problem{
-			Warning: true, Path: cty.GetAttrPath("server_type"), Summary: "openai gives no token ids and log-probabilities",
-			Detail: "Training needs both. Keep vllm unless this environment only evaluates.",
+			Warning: true, Path: cty.GetAttrPath("server_type"),
+			Summary: c.ServerType + " gives no token ids and log-probabilities",
+			Detail:  "Training needs both. Keep vllm unless this environment only evaluates.",
 		})
 	}
 	return problems

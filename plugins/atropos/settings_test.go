@@ -106,6 +106,7 @@ func TestValidate(t *testing.T) {
 		"own setting": {Config{Script: "a.py", Config: map[string]any{"group_size": 4}}, "group_size does not belong"},
 		"own url":     {Config{Script: "a.py", OpenAI: map[string]any{"base_url": "x"}}, "base_url does not belong"},
 		"no tokens":   {Config{Script: "a.py", ServerType: "openai"}, "no token ids"},
+		"none either": {Config{Script: "a.py", ServerType: "trl"}, "trl gives no token ids"},
 		"fine":        {Config{Script: "a.py", Config: map[string]any{"difficulty": 1}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,6 +57,11 @@ func (Config) Repeats() bool { return false }
 // Validate finds what the schema cannot express.
 func (c Config) Validate() []spec.Problem {
 	problems := c.Problems()
+	problems = append(problems, spec.Idle(fmt.Sprintf("action_format = %q does not read it: it is for \"text\".",
+		c.ActionFormat), map[string]bool{
+		"action_field":   c.ActionField != "" && (c.ActionFormat == asJSON || c.ActionFormat == asTools),
+		"action_pattern": c.ActionPattern != "" && (c.ActionFormat == asJSON || c.ActionFormat == asTools),
+	})...)
 	if c.ActionPattern != "" {
 		pattern, err := regexp.Compile(c.ActionPattern)
 		if err == nil && pattern.NumSubexp() < 1 {

@@ -69,6 +69,8 @@ func (*syncer) Validate(c Config) []spec.Problem {
 				Summary: "not an inference block", Detail: r.Address + " is of kind " + string(r.Kind) + "."})
 		}
 	}
+	problems = append(problems, spec.Idle(`colocated = "share": inference does not sleep. Leave one of them out.`,
+		map[string]bool{"sleep_level": c.Colocated == "share" && c.SleepLevel > 0})...)
 	for i, t := range c.ProbeTokens {
 		if t < 0 {
 			problems = append(problems, spec.Problem{

@@ -93,6 +93,11 @@ func (t *training) Validate(c TrainerConfig) []spec.Problem {
 		})
 		return problems
 	}
+	if a := c.Advantages; a != nil && a.Normalization == "none" && a.Normalize == "all" {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("advantages").GetAttr("normalize"), Warning: true,
+			Summary: "normalize has no effect", Detail: `normalization = "none": nothing is normalised. Set normalization = ` +
+				`"batch", or leave normalize out.`})
+	}
 	g := c.trainerConfig()
 	if err := g.Validate(); err != nil {
 		problems = append(problems, spec.Problem{Summary: "a hyperparameter is out of range", Detail: err.Error()})

@@ -38,15 +38,15 @@ type Block struct {
 	AllowedHosts       []string      `recipe:"allowed_hosts" doc:"names under which clients may address the API when it asks for no token, beside addresses, localhost and the machine's own name" change:"restart"`
 	MaxQueueGroups     int           `recipe:"max_queue_groups" doc:"groups that may wait or be leased; a post beyond it is held" unit:"groups" default:"100000" min:"1" change:"restart"`
 	MaxQueueBytes      int64         `recipe:"max_queue_bytes" doc:"the same in bytes" unit:"bytes" default:"68719476736" min:"1" change:"restart"`
-	HoldTimeout        time.Duration `recipe:"hold_timeout" doc:"how long a post is held while the queue is full before it gets a 503" default:"240s" change:"restart"`
+	HoldTimeout        time.Duration `recipe:"hold_timeout" doc:"how long a post is held while the queue is full before it gets a 503" default:"240s" min:"1s" change:"restart"`
 	MaxBody            int64         `recipe:"max_body" doc:"largest request body after decompression" unit:"bytes" default:"268435456" min:"1" change:"restart"`
 	MaxInflightBytes   int64         `recipe:"max_inflight_bytes" doc:"memory that the bodies of all requests under way may take together" unit:"bytes" default:"536870912" min:"1" change:"restart"`
 	MaxConnections     int           `recipe:"max_connections" doc:"connections at a time; others wait to be accepted" default:"4096" min:"1" change:"restart"`
 	SamplesBytes       int64         `recipe:"samples_bytes" doc:"size on disk of the record of samples, which views of the run show; the oldest are deleted beyond it. 0: no samples are recorded" unit:"bytes" default:"2147483648" min:"0" change:"restart"`
-	SamplesAge         time.Duration `recipe:"samples_age" doc:"age beyond which recorded samples are deleted; left out: none are for their age" default:"0s" change:"restart"`
+	SamplesAge         time.Duration `recipe:"samples_age" doc:"age beyond which recorded samples are deleted; left out: none are for their age" default:"0s" min:"0s" change:"restart"`
 	SamplesStore       string        `recipe:"samples_store" environment:"AWS_*" doc:"where the record of samples is copied while it is written, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS; nothing is deleted there. Keys: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials, or the machine's role" change:"restart"`
 	MaxStaleness       *int64        `recipe:"max_staleness" doc:"drop a group when the policy is more than this many versions ahead of the one that sampled it; left out: keep all" unit:"policy versions" min:"0" change:"restart"`
-	EnvironmentTimeout time.Duration `recipe:"environment_timeout" doc:"time without a request after which an environment no longer counts, until its next request" default:"5m" change:"restart"`
+	EnvironmentTimeout time.Duration `recipe:"environment_timeout" doc:"time without a request after which an environment no longer counts, until its next request" default:"5m" min:"1s" change:"restart"`
 	Batching           string        `recipe:"batching" doc:"fair: the weights of environments shape the mix of batches; compatible: strictly in order of arrival, as run-api does" default:"fair" enum:"fair,compatible" change:"restart"`
 }
 
@@ -85,6 +85,18 @@ func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 				)},
 		)
 	}
+	if (b.TLSCertificate == "") != (b.TLSKey == "") {
+		have, lack := "tls_certificate", "tls_key"
+		if b.TLSCertificate == "" {
+			have, lack = lack, have
+		}
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath(have), Summary: have + " goes with " + lack,
+			Detail: "TLS needs both the certificate and its key. Add " + lack + ", or leave " + have + " out."})
+	}
+	problems = append(problems, spec.Idle("samples_bytes is 0: no samples are recorded.",
+		map[string]bool{"samples_age": b.SamplesAge > 0 && b.SamplesBytes == 0})...)
+	problems = append(problems, spec.Idle(`store = "memory": nothing is written to the disk.`,
+		map[string]bool{"sync": b.Store == "memory" && b.Sync == "never"})...)
 	problems = append(problems, objectstore.Problems(b.SamplesStore, cty.GetAttrPath("samples_store"))...)
 	if b.SamplesStore != "" && b.SamplesBytes == 0 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("samples_store"), Summary: "No samples are recorded",
