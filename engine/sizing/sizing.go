@@ -16,6 +16,8 @@
 //	max_model_len                     of an inference block, in tokens
 //	max_prompt_tokens, max_completion_tokens, max_total_tokens   of an environment or trainer
 //	group_size                        of an environment: completions per prompt
+//	temperature, top_p                of an environment: how it samples
+//	least_group                       of a trainer: completions of which a group needs so many to teach it anything
 //	batch_size                        of a trainer: sequences per optimizer step
 //	ranks, micro_batch                of a trainer
 //	gpu_memory_utilization            of an inference block: its fixed share of a GPU
@@ -210,6 +212,7 @@ func (c *checker) batches() {
 			continue
 		}
 		for _, e := range c.needed(t, kind.Environment) {
+			c.samples(t, e)
 			group, ok := e.fact("group_size")
 			switch {
 			case !ok:
@@ -230,6 +233,26 @@ func (c *checker) batches() {
 			c.add("warning", t.Addr, fmt.Sprintf("batch_size %d is not a multiple of %d ranks", batch, ranks),
 				"Some ranks would have less work than others in every step.")
 		}
+	}
+}
+
+// samples looks whether a trainer can learn from what an environment samples.
+func (c *checker) samples(t, e sized) {
+	if e.Facts["temperature"] == "0" {
+		c.add("error", e.Addr, fmt.Sprintf("%s cannot be trained on samples of temperature 0", t.Addr),
+			"They are greedy: all of a group are the same, and none has a probability. Set temperature, such as 1.")
+	}
+	if p := e.Facts["top_p"]; p != "" && p != "1" {
+		c.add("warning", e.Addr, fmt.Sprintf("with top_p = %s samples are not those of the policy that %s trains", p, t.Addr),
+			"Tokens that top_p leaves out have a probability in training and none in sampling, so that importance ratios are "+
+				"off by what they share. Set top_p = 1, unless that is meant.")
+	}
+	group, ok := e.fact("group_size")
+	if least, known := t.fact("least_group"); ok && known && group < least {
+		c.add("warning", e.Addr, fmt.Sprintf("nothing is learned from groups of %d", group),
+			fmt.Sprintf("%s compares the scores of a group, for which it needs %d at least. Raise group_size, or give %s an "+
+				"estimator of advantages that does not compare. Advantages that the environment sends itself count all the "+
+				"same.", t.Addr, least, t.Addr))
 	}
 }
 

@@ -103,6 +103,25 @@ func boundOf(k Correction) string {
 	return strings.Join(parts, ", ")
 }
 
+// leastGroup is how many completions a group needs to teach anything by their scores; 0: that is not known.
+func (c Config) leastGroup() int {
+	name, single := "grpo", ""
+	if a := c.Advantages; a != nil {
+		if a.Import != "" {
+			return 0
+		}
+		name, single = cmp.Or(a.Estimator, name), a.Single
+	}
+	e := algorithms().estimator(name)
+	switch {
+	case !e.Grouped:
+		return 1
+	case single == "score":
+		return e.Least
+	}
+	return max(2, e.Least)
+}
+
 // notes say what a reader of the plan cannot see in the recipe.
 func (l learning) notes() []string {
 	if l.imported {

@@ -99,6 +99,21 @@ func TestThePlanSaysWhatTheWorkerDoes(t *testing.T) {
 	}
 }
 
+func TestThePlanSaysHowLargeAGroupMustBe(t *testing.T) {
+	t.Parallel()
+	for want, configs := range map[string][]*Advantages{
+		"2": {nil, {}, {Estimator: "rloo"}, {Estimator: "grpo_passk"}, {Estimator: "grpo", Single: "zero"}},
+		"":  {{Single: "score"}, {Estimator: "gae"}, {Estimator: "rf++"}, {Import: "mine.py:f"}},
+	} {
+		for _, a := range configs {
+			e, _ := (&Trainer{}).Plan(Config{Advantages: a}, sdk.Placement{})
+			if got := e.Facts["least_group"]; got != want {
+				t.Errorf("%+v: %q, want %q", a, got, want)
+			}
+		}
+	}
+}
+
 // By default answers continue with new weights only if the trainer reports that it corrects for them.
 func TestTheTrainerSaysWhetherItCorrectsForOlderTokens(t *testing.T) {
 	t.Parallel()

@@ -56,6 +56,9 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	l := learningOf(c)
 	e.Facts["loss"], e.Facts["aggregation"], e.Facts["correction"] = l.loss, l.aggregation, l.correction
 	e.Facts["corrects"] = c.corrects()
+	if least := c.leastGroup(); least > 1 {
+		e.Facts["least_group"] = strconv.Itoa(least)
+	}
 	if c.adapted() {
 		e.Facts["lora_rank"] = strconv.FormatInt(c.Lora.Rank, 10)
 	}

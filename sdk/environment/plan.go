@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -12,12 +14,19 @@ import (
 // batch, its completions the server's context, and its queue the staleness that sync allows.
 func (r *runner[C, E]) Plan(config C, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	s := config.settings()
+	var problems []spec.Problem
+	if s.TopP <= 0 {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("top_p"), Summary: "top_p must be more than 0",
+			Detail: "It is the share of probability that tokens are sampled from; servers refuse 0. 1 leaves none out."})
+	}
 	return sdk.Estimate{Facts: map[string]string{
+		"temperature":           strconv.FormatFloat(s.Temperature, 'g', -1, 64),
+		"top_p":                 strconv.FormatFloat(s.TopP, 'g', -1, 64),
 		"nondeterminism":        strings.Join(nondeterminism(config), "\n"),
 		"group_size":            strconv.FormatInt(s.GroupSize, 10),
 		"max_completion_tokens": strconv.FormatInt(s.MaxTokens, 10),
 		"queued_batches":        strconv.FormatInt(max(1, s.MaxBatchesOffpolicy), 10),
-	}}, nil
+	}}, problems
 }
 
 // nondeterminism is what besides seeds decides the groups of an environment.
