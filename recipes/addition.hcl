@@ -124,7 +124,7 @@ inference "vllm" "policy" {
   enforce_eager     = true
   cpu_kvcache_space = 1
   enable_lora       = var.lora_rank > 0
-  max_lora_rank     = 8
+  max_lora_rank     = var.lora_rank > 0 ? 8 : null
 
   runtime { python = local.python }
   environment_variables = local.environment

@@ -33,11 +33,7 @@ func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.P
 		LengthRemedy: ", or extend the model on purpose with hf_overrides = { rope_scaling = … }",
 		Sizing:       c.sizing(placement), Facts: facts,
 	}, placement)
-	if placement.Count() > 0 {
-		problems = append(problems, spec.Idle("It is for a machine without a GPU. On a GPU gpu_memory_utilization or "+
-			"kv_cache_memory_bytes says how large the KV cache is.",
-			map[string]bool{"cpu_kvcache_space": c.CPUKVCacheSpace > 0})...)
-	} else {
+	if placement.Count() == 0 {
 		problems = append(problems, spec.Idle("cpu_kvcache_space says that the server computes on a CPU, which it does "+
 			"not give back.", map[string]bool{"enable_sleep_mode": c.EnableSleepMode && c.CPUKVCacheSpace > 0})...)
 	}
