@@ -141,7 +141,7 @@ inference "sglang" "policy" {
   max_running_requests = 64
   max_total_tokens     = 16384
   enable_lora          = var.lora_rank > 0
-  max_lora_rank        = 8
+  max_lora_rank        = var.lora_rank > 0 ? 8 : null
 
   runtime { python = local.python }
   environment_variables = local.environment

@@ -85,6 +85,7 @@ var idle = []struct {
 		"optimizer.schedule optimizer.warmup_steps"},
 	{body{"steps": 10, "optimizer": body{"schedule": "cosine", "warmup_steps": 5, "min_ratio": 0.1}}, ""},
 	{body{"learning_rate": 0}, "learning_rate"},
+	{body{"data": body{"batch_retry_delay": 20}}, "data.batch_retry_delay"},
 	{body{"lora": body{"rank": 4, "alpha": 8, "dropout": 0.1}}, ""},
 	{body{"checkpoints": body{"save_merged": false, "best_metric": "x"}}, "checkpoints.best_metric checkpoints.save_merged"},
 	{body{"checkpoints": body{"keep_last": 0, "keep_best": 3}}, "checkpoints.keep_best"},

@@ -32,7 +32,7 @@ type Common struct {
 	WandbGroup        string  `recipe:"wandb_group" worker:"data.wandb_group" change:"resume" doc:"W&B group, shared with the environments; empty takes that of a tracking block"`
 	WandbProject      string  `recipe:"wandb_project" worker:"data.wandb_project" change:"resume" doc:"W&B project, shared with the environments; empty takes that of a tracking block"`
 	Threads           int64   `recipe:"threads" worker:"threads" default:"0" min:"0" change:"resume" doc:"CPU threads; 0 = torch's own choice"`
-	SyncTimeout       float64 `recipe:"sync_timeout" worker:"sync_timeout" default:"600" min:"0" unit:"seconds" change:"live" doc:"How long a sync block may take to bring the weights of a step to inference"`
+	SyncTimeout       float64 `recipe:"sync_timeout" worker:"sync_timeout" default:"600" min:"0.1" unit:"seconds" change:"live" doc:"How long a sync block may take to bring the weights of a step to inference"`
 	CollectiveTimeout float64 `recipe:"collective_timeout" worker:"collective_timeout" default:"1800" min:"1" unit:"seconds" change:"resume" doc:"Seconds a rank waits for another"`
 
 	PublishDtype    string            `recipe:"publish_dtype" enum:"float32,bfloat16,float16" change:"resume" doc:"Precision of published weights. Default: that of training. bfloat16 halves them, and rounds small updates away"`
@@ -67,6 +67,18 @@ func (c Common) Problems() []spec.Problem {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("data").GetAttr("register_delay"),
 			Summary: "register_delay takes two numbers",
 			Detail:  fmt.Sprintf("The first and the longest delay; it was given %d.", len(d.RegisterDelay))})
+	}
+	if d := c.Data; d != nil && len(d.RegisterDelay) == 2 &&
+		(d.RegisterDelay[0] < 0 || d.RegisterDelay[0] > d.RegisterDelay[1]) {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("data").GetAttr("register_delay"),
+			Summary: "register_delay takes the first and the longest delay, in this order",
+			Detail: fmt.Sprintf("Expected 0 <= first <= longest, got %g and %g.", d.RegisterDelay[0],
+				d.RegisterDelay[1])})
+	}
+	if d := c.Data; d != nil && d.BatchRetryDelay > d.BatchMaxWait {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("data").GetAttr("batch_retry_delay"), Warning: true,
+			Summary: "batch_retry_delay has no effect", Detail: fmt.Sprintf("Polls wait at most batch_max_wait, which is %g. "+
+				"Raise that, or lower batch_retry_delay.", d.BatchMaxWait)})
 	}
 	return problems
 }
@@ -112,7 +124,7 @@ type Data struct {
 	ConnectTimeout     float64   `recipe:"connect_timeout" worker:"data.connect_timeout" default:"10" min:"0.1" unit:"seconds" change:"resume" doc:"Seconds of /register and the first /status"`
 	BatchRetryAttempts int64     `recipe:"batch_retry_attempts" worker:"data.batch_retry_attempts" default:"8" min:"1" change:"resume" doc:"Polls before a round without a batch ends"`
 	BatchRetryDelay    float64   `recipe:"batch_retry_delay" worker:"data.batch_retry_delay" default:"0.05" min:"0" unit:"seconds" change:"resume" doc:"First delay between polls; later ones are a twentieth of the wait so far"`
-	BatchMaxWait       float64   `recipe:"batch_max_wait" worker:"data.batch_max_wait" default:"12" min:"0" unit:"seconds" change:"resume" doc:"Longest delay between polls"`
+	BatchMaxWait       float64   `recipe:"batch_max_wait" worker:"data.batch_max_wait" default:"12" min:"0.01" unit:"seconds" change:"resume" doc:"Longest delay between polls"`
 	RegisterAttempts   int64     `recipe:"register_attempts" worker:"data.register_attempts" default:"3" min:"1" change:"resume" doc:"Attempts to register"`
 	RegisterDelay      []float64 `recipe:"register_delay" worker:"data.register_delay" default:"[4.0, 15.0]" unit:"seconds" change:"resume" doc:"First and longest delay between them"`
 	ExplainAfter       float64   `recipe:"explain_after" worker:"data.explain_after" default:"60" min:"0" unit:"seconds" change:"live" doc:"Seconds without a batch after which the worker says why"`

@@ -53,7 +53,7 @@ class DataSettings:
     batch_retry_delay: float = option(
         0.05, "First delay between polls; later ones are a twentieth of the wait so far.", least=0.0
     )
-    batch_max_wait: float = option(12.0, "Longest delay between polls.", least=0.0)
+    batch_max_wait: float = option(12.0, "Longest delay between polls.", least=0.01)
     register_attempts: int = option(3, "Attempts to register.", least=1)
     register_delay: tuple[float, float] = option((4.0, 15.0), "First and longest delay between them.")
     explain_after: float = option(60.0, "Seconds without a batch after which the worker says why.", live=True, least=0)
@@ -88,7 +88,7 @@ class RunSettings:
         False, "Offer the weights of each step to the supervisor, and wait until inference serves them."
     )
     sync_timeout: float = option(
-        600.0, "How long a sync block may take to bring the weights of a step to inference.", live=True, least=0
+        600.0, "How long a sync block may take to bring the weights of a step to inference.", live=True, least=0.1
     )
     policy_version: int = option(0, "Version of the starting weights.", least=0)
     prepare: str = option(
@@ -112,6 +112,9 @@ def check(s: RunSettings) -> list[str]:
     if d.max_prompt_length >= d.max_length:
         out.append(f"data.max_prompt_length: {d.max_prompt_length} of data.max_length = {d.max_length} tokens leave "
                    "none for a completion; lower it, or raise max_length")  # fmt: skip
+    first, longest = d.register_delay
+    if not 0 <= first <= longest:
+        out.append(f"data.register_delay: expected 0 <= first <= longest, got {first:g} and {longest:g}")
     if s.control is None:
         return out + ["wait_for_sync needs a supervisor: set control, or wait_for_sync = false"] * s.wait_for_sync
     if s.control.rsplit(":", 1)[0] in ("127.0.0.1", "localhost", "[::1]"):
