@@ -32,7 +32,7 @@
 //	transports, devices, no_memory    of both ends: its transports, its GPUs, why its memory is not offered
 //	nondeterminism                    of any block: what besides its configuration decides what it does, a line each;
 //	                                  empty: nothing; missing: the plugin does not say
-//	max_staleness, queued_batches     of a sync block or a trajectories block, and of an environment
+//	max_staleness, queued_batches     of a sync block, a trajectories block or a trainer, and of an environment
 package sizing
 
 import (
@@ -284,22 +284,24 @@ func (c *checker) lengths() {
 // staleness compares the length of the queue with the allowed staleness.
 func (c *checker) staleness() {
 	for _, s := range c.of(kind.Sync) {
-		limit, ok := s.fact("max_staleness")
-		if !ok {
-			continue
-		}
 		for _, t := range c.needed(s, kind.Trainer) {
-			for _, e := range c.needed(t, kind.Environment) {
-				queued, ok := e.fact("queued_batches")
-				if ok && queued > limit {
-					c.add("warning", s.Addr,
-						fmt.Sprintf("%s may queue %d batches, but groups older than %d versions are dropped",
-							e.Addr, queued, limit),
-						fmt.Sprintf(
-							"With one version per step, a batch behind %d others is %d versions old when it is trained. "+
-								"Lower the queue to %d, or raise max_staleness to %d.", queued, queued, limit, queued))
+			for _, by := range append(c.needed(t, kind.Trajectories), s, t) {
+				if limit, ok := by.fact("max_staleness"); ok {
+					c.queues(t, by, limit)
 				}
 			}
+		}
+	}
+}
+
+// queues compares what the environments of a trainer may queue with a limit that a block sets.
+func (c *checker) queues(t, by sized, limit int64) {
+	for _, e := range c.needed(t, kind.Environment) {
+		if queued, ok := e.fact("queued_batches"); ok && queued > limit {
+			c.add("warning", by.Addr,
+				fmt.Sprintf("%s may queue %d batches, but groups older than %d versions are dropped", e.Addr, queued, limit),
+				fmt.Sprintf("With one version per step, a batch behind %d others is %d versions old when it is trained. "+
+					"Lower the queue to %d, or raise max_staleness to %d.", queued, queued, limit, queued))
 		}
 	}
 }

@@ -48,7 +48,8 @@ func (w world) deal(kept sizing.Devices) sizing.Result {
 		{Addr: of(kind.Environment), Needs: need(kind.Inference)},
 		{Addr: of(kind.Inference)},
 		{Addr: of(kind.Sync), Needs: need(kind.Trainer, kind.Inference)},
-		{Addr: of(kind.Trainer), Needs: need(kind.Environment)},
+		{Addr: of(kind.Trainer), Needs: need(kind.Environment, kind.Trajectories)},
+		{Addr: of(kind.Trajectories)},
 	} {
 		b.Meta.Placement = w.placed[b.Addr.Kind]
 		r.Blocks = append(r.Blocks, b)
@@ -154,6 +155,12 @@ func TestFindings(t *testing.T) {
 		}}, "error", []string{"port 8000 is also used by environment.x.a"}},
 		{"queue older than allowed", world{estimates: kinds{kind.Sync: facts("max_staleness", "2"),
 			kind.Environment: facts("queued_batches", "4")}}, "warning",
+			[]string{"4 batches", "raise max_staleness to 4"}},
+		{"queue older than the trainer allows", world{estimates: kinds{kind.Sync: facts("x", "y"),
+			kind.Trainer: facts("max_staleness", "1"), kind.Environment: facts("queued_batches", "4")}}, "warning",
+			[]string{"4 batches", "older than 1 versions", "raise max_staleness to 4"}},
+		{"queue older than the trajectory API allows", world{estimates: kinds{kind.Sync: facts("x", "y"),
+			kind.Trajectories: facts("max_staleness", "1"), kind.Environment: facts("queued_batches", "4")}}, "warning",
 			[]string{"4 batches", "raise max_staleness to 4"}},
 		{"disk", world{machine: sizing.Machine{DiskFree: gib},
 			estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Part: "checkpoints",

@@ -87,7 +87,8 @@ var idle = []struct {
 	{body{"learning_rate": 0}, "learning_rate"},
 	{body{"data": body{"batch_retry_delay": 20}}, "data.batch_retry_delay"},
 	{body{"lora": body{"rank": 4, "alpha": 8, "dropout": 0.1}}, ""},
-	{body{"checkpoints": body{"save_merged": false, "best_metric": "x"}}, "checkpoints.best_metric checkpoints.save_merged"},
+	{body{"checkpoints": body{"save_merged": false, "best_metric": "x"}},
+		"checkpoints.best_metric checkpoints.save_merged"},
 	{body{"checkpoints": body{"keep_last": 0, "keep_best": 3}}, "checkpoints.keep_best"},
 }
 

@@ -122,7 +122,7 @@ func TestValidate(t *testing.T) {
 	}{
 		"managed rank":            {Config{ExtraArgs: []string{"--max-lora-rank=64"}}, "--max-lora-rank cannot be given"},
 		"managed flag":            {Config{ExtraArgs: []string{"--seed", "1", "--port=8000"}}, "--port cannot be given"},
-		"lora and servers":        {Config{EnableLora: true, MaxLoraRank: 16, APIServerCount: 4}, "does not go with enable_lora"},
+		"lora and servers":        {Config{EnableLora: true, MaxLoraRank: 16, APIServerCount: 4}, "go with enable_lora"},
 		"rank":                    {Config{EnableLora: true, MaxLoraRank: 24}, "LoRA rank 24"},
 		"compile":                 {Config{EnforceEager: true, Compile: &yes}, "does not go with enforce_eager"},
 		"tools":                   {Config{EnableAutoToolChoice: &yes}, "needs tool_call_parser"},

@@ -107,6 +107,9 @@ func (c Common) Facts(dtype string, transports []string, placement sdk.Placement
 		"transports": strings.Join(transports, ","), "devices": strings.Join(placement.Devices, ","),
 		"nondeterminism": "PyTorch adds up in an order that depends on the number of threads, and on GPUs on time",
 	}
+	if c.MaxStaleness != nil {
+		facts["max_staleness"] = strconv.FormatInt(*c.MaxStaleness, 10)
+	}
 	templates, _, err := chat.Of(c.Model)
 	if err != nil {
 		return facts, fmt.Errorf("read the model's chat templates: %w", err)
