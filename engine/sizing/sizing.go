@@ -298,10 +298,14 @@ func (c *checker) staleness() {
 func (c *checker) queues(t, by sized, limit int64) {
 	for _, e := range c.needed(t, kind.Environment) {
 		if queued, ok := e.fact("queued_batches"); ok && queued > limit {
+			remedy := fmt.Sprintf("Raise max_staleness to %d", queued)
+			if limit > 0 {
+				remedy += fmt.Sprintf(", or lower the queue to %d", limit)
+			}
 			c.add("warning", by.Addr,
 				fmt.Sprintf("%s may queue %d batches, but groups older than %d versions are dropped", e.Addr, queued, limit),
-				fmt.Sprintf("With one version per step, a batch behind %d others is %d versions old when it is trained. "+
-					"Lower the queue to %d, or raise max_staleness to %d.", queued, queued, limit, queued))
+				fmt.Sprintf("With one version per step, a batch behind %d others is %d versions old when it is trained. %s.",
+					queued, queued, remedy))
 		}
 	}
 }
