@@ -11,7 +11,7 @@ from recipe_sdk import causal, fields, publish
 from recipe_sdk.ipc import Shared
 
 from worker import batch as batches
-from worker import model, sizing
+from worker import sizing
 from worker.merged import merge
 from worker.weights import merged
 
