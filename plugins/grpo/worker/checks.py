@@ -1,11 +1,18 @@
-"""Is the sampler the policy that it should be? Asked before every step, because nothing else notices when it is not."""
+"""Is the sampler the policy that it should be, and does the policy learn? Asked with every step, because nothing else
+notices when it is not so."""
 
 from __future__ import annotations
 
-from recipe_sdk.errors import MismatchError
+from collections.abc import Mapping
+from typing import Any
+
+from recipe_sdk.errors import DivergedError, MismatchError
 
 from .config import Config
 from .correction import Mismatch
+
+#: Batches in a row that may come to no optimizer step at all.
+MOST_LEFT_OUT = 10
 
 
 def absurd(c: Config, m: Mismatch) -> bool:
@@ -43,4 +50,20 @@ def definition(c: Config, configured: Mismatch, other: Mismatch, temperature: fl
         [f"Set correction.logprobs_mode = {right}, or {remedy}.",
          "Both sides must mean the same: logits divided by the temperature before the softmax, or not."],
         "mismatch",
+    )  # fmt: skip
+
+
+def left_out(report: Mapping[str, Any], before: int) -> int:
+    """How many batches in a row have now come to no optimizer step, since no gradient of theirs was finite. Raises
+    DivergedError when these are so many that nothing will be learned any more."""
+    if report["optimizer_steps"] or not report["optimizer_skipped"]:
+        return 0
+    if before + 1 < MOST_LEFT_OUT:
+        return before + 1
+    raise DivergedError(
+        f"nothing has been learned from the last {MOST_LEFT_OUT} batches: no gradient of theirs was finite, so that no "
+        "optimizer step was made",
+        ["Are advantages, scores and log-probabilities of sane size (metrics adv/*, reward/*, mismatch/*)?",
+         "With model.dtype = float16 numbers overflow early: use bfloat16 or float32.",
+         "Lower optimizer.learning_rate, and continue a checkpoint from before grad_norm grew (recipe fork)."],
     )  # fmt: skip

@@ -20,6 +20,7 @@ from torch import Tensor
 from . import (
     batch,
     checkpoint,
+    checks,
     compiled,
     config,
     early,
@@ -83,6 +84,7 @@ class Trainer:
                 ["Add eos_token_id to the model's generation_config.json, or leave mask_truncated out."],
             )
         self.warm = False  # whether what is compiled has been compiled
+        self.left_out = 0  # batches in a row that came to no optimizer step
         if bridge.block.prepare:  # while inference starts
             host.calm(bridge.device, c.threads)
             self.warm_up()
@@ -182,6 +184,7 @@ class Trainer:
             report["mfu"] = work / seconds / (peak * bridge.world)
         bridge.settle()  # it came to no optimizer step
         bridge.stepped(report, warnings, **self.stepper.tokens)
+        self.left_out = checks.left_out(report, self.left_out)
 
     # ---- what the bridge calls ----
 

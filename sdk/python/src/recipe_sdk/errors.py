@@ -58,6 +58,12 @@ class MismatchError(WorkerError):
     code = "mismatch"
 
 
+class DivergedError(WorkerError):
+    """Training has come to numbers that are not finite, and stays there."""
+
+    code = "diverged"
+
+
 class SyncTimeout(WorkerError):
     """The published weights were not acknowledged in time."""
 
