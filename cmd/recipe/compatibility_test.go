@@ -121,7 +121,7 @@ print(gsm8k.derive({n: sys.executable for n in names}, {n: {} for n in names}, m
 		}
 		for _, trainer := range []string{"grpo", "trl", "verl", "axolotl"} {
 			for _, engine := range []string{"vllm", "sglang"} {
-				code, out, errs := command(t, "plan", "--var", "engine="+engine, "--var", "trainer="+trainer, file)
+				code, out, errs := command(t, planOf(engine, trainer, file)...)
 				if code != 0 || !strings.Contains(out, "Plan: 5 to create.") {
 					t.Errorf("%s with %s, %s ranks: the plan ends with %d:\n%s%s", engine, trainer, ranks, code, out, errs)
 				}
@@ -130,13 +130,20 @@ print(gsm8k.derive({n: sys.executable for n in names}, {n: {} for n in names}, m
 	}
 }
 
+// planOf plans a recipe with an engine and a trainer, on whose disk one checkpoint has to find room.
+func planOf(engine, trainer, file string) []string {
+	checkpoints := "trainer." + trainer + ".policy.checkpoints."
+	return []string{"plan", "--var", "engine=" + engine, "--var", "trainer=" + trainer,
+		"--set", checkpoints + "keep_last=1", "--set", checkpoints + "keep_best=0", file}
+}
+
 // TestOneWordChangesEngineOrTrainer plans gsm8k.hcl with each engine and each trainer: every other block stays.
 func TestOneWordChangesEngineOrTrainer(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(repository, "recipes", "gsm8k.hcl")
 	for _, engine := range []string{"vllm", "sglang"} {
 		for _, trainer := range []string{"grpo", "trl", "verl", "axolotl"} {
-			code, out, errs := command(t, "plan", "--var", "engine="+engine, "--var", "trainer="+trainer, file)
+			code, out, errs := command(t, planOf(engine, trainer, file)...)
 			for _, want := range []string{"+ inference." + engine + ".policy[0]", "+ trainer." + trainer + ".policy[0]",
 				"+ environment.atropos.gsm8k", "+ sync.weights.policy", "Plan: 5 to create."} {
 				if code != 0 || !strings.Contains(out, want) {

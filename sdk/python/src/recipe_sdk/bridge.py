@@ -310,11 +310,7 @@ class Bridge(Generic[S]):
         report.update({"time/wait": batch.waited, "step": float(self.step + 1)})
         if self.feed and self.block.wait_for_sync:
             report["time/sync"], self.feed.held_up = self.feed.held_up, 0.0
-        kept = self.block
-        if kept.keep_best and kept.keep_last and kept.best_metric not in report:
-            told = f"no checkpoint is kept for being the best: there is no metric {kept.best_metric} (best_metric)"
-            warnings = [*warnings, told]
-        for warning in warnings:
+        for warning in [*warnings, *checkpoint.unscored(self.block, report)]:
             if warning not in self._warned:
                 self._warned.add(warning)
                 self.events.emit("warning", message=warning)

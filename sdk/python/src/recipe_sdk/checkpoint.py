@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +105,13 @@ def explained(final: Path) -> Iterator[None]:
             f"{final} could not be written: {e}",
             ["May this user write there?"],
         ) from e
+
+
+def unscored(s: RunSettings, metrics: Mapping[str, Any]) -> list[str]:
+    """What is to be said where no checkpoint can be the best: that no metric of a step is called so."""
+    if not (s.keep_best and s.keep_last) or s.best_metric in metrics:
+        return []
+    return [f"no checkpoint is kept for being the best: there is no metric {s.best_metric} (best_metric)"]
 
 
 def prune(s: RunSettings, keep: Path) -> list[Path]:
