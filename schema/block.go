@@ -27,6 +27,11 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 	for _, rep := range reps {
 		inst := &instance{node: n, in: mi, each: rep.each, block: &Block{Addr: mi.address(n, rep.key), Schema: n.plugin,
 			Range: n.header}}
+		if d := longAddress(n, mi, inst.block.Addr); d != nil {
+			ev.diags = append(ev.diags, d)
+			res.whole = noValue // one error says it for all instances
+			break
+		}
 		ev.fill(inst, ctx)
 		if ok {
 			res.instances = append(res.instances, inst)

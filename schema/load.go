@@ -261,6 +261,9 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		}
 		r.RequiredVersion = s.recipe.requiredVersion
 	}
+	if d := longName(r); d != nil {
+		p.diags = append(p.diags, d)
+	}
 	for _, name := range sortedKeys(p.loader.required) {
 		r.Required = append(r.Required, p.loader.required[name])
 	}

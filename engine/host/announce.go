@@ -43,7 +43,7 @@ func announce(dir, mark string) error {
 func endAnnounced(ctx context.Context, dir, recorded string) error {
 	path := filepath.Join(dir, announcedName)
 	data, err := private.ReadFile(path, maxAnnounced)
-	if errors.Is(err, fs.ErrNotExist) {
+	if absent(dir, err) {
 		return nil
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
@@ -43,10 +44,18 @@ type record struct {
 // ErrNoRecord says that no plugin process was started in a directory, or that it was ended cleanly.
 var ErrNoRecord = errors.New("no plugin process is recorded here")
 
+// absent says of an error of opening a file in a block's directory that the file was never made: it is not there, or
+// the directory has a name that no directory can have. ENAMETOOLONG alone would not tell: it is also the error of a
+// path that has become too long as a whole, where something may run.
+func absent(dir string, err error) bool {
+	const maxName = 255
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG) && len(filepath.Base(dir)) > maxName
+}
+
 func readRecord(dir string) (record, error) {
 	path := filepath.Join(dir, RecordName)
 	data, err := private.ReadFile(path, maxRecord)
-	if errors.Is(err, fs.ErrNotExist) {
+	if absent(dir, err) {
 		return record{}, fmt.Errorf("%s: %w", path, ErrNoRecord)
 	}
 	if err != nil {

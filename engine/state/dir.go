@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -18,7 +17,7 @@ type Dir string
 
 // DirOf is the run directory of a recipe of that name in that folder.
 func DirOf(recipeDir, name string) Dir {
-	return Dir(filepath.Join(recipeDir, folder, escape(name)))
+	return Dir(filepath.Join(recipeDir, folder, addr.FileName(name)))
 }
 
 // Make creates the directory, the folders in it, and the run's key, if missing.
@@ -51,12 +50,12 @@ func (d Dir) Events() string { return filepath.Join(string(d), "events") }
 
 // Block is the folder of one block. It is not made here.
 func (d Dir) Block(a addr.Block) string {
-	return filepath.Join(string(d), "blocks", escape(a.String()))
+	return filepath.Join(string(d), "blocks", a.FileName())
 }
 
 // Checkpoints is the folder of a block's checkpoints.
 func (d Dir) Checkpoints(a addr.Block) string {
-	return filepath.Join(string(d), "checkpoints", escape(a.String()))
+	return filepath.Join(string(d), "checkpoints", a.FileName())
 }
 
 // Token derives a bearer token from the run's key. It is the same for the same purpose and address as long as the run
@@ -81,19 +80,4 @@ func (d Dir) Fingerprint(secret []byte) string {
 	_, _ = mac.Write([]byte("fingerprint:"))
 	_, _ = mac.Write(secret)
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:12])
-}
-
-// escape makes a file name of s: everything but letters, digits, '.', '_' and '-' becomes %XX.
-func escape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' ||
-			(c == '.' && i > 0) {
-			b.WriteByte(c)
-			continue
-		}
-		fmt.Fprintf(&b, "%%%02X", c)
-	}
-	return b.String()
 }
