@@ -27,13 +27,14 @@ import (
 func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 	file, err := FindFile(path)
 	var src []byte
+	summary := "Recipe not found"
 	if err == nil {
 		src, err = opts.readFile(file)
+		summary = "Recipe not readable"
 	}
 	if err != nil {
 		return &Recipe{File: path, Files: map[string]*hcl.File{}, eval: nil},
-			hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Recipe not found", Detail: upperFirst(err.Error()) +
-				"."}}
+			hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: upperFirst(err.Error()) + "."}}
 	}
 	return LoadSource(file, src, opts)
 }

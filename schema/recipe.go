@@ -4,7 +4,6 @@
 package schema
 
 import (
-	"os"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -267,7 +266,7 @@ type Options struct {
 	Replace []Replacement // of tests
 	Mocks   []Mock        // of tests
 
-	// ReadFile returns the text of a recipe or of a variable file, as an editor holds it. nil: os.ReadFile
+	// ReadFile returns the text of a recipe or of a variable file, as an editor holds it. nil: ReadFile
 	ReadFile func(path string) ([]byte, error)
 	// Parts keeps what was parsed for the next load of an editor's files. nil: files are parsed whole
 	Parts *Parts
@@ -275,7 +274,7 @@ type Options struct {
 
 func (o *Options) readFile(path string) ([]byte, error) {
 	if o.ReadFile == nil {
-		return os.ReadFile(path)
+		return ReadFile(path)
 	}
 	return o.ReadFile(path)
 }

@@ -74,7 +74,7 @@ type testParser struct {
 
 // LoadTest reads a test file. Its expressions may call functions; only assertions may refer to the recipe.
 func LoadTest(path string, environment []string) (*TestFile, hcl.Diagnostics) {
-	src, err := os.ReadFile(path)
+	src, err := ReadFile(path)
 	if err != nil {
 		return &TestFile{Path: path}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Test file not found",
 			Detail: upperFirst(err.Error()) + "."}}

@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -111,7 +113,11 @@ func (p *evaluator) keep(v *variableDecl, filename, raw string) {
 func (p *evaluator) variableFile(path string, declared map[string]*variableDecl, out map[string]givenValue) {
 	src, err := p.opts.readFile(path)
 	if err != nil {
-		p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Variable file not found",
+		summary := "Variable file not readable"
+		if errors.Is(err, fs.ErrNotExist) {
+			summary = "Variable file not found"
+		}
+		p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
 			Detail: fmt.Sprintf("The variable file %s cannot be read: %s.", path, err)})
 		return
 	}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -21,18 +23,21 @@ func newAgentCommand(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Schedulers repeat SIGTERM: the agent goes on ending what it has started.
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
 			node, err := strconv.Atoi(cmp.Or(os.Getenv(executor.NodeVariable), "0"))
 			if err != nil {
 				return fmt.Errorf("%s, the number of this machine, is no number: %w", executor.NodeVariable, err)
 			}
 			if bootstrap == "-" {
-				return engineagent.RunJoined(cmd.Context(), cmd.InOrStdin(), node, scratch, a.err)
+				return engineagent.RunJoined(ctx, cmd.InOrStdin(), node, scratch, a.err)
 			}
 			b, err := engineagent.ReadBootstrap(bootstrap, node)
 			if err != nil {
 				return err
 			}
-			return engineagent.Run(cmd.Context(), b, a.err)
+			return engineagent.Run(ctx, b, a.err)
 		},
 	}
 	cmd.Flags().StringVar(&bootstrap, "bootstrap", "", "the `FILE` that the engine has written; - to ask the engine for it")

@@ -18,7 +18,9 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	environ  []string // as os.Environ
-	catalog  func() (*host.Catalog, error)
+	// endAtSignals makes a signal end this process at once, instead of the context of the command
+	endAtSignals func()
+	catalog      func() (*host.Catalog, error)
 	// newCatalog makes a catalog of its own, for recipes of which one must not see what another requires
 	newCatalog func() (*host.Catalog, error)
 
@@ -28,7 +30,7 @@ type app struct {
 
 // newApp is the app of this process. The catalog is made when a command first asks for it.
 func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
-	a := &app{in: in, out: out, err: err, environ: environ}
+	a := &app{in: in, out: out, err: err, environ: environ, endAtSignals: func() {}}
 	a.newCatalog = func() (*host.Catalog, error) {
 		s, err := readSettings(environ)
 		if err != nil {

@@ -93,6 +93,13 @@ func (a *app) formatInput(f formatting) error {
 }
 
 func (a *app) formatFile(path string, f formatting) (differs bool, err error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		err = schema.Regular(path, info.Mode())
+	}
+	if err != nil {
+		return false, fmt.Errorf("format: %w", err)
+	}
 	src, err := os.ReadFile(path)
 	if err != nil {
 		return false, fmt.Errorf("format: %w", err)

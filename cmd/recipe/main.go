@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	_ "github.com/recipe-rl/recipe/cmd/recipe/early" // answers `recipe version`
 	"github.com/recipe-rl/recipe/sdk"
@@ -26,7 +27,11 @@ func program() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The first signal asks a command to end. A later one ends the program wherever it is, unless the command listens
+	// to signals itself.
+	context.AfterFunc(ctx, func() { time.AfterFunc(together, stop) })
 	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
+	a.endAtSignals = stop
 	if len(os.Args) == 3 && os.Args[1] == complianceCommand {
 		return serveCompliance(a, os.Args[2:], os.Stderr)
 	}

@@ -47,14 +47,20 @@ colors off; into a pipe every command writes plain lines, with --json machine-re
 			root.AddCommand(c)
 		}
 	}
-	add(groupWrite, newInit(a), newValidate(a), newFmt(a), newGraph(a), newConsole(a), newTest(a))
+	// heedless is for commands that do not watch their context, as they only read and write files: a signal ends them.
+	heedless := func(c *cobra.Command) *cobra.Command {
+		c.PersistentPreRun = func(*cobra.Command, []string) { a.endAtSignals() }
+		return c
+	}
+	add(groupWrite, newInit(a), heedless(newValidate(a)), heedless(newFmt(a)), heedless(newGraph(a)),
+		heedless(newConsole(a)), newTest(a))
 	add(groupRun, newPlan(a), newApply(a), newStop(a), newPause(a), newResume(a), newRestart(a),
 		newEvaluate(a), newCheckpoint(a), newFork(a),
 		newDestroy(a), newClaim(a))
-	add(groupLook, newRuns(a), newReport(a), newStatus(a), newLogs(a), newUI(a), newShow(a), newOutput(a),
-		newTrajectories(a), newLineage(a), newDiff(a))
+	add(groupLook, heedless(newRuns(a)), newReport(a), newStatus(a), newLogs(a), newUI(a), heedless(newShow(a)),
+		heedless(newOutput(a)), newTrajectories(a), heedless(newLineage(a)), heedless(newDiff(a)))
 	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a),
-		newCompletion(a), newVersion(a))
+		heedless(newCompletion(a)), heedless(newVersion(a)))
 	root.AddCommand(newDocs(a), newEngine(a), newAgentCommand(a))
 	root.SetHelpCommandGroupID(groupTools)
 	explainUsage(root)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/packages/signature"
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
@@ -54,7 +55,7 @@ func (v verifySettings) policy() signature.Policy {
 // readSettings reads the file; one that is not there has no settings in it.
 func readSettings(environ []string) (s settings, err error) {
 	path, given := settingsFile(environ)
-	source, err := os.ReadFile(path)
+	source, err := schema.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !given {
 		return s, nil
 	}

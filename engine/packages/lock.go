@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -84,7 +83,7 @@ type signatureSyntax struct {
 
 // ReadLock reads a lock file. One that is not there locks nothing.
 func ReadLock(path string) (Lock, error) {
-	source, err := os.ReadFile(path)
+	source, err := schema.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return newLock(), nil
 	}

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -38,7 +37,7 @@ func evaluate(path string, input []byte) []plan.Finding {
 }
 
 func conditions(path string, input []byte) (findings []plan.Finding, diags hcl.Diagnostics) {
-	src, err := os.ReadFile(path)
+	src, err := schema.ReadFile(path)
 	if err != nil {
 		return failed("cannot be read: "+err.Error(), ""), nil
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -49,7 +48,7 @@ func (s *Session) SaveAs(path string, p *plan.Plan) error {
 
 // ReadSaved reads a plan written by SaveAs.
 func ReadSaved(path string) (*Saved, error) {
-	b, err := os.ReadFile(path)
+	b, err := schema.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the saved plan: %w", err)
 	}

@@ -80,7 +80,7 @@ func source(s *snapshot, path string) ([]byte, error) {
 	if absolute, err := filepath.Abs(path); err == nil && s.documents[absolute] != nil {
 		return []byte(s.documents[absolute].text.src), nil
 	}
-	return os.ReadFile(path)
+	return schema.ReadFile(path)
 }
 
 // file reads what a file declares; nil when it cannot be read.
@@ -94,7 +94,7 @@ func (p *project) file(s *snapshot, path string) *file {
 	}
 	t := is.text
 	if t == nil {
-		src, err := os.ReadFile(path)
+		src, err := schema.ReadFile(path)
 		if err != nil {
 			return nil
 		}

@@ -1,0 +1,44 @@
+package schema
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// ReadFile reads a file that a person has named. What may be read without end, or has nobody who writes to it, is an
+// error instead of a silent wait: a named pipe, a device, a socket. A descriptor that the caller has opened is read, so
+// that --var-file <(…) and /dev/stdin work, and so is /dev/null.
+func ReadFile(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !opened(path) {
+		if err := Regular(path, info.Mode()); err != nil {
+			return nil, err
+		}
+	}
+	return os.ReadFile(path)
+}
+
+// Regular is an error for anything that is not a regular file.
+func Regular(path string, mode fs.FileMode) error {
+	what := "something else"
+	switch mode.Type() {
+	case 0:
+		return nil
+	case fs.ModeDir:
+		what = "a folder"
+	case fs.ModeNamedPipe:
+		what = "a named pipe"
+	case fs.ModeSocket:
+		what = "a socket"
+	case fs.ModeDevice, fs.ModeDevice | fs.ModeCharDevice:
+		what = "a device"
+	}
+	return fmt.Errorf("the path %s is not a regular file but %s", path, what)
+}
+
+// opened says whether a path stands for a descriptor of this process: the shell makes such paths for <(…).
+func opened(path string) bool {
+	return path == "/dev/stdin" || path == os.DevNull || strings.HasPrefix(path, "/dev/fd/") ||
+		strings.HasPrefix(path, "/proc/self/fd/")
+}
