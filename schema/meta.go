@@ -112,7 +112,7 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 	var m Meta
 	limited := false // health sets start_timeout
 	if attr := body.Attributes["environment_variables"]; attr != nil {
-		m.Environment = d.environment(attr)
+		m.Environment, m.SecretNames = d.environment(attr)
 	}
 	for _, block := range body.Blocks {
 		switch block.Type {
@@ -232,32 +232,37 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 	return true
 }
 
-func (d *decoder) environment(attr *hclsyntax.Attribute) map[string]cty.Value {
+// environment reads environment_variables. Secret: the names are part of a sensitive value, too.
+func (d *decoder) environment(attr *hclsyntax.Attribute) (variables map[string]cty.Value, secret bool) {
 	v, diags := d.ev.eval(attr.Expr, d.ctx)
 	d.report(diags...)
 	v, marks := v.Unmark()
 	if !v.IsKnown() || v.IsNull() {
-		return nil
+		return nil, false
 	}
 	if !v.Type().IsObjectType() && !v.Type().IsMapType() {
 		d.report(problem(attr.Expr.Range(), "Wrong type", "environment_variables is a map of strings, got "+given(v)+
 			`: write { NAME = "value" }.`))
-		return nil
+		return nil, false
 	}
 	out := make(map[string]cty.Value, v.LengthInt())
 	for it := v.ElementIterator(); it.Next(); {
 		key, elem := it.Element()
+		at := descend(attr.Expr, cty.Path{cty.IndexStep{Key: key}}).Range()
+		name := "the environment variable " + strconv.Quote(key.AsString())
+		if len(marks) > 0 {
+			name = "an environment variable with a sensitive name"
+		}
 		s, err := convert.Convert(elem, cty.String)
 		if err != nil {
-			d.report(problem(descend(attr.Expr, cty.Path{cty.IndexStep{Key: key}}).Range(), "Wrong type",
-				fmt.Sprintf("The environment variable %s is a string, got %s.", key.AsString(), given(elem))))
+			d.report(problem(at, "Wrong type", fmt.Sprintf("%s is a string, got %s.", upperFirst(name), given(elem))))
 			continue
 		}
 		if u, _ := s.Unmark(); !u.IsKnown() || !u.IsNull() { // null: left out
 			out[key.AsString()] = s.WithMarks(marks)
 		}
 	}
-	return out
+	return out, len(marks) > 0
 }
 
 func (d *decoder) external(n *node, block *hclsyntax.Block) *External {

@@ -148,6 +148,7 @@ type Meta struct {
 	Lifecycle   []Check
 	StopWhen    []StopRule
 	Environment map[string]cty.Value // environment_variables; may be unknown or marked until start
+	SecretNames bool                 // the names of environment_variables are sensitive, too
 	External    *External
 }
 

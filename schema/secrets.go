@@ -2,12 +2,14 @@ package schema
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -35,22 +37,43 @@ func (s *secrets) add(text string) {
 	s.texts[text] = true
 }
 
-// addValue adds every text inside a value.
+// addValue adds every text inside a value: strings, numbers, and the keys of maps, which are data, as the names of an
+// object's attributes are not.
 func (s *secrets) addValue(v cty.Value) {
 	v, _ = v.Unmark()
 	if !v.IsKnown() || v.IsNull() {
 		return
 	}
-	if v.Type() == cty.String {
+	switch v.Type() {
+	case cty.String:
 		s.add(v.AsString())
+		return
+	case cty.Number:
+		s.add(v.AsBigFloat().Text('f', -1))
 		return
 	}
 	if v.CanIterateElements() {
 		for it := v.ElementIterator(); it.Next(); {
-			_, elem := it.Element()
+			key, elem := it.Element()
+			if v.Type().IsMapType() {
+				s.add(key.AsString())
+			}
 			s.addValue(elem)
 		}
 	}
+}
+
+// addMarked adds every text inside the sensitive parts of a value.
+func (s *secrets) addMarked(v cty.Value) {
+	if v == cty.NilVal || !v.ContainsMarked() {
+		return
+	}
+	_ = cty.Walk(v, func(_ cty.Path, part cty.Value) (bool, error) {
+		if part.IsMarked() {
+			s.addValue(part)
+		}
+		return !part.IsMarked(), nil
+	})
 }
 
 // redact removes secrets from messages: values that env has read, sensitive variables, and sensitive outputs.
@@ -71,16 +94,67 @@ func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Val
 			}
 		}
 	}
-	texts := p.secrets.list()
-	for _, d := range diags {
-		for _, text := range texts {
-			for _, form := range []string{text, quoted(text)} {
-				d.Summary = strings.ReplaceAll(d.Summary, form, "(sensitive)")
-				d.Detail = strings.ReplaceAll(d.Detail, form, "(sensitive)")
-			}
+	given := make([][]string, len(diags))
+	for i, d := range diags {
+		given[i] = p.argumentsOf(d)
+	}
+	replacer := p.secrets.replacer()
+	for i, d := range diags {
+		d.Summary, d.Detail = replacer.Replace(d.Summary), replacer.Replace(d.Detail)
+		if name, ok := called(d); ok && len(given[i]) > 0 && (decodes(name) || quotes(d.Detail, given[i])) {
+			d.Detail = fmt.Sprintf("Call to function %q failed. Its error is not shown: an argument is sensitive, and the "+
+				"error may quote a part of it.", name)
 		}
 	}
 	return diags
+}
+
+// called is the function whose call a diagnostic is about.
+func called(d *hcl.Diagnostic) (name string, ok bool) {
+	extra, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallDiagExtra](d)
+	if !ok {
+		return "", false
+	}
+	return extra.CalledFunctionName(), true
+}
+
+// argumentsOf are the texts in the sensitive arguments of the call that a diagnostic is about. They are added to the
+// secrets: what a function was given may be computed from a secret.
+func (p *evaluator) argumentsOf(d *hcl.Diagnostic) []string {
+	if _, ok := called(d); !ok || d.Expression == nil || d.EvalContext == nil {
+		return nil
+	}
+	arguments := []hcl.Expression{d.Expression} // of an error about one argument
+	if call, ok := d.Expression.(*hclsyntax.FunctionCallExpr); ok {
+		arguments = arguments[:0]
+		for _, argument := range call.Args {
+			arguments = append(arguments, argument)
+		}
+	}
+	p.loader.budget.refill()
+	of := secrets{}
+	for _, argument := range arguments {
+		v, _ := argument.Value(d.EvalContext)
+		of.addMarked(v)
+		p.secrets.addMarked(v)
+	}
+	return of.list()
+}
+
+// decodes says whether a function reads its argument as a language: its errors name what they found in it, if only a
+// character.
+func decodes(function string) bool { return strings.HasSuffix(function, "decode") }
+
+// quotes says whether a message has a part of a text that could be told from chance.
+func quotes(message string, texts []string) bool {
+	for _, text := range texts {
+		for i := 0; i+shortest <= len(text); i++ {
+			if strings.Contains(message, text[i:i+shortest]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // quoted is a text as %q writes it, without the quotes: errors of functions quote what they were given.
@@ -89,14 +163,32 @@ func quoted(text string) string {
 	return q[1 : len(q)-1]
 }
 
-// addVariables adds the values of sensitive variables.
+// addVariables adds the values of variables that are sensitive, or that were given a sensitive value.
 func (p *evaluator) addVariables() {
-	for _, n := range p.root.module.variables {
-		if n.variable.sensitive && len(n.done) > 0 && n.done[0] != nil {
-			p.secrets.addValue(n.done[0].value)
+	for _, m := range p.loader.modules {
+		for _, n := range m.variables {
+			for _, done := range n.done {
+				if done != nil {
+					p.secrets.addMarked(done.value)
+				}
+			}
 		}
 	}
 }
+
+// replacer hides the texts, plain and as they are quoted.
+func (s *secrets) replacer() *strings.Replacer {
+	var pairs []string
+	for _, text := range s.list() {
+		pairs = append(pairs, text, blanked)
+		if q := quoted(text); q != text {
+			pairs = append(pairs, q, blanked)
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+const blanked = "(sensitive)"
 
 // list returns the texts, the longest first: one may contain another.
 func (s *secrets) list() []string {
@@ -108,11 +200,25 @@ func (s *secrets) list() []string {
 }
 
 // Secrets returns the texts that the recipe keeps secret, as far as they are known before anything runs: values of
-// sensitive variables and those that env has read. The longest comes first.
+// sensitive variables, those that env has read, and what blocks are given of either. The longest comes first.
 func (r *Recipe) Secrets() []string {
 	if r.eval == nil {
 		return nil
 	}
 	r.eval.addVariables()
+	for _, inst := range r.eval.instances {
+		r.eval.secrets.addMarked(inst.block.Value)
+		for _, v := range inst.block.Meta.Environment {
+			r.eval.secrets.addMarked(v)
+		}
+	}
 	return r.eval.secrets.list()
+}
+
+// Redacted returns a function that hides the recipe's secrets in a text, such as what a plugin says of its block.
+func (r *Recipe) Redacted() func(text string) string {
+	if len(r.Secrets()) == 0 {
+		return func(text string) string { return text }
+	}
+	return r.eval.secrets.replacer().Replace
 }

@@ -41,6 +41,7 @@ secrets and without what was sampled. Look through it before you send it.`,
 			if executor != "" && len(args) == 0 {
 				return errors.New("--executor names a block of a recipe: recipe doctor FILE --executor slurm.NAME")
 			}
+			redacted := func(text string) string { return text }
 			findings := doctor.Examine(cmd.Context(), doctor.Local(dir))
 			if executor != "" {
 				findings = nil
@@ -51,6 +52,7 @@ secrets and without what was sampled. Look through it before you send it.`,
 					return err
 				}
 				r, diags := schema.Load(args[0], opts)
+				redacted = r.Redacted()
 				findings = append(findings, doctor.Recipe(args[0], r, diags))
 				if !diags.HasErrors() {
 					catalog, err := a.catalog()
@@ -68,6 +70,9 @@ secrets and without what was sampled. Look through it before you send it.`,
 						findings = append(findings, found...)
 					}
 				}
+			}
+			for i, f := range findings {
+				findings[i].Found, findings[i].Remedy = redacted(f.Found), redacted(f.Remedy)
 			}
 			var err error
 			if asJSON {

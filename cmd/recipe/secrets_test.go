@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -98,7 +99,8 @@ func (v *vault) recipe(succeeds bool, args ...string) string {
 
 func (v *vault) clean(where string, text []byte) {
 	v.t.Helper()
-	for _, canary := range []string{canaryEnv, canaryVar, canaryFlag} {
+	for _, canary := range []string{canaryEnv, canaryVar, canaryFlag, strings.ToUpper(canaryVar),
+		base64.StdEncoding.EncodeToString([]byte(canaryVar))} {
 		if i := bytes.Index(text, []byte(canary)); i >= 0 {
 			v.t.Errorf("%s holds %s: %q", where, canary, text[max(0, i-80):min(len(text), i+80)])
 		}

@@ -239,7 +239,7 @@ func (e *Engine) recordEvent(a addr.Block, p *schema.PluginSchema, attempt int,
 		e.note(a, func(r *state.Block) { r.Handle = b.Data })
 		return ev, false, e.settled()
 	case blockevent.Outputs:
-		e.note(a, func(r *state.Block) { r.Outputs = storedOutputs(b.Values, p) })
+		e.note(a, func(r *state.Block) { r.Outputs = e.storedOutputs(b.Values, p) })
 		return ev, false, e.settled()
 	}
 	ev, ok = translate(a.String(), attempt, reported)

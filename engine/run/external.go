@@ -32,7 +32,7 @@ func (s *supervisor) startExternal(b *blockState, meta schema.Meta) {
 	h := healthPolicy(b.block.Meta.Health, b.addr().Kind)
 	s.e.note(b.addr(), func(rec *state.Block) {
 		rec.External, rec.Intent, rec.Config, rec.Attempt = true, state.IntentRun, b.config, 1
-		rec.Outputs = storedOutputs(outputs, b.block.Schema)
+		rec.Outputs = s.e.storedOutputs(outputs, b.block.Schema)
 		for _, name := range secret {
 			delete(rec.Outputs, name)
 		}

@@ -30,7 +30,7 @@ func (s *supervisor) phase(b *blockState, p sdk.Phase, outputs cty.Value) {
 	s.dirty = true
 	s.e.note(b.addr(), func(rec *state.Block) {
 		rec.Phase = string(p)
-		rec.Outputs = storedOutputs(b.outputs, b.block.Schema)
+		rec.Outputs = s.e.storedOutputs(b.outputs, b.block.Schema)
 	})
 	if (p == sdk.Ready || p == sdk.Degraded) && !b.ready {
 		b.ready = true
@@ -164,7 +164,7 @@ func (s *supervisor) record(b *blockState, end ending, intent state.Intent) {
 	phase := b.phase
 	s.e.note(b.addr(), func(rec *state.Block) {
 		rec.Phase, rec.Error, rec.Intent, rec.Ended = string(phase), msg, intent, s.e.now().UTC()
-		rec.Outputs = storedOutputs(b.outputs, b.block.Schema)
+		rec.Outputs = s.e.storedOutputs(b.outputs, b.block.Schema)
 		rec.Restarts = b.history
 		if intent == state.IntentDone {
 			rec.Handle = nil

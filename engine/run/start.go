@@ -75,7 +75,7 @@ func (s *supervisor) startMock(b *blockState) {
 	}
 	s.setOutputs(b, b.block.Mock)
 	s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(b.phase), Message: "mocked"})
-	phase, config, outputs := string(b.phase), b.config, storedOutputs(b.block.Mock, b.block.Schema)
+	phase, config, outputs := string(b.phase), b.config, s.e.storedOutputs(b.block.Mock, b.block.Schema)
 	s.e.note(b.addr(), func(rec *state.Block) {
 		rec.External, rec.Intent, rec.Attempt = true, state.IntentDone, 1
 		rec.Phase, rec.Config, rec.Outputs = phase, config, outputs
@@ -258,7 +258,7 @@ func (s *supervisor) setOutputs(b *blockState, outputs cty.Value) {
 		delete(s.values, b.addr())
 		return
 	}
-	s.values[b.addr()] = outputs
+	s.values[b.addr()] = s.e.markSecrets(outputs)
 }
 
 // checkConditions evaluates a block's preconditions or postconditions.
@@ -301,14 +301,15 @@ func diagnosticsError(diags hcl.Diagnostics) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// storedOutputs is the form of outputs that may be written down: no sensitive ones.
-func storedOutputs(v cty.Value, p *schema.PluginSchema) map[string]json.RawMessage {
+// storedOutputs is the form of outputs that may be written down: no sensitive ones, and none that repeat a secret.
+func (e *Engine) storedOutputs(v cty.Value, p *schema.PluginSchema) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	if v == cty.NilVal || v.IsNull() || !v.IsKnown() {
 		return out
 	}
+	v = e.markSecrets(v)
 	for _, a := range p.Outputs.Attributes {
-		if a.Sensitive || !v.Type().HasAttribute(a.Name) {
+		if a.Sensitive || !v.Type().HasAttribute(a.Name) || v.GetAttr(a.Name).ContainsMarked() {
 			continue
 		}
 		x, _ := v.GetAttr(a.Name).UnmarkDeep()

@@ -121,6 +121,15 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 func (s *Session) complete(ctx context.Context, p *plan.Plan) {
 	s.askClusters(ctx, p)
 	s.Locate(p.Findings)
+	s.redact(p.Findings)
+}
+
+// redact keeps secrets out of what plugins say of the blocks.
+func (s *Session) redact(findings []plan.Finding) {
+	redacted := s.Recipe.Redacted()
+	for i, f := range findings {
+		findings[i].Summary, findings[i].Detail = redacted(f.Summary), redacted(f.Detail)
+	}
 }
 
 // Locate sets the range of each finding about a block that has none to the block's header.

@@ -12,7 +12,7 @@ import (
 
 // Surroundings is the recordable form of the meta-arguments that affect a block's process: placement, runtime,
 // environment_variables and external, by these names, which no body can use. Variables and external endpoints may
-// contain keys and tokens, and are reduced to keyed fingerprints.
+// contain keys and tokens, and are reduced to keyed fingerprints, with their names where these are sensitive, too.
 func Surroundings(m schema.Meta, dir Dir) (map[string]json.RawMessage, error) {
 	declared := map[string]any{}
 	if p := m.Placement; p != nil {
@@ -28,7 +28,15 @@ func Surroundings(m schema.Meta, dir Dir) (map[string]json.RawMessage, error) {
 	if r := m.Runtime; r != nil {
 		declared["runtime"] = filled(map[string]any{"python": r.Python, "requirements": r.Requirements, "venv": r.Venv})
 	}
-	if len(m.Environment) > 0 {
+	switch {
+	case len(m.Environment) == 0:
+	case m.SecretNames:
+		print, err := fingerprint(cty.ObjectVal(m.Environment), dir)
+		if err != nil {
+			return nil, fmt.Errorf("recording environment_variables: %w", err)
+		}
+		declared["environment_variables"] = print
+	default:
 		variables := map[string]any{}
 		for name, v := range m.Environment {
 			print, err := fingerprint(v, dir)

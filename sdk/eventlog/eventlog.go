@@ -147,6 +147,15 @@ func (l *Log) again() {
 	}
 }
 
+// Hide keeps further secrets out of the file, as those of Limits.
+func (l *Log) Hide(secrets []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		l.file.seal = l.file.seal.with(secrets)
+	}
+}
+
 // Last returns the sequence number of the newest event; first-1 when there is none.
 func (l *Log) Last() uint64 {
 	l.mu.Lock()

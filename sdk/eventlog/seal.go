@@ -1,7 +1,9 @@
 package eventlog
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -9,20 +11,36 @@ import (
 	"github.com/recipe-rl/recipe/sdk/event"
 )
 
-// seal keeps secrets out of the file: a block's outputs carry its tokens to the engine, and its file lies in the run
-// directory. The file holds placeholders, which the process that knows the secrets replaces.
-type seal struct{ closer, opener *strings.Replacer }
+// seal keeps secrets out of the file: a block's outputs carry its tokens to the engine and repeat what it was
+// given, such as the name of a model, and its file lies in the run directory. The file holds placeholders, which the process that knows the secrets replaces.
+type seal struct {
+	secrets        []string // by the number of their placeholders
+	closer, opener *strings.Replacer
+}
 
-func newSeal(secrets []string) seal {
-	var closing, opening []string
+func newSeal(secrets []string) seal { return seal{}.with(secrets) }
+
+// with is a seal for further secrets, too.
+func (s seal) with(secrets []string) seal {
+	all := slices.Clone(s.secrets)
 	for _, secret := range secrets {
-		if secret != "" {
-			placeholder := fmt.Sprintf("(secret %d of this block)", len(closing)/2+1)
-			closing = append(closing, secret, placeholder)
-			opening = append(opening, placeholder, secret)
+		if secret != "" && !slices.Contains(all, secret) {
+			all = append(all, secret)
 		}
 	}
-	return seal{strings.NewReplacer(closing...), strings.NewReplacer(opening...)}
+	type pair struct{ secret, placeholder string }
+	pairs := make([]pair, len(all))
+	for i, secret := range all {
+		pairs[i] = pair{secret, fmt.Sprintf("(secret %d of this block)", i+1)}
+	}
+	// The longest first: one may contain another.
+	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(len(b.secret), len(a.secret)) })
+	var closing, opening []string
+	for _, p := range pairs {
+		closing = append(closing, p.secret, p.placeholder)
+		opening = append(opening, p.placeholder, p.secret)
+	}
+	return seal{all, strings.NewReplacer(closing...), strings.NewReplacer(opening...)}
 }
 
 func (s seal) close(e event.Event) event.Event { return swap(e, s.closer) }

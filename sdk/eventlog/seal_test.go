@@ -56,6 +56,22 @@ func TestSecretsOfOutputsStayOutOfTheFile(t *testing.T) {
 	if got := values(later[0]).GetAttr("url").AsString(); got != "http://h/t/(secret 1 of this block)" {
 		t.Errorf("the url in the file is %s", got)
 	}
+
+	// What a prepared block is given at its start: one contains an earlier one, whose placeholder stays the same.
+	l.Hide([]string{data, "model-" + data})
+	given := outputs.AsValueMap()
+	given["url"] = cty.StringVal("model-" + data + " " + data)
+	if err := l.Append(event.Outputs{Values: cty.ObjectVal(given)}); err != nil {
+		t.Fatal(err)
+	}
+	later, err = Read(path, 6, schema)
+	if err != nil || len(later) != 1 {
+		t.Fatalf("read %v, %v from the file", later, err)
+	}
+	want := "(secret 3 of this block) (secret 1 of this block)"
+	if got := values(later[0]).GetAttr("url").AsString(); got != want {
+		t.Errorf("the url in the file is %s, want %s", got, want)
+	}
 }
 
 func values(e event.Event) cty.Value {

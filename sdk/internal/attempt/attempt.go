@@ -73,7 +73,7 @@ var errStopped = errors.New("the block was asked to stop")
 // Begin opens the event log and starts Run in its own goroutine, or Prepare when the first phase is sdk.Preparing.
 func Begin(def *sdk.Definition, plugin Plugin, start wire.Start, first sdk.Phase) (*Attempt, error) {
 	events, err := eventlog.Open(filepath.Join(start.Dir, eventlog.FileName), start.FirstEvent, def.Outputs,
-		eventlog.Limits{Secrets: []string{start.Token, start.ControlToken}})
+		eventlog.Limits{Secrets: secretsOf(start)})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func Begin(def *sdk.Definition, plugin Plugin, start wire.Start, first sdk.Phase
 		phase: sdk.Pending, outputs: cty.NilVal, handle: start.Handle, listen: start.Listen, version: start.Policy.Version,
 		grace: cmp.Or(start.Grace, DefaultGrace),
 	}
-	a.blanker.Store(newBlanker(append([]string{start.Token, start.ControlToken}, start.Sensitive...)))
+	a.blanker.Store(newBlanker(secretsOf(start)))
 	if first == sdk.Preparing {
 		a.stage = &stage{starts: make(chan wire.Start, 1), settled: make(chan struct{})}
 	}

@@ -34,7 +34,8 @@ func (a *Attempt) StartPrepared(start wire.Start) error {
 		return fmt.Errorf("%s is %s already: %s", a.start.Address, a.phase, a.failure)
 	}
 	a.stage.begun = true
-	a.blanker.Store(newBlanker(append([]string{start.Token, start.ControlToken}, start.Sensitive...)))
+	a.blanker.Store(newBlanker(secretsOf(start)))
+	a.events.Hide(secretsOf(start))
 	a.version = max(a.version, start.Policy.Version)
 	a.setPhaseLocked(sdk.Starting, "", "")
 	a.stage.starts <- start

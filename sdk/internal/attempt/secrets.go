@@ -7,10 +7,16 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/event"
+	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // blanked replaces a secret.
 const blanked = "(sensitive)"
+
+// secretsOf are the texts that no file of the block may hold.
+func secretsOf(start wire.Start) []string {
+	return append([]string{start.Token, start.ControlToken}, start.Sensitive...)
+}
 
 // newBlanker replaces secrets in texts. The longest comes first, so that one which contains another is blanked out
 // whole.
