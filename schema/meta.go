@@ -258,11 +258,30 @@ func (d *decoder) environment(attr *hclsyntax.Attribute) (variables map[string]c
 			d.report(problem(at, "Wrong type", fmt.Sprintf("%s is a string, got %s.", upperFirst(name), given(elem))))
 			continue
 		}
+		if wrong := unusable(key.AsString(), name, s, at); wrong != nil {
+			d.report(wrong)
+			continue
+		}
 		if u, _ := s.Unmark(); !u.IsKnown() || !u.IsNull() { // null: left out
 			out[key.AsString()] = s.WithMarks(marks)
 		}
 	}
 	return out, len(marks) > 0
+}
+
+// unusable reports what no operating system takes as the name or the value of an environment variable: the start of the
+// block's process would fail, or give it another variable.
+func unusable(name, shown string, value cty.Value, at hcl.Range) *hcl.Diagnostic {
+	if name == "" || strings.ContainsAny(name, "=\x00") {
+		return problem(at, "Invalid name", fmt.Sprintf(
+			"The name of an environment variable has at least one character, and neither '=' nor NUL; got %s.", shown))
+	}
+	value, _ = value.Unmark()
+	if value.IsKnown() && !value.IsNull() && strings.Contains(value.AsString(), "\x00") {
+		return problem(at, "Invalid value", fmt.Sprintf("The value of %s contains a NUL character, which no environment "+
+			"variable can.", shown))
+	}
+	return nil
 }
 
 func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
