@@ -26,16 +26,29 @@ func Read(dir string, after uint64, fn func(Event) error) error {
 	return err
 }
 
+// ErrRemoved says that the log was removed while it was followed: its run was destroyed.
+var ErrRemoved = errors.New("the run was removed")
+
 // Follow calls fn with every event after the given number, existing and future ones, until ctx ends
-// (which is not an error) or fn returns an error (which Follow returns).
+// (which is not an error), fn returns an error (which Follow returns), or the log is removed (ErrRemoved). A log that
+// does not exist yet is waited for.
 func Follow(ctx context.Context, dir string, after uint64, fn func(Event) error) error {
 	r := &reader{dir: dir, after: after}
 	defer r.close()
+	r.seen, _ = os.Stat(dir) // nothing yet: it is noted when it comes
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		if _, err := r.drain(fn); err != nil {
 			return err
+		}
+		if r.removed() {
+			if r.file != nil { // what was written last
+				if _, err := r.lines(fn); err != nil {
+					return err
+				}
+			}
+			return fmt.Errorf("%w: its events in %s are gone", ErrRemoved, dir)
 		}
 		select {
 		case <-ctx.Done():
@@ -54,7 +67,31 @@ type reader struct {
 	path  string
 	file  *os.File
 	buf   *bufio.Reader
-	whole int64 // bytes of whole lines
+	whole int64       // bytes of whole lines
+	seen  os.FileInfo // of the folder, when it was first there
+}
+
+// removed says whether the folder that was there is gone, or another one is in its place. A new folder may have the
+// inode of the old one, but a new segment cannot have that of one that is open here.
+func (r *reader) removed() bool {
+	now, err := os.Stat(r.dir)
+	switch {
+	case err != nil:
+		return r.seen != nil && errors.Is(err, os.ErrNotExist)
+	case r.seen == nil:
+		r.seen = now
+	case !os.SameFile(r.seen, now):
+		return true
+	}
+	if r.file == nil {
+		return false
+	}
+	read, err := r.file.Stat()
+	if err != nil {
+		return false
+	}
+	now, err = os.Stat(r.path)
+	return err == nil && !os.SameFile(read, now)
 }
 
 func (r *reader) close() {
