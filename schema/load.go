@@ -278,7 +278,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {
 			continue
 		}
-		v := &Variable{Name: d.name, Description: d.description, Type: d.typ, Value: n.done[0].value, Source: "default",
+		v := &Variable{Name: d.name, Description: d.description, Type: d.typ, Value: n.done[0].value, Source: defaultSource,
 			Sensitive: d.sensitive, Range: d.header}
 		if g, ok := p.given[d.name]; ok {
 			v.Source = g.source

@@ -260,6 +260,7 @@ type VarValue struct {
 type Options struct {
 	Vars     map[string]VarValue // from --var, highest precedence
 	VarFiles []string            // --var-file, later ones win
+	Planned  map[string]Planned  // values of a saved plan; they win over those of the environment
 	Set      []string            // --set, ADDRESS.ATTRIBUTE=VALUE for a block of the file; later ones win
 	Environ  []string            // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
 	Plugins  Plugins

@@ -22,7 +22,10 @@ type givenValue struct {
 	broken bool // it could not be read; reported
 }
 
-// readVariables collects values from the environment, then variable files, then --var: later ones win.
+// defaultSource is the source of a variable's value that nothing gives.
+const defaultSource = "default"
+
+// readVariables collects values from the environment, a saved plan, variable files, then --var: later ones win.
 func (p *evaluator) readVariables(s *source) map[string]givenValue {
 	declared := make(map[string]*variableDecl, len(s.variables))
 	for _, v := range s.variables {
@@ -32,10 +35,11 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 	for _, entry := range p.opts.Environ {
 		name, raw, ok := strings.Cut(entry, "=")
 		name, isVar := strings.CutPrefix(name, "RECIPE_VAR_")
-		if v := declared[name]; ok && isVar && v != nil {
+		if v := declared[name]; ok && isVar && v != nil && !p.opts.Planned[name].stored() {
 			out[name] = p.rawValue(v, raw, "RECIPE_VAR_"+name)
 		}
 	}
+	p.plannedValues(declared, out)
 	for _, path := range p.opts.VarFiles {
 		p.variableFile(path, declared, out)
 	}
@@ -61,6 +65,7 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 			out[name] = p.rawValue(v, given.Raw, source)
 		}
 	}
+	p.checkWithheld(declared, out)
 	return out
 }
 

@@ -127,8 +127,8 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVarP(&f.approve, "auto-approve", "y", false, "do not ask")
 	cmd.Flags().StringVar(&f.saved, "plan", "",
-		"apply exactly the plan that recipe plan --out saved in this file, without asking; fails when the recipe, "+
-			"a plugin or the run has changed")
+		"apply exactly the plan that recipe plan --out saved in this file, with its variables, settings and targets, "+
+			"without asking; fails when the recipe, a plugin or the run has changed")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "run in a separate engine process and return")
 	addPlain(cmd, &f.plain)
 	addLocked(cmd, &f.locked.Frozen)
@@ -197,6 +197,15 @@ func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) 
 	}
 	if len(args) == 0 {
 		args = []string{saved.File}
+	}
+	f.recipe.planned = saved.Variables
+	if f.recipe.settings, err = saved.Set(f.recipe.settings); err != nil {
+		return nil, nil, err
+	}
+	if len(f.targets) == 0 {
+		for _, target := range saved.Targets {
+			f.targets = append(f.targets, target.String())
+		}
 	}
 	return saved, args, nil
 }
@@ -277,7 +286,7 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 
 // again is the command that continues a run, with the same arguments.
 func again(r *schema.Recipe, f *applyFlags) string {
-	words := []string{"recipe", "apply"}
+	words, given := []string{"recipe", "apply"}, map[string]bool{}
 	for _, v := range f.recipe.vars {
 		name, _, _ := strings.Cut(v, "=")
 		name = strings.TrimSpace(name)
@@ -285,7 +294,13 @@ func again(r *schema.Recipe, f *applyFlags) string {
 			r.Variables[i].Sensitive {
 			v = name + "=…"
 		}
+		given[name] = true
 		words = append(words, "--var", shellWord(v))
+	}
+	for _, v := range r.Variables { // what a saved plan contained stands in no argument
+		if p, ok := f.recipe.planned[v.Name]; ok && !given[v.Name] && v.Given() && !p.Secret {
+			words = append(words, "--var", shellWord(v.Name+"="+v.Argument()))
+		}
 	}
 	for _, file := range f.recipe.varFiles {
 		words = append(words, "--var-file", shellWord(file))

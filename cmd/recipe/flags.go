@@ -21,6 +21,7 @@ type recipeFlags struct {
 	vars     []string
 	varFiles []string
 	settings []string
+	planned  map[string]schema.Planned // by apply --plan
 
 	annotations annotations // of commands that report to a CI system
 }
@@ -42,7 +43,8 @@ func (f *recipeFlags) options(a *app) (schema.Options, error) {
 		return schema.Options{}, err
 	}
 	catalog, err := a.catalog()
-	return schema.Options{Vars: vars, VarFiles: f.varFiles, Set: f.settings, Environ: a.environ, Plugins: catalog}, err
+	return schema.Options{Vars: vars, VarFiles: f.varFiles, Planned: f.planned, Set: f.settings, Environ: a.environ,
+		Plugins: catalog}, err
 }
 
 // request is what the engine needs to load the recipe, here or in the engine of a live run.
@@ -59,8 +61,8 @@ func (f *recipeFlags) request(a *app, args, targets []string) (session.Request, 
 	if err != nil {
 		return session.Request{}, err
 	}
-	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Set: f.settings, Environ: a.environ,
-		Targets: blocks}, nil
+	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Planned: f.planned, Set: f.settings,
+		Environ: a.environ, Targets: blocks}, nil
 }
 
 func variables(given []string) (map[string]schema.VarValue, error) {

@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -166,5 +169,36 @@ func TestTheCommandThatGoesOn(t *testing.T) {
 		`'trainer.tiny.a["b"]' 'my recipes/r.hcl'`
 	if got := again(r, f); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+
+	r = &schema.Recipe{File: "r.hcl", Variables: []*schema.Variable{
+		{Name: "size", Type: cty.Number, Value: cty.NumberIntVal(8), Source: "default"},
+		{Name: "name", Type: cty.String, Value: cty.StringVal("a b"), Source: "vars.tfvars"},
+		{Name: "token", Sensitive: true, Source: "--var"}}}
+	f = &applyFlags{}
+	f.recipe.vars, f.recipe.planned = []string{"token=hidden"}, map[string]schema.Planned{"size": {},
+		"name": {}, "token": {Secret: true}}
+	const saved = `recipe apply --var token=… --var 'name=a b' r.hcl`
+	if got := again(r, f); got != saved {
+		t.Errorf("of a saved plan: got  %s\nwant %s", got, saved)
+	}
+}
+
+// Settings of a saved plan are given again once, with the values of the secret ones.
+func TestSettingsOfASavedPlan(t *testing.T) {
+	t.Parallel()
+	saved := &session.Saved{Settings: []session.SavedSetting{{At: "a.b.c.steps", Value: "4"},
+		{At: "a.b.c.key", Secret: true}}}
+	for _, c := range []struct{ given, want, problem string }{
+		{"a.b.c.key=k", "a.b.c.steps=4 a.b.c.key=k", ""},
+		{"a.b.c.key=k a.b.c.steps=4", "a.b.c.steps=4 a.b.c.key=k", ""},
+		{"a.b.c.steps=5 a.b.c.key=k", "a.b.c.steps=4 a.b.c.key=k a.b.c.steps=5", ""},
+		{"", "", "the setting a.b.c.key: it is sensitive"},
+	} {
+		got, err := saved.Set(strings.Fields(c.given))
+		if (err == nil) != (c.problem == "") || (err != nil && !strings.Contains(err.Error(), c.problem)) ||
+			strings.Join(got, " ") != c.want {
+			t.Errorf("given %q: got %q, %v; want %q, %q", c.given, got, err, c.want, c.problem)
+		}
 	}
 }

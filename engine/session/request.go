@@ -32,6 +32,7 @@ type Request struct {
 	File     string                     `json:"file"`
 	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
 	VarFiles []string                   `json:"var_files,omitempty"`
+	Planned  map[string]schema.Planned  `json:"planned,omitempty"` // values of a saved plan
 	Set      []string                   `json:"set,omitempty"`
 	Environ  []string                   `json:"environ,omitempty"`
 	Targets  []addr.Block               `json:"targets,omitempty"`
@@ -85,8 +86,8 @@ func New(req Request, r *schema.Recipe, dir state.Dir, plugins schema.Plugins, h
 }
 
 func load(req Request, plugins schema.Plugins) (*schema.Recipe, hcl.Diagnostics) {
-	return schema.Load(req.File, schema.Options{Vars: req.Vars, VarFiles: req.VarFiles, Set: req.Set,
-		Environ: req.Environ, Plugins: plugins})
+	return schema.Load(req.File, schema.Options{Vars: req.Vars, VarFiles: req.VarFiles, Planned: req.Planned,
+		Set: req.Set, Environ: req.Environ, Plugins: plugins})
 }
 
 // Plan compares the recipe with the run as recorded and observed. It starts nothing and changes nothing.

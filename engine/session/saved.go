@@ -12,13 +12,15 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
 )
 
 // SavedVersion is the format version of a saved plan.
 const SavedVersion = 1
 
-// Saved is a plan in a file, with the digests of everything that it depends on. It contains no value of a sensitive
-// variable and no value of env(), so apply needs the same ones again.
+// Saved is a plan in a file, with what it was made of: the values of variables and settings, and the digests of
+// everything else that it depends on. It contains no value of a sensitive variable or setting and no value of env(), so
+// apply needs the same ones again.
 type Saved struct {
 	FormatVersion int               `json:"saved_plan_version"`
 	File          string            `json:"recipe_file"`
@@ -26,7 +28,18 @@ type Saved struct {
 	Schemas       map[string]string `json:"schemas"`          // digest of each plugin's schema, by KIND/NAME
 	// Sources are the packages and Python files of plugins that are not built in, with their digests, by KIND/NAME.
 	Sources map[string]string `json:"sources,omitempty"`
-	Plan    *plan.Plan        `json:"plan"`
+	// Variables are the values of the recipe's variables; a plan of an earlier version has none.
+	Variables map[string]schema.Planned `json:"variables,omitempty"`
+	Settings  []SavedSetting            `json:"settings,omitempty"` // --set, in the order given
+	Targets   []addr.Block              `json:"targets,omitempty"`
+	Plan      *plan.Plan                `json:"plan"`
+}
+
+// SavedSetting is one --set of a plan.
+type SavedSetting struct {
+	At     string `json:"at"` // address and attribute
+	Value  string `json:"value,omitempty"`
+	Secret bool   `json:"sensitive,omitempty"` // the value is not stored
 }
 
 // SaveAs writes a plan to a file that only its owner can read.
@@ -35,8 +48,13 @@ func (s *Session) SaveAs(path string, p *plan.Plan) error {
 	if err != nil {
 		return err
 	}
+	variables, err := s.Recipe.Planned()
+	if err != nil {
+		return err
+	}
 	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, Run: rec.ID,
-		Schemas: schemas(s.Recipe), Sources: sources(s.Recipe), Plan: p}, "", "  ")
+		Schemas: schemas(s.Recipe), Sources: sources(s.Recipe), Variables: variables, Settings: settings(s.Recipe),
+		Targets: s.Request.Targets, Plan: p}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
@@ -86,7 +104,7 @@ func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 	runID := rec.ID
 	var moved []string
 	if saved.Plan.Digest != s.Recipe.Digest {
-		moved = append(moved, "the recipe, the value of a variable or a setting has changed")
+		moved = append(moved, s.changed(saved)...)
 	}
 	have := schemas(s.Recipe)
 	for _, name := range union(saved.Schemas, have) {
