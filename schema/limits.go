@@ -76,6 +76,9 @@ func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	v, diags := m.Expression.Value(ctx)
 	size := sizer{elements: maxElements, text: maxText}
 	size.count(v)
+	if size.vast { // hcl would write it out where the function or the template takes a string
+		return cty.DynamicVal, append(diags, problem(m.Range(), "Number out of range", outOfRange))
+	}
 	ok, first := spend(&m.budget.work, m.cost(maxElements-int64(size.elements), maxText-int64(size.text)))
 	if first {
 		diags = append(diags, problem(m.Range(), "Too much work",

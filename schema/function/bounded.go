@@ -91,17 +91,3 @@ func joinSize(args []cty.Value) int {
 	}
 	return n * len(textOf(args[0]))
 }
-
-func productSize(args []cty.Value) int {
-	n := 1
-	for _, arg := range args {
-		arg, _ = arg.Unmark()
-		if arg.IsKnown() && !arg.IsNull() && arg.CanIterateElements() {
-			n *= arg.LengthInt()
-		}
-		if n > maxResult>>4 {
-			return maxResult + 1
-		}
-	}
-	return n
-}

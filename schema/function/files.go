@@ -235,7 +235,7 @@ func templatefile(o Options, all map[string]function.Function) function.Function
 		}
 		src, err := o.Files.text(args[0].AsString())
 		if err != nil {
-			return cty.NilVal, err
+			return cty.NilVal, brief(err)
 		}
 		expr, err := parse(args[0].AsString(), []byte(src))
 		if err != nil {

@@ -52,7 +52,7 @@ func All(o Options) map[string]function.Function {
 		"lookup": lookup(), "merge": stdlib.MergeFunc,
 		"one": one(), "range": stdlib.RangeFunc, "reverse": stdlib.ReverseListFunc,
 		"setintersection": stdlib.SetIntersectionFunc,
-		"setproduct":      bounded(stdlib.SetProductFunc, productSize), "setsubtract": stdlib.SetSubtractFunc,
+		"setproduct":      stdlib.SetProductFunc, "setsubtract": stdlib.SetSubtractFunc,
 		"setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc,
 		"sort": stdlib.SortFunc, "values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
 		// encodings and hashes
@@ -77,6 +77,7 @@ func All(o Options) map[string]function.Function {
 		"fileexists": fileexists(o.Files), "fileset": fileset(o.Files), "filesha256": filesha256(o.Files),
 		"pathexpand": pathexpand(o),
 	}
+	all = guarded(all)
 	all["templatefile"] = templatefile(o, all)
 	return all
 }
