@@ -49,7 +49,8 @@ from their newest checkpoint. When another engine already owns the run, the chan
 
 Plugins from packages that are not locked yet are fetched and locked first, as by recipe init.
 
-Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. A second Ctrl-C, at least a second
+Ctrl-C drains: jobs write a checkpoint and end, and the run can be applied again. The exit code is then 4, as after
+recipe stop: the run has not completed, so a script must not go on as if it had. A second Ctrl-C, at least a second
 later, kills. SIGTERM drains and never kills. When the terminal is closed, the run continues as with --detach.
 
 At a terminal the run fills the screen until it ends: ? lists the keys, q continues with lines. In a pipe, in the
@@ -268,20 +269,24 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	if b.err != nil && err == nil {
 		err = b.err
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return failed(err)
+	}
+	stopped := b.snap.Status == string(state.Stopped)
+	switch {
 	case f.asJSON:
-		return nil
-	case b.snap.Status == string(state.Stopped):
+	case stopped:
 		err = view.Stopped(a.out, a.style(), again(s.Recipe, f))
 	default:
 		err = a.conclude(s, b.snap)
 	}
-	if gone(err) {
-		return nil // the run has ended; the lost output is already reported
+	if err != nil && !gone(err) { // the run has ended; lost output is already reported
+		return err
 	}
-	return err
+	if stopped {
+		return exitError(exitStopped)
+	}
+	return nil
 }
 
 // again is the command that continues a run, with the same arguments.

@@ -16,6 +16,7 @@ const (
 	exitFailed  = 1 // an error, or wrong arguments
 	exitChanges = 2 // plan --detailed-exitcode: there are changes
 	exitDenied  = 3 // a policy denied the plan
+	exitStopped = 4 // apply: the run was stopped before its end; another apply continues it
 )
 
 // exitError exits with a code without printing; the error is already reported.

@@ -145,7 +145,7 @@ func TestTheKeysOfALiveView(t *testing.T) {
 	s.press("xn")
 	s.sees(`(?m)^\? help`)
 	s.press("xy")
-	s.ends()
+	s.endsWith(exitStopped)
 	s.shows("The run is stopped. Continue with")
 	if r := w.record(); r.Status != state.Stopped {
 		t.Errorf("the run is %s", r.Status)
@@ -165,7 +165,7 @@ func TestATerminalThatTakesNothingDelaysNoStep(t *testing.T) {
 	s.link.Unlock()
 	eventually(t, "the view is where the run is", func() bool { return s.number(`(\d+)/1000000 steps`) >= before+20 })
 	s.press("\x03")
-	s.ends()
+	s.endsWith(exitStopped)
 }
 
 // fill writes characters that show nothing until the terminal takes no more.

@@ -122,14 +122,17 @@ func (s *seat) press(keys string) {
 }
 
 // ends waits until the command has ended well.
-func (s *seat) ends() {
+func (s *seat) ends() { s.t.Helper(); s.endsWith(exitDone) }
+
+// endsWith waits until the command has ended with an exit code.
+func (s *seat) endsWith(code int) {
 	s.t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- s.cmd.Wait() }()
 	select {
 	case err := <-ended:
-		if err != nil {
-			s.t.Errorf("%v\n%q", err, s.text())
+		if s.cmd.ProcessState.ExitCode() != code {
+			s.t.Errorf("%v, expected the exit code %d\n%q", err, code, s.text())
 		}
 	case <-time.After(time.Minute):
 		s.t.Fatalf("%s has not ended within a minute", s.cmd)
@@ -155,7 +158,7 @@ func TestARunInTwoLiveViews(t *testing.T) {
 		return strings.Contains(after, "quickstart: running")
 	})
 	apply.press("\x03")
-	apply.ends()
+	apply.endsWith(exitStopped)
 	apply.shows("The run is stopped. Continue with")
 	if r := w.record(); r.Status != state.Stopped {
 		t.Errorf("the run is %s", r.Status)

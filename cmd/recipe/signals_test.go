@@ -87,8 +87,10 @@ func TestSignalsOfOneMomentDrain(t *testing.T) {
 			for _, pid := range []int{cmd.Process.Pid, -cmd.Process.Pid, cmd.Process.Pid} {
 				_ = syscall.Kill(pid, sig)
 			}
-			if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "The run is stopped. Continue with") {
-				t.Errorf("the run was not drained: %v\n%s", err, &out)
+			err := cmd.Wait()
+			if cmd.ProcessState.ExitCode() != exitStopped ||
+				!strings.Contains(out.String(), "The run is stopped. Continue with") {
+				t.Errorf("the run was not drained, with exit code %d: %v\n%s", exitStopped, err, &out)
 			}
 			if r := w.record(); r.Status != state.Stopped {
 				t.Errorf("the run is %s", r.Status)
