@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2/hclsimple"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/packages/signature"
@@ -62,7 +64,11 @@ func readSettings(environ []string) (s settings, err error) {
 	if err != nil {
 		return s, fmt.Errorf("read the settings: %w", err)
 	}
-	if err := hclsimple.Decode(filepath.Base(path)+".hcl", source, nil, &s); err != nil {
+	file, diags := hclsyntax.ParseConfig(source, filepath.Base(path), hcl.InitialPos)
+	if !diags.HasErrors() {
+		diags = gohcl.DecodeBody(file.Body, nil, &s)
+	}
+	if err := diags; err.HasErrors() {
 		return s,
 			fmt.Errorf(
 				"read the settings %s: %w; expected dev_overrides { NAME = \"PATH\" }, pass_environment = "+

@@ -87,6 +87,7 @@ func TestDevOverrides(t *testing.T) {
 			`"*" is not a name of an environment variable`},
 		{"a policy for nothing", write("f", `verify "oci://x.example.com" { key = "x.pub" }`), nil, "expected HOST or HOST/PATH"},
 		{"typo", write("d", `dev_override {}`), nil, "dev_overrides { NAME"},
+		{"the place of a mistake", write("set.hcl", `policies = 3`), nil, ": set.hcl:1,"},
 		{"named but not there", filepath.Join(dir, "none"), nil, "no such file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

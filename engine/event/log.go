@@ -143,9 +143,7 @@ func (l *Log) scan(path string) (int64, error) {
 		}
 		var e Event
 		if err := json.Unmarshal(b, &e); err != nil {
-			return 0,
-				fmt.Errorf("the event log %s is damaged at line %d: %w; move the file away to continue without its events",
-					path, line, err)
+			return 0, damagedLine(path, line, err)
 		}
 		good += int64(len(b))
 		l.note(e)

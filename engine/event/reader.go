@@ -68,6 +68,7 @@ type reader struct {
 	file  *os.File
 	buf   *bufio.Reader
 	whole int64       // bytes of whole lines
+	line  int         // number of whole lines
 	seen  os.FileInfo // of the folder, when it was first there
 }
 
@@ -141,7 +142,7 @@ func (r *reader) open(path string) error {
 	if err != nil {
 		return fmt.Errorf("opening the event log: %w", err)
 	}
-	r.path, r.file, r.buf, r.whole = path, f, bufio.NewReaderSize(f, 1<<16), 0
+	r.path, r.file, r.buf, r.whole, r.line = path, f, bufio.NewReaderSize(f, 1<<16), 0, 0
 	return nil
 }
 
@@ -156,9 +157,10 @@ func (r *reader) lines(fn func(Event) error) (int, error) {
 			return n, fmt.Errorf("reading the event log %s: %w", r.path, err)
 		}
 		r.whole += int64(len(b))
+		r.line++
 		e, err := decode(b)
 		if err != nil {
-			return n, fmt.Errorf("the event log %s has a damaged line: %w", r.path, err)
+			return n, damagedLine(r.path, r.line, err)
 		}
 		if e.Seq <= r.after || e.V > FormatVersion {
 			continue
@@ -169,6 +171,11 @@ func (r *reader) lines(fn func(Event) error) (int, error) {
 			return n, err
 		}
 	}
+}
+
+func damagedLine(path string, line int, err error) error {
+	return fmt.Errorf("the event log %s is damaged at line %d: %w; move the file away to continue without its events", path,
+		line, err)
 }
 
 // back returns to the end of the whole lines.

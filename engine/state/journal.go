@@ -89,6 +89,14 @@ func (d Dir) journal() string { return filepath.Join(string(d), "run.journal") }
 // errMoved means that a journal belongs to a newer snapshot than the one that was read.
 var errMoved = errors.New("the journal belongs to a newer snapshot")
 
+// newerError is the version of a journal that a newer engine has written.
+type newerError struct{ version int }
+
+func (e newerError) Error() string {
+	return fmt.Sprintf("has version %d; this engine reads versions up to %d: use the newer recipe that wrote it", e.version,
+		journalVersion)
+}
+
 // replay applies the journal to the snapshot r.
 func replay(r *Run, journal []byte) error {
 	lines := bytes.SplitAfter(journal, []byte("\n"))
@@ -103,8 +111,7 @@ func replay(r *Run, journal []byte) error {
 		return nil // of an earlier run
 	}
 	if h.Journal > journalVersion {
-		return fmt.Errorf("it has version %d; this engine reads up to %d: use the newer recipe that wrote it",
-			h.Journal, journalVersion)
+		return newerError{h.Journal}
 	}
 	if h.After > r.Changes {
 		return errMoved

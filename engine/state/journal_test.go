@@ -199,7 +199,7 @@ func TestWhatIsLeftOfAJournal(t *testing.T) {
 		"of a newer engine": {func(s string) string {
 			return strings.Replace(s, `{"journal":1`, `{"journal":9`,
 				1)
-		}, 0, "newer"},
+		}, 0, "run.journal has version 9; this engine reads versions up to 1: use the newer recipe"},
 		"lines that are in run.json": {func(s string) string {
 			return strings.Replace(s, "\n",
 				"\n{\"n\":1,\"blocks\":{}}\n", 1)

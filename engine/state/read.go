@@ -51,6 +51,10 @@ func readOnce(dir Dir) (r *Run, again bool, err error) {
 	if after, serr := os.Stat(dir.file()); serr != nil || !os.SameFile(before, after) {
 		again = true
 	}
+	var newer newerError
+	if errors.As(err, &newer) {
+		return nil, again, fmt.Errorf("the run's record %s %w", dir.journal(), newer)
+	}
 	if err != nil {
 		return nil, again, damaged(dir, dir.journal(), err)
 	}
