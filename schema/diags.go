@@ -101,7 +101,15 @@ func noBlocks(body *hclsyntax.Body, where string) hcl.Diagnostics {
 
 // literalString evaluates an attribute that must be written out, because it is needed before anything is evaluated.
 func literalString(attr *hclsyntax.Attribute, diags *hcl.Diagnostics) string {
-	v := literal(attr, cty.String, `a string in quotes, like "text"`, diags)
+	const expected = `a string in quotes, like "text"`
+	if v, valueDiags := attr.Expr.Value(nil); !valueDiags.HasErrors() && attr.Name != "description" &&
+		(v.Type() == cty.Number || v.Type() == cty.Bool) { // the version 1.10 would become 1.1
+		*diags = append(*diags, problem(attr.Expr.Range(), "Literal expected",
+			fmt.Sprintf("%q must be %s; got a %s.", attr.Name, expected,
+				v.Type().FriendlyName())))
+		return ""
+	}
+	v := literal(attr, cty.String, expected, diags)
 	if v == cty.NilVal {
 		return ""
 	}

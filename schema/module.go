@@ -218,7 +218,7 @@ func (l *loader) child(m *module, call *callDecl) *module {
 		root = dir
 	case !isPath(call.source):
 		return fail("Unknown module source", fmt.Sprintf(
-			"Expected a local folder that starts with ./ or ../, or oci://… or https://…, got %q.", call.source))
+			"Expected a local folder (./…, ../… or an absolute path), or oci://… or https://…, got %q.", call.source))
 	case m.leaves(call.source):
 		return fail("Module not usable", fmt.Sprintf("%s is not in the package of this module, %s.", call.source, m.root))
 	case !filepath.IsAbs(dir):

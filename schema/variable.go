@@ -216,8 +216,11 @@ func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, tex
 	c, _ = c.UnmarkDeep()
 	b, err := convert.Convert(c, cty.Bool)
 	if err != nil || (b.IsKnown() && b.IsNull()) {
-		return true, text, append(diags, problem(cond.Range(), "Wrong type", "A condition is true or false, got "+
-			c.Type().FriendlyName()+"."))
+		got := c.Type().FriendlyName()
+		if c.IsKnown() && c.IsNull() {
+			got = "null"
+		}
+		return true, text, append(diags, problem(cond.Range(), "Wrong type", "A condition is true or false, got "+got+"."))
 	}
 	return !b.IsKnown() || b.True(), text, diags
 }
