@@ -52,6 +52,9 @@ func (p *problem) asError(doing, bundled string) error {
 	if doing != "" {
 		summary = doing + ": " + summary
 	}
+	if p.Kind == kindInfra { // the line that asked is in the summary; the frames of a client say nothing of what is away
+		trace = ""
+	}
 	e := &sdk.Error{Summary: summary, Detail: trace}
 	if p.File != "" && p.Line > 0 && p.Kind != kindInfra { // what is away may come back: an error with a remedy is final
 		e.Remedy = fmt.Sprintf("correct line %d of %s", p.Line, p.File)

@@ -20,7 +20,7 @@ func TestAProblemNamesALineThatTheUserCanCorrect(t *testing.T) {
 			"set up: ValueError: no rows", "", "correct the block's attributes, or the files that they name"},
 		"the user's function in it": {"/r/rewards.py", "/r/.recipe/python", "failed",
 			"set up: rewards.py:3: ValueError: no rows (f())", "trace", "correct line 3 of /r/rewards.py"},
-		"something is away": {"/r/words.py", "", "infra", "set up: words.py:3: ValueError: no rows (f())", "trace", ""},
+		"something is away": {"/r/words.py", "", "infra", "set up: words.py:3: ValueError: no rows (f())", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import load, tools
+from .away import away
 from .base import Completion, Context, Environment, InfraFailure, Raised, Task
 from .policy import Policy, PolicyError, read, turns
 from .processes import Origin, ScoreFailed, Scorers
@@ -149,7 +150,12 @@ class Server:
         environment = self.cls.__new__(self.cls)
         environment.context, environment.settings = context, settings
         environment.__init__()  # type: ignore[misc]
-        await self.call(environment.setup)
+        try:
+            await self.call(environment.setup)
+        except Exception as e:
+            if away(e):
+                raise SetupAway from e
+            raise
         self.environment = environment
 
     async def on_next(self) -> dict[str, Any] | None:
@@ -224,6 +230,10 @@ class SettingsRefused(Exception):
     """The settings class did not take the values."""
 
 
+class SetupAway(Exception):
+    """setup needs something that is away. No mistake of the author's: the block is started again, as often as it may."""
+
+
 def carried(method: Callable[..., Any], *args: Any) -> Any:
     """Calls a method in a thread. A future that gets a StopIteration is never done, and one of load.ENDS ends the event
     loop: both are mistakes of the author's like any other exception."""
@@ -235,11 +245,11 @@ def carried(method: Callable[..., Any], *args: Any) -> Any:
 
 def refusal(error: Exception) -> dict[str, Any]:
     """The reply to a call that failed."""
-    kind = INFRA if isinstance(error, InfraFailure) else SETTINGS if isinstance(error, SettingsRefused) else FAILED
+    kind = INFRA if isinstance(error, (InfraFailure, SetupAway)) else SETTINGS if isinstance(error, SettingsRefused) else FAILED
     if isinstance(error, ScoreFailed):
         problem = error.problem
     else:
-        wrapped = isinstance(error, (SettingsRefused, Raised)) and error.__cause__
+        wrapped = isinstance(error, (SettingsRefused, SetupAway, Raised)) and error.__cause__
         problem = load.problem(wrapped or error)
     return {"error": {"code": 1, "message": problem["message"], "data": {"kind": kind, **problem}}}
 
@@ -260,7 +270,7 @@ def main(number: str, source: str, name: str, original: str = "") -> int:
     try:
         cls = load.environment_of(load.module_of(source, original), name)
     except (Exception, *load.ENDS) as e:
-        problem = load.problem(e)
+        problem = load.problem(e) | ({"kind": INFRA} if away(e) else {})
         hello: dict[str, Any] = {"error": problem}
     else:
         hello = {}
