@@ -36,9 +36,12 @@ func (n *annotations) add(cmd *cobra.Command) {
 // findings adds those of a plan.
 func (n *annotations) findings(p *plan.Plan) {
 	for _, f := range p.Findings {
-		n.items = append(n.items, diagnostic.Item{Severity: f.Severity, Summary: f.Summary, Detail: f.Detail,
-			Address: f.Subject(), Range: f.Range})
+		n.items = append(n.items, itemOf(f))
 	}
+}
+
+func itemOf(f plan.Finding) diagnostic.Item {
+	return diagnostic.Item{Severity: f.Severity, Summary: f.Summary, Detail: f.Detail, Address: f.Subject(), Range: f.Range}
 }
 
 // hasErrors says that one of the problems is an error.

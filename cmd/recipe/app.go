@@ -18,6 +18,8 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	environ  []string // as os.Environ
+	json     bool     // the command line asks for JSON
+	joined   bool     // out and err are read as one text, so errors are written once
 	// endAtSignals makes a signal end this process at once, instead of the context of the command
 	endAtSignals func()
 	catalog      func() (*host.Catalog, error)

@@ -20,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -162,6 +163,13 @@ func (a *app) denied(p *plan.Plan) error {
 	for _, line := range named(p.Errors()) {
 		fmt.Fprintln(a.err, "  "+line)
 	}
+	if a.json && !a.joined {
+		var items []diagnostic.Item
+		for _, finding := range p.Errors() {
+			items = append(items, itemOf(finding))
+		}
+		return errors.Join(diagnostic.Failure(items...).Write(a.out), exitError(exitDenied))
+	}
 	return exitError(exitDenied)
 }
 
@@ -225,15 +233,14 @@ func idle(p *plan.Plan) bool {
 // is approved.
 func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p, approved *plan.Plan) error {
 	if !p.Changes() {
-		_, err := fmt.Fprintln(a.out,
+		return a.handedOver(view.HandedOver{Outcome: "unchanged"},
 			"An engine already runs it as declared; recipe logs -f shows its progress.")
-		return err
 	}
 	if _, err := live.Apply(ctx, s.Request, approved); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, "Sent to the engine of the run; recipe logs -f shows its progress.")
-	return err
+	return a.handedOver(view.HandedOver{Outcome: "sent"},
+		"Sent to the engine of the run; recipe logs -f shows its progress.")
 }
 
 // apply runs the plan in this process while a view follows the event log, and says at the end what came of it.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
@@ -23,12 +24,20 @@ func (a *app) detach(ctx context.Context, s *session.Session, p *plan.Plan, keep
 		return err
 	}
 	if d.Over {
-		_, err = fmt.Fprintln(a.out, "The run has already ended; recipe status shows the result.")
-		return err
+		return a.handedOver(view.HandedOver{Outcome: "ended"},
+			"The run has already ended; recipe status shows the result.")
 	}
-	_, err = fmt.Fprintf(a.out,
+	return a.handedOver(view.HandedOver{Outcome: "detached", Engine: d.PID}, fmt.Sprintf(
 		"The run continues in engine process %d. recipe status and recipe logs -f show it; recipe stop ends it "+
-			"at a checkpoint.\n", d.PID)
+			"at a checkpoint.", d.PID))
+}
+
+// handedOver says which other process has the run.
+func (a *app) handedOver(to view.HandedOver, text string) error {
+	if a.json {
+		return to.Write(a.out)
+	}
+	_, err := fmt.Fprintln(a.out, text)
 	return err
 }
 

@@ -67,7 +67,7 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 	}
 	r, diags := schema.Load(file, opts)
 	if diags.HasErrors() { // warnings are about a whole run
-		return nil, a.diagnose(r, diags, false)
+		return nil, a.diagnose(r, diags, a.json)
 	}
 	block := r.Lookup(at)
 	if block == nil {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -23,6 +26,49 @@ const (
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// finish reports an error and returns the exit code: to machines, too, when they have asked for JSON.
+func (a *app) finish(err error) int {
+	if report, failed := failureOf(err); failed && a.json && !a.joined {
+		if err := report.Write(a.out); err != nil && !gone(err) {
+			fmt.Fprintln(a.err, "write the error as JSON:", err)
+		}
+	}
+	return exitCode(err, a.err, a.errStyle())
+}
+
+// failureOf is the JSON form of an error that was not reported yet.
+func failureOf(err error) (diagnostic.Report, bool) {
+	if err == nil || errors.As(err, new(exitError)) {
+		return diagnostic.Report{}, false
+	}
+	item := diagnostic.Item{Severity: "error", Summary: err.Error()}
+	var described *sdk.Error
+	if errors.As(err, &described) {
+		item.Detail, item.Remedy = described.Detail, described.Remedy
+	}
+	if errors.Is(err, context.Canceled) {
+		item = diagnostic.Item{Severity: "error", Summary: "interrupted"}
+	}
+	return diagnostic.Failure(item), true
+}
+
+// asksForJSON says whether --json is among the arguments of a command, also of one that is refused for another.
+func asksForJSON(args []string) bool {
+	for _, arg := range args {
+		if arg == "--" {
+			return false
+		}
+		if value, ok := strings.CutPrefix(arg, "--json="); ok {
+			on, err := strconv.ParseBool(value)
+			return err != nil || on
+		}
+		if arg == "--json" {
+			return true
+		}
+	}
+	return false
+}
 
 // exitCode is the exit code after err; it prints err if it was not reported yet.
 func exitCode(err error, w io.Writer, s view.Style) int {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -148,7 +147,7 @@ func (f *recipeFlags) load(a *app, args []string) (*schema.Recipe, error) {
 	}
 	r, diags := schema.Load(file, opts)
 	if diags.HasErrors() {
-		return nil, errors.Join(view.Diagnostics(a.err, a.errStyle(), r, diags), exitError(exitFailed))
+		return nil, a.diagnose(r, diags, a.json)
 	}
 	return r, nil
 }

@@ -43,7 +43,9 @@ func (t *mcpTools) command(ctx context.Context, args ...string) *mcp.CallToolRes
 // plugins of another.
 func (t *mcpTools) run(ctx context.Context, args ...string) (output string, failed bool) {
 	var out, errs bytes.Buffer
-	code := execute(ctx, newApp(strings.NewReader(""), &out, &errs, t.app.environ), args)
+	a := newApp(strings.NewReader(""), &out, &errs, t.app.environ)
+	a.joined = true
+	code := execute(ctx, a, args)
 	if code == exitDone {
 		return out.String(), false
 	}

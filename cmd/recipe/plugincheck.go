@@ -108,8 +108,7 @@ func (a *app) checkPlugin(ctx context.Context, path string, f *checkFlags) error
 		return context.Cause(ctx)
 	}
 	if report.Len() == 0 && said.Len() > 0 { // it could not begin, and has said why
-		fmt.Fprint(a.err, said.String())
-		return exitError(exitFailed)
+		return errors.New(strings.TrimSpace(strings.TrimPrefix(said.String(), "Error: ")))
 	}
 	if report.Len() == 0 {
 		return errors.Join(errors.New("no check ran; --run may match none"), readErr)

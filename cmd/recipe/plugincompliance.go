@@ -95,7 +95,7 @@ func newCompliance(a *app, path string) (*compliance, error) {
 	r, diags := schema.Load(c.request.File, schema.Options{Vars: c.request.Vars, VarFiles: c.request.VarFiles,
 		Set: c.request.Set, Environ: a.environ, Plugins: c.catalog})
 	if diags.HasErrors() {
-		return nil, a.diagnose(r, diags, false)
+		return nil, a.diagnose(r, diags, a.json)
 	}
 	c.recipe = r
 	c.block, err = c.chosen()

@@ -70,8 +70,9 @@ writes plain lines, with --json machine-readable ones.`,
 
 // execute runs one command line and returns the program's exit code.
 func execute(ctx context.Context, a *app, args []string) int {
+	a.json = asksForJSON(args)
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	return exitCode(errors.Join(err, a.close()), a.err, a.errStyle())
+	return a.finish(errors.Join(err, a.close()))
 }

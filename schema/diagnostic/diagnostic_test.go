@@ -172,13 +172,16 @@ func TestJSON(t *testing.T) {
 	if err := diagnostic.WriteJSON(&out, hcl.Diagnostics{w, d}, files); err != nil {
 		t.Fatal(err)
 	}
+	if n := strings.Count(out.String(), "\n"); n != 1 {
+		t.Errorf("%d lines; want one, to stand among events", n)
+	}
 	var got diagnostic.Report
 	dec := json.NewDecoder(&out)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Valid || got.Errors != 1 || got.Warnings != 1 || got.FormatVersion != "1.0" || len(got.Diagnostics) != 2 {
+	if got.Valid || got.Errors != 1 || got.Warnings != 1 || got.FormatVersion != "1.1" || len(got.Diagnostics) != 2 {
 		t.Errorf("%+v", got)
 	}
 	if got.Diagnostics[0].Severity != "warning" || got.Diagnostics[0].Range != nil ||

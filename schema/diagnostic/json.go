@@ -10,9 +10,10 @@ import (
 )
 
 // FormatVersion is the version of the JSON form. A new field raises the second number, any other change the first.
-const FormatVersion = "1.0"
+const FormatVersion = "1.1"
 
-// Report is the JSON form: what WriteJSON writes and `recipe validate --json` prints.
+// Report is the JSON form: what WriteJSON writes, `recipe validate --json` prints, and each command with --json prints
+// when it fails.
 type Report struct {
 	FormatVersion string `json:"format_version"`
 	Valid         bool   `json:"valid"` // no errors
@@ -26,6 +27,7 @@ type Item struct {
 	Severity string   `json:"severity"` // "error" or "warning"; of a plan's finding also "info"
 	Summary  string   `json:"summary"`
 	Detail   string   `json:"detail,omitempty"`
+	Remedy   string   `json:"remedy,omitempty"`  // what to do, unless detail says it; since 1.1
 	Address  string   `json:"address,omitempty"` // of the block that it is about
 	Range    *Range   `json:"range,omitempty"`
 	Snippet  *Snippet `json:"snippet,omitempty"`
@@ -96,10 +98,19 @@ func snippet(files map[string]*hcl.File, at *hcl.Range) *Snippet {
 	return &Snippet{Code: code, StartLine: at.Start.Line, Highlight: [2]int{from, to}}
 }
 
-// WriteJSON writes a Report, indented, with a newline at the end.
+// WriteJSON writes a Report as one line.
 func WriteJSON(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File) error {
+	return NewReport(diags, files).Write(w)
+}
+
+// Failure is the JSON form of errors that are not about a place in a file.
+func Failure(items ...Item) Report {
+	return Report{FormatVersion: FormatVersion, Errors: len(items), Diagnostics: items}
+}
+
+// Write writes the report as one line, so that it can end a stream of events.
+func (r Report) Write(w io.Writer) error {
 	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(NewReport(diags, files))
+	return enc.Encode(r)
 }
