@@ -200,6 +200,11 @@ func (r *rollouts) report(last bool) {
 		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %.0f groups (mean %.3g), so there is "+
 			"nothing to train on: the tasks are too easy, too hard, or scored wrongly", n, values["reward"]))
 	}
+	if n := values["groups"]; n > 0 && values["groups_too_long"] == n && (last || n >= manyGroups) {
+		r.host.Log("warn", "every group was left out, since each is too long for the model's context or for what the "+
+			"trainer takes, so there is nothing to train on: shorten the prompts, lower max_tokens, or use a model with a "+
+			"longer context")
+	}
 	if show != nil && !last {
 		show.Environment = r.name
 		r.host.Sample(*show)

@@ -159,11 +159,19 @@ func plain(r *http.Request) (io.Reader, error) {
 	return gzip.NewReader(r.Body)
 }
 
+// quiet is how long Wait waits without a word.
+const quiet = 5 * time.Second
+
 // Wait waits until so many groups have been posted, and returns all.
 func (f *Trajectories) Wait(n int) []trajectory.Group {
 	f.t.Helper()
-	deadline := time.Now().Add(Deadline)
+	began, told := time.Now(), false
+	deadline := began.Add(Deadline)
 	for {
+		if !told && time.Since(began) > quiet {
+			told = true
+			f.t.Logf("waiting up to %s for %d groups that the environment posts", Deadline, n)
+		}
 		f.mu.Lock()
 		groups := append([]trajectory.Group(nil), f.groups...)
 		f.mu.Unlock()
@@ -171,7 +179,9 @@ func (f *Trajectories) Wait(n int) []trajectory.Group {
 			return groups
 		}
 		if time.Now().After(deadline) {
-			f.t.Fatalf("%d groups were posted within %s, want %d", len(groups), Deadline, n)
+			f.t.Fatalf("%d groups were posted within %s, want %d. An environment posts no group that got no score (its log, "+
+				"above, says why), that is too long (groups_too_long in its metrics), or whose scores are all equal while "+
+				"drop_uninformative is set", len(groups), Deadline, n)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -262,3 +262,32 @@ def test_a_copy_knows_itself_by_its_original(tmp_path: Path) -> None:
     copy.write_text("import os\nHERE = os.path.dirname(__file__)\n")
     module = load.module_of(str(copy), str(tmp_path / "original_words.py"))
     assert str(tmp_path) == module.HERE
+
+
+def test_settings_that_a_class_does_not_have_are_refused(run_environment: Run) -> None:
+    with pytest.raises(TypeError, match="Settings has no .wrods.; it has judge, judges, mode, most, reward, weights"):
+        build(Settings, {"wrods": "w.txt"})
+    with pytest.raises(TypeError, match="Judge has no 'strick'; it has model, strict"):
+        build(Settings, {"words": "w", "judge": {"strick": True}})
+    with pytest.raises(TypeError, match="wrods"):
+        run_environment(Words, {"words": "w", "wrods": 1}, answers=["a"])
+    with pytest.raises(TypeError, match="the environment has no settings, got 'words'"):
+        run_environment(Adder, {"words": "w"}, answers=["a"])
+
+
+def test_a_task_that_asks_nothing_is_refused(run_environment: Run) -> None:
+    class Empty(Environment):
+        def next(self) -> Task:
+            return Task("")
+
+        def score(self, task: Task, completion: Completion) -> float:
+            return 0
+
+    class Begins(Empty):
+        async def rollout(self, task: Task, policy: Policy) -> float:
+            await policy.chat("What is it?").answer()
+            return 1
+
+    with pytest.raises(ValueError, match="a task needs a prompt or messages"):
+        run_environment(Empty, answers=["a"], tasks=1)
+    assert [p.reward for p in run_environment(Begins, answers=["a"], tasks=1, rollouts=1)] == [1]

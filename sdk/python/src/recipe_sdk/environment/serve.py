@@ -140,7 +140,12 @@ class Server:
             made = build(load.settings_of(self.cls), settings)
         except Exception as e:
             raise SettingsRefused from e
-        await self.open(context, made)
+        try:
+            await self.open(context, made)
+        except Exception as e:
+            if away(e):
+                raise SetupAway from e
+            raise
         if self.cls.processes and self.code[0]:
             self.scorers = Scorers(Origin(*self.code, name, folder, state, settings), self.cls.processes)
         return {}
@@ -150,12 +155,7 @@ class Server:
         environment = self.cls.__new__(self.cls)
         environment.context, environment.settings = context, settings
         environment.__init__()  # type: ignore[misc]
-        try:
-            await self.call(environment.setup)
-        except Exception as e:
-            if away(e):
-                raise SetupAway from e
-            raise
+        await self.call(environment.setup)
         self.environment = environment
 
     async def on_next(self) -> dict[str, Any] | None:
@@ -176,6 +176,8 @@ class Server:
         if not isinstance(task.prompt, str):
             raise TypeError(f"a task's prompt must be a text, got {task.prompt!r:.80}; messages takes a conversation")
         messages = turns(task.messages)
+        if not task.prompt and not messages and not hasattr(self.cls, "rollout"):  # which begins conversations itself
+            raise ValueError("a task needs a prompt or messages: the model would be asked nothing")
         self.numbers += 1
         self.tasks[self.numbers] = task
         return {"task": self.numbers, "prompt": task.prompt, "messages": messages}

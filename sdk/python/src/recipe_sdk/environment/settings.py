@@ -98,9 +98,16 @@ def schema(cls: type | None) -> dict[str, Any]:
 def build(cls: type | None, values: dict[str, Any]) -> Any:
     """An instance of a settings class from the block's attributes; those that are null get the class's own default."""
     if cls is None:
+        if values:
+            raise TypeError(f"the environment has no settings, got {', '.join(map(repr, values))}")
         return None
-    given = {}
-    for f in _fields(cls):
+    given, fields = {}, _fields(cls)
+    names = {f.name for f in fields}
+    if unknown := [name for name in values if name not in names]:
+        raise TypeError(
+            f"{cls.__name__} has no {' and no '.join(map(repr, unknown))}; it has {', '.join(sorted(names)) or 'no settings'}"
+        )
+    for f in fields:
         value = values.get(f.name)
         kind, _ = _plain(f.kind)
         if value is None or (value == [] and _is_settings(_element(kind)) and f.default is not _UNSET):
