@@ -41,7 +41,8 @@ func (n *annotations) findings(p *plan.Plan) {
 }
 
 func itemOf(f plan.Finding) diagnostic.Item {
-	return diagnostic.Item{Severity: f.Severity, Summary: f.Summary, Detail: f.Detail, Address: f.Subject(), Range: f.Range}
+	return diagnostic.Item{Severity: f.Severity, Summary: f.Summary, Detail: f.Detail, Address: f.Subject(),
+		Range: f.Range}
 }
 
 // hasErrors says that one of the problems is an error.

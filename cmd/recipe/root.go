@@ -25,8 +25,8 @@ inference, environments, trainer and weight sync; plan says what would happen, a
 happening.
 
 Exit codes: 0 done; 1 failed; 2 changes pending (plan --detailed-exitcode only); 3 denied by a policy; 4 the run was
-stopped before its end (apply only), and another apply continues it. NO_COLOR turns colors off; into a pipe every command
-writes plain lines, with --json machine-readable ones.`,
+stopped before its end (apply only), and another apply continues it. NO_COLOR turns colors off; into a pipe every
+command writes plain lines, with --json machine-readable ones.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		CompletionOptions: cobra.CompletionOptions{

@@ -174,7 +174,8 @@ func (r *reader) lines(fn func(Event) error) (int, error) {
 }
 
 func damagedLine(path string, line int, err error) error {
-	return fmt.Errorf("the event log %s is damaged at line %d: %w; move the file away to continue without its events", path,
+	return fmt.Errorf(
+		"the event log %s is damaged at line %d: %w; move the file away to continue without its events", path,
 		line, err)
 }
 

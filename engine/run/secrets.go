@@ -73,8 +73,8 @@ func (e *Engine) addSecrets(values ...string) {
 	e.secrets = strings.NewReplacer(pairs...)
 }
 
-// markSecrets marks the texts in a block's outputs that repeat a secret, such as the name of a model: what a recipe makes
-// of them is sensitive, too.
+// markSecrets marks the texts in a block's outputs that repeat a secret, such as the name of a model: what a recipe
+// makes of them is sensitive, too.
 func (e *Engine) markSecrets(outputs cty.Value) cty.Value {
 	marked, err := cty.Transform(outputs, func(_ cty.Path, v cty.Value) (cty.Value, error) {
 		if v.IsMarked() || v.Type() != cty.String || !v.IsKnown() || v.IsNull() || e.scrub(v.AsString()) == v.AsString() {

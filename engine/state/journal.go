@@ -93,7 +93,8 @@ var errMoved = errors.New("the journal belongs to a newer snapshot")
 type newerError struct{ version int }
 
 func (e newerError) Error() string {
-	return fmt.Sprintf("has version %d; this engine reads versions up to %d: use the newer recipe that wrote it", e.version,
+	return fmt.Sprintf(
+		"has version %d; this engine reads versions up to %d: use the newer recipe that wrote it", e.version,
 		journalVersion)
 }
 

@@ -19,9 +19,9 @@ const (
 // errVast is the error for a number that cty holds but takes minutes to write out.
 var errVast = errors.New("a number is outside of -1.8e308 to 1.8e308, or closer to 0 than 5e-324")
 
-// guarded makes each function answer with a value or with a short error, whatever it is given: those of cty panic on some
-// arguments, and their errors then contain the stack. try, can and templatefile evaluate expressions, in which the other
-// functions are called, and do so more than once: they are left as they are.
+// guarded makes each function answer with a value or with a short error, whatever it is given: those of cty panic on
+// some arguments, and their errors then contain the stack. try, can and templatefile evaluate expressions, in which the
+// other functions are called, and do so more than once: they are left as they are.
 func guarded(all map[string]function.Function) map[string]function.Function {
 	for name, f := range all {
 		if name != "try" && name != "can" {

@@ -11,8 +11,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/event"
 )
 
-// seal keeps secrets out of the file: a block's outputs carry its tokens to the engine and repeat what it was
-// given, such as the name of a model, and its file lies in the run directory. The file holds placeholders, which the process that knows the secrets replaces.
+// seal keeps secrets out of the file: a block's outputs carry its tokens to the engine and repeat what it was given,
+// such as the name of a model, and its file lies in the run directory. The file holds placeholders, which the process
+// that knows the secrets replaces.
 type seal struct {
 	secrets        []string // by the number of their placeholders
 	closer, opener *strings.Replacer
