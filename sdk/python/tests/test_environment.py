@@ -264,8 +264,8 @@ def test_a_copy_knows_itself_by_its_original(tmp_path: Path) -> None:
     assert str(tmp_path) == module.HERE
 
 
-def test_settings_that_a_class_does_not_have_are_refused(run_environment: Run) -> None:
-    with pytest.raises(TypeError, match="Settings has no .wrods.; it has judge, judges, mode, most, reward, weights"):
+def test_settings_that_a_class_does_not_have_are_refused(run_environment: Run) -> None:  # noqa: F811
+    with pytest.raises(TypeError, match="Settings has no 'wrods'; it has judge, judges, mode, most, reward, weights"):
         build(Settings, {"wrods": "w.txt"})
     with pytest.raises(TypeError, match="Judge has no 'strick'; it has model, strict"):
         build(Settings, {"words": "w", "judge": {"strick": True}})
@@ -275,7 +275,7 @@ def test_settings_that_a_class_does_not_have_are_refused(run_environment: Run) -
         run_environment(Adder, {"words": "w"}, answers=["a"])
 
 
-def test_a_task_that_asks_nothing_is_refused(run_environment: Run) -> None:
+def test_a_task_that_asks_nothing_is_refused(run_environment: Run) -> None:  # noqa: F811
     class Empty(Environment):
         def next(self) -> Task:
             return Task("")

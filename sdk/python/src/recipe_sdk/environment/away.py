@@ -1,4 +1,4 @@
-"""Whether an exception says that something is away which may come back, so that the same code may work a little later."""
+"""Whether an exception says that something is away which may come back, so that the same code may work later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _NAMED = {
 }
 
 #: Their subclasses, and others of the same modules, that trying again does not help.
-_FINAL = {"SSLError", "ClientConnectorCertificateError", "UnsupportedProtocol", "LocalProtocolError", "OfflineModeIsEnabled"}
+_FINAL = {
+    "SSLError", "ClientConnectorCertificateError", "UnsupportedProtocol", "LocalProtocolError", "OfflineModeIsEnabled",
+}  # fmt: skip
 
 _ERRNOS = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT}
 

@@ -233,7 +233,7 @@ class SettingsRefused(Exception):
 
 
 class SetupAway(Exception):
-    """setup needs something that is away. No mistake of the author's: the block is started again, as often as it may."""
+    """setup needs something that is away. That is no mistake of the author's: the block may be started again."""
 
 
 def carried(method: Callable[..., Any], *args: Any) -> Any:
@@ -247,7 +247,11 @@ def carried(method: Callable[..., Any], *args: Any) -> Any:
 
 def refusal(error: Exception) -> dict[str, Any]:
     """The reply to a call that failed."""
-    kind = INFRA if isinstance(error, (InfraFailure, SetupAway)) else SETTINGS if isinstance(error, SettingsRefused) else FAILED
+    kind = FAILED
+    if isinstance(error, (InfraFailure, SetupAway)):
+        kind = INFRA
+    elif isinstance(error, SettingsRefused):
+        kind = SETTINGS
     if isinstance(error, ScoreFailed):
         problem = error.problem
     else:

@@ -104,9 +104,8 @@ def build(cls: type | None, values: dict[str, Any]) -> Any:
     given, fields = {}, _fields(cls)
     names = {f.name for f in fields}
     if unknown := [name for name in values if name not in names]:
-        raise TypeError(
-            f"{cls.__name__} has no {' and no '.join(map(repr, unknown))}; it has {', '.join(sorted(names)) or 'no settings'}"
-        )
+        known = ", ".join(sorted(names)) or "no settings"
+        raise TypeError(f"{cls.__name__} has no {' and no '.join(map(repr, unknown))}; it has {known}")
     for f in fields:
         value = values.get(f.name)
         kind, _ = _plain(f.kind)
