@@ -127,6 +127,23 @@ func (c *checker) tellColocation(devices []device, couples []couple, m Machine) 
 	}
 }
 
+// tellCrowds warns of servers of one block on one GPU.
+func (c *checker) tellCrowds(devices []device) {
+	for _, d := range devices {
+		servers := map[addr.Block]int{}
+		for _, a := range d.blocks {
+			if a.Kind == kind.Inference {
+				servers[a]++
+			}
+			if servers[a] == 2 {
+				c.add("warning", a, "more than one of its servers is on GPU "+d.name, "They take turns on it, and sample less "+
+					"than one server would: with two of vLLM on an H100 a step took 1.7 times as long. Give each a GPU of its "+
+					"own, or start fewer.")
+			}
+		}
+	}
+}
+
 // why gives the reason for sleeping.
 func (c *checker) why(s sized, beside float64, m Machine) string {
 	text := "Every inference block has " + c.sleepSetting(s) + " = true."

@@ -55,3 +55,33 @@ func TestThePlanSaysWhoSleepsAndWhy(t *testing.T) {
 		})
 	}
 }
+
+// A GPU that a recipe names for two servers of a block is slower than with one.
+func TestAPlanWarnsOfServersThatShareAGPU(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind    kind.Kind
+		devices []string
+		want    string
+	}{
+		{kind.Inference, []string{"0", "0"}, "more than one of its servers is on GPU 0"},
+		{kind.Inference, []string{"1", "0", "1", "1"}, "more than one of its servers is on GPU 1"},
+		{kind.Inference, []string{"0", "1"}, ""},
+		{kind.Trainer, []string{"0", "0"}, ""},
+	} {
+		w := world{
+			machine:   sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
+			placed:    map[kind.Kind]*schema.Placement{c.kind: {GPUs: len(c.devices), Devices: c.devices}},
+			estimates: map[kind.Kind]sdk.Estimate{c.kind: facts()},
+		}
+		got := ""
+		for _, f := range w.check() {
+			if f.Severity == "warning" && strings.Contains(f.Summary, "servers") {
+				got += f.Summary
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s on %v: the plan warns %q, want %q", c.kind, c.devices, got, c.want)
+		}
+	}
+}
