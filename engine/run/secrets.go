@@ -2,6 +2,7 @@ package run
 
 import (
 	"errors"
+	"path/filepath"
 	"sort"
 	"strings"
 
@@ -77,7 +78,7 @@ func (e *Engine) addSecrets(values ...string) {
 // makes of them is sensitive, too.
 func (e *Engine) markSecrets(outputs cty.Value) cty.Value {
 	marked, err := cty.Transform(outputs, func(_ cty.Path, v cty.Value) (cty.Value, error) {
-		if v.IsMarked() || v.Type() != cty.String || !v.IsKnown() || v.IsNull() || e.scrub(v.AsString()) == v.AsString() {
+		if v.IsMarked() || v.Type() != cty.String || !v.IsKnown() || v.IsNull() || !e.repeats(v.AsString()) {
 			return v, nil
 		}
 		return v.Mark(schema.Sensitive), nil
@@ -86,6 +87,24 @@ func (e *Engine) markSecrets(outputs cty.Value) cty.Value {
 		return outputs
 	}
 	return marked
+}
+
+// repeats says whether a secret is in an output. What says where something is counts for none here: a path, or a part
+// of the run's own path, such as the name of a user, that env has read. Outputs full of paths would not be stored for
+// it, and a run that is continued would not know its checkpoints.
+func (e *Engine) repeats(text string) bool {
+	own, err := filepath.Abs(string(e.opts.Dir))
+	if err != nil {
+		own = string(e.opts.Dir)
+	}
+	e.secretsMu.RLock()
+	defer e.secretsMu.RUnlock()
+	for secret := range e.known {
+		if strings.Contains(text, secret) && !filepath.IsAbs(secret) && !strings.Contains(own, secret) {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Engine) scrub(s string) string {
