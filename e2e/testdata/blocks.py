@@ -21,6 +21,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import LogprobsLists, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -29,13 +30,13 @@ from vllm.v1.structured_output import StructuredOutputManager
 BLOCK, BLOCKS, LONGEST, SEQUENCES = 16, 160, 512, 24
 
 
-def scheduler(model: str, caching: bool) -> AsyncScheduler:
-    """vLLM's own, as a server has it, over a cache of BLOCKS blocks."""
+def scheduler(model: str, caching: bool, ahead: bool = True) -> Scheduler:
+    """vLLM's own, as a server has it, over a cache of BLOCKS blocks; ahead: a step is scheduled while another runs."""
     config = VllmConfig(
         model_config=ModelConfig(model=model, dtype="bfloat16", max_model_len=LONGEST, skip_tokenizer_init=True),
         scheduler_config=SchedulerConfig(
             max_num_seqs=SEQUENCES, max_num_batched_tokens=LONGEST, max_model_len=LONGEST, enable_chunked_prefill=True,
-            is_encoder_decoder=False, async_scheduling=True,
+            is_encoder_decoder=False, async_scheduling=ahead,
         ),
         cache_config=CacheConfig(block_size=BLOCK, enable_prefix_caching=caching),
         parallel_config=ParallelConfig(),
@@ -43,7 +44,7 @@ def scheduler(model: str, caching: bool) -> AsyncScheduler:
     config.cache_config.num_gpu_blocks = BLOCKS
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
     cache = KVCacheConfig(BLOCKS, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
-    return AsyncScheduler(
+    return (AsyncScheduler if ahead else Scheduler)(
         vllm_config=config, kv_cache_config=cache, block_size=BLOCK, log_stats=True,
         structured_output_manager=StructuredOutputManager(config),
     )  # fmt: skip
@@ -68,14 +69,14 @@ def sampled(step: Any, draw: np.random.Generator) -> ModelRunnerOutput:
     )  # fmt: skip
 
 
-def unfinished(of: AsyncScheduler, step: Any, output: ModelRunnerOutput) -> None:
+def unfinished(of: Scheduler, step: Any, output: ModelRunnerOutput) -> None:
     """Takes away the tokens of sequences whose prompt the step did not end."""
     for name, tokens in zip(output.req_ids, output.sampled_token_ids, strict=True):
         if name in of.requests and of.requests[name].is_prefill_chunk and step.num_scheduled_tokens[name] > 1:
             tokens.clear()
 
 
-def known(of: AsyncScheduler) -> dict[str, Any]:
+def known(of: Scheduler) -> dict[str, Any]:
     """What a scheduler's cache knows."""
     (blocks,) = of.kv_cache_manager.coordinator.single_type_managers
     return {

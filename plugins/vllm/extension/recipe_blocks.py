@@ -18,7 +18,7 @@ import io
 import logging
 import textwrap
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 #: What the answer depends on, in the classes of a cache, of its coordinator and of the manager of its blocks.
@@ -74,11 +74,12 @@ def answer(cache: Any, running: Any) -> bool:
     """
     coordinator = getattr(cache, "coordinator", None)
     managers = getattr(coordinator, "single_type_managers", ())
-    if len(managers) != 1 or digest(cache, coordinator, managers[0]) not in READ:
+    if len(managers) != 1 or digest(METHODS, *map(type, (cache, coordinator, managers[0]))) not in READ:
         return False
     blocks = managers[0]
     if blocks.block_size != coordinator.block_pool.hash_block_size:  # a prompt's last block is cached before it is full
         return False
+    cache.room = room(cache, blocks)
     cache.allocate_slots = allocate_slots(cache, blocks, running)
     cache.cache_blocks = cache_blocks(cache, blocks)
     logging.getLogger("vllm").info("recipe: blocks are looked for once in %d tokens", blocks.block_size)
@@ -87,21 +88,34 @@ def answer(cache: Any, running: Any) -> bool:
 
 def allocate_slots(cache: Any, blocks: Any, running: Any) -> Callable[..., Any]:
     """In the place of a cache's own: no new blocks, where a running request has room and no full block to enter."""
-    held, entered, size = blocks.req_to_blocks, blocks.num_cached_block, blocks.block_size
-    shared = getattr(blocks, "_partial_hit_reqs", ())  # whose last block is copied before it is written to
-    caches, nothing, ask = cache.enable_caching, cache.empty_kv_cache_blocks, cache.allocate_slots
+    nothing, ask, enough = cache.empty_kv_cache_blocks, cache.allocate_slots, room(cache, blocks)
 
     def allocate_slots(
         request: Any, num_new_tokens: int, *args: Any, num_lookahead_tokens: int = 0, **more: Any
     ) -> Any:
         if request.status is running and num_new_tokens > 0 and not args and not more:
-            name, tokens = request.request_id, request.num_computed_tokens + num_new_tokens
-            room = len(held.get(name, ())) * size >= tokens + num_lookahead_tokens
-            if room and name not in shared and (not caches or entered.get(name, 0) >= tokens // size):
+            tokens = request.num_computed_tokens + num_new_tokens
+            if enough(request.request_id, tokens + num_lookahead_tokens, min(tokens, request.num_tokens)):
                 return nothing
         return ask(request, num_new_tokens, *args, num_lookahead_tokens=num_lookahead_tokens, **more)
 
     return allocate_slots
+
+
+def room(cache: Any, blocks: Any) -> Callable[..., bool]:
+    """Whether a request's blocks have room for so many tokens, and none is to be entered that so many sampled ones
+    fill."""
+    held, entered, size, caches = blocks.req_to_blocks, blocks.num_cached_block, blocks.block_size, cache.enable_caching
+    shared = getattr(blocks, "_partial_hit_reqs", ())  # whose last block is copied before it is written to
+
+    def enough(name: str, tokens: int, sampled: int) -> bool:
+        return (
+            len(held.get(name, ())) * size >= tokens
+            and name not in shared
+            and (not caches or entered.get(name, 0) >= sampled // size)
+        )
+
+    return enough
 
 
 def cache_blocks(cache: Any, blocks: Any) -> Callable[[Any, int], None]:
@@ -115,21 +129,47 @@ def cache_blocks(cache: Any, blocks: Any) -> Callable[[Any, int], None]:
     return cache_blocks
 
 
-def digest(*of: Any) -> str:
-    """Of the code of all METHODS of these objects' classes and those that they are derived from; not of comments."""
-    code = "\n".join(plain(method) for one in of for method in methods(type(one)))
+def digest(names: Collection[str], *of: Any) -> str:
+    """Of the code of functions, and of all methods of that name of classes and those that they are derived from; not
+    of comments."""
+    code = "\n".join(plain(source) for one in of for source in sources(names, one))
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
-def methods(of: type) -> Iterator[str]:
-    """The source of each of a class's METHODS."""
+def sources(names: Collection[str], of: Any) -> Iterator[str]:
+    """The source of a function, or of each of a class's methods."""
+    if not isinstance(of, type):
+        yield inspect.getsource(of)
+        return
     for owner in of.__mro__:
-        for name in METHODS:
+        for name in names:
             if name in vars(owner):
                 yield inspect.getsource(vars(owner)[name])
 
 
 def plain(source: str) -> str:
     """A function's source without comments, docstring and layout."""
-    tokens = tokenize.generate_tokens(io.StringIO(textwrap.dedent(source)).readline)
-    return " ".join(t.string for t in tokens if t.type not in LAYOUT and not t.string.startswith('"""'))
+    return " ".join(t for t in words(textwrap.dedent(source)) if not t.startswith('"""'))
+
+
+def words(source: str) -> Iterator[str]:
+    """Its tokens; an f-string is one, as it is to Python until 3.11."""
+    lines, inside, begin = source.splitlines(keepends=True), 0, (0, 0)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind == "FSTRING_START":
+            inside, begin = inside + 1, begin if inside else token.start
+        elif kind == "FSTRING_END":
+            inside -= 1
+            if not inside:
+                yield between(lines, begin, token.end)
+        elif not inside and token.type not in LAYOUT:
+            yield token.string
+
+
+def between(lines: list[str], begin: tuple[int, int], end: tuple[int, int]) -> str:
+    """The text from one place, a line from 1 on and a column, to another."""
+    text = lines[begin[0] - 1 : end[0]]
+    text[-1] = text[-1][: end[1]]
+    text[0] = text[0][begin[1] :]
+    return "".join(text)

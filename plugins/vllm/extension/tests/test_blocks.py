@@ -67,8 +67,7 @@ def request(name="a", status=RUNNING, computed=0, tokens=1):
 @pytest.fixture
 def read(monkeypatch):
     """The code of the classes above is code that was read."""
-    cache = Cache()
-    of = recipe_blocks.digest(cache, cache.coordinator, cache.coordinator.single_type_managers[0])
+    of = recipe_blocks.digest(recipe_blocks.METHODS, Cache, Coordinator, Blocks)
     monkeypatch.setattr(recipe_blocks, "READ", {of: "here"})
 
 
@@ -101,7 +100,7 @@ def test_requests_get_the_blocks_that_the_cache_would_give(read, seed, caching):
     [
         {"status": WAITING},  # a prompt, whose blocks may be shared
         {"computed": SIZE},  # no room
-        {"computed": SIZE - 1},  # the block will be full, and is not entered
+        {"computed": SIZE - 1, "tokens": SIZE},  # the block is full, and is not entered
         {"name": "b"},  # holds nothing
     ],
 )
@@ -111,6 +110,14 @@ def test_the_cache_is_asked_where_it_would_do_something(read, what):
     cache.coordinator.single_type_managers[0].req_to_blocks["a"].append(object())
     cache.allocate_slots(request(**what), 1)
     assert cache.asked == 1
+
+
+def test_the_cache_is_not_asked_to_enter_a_block_whose_last_token_is_not_sampled_yet(read):
+    cache = Cache()
+    recipe_blocks.answer(cache, RUNNING)
+    cache.coordinator.single_type_managers[0].req_to_blocks["a"].append(object())
+    assert cache.allocate_slots(request(computed=SIZE - 1, tokens=SIZE - 1), 1) == ()
+    assert cache.asked == 0
 
 
 def test_the_cache_is_asked_where_more_is_asked_than_room(read):
@@ -166,3 +173,10 @@ def test_a_digest_is_of_what_code_does():
     source = '    def f(self):\n        """It says."""\n        # why\n        return 1\n'
     assert recipe_blocks.plain(source) == recipe_blocks.plain("def f(self):\n    return 1\n")
     assert recipe_blocks.plain(source) != recipe_blocks.plain("def f(self):\n    return 2\n")
+
+
+def test_a_digest_is_the_same_on_every_python():
+    """An f-string is several tokens since Python 3.12."""
+    source = 'def f(x):\n    return f"a {x + 1!r:>{ x }} {{b}}" + "c"\n'
+    assert recipe_blocks.plain(source) == 'def f ( x ) : return f"a {x + 1!r:>{ x }} {{b}}" + "c" '
+    assert recipe_blocks.plain('f"""a\n{x}"""\n') == 'f"""a\n{x}""" '

@@ -13,13 +13,16 @@ import pytest
 import recipe_outputs
 
 
+HEADERS = {"traceparent": "1"}
+
+
 class Logprobs(NamedTuple):
     """As LogprobsLists."""
 
-    ids: np.ndarray
-    values: np.ndarray
-    ranks: np.ndarray
-    starts: list | None = None
+    logprob_token_ids: np.ndarray
+    logprobs: np.ndarray
+    sampled_token_ranks: np.ndarray
+    cu_num_generated_tokens: list | None = None
 
 
 class Output:
@@ -29,9 +32,12 @@ class Output:
                          "trace_headers", "num_nans_in_logits")  # fmt: skip
     __struct_defaults__ = (None, None, None, None, 0)
 
-    def __init__(self, request_id, new_token_ids, new_logprobs=None, finish_reason=None, prefill_stats=None):
+    def __init__(
+        self, request_id, new_token_ids, new_logprobs=None, finish_reason=None, prefill_stats=None,
+        trace_headers=HEADERS,
+    ):  # fmt: skip
         self.request_id, self.new_token_ids, self.new_logprobs = request_id, new_token_ids, new_logprobs
-        self.finish_reason, self.prefill_stats, self.trace_headers = finish_reason, prefill_stats, {"traceparent": "1"}
+        self.finish_reason, self.prefill_stats, self.trace_headers = finish_reason, prefill_stats, trace_headers
         self.num_nans_in_logits = 0
 
 
@@ -56,12 +62,13 @@ def read(items: list) -> dict[str, tuple[list, list]]:
     found: dict[str, tuple[list, list]] = {}
     for _, step in items:
         for o in step.outputs:
+            assert o.trace_headers == HEADERS
             tokens, values = found.setdefault(o.request_id, ([], []))
             tokens += o.new_token_ids
             if o.new_logprobs is not None:
-                assert o.new_logprobs.ids[:, 0].tolist() == o.new_token_ids
-                assert len(o.new_logprobs.ranks) == len(o.new_token_ids)
-                values += o.new_logprobs.values[:, 0].tolist()
+                assert o.new_logprobs.logprob_token_ids[:, 0].tolist() == o.new_token_ids
+                assert len(o.new_logprobs.sampled_token_ranks) == len(o.new_token_ids)
+                values += o.new_logprobs.logprobs[:, 0].tolist()
     return found
 
 
@@ -105,7 +112,7 @@ def test_a_front_end_gets_every_token_once_and_in_order(seed):
     for name in sent:
         assert sent[name][: len(got[name][0])] == got[name][0]
         assert got[name][1] == ([np.float32(-t / 7) for t in got[name][0]] if int(name[1:]) % 3 else [])
-    assert sum(len(kept) for kept in outputs.kept.values()) <= 2 * len(requests), "nothing of aborted requests stays"
+    assert len(outputs.kept) <= 2 * len(requests), "nothing of aborted requests stays"
 
 
 def test_tokens_are_handed_on_under_the_version_that_sampled_them():
@@ -115,6 +122,28 @@ def test_tokens_are_handed_on_under_the_version_that_sampled_them():
         outputs.put((0, Step([Output("a", [int(version)], logprobs(int(version)))], version)))
     outputs.put((0, Step([Output("a", [2], logprobs(2), "length")], "2")))
     assert [(s.weight_version, o.new_token_ids) for _, s in put for o in s.outputs] == [("1", [1, 1]), ("2", [2] * 4)]
+
+
+def test_more_columns_for_another_request_are_not_handed_on():
+    """A step has as many log-probabilities of each token as any of its requests asked for."""
+    put = []
+    outputs = recipe_outputs.Outputs(put.append, {"a": request()}, 3)
+    for token, more in ((1, []), (2, [8, 9]), (3, [])):
+        ids = np.array([[token, *more]])
+        outputs.put((0, Step([Output("a", [token], Logprobs(ids, ids / np.float32(4), np.array([1])))])))
+    (output,) = [o for _, s in put for o in s.outputs]
+    assert output.new_token_ids == [1, 2, 3]
+    assert output.new_logprobs.logprob_token_ids.tolist() == [[1], [2], [3]]
+    assert output.new_logprobs.logprobs.tolist() == [[0.25], [0.5], [0.75]]
+
+
+def test_a_request_gets_no_tokens_of_an_aborted_one_of_its_name():
+    put, requests = [], {"a": request(), "b": request()}
+    outputs = recipe_outputs.Outputs(put.append, requests, 8)
+    outputs.put((0, Step([Output("a", [1])])))
+    requests["a"] = request()  # aborted, and asked for again under the same X-Request-Id
+    outputs.put((0, Step([Output("a", [2], finish_reason="stop")])))
+    assert [o.new_token_ids for _, s in put for o in s.outputs] == [[2]]
 
 
 def test_what_is_no_tokens_is_not_kept():
