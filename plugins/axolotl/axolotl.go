@@ -109,7 +109,9 @@ func (c Config) corrects() string {
 // Validate finds what the schema cannot express.
 func (t *Trainer) Validate(c Config) []spec.Problem {
 	managed := worker.ReadManaged(source, "recipe_axolotl/settings.json")
-	problems := append(append(c.Problems(), c.Checkpoints.Problems()...), managed.Problems(c.Config, "Axolotl", nil)...)
+	managed.Extended = c.Config["plugins"] != nil // which bring settings of their own; the program knows them
+	problems := append(append(c.Problems(), c.Checkpoints.Problems()...), managed.Problems(c.Config, "Axolotl", nil,
+		map[string]any{"old_policy": c.OldPolicy})...)
 	if c.BatchSize < 2 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("batch_size"),
 			Summary: "TRL compares at least two sequences", Detail: "Set batch_size = 2 or more."})

@@ -35,11 +35,30 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 		"a server":   {map[string]any{"trl": map[string]any{"vllm_mode": "server"}}, "config.trl.vllm_mode", "inference"},
 		"a reward": {map[string]any{"trl": map[string]any{"reward_funcs": []any{"x"}}}, "config.trl.reward_funcs",
 			"environment"},
-		"what is TRL's":   {map[string]any{"trl": map[string]any{"loss_type": "dapo", "epsilon": 0.1}}, "", ""},
-		"what is its own": {map[string]any{"adapter": "qlora", "load_in_4bit": true, "deepspeed": "zero3.json"}, "", ""},
+		"a misspelling": {map[string]any{"lerning_rate": 1e-5}, "config.lerning_rate", "learning_rate"},
+		"one of TRL's": {map[string]any{"trl": map[string]any{"loss_typ": "dapo"}},
+			"config.trl.loss_typ", "trl.loss_type"},
+		"a loss in the wrong place": {map[string]any{"loss_type": "dapo"}, "config.loss_type", "trl.loss_type"},
+		"half a row": {map[string]any{"micro_batch_size": 2.5},
+			"config.micro_batch_size", "whole number"},
+		"adapters that are not asked for": {map[string]any{"lora_r": int64(8)}, "config.lora_r", "adapter"},
+		"a warmup that there is not":      {map[string]any{"warmup_steps": int64(8)}, "config.warmup_steps", "constant"},
+		"what a plugin brings":            {map[string]any{"plugins": []any{"my.Plugin"}, "my_setting": true}, "", ""},
+		"what is TRL's": {map[string]any{"trl": map[string]any{"loss_type": "dapo", "epsilon": 0.1}},
+			"", ""},
+		"what is its own": {map[string]any{"adapter": "qlora", "load_in_4bit": true, "deepspeed": "zero3.json"},
+			"", ""},
 	} {
 		problems := (&Trainer{}).Validate(Config{Common: common, Config: c.config})
 		workertest.Problem(t, name, problems, c.path, c.part)
+	}
+}
+
+// The rules name settings that there are, or attributes of the block.
+func TestRulesNameSettings(t *testing.T) {
+	t.Parallel()
+	if names := worker.ReadManaged(source, "recipe_axolotl/settings.json").Strange("old_policy"); len(names) > 0 {
+		t.Errorf("settings.json speaks of %q, which are no settings", names)
 	}
 }
 

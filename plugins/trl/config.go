@@ -45,10 +45,10 @@ func (c Config) rank() int64 {
 		return 0
 	}
 	if options, given := c.Config["peft_config"].(map[string]any); given {
-		r, _ := number(options["r"])
+		r, _ := worker.Number(options["r"])
 		return int64(r)
 	}
-	if r, set := number(c.Config["lora_r"]); set {
+	if r, set := worker.Number(c.Config["lora_r"]); set {
 		return int64(r)
 	}
 	return 16 // the default of TRL's ModelConfig
@@ -61,6 +61,15 @@ func (c Config) dtype() string {
 		return d
 	}
 	return c.text("dtype", "float32")
+}
+
+// sharded says whether each GPU holds a part of the model. transformers reads fsdp_config only beside fsdp.
+func (c Config) sharded() bool {
+	switch c.Config["fsdp"] {
+	case nil, false, "":
+		return c.Config["deepspeed"] != nil
+	}
+	return true
 }
 
 // corrects says what makes up for tokens that an older policy version sampled; empty: nothing does, or no such token is

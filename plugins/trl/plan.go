@@ -26,7 +26,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 			return table.Managed["use_vllm"]
 		}
 		return ""
-	})...)
+	}, map[string]any{"old_policy": c.OldPolicy})...)
 	if c.BatchSize < 2 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("batch_size"),
 			Summary: "TRL compares at least two sequences", Detail: "Set batch_size = 2 or more."})
@@ -48,22 +48,11 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	e.Notes = append(e.Notes, "loss "+facts["loss"]+" of TRL; stale samples: "+
 		cmp.Or(c.corrects(), "nothing corrects them"))
 	e.Notes = append(e.Notes, worker.Quantised(c.Config)...)
-	beta, _ := number(c.Config["beta"])
+	beta, _ := worker.Number(c.Config["beta"])
 	problems := worker.Held{Dtype: c.dtype(), Adapters: c.adapted(), Reference: beta > 0 && !c.adapted(),
-		Sharded: c.Config["fsdp"] != nil || c.Config["fsdp_config"] != nil || c.Config["deepspeed"] != nil,
+		Sharded: c.sharded(),
 		Kept:    c.Checkpoints.Kept(c.Steps)}.Estimate(c.Model, placement, &e)
 	return e, problems
-}
-
-// number is a number of the recipe, whatever form it came in.
-func number(v any) (float64, bool) {
-	switch n := v.(type) {
-	case float64:
-		return n, true
-	case int64:
-		return float64(n), true
-	}
-	return 0, false
 }
 
 // symptoms are failures that this block has settings against.
@@ -76,7 +65,8 @@ func symptoms() []worker.Symptom {
 				newestVersion + " and peft into runtime.python",
 		},
 		{
-			Pattern: regexp.MustCompile(`No module named '?(bitsandbytes|deepspeed|liger_kernel|kernels)\b`),
+			Pattern: regexp.MustCompile(`(No module named '?|No package metadata was found for (The ')?)` +
+				`(bitsandbytes|deepspeed|liger_kernel|kernels)\b`),
 			Summary: "the Python of this block lacks a package that these settings of TRL need",
 			Remedy: fmt.Sprintf("install it into the environment of the block: runtime { requirements = [%q, …] }",
 				"trl=="+newestVersion),

@@ -35,13 +35,35 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 	}{
 		"a server":       {map[string]any{"vllm_mode": "server"}, "config.vllm_mode", "inference"},
 		"a reward":       {map[string]any{"reward_funcs": []any{"x"}}, "config.reward_funcs", "environment"},
-		"a misspelling":  {map[string]any{"lerning_rate": 1e-6}, "config.lerning_rate", "own names"},
-		"what is TRL's":  {map[string]any{"learning_rate": 1e-6, "vllm_importance_sampling_mode": "token_mask"}, "", ""},
-		"peft's options": {map[string]any{"peft_config": map[string]any{"r": int64(8)}}, "", ""},
+		"a misspelling":  {map[string]any{"lerning_rate": 1e-6}, "config.lerning_rate", "learning_rate"},
+		"true as a word": {map[string]any{"use_peft": "true"}, "config.use_peft", "true or false"},
+		"another loss":   {map[string]any{"loss_type": "dapoo"}, "config.loss_type", "vespo"},
+		"no row at all": {map[string]any{"per_device_train_batch_size": int64(0)}, "config.per_device_train_batch_size",
+			"1 or more"},
+		"adapters that are not asked for": {map[string]any{"lora_r": int64(64)}, "config.lora_r", "use_peft = true"},
+		"adapters twice": {map[string]any{"use_peft": true, "lora_r": int64(64), "peft_config": map[string]any{}},
+			"config.lora_r", "peft_config"},
+		"sharding that is off": {map[string]any{"fsdp_config": map[string]any{}}, "config.fsdp_config", "fsdp is set"},
+		"of another loss":      {map[string]any{"sapo_temperature_pos": 1.0}, "config.sapo_temperature_pos", "sapo"},
+		"adapters":             {map[string]any{"use_peft": true, "lora_r": int64(64), "dtype": nil}, "", ""},
+		"what is TRL's":        {map[string]any{"beta": 1e-6, "vllm_importance_sampling_mode": "token_mask"}, "", ""},
+		"peft's options":       {map[string]any{"peft_config": map[string]any{"r": int64(8)}}, "", ""},
 	} {
 		problems := (&Trainer{}).Validate(Config{Common: common, Config: c.config})
 		workertest.Problem(t, name, problems, c.path, c.part)
 	}
+}
+
+// The rules name settings that there are, or attributes of the block.
+func TestRulesNameSettings(t *testing.T) {
+	t.Parallel()
+	if names := managed().Strange("old_policy"); len(names) > 0 {
+		t.Errorf("settings.json speaks of %q, which are no settings", names)
+	}
+	c := Config{Common: worker.Common{Model: "m", BatchSize: 8, MaxLength: 64}, OldPolicy: "rollout",
+		Config: map[string]any{"vllm_importance_sampling_mode": "token_mask"}}
+	workertest.Problem(t, "a correction that there is not", (&Trainer{}).Validate(c),
+		"config.vllm_importance_sampling_mode", "against the sampler")
 }
 
 func TestThePlanSaysWhatTRLWillDo(t *testing.T) {
@@ -101,6 +123,12 @@ func TestThePlanSaysWhatTRLWillDo(t *testing.T) {
 	}
 	if full := sum(Config{}); full < 24e9 || full > 25.5e9 {
 		t.Errorf("1.54 billion parameters, AdamW, float32: %.1f GB, want 24.7", full/1e9)
+	}
+	for name, sharded := range map[string]bool{"fsdp": true, "deepspeed": true, "fsdp_config": false, "beta": false} {
+		c := Config{Config: map[string]any{name: map[string]any{"version": int64(2)}}}
+		if c.sharded() != sharded {
+			t.Errorf("%s alone: sharded is %t; transformers reads fsdp_config only beside fsdp", name, !sharded)
+		}
 	}
 	if lora := sum(Config{Config: map[string]any{"use_peft": true, "dtype": "bfloat16"}}); lora > 6.5e9 {
 		t.Errorf("adapters on bfloat16 and their merged copy: %.1f GB, want 6.2", lora/1e9)

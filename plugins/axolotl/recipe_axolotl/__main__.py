@@ -13,7 +13,7 @@ os.environ.setdefault("AXOLOTL_DO_NOT_TRACK", "1")  # before Axolotl is imported
 from recipe_sdk import Bridge, fields, leave, settings, work
 from recipe_sdk.trl import TRLSettings
 
-from .settings import written
+from .settings import unknown, written
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
         s = settings.from_dict(settings.load(given.config or given.check), TRLSettings)
         path = written(s, int(os.environ.get("WORLD_SIZE", 1)))
         if given.check:
-            load(path)
+            load(path, s.config)
             return 0
     except (ValueError, OSError) as e:
         print(e, file=sys.stderr)
@@ -35,8 +35,25 @@ def main() -> int:
     return work(s, partial(train, path))
 
 
-def load(path: str) -> Any:
-    """Axolotl's configuration, checked by Axolotl."""
+def load(path: str, given: dict[str, Any]) -> Any:
+    """Axolotl's configuration, checked by Axolotl. given: what of it is the user's. ConfigError when it is wrong."""
+    try:
+        cfg = checked(path)
+    except ValueError as e:
+        raise fields.ConfigError(f"the configuration is wrong:\n  {e}") from e
+    from axolotl.integrations.base import PluginManager
+    from axolotl.integrations.config import merge_input_args
+
+    mistakes = list(unknown(given, merge_input_args()[1]))
+    loaded = PluginManager.get_instance().plugins  # Axolotl goes on without one that it cannot import
+    mistakes += [f"config.plugins: {p} cannot be imported; the log says why" for p in cfg.plugins if p not in loaded]
+    if mistakes:
+        raise fields.ConfigError("the configuration is wrong:\n" + "\n".join(f"  {m}" for m in mistakes))
+    return cfg
+
+
+def checked(path: str) -> Any:
+    """Axolotl's configuration, as it reads it from a file. ValueError when it refuses a value."""
     import torch
     from axolotl.cli.config import load_cfg
     from axolotl.utils import environment
@@ -59,10 +76,7 @@ def train(path: str, bridge: Bridge) -> None:
     from recipe_sdk.trl import run
 
     Plugin.given = {"bridge": bridge, "old_policy": bridge.block.old_policy}
-    try:
-        cfg = load(path)
-    except ValueError as e:
-        raise fields.ConfigError(f"the configuration is wrong:\n  {e}") from e
+    cfg = load(path, bridge.block.config)
     meta = PluginManager.get_instance().load_datasets(cfg)
     trainer, *_ = setup_model_and_trainer(cfg, meta)
     run(trainer)

@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from recipe_sdk.fields import ConfigError
-from recipe_sdk.trl import TRLSettings, sizes
+from recipe_sdk.trl import Table, TRLSettings, sizes
 
 
 @cache
-def table() -> dict[str, Any]:
+def table() -> Table:
     """settings.json."""
-    return json.loads(Path(__file__).with_name("settings.json").read_text(encoding="utf-8"))
+    return Table.read(Path(__file__).with_name("settings.json"))
 
 
 def refused(given: dict[str, Any]) -> list[str]:
-    """One line for each setting that recipe decides itself."""
-    flat = {**given, **{f"trl.{k}": v for k, v in (given.get("trl") or {}).items()}}
-    return [f"config.{name}: {table()['managed'][name]}" for name in sorted(flat) if name in table()["managed"]]
+    """One line for each setting that recipe decides itself, or whose value is none. Of names Axolotl is asked later."""
+    trl = given.get("trl")
+    flat = {**given, **{f"trl.{k}": v for k, v in trl.items()}} if isinstance(trl, dict) else given
+    known = table().managed.keys() | table().known.keys()
+    return table().mistakes({k: v for k, v in flat.items() if k in known}, "Axolotl")
+
+
+def unknown(given: dict[str, Any], schema: Any, at: str = "config") -> Iterator[str]:
+    """One line for each name that Axolotl's schema, a class of pydantic's, does not have: it would pass over them."""
+    fields = names(schema)
+    for name in sorted(given):
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1)
+            yield f"{at}.{name}: Axolotl has no such setting" + (f"; did you mean {near[0]}?" if near else "")
+        elif isinstance(given[name], dict):
+            inner = [a for a in get_args(fields[name].annotation) or [fields[name].annotation] if is_model(a)]
+            if len(inner) == 1:
+                yield from unknown(given[name], inner[0], f"{at}.{name}")
+
+
+def names(schema: Any) -> dict[str, Any]:
+    """Every name that a class of pydantic's takes, with the field that it is of."""
+    out = {}
+    for name, field in schema.model_fields.items():
+        alias = field.validation_alias or field.alias
+        for one in (name, *getattr(alias, "choices", [alias])):
+            if isinstance(one, str):
+                out[one] = field
+    older = (one for one in out if schema.__name__ == "FSDPConfig" and not one.startswith("fsdp_"))
+    return out | {f"fsdp_{one}": out[one] for one in older}
+
+
+def is_model(annotation: Any) -> bool:
+    """Whether it is a class of pydantic's that has names of its own, and takes no others."""
+    return hasattr(annotation, "model_fields") and annotation.model_config.get("extra") != "allow"
 
 
 def configuration(s: TRLSettings, world: int) -> dict[str, Any]:
@@ -39,7 +73,7 @@ def configuration(s: TRLSettings, world: int) -> dict[str, Any]:
         **({} if torch.cuda.is_available() else {"bf16": False, "fp16": False}),  # else Axolotl takes float16
         "learning_rate": 1e-6, "optimizer": "adamw_torch", "lr_scheduler": "constant",
         "sequence_len": s.data.max_length, "dataset_prepared_path": str(Path(out) / "prepared"), **given,
-        "base_model": s.model.path, "plugins": ["recipe_axolotl.Plugin", *given.get("plugins", [])], "rl": "grpo",
+        "base_model": s.model.path, "plugins": ["recipe_axolotl.Plugin", *(given.get("plugins") or [])], "rl": "grpo",
         "trl": {"beta": 0.0, "max_completion_length": length, **trl, "use_vllm": False,
                 "num_generations": cut.num_generations},
         "datasets": [{"path": "recipe", "type": "completion"}],  # Plugin.load_datasets is asked first

@@ -15,7 +15,8 @@ from recipe_sdk.trl import TRLSettings
 from safetensors.torch import load_file
 
 from plugins.trl.tests.conftest import LIMIT, api, events, given, metrics, tiny, trained  # noqa: F401
-from recipe_axolotl.settings import configuration
+from recipe_axolotl.__main__ import load
+from recipe_axolotl.settings import configuration, names, table, unknown, written
 
 
 def settings(folder, model, url, config=None, **change):
@@ -110,3 +111,31 @@ def test_axolotl_checks_its_own_settings(tmp_path, tiny):  # noqa: F811
     path.write_text(json.dumps(s))
     done = subprocess.run([sys.executable, "-m", "recipe_axolotl", "--check", path], capture_output=True, text=True)
     assert done.returncode == 2 and "lora_r" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("config", "part"), [
+    ({"lerning_rate": 1e-5}, "config.lerning_rate: Axolotl has no such setting; did you mean learning_rate?"),
+    ({"trl": {"loss_typ": "dapo"}}, "config.trl.loss_typ: Axolotl has no such setting; did you mean loss_type?"),
+    ({"trl": {"loss_type": "dapoo"}}, "config.trl.loss_type: expected one of bnpo"),
+    ({"trl": "x"}, "config.trl: expected object or null, got 'x'"),
+    ({"micro_batch_size": 0}, "config.micro_batch_size: expected 1 or more, got 0"),
+    ({"rl_beta": 0.1}, "config.rl_beta: write trl = { beta"),
+    ({"plugins": ["no.such.Plugin"]}, "config.plugins: no.such.Plugin cannot be imported"),
+    ({"plugins": ["axolotl.integrations.liger.LigerPlugin"], "liger_ropes": True}, "did you mean liger_rope?"),
+])  # fmt: skip
+def test_what_axolotl_would_pass_over_is_said(config, part, tmp_path, tiny):  # noqa: F811
+    s = from_dict(settings(tmp_path, tiny, "http://x", config), TRLSettings)
+    with pytest.raises(ConfigError, match="the configuration is wrong") as e:
+        load(written(s, 1), s.config)
+    assert part in str(e.value)
+
+
+def test_the_plan_knows_axolotls_settings():
+    from axolotl.utils.schemas.config import AxolotlInputConfig, FSDPConfig, TRLConfig
+
+    sections = (("", AxolotlInputConfig), ("trl.", TRLConfig), ("fsdp_config.", FSDPConfig))
+    every = {section + name for section, schema in sections for name in names(schema)}
+    assert every <= table().known.keys() | table().managed.keys(), "settings.json lacks some"
+    assert table().known.keys() <= every, "settings.json has others"
+    taken = {"type_of_model": "x", "model_config": {"a": 1}, "lora_r": 8, "fsdp_config": {"fsdp_offload_params": True}}
+    assert not list(unknown(taken, AxolotlInputConfig))

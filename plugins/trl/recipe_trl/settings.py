@@ -4,21 +4,29 @@ reads them, and `peft_config`. settings.json says what recipe decides itself, an
 from __future__ import annotations
 
 import difflib
-import json
+import enum
+import types
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin
 
 import torch
 from recipe_sdk.fields import ConfigError
-from recipe_sdk.trl import TRLSettings, sizes
+from recipe_sdk.trl import KINDS, Table, TRLSettings, sizes
+
+# What TRL and transformers take beside the types that they state.
+MORE = {
+    "fsdp": {"bool", "list"}, "scale_rewards": {"bool"}, "lora_target_modules": {"string"},
+    "lora_modules_to_save": {"string"}, "peft_config": {"object"},
+}  # fmt: skip
 
 
 @cache
-def table() -> dict[str, Any]:
+def table() -> Table:
     """settings.json."""
-    return json.loads(Path(__file__).with_name("settings.json").read_text(encoding="utf-8"))
+    return Table.read(Path(__file__).with_name("settings.json"))
 
 
 def of_server(name: str) -> bool:
@@ -27,28 +35,13 @@ def of_server(name: str) -> bool:
 
 
 def refused(given: dict[str, Any]) -> list[str]:
-    """One line for each setting that recipe decides itself, or that no supported TRL has."""
-    out = []
-    for name in sorted(given):
-        reason = table()["managed"].get("use_vllm" if of_server(name) else name)
-        if reason is not None:
-            out.append(f"config.{name}: {reason}")
-        elif name not in table()["known"]:
-            near = difflib.get_close_matches(name, table()["known"], 1)
-            out.append(f"config.{name}: TRL has no such setting" + (f"; did you mean {near[0]}?" if near else ""))
-    return out
+    """One line for each setting that recipe decides itself, that no supported TRL has, or whose value is none."""
+    return table().mistakes(given, "TRL", lambda name: table().managed["use_vllm"] if of_server(name) else None)
 
 
 def own(cls: type) -> set[str]:
     """Names of a configuration class's settings."""
     return {f.name for f in fields(cls) if f.init}
-
-
-def numbers(given: dict[str, Any], cls: type) -> list[str]:
-    """One line for each setting that is a number in TRL's configuration, which does not look, and none here."""
-    kinds = {f.name: type(f.default) for f in fields(cls)}
-    wrong = [n for n, v in sorted(given.items()) if kinds.get(n) in (int, float) and type(v) not in (int, float)]
-    return [f"config.{name}: expected a number, got {given[name]!r}" for name in wrong]
 
 
 def build(s: TRLSettings, world: int) -> dict[str, Any]:
@@ -62,7 +55,6 @@ def build(s: TRLSettings, world: int) -> dict[str, Any]:
     for name in sorted(given):
         if not mistakes and name not in own(GRPOConfig) | own(ModelConfig):
             mistakes.append(f"config.{name}: the installed TRL does not have it")
-    mistakes += numbers(given, GRPOConfig)
     if mistakes:
         raise ConfigError("the configuration is wrong:\n" + "\n".join(f"  {m}" for m in mistakes))
     try:
@@ -101,15 +93,40 @@ def decided(s: TRLSettings) -> dict[str, Any]:
 
 
 def adapters_of(given: dict[str, Any]) -> Any:
-    """peft's configuration from its own names."""
+    """peft's configuration from its own names, of which it leaves out those that it does not know."""
     from peft import PeftConfig
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING as KNOWN
 
-    return PeftConfig.from_peft_type(**{"peft_type": "LORA", "task_type": "CAUSAL_LM", **given})
+    given = {"peft_type": "LORA", "task_type": "CAUSAL_LM", **given}
+    if given["peft_type"] not in KNOWN:
+        kinds = ", ".join(KNOWN)
+        raise ValueError(f"config.peft_config.peft_type: expected one of {kinds}, got {given['peft_type']!r}")
+    names = own(KNOWN[given["peft_type"]]) | {"peft_type"}
+    if odd := sorted(set(given) - names):
+        near = difflib.get_close_matches(odd[0], names, 1)
+        raise ValueError(f"config.peft_config.{odd[0]}: peft has no such setting of {given['peft_type']}"
+                         + (f"; did you mean {near[0]}?" if near else ""))  # fmt: skip
+    return PeftConfig.from_peft_type(**given)
 
 
-def known() -> list[str]:
-    """What `config` may hold with the installed TRL, for settings.json."""
+def known() -> dict[str, str]:
+    """What `config` may hold with the installed TRL, and of which kinds, for settings.json."""
     from trl import GRPOConfig, ModelConfig
 
-    every = own(GRPOConfig) | own(ModelConfig) | {"peft_config"}
-    return sorted(name for name in every - set(table()["managed"]) if not of_server(name))
+    found = {f.name: set(kinds(f.type)) for c in (ModelConfig, GRPOConfig) for f in fields(c) if f.init}
+    every = {name: found.get(name, set()) | MORE.get(name, set()) for name in found | MORE}
+    names = sorted(name for name in every if name not in table().managed and not of_server(name))
+    return {name: "|".join(k for k in KINDS.values() if k in every[name]) for name in names}
+
+
+def kinds(annotation: Any) -> Iterator[str]:
+    """What recipe's table calls the values of a type."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        for one in get_args(annotation):
+            yield from kinds(one)
+    elif get_origin(annotation) is Literal:
+        yield from (KINDS[type(value)] for value in get_args(annotation))
+    else:
+        plain = get_origin(annotation) or annotation
+        text = isinstance(plain, type) and issubclass(plain, enum.Enum)
+        yield "string" if text else KINDS.get(plain, "object")

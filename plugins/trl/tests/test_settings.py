@@ -1,8 +1,10 @@
 """TRL's settings under TRL's names; what recipe decides itself is refused with the way to say it."""
 
+import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trl
@@ -22,9 +24,14 @@ def built(tmp_path, config, **change):
 
 
 def test_the_installed_trl_has_the_settings_that_are_written_down():
-    assert set(known()) <= set(table()["known"]), f"TRL {trl.__version__} has settings that settings.json lacks"
-    assert set(table()["known"]) <= set(known()), f"TRL {trl.__version__} lacks settings that settings.json has"
-    assert not set(table()["known"]) & set(table()["managed"])
+    assert set(known()) <= set(table().known), f"TRL {trl.__version__} has settings that settings.json lacks"
+    assert set(table().known) <= set(known()), f"TRL {trl.__version__} lacks settings that settings.json has"
+    assert not set(table().known) & set(table().managed)
+    for name, kinds in known().items():
+        assert set(kinds.split("|")) <= set(table().known[name].split("|")), f"{name} may be {kinds}, see --known"
+    of_losses = Path(inspect.getfile(trl.GRPOTrainer)).read_text()
+    for name in ("importance_sampling_level", "loss_type", "scale_rewards", "vllm_importance_sampling_mode"):
+        assert all(f'"{choice}"' in of_losses for choice in table().choices[name]), name
 
 
 def test_settings_reach_trl(tmp_path):
@@ -53,6 +60,13 @@ def test_settings_reach_trl(tmp_path):
     ({"gradient_accumulation_steps": 2}, "does not divide"),
     ({"lora_r": 8, "use_peft": True, "load_in_4bit": True, "load_in_8bit": True}, "8 bit and 4 bit"),
     ({"learning_rate": "fast"}, "fast"),
+    ({"use_peft": "false"}, "config.use_peft: expected bool, got 'false'"),
+    ({"epsilon_high": "0.28"}, "config.epsilon_high: expected number or null"),
+    ({"per_device_train_batch_size": 2.5}, "expected whole number, got 2.5"),
+    ({"per_device_train_batch_size": 0}, "expected 1 or more, got 0"),
+    ({"scale_rewards": "grp"}, "config.scale_rewards: expected one of group, batch, none"),
+    ({"peft_config": {"rr": 8}}, "config.peft_config.rr: peft has no such setting of LORA; did you mean r?"),
+    ({"peft_config": {"peft_type": "LORA2"}}, "config.peft_config.peft_type: expected one of LORA"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said(config, part, tmp_path):
     with pytest.raises(ConfigError, match="the configuration is wrong") as e:

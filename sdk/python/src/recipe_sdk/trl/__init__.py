@@ -4,5 +4,6 @@ instead of being generated, everything after that is TRL's."""
 from .mixin import Bridged, Ended, run
 from .settings import TRLSettings
 from .sizes import Sizes, sizes
+from .table import KINDS, Table
 
-__all__ = ["Bridged", "Ended", "Sizes", "TRLSettings", "run", "sizes"]
+__all__ = ["KINDS", "Bridged", "Ended", "Sizes", "TRLSettings", "Table", "run", "sizes"]

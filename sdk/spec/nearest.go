@@ -1,4 +1,4 @@
-package diagnostic
+package spec
 
 import (
 	"strings"
