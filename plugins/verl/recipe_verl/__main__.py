@@ -22,7 +22,7 @@ def main() -> int:
     if asked.check:
         json.dump(found, sys.stdout)
         return 0
-    if found:
+    if found := [m for m in found if not m.get("warning")]:  # the plan has shown the others
         print("the configuration is wrong:", file=sys.stderr)
         for m in found:
             print(f"  {'.'.join(m['path'])}: {m['summary']}. {m['detail']}", file=sys.stderr)

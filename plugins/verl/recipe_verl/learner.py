@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 from recipe_sdk import Batch, Bridge, ReadOptions
+from recipe_sdk.errors import WorkerError
 from torch import Tensor
 from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.utils.config import omega_conf_to_dataclass
@@ -24,6 +25,8 @@ from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.engine import EngineRegistry
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
+
+CHECKS = ["Change config = { … } of the block."]
 
 
 class Learner:
@@ -34,6 +37,7 @@ class Learner:
         self.actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
         self.model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
         self.correction = self.algorithm.rollout_correction
+        self._names()
         self.kl = core_algos.get_kl_controller(self.algorithm.kl_ctrl)
         self.engine = self._engine(self.actor)
         self.ref, self.reference = self.actor, None
@@ -44,6 +48,22 @@ class Learner:
         self.dtype = next(p.dtype for _, p in self.named())
         # Its engines run under autocast; that of FSDP takes the precision of its mixed_precision.
         self.computes: torch.dtype = getattr(self.engine, "_autocast_dtype", torch.bfloat16)
+
+    def _names(self) -> None:
+        """Has verl look now for what the first step would ask it for, before the model is loaded."""
+        one = torch.ones(1, 2)
+        d = {"response_mask": one, "old_log_probs": one, "rollout_log_probs": one}
+        try:
+            core_algos.get_adv_estimator_fn(self.algorithm.adv_estimator)
+            core_algos.get_policy_loss_fn(self.actor.policy_loss.loss_mode)
+            for asked, name in ((self.actor.use_kl_loss, self.actor.kl_loss_type),
+                                (self.algorithm.use_kl_in_reward, self.algorithm.kl_penalty)):  # fmt: skip
+                if asked:
+                    core_algos.kl_penalty(one, one, name)
+            self._correct(d, {}, torch.ones(1, dtype=torch.bool))
+        except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as e:
+            said = str(e) or "of a KL term: no such kl_loss_type or kl_penalty"
+            raise WorkerError(f"verl refuses its configuration: {said}", CHECKS, "config") from e
 
     def _needs_reference(self) -> bool:
         return bool(self.actor.use_kl_loss or self.algorithm.use_kl_in_reward)

@@ -47,7 +47,7 @@ def train(backend: str, bridge: Bridge[Any]) -> None:
     imports()
     from transformers import PreTrainedConfig
 
-    from .learner import Learner
+    from .learner import CHECKS, Learner
 
     flash = bridge.device.type == "cuda" and importlib.util.find_spec("flash_attn") is not None
     apart = backend != "megatron" and mixed(PreTrainedConfig.get_config_dict(bridge.block.model.path)[0])
@@ -62,8 +62,7 @@ def train(backend: str, bridge: Bridge[Any]) -> None:
             bridge.settings, bridge.block, backend, cuda=bridge.device.type == "cuda", flash=flash, apart=apart
         ), bridge)  # fmt: skip
     except InstantiationException as e:  # of one of verl's dataclasses
-        checks = ["Change config = { … } of the block."]
-        raise WorkerError(f"verl refuses its configuration: {e}", checks, "config") from e
+        raise WorkerError(f"verl refuses its configuration: {e}", CHECKS, "config") from e
     model = getattr(learner.engine, "module", None)
     if isinstance(model, torch.nn.Module):  # Megatron's engine has a list
         products.check(model, bridge.device, learner.computes)

@@ -17,6 +17,9 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from .idle import idle
+from .values import annotations, wrong
+
 ACTOR, ALGORITHM = "actor_rollout_ref.actor", "algorithm"
 SHORT = {name: f"actor_rollout_ref.{name}" for name in ("actor", "model", "ref", "rollout")}
 INSTEAD: dict[str, str] = json.loads(Path(__file__).with_name("instead.json").read_text(encoding="utf-8"))
@@ -62,19 +65,26 @@ def instead(name: str) -> str | None:
 
 
 @cache
-def fields(target: str) -> frozenset[str]:
-    """The fields of a dataclass of verl, those of its bases included, read from its source."""
+def fields(target: str) -> Mapping[str, str]:
+    """The fields of a dataclass of verl with their types, those of its bases included, read from its source."""
     module, _, wanted = target.rpartition(".")
-    found, folder = set[str](), package().joinpath(*module.split(".")[1:])
+    found, folder = dict[str, str](), package().joinpath(*module.split(".")[1:])
     for file in sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]:
         for node in ast.parse(file.read_text(encoding="utf-8")).body if file.exists() else ():
             if isinstance(node, ast.ClassDef) and node.name == wanted:
-                found |= {
-                    n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
-                }
                 for base in node.bases:
-                    found |= fields(f"{module}.{base.id}") if isinstance(base, ast.Name) else set()
-    return frozenset(found)
+                    found |= fields(f"{module}.{base.id}") if isinstance(base, ast.Name) else {}
+                found |= annotations(node)
+    return found
+
+
+def default(name: str, base: Any) -> tuple[Any, str]:
+    """verl's own value of a setting, and the type of its field; None and "" where there is none."""
+    annotation = ""
+    for part in name.split("."):
+        of = fields(str(base.get("_target_", ""))) if isinstance(base, Mapping) else {}
+        base, annotation = (base.get(part) if isinstance(base, Mapping) else None), of.get(part, "")
+    return base, annotation
 
 
 def unknown(name: str, base: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -99,11 +109,10 @@ def mistakes(given: Mapping[str, Any], backend: str) -> list[dict[str, Any]]:
     def add(path: tuple[str, ...], summary: str, detail: str) -> None:
         out.append({"path": ["config", *path], "summary": summary, "detail": detail})
 
+    said: dict[str, tuple[tuple[str, ...], Any]] = {}
     for path, value in leaves(given):
         name = full(path)
-        own = base
-        for part in name.split("."):
-            own = own.get(part) if isinstance(own, Mapping) else None
+        own, annotation = default(name, base)
         if path[:1] in (("defaults",), ("hydra",)) and stock(path, value):
             continue
         if (way := instead(name)) is not None:
@@ -115,11 +124,37 @@ def mistakes(given: Mapping[str, Any], backend: str) -> list[dict[str, Any]]:
                 f"verl has no setting {name}",
                 f"{odd[0]} is unknown" + (f"; is {odd[1]} meant?" if odd[1] else "."),
             )
-    estimator = str(given.get("algorithm", {}).get("adv_estimator", "grpo"))
+        elif path and (expected := wrong(name, value, own, annotation)):
+            add(path, f"{name} cannot be {value!r}", f"verl expects {expected}.")
+        elif name in said:
+            add(path, f"{name} is set twice", f"It is {'.'.join(said[name][0])}, too. Leave one of them out.")
+        elif path and value != own:
+            said[name] = (path, value)
+    out += inactive(said, base, backend)
+    algorithm = given.get(ALGORITHM)
+    estimator = str(algorithm.get("adv_estimator", "grpo")) if isinstance(algorithm, Mapping) else ""
     if estimator in NEEDS:
         add(("algorithm", "adv_estimator"), f"{estimator} needs {NEEDS[estimator]}, which this trainer does not have",
             "Choose grpo, rloo, reinforce_plus_plus, opo, … or use trainer \"grpo\".")  # fmt: skip
     return out
+
+
+def inactive(said: Mapping[str, tuple[tuple[str, ...], Any]], base: Any, backend: str) -> list[dict[str, Any]]:
+    """A warning for each setting that has no effect. said: the path and value in the recipe, by whole names."""
+    here = {f"{ACTOR}.use_dynamic_bsz": not sized({n.rpartition(".")[2] for n in said if n.startswith(ACTOR)}),
+            f"{ALGORITHM}.adv_estimator": "grpo", "backend": backend}  # fmt: skip
+
+    def get(name: str) -> Any:
+        return said[name][1] if name in said else here[name] if name in here else default(name, base)[0]
+
+    found = idle({name: value for name, (_, value) in said.items()}, get)
+    return [{"path": ["config", *said[name][0]], "summary": f"{name} has no effect", "warning": True,
+             "detail": f"{why[0].upper()}{why[1:]}."} for name, why in found]  # fmt: skip
+
+
+def sized(actor: Any) -> bool:
+    """Whether the size of micro-batches is counted in sequences."""
+    return bool({"ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu"} & set(actor))
 
 
 def stock(path: tuple[str, ...], value: Any) -> bool:
@@ -153,14 +188,12 @@ def merged(
         first["actor_rollout_ref"]["ref"] = {"fsdp_config": {**engine, **({} if cuda else {"forward_only": False})}}
     user: dict[str, Any] = {"actor_rollout_ref": {}}
     for name, value in given.items():
-        if name == "actor_rollout_ref":
-            user[name].update(value)
-        elif name in SHORT:
-            user["actor_rollout_ref"][name] = value
-        elif name == ALGORITHM:
+        if name == ALGORITHM:
             user[name] = value
-    actor = user["actor_rollout_ref"].get("actor", {})
-    if {"ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu"} & set(actor):
+        elif name == "actor_rollout_ref" or name in SHORT:  # both may stand beside each other
+            more = value if name not in SHORT else {name: value}
+            user["actor_rollout_ref"] = OmegaConf.to_container(OmegaConf.merge(user["actor_rollout_ref"], more))
+    if sized(user["actor_rollout_ref"].get("actor", {})):
         first["actor_rollout_ref"]["actor"]["use_dynamic_bsz"] = False
     last = {"actor_rollout_ref": {
         "model": {"path": block.model.path, "load_tokenizer": False, "lora": {"merge": True}},

@@ -25,11 +25,52 @@ BLOCK = SimpleNamespace(model=SimpleNamespace(path="/models/tiny"), steps=7)
     ({"model_engine": "megatron"}, "config.model_engine", "backend"),
     ({"defaults": ["ppo_trainer", {"override model_engine": "megatron"}]}, "config.defaults", "backend"),
     ({"algorithm": {"adv_estimator": "gae"}}, "config.algorithm.adv_estimator", "a critic"),
+    ({"algorithm": "grpo"}, "config.algorithm", "an object"),
+    ({"actor": None}, "config.actor", "an object"),
+    ({"actor": {"optim": "adam"}}, "config.actor.optim", "an object"),
+    ({"actor": {"optim": {"lr": "1e-6"}}}, "config.actor.optim.lr", "a number"),
+    ({"actor": {"use_kl_loss": "false"}}, "config.actor.use_kl_loss", "true or false"),
+    ({"actor": {"ppo_mini_batch_size": 2.5}}, "config.actor.ppo_mini_batch_size", "a whole number"),
+    ({"actor": {"ppo_epochs": 0}}, "config.actor.ppo_epochs", "1 or more"),
+    ({"actor": {"optim": {"lr": 1e-5}}, "actor_rollout_ref": {"actor": {"optim": {"lr": 2e-5}}}},
+     "config.actor_rollout_ref.actor.optim.lr", "It is actor.optim.lr, too"),
+    ({"model": {"lora": {"merge": True}}}, "config.model.lora.merge", "whole weights"),
 ])  # fmt: skip
 def test_a_mistake_is_told_with_its_place_and_what_to_do(given, path, words):
     (found,) = settings.mistakes(given, "fsdp2")
     assert ".".join(found["path"]) == path
     assert words in found["summary"] + found["detail"]
+    assert not found.get("warning")
+
+
+@pytest.mark.parametrize(("given", "path"), [
+    ({"actor": {"clip_ratio": 0.1}}, "config.actor.clip_ratio"),
+    ({"actor": {"clip_ratio": 0.1, "clip_ratio_low": None, "clip_ratio_high": None}}, None),
+    ({"actor_rollout_ref": {"actor": {"kl_loss_coef": 0.1}}}, "config.actor_rollout_ref.actor.kl_loss_coef"),
+    ({"actor": {"kl_loss_coef": 0.1, "use_kl_loss": True}}, None),
+    ({"model": {"lora": {"rank": 8}}}, "config.model.lora.rank"),
+    ({"model": {"lora_alpha": 32}}, "config.model.lora_alpha"),
+    ({"model": {"lora_alpha": 32, "lora_rank": 8}}, None),
+    ({"ref": {"fsdp_config": {"param_offload": True}}}, "config.ref.fsdp_config.param_offload"),
+    ({"actor": {"ppo_micro_batch_size_per_gpu": 2}}, None),
+    ({"actor": {"ppo_micro_batch_size_per_gpu": 2, "use_dynamic_bsz": True}},
+     "config.actor.ppo_micro_batch_size_per_gpu"),
+    ({"algorithm": {"rollout_correction": {"rollout_is_threshold": "0.5_5.0"}}},
+     "config.algorithm.rollout_correction.rollout_is_threshold"),
+    ({"algorithm": {"rollout_correction": {"rollout_is_threshold": "0.5_5.0", "rollout_is": "token"}}}, None),
+    ({"algorithm": {"gamma": 0.9}}, "config.algorithm.gamma"),
+    ({"algorithm": {"gamma": 0.9, "adv_estimator": "reinforce_plus_plus"}}, None),
+])  # fmt: skip
+def test_what_does_nothing_is_warned_of(given, path):
+    found = settings.mistakes(given, "fsdp2")
+    assert [".".join(m["path"]) for m in found] == ([path] if path else [])
+    assert all(m["warning"] for m in found)
+
+
+def test_short_and_whole_names_are_put_together():
+    given = {"actor": {"optim": {"lr": 1e-5}}, "actor_rollout_ref": {"actor": {"optim": {"weight_decay": 0.5}}}}
+    optim = settings.merged(given, BLOCK, "fsdp2", cuda=False, flash=False).actor_rollout_ref.actor.optim
+    assert (optim.lr, optim.weight_decay) == (1e-5, 0.5)
 
 
 def test_what_is_verls_default_may_stand_in_a_pasted_file():
