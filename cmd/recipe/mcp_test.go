@@ -39,14 +39,20 @@ type agent struct {
 // newAgent starts recipe mcp in dir. ask answers for the person; nil: the client cannot ask.
 func newAgent(t *testing.T, dir string, ask func(question string) (action string), args ...string) *agent {
 	t.Helper()
+	cmd := exec.Command("recipe", append([]string{"mcp"}, args...)...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	return agentOf(t, cmd, ask)
+}
+
+// agentOf starts cmd, a recipe mcp.
+func agentOf(t *testing.T, cmd *exec.Cmd, ask func(question string) (action string)) *agent {
+	t.Helper()
 	options := &mcp.ClientOptions{}
 	if ask != nil {
 		options.ElicitationHandler = func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: ask(req.Params.Message), Content: map[string]any{}}, nil
 		}
 	}
-	cmd := exec.Command("recipe", append([]string{"mcp"}, args...)...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
 	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {

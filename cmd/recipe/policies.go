@@ -37,7 +37,7 @@ func (f *planPolicies) plan(ctx context.Context, a *app, s *session.Session) (p 
 	}
 	policies := append(set.Policies, f.paths...)
 	answers, err := policy.Ask(ctx, policies, f.timeout, p)
-	s.Locate(answers)
+	s.Complete(answers)
 	p.Findings = append(p.Findings, answers...)
 	return p, len(policies) > 0, err
 }

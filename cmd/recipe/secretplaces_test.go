@@ -1,19 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
-
-	"github.com/zclconf/go-cty/cty"
-
-	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // secretPlaces has a secret wherever a recipe takes a value: as it is, computed from, as a name, and where a plugin
@@ -158,82 +149,4 @@ func (v *vault) write(name, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		v.t.Fatal(err)
 	}
-}
-
-// Every plugin in the binary is given a secret for each of its texts, one after another, as its estimates and notes
-// name what they are about.
-func TestNoPluginSaysASecretInAPlan(t *testing.T) {
-	t.Parallel()
-	for _, def := range builtins() {
-		t.Run(string(def.Kind)+"."+def.Name, func(t *testing.T) {
-			t.Parallel()
-			v := newVault(t, "")
-			ask := func(command string, secret ...string) {
-				v.write("secret.hcl", withTexts(def, secret))
-				var said bytes.Buffer
-				a := newApp(strings.NewReader(""), &said, &said, append(os.Environ(), "RECIPE_VAR_token="+canaryVar))
-				_ = execute(t.Context(), a, []string{command, filepath.Join(v.dir, "secret.hcl")})
-				if strings.Contains(said.String(), "Unknown attribute") || said.Len() == 0 {
-					t.Fatalf("recipe %s of %q: %s", command, secret, &said)
-				}
-				v.clean(fmt.Sprintf("what recipe %s says of %q", command, secret), said.Bytes())
-			}
-			all, required := textsOf(def.Schema)
-			for _, name := range all {
-				ask("plan", name)
-			}
-			ask("doctor", required...)
-		})
-	}
-}
-
-// textsOf are the attributes of a plugin that are texts or lists of texts.
-func textsOf(s *spec.Schema) (all, required []string) {
-	for _, a := range s.Attributes {
-		if a.Type == cty.String || a.Type == cty.List(cty.String) {
-			all = append(all, a.Name)
-			if a.Required && len(a.Enum) == 0 {
-				required = append(required, a.Name)
-			}
-		}
-	}
-	return all, required
-}
-
-// withTexts is a recipe with a block of a plugin, some of whose attributes have a secret. Others that are required have
-// some text, or the block of another kind.
-func withTexts(def *sdk.Definition, secret []string) string {
-	var b strings.Builder
-	b.WriteString(`variable "token" {
-  type      = string
-  sensitive = true
-}
-inference "tiny" "policy" {}
-environment "arithmetic" "sums" { inference = inference.tiny.policy }
-trainer "tiny" "policy" { environments = [environment.arithmetic.sums] }
-`)
-	others := map[kind.Kind]string{kind.Inference: "inference.tiny.policy", kind.Trainer: "trainer.tiny.policy",
-		kind.Environment: "environment.arithmetic.sums"}
-	fmt.Fprintf(&b, "%s %q \"it\" {\n", def.Kind, def.Name)
-	for _, a := range def.Schema.Attributes {
-		value := `"x"`
-		switch {
-		case slices.Contains(secret, a.Name):
-			value = "var.token"
-		case !a.Required:
-			continue
-		case len(a.References) > 0:
-			value = others[a.References[0]]
-		case len(a.Enum) > 0:
-			value = fmt.Sprintf("%q", a.Enum[0])
-		case a.Type == cty.Number:
-			value = "1"
-		}
-		if a.List || a.Type == cty.List(cty.String) {
-			value = "[" + value + "]"
-		}
-		fmt.Fprintf(&b, "  %s = %s\n", a.Name, value)
-	}
-	b.WriteString("}\n")
-	return b.String()
 }

@@ -121,21 +121,15 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 // complete adds to a plan what clusters say of its jobs, and where its findings are.
 func (s *Session) complete(ctx context.Context, p *plan.Plan) {
 	s.askClusters(ctx, p)
-	s.Locate(p.Findings)
-	s.redact(p.Findings)
+	s.Complete(p.Findings)
 }
 
-// redact keeps secrets out of what plugins say of the blocks.
-func (s *Session) redact(findings []plan.Finding) {
+// Complete makes what plugins and policies say of the blocks fit to be shown: the range of a finding about a block that
+// has none is the block's header, and the recipe's secrets are hidden.
+func (s *Session) Complete(findings []plan.Finding) {
 	redacted := s.Recipe.Redacted()
 	for i, f := range findings {
 		findings[i].Summary, findings[i].Detail = redacted(f.Summary), redacted(f.Detail)
-	}
-}
-
-// Locate sets the range of each finding about a block that has none to the block's header.
-func (s *Session) Locate(findings []plan.Finding) {
-	for i, f := range findings {
 		if b := s.Recipe.Lookup(f.Address); b != nil && f.Range == nil {
 			findings[i].Range = diagnostic.RangeOf(b.Range)
 		}
