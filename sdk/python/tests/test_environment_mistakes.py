@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,9 @@ def waiting(error: BaseException) -> type[Environment]:
         (SystemExit(3), "SystemExit: it asked the program to end, with 3"),
         (SystemExit(), "SystemExit: it asked the program to end"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (TimeoutError("no answer of the judge"), "TimeoutError: no answer of the judge"),
+        (futures.CancelledError(), "CancelledError"),
+        (futures.InvalidStateError("done"), "InvalidStateError: done"),
     ],
 )
 def test_what_would_end_a_program_is_a_mistake_like_any_other(
@@ -120,6 +124,13 @@ def test_a_setup_that_raises_what_no_future_can_carry_is_told() -> None:
         here.sendall(json.dumps(opened).encode() + b"\n")
         reply = json.loads(here.makefile("rb").readline())
     assert reply["error"]["message"] == "StopIteration" and reply["error"]["data"]["code"] == "next(iter(()))"
+
+
+@pytest.mark.parametrize("error", [TimeoutError("no answer"), futures.CancelledError(), SystemExit(3), OSError("full")])
+def test_an_authors_own_test_gets_the_exception_as_it_is(error: BaseException) -> None:
+    with pytest.raises(type(error)) as raised:
+        run(raising(error), answers=["a"], tasks=1)
+    assert raised.value is error and raised.traceback[-1].name == "score"
 
 
 def test_next_still_ends_by_stopiteration() -> None:

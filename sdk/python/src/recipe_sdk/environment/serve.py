@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, InvalidStateError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
 
 INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
+REPLACED = (CancelledError, InvalidStateError, TimeoutError)  # asyncio makes new ones of a thread's, without their line
 
 
 class Server:
@@ -237,11 +238,11 @@ class SetupAway(Exception):
 
 
 def carried(method: Callable[..., Any], *args: Any) -> Any:
-    """Calls a method in a thread. A future that gets a StopIteration is never done, and one of load.ENDS ends the event
-    loop: both are mistakes of the author's like any other exception."""
+    """Calls a method in a thread. A future that gets a StopIteration is never done, one of load.ENDS ends the event
+    loop, and of others a copy arrives: they are mistakes of the author's like any other exception."""
     try:
         return method(*args)
-    except (StopIteration, *load.ENDS) as e:
+    except (StopIteration, *REPLACED, *load.ENDS) as e:
         raise Raised from e
 
 
@@ -255,8 +256,10 @@ def refusal(error: Exception) -> dict[str, Any]:
     if isinstance(error, ScoreFailed):
         problem = error.problem
     else:
-        wrapped = isinstance(error, (SettingsRefused, SetupAway, Raised)) and error.__cause__
-        problem = load.problem(wrapped or error)
+        told: BaseException = error
+        while isinstance(told, (SettingsRefused, SetupAway, Raised)) and told.__cause__ is not None:
+            told = told.__cause__
+        problem = load.problem(told)
     return {"error": {"code": 1, "message": problem["message"], "data": {"kind": kind, **problem}}}
 
 

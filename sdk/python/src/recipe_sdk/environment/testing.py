@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .base import Completion, Context, Environment, Message, Task
+from .base import Completion, Context, Environment, Message, Raised, Task
 from .load import settings_of
 from .policy import Policy
 from .serve import Server
@@ -75,7 +75,11 @@ def run(
     most = max_tokens or int(cls.defaults.get("max_tokens", 512))
     policy = FakePolicy(answers, most, max_turns or int(cls.defaults.get("max_turns", 16)))
     each = rollouts or (1 if callable(answers) else len(answers))
-    return asyncio.run(_run(cls, dict(settings or {}), policy, tasks, each, held_out, state or Path()))
+    try:
+        return asyncio.run(_run(cls, dict(settings or {}), policy, tasks, each, held_out, state or Path()))
+    except Raised as e:
+        told = e.__cause__ or e
+    raise told
 
 
 async def _run(
