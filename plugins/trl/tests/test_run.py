@@ -173,3 +173,15 @@ def test_a_batch_of_another_temperature_ends_the_run(tmp_path, tiny, api, start)
     assert run.wait(LIMIT) == 1
     (error,) = events(folder, "error")
     assert error["code"] == "data" and "0.5" in error["message"] and "temperature in config" in error["checks"][0]
+
+
+@pytest.mark.short
+def test_a_layer_that_no_model_has_is_told_among_others(tmp_path, tiny, api):
+    config = {**ADAPTERS, "lora_target_modules": ["q_proj", "v_porj"]}
+    trained(tmp_path / "odd", given(tmp_path / "odd", tiny, api().url, config))
+    (warning,) = events(tmp_path / "odd", "warning")
+    assert warning["message"].startswith("no layer of the model is called v_porj, of target_modules")
+    for config in (ADAPTERS, {"peft_config": {"r": 2, "target_modules": "all-linear"}}):
+        folder = tmp_path / str(len(config))
+        trained(folder, given(folder, tiny, api().url, config))
+        assert events(folder, "warning") == []

@@ -110,6 +110,13 @@ def unmergeable(model: Any) -> str | None:
     return None
 
 
+def unadapted(model: Any) -> list[str]:
+    """What target_modules names and no layer is called. peft passes over it, where there are others."""
+    names = [name for name, layer in base(model).named_modules() if hasattr(layer, "lora_A")]
+    targets = {t for c in model.peft_config.values() for t in c.target_modules if not isinstance(c.target_modules, str)}
+    return sorted(t for t in targets if not any(f".{name}".endswith(f".{t}") for name in names))
+
+
 @torch.no_grad()
 def adapter(model: Any) -> Iterator[tuple[str, Tensor]]:
     """(name, value) of the adapter's weights under peft's file names."""

@@ -99,6 +99,9 @@ class Bridged:
                 "sharding": self.accelerator.distributed_type.value,
             },
         )  # fmt: skip
+        if adapted and (names := causal.unadapted(model)):
+            self.bridge.events.emit("warning", message=f"no layer of the model is called {', '.join(names)}, of "
+                                    "target_modules: adapters are in the others only")  # fmt: skip
         self.batches = self.bridge.batches(partial(Batch.build, estimate=partial(advantages, scale=self.scale_rewards)))
 
     # ---- from a batch to TRL's tensors ----
