@@ -3,6 +3,7 @@ package verl
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -15,12 +16,39 @@ import (
 // Validate finds what the schema cannot express.
 func (t *Trainer) Validate(c Config) []spec.Problem {
 	problems := append(c.Problems(), c.Checkpoints.Problems()...)
+	problems = append(problems, c.tooLong()...)
 	if c.Backend == "megatron" {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("backend"), Warning: true,
 			Summary: "verl's Megatron engine has not been run by this project",
 			Detail:  "It needs a GPU, megatron-core, mbridge and transformer-engine. fsdp2 is what is tested."})
 	}
 	return problems
+}
+
+// tooLong warns of sequences that fit into no micro-batch: verl ends with the first batch that has one.
+func (c Config) tooLong() []spec.Problem {
+	const actor = "actor_rollout_ref.actor."
+	_, sized := worker.Number(c.setting(actor + "ppo_micro_batch_size_per_gpu"))
+	if dynamic, said := c.setting(actor + "use_dynamic_bsz").(bool); said && !dynamic || !said && sized {
+		return nil
+	}
+	number := func(name string, other float64) float64 {
+		if n, said := worker.Number(c.setting(actor + name)); said {
+			return n
+		}
+		return other
+	}
+	ranks := number("fsdp_config.ulysses_sequence_parallel_size", number("ulysses_sequence_parallel_size", 1))
+	tokens := number("ppo_max_token_len_per_gpu", 16384)
+	room := min(tokens, number("ppo_infer_max_token_len_per_gpu", tokens)) * ranks
+	if float64(c.MaxLength) <= room || c.Backend == "megatron" {
+		return nil
+	}
+	return []spec.Problem{{Path: cty.GetAttrPath("max_length"), Warning: true,
+		Summary: fmt.Sprintf("a sequence of %d tokens fits into no micro-batch", c.MaxLength),
+		Detail: fmt.Sprintf("verl fills micro-batches with at most %g tokens, and ends at a longer sequence. Set "+
+			"config = { actor = { ppo_max_token_len_per_gpu = %d } } or more, where the GPU has the memory, or lower "+
+			"max_length.", room, int64(math.Ceil(float64(c.MaxLength)/ranks)))}}
 }
 
 // Plan asks the program what is wrong with verl's settings, and says what training will need on each GPU, or of the

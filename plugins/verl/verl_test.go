@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
 
 // python is an interpreter with verl.
@@ -147,6 +148,36 @@ func TestMemoryIsWhatVerlKeeps(t *testing.T) {
 	offload := map[string]any{"actor": map[string]any{"fsdp_config": map[string]any{"optimizer_offload": true}}}
 	if off := parts(offload, 1, 0); off["optimizer"] != 0 || off["weights"] != full["weights"] {
 		t.Errorf("offloaded: %v; want the optimizer elsewhere", off)
+	}
+}
+
+func TestSequencesThatFitIntoNoMicroBatchAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	actor := func(settings map[string]any) map[string]any { return map[string]any{"actor": settings} }
+	for name, c := range map[string]struct {
+		length int64
+		config map[string]any
+		want   string
+	}{
+		"as long as the default": {16384, nil, ""},
+		"longer":                 {32768, nil, "ppo_max_token_len_per_gpu = 32768"},
+		"with more room": {32768,
+			map[string]any{"actor_rollout_ref": actor(map[string]any{"ppo_max_token_len_per_gpu": int64(32768)})}, ""},
+		"less where there are no gradients": {32768, actor(map[string]any{"ppo_max_token_len_per_gpu": int64(32768),
+			"ppo_infer_max_token_len_per_gpu": int64(1024)}), "at most 1024 tokens"},
+		"spread over ranks": {32768,
+			actor(map[string]any{"fsdp_config": map[string]any{"ulysses_sequence_parallel_size": int64(2)}}), ""},
+		"counted in sequences": {32768, actor(map[string]any{"ppo_micro_batch_size_per_gpu": int64(1)}), ""},
+		"counted in tokens in spite of a size": {32768,
+			actor(map[string]any{"ppo_micro_batch_size_per_gpu": int64(1), "use_dynamic_bsz": true}), "at most 16384"},
+	} {
+		common := worker.Common{MaxLength: c.length}
+		problems := (&Trainer{}).Validate(Config{Common: common, Backend: "fsdp2", Config: c.config})
+		path := "max_length"
+		if c.want == "" {
+			path = ""
+		}
+		workertest.Problem(t, name, problems, path, c.want)
 	}
 }
 

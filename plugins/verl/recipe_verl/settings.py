@@ -206,6 +206,8 @@ def merged(
     for name in ("micro_batch_size", "micro_batch_size_per_gpu", "use_dynamic_bsz", "max_token_len_per_gpu"):
         ref[name if name == "use_dynamic_bsz" else f"ppo_{name}"] = ref.pop(f"log_prob_{name}")  # as verl's worker does
     ref.ppo_infer_max_token_len_per_gpu = ref.ppo_max_token_len_per_gpu
+    actor = out.actor_rollout_ref.actor  # verl's rollout, whose setting it is there, follows the other one, too
+    actor.setdefault("ppo_infer_max_token_len_per_gpu", actor.ppo_max_token_len_per_gpu)
     correction = out.algorithm.rollout_correction
     if correction.bypass_mode:  # as verl's apply_bypass_mode
         policy = out.actor_rollout_ref.actor.policy_loss

@@ -138,6 +138,15 @@ def test_a_size_of_micro_batches_turns_filling_by_tokens_off():
     assert model.use_remove_padding is False and model.override_config.attn_implementation == "sdpa"
 
 
+@pytest.mark.parametrize(("actor", "tokens"), [
+    ({}, 16384), ({"ppo_max_token_len_per_gpu": 40000}, 40000),
+    ({"ppo_max_token_len_per_gpu": 40000, "ppo_infer_max_token_len_per_gpu": 80000}, 80000),
+])  # fmt: skip
+def test_passes_without_gradients_take_as_many_tokens_unless_they_have_a_number_of_their_own(actor, tokens):
+    c = settings.merged({"actor": actor}, BLOCK, "fsdp2", cuda=False, flash=False)
+    assert c.actor_rollout_ref.actor.ppo_infer_max_token_len_per_gpu == tokens
+
+
 def test_megatron_has_its_own_settings():
     assert settings.mistakes({"actor": {"megatron": {"tensor_model_parallel_size": 2}}}, "megatron") == []
     (found,) = settings.mistakes({"actor": {"megatron": {"tensor_model_parallel_size": 2}}}, "fsdp2")
