@@ -11,7 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
-	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 func problem(at hcl.Range, summary, detail string) *hcl.Diagnostic {
@@ -37,7 +37,7 @@ func placed(diags hcl.Diagnostics, at hcl.Range) hcl.Diagnostics {
 
 // didYouMean ends a message with the nearest known name, or with nothing.
 func didYouMean(given string, known []string) string {
-	best := spec.Nearest(given, known)
+	best := nearest.Name(given, known)
 	if best == "" {
 		return ""
 	}

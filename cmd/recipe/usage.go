@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // explainUsage makes commands say what they take, and what to do, when they are given something else.
@@ -75,7 +75,7 @@ func noCommand(group *cobra.Command, name string) error {
 	}
 	return &sdk.Error{
 		Summary: fmt.Sprintf("%s has no command %q", group.CommandPath(), name),
-		Remedy:  didYouMean(spec.Nearest(name, known)) + group.CommandPath() + " --help lists its commands",
+		Remedy:  didYouMean(nearest.Name(name, known)) + group.CommandPath() + " --help lists its commands",
 	}
 }
 
@@ -99,7 +99,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 
 // nearestFlag also finds what was written out or cut short: --language for --lang.
 func nearestFlag(given string, known []string) string {
-	if near := spec.Nearest(given, known); near != "" {
+	if near := nearest.Name(given, known); near != "" {
 		return near
 	}
 	for _, name := range known {

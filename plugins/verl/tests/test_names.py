@@ -1,7 +1,6 @@
 """What verl would look for in the first step is looked for at the start: no batch has come, and no step is lost."""
 
 import pytest
-
 from conftest import LIMIT
 
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/sdk/nearest"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -140,7 +141,7 @@ func (m Managed) hasSection(name string) bool {
 // near ends a message with the name that was probably meant.
 func (m Managed) near(name string) string {
 	names := slices.Sorted(maps.Keys(m.Known))
-	near := spec.Nearest(name, names)
+	near := nearest.Name(name, names)
 	if at := slices.IndexFunc(names, func(n string) bool { return strings.HasSuffix(n, "."+name) }); at >= 0 {
 		near = names[at] // it is of a section
 	}

@@ -1,4 +1,5 @@
-package spec
+// Package nearest finds the name that was probably meant.
+package nearest
 
 import (
 	"strings"
@@ -6,8 +7,8 @@ import (
 	"github.com/agext/levenshtein"
 )
 
-// Nearest returns the known name that the given one is probably meant to be; empty: none is near.
-func Nearest(given string, known []string) string {
+// Name returns the known name that the given one is probably meant to be; empty: none is near.
+func Name(given string, known []string) string {
 	best, distance := "", 4
 	if len(given) < 6 {
 		distance = 3
