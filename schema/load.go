@@ -33,8 +33,8 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 		summary = "Recipe not readable"
 	}
 	if err != nil {
-		return &Recipe{File: path, Files: map[string]*hcl.File{}, eval: nil},
-			hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: upperFirst(err.Error()) + "."}}
+		diags := hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: upperFirst(err.Error()) + "."}}
+		return &Recipe{File: path, Files: map[string]*hcl.File{}, Unread: diags, eval: nil}, diags
 	}
 	return LoadSource(file, src, opts)
 }
@@ -74,6 +74,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.checkLoop(r)
 	p.checkQueues(r)
 	p.checkSync(r)
+	r.Unread = p.redact(tidy(slices.Clone(l.diags)), nil)
 	diags := p.redact(tidy(append(l.diags, l.credible(p.diags)...)), nil)
 	p.locate(diags)
 	for _, d := range diags {

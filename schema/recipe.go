@@ -57,6 +57,9 @@ type Recipe struct {
 	Alerts          []Alert
 	Trackers        []Tracking
 	Warnings        hcl.Diagnostics
+	// Unread is what is wrong with its files and the declarations in them, whatever values variables have: with an error
+	// among them, Required and Modules may lack something.
+	Unread hcl.Diagnostics
 	Files           map[string]*hcl.File // for diagnostics
 
 	eval *evaluator

@@ -59,8 +59,14 @@ func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Op
 // requires lists the plugins and modules that a recipe requires. What is wrong with the recipe is said by who loads it
 // next.
 func (a *app) requires(file string) packages.Requires {
+	return a.requiresAnd(file, func(*schema.Recipe) {})
+}
+
+// requiresAnd is requires for one who also needs the recipe, as far as it can be read without plugins and variables.
+func (a *app) requiresAnd(file string, seen func(*schema.Recipe)) packages.Requires {
 	return func(found packages.Modules) []schema.Requirement {
 		r, _ := schema.Load(file, schema.Options{Environ: a.environ, Plugins: found})
+		seen(r)
 		return slices.Concat(r.Required, r.Modules)
 	}
 }

@@ -115,7 +115,8 @@ func newPluginVerify(a *app) *cobra.Command {
 		Use:   "verify [FILE|oci://HOST/PATH:VERSION]",
 		Short: "Verify the packages of a recipe, or the signature of one",
 		Long: `Verify the packages of a recipe FILE: that they are locked, that each file is as the lock says, and that they
-are signed as the recipe and the settings demand. It fetches nothing.
+are signed as the recipe and the settings demand. It fetches nothing. It fails, too, when something in the recipe's
+files cannot be read, such as an entry of required_plugins: that could not be verified.
 
 Or say who signed a version in a registry: with --key, or with --identity, --issuer and --trusted-root for a signature
 without a key of the author's own (keyless).`,
@@ -162,8 +163,9 @@ func (a *app) verifyLock(args []string) error {
 	if err != nil {
 		return err
 	}
-	n := 0
-	err = store.Verify(file, a.requires(file), func(q schema.Requirement, e packages.Entry) error {
+	n, read := 0, &schema.Recipe{}
+	requires := a.requiresAnd(file, func(r *schema.Recipe) { read = r })
+	err = store.Verify(file, requires, func(q schema.Requirement, e packages.Entry) error {
 		n++
 		by := "no signature was demanded"
 		var signers []string
@@ -179,6 +181,9 @@ func (a *app) verifyLock(args []string) error {
 	})
 	if err != nil {
 		return err
+	}
+	if read.Unread.HasErrors() { // an entry that cannot be read was not verified
+		return a.diagnose(read, read.Unread, false)
 	}
 	if n == 0 {
 		_, err = fmt.Fprintln(a.out, "The recipe requires no package.")
