@@ -30,7 +30,10 @@ func newLogs(a *app) *cobra.Command {
 		Long: `Print the log of a run and its blocks: phases, log lines, metrics, checkpoints, weight updates,
 samples. With addresses, only of those blocks; an address without a key stands for all instances of a
 block with count or for_each. It reads the run's one event log, so it works during a run and long after
-it. Lines that were repeated are printed once, with the number of those left out.`,
+it. Lines that were repeated are printed once, with the number of those left out.
+
+With --follow it goes on until the run has ended: completed, failed or stopped. A run whose engine was killed has not
+ended, since apply adopts it, and is followed further.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blocks, err := addresses(args)
@@ -45,8 +48,9 @@ it. Lines that were repeated are printed once, with the number of those left out
 			if err != nil {
 				return err
 			}
+			following := follow && !hasEnded(dir, run)
 			for _, b := range blocks {
-				if run.Blocks[b] == nil && !follow {
+				if run.Blocks[b] == nil && !following {
 					if err := hadBlock(dir, b); err != nil {
 						return err
 					}
@@ -76,15 +80,56 @@ it. Lines that were repeated are printed once, with the number of those left out
 			if err := out.flush(); err != nil || !follow {
 				return err
 			}
-			return event.Follow(cmd.Context(), dir.Events(), last, show)
+			end := &ending{dir: dir}
+			if err := event.FollowUntil(cmd.Context(), dir.Events(), last, show, end.reached); err != nil {
+				return err
+			}
+			if end.status != "" {
+				fmt.Fprintf(a.err, "recipe: the run has ended (%s): nothing more follows\n", end.status)
+			}
+			return nil
 		},
 	}
 	addRun(cmd, &file)
 	addJSON(cmd, &asJSON)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new lines until Ctrl-C")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new lines until the run has ended")
 	cmd.Flags().StringVar(&since, "since", "", "only lines since a `TIME` such as 10m, 2h or 2026-03-01T12:00:00Z")
 	pick.add(cmd)
 	return cmd
+}
+
+// hasEnded says whether the run of a record has ended. One that an engine holds has not: it may have been continued. Nor
+// has one whose engine was killed: apply adopts it.
+func hasEnded(dir state.Dir, run *state.Run) bool {
+	return run.Status != state.New && run.Status != state.Running && state.Holder(dir) == nil
+}
+
+// lookEvery is how often a follower of a log looks whether the run has ended.
+const lookEvery = 500 * time.Millisecond
+
+// ending waits for the end of a run.
+type ending struct {
+	dir    state.Dir
+	looked time.Time
+	status state.Status // of a run that has ended
+}
+
+// reached says whether the run has ended. The engine lets go of the run after its last event. A record that cannot be
+// read says nothing: the log is what is followed.
+func (e *ending) reached() bool {
+	if time.Since(e.looked) < lookEvery {
+		return false
+	}
+	e.looked = time.Now()
+	if state.Holder(e.dir) != nil {
+		return false
+	}
+	run, err := state.Read(e.dir)
+	if err != nil || !hasEnded(e.dir, run) {
+		return false
+	}
+	e.status = run.Status
+	return true
 }
 
 // logSelection is which lines of a log are printed.

@@ -33,6 +33,12 @@ var ErrRemoved = errors.New("the run was removed")
 // (which is not an error), fn returns an error (which Follow returns), or the log is removed (ErrRemoved). A log that
 // does not exist yet is waited for.
 func Follow(ctx context.Context, dir string, after uint64, fn func(Event) error) error {
+	return FollowUntil(ctx, dir, after, fn, func() bool { return false })
+}
+
+// FollowUntil is Follow that also ends, without an error, once over says that nothing more is written. over is asked
+// whenever there is no new event; what was written before its answer is still read.
+func FollowUntil(ctx context.Context, dir string, after uint64, fn func(Event) error, over func() bool) error {
 	r := &reader{dir: dir, after: after}
 	defer r.close()
 	r.seen, _ = os.Stat(dir) // nothing yet: it is noted when it comes
@@ -49,6 +55,10 @@ func Follow(ctx context.Context, dir string, after uint64, fn func(Event) error)
 				}
 			}
 			return fmt.Errorf("%w: its events in %s are gone", ErrRemoved, dir)
+		}
+		if over() {
+			_, err := r.drain(fn)
+			return err
 		}
 		select {
 		case <-ctx.Done():
