@@ -19,6 +19,21 @@ func ReadFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// ReadOpened reads those of paths that stand for what this process was given open, such as --var-file <(…): that can be
+// read only once, and by no other process. A path that cannot be read is left out.
+func ReadOpened(paths []string) map[string][]byte {
+	out := map[string][]byte{}
+	for _, path := range paths {
+		if _, done := out[path]; done || !opened(path) {
+			continue
+		}
+		if content, err := ReadFile(path); err == nil {
+			out[path] = content
+		}
+	}
+	return out
+}
+
 // Regular is an error for anything that is not a regular file.
 func Regular(path string, mode fs.FileMode) error {
 	what := "something else"

@@ -60,7 +60,7 @@ type Recipe struct {
 	// Unread is what is wrong with its files and the declarations in them, whatever values variables have: with an error
 	// among them, Required and Modules may lack something.
 	Unread hcl.Diagnostics
-	Files           map[string]*hcl.File // for diagnostics
+	Files  map[string]*hcl.File // for diagnostics
 
 	eval *evaluator
 }
@@ -263,6 +263,7 @@ type VarValue struct {
 type Options struct {
 	Vars     map[string]VarValue // from --var, highest precedence
 	VarFiles []string            // --var-file, later ones win
+	Opened   map[string][]byte   // from ReadOpened: contents that are taken in place of reading the path
 	Planned  map[string]Planned  // values of a saved plan; they win over those of the environment
 	Set      []string            // --set, ADDRESS.ATTRIBUTE=VALUE for a block of the file; later ones win
 	Environ  []string            // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
@@ -278,6 +279,9 @@ type Options struct {
 }
 
 func (o *Options) readFile(path string) ([]byte, error) {
+	if content, ok := o.Opened[path]; ok {
+		return content, nil
+	}
 	if o.ReadFile == nil {
 		return ReadFile(path)
 	}

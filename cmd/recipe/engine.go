@@ -57,7 +57,7 @@ func newEngine(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, diags := session.Open(h.Request, catalog, run.Processes{Catalog: catalog}, nil)
+			s, _, diags := session.Open(h.Request, catalog, run.Processes{Catalog: catalog}, nil)
 			if s == nil {
 				return diags
 			}

@@ -22,6 +22,7 @@ type recipeFlags struct {
 	varFiles []string
 	settings []string
 	planned  map[string]schema.Planned // by apply --plan
+	opened   map[string][]byte         // of varFiles; nil: not read yet
 
 	annotations annotations // of commands that report to a CI system
 }
@@ -43,8 +44,16 @@ func (f *recipeFlags) options(a *app) (schema.Options, error) {
 		return schema.Options{}, err
 	}
 	catalog, err := a.catalog()
-	return schema.Options{Vars: vars, VarFiles: f.varFiles, Planned: f.planned, Set: f.settings, Environ: a.environ,
-		Plugins: catalog}, err
+	return schema.Options{Vars: vars, VarFiles: f.varFiles, Opened: f.read(), Planned: f.planned, Set: f.settings,
+		Environ: a.environ, Plugins: catalog}, err
+}
+
+// read reads what a shell has opened, <(…), the first time that it is asked.
+func (f *recipeFlags) read() map[string][]byte {
+	if f.opened == nil {
+		f.opened = schema.ReadOpened(f.varFiles)
+	}
+	return f.opened
 }
 
 // request is what the engine needs to load the recipe, here or in the engine of a live run.
@@ -61,8 +70,8 @@ func (f *recipeFlags) request(a *app, args, targets []string) (session.Request, 
 	if err != nil {
 		return session.Request{}, err
 	}
-	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Planned: f.planned, Set: f.settings,
-		Environ: a.environ, Targets: blocks}, nil
+	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Opened: f.read(), Planned: f.planned,
+		Set: f.settings, Environ: a.environ, Targets: blocks}, nil
 }
 
 func variables(given []string) (map[string]schema.VarValue, error) {

@@ -32,24 +32,14 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	local := doctor.Local(filepath.Dir(req.File))
 	machine := doctor.Hardware(ctx, local)
 	sizes := session.Sizes(catalog, machine)
-	s, diags := session.Open(req, catalog, run.Processes{Catalog: catalog},
+	s, r, diags := session.Open(req, catalog, run.Processes{Catalog: catalog},
 		func(r *schema.Recipe, kept sizing.Devices) sizing.Result {
 			sized := sizes(r, kept)
 			sized.Findings = append(sized.Findings, doctor.Notes(local, machine, r, packagesOf(catalog))...)
 			return sized
 		})
-	if s != nil {
-		f.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics
-		return s, a.diagnose(s.Recipe, diags, asJSON)
-	}
-	// The loader keeps the sources beside the mistakes; the session does not. Mistakes are shown with their lines.
-	opts, err := f.options(a)
-	if err != nil {
-		return nil, err
-	}
-	r, diags := schema.Load(req.File, opts)
 	f.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics
-	return nil, a.diagnose(r, diags, asJSON)
+	return s, a.diagnose(r, diags, asJSON)
 }
 
 // packagesOf says which Python packages a block's plugin needs on this machine.

@@ -141,7 +141,7 @@ func benchmarkPlan(b *testing.B, n int, recorded bool) {
 	}
 	path := bigRecipe(b, n)
 	open := func() *session.Session {
-		s, diags := session.Open(session.Request{File: path}, catalog, run.Processes{Catalog: catalog},
+		s, _, diags := session.Open(session.Request{File: path}, catalog, run.Processes{Catalog: catalog},
 			session.Sizes(catalog, sizing.Machine{}))
 		if diags.HasErrors() {
 			b.Fatal(diags)

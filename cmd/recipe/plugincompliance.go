@@ -38,6 +38,7 @@ type complianceRequest struct {
 	Run      string                     `json:"run,omitempty"`
 	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
 	VarFiles []string                   `json:"var_files,omitempty"`
+	Opened   map[string][]byte          `json:"opened,omitempty"`
 	Set      []string                   `json:"set,omitempty"`
 }
 
@@ -50,7 +51,7 @@ func (f *checkFlags) encode() (string, error) {
 		return "", err
 	}
 	data, err := json.Marshal(complianceRequest{File: f.file, Block: f.block, Run: f.run, Vars: vars,
-		VarFiles: f.vars.varFiles, Set: f.vars.settings})
+		VarFiles: f.vars.varFiles, Opened: f.vars.read(), Set: f.vars.settings})
 	return string(data), err
 }
 
@@ -93,7 +94,7 @@ func newCompliance(a *app, path string) (*compliance, error) {
 		return c, c.defaultsSuffice()
 	}
 	r, diags := schema.Load(c.request.File, schema.Options{Vars: c.request.Vars, VarFiles: c.request.VarFiles,
-		Set: c.request.Set, Environ: a.environ, Plugins: c.catalog})
+		Opened: c.request.Opened, Set: c.request.Set, Environ: a.environ, Plugins: c.catalog})
 	if diags.HasErrors() {
 		return nil, a.diagnose(r, diags, a.json)
 	}

@@ -32,6 +32,7 @@ type Request struct {
 	File     string                     `json:"file"`
 	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
 	VarFiles []string                   `json:"var_files,omitempty"`
+	Opened   map[string][]byte          `json:"opened,omitempty"`  // of VarFiles, what only the command could read
 	Planned  map[string]schema.Planned  `json:"planned,omitempty"` // values of a saved plan
 	Set      []string                   `json:"set,omitempty"`
 	Environ  []string                   `json:"environ,omitempty"`
@@ -70,14 +71,16 @@ type Session struct {
 // GPUs where possible. Nil: no findings, and only the GPUs that blocks name.
 type Sizing func(r *schema.Recipe, kept sizing.Devices) sizing.Result
 
-// Open loads the recipe. The diagnostics contain all errors in it; with errors there is no session.
-func Open(req Request, plugins schema.Plugins, host run.Host, check Sizing) (*Session, hcl.Diagnostics) {
+// Open loads the recipe. The diagnostics contain all errors in it; with errors there is no session, and the recipe has
+// the files with which they are shown.
+func Open(req Request, plugins schema.Plugins, host run.Host,
+	check Sizing) (*Session, *schema.Recipe, hcl.Diagnostics) {
 	r, diags := load(req, plugins)
 	if diags.HasErrors() {
-		return nil, diags
+		return nil, r, diags
 	}
 	req.Environ = r.Environ(req.Environ)
-	return New(req, r, state.DirOf(r.Dir, r.Name), plugins, host, check), diags
+	return New(req, r, state.DirOf(r.Dir, r.Name), plugins, host, check), r, diags
 }
 
 // New is a session of a recipe that is loaded already, with its run in dir.
@@ -86,8 +89,8 @@ func New(req Request, r *schema.Recipe, dir state.Dir, plugins schema.Plugins, h
 }
 
 func load(req Request, plugins schema.Plugins) (*schema.Recipe, hcl.Diagnostics) {
-	return schema.Load(req.File, schema.Options{Vars: req.Vars, VarFiles: req.VarFiles, Planned: req.Planned,
-		Set: req.Set, Environ: req.Environ, Plugins: plugins})
+	return schema.Load(req.File, schema.Options{Vars: req.Vars, VarFiles: req.VarFiles, Opened: req.Opened,
+		Planned: req.Planned, Set: req.Set, Environ: req.Environ, Plugins: plugins})
 }
 
 // Plan compares the recipe with the run as recorded and observed. It starts nothing and changes nothing.

@@ -124,7 +124,7 @@ output "x" {
 	}
 	environ := []string{"NAMED=wanted", "RECIPE_VAR_declared=given", "RECIPE_VAR_other=hidden-1",
 		"AWS_SECRET_ACCESS_KEY=hidden-2", "HOME=/hidden-3"}
-	s, diags := Open(Request{File: file, Environ: environ}, nil, nil, nil)
+	s, _, diags := Open(Request{File: file, Environ: environ}, nil, nil, nil)
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
