@@ -142,8 +142,13 @@ func (r *reader) drain(fn func(Event) error) (int, error) {
 
 // endsBefore says that every event before segment next has at most the number after.
 func endsBefore(next string, after uint64) bool {
-	first, err := strconv.ParseUint(strings.TrimSuffix(filepath.Base(next), ".jsonl"), 10, 64)
+	first, err := FirstOf(next)
 	return err == nil && first <= after+1
+}
+
+// FirstOf is the number of the first event of a segment, which its name says.
+func FirstOf(segment string) (uint64, error) {
+	return strconv.ParseUint(strings.TrimSuffix(filepath.Base(segment), ".jsonl"), 10, 64)
 }
 
 func (r *reader) open(path string) error {

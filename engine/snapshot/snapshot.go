@@ -44,7 +44,7 @@ type Block struct {
 	Checkpoint event.Event // newest; zero Type when there is none
 	Updates    int         // weight updates seen, for a sync block
 	Needs      []string    // the blocks that its planned configuration refers to, sorted
-	pace       pace
+	Pace       Pace
 }
 
 // Samples are the first and the newest scored completion of an environment.
@@ -59,7 +59,7 @@ func (snap *Snapshot) Apply(e event.Event) {
 		snap.Paused = time.Time{}
 		clear(snap.Stalls)
 		for _, blk := range snap.Blocks {
-			blk.Restarts, blk.pace = 0, pace{}
+			blk.Restarts, blk.Pace = 0, Pace{}
 		}
 	case event.RunEnded:
 		snap.Ended, snap.Status, snap.Message, snap.Paused = e.Time, e.Phase, e.Message, time.Time{}
@@ -68,7 +68,7 @@ func (snap *Snapshot) Apply(e event.Event) {
 	case event.Resumed:
 		snap.Paused = time.Time{}
 		for _, blk := range snap.Blocks {
-			blk.pace = pace{} // the pause is no part of it
+			blk.Pace = Pace{} // the pause is no part of it
 		}
 	case event.Stalled:
 		if snap.Stalls == nil {
@@ -150,12 +150,12 @@ func (blk *Block) apply(e event.Event) {
 			blk.Since = e.Time
 		}
 		if e.Phase == string(sdk.Ready) && blk.Phase != e.Phase && blk.Step >= blk.Total {
-			blk.Step, blk.Total, blk.Unit, blk.pace = 0, 0, "", pace{} // what it counted was its start
+			blk.Step, blk.Total, blk.Unit, blk.Pace = 0, 0, "", Pace{} // what it counted was its start
 		}
 		blk.Phase, blk.Message, blk.Remedy = e.Phase, e.Message, e.Remedy
 	case event.Progress:
 		blk.Step, blk.Total, blk.Unit = e.Step, e.Total, e.Unit
-		blk.pace.add(e.Time, e.Step)
+		blk.Pace.add(e.Time, e.Step)
 	case event.Metrics:
 		for name, value := range e.Metrics {
 			blk.Metrics[name] = value
@@ -185,14 +185,4 @@ func (blk *Block) apply(e event.Event) {
 // Addresses lists the blocks in display order, which is the usual start order of their kinds.
 func (snap *Snapshot) Addresses() []string {
 	return slices.SortedFunc(maps.Keys(snap.Blocks), compare)
-}
-
-// Read folds the whole log in dir.
-func Read(dir string) (*Snapshot, error) {
-	snap := &Snapshot{}
-	err := event.Read(dir, 0, func(e event.Event) error {
-		snap.Apply(e)
-		return nil
-	})
-	return snap, err
 }

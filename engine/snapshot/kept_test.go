@@ -1,0 +1,208 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/engine/event"
+)
+
+// eventful writes a log of four files with events of all types that a snapshot holds something of.
+func eventful(t *testing.T) (dir string, files []string) {
+	t.Helper()
+	dir = t.TempDir()
+	began, seq := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), uint64(0)
+	var text bytes.Buffer
+	put := func(e event.Event) {
+		seq++
+		e.V, e.Seq, e.Time = event.FormatVersion, seq, began.Add(time.Duration(seq)*time.Second)
+		line, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(append(line, '\n'))
+	}
+	const trainer, env = "trainer.tiny.policy", "environment.arithmetic.sums"
+	for range 4 {
+		files = append(files, filepath.Join(dir, fmt.Sprintf("%020d.jsonl", seq+1)))
+		put(event.Event{Type: event.RunStarted, Message: "apply"})
+		put(event.Event{Type: event.Operation, Address: trainer, Needs: []string{env}})
+		put(event.Event{Type: event.Phase, Address: trainer, Phase: "ready", Message: "m", Remedy: "r", BlockAttempt: 2})
+		for n := range int64(700) { // more than the points of a series, over all files
+			put(event.Event{Type: event.Progress, Address: trainer, Step: n, Total: 700, Unit: "steps"})
+			put(event.Event{Type: event.Metrics, Address: trainer, Step: n,
+				Metrics: map[string]float64{"loss": 1 / float64(n+int64(seq)), "policy_version": float64(n)}})
+		}
+		put(event.Event{Type: event.Weights, Address: "sync.weights.policy", Inference: "inference.tiny.policy", Version: 7})
+		put(event.Event{Type: event.Sample, Address: env, Prompt: fmt.Sprint(seq), Completion: "é", Score: 0.1})
+		put(event.Event{Type: event.Checkpoint, Address: trainer, Path: "/c", Step: 3})
+		put(event.Event{Type: event.Restart, Address: env, Message: "it fell"})
+		put(event.Event{Type: event.Output, Name: "o", Value: map[string]any{"a": []any{1.5, "x", nil, true}}})
+		put(event.Event{Type: event.Phase, Address: "environment.arithmetic.gone", Phase: "ready"})
+		put(event.Event{Type: event.Removed, Address: "environment.arithmetic.gone"})
+		put(event.Event{Type: event.Stalled, Address: trainer, Message: "waits", Seconds: 60})
+		put(event.Event{Type: event.Paused})
+		if err := os.WriteFile(files[len(files)-1], text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text.Reset()
+	}
+	return dir, files
+}
+
+// folded is the log without anything that was kept.
+func folded(t *testing.T, dir string) *Snapshot {
+	t.Helper()
+	snap := &Snapshot{}
+	if err := event.Read(dir, 0, func(e event.Event) error { snap.Apply(e); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return snap
+}
+
+func same(t *testing.T, dir string, want *Snapshot) {
+	t.Helper()
+	got, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", got, want)
+	}
+}
+
+// spoil makes a complete file unreadable such that it looks as before, so that who reads it fails.
+func spoil(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.WriteFile(path, bytes.Repeat([]byte("x"), int(info.Size())-1), 0o600)
+	}
+	if err == nil {
+		err = os.Truncate(path, info.Size())
+	}
+	if err == nil {
+		err = os.Chtimes(path, time.Time{}, info.ModTime())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompleteFilesAreFoldedOnce(t *testing.T) {
+	t.Parallel()
+	dir, files := eventful(t)
+	want := folded(t, dir)
+	same(t, dir, want)
+	for _, path := range files[:3] {
+		spoil(t, path)
+	}
+	same(t, dir, want)
+
+	// What is added to the newest file is read, and that file once it is complete.
+	add(t, files[3], `{"v":1,"seq":90001,"time":"2026-03-02T12:00:00Z","type":"run_ended","phase":"completed"}`)
+	snap, err := Read(dir)
+	if err != nil || snap.Status != "completed" {
+		t.Fatalf("after the end of the run: %v, %+v", err, snap)
+	}
+	next := filepath.Join(dir, fmt.Sprintf("%020d.jsonl", 90002))
+	add(t, next, "")
+	same(t, dir, snap)
+	spoil(t, files[3])
+	same(t, dir, snap)
+
+	// The oldest files are deleted when the log is long.
+	for _, path := range files[:2] {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, dir, snap)
+}
+
+func add(t *testing.T, path, line string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil && line != "" {
+		_, err = f.WriteString(line + "\n")
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatIsKeptMustFitTheLog(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(kept string, files []string) error{
+		"missing":   func(kept string, _ []string) error { return os.Remove(kept) },
+		"torn":      func(kept string, _ []string) error { return os.Truncate(kept, 1000) },
+		"empty":     func(kept string, _ []string) error { return os.Truncate(kept, 0) },
+		"corrupted": func(kept string, _ []string) error { return replace(kept, `"Updates":`, `"Updates":4`) },
+		"a folder": func(kept string, _ []string) error {
+			if err := os.Remove(kept); err != nil {
+				return err
+			}
+			return os.MkdirAll(filepath.Join(kept, "x"), 0o700)
+		},
+		"a file in between removed": func(_ string, files []string) error { return os.Remove(files[1]) },
+		"a file changed":            func(_ string, files []string) error { return replace(files[1], "it fell", "it stood") },
+		"all complete files removed": func(_ string, files []string) error {
+			for _, path := range files[:3] {
+				if err := os.Remove(path); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, files := eventful(t)
+			same(t, dir, folded(t, dir))
+			if err := damage(filepath.Join(dir, keptName), files); err != nil {
+				t.Fatal(err)
+			}
+			want := folded(t, dir)
+			same(t, dir, want)
+			same(t, dir, want)
+		})
+	}
+}
+
+func replace(path, old, with string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(content), old) {
+		return fmt.Errorf("%s has no %s", path, old)
+	}
+	return os.WriteFile(path, []byte(strings.Replace(string(content), old, with, 1)), 0o600)
+}
+
+func TestAnotherProgramFoldsAnew(t *testing.T) {
+	t.Parallel()
+	dir, _ := eventful(t)
+	want := folded(t, dir)
+	same(t, dir, want)
+	done, _, err := complete(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if snap, _ := recall(dir, thisProgram(), done); snap.Last == 0 {
+		t.Error("nothing is kept for this program")
+	}
+	if snap, _ := recall(dir, "another", done); snap.Last != 0 {
+		t.Error("another program takes what this one has kept")
+	}
+}
