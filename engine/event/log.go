@@ -268,7 +268,8 @@ func (l *Log) write(e *Event) error {
 	if err := l.mend(); err != nil {
 		return err
 	}
-	if l.size > l.limit || !l.began.IsZero() && l.now().Sub(l.began) > segmentAge && l.size > 0 {
+	// Events may be old when they are written: those of a block that went on for days without an engine.
+	if l.size > l.limit || !l.began.IsZero() && e.Time.Sub(l.began) > segmentAge && l.size > 0 {
 		if err := l.rotate(e.Seq); err != nil {
 			return err
 		}

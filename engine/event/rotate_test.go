@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // While a new file cannot be created events are lost, but not those after it.
@@ -34,6 +35,33 @@ func TestALogThatCannotRotateGoesOnWhenItCan(t *testing.T) {
 	}
 	if e, err := l.Append(Event{Type: Notice, Message: "room again"}); err != nil || e.Seq != 2 {
 		t.Fatalf("once there is room: event %d, %v; want event 2", e.Seq, err)
+	}
+}
+
+// A new file is started a day after the first event of the last one. Old events, of a block that went on for days
+// without an engine, are not a file each.
+func TestAFileHoldsTheEventsOfADay(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC()
+	for name, hours := range map[string][]int{"as they come": {0, 25, 26}, "old ones": {-72, -71, -70, -69, -68, 1, 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			l, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			for _, h := range hours {
+				at := now.Add(time.Duration(h) * time.Hour)
+				if _, err := l.Append(Event{Type: Notice, Message: name, Time: at}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if segments, err := Segments(dir); err != nil || len(segments) != 2 {
+				t.Errorf("the log has %d files, %v; want 2", len(segments), err)
+			}
+		})
 	}
 }
 
