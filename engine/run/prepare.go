@@ -127,8 +127,15 @@ func (w *watcher) settle(ctx context.Context) {
 // evaluate gives the values of a block's body with the outputs that are known, and checks its preconditions.
 func (s *supervisor) evaluate(b *blockState) (cty.Value, schema.Meta, []string, error) {
 	value, meta, diags := s.recipe.Evaluate(b.addr(), s.valuesFor(b))
+	var err error
 	if diags.HasErrors() {
-		return cty.NilVal, meta, nil, diagnosticsError(diags)
+		err = diagnosticsError(diags)
+	}
+	if lost := s.lost(b, value, err); lost != nil {
+		err = lost
+	}
+	if err != nil {
+		return cty.NilVal, meta, nil, err
 	}
 	secrets := s.e.addSecretsOfBlock(value, meta)
 	return value, meta, secrets, s.checkConditions(b, false)

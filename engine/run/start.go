@@ -253,7 +253,7 @@ func (s *supervisor) outputValues() map[addr.Block]cty.Value { return s.values }
 
 // setOutputs sets the outputs of a block; cty.NilVal: none.
 func (s *supervisor) setOutputs(b *blockState, outputs cty.Value) {
-	b.outputs = outputs
+	b.outputs, b.withheld = outputs, nil
 	if outputs == cty.NilVal {
 		delete(s.values, b.addr())
 		return
@@ -301,7 +301,8 @@ func diagnosticsError(diags hcl.Diagnostics) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// storedOutputs is the form of outputs that may be written down: no sensitive ones, and none that repeat a secret.
+// storedOutputs is the form of outputs that may be written down: no sensitive ones, and null for those that repeat a
+// secret.
 func (e *Engine) storedOutputs(v cty.Value, p *schema.PluginSchema) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	if v == cty.NilVal || v.IsNull() || !v.IsKnown() {
@@ -309,7 +310,11 @@ func (e *Engine) storedOutputs(v cty.Value, p *schema.PluginSchema) map[string]j
 	}
 	v = e.markSecrets(v)
 	for _, a := range p.Outputs.Attributes {
-		if a.Sensitive || !v.Type().HasAttribute(a.Name) || v.GetAttr(a.Name).ContainsMarked() {
+		if a.Sensitive || !v.Type().HasAttribute(a.Name) {
+			continue
+		}
+		if v.GetAttr(a.Name).ContainsMarked() {
+			out[a.Name] = withheld
 			continue
 		}
 		x, _ := v.GetAttr(a.Name).UnmarkDeep()

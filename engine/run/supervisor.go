@@ -287,7 +287,9 @@ func (s *supervisor) restoreRecorded(b *blockState, rec *state.Block) {
 	if !b.phase.Over() && !rec.External {
 		b.phase = sdk.Stopped
 	}
-	s.setOutputs(b, RecordedOutputs(rec.Outputs, b.block.Schema))
+	names := withheldOutputs(rec.Outputs)
+	s.setOutputs(b, withoutWithheld(RecordedOutputs(rec.Outputs, b.block.Schema), names))
+	b.withheld = names
 	if rec.External || b.addr().Kind.Life() == kind.Config {
 		b.phase = sdk.Pending
 	}

@@ -92,7 +92,7 @@ type Block struct {
 	Step       int64                      `json:"step,omitempty"`
 	Total      int64                      `json:"total,omitempty"`
 	Checkpoint *Checkpoint                `json:"checkpoint,omitempty"`
-	Outputs    map[string]json.RawMessage `json:"outputs,omitempty"` // without sensitive ones
+	Outputs    map[string]json.RawMessage `json:"outputs,omitempty"` // without sensitive ones; null: repeats a secret
 }
 
 // Checkpoint is the newest complete checkpoint of a trainer.
