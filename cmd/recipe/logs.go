@@ -98,8 +98,8 @@ ended, since apply adopts it, and is followed further.`,
 	return cmd
 }
 
-// hasEnded says whether the run of a record has ended. One that an engine holds has not: it may have been continued. Nor
-// has one whose engine was killed: apply adopts it.
+// hasEnded says whether the run of a record has ended. One that an engine holds has not: it may have been continued.
+// Nor has one whose engine was killed: apply adopts it.
 func hasEnded(dir state.Dir, run *state.Run) bool {
 	return run.Status != state.New && run.Status != state.Running && state.Holder(dir) == nil
 }

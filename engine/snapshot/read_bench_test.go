@@ -34,7 +34,8 @@ func step(put func(event.Event), n int64) {
 		put(event.Event{Type: event.Span, Address: trainer, Name: "step", TraceID: "0af7651916cd43dd8448eb211c80319c",
 			SpanID: "b7ad6b7169203331", Seconds: float64(i), Attributes: map[string]string{"step": fmt.Sprint(n)}})
 	}
-	put(event.Event{Type: event.LogLine, Address: trainer, Level: "info", Message: fmt.Sprintf("line %d: %s", n, text[:80])})
+	put(event.Event{Type: event.LogLine, Address: trainer, Level: "info",
+		Message: fmt.Sprintf("line %d: %s", n, text[:80])})
 	put(event.Event{Type: event.Machine, Metrics: metrics(12, int(n))})
 }
 
