@@ -203,32 +203,6 @@ func fold(start cty.Value, combine func(cty.Value, cty.Value) cty.Value) functio
 	})
 }
 
-// index returns the position of a value in a list.
-func index() function.Function {
-	return function.New(&function.Spec{
-		Params: []function.Parameter{dynamicParam("list"), dynamicParam("value")},
-		Type:   function.StaticReturnType(cty.Number),
-		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			list, want := args[0], args[1]
-			if t := list.Type(); !t.IsListType() && !t.IsTupleType() {
-				return cty.NilVal, function.NewArgErrorf(0, "expected a list, got %s", t.FriendlyName())
-			}
-			for i := 0; i < list.LengthInt(); i++ {
-				same, err := stdlib.Equal(list.Index(cty.NumberIntVal(int64(i))), want)
-				switch {
-				case err != nil:
-					return cty.NilVal, err
-				case !same.IsKnown():
-					return cty.UnknownVal(cty.Number), nil
-				case same.True():
-					return cty.NumberIntVal(int64(i)), nil
-				}
-			}
-			return cty.NilVal, function.NewArgErrorf(1, "the value is not in the list")
-		},
-	})
-}
-
 // coalesce returns the first value that is neither null nor an empty string.
 func coalesce() function.Function {
 	return function.New(&function.Spec{

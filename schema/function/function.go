@@ -46,7 +46,7 @@ func All(o Options) map[string]function.Function {
 		// collections
 		"alltrue": all_(), "anytrue": any_(), "chunklist": stdlib.ChunklistFunc, "coalesce": coalesce(),
 		"coalescelist": stdlib.CoalesceListFunc,
-		"compact":      stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc,
+		"compact":      stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": contains(),
 		"distinct": stdlib.DistinctFunc, "element": stdlib.ElementFunc,
 		"flatten": stdlib.FlattenFunc, "index": index(), "keys": stdlib.KeysFunc, "length": length(),
 		"lookup": lookup(), "merge": stdlib.MergeFunc,
