@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"math/big"
+	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/hcl/v2"
@@ -16,15 +17,41 @@ const (
 	maxIterations = 1 << 17 // of all for expressions in one pass
 	maxWork       = 1 << 22 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
 	maxExponent   = 1100    // binary, of a number: a float64 has 1024
+	maxOperators  = 200_000 // side by side: the parser nests them, and the stack has room for twice as many
+	nodesPerWork  = 16      // of the syntax, evaluated, are as much work as one element
 )
 
 // budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no
 // way to stop an evaluation.
-type budget struct{ iterations, work atomic.Int64 }
+type budget struct {
+	iterations, work atomic.Int64
+
+	mu    sync.Mutex
+	spent hcl.Diagnostics // that they are used up
+}
 
 func (b *budget) refill() {
 	b.iterations.Store(maxIterations)
 	b.work.Store(maxWork)
+	b.mu.Lock()
+	b.spent = nil
+	b.mu.Unlock()
+}
+
+// exhausted notes that the budget is used up.
+func (b *budget) exhausted(d *hcl.Diagnostic) hcl.Diagnostics {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spent = append(b.spent, d)
+	return hcl.Diagnostics{d}
+}
+
+// with adds to the diagnostics of a pass that the budget was used up: hcl drops those of the branch of a conditional
+// that is not taken, and try and can those of their arguments.
+func (b *budget) with(diags hcl.Diagnostics) hcl.Diagnostics {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append(diags, b.spent...)
 }
 
 // spend takes n from the budget. Not ok: too little was left; first is true for the first such call.
@@ -38,6 +65,7 @@ func spend(left *atomic.Int64, n int64) (ok, first bool) {
 type guarded struct {
 	*hclsyntax.ParenthesesExpr
 	budget *budget
+	nodes  int64 // that each iteration evaluates
 }
 
 // Value is the collection; unknown, which ends the for expression at once, when the budget is used up.
@@ -52,8 +80,14 @@ func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	}
 	ok, first := spend(&g.budget.iterations, int64(plain.LengthInt())+1)
 	if first {
-		diags = append(diags, problem(g.Range(), "Too many iterations",
-			fmt.Sprintf("All for expressions of a recipe together iterate over at most %d elements.", maxIterations)))
+		diags = append(diags, g.budget.exhausted(problem(g.Range(), "Too many iterations", fmt.Sprintf(
+			"All for expressions of a recipe together iterate over at most %d elements.", maxIterations)))...)
+	}
+	if ok {
+		ok, first = spend(&g.budget.work, int64(plain.LengthInt())*g.nodes/nodesPerWork)
+		if first {
+			diags = append(diags, g.budget.exhausted(tooMuchWork(g.Range()))...)
+		}
 	}
 	if !ok {
 		return cty.DynamicVal, diags
@@ -66,6 +100,7 @@ type metered struct {
 	*hclsyntax.ParenthesesExpr
 	budget *budget
 	cost   func(elements, text int64) int64
+	unify  bool // a tuple or object is converted to a list, set or map
 }
 
 // Value is the argument; unknown, so that the call is skipped, when the budget is used up.
@@ -79,18 +114,41 @@ func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if size.vast { // hcl would write it out where the function or the template takes a string
 		return cty.DynamicVal, append(diags, problem(m.Range(), "Number out of range", outOfRange))
 	}
-	ok, first := spend(&m.budget.work, m.cost(maxElements-int64(size.elements), maxText-int64(size.text)))
+	ok, first := spend(&m.budget.work,
+		m.cost(maxElements-int64(size.elements), maxText-int64(size.text))+size.unified(m.unify))
 	if first {
-		diags = append(diags, problem(m.Range(), "Too much work",
-			fmt.Sprintf(
-				"The functions and templates of a recipe together process at most %d elements or %d MiB of text. "+
-					"Pass them less data, or call them less often: outside for expressions, for example.",
-				maxWork, maxWork>>16)))
+		diags = append(diags, m.budget.exhausted(tooMuchWork(m.Range()))...)
 	}
 	if !ok {
 		return cty.DynamicVal, diags
 	}
 	return v, diags
+}
+
+// unified is the work of finding one type for the elements of tuples and objects: cty compares each with each.
+func (s *sizer) unified(unify bool) int64 {
+	if !unify {
+		return 0
+	}
+	return s.squares / 64
+}
+
+// unifies says whether a function converts a tuple to a list or set, or an object to a map.
+func unifies(function string) bool {
+	switch function {
+	case "alltrue", "anytrue", "chunklist", "coalesce", "coalescelist", "compact", "flatten", "formatlist", "join",
+		"reverse", "setintersection", "setproduct", "setsubtract", "setunion", "sort", "sum", "tolist", "tomap",
+		"toset", "zipmap":
+		return true
+	}
+	return false
+}
+
+func tooMuchWork(at hcl.Range) *hcl.Diagnostic {
+	return problem(at, "Too much work", fmt.Sprintf(
+		"The functions, operators and templates of a recipe together process at most %d elements or %d MiB of text. "+
+			"Pass them less data, or call them less often: outside for expressions, for example.",
+		maxWork, maxWork>>16))
 }
 
 // costOf estimates the work of a function on an argument of a size.
@@ -106,30 +164,51 @@ func costOf(function string) func(elements, text int64) int64 {
 
 // plain undoes guard for code that looks at the shape of an expression.
 func plain(e hclsyntax.Expression) hclsyntax.Expression {
-	if g, ok := e.(guarded); ok {
+	switch g := e.(type) {
+	case guarded:
+		return g.Expression
+	case *operand:
 		return g.Expression
 	}
 	return e
 }
 
-// guard meters every for expression and call below a body or expression, and rejects numbers that are too large to be
-// written out.
+// guard meters every for expression, call and operator below a body or expression, and rejects numbers that are too
+// large to be written out. What an earlier load has guarded, of a file that an editor holds, is charged to this budget.
 func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 	return hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n := n.(type) {
 		case *hclsyntax.ForExpr:
-			if _, done := n.CollExpr.(guarded); !done {
+			if g, done := n.CollExpr.(guarded); done {
+				g.budget = b
+				n.CollExpr = g
+			} else {
 				n.CollExpr = guarded{&hclsyntax.ParenthesesExpr{Expression: n.CollExpr, SrcRange: n.CollExpr.Range()},
-					b}
+					b, nodesOf(n.KeyExpr) + nodesOf(n.ValExpr) + nodesOf(n.CondExpr)}
 			}
+			b.operands(operand{}, &n.KeyExpr)
 		case *hclsyntax.FunctionCallExpr:
 			switch n.Name {
 			case "list", "map", "set", "object", "tuple", "optional": // of a type, which is read and not called
 			default:
-				b.meter(n.Args, costOf(n.Name))
+				b.meter(n.Args, costOf(n.Name), unifies(n.Name))
 			}
 		case *hclsyntax.TemplateExpr:
-			b.meter(n.Parts, costOf(""))
+			b.meter(n.Parts, costOf(""), false)
+		case *hclsyntax.BinaryOpExpr:
+			b.operands(operand{number: n.Op.Type == cty.Number}, &n.LHS, &n.RHS)
+		case *hclsyntax.UnaryOpExpr:
+			b.operands(operand{number: n.Op.Type == cty.Number}, &n.Val)
+		case *hclsyntax.ConditionalExpr:
+			b.operands(operand{branch: true}, &n.TrueResult, &n.FalseResult)
+		case *hclsyntax.SplatExpr:
+			b.operands(operand{}, &n.Source)
+		case *hclsyntax.IndexExpr:
+			b.operands(operand{}, &n.Key)
+		case *hclsyntax.ObjectConsKeyExpr:
+			if n.ForceNonLiteral {
+				b.operands(operand{}, &n.Wrapped)
+			}
 		case *hclsyntax.LiteralValueExpr:
 			if v := n.Val; v.Type() == cty.Number && v.IsKnown() && !v.IsNull() && vast(v.AsBigFloat()) {
 				n.Val = cty.UnknownVal(cty.Number)
@@ -140,10 +219,13 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 	})
 }
 
-func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text int64) int64) {
+func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text int64) int64, unify bool) {
 	for i, e := range exprs {
-		if _, done := e.(metered); !done && !isLiteral(e) {
-			exprs[i] = metered{&hclsyntax.ParenthesesExpr{Expression: e, SrcRange: e.Range()}, b, cost}
+		if m, done := e.(metered); done {
+			m.budget = b
+			exprs[i] = m
+		} else if !isLiteral(e) {
+			exprs[i] = metered{&hclsyntax.ParenthesesExpr{Expression: e, SrcRange: e.Range()}, b, cost, unify}
 		}
 	}
 }
@@ -177,6 +259,7 @@ func vast(x *big.Float) bool {
 type sizer struct {
 	elements, text int
 	infinite, vast bool
+	squares        int64 // of the lengths of tuples and objects, summed
 }
 
 func (s *sizer) count(v cty.Value) {
@@ -198,6 +281,9 @@ func (s *sizer) count(v cty.Value) {
 	}
 	if !v.CanIterateElements() {
 		return
+	}
+	if t := v.Type(); t.IsTupleType() || t.IsObjectType() {
+		s.squares += int64(v.LengthInt()) * int64(v.LengthInt())
 	}
 	for it := v.ElementIterator(); it.Next() && s.elements >= 0 && s.text >= 0; {
 		_, elem := it.Element()
@@ -228,6 +314,7 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 			len(src)>>20))
 	}
 	depth, line, begin, run, questions := 0, 1, 0, 0, 0
+	var operators [maxNesting + 2]int // in brackets of each depth, since the last comma
 	for i, c := range src {
 		switch c {
 		case '\n':
@@ -237,15 +324,31 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 			continue
 		case '(', '[', '{':
 			depth++
+			operators[depth] = 0
 		case ')', ']', '}':
 			depth = max(0, depth-1)
+		case ',':
+			operators[depth] = 0
+		case '+', '-', '*', '/', '%', '<', '>', '&', '|':
+			operators[depth]++
 		case '?', ':':
 			questions++
+		case '=':
+			if i > 0 && (src[i-1] == '=' || src[i-1] == '!') {
+				operators[depth]++
+			}
 		}
 		if c == '!' || c == '-' {
 			run++
 		} else {
 			run = 0
+		}
+		if operators[depth] > maxOperators {
+			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
+			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
+			return problem(at, "Too many operators", fmt.Sprintf(
+				"An expression, and the blocks and texts around it, have at most %d operators side by side.",
+				maxOperators))
 		}
 		if depth > maxNesting || run > maxNesting || questions > maxFileBytes>>5 {
 			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}

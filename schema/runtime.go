@@ -68,7 +68,7 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 		d.ask(inst.node.plugin, inst.node.block.body, config)
 	}
 	meta := d.meta(inst.node, config, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
-	diags = r.eval.redact(tidy(append(ev.diags, d.diags...)), outputs)
+	diags = r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, d.diags...))), outputs)
 	for _, diag := range diags {
 		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}
 	}
@@ -101,7 +101,7 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 		}
 		values[out.Name] = v
 	}
-	return values, r.eval.redact(tidy(ev.diags), outputs)
+	return values, r.eval.redact(tidy(r.eval.loader.budget.with(ev.diags)), outputs)
 }
 
 // EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it failed, with the error_message of its
@@ -121,7 +121,7 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
 	}
 	self := refValue(inst.block, config, outputs[a])
 	ok, message, diags = condition(check.Condition, check.ErrorMessage, withSelf(ctx, self))
-	return ok, message, r.eval.redact(tidy(append(ev.diags, diags...)), outputs)
+	return ok, message, r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
 }
 
 // EvaluateExpression evaluates an expression in the root of the recipe, for `recipe console`.
@@ -153,7 +153,7 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 	}
 	ev := p.evaluation(outputs)
 	v, diags := ev.eval(expr, ev.context(n.exprs, r.eval.root))
-	return v, r.eval.redact(tidy(append(ev.diags, diags...)), outputs)
+	return v, r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
 }
 
 // Diagnose turns problems that a plugin or the engine found in a block's values into diagnostics at their place in the

@@ -103,7 +103,7 @@ func LoadTestSource(path string, src []byte, environment []string) (*TestFile, h
 		Environ: environ(environment), Sensitive: Sensitive, Ephemeral: Ephemeral})
 	p := &testParser{functions: &hcl.EvalContext{Functions: functions}, file: file}
 	p.read(t, body)
-	return t, tidy(p.diags)
+	return t, tidy(limits.with(p.diags))
 }
 
 func (p *testParser) report(diags ...*hcl.Diagnostic) { p.diags = append(p.diags, diags...) }

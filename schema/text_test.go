@@ -126,6 +126,7 @@ func TestOtherFilesThatAreNoText(t *testing.T) {
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	const deep = "[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : [for d in range(1000) : 1]]]]"
+	const long = "t = [for a in split(\" \", format(\"%20000s\", \"\")) : 1]\n "
 	for name, c := range map[string]struct{ locals, want string }{
 		"four deep":       {"n = " + deep, "Too many iterations"},
 		"in a condition":  {"n = [for a in [1] : a if length(" + deep + ") > 0]", "Too many iterations"},
@@ -150,18 +151,33 @@ func TestBombs(t *testing.T) {
 			"Too much work"},
 		"text beside text": {"t = join(\"\", [for a in range(1000) : format(\"%4000d\", a)])\n n = \"" +
 			strings.Repeat("${local.t}", 1000) + "\"", "Too much work"},
-		"swallowed": {"n = can(" + deep + ")", "Too many iterations"},
+		"swallowed":       {"n = can(" + deep + ")", "Too many iterations"},
+		"compared":        {long + "n = [for a in local.t : a == local.t]", "Too much work"},
+		"in a branch":     {long + "n = [for a in local.t : a == 1 ? local.t : []]", "Too much work"},
+		"of two branches": {long + "n = true ? local.t : []", "Too much work"},
+		"splat each time": {long + "n = [for a in local.t : local.t[*]]", "Too much work"},
+		"written each time": {long + "n = [for a in local.t : [" + strings.Repeat("0, ", 20_000) + "][0]]",
+			"Too much work"},
+		"of one type":  {long + "n = tolist(local.t)", "Too much work"},
+		"of each type": {long + "n = join(\",\", local.t)", "Too much work"},
+		"searched":     {long + "n = [for a in local.t : contains(local.t, local.t)]", "Too much work"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, diags := schema.LoadSource("x.hcl", []byte("locals {\n "+c.locals+"\n}\n"), schema.Options{})
-			if name == "swallowed" {
-				return // can swallows the message; the test only needs it to end
-			}
 			if len(diags) != 1 || diags[0].Summary != c.want {
 				t.Errorf("%.500s", diags.Error())
 			}
 		})
+	}
+	// Ordinary work on a long list is accepted.
+	for _, n := range []string{"contains(local.t, local.t)", "length(local.t) == 20001 ? 1 : 2", "local.t[20000]",
+		"concat(local.t, local.t)", "[for a in local.t : a == 1 ? a * 2 + 1 : -a]", "local.t == local.t",
+		"local.t[*]"} {
+		_, diags := schema.LoadSource("x.hcl", []byte("locals {\n "+long+"n = "+n+"\n}\n"), schema.Options{})
+		if diags.HasErrors() {
+			t.Errorf("%s: %v", n, diags)
+		}
 	}
 	// Thousands of blocks that call functions on ordinary values are accepted.
 	src :=
@@ -170,5 +186,37 @@ func TestBombs(t *testing.T) {
 			"format(\"%s-%d\", local.base.c, count.index) })\n}\ninference \"vllm\" \"p\" {\n  model = \"m\"\n}\n"
 	if _, diags := schema.LoadSource("x.hcl", []byte(src), schema.Options{Plugins: fakePlugins(t)}); diags.HasErrors() {
 		t.Error(diags)
+	}
+}
+
+// TestOperatorsSideBySide: operators side by side are nested in the syntax, and would exhaust the stack.
+func TestOperatorsSideBySide(t *testing.T) {
+	t.Parallel()
+	for _, term := range []string{"1 + ", "(1) - ", "length([1, 2]) * ", "1 == ", "true && ", "1 !=\n"} {
+		src := "locals {\n n = (" + strings.Repeat(term, 900_000) + "1)\n}\n"
+		_, diags := schema.LoadSource("x.hcl", []byte(src), schema.Options{})
+		if len(diags) != 1 || diags[0].Summary != "Too many operators" {
+			t.Errorf("%s: %.300v", term, diags)
+		}
+	}
+	many := "locals {\n n = [" + strings.Repeat("1 + 2 - 3,", 100_000) + "]\n}\n"
+	if _, diags := schema.LoadSource("x.hcl", []byte(many), schema.Options{}); diags.HasErrors() {
+		t.Errorf("many short expressions: %v", diags)
+	}
+}
+
+// TestVastNumbers: a number that cty can compute with and takes minutes to write out is refused wherever it would be
+// written out, and wherever more would be computed with it.
+func TestVastNumbers(t *testing.T) {
+	t.Parallel()
+	const vast = `"1e99999999" * 1`
+	for _, n := range []string{`true ? ` + vast + ` : "a"`, `false ? "a" : ` + vast, `{ (` + vast + `) = 1 }`,
+		`{ ` + vast + ` = 1 }`, `{ a = 1 }[` + vast + `]`, `[1][` + vast + `]`, `{ for x in [1] : ` + vast + ` => x }`,
+		vast + ` % 3`, `-"1e99999999" + 1`, `[for x in [1, 2] : 0.5 + "1e99999999"]`, `"${` + vast + `}"`,
+		`tostring(` + vast + `)`, vast, `"1e-99999999" * 1 == 1 ? 1 : 2`} {
+		_, diags := schema.LoadSource("x.hcl", []byte("locals {\n n = "+n+"\n}\n"), schema.Options{})
+		if len(diags) != 1 || diags[0].Summary != "Number out of range" || diags[0].Subject == nil {
+			t.Errorf("%s: %v", n, diags)
+		}
 	}
 }

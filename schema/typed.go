@@ -57,11 +57,14 @@ func (d *decoder) repeatedBlock(expr hclsyntax.Expression) string {
 
 func unwrap(expr hclsyntax.Expression) hclsyntax.Expression {
 	for {
-		p, ok := expr.(*hclsyntax.ParenthesesExpr)
-		if !ok {
+		switch e := expr.(type) {
+		case *hclsyntax.ParenthesesExpr:
+			expr = e.Expression
+		case *operand:
+			expr = e.Expression
+		default:
 			return expr
 		}
-		expr = p.Expression
 	}
 }
 

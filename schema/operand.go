@@ -1,0 +1,79 @@
+package schema
+
+import (
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+// operand is what an operator compares, converts or goes through as a whole: hcl does that anew in each iteration of a
+// for expression, and writes numbers out where it needs a string. It is charged as an argument of a function is.
+type operand struct {
+	*hclsyntax.ParenthesesExpr
+	budget *budget
+	number bool // a string is converted to a number
+	branch bool // of a conditional: its type is unified with that of the other branch
+}
+
+// Value is the operand; unknown, which makes the result unknown, when it is out of bounds.
+func (o *operand) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	if o.budget.work.Load() <= 0 {
+		return cty.DynamicVal, nil
+	}
+	v, diags := o.Expression.Value(ctx)
+	size := sizer{elements: maxElements, text: maxText}
+	size.count(v)
+	if size.vast || o.number && vastText(v) {
+		return cty.DynamicVal, append(diags, problem(o.Range(), "Number out of range", outOfRange))
+	}
+	// An operation on a single short value is free: the expression itself is bounded by the length of the file.
+	ok, first := spend(&o.budget.work,
+		maxElements-int64(size.elements)-1+(maxText-int64(size.text))/256+size.unified(o.branch))
+	if first {
+		diags = append(diags, o.budget.exhausted(tooMuchWork(o.Range()))...)
+	}
+	if !ok {
+		return cty.DynamicVal, diags
+	}
+	return v, diags
+}
+
+// vastText says that a value is the text of a number outside the range of a float64.
+func vastText(v cty.Value) bool {
+	v, _ = v.Unmark()
+	if !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+		return false
+	}
+	n, err := convert.Convert(v, cty.Number)
+	return err == nil && vast(n.AsBigFloat())
+}
+
+// operands guards operands in place. A literal is checked by itself, unless its text stands for a number.
+func (b *budget) operands(like operand, exprs ...*hclsyntax.Expression) {
+	for _, e := range exprs {
+		switch x := (*e).(type) {
+		case *operand:
+			x.budget = b
+			continue
+		case nil, *hclsyntax.LiteralValueExpr:
+			continue
+		case *hclsyntax.TemplateExpr:
+			if x.IsStringLiteral() && !like.number {
+				continue
+			}
+		}
+		o := like
+		o.budget, o.ParenthesesExpr = b, &hclsyntax.ParenthesesExpr{Expression: *e, SrcRange: (*e).Range()}
+		*e = &o
+	}
+}
+
+// nodesOf is how many nodes an expression has; nil has none.
+func nodesOf(e hclsyntax.Expression) (n int64) {
+	if e == nil {
+		return 0
+	}
+	_ = hclsyntax.VisitAll(e, func(hclsyntax.Node) hcl.Diagnostics { n++; return nil })
+	return n
+}
