@@ -28,6 +28,8 @@ type cluster struct {
 	silent  bool // jobs stay pending
 	without int  // machines of each job whose agents do not start
 	keep    bool // Cancel is not heard, as from an engine that was killed
+	printed string
+	unread  error // why more of what jobs printed cannot be read
 	// engine is the file of addresses that agents read instead of the engine's own; nil: the engine's.
 	engine func(own string) string
 
@@ -136,7 +138,10 @@ func (c *cluster) Status(_ context.Context, handles []executor.Handle) ([]execut
 	return out, nil
 }
 
-func (c *cluster) Logs(context.Context, executor.Handle, io.Writer) error { return nil }
+func (c *cluster) Logs(_ context.Context, _ executor.Handle, to io.Writer) error {
+	_, err := io.WriteString(to, c.printed)
+	return errors.Join(err, c.unread)
+}
 
 func (c *cluster) Cancel(ctx context.Context, h executor.Handle, _ time.Duration) error {
 	c.mu.Lock()

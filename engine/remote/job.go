@@ -276,16 +276,21 @@ func differs(a, b executor.Status) bool {
 		a.Expected.Sub(b.Expected).Abs() >= time.Minute
 }
 
-// printed is the end of what the job's program has printed.
+// printed is the end of what the job's program has printed, or why that cannot be shown.
 func (j *Job) printed() string {
 	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
 	defer cancel()
 	var log strings.Builder
-	if err := j.executor.Logs(ctx, j.record.Handle, &log); err != nil || log.Len() == 0 {
-		return ""
+	err := j.executor.Logs(ctx, j.record.Handle, &log) // it may have told a part before it failed
+	text := ""
+	if log.Len() > 0 {
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		text = "; it printed:\n" + strings.Join(lines[max(0, len(lines)-10):], "\n")
 	}
-	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	return "; it printed:\n" + strings.Join(lines[max(0, len(lines)-10):], "\n")
+	if err != nil {
+		text += fmt.Sprintf("; what it printed could not be read: %v", err)
+	}
+	return text
 }
 
 func (j *Job) seen() executor.Status {

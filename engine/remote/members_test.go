@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -68,6 +69,32 @@ func TestAMissingMachineIsNamed(t *testing.T) {
 	want := "besides " + name + ", of its 2 machines, numbers 1 (counted from 0) have not connected within 500ms"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the job of two machines, one of which is missing: %v; expected %q", err, want)
+	}
+}
+
+// TestWhatAJobPrintedIsSaidOrWhyNot fails a job of which one machine is missing.
+func TestWhatAJobPrintedIsSaidOrWhyNot(t *testing.T) {
+	t.Parallel()
+	removed := errors.New("its log was removed")
+	for _, test := range []struct {
+		printed string
+		unread  error
+		want    string
+	}{
+		{"", nil, "have not connected within 10ms: a firewall may keep it from the addresses in "},
+		{"1\n2\n3\n4\n5\n6\n7\n8\n9\n10\nno route\n", nil, "; it printed:\n2\n3\n4\n5\n6\n7\n8\n9\n10\nno route"},
+		{"", removed, "; what it printed could not be read: its log was removed"},
+		{"no route\n", removed, "; it printed:\nno route; what it printed could not be read: its log was removed"},
+	} {
+		s := newSite(t)
+		s.cluster.without, s.cluster.printed, s.cluster.unread = 1, test.printed, test.unread
+		h := s.hub(time.Minute)
+		h.patience = 10 * time.Millisecond
+		_, err := onTwo(s, h)
+		if err == nil || !strings.Contains(err.Error(), test.want) ||
+			strings.Contains(err.Error(), "printed") != strings.Contains(test.want, "printed") {
+			t.Errorf("a job that printed %q, read with %v: %v; expected %q", test.printed, test.unread, err, test.want)
+		}
 	}
 }
 

@@ -73,6 +73,10 @@ func (c *cluster) explain(err error) error {
 	case refused.StatusCode() == http.StatusForbidden:
 		return &sdk.Error{Summary: "Nomad: " + strings.TrimSpace(refused.Body()),
 			Remedy: "set NOMAD_TOKEN to a token with the rights in docs/clusters.md"}
+	case refused.StatusCode() == http.StatusNotFound:
+		return &sdk.Error{Summary: "Nomad: " + strings.TrimSpace(refused.Body()),
+			Remedy: "look whether Nomad has removed it: a node drops ended jobs and their logs when its disk is full " +
+				"(gc_disk_usage_threshold) and after a while (job_gc_threshold)"}
 	}
 	return &sdk.Error{Summary: "Nomad: " + strings.TrimSpace(refused.Body()),
 		Remedy: "correct the executor block, or placement of the block that it is to run"}
