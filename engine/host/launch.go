@@ -169,7 +169,11 @@ func Sweep(ctx context.Context, dir string, runner Runner) error {
 
 // explain says why a plugin did not start: how its process ended, and what it printed.
 func explain(err error, process Process, s LaunchSpec, printed int64) error {
-	said := strings.Join(lastLines(s.Dir, printed, explainLines), "\n")
+	lines := lastLines
+	if strings.Contains(err.Error(), waitedTooLong) || noHandshake(err) {
+		lines = withoutHandshake
+	}
+	said := strings.Join(lines(s.Dir, printed, explainLines), "\n")
 	if said != "" {
 		from := "it printed"
 		if !s.temporary {

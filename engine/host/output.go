@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/private"
@@ -139,11 +140,7 @@ func LastLines(dir string, n int) []string { return lastLines(dir, 0, n) }
 func lastLines(dir string, from int64, n int) []string {
 	lines := fileLines(filepath.Join(dir, Stderr), from)
 	if len(lines) == 0 {
-		for _, line := range fileLines(filepath.Join(dir, Stdout), 0) {
-			if !handshakeLine.MatchString(line) {
-				lines = append(lines, line)
-			}
-		}
+		lines = stdoutLines(dir)
 	}
 	for i := len(lines) - 1; i >= 0; i-- {
 		if strings.HasPrefix(lines[i], "panic: ") || strings.HasPrefix(lines[i], "fatal error: ") {
@@ -154,6 +151,20 @@ func lastLines(dir string, from int64, n int) []string {
 		}
 	}
 	return lines[max(0, len(lines)-n):]
+}
+
+// withoutHandshake is lastLines of a process that made no handshake: after what is on stdout, where that would be, if
+// both streams have something. Stderr alone may say no more than that the process was ended: a shell writes "Killed".
+func withoutHandshake(dir string, from int64, n int) []string {
+	lines, out := lastLines(dir, from, n), stdoutLines(dir)
+	if len(out) == 0 || len(fileLines(filepath.Join(dir, Stderr), from)) == 0 {
+		return lines
+	}
+	return append(out[max(0, len(out)-n):], lines...)
+}
+
+func stdoutLines(dir string) []string {
+	return slices.DeleteFunc(fileLines(filepath.Join(dir, Stdout), 0), handshakeLine.MatchString)
 }
 
 // lastBytes bounds how much of a file is read for its last lines.

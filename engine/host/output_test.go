@@ -56,6 +56,8 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 				"more lines of the stack"}, "frame 59"},
 		"no handshake": {"echo hello\nsleep 600", 15 * time.Second, // a busy machine may take seconds until hello
 			[]string{"its process started but did not complete the handshake", "sdk.Serve", "hello"}, ""},
+		"exit, on both": {"echo no model\necho Killed >&2\nexit 137", deadline,
+			[]string{"exit status 137", "no model\nKilled"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
