@@ -11,13 +11,22 @@ import (
 // its budget.
 func TestEachLoadOfAnEditorHasItsBudget(t *testing.T) {
 	t.Parallel()
-	src := "locals {\n t = range(700)\n n = [for a in local.t : a == local.t ? 1 : length(local.t)]\n" +
-		strings.Repeat("# long enough for a part\n", 1000) + "}\noutput \"n\" {\n  value = local.n[699]\n}\n"
-	parts := &schema.Parts{}
-	for i := range 5 {
-		r, diags := schema.LoadSource("x.hcl", []byte(src), schema.Options{Parts: parts})
-		if diags.HasErrors() || text(r.Outputs[0].Value) != "700" {
-			t.Fatalf("load %d: %v %#v", i+1, diags, r.Outputs[0].Value)
-		}
+	for name, value := range map[string]string{ // each uses more than half of what one load may
+		"for":       "length([for a in range(300) : [for b in range(300) : b]])",
+		"functions": "length([for a in local.t : length(local.t)])",
+		"operators": "length([for a in local.t : a == local.t])",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			src := "locals {\n t = concat(range(750), range(750))\n n = " + value + "\n" +
+				strings.Repeat("# long enough for a part\n", 1000) + "}\noutput \"n\" {\n  value = local.n > 0\n}\n"
+			parts := &schema.Parts{}
+			for i := range 2 {
+				r, diags := schema.LoadSource("x.hcl", []byte(src), schema.Options{Parts: parts})
+				if diags.HasErrors() || text(r.Outputs[0].Value) != "true" {
+					t.Fatalf("load %d: %v %#v", i+1, diags, r.Outputs[0].Value)
+				}
+			}
+		})
 	}
 }

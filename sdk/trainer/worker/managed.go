@@ -32,8 +32,8 @@ type Managed struct {
 }
 
 // Rule says of settings when they have no effect: when another has one of these values, or unless it has one of them;
-// without either, always. Null is one that is left out. Where a recipe itself says null, or that something is off, it
-// need not hear what that means for others: rules for that name what is left out only.
+// without either, always. Null among the values stands for a setting that the recipe leaves out. One that the recipe
+// sets to null is none of them: who writes that knows what it turns off.
 type Rule struct {
 	Names  []string         `json:"names"`
 	When   map[string][]any `json:"when"`
