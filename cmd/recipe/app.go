@@ -8,6 +8,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/build"
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
@@ -22,6 +23,7 @@ type app struct {
 	joined   bool     // out and err are read as one text, so errors are written once
 	// endAtSignals makes a signal end this process at once, instead of the context of the command
 	endAtSignals func()
+	machine      func(dir string) doctor.Machine // this machine, as seen from a folder
 	catalog      func() (*host.Catalog, error)
 	// newCatalog makes a catalog of its own, for recipes of which one must not see what another requires
 	newCatalog func() (*host.Catalog, error)
@@ -32,7 +34,8 @@ type app struct {
 
 // newApp is the app of this process. The catalog is made when a command first asks for it.
 func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
-	a := &app{in: in, out: out, err: err, environ: environ, endAtSignals: func() {}}
+	a := &app{in: in, out: out, err: err, environ: environ, endAtSignals: func() {},
+		machine: doctor.Local}
 	a.newCatalog = func() (*host.Catalog, error) {
 		s, err := readSettings(environ)
 		if err != nil {

@@ -29,7 +29,7 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	if err != nil {
 		return nil, err
 	}
-	local := doctor.Local(filepath.Dir(req.File))
+	local := a.machine(filepath.Dir(req.File))
 	machine := doctor.Hardware(ctx, local)
 	sizes := session.Sizes(catalog, machine)
 	s, r, diags := session.Open(req, catalog, run.Processes{Catalog: catalog},

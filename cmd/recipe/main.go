@@ -10,15 +10,16 @@ import (
 	"time"
 
 	_ "github.com/recipe-rl/recipe/cmd/recipe/early" // answers `recipe version`
+	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
-func main() { os.Exit(program()) }
+func main() { os.Exit(program(doctor.Local)) }
 
-// program is main with an exit code, so that tests can run it as a command of its own.
-func program() int {
+// program is main with an exit code, so that tests can run it as a command of its own, on a machine of their own.
+func program(machine func(dir string) doctor.Machine) int {
 	// The engine starts a built-in plugin by starting this binary again. Definitions are made only then: making them
 	// reads every plugin's schema, which no `recipe version` should wait for.
 	if _, plugin := os.LookupEnv(protocol.BuiltinKey); plugin {
@@ -31,7 +32,7 @@ func program() int {
 	// to signals itself.
 	context.AfterFunc(ctx, func() { time.AfterFunc(together, stop) })
 	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
-	a.endAtSignals = stop
+	a.endAtSignals, a.machine = stop, machine
 	if len(os.Args) == 3 && os.Args[1] == complianceCommand {
 		return serveCompliance(a, os.Args[2:], os.Stderr)
 	}

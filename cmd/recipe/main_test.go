@@ -9,6 +9,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
@@ -20,7 +21,15 @@ func TestMain(m *testing.M) {
 		script.Serve()
 		sdk.ServeBuiltin(append(builtins(), standIns()...))
 	}
-	testscript.Main(apart{m}, map[string]func(){"recipe": func() { os.Exit(program()) }})
+	testscript.Main(apart{m}, map[string]func(){"recipe": func() { os.Exit(program(roomy)) }})
+}
+
+// roomy is this machine with enough room on its disk for the checkpoints of any recipe that tests plan: what they find
+// must not depend on what else is on the disk.
+func roomy(dir string) doctor.Machine {
+	m := doctor.Local(dir)
+	m.Disk = func(string) (uint64, error) { return 1 << 50, nil }
+	return m
 }
 
 // apart runs the tests with a folder of their own for the registry of runs, so that theirs are not listed among this

@@ -44,7 +44,7 @@ func (t *mcpTools) command(ctx context.Context, args ...string) *mcp.CallToolRes
 func (t *mcpTools) run(ctx context.Context, args ...string) (output string, failed bool) {
 	var out, errs bytes.Buffer
 	a := newApp(strings.NewReader(""), &out, &errs, t.app.environ)
-	a.joined = true
+	a.joined, a.machine = true, t.app.machine
 	code := execute(ctx, a, args)
 	if code == exitDone {
 		return out.String(), false

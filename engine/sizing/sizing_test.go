@@ -167,6 +167,13 @@ func TestFindings(t *testing.T) {
 		{"disk", world{machine: sizing.Machine{DiskFree: gib},
 			estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Part: "checkpoints",
 				Value: 3 * gib, How: "3 × 1 GiB"}}}}}, "error", []string{"3.0 GiB", "1.0 GiB is free"}},
+		{"disk of a machine that has no GPU", world{machine: sizing.Machine{DiskFree: gib, NoGPU: true},
+			estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Value: 3 * gib}}}}},
+			"warning", []string{"3.0 GiB", "1.0 GiB is free on this machine"}},
+		{"disk of a machine that does not run the trainer", world{machine: sizing.Machine{DiskFree: gib},
+			placed:    map[kind.Kind]*schema.Placement{kind.Trainer: {Executor: "slurm.a"}},
+			estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Value: 3 * gib}}}}},
+			"warning", []string{"3.0 GiB", "1.0 GiB is free on this machine"}},
 		{"colocated and too much", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
 			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
