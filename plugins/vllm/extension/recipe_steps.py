@@ -67,6 +67,7 @@ READ: dict[str, str] = {
     "de1ac8eb6c30ed96": "0.30.0",
     "2b974ad358b361e7": "0.31.0",
     "538ceb4852cc512b": "0.32.0",
+    "1f368b60b0ba7121": "0.33.0",
     # the same where one step ends before the next is scheduled, as on a CPU
     "1c5cd736ad447c1a": "0.24.0",
     "1793b5dc609e4cc3": "0.25.0, 0.25.1",
@@ -77,6 +78,7 @@ READ: dict[str, str] = {
     "a88af808f58ee45b": "0.30.0",
     "a944f87fd083028c": "0.31.0",
     "1f0638a42305241e": "0.32.0",
+    "2d5b745a6c051b83": "0.33.0",
 }
 
 
