@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from recipe_sdk.products import product
 from torch import Tensor, nn
 
-from .merged import factor_gradients
-
-if TYPE_CHECKING:
-    from .model import Policy
+from .factors import factor_gradients
 
 DTYPE = torch.float8_e4m3fn
 LARGEST = 448.0  # of DTYPE
@@ -179,10 +176,10 @@ def _flat(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def install(policy: Policy, which: str) -> tuple[int, int]:
-    """Has the linear layers of the policy calculate so: how many do, of how many. Those do not whose rounding would not
+def install(backbone: nn.Module, which: str) -> tuple[int, int]:
+    """Has the linear layers of a policy calculate so: how many do, of how many. Those do not whose rounding would not
     be averaged away: the head, routers of experts, adapters. which: model.float8."""
-    linear = [m for name, m in policy.backbone.named_modules() if type(m) in (nn.Linear, Linear) and not _apart(name)]
+    linear = [m for name, m in backbone.named_modules() if type(m) in (nn.Linear, Linear) and not _apart(name)]
     fit = [m for m in linear if not (m.in_features % ALIGNED or m.out_features % ALIGNED)]
     for m in fit:
         m.__class__ = Linear
@@ -206,9 +203,10 @@ def refused(device: torch.device) -> str:
 
 
 @contextlib.contextmanager
-def exact(policy: Policy) -> Iterator[None]:
-    """The policy's layers as without float8. Not for compiled code, which would be compiled once more."""
-    layers = [m for m in policy.parts if isinstance(m, Linear)]
+def exact(parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Layers of a policy, which are among its parts, as without float8. Not for compiled code, which would be compiled
+    once more."""
+    layers = [m for m in parts if isinstance(m, Linear)]
     for m in layers:
         m.exact = True
     try:

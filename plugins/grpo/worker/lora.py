@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from . import float8
 from .config import Config
-from .merged import merged_linear
+from .factors import merged_linear
 
 
 class ModelError(WorkerError):

@@ -10,88 +10,16 @@ A and B keep it in float32.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
-import torch.nn.functional as F
-from recipe_sdk.products import product
-from torch import Tensor
+from recipe_sdk.ranks import Ranks
+from torch import Tensor, nn
 
 from .auto import GIB
+from .lora import Adapted, ModelError
 from .offload import local
-
-if TYPE_CHECKING:
-    from recipe_sdk.ranks import Ranks
-
-    from .lora import Adapted
-    from .model import Policy
-
-
-# Compiled code does not look inside these two, which have no element-wise work to fuse: its graph stays small, and what
-# it costs to compile, too.
-
-
-@torch.library.custom_op("recipe::merged_linear", mutates_args=())
-def merged_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, near_a: Tensor, near_b: Tensor, scale: float
-) -> Tensor:
-    """x (…, in) by weight (out, in), which holds W + scale B A; its gradient goes to a (rank, in) and b (out, rank).
-    near_a, near_b: a and scale b as they went into the sum, rounded to its precision."""
-    return F.linear(x, weight, bias)
-
-
-@torch.library.custom_op("recipe::merged_linear_backward", mutates_args=())
-def merged_linear_backward(
-    g: Tensor, x: Tensor, weight: Tensor, a: Tensor, b: Tensor, near_a: Tensor, near_b: Tensor, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, a and b; those of a and b in their precision."""
-    ga, gb = _factor_gradients(g, x, a, b, near_a, near_b, scale)
-    return (g.reshape(-1, g.shape[-1]) @ weight).view(x.shape), ga, gb
-
-
-@torch.library.custom_op("recipe::factor_gradients", mutates_args=())
-def factor_gradients(
-    g: Tensor, x: Tensor, a: Tensor, b: Tensor, near_a: Tensor, near_b: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Gradients of a and b alone, for a layer whose own product is calculated otherwise (float8)."""
-    return _factor_gradients(g, x, a, b, near_a, near_b, scale)
-
-
-def _factor_gradients(
-    g: Tensor, x: Tensor, a: Tensor, b: Tensor, near_a: Tensor, near_b: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    g, x = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1])
-    inner, outer = g @ near_b.to(g.dtype), x @ near_a.to(x.dtype).t()  # (T, rank)
-    return product(inner.t(), x, a.dtype), product(g.t(), outer, b.dtype).mul_(scale)
-
-
-@merged_linear.register_fake
-def _(x, weight, bias, a, b, near_a, near_b, scale):  # type: ignore[no-untyped-def]
-    return x.new_empty(*x.shape[:-1], weight.shape[0])
-
-
-@merged_linear_backward.register_fake
-def _(g, x, weight, a, b, near_a, near_b, scale):  # type: ignore[no-untyped-def]
-    return x.new_empty(x.shape), torch.empty_like(a), torch.empty_like(b)
-
-
-@factor_gradients.register_fake
-def _(g, x, a, b, near_a, near_b, scale):  # type: ignore[no-untyped-def]
-    return torch.empty_like(a), torch.empty_like(b)
-
-
-def _keep(ctx, inputs, output):  # type: ignore[no-untyped-def]
-    x, weight, _, *factors, ctx.scale = inputs
-    ctx.save_for_backward(x, weight, *factors)
-
-
-def _gradients(ctx, g):  # type: ignore[no-untyped-def]
-    gx, ga, gb = merged_linear_backward(g, *ctx.saved_tensors, ctx.scale)
-    return gx, None, None, ga, gb, None, None, None
-
-
-merged_linear.register_autograd(_gradients, setup_context=_keep)
 
 
 class Merged:
@@ -148,29 +76,33 @@ def _rows(b: Tensor, rank: int, world: int) -> Tensor:
     return parts[rank] if rank < len(parts) else b[:0]
 
 
-def merge(policy: Policy, wanted: bool | None, ranks: Ranks, free: float) -> str:
-    """Has the policy, sharded already, calculate with merged adapters from now on; why not, when it does not. wanted:
-    as configured, None: where it can be; free: bytes of memory. Raises ModelError when what is wanted cannot be."""
-    from .lora import Adapted, ModelError
+def merge(
+    parts: Iterable[nn.Module], wanted: bool | None, ranks: Ranks, free: float, mixed: bool, sharded: bool
+) -> tuple[Merged | None, str]:
+    """The adapters among a policy's parts, merged from now on; else why they are not, where there are any.
 
-    layers = [m for m in policy.parts if hasattr(m, "lora_A")]
+    wanted: as configured, None: where it can be; free: bytes of memory; mixed: whether the arithmetic is in another
+    precision than the weights; sharded: whether ranks have their weights' rows already. Raises ModelError when what is
+    wanted cannot be.
+    """
+    layers: list[Any] = [m for m in parts if hasattr(m, "lora_A")]
     if wanted is False or not layers:
-        return ""
+        return None, ""
     others = [m for m in layers if type(m) is not Adapted]
     beside = sum(local(m.base_layer.weight).nbytes for m in layers)
     why = ""
     if others:
         why = "dropout goes between the input and the adapter" if any(
-            isinstance(x, torch.nn.Dropout) for m in others for x in m.lora_dropout.values()
+            isinstance(x, nn.Dropout) for m in others for x in m.lora_dropout.values()
         ) else f"a {type(others[0].base_layer).__name__} cannot hold the sum"  # fmt: skip
-    elif policy.autocast is not None:
+    elif mixed:
         why = "weights are not in the precision of the arithmetic"
     elif wanted is None:  # shards differ in size, and so does what is free: all ranks do the same
         beside, free = max(ranks.gather((beside, free)), key=lambda x: x[0] / max(x[1], 1.0))
         if beside > free / 2:
             why = f"the weights before training would take {beside / GIB:.1f} of {free / GIB:.1f} GiB that are free"
     if not why:
-        policy.merged = Merged(layers, *((ranks.rank, ranks.world) if policy.sharded else ()))
-    elif wanted:
+        return Merged(layers, *((ranks.rank, ranks.world) if sharded else ())), ""
+    if wanted:
         raise ModelError(f"lora.merged = true is not possible: {why}", ["Leave it unset, or set it to false."])
-    return why
+    return None, why

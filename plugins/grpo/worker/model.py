@@ -363,7 +363,7 @@ def calculate_in_float8(policy: Policy, which: str, device: torch.device) -> str
             f"{why}",
             ["Use a GPU that can, such as NVIDIA's H100 and newer ones, or leave float8 out."],
         )  # fmt: skip
-    fit, found = float8.install(policy, which)
+    fit, found = float8.install(policy.backbone, which)
     if not fit:
         raise ModelError(
             f"model.float8: none of the {found} linear layers of {type(policy.causal).__name__} can be calculated so: "
@@ -445,7 +445,7 @@ class Reference:
                 self._verify(c)
                 reshard(self.copy)
             if c.model.float8 == "all":  # else the two would differ before anything is trained
-                float8.install(self.copy, "all")
+                float8.install(self.copy.backbone, "all")
 
     def _verify(self, c: Config) -> None:
         """A teacher may be of another family, but must know the policy's tokens."""

@@ -99,7 +99,11 @@ class Stepper:
         self.count = sum(p.numel() for p in policy.parameters())
         self.sizing = Sizing(policy, reference.copy, optimizer, ranks)
         self.notes: list[str] = []  # decisions about memory that nobody was told of yet
-        if why := merged.merge(policy, c.lora.merged, ranks, free_memory(ranks.device)):
+        policy.merged, why = merged.merge(
+            policy.parts, c.lora.merged, ranks, free_memory(ranks.device), policy.autocast is not None,
+            bool(policy.sharded),
+        )  # fmt: skip
+        if why:
             self.note(f"adapters are calculated beside the weights, not merged into them: {why}")
         if isinstance(optimizer, offload.AdamW):
             self.note(optimizer.note)

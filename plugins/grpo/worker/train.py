@@ -213,7 +213,7 @@ class Trainer:
         row = batch.whole_row(ids[0], temperature)
 
         def forward(row: Row) -> Tensor:
-            with self.policy.uncompiled(), float8.exact(self.policy):  # inference does not round as training does
+            with self.policy.uncompiled(), float8.exact(self.policy.parts):  # inference does not round as training does
                 return self.policy(row).lp
 
         self.policy.eval()

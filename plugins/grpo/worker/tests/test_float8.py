@@ -13,7 +13,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from worker import compiled, float8, model
 from worker import weights as published
 from worker.batch import whole_row
-from worker.merged import merged_linear
+from worker.factors import merged_linear
 
 from . import interpreted, test_model
 from .conftest import attached
@@ -188,7 +188,7 @@ def test_routers_and_odd_sizes_are_left_as_they_are(tmp_path, tiny):
     p = policy(tmp_path, tiny, {})
     first = p.backbone.layers[0]
     first.mlp.gate, first.mlp.odd = nn.Linear(32, 16), nn.Linear(32, 24)
-    assert float8.install(p, "all") == (14, 15)
+    assert float8.install(p.backbone, "all") == (14, 15)
     assert type(first.mlp.gate) is nn.Linear and type(first.mlp.odd) is nn.Linear
 
 

@@ -151,8 +151,8 @@ def test_all_ranks_merge_or_none(tmp_path, tiny, others):
     """Each knows its own shard and its own free memory only."""
     s = test_model.stepper(tmp_path, tiny, **APART)
     ranks = types.SimpleNamespace(gather=lambda x: [x, *others], rank=0, world=1)
-    why = merge(s.policy, None, ranks, 1e9)
-    assert (s.policy.merged is None) == bool(others) == ("0.0 of 0.0 GiB" in why)
+    found, why = merge(s.policy.parts, None, ranks, 1e9, mixed=False, sharded=False)
+    assert (found is None) == bool(others) == ("0.0 of 0.0 GiB" in why)
 
 
 def test_a_published_copy_is_not_counted_twice(tmp_path, tiny):

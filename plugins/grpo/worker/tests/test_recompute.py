@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from worker import auto, compiled, float8, merged, recompute
+from worker import auto, compiled, factors, float8, recompute
 from worker import batch as batches
 
 from .test_model import groups, stepper
@@ -117,7 +117,7 @@ def test_what_is_not_a_product_is_recalculated():
                ours.merged_linear.default, ours.round_rows.default):  # fmt: skip
         assert recompute._but_products(None, op) == recompute.CheckpointPolicy.MUST_SAVE
     assert all(hasattr(aten, name) for name in recompute._MULTIPLY), "torch has no such operation"
-    assert merged.merged_linear and float8.round_rows  # they make their operations known
+    assert factors.merged_linear and float8.round_rows  # they make their operations known
 
 
 def test_the_way_that_was_chosen_is_taken(tmp_path, tiny, monkeypatch):
