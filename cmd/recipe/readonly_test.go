@@ -22,7 +22,7 @@ const nobody = 65534
 
 func newPerson(t *testing.T) *person {
 	t.Helper()
-	w := newWorkshop(t)
+	w := workshopIn(t, anybodys(t))
 	p := &person{t: t, workshop: w, bin: filepath.Join(w.dir, "recipe")}
 	self, err := os.Executable()
 	if err != nil {
@@ -33,9 +33,7 @@ func newPerson(t *testing.T) *person {
 	if out, err := exec.CommandContext(t.Context(), "cp", self, p.bin).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err = os.Chmod(p.bin, 0o755); err == nil {
-		err = os.Chmod(filepath.Dir(w.dir), 0o755) // t.TempDir can be entered by its owner only
-	}
+	err = os.Chmod(p.bin, 0o755)
 	for _, path := range []string{w.dir, filepath.Join(w.dir, "quickstart.hcl")} {
 		if err == nil && os.Getuid() == 0 {
 			err = os.Chown(path, nobody, nobody)
@@ -45,6 +43,24 @@ func newPerson(t *testing.T) *person {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// anybodys makes a folder that an ordinary user can enter. That of the tests may be in one that only root can.
+func anybodys(t *testing.T) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/tmp", "recipe-test-person-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // run runs a command as that person.

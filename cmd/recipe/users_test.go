@@ -24,7 +24,12 @@ type workshop struct {
 
 func newWorkshop(t *testing.T) *workshop {
 	t.Helper()
-	w := &workshop{t: t, dir: t.TempDir()}
+	return workshopIn(t, t.TempDir())
+}
+
+func workshopIn(t *testing.T, dir string) *workshop {
+	t.Helper()
+	w := &workshop{t: t, dir: dir}
 	text, err := os.ReadFile(filepath.Join(repository, "recipes", "quickstart.hcl"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(w.dir, "quickstart.hcl"), text, 0o600)

@@ -2,6 +2,7 @@ package private
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -28,6 +29,22 @@ func asStranger(t *testing.T, f func()) {
 	if errno := <-done; errno != 0 {
 		t.Fatal(errno)
 	}
+}
+
+// everybodys makes a folder in which every user can make sockets, and returns a path to it that leads past the folders
+// around it: the temporary folder may be one that only this user can enter.
+func everybodys(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	return fmt.Sprintf("/proc/self/fd/%d", opened.Fd())
 }
 
 func TestAServerOfAnotherUserIsRefused(t *testing.T) {

@@ -3,7 +3,6 @@ package private
 import (
 	"errors"
 	"net"
-	"os"
 	"path/filepath"
 	"testing"
 )
@@ -45,18 +44,4 @@ func TestPeerNeedsAUnixSocket(t *testing.T) {
 	if CheckPeer(conn) == nil {
 		t.Error("a peer that cannot be known was accepted")
 	}
-}
-
-// everybodys makes a folder that every user can enter.
-func everybodys(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "peer")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
