@@ -68,7 +68,6 @@ func checks() []check {
 		{"nccl", nccl},
 		{"ports", ports},
 		{"port range", portRange},
-		{"proxy", proxy},
 		{"disk", disk},
 		{"model cache", modelCache},
 		{"temporary folder", temporaryFolder},

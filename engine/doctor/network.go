@@ -25,32 +25,6 @@ func portRange(_ context.Context, m Machine) Finding {
 	return Finding{Verdict: OK, Found: found}
 }
 
-// proxy finds a proxy to which requests for this machine would go, too: blocks talk to each other over loopback, and
-// Python's clients follow these variables.
-func proxy(_ context.Context, m Machine) Finding {
-	set := ""
-	for _, name := range []string{"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"} {
-		if m.variable(name) != "" {
-			set = name
-			break
-		}
-	}
-	if set == "" {
-		return Finding{Verdict: OK, Found: "none for http"}
-	}
-	except := m.variable("no_proxy")
-	if except == "" {
-		except = m.variable("NO_PROXY")
-	}
-	hosts := strings.FieldsFunc(except, func(r rune) bool { return r == ',' || r == ' ' })
-	if slices.Contains(hosts, "*") || slices.Contains(hosts, "127.0.0.1") && slices.Contains(hosts, "localhost") {
-		return Finding{Verdict: OK, Found: set + " is set, and not for this machine"}
-	}
-	return Finding{Verdict: Warn, Found: set + " is set, and no_proxy does not name 127.0.0.1 and localhost",
-		Remedy: "export no_proxy=127.0.0.1,localhost: else Python programs ask the proxy for servers of this machine, " +
-			"which never become ready"}
-}
-
 // nccl finds variables with which collectives hang or are slow.
 func nccl(_ context.Context, m Machine) Finding {
 	var wrong, slow, set []string

@@ -23,9 +23,9 @@ func TestEnvironment(t *testing.T) {
 		named []string
 		want  []string
 	}{
-		{nil, []string{"PATH", "LC_ALL", "HF_HOME", "HF_HUB_OFFLINE", "SLURM_JOB_ID", "https_proxy"}},
+		{nil, []string{"PATH", "LC_ALL", "HF_HOME", "HF_HUB_OFFLINE", "SLURM_JOB_ID", "https_proxy", "no_proxy"}},
 		{[]string{"HF_*", "SITE_*"}, []string{"PATH", "LC_ALL", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "SLURM_JOB_ID",
-			"SITE_A", "https_proxy"}},
+			"SITE_A", "https_proxy", "no_proxy"}},
 	} {
 		var got []string
 		for _, entry := range host.Environment(environ, c.named...) {
@@ -34,6 +34,26 @@ func TestEnvironment(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("with %v: %v, expected %v", c.named, got, c.want)
+		}
+	}
+}
+
+// Blocks talk to each other over loopback, which Python's clients would ask a proxy for.
+func TestLoopbackIsNotAskedOfAProxy(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ environ, want string }{
+		{"", ""},
+		{"http_proxy=", "http_proxy="},
+		{"NO_PROXY=intern", "NO_PROXY=intern,localhost,127.0.0.1"},
+		{"http_proxy=http://p:3128", "http_proxy=http://p:3128 no_proxy=localhost,127.0.0.1"},
+		{"ALL_PROXY=socks5://p no_proxy=", "ALL_PROXY=socks5://p no_proxy= no_proxy=localhost,127.0.0.1"},
+		{"NO_PROXY=intern,127.0.0.1 HTTPS_PROXY=http://p", "NO_PROXY=intern,127.0.0.1,localhost HTTPS_PROXY=http://p"},
+		{"no_proxy=a NO_PROXY=b http_proxy=http://p",
+			"no_proxy=a,localhost,127.0.0.1 NO_PROXY=b,localhost,127.0.0.1 http_proxy=http://p"},
+		{"http_proxy=http://p no_proxy=*", "http_proxy=http://p no_proxy=*"},
+	} {
+		if got := strings.Join(host.Environment(strings.Fields(c.environ)), " "); got != c.want {
+			t.Errorf("of %q: %q, expected %q", c.environ, got, c.want)
 		}
 	}
 }
