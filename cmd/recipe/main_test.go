@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,7 +34,7 @@ func roomy(dir string) doctor.Machine {
 }
 
 // apart runs the tests with a folder of their own for the registry of runs, so that theirs are not listed among this
-// user's. Processes that tests start inherit it.
+// user's, and without this user's settings. Processes that tests start inherit both.
 type apart struct{ *testing.M }
 
 func (m apart) Run() int {
@@ -42,7 +43,9 @@ func (m apart) Run() int {
 		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	if err := os.Setenv("XDG_STATE_HOME", folder); err != nil {
+	settings := filepath.Join(folder, "config.hcl")
+	if err := errors.Join(os.WriteFile(settings, nil, 0o600), os.Setenv("XDG_STATE_HOME", folder),
+		os.Setenv("RECIPE_CONFIG", settings)); err != nil {
 		panic(err)
 	}
 	return m.M.Run()
@@ -62,6 +65,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("RECIPES", recipes)
 			env.Setenv("TZ", "UTC")
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			// By default it is /no-home for all: root makes that, and others cannot use what root has left there.
+			env.Setenv("HOME", filepath.Join(env.WorkDir, ".home"))
 			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		},
