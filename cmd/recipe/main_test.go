@@ -34,7 +34,7 @@ func roomy(dir string) doctor.Machine {
 }
 
 // apart runs the tests with a folder of their own for the registry of runs, so that theirs are not listed among this
-// user's, and without this user's settings. Processes that tests start inherit both.
+// user's, and without this user's settings and activated Python environment. Processes that tests start inherit it.
 type apart struct{ *testing.M }
 
 func (m apart) Run() int {
@@ -45,7 +45,7 @@ func (m apart) Run() int {
 	defer func() { _ = os.RemoveAll(folder) }()
 	settings := filepath.Join(folder, "config.hcl")
 	if err := errors.Join(os.WriteFile(settings, nil, 0o600), os.Setenv("XDG_STATE_HOME", folder),
-		os.Setenv("RECIPE_CONFIG", settings)); err != nil {
+		os.Setenv("RECIPE_CONFIG", settings), os.Unsetenv("VIRTUAL_ENV")); err != nil {
 		panic(err)
 	}
 	return m.M.Run()

@@ -316,10 +316,12 @@ func TestTheScriptFetchesTheProgram(t *testing.T) {
 		cmd := exec.CommandContext(s.ctx, job.Argv[0], job.Argv[1:]...)
 		cmd.Stdin = strings.NewReader(job.Input)
 		cmd.Env = append(os.Environ(), "FOLDER="+filepath.Dir(scratch), echoArguments+"=1")
-		out, err := cmd.CombinedOutput()
+		var said strings.Builder // apart: a shell may warn of the locale
+		cmd.Stderr = &said
+		out, err := cmd.Output()
 		want := "agent --bootstrap - --scratch " + scratch + "\n" + job.Input
 		if err != nil || string(out) != want {
-			t.Fatalf("it printed\n%s\n%v; expected\n%s", out, err, want)
+			t.Fatalf("it printed\n%s%s\n%v; expected\n%s", out, said.String(), err, want)
 		}
 		left, err := filepath.Glob(program + "*")
 		if err != nil || len(left) != 1 {

@@ -19,7 +19,13 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Blocks would run in the environment that is activated where the tests are run, if it is still there.
+	if err := os.Unsetenv("VIRTUAL_ENV"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestTheDescriptionIsTheCodes(t *testing.T) {
 	t.Parallel()

@@ -110,6 +110,9 @@ func inProcess(_ context.Context, b *Block) (pluginpb.PluginClient, func(context
 	}, nil
 }
 
+// longestSocket is how many bytes the path of a Unix socket may have: 103 on macOS, 107 on Linux.
+const longestSocket = 103
+
 // inTest is a definition that is served in the test's own process.
 type inTest struct {
 	plugin *process.Server
@@ -118,8 +121,13 @@ type inTest struct {
 }
 
 func serve(def *sdk.Definition) (*inTest, error) {
-	// The socket has a directory of its own: the path of a test's directory can be longer than a socket's may be.
-	sockets, err := os.MkdirTemp("", "plug")
+	// The socket has a directory of its own: the path of a test's directory can be longer than a socket's may be. So can
+	// the temporary folder's.
+	parent := os.TempDir()
+	if len(parent)+len("/plug1234567890/s") > longestSocket {
+		parent = "/tmp"
+	}
+	sockets, err := os.MkdirTemp(parent, "plug")
 	if err != nil {
 		return nil, err
 	}
