@@ -26,18 +26,24 @@ import (
 // socketLimit is the maximum length of a unix socket's path on all systems (macOS: 104 bytes with the final zero).
 const socketLimit = 100
 
-// inRunDirectory is the path of the socket of a run's engine, unless it is too long; then name is that of a socket in a
-// private folder (private.Root).
+// inRunDirectory is the path of the socket of a run's engine, empty where it is too long; name is that of a socket in a
+// private folder (private.Root), which is used then. The name is made of what stays when the directory is moved while
+// the engine works.
 func inRunDirectory(dir state.Dir) (path, name string, err error) {
 	abs, err := filepath.Abs(string(dir))
 	if err != nil {
 		return "", "", fmt.Errorf("find the run directory: %w", err)
 	}
-	if p := filepath.Join(abs, "engine.sock"); len(p) <= socketLimit {
-		return p, "", nil
+	key := abs
+	if here, err := dir.Here(); err == nil {
+		key = fmt.Sprintf("%d:%d", here.Device, here.Inode)
 	}
-	sum := sha256.Sum256([]byte(abs))
-	return "", hex.EncodeToString(sum[:12]) + ".sock", nil
+	sum := sha256.Sum256([]byte(key))
+	name = hex.EncodeToString(sum[:12]) + ".sock"
+	if p := filepath.Join(abs, "engine.sock"); len(p) <= socketLimit {
+		return p, name, nil
+	}
+	return "", name, nil
 }
 
 // listenPath is where a new engine listens.
@@ -53,13 +59,17 @@ func listenPath(dir state.Dir) (string, error) {
 	return filepath.Join(root, name), nil
 }
 
-// socketPaths are the possible sockets of a run's engine, whose TMPDIR may differ from this process's.
+// socketPaths are the possible sockets of a run's engine, whose TMPDIR may differ from this process's, and which may have
+// been started when the path of the run directory was longer.
 func socketPaths(dir state.Dir) ([]string, error) {
 	path, name, err := inRunDirectory(dir)
-	if err != nil || path != "" {
-		return []string{path}, err
+	if err != nil {
+		return nil, err
 	}
 	var paths []string
+	if path != "" {
+		paths = append(paths, path)
+	}
 	for _, root := range private.Usable() {
 		paths = append(paths, filepath.Join(root, name))
 	}

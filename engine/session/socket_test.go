@@ -58,6 +58,29 @@ func TestTheSocketOfALongPathIsPrivate(t *testing.T) {
 	}
 }
 
+// A project with a long path is moved while its engine works, to another long path or to a short one.
+func TestTheSocketOfALongPathIsFoundAfterAMove(t *testing.T) {
+	old := runDir(t, strings.Repeat("x", 120))
+	path, err := listenPath(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen(t, path)
+	at := string(old)
+	for _, name := range []string{strings.Repeat("y", 120), "short"} {
+		moved := filepath.Join(filepath.Dir(string(old)), name)
+		if err := os.Rename(at, moved); err != nil {
+			t.Fatal(err)
+		}
+		at = moved
+		c, err := Dial(t.Context(), state.Dir(moved))
+		if err != nil {
+			t.Fatalf("moved to %s: %v", moved, err)
+		}
+		c.Close()
+	}
+}
+
 // Another user has made the folder, or a link, where sockets usually are in the temporary directory.
 func TestAFolderThatOthersMadeIsNotUsed(t *testing.T) {
 	for name, squat := range map[string]func(path, elsewhere string) error{
