@@ -67,7 +67,7 @@ func anybodys(t *testing.T) string {
 func (p *person) run(args ...string) (out, said string, err error) {
 	cmd := exec.CommandContext(p.t.Context(), p.bin, args...)
 	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), "HOME="+p.dir, "XDG_CACHE_HOME="+filepath.Join(p.dir, "cache"),
-		"TMPDIR="+p.dir)
+		"TMPDIR="+p.dir, "RECIPE_CONFIG=") // that of the tests is in a folder of root's
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}

@@ -161,9 +161,9 @@ func (c *checker) sleepAdvice(d device, during string, m Machine) string {
 	return ""
 }
 
-// disk compares what checkpoints will take with what is free. A machine that is not to run the trainer, as its placement
-// says, or that has no GPU, as those that check recipes in continuous integration, is hardly the one that keeps the
-// checkpoints: there it is no error.
+// disk compares what checkpoints will take with what is free. A machine that is not to run the trainer, as its
+// placement says, or that has no GPU, as those that check recipes in continuous integration, is hardly the one that
+// keeps the checkpoints: there it is no error.
 func (c *checker) disk(m Machine) {
 	total, here := 0.0, !m.NoGPU
 	var lines []string
