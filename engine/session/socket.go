@@ -59,8 +59,8 @@ func listenPath(dir state.Dir) (string, error) {
 	return filepath.Join(root, name), nil
 }
 
-// socketPaths are the possible sockets of a run's engine. Its TMPDIR may differ from this process's, and the path of the
-// run directory may have been longer when it was started.
+// socketPaths are the possible sockets of a run's engine. Its TMPDIR may differ from this process's, and the path of
+// the run directory may have been longer when it was started.
 func socketPaths(dir state.Dir) ([]string, error) {
 	path, name, err := inRunDirectory(dir)
 	if err != nil {
