@@ -108,8 +108,8 @@ lint-go:
 	@bad=$$(git ls-files '*.go' | xargs -r gofmt -l); \
 	if [ -n "$$bad" ]; then echo "gofmt would change (run make fmt):"; echo "$$bad"; exit 1; fi
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is not tidy: run go mod tidy'; exit 1; }
-	$(GO) run $(GOLANGCI) run $(PKGS)
-	cd plugins/nomad && $(GO) run $(GOLANGCI) run
+	$(GO) run $(GOLANGCI) run --allow-parallel-runners $(PKGS)
+	cd plugins/nomad && $(GO) run $(GOLANGCI) run --allow-parallel-runners
 
 lint-python:
 	@if [ -z "$$(git ls-files '*.py' | head -1)" ]; then exit 0; fi; \
