@@ -174,6 +174,17 @@ func (r *Recipe) Diagnose(a addr.Block, problems []spec.Problem) hcl.Diagnostics
 	return diags
 }
 
+// Place is the file and line where the recipe sets what a path in a block's body leads to, or the last part of it that
+// is in the file. It is empty without a path, and for a block that the recipe does not have.
+func (r *Recipe) Place(a addr.Block, path cty.Path) string {
+	inst, _ := r.instance(a)
+	if inst == nil || len(path) == 0 {
+		return ""
+	}
+	at := locateIn(inst.node.block.body, inst.node.header, spec.Problem{Path: path})
+	return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
+}
+
 // locateIn follows a path through attributes and nested blocks in the source, as far as they match.
 func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
 	path := p.Path

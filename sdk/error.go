@@ -1,13 +1,19 @@
 package sdk
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/zclconf/go-cty/cty"
+)
 
 // Error is a failure that tells the user what to do. Run may return it wrapped.
 type Error struct {
 	Summary string // what went wrong, in one line
 	Detail  string // what was seen
 	Remedy  string // what to do now
-	Err     error
+	// Path leads to the setting in the block's body that is at fault; nil: none is. People are shown its file and line.
+	Path cty.Path
+	Err  error
 }
 
 func (e *Error) Error() string {

@@ -243,7 +243,9 @@ func TestOptionalCalls(t *testing.T) {
 	if problems, err := p.Validate(ctx, behave("nonsense")); err != nil || len(problems) != 1 {
 		t.Errorf("validate with an unknown value beside the wrong one: %+v, %v", problems, err)
 	}
-	if err := p.Update(ctx, known("nonsense")); !errors.Is(err, host.ErrInvalid) {
+	var refused *sdk.Error
+	if err := p.Update(ctx, known("nonsense")); !errors.Is(err, host.ErrInvalid) || !errors.As(err, &refused) ||
+		schemaspec.PathString(refused.Path) != "behave" || !strings.Contains(err.Error(), "say something else") {
 		t.Errorf("update to what Validate refuses: %v", err)
 	}
 	e, _, err := p.Plan(ctx, "environment.ticker.a", behave(""), sdk.Placement{GPUs: 3})

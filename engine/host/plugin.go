@@ -364,6 +364,26 @@ var ErrInvalid = errors.New("the plugin rejects it as invalid, so retrying canno
 // ErrExists says that the process was asked for it before.
 var ErrExists = errors.New("the process does so already")
 
+// place leads to the first setting that a plugin refuses; nil: it names none, as plugins of older versions do.
+func place(s *status.Status) cty.Path {
+	for _, detail := range s.Details() {
+		refused, ok := detail.(*pluginpb.ValidateResponse)
+		if !ok {
+			continue
+		}
+		problems, err := wire.DecodeProblems(refused.GetDiagnostics())
+		if err != nil {
+			return nil
+		}
+		for _, p := range problems {
+			if len(p.Path) > 0 {
+				return p.Path
+			}
+		}
+	}
+	return nil
+}
+
 // failed names the call and the block, without gRPC's wrapping.
 func (p *Plugin) failed(what string, err error) error {
 	s, ok := status.FromError(err)
@@ -376,7 +396,8 @@ func (p *Plugin) failed(what string, err error) error {
 	case codes.AlreadyExists:
 		return fmt.Errorf("%s %s: %w: %s", what, p.record.Block, ErrExists, s.Message())
 	case codes.InvalidArgument:
-		return fmt.Errorf("%s %s: %w: %s", what, p.record.Block, ErrInvalid, s.Message())
+		return &sdk.Error{Summary: fmt.Sprintf("%s %s", what, p.record.Block), Path: place(s),
+			Err: fmt.Errorf("%w: %s", ErrInvalid, s.Message())}
 	case codes.Canceled:
 		return fmt.Errorf("%s %s: %w", what, p.record.Block, context.Canceled)
 	case codes.DeadlineExceeded:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +35,7 @@ type attempt struct {
 	printed  *printed
 	placed   *Placed           // the job that it runs in; nil: this machine
 	others   map[string]string // see supervisor.names
+	recipe   *schema.Recipe    // that it is started with, for the places of its settings
 
 	start  chan host.Start // of a block that was prepared
 	settle chan struct{}   // of a block that is prepared: nobody decides by free memory of its accelerators any more
@@ -61,21 +61,6 @@ type failOrder struct {
 	err    error
 	remedy string
 	final  bool
-}
-
-// ending is how an attempt ended.
-type ending struct {
-	phase   sdk.Phase // completed, stopped or failed
-	err     error
-	remedy  string
-	ready   bool // it had been ready
-	last    []string
-	outputs cty.Value // final; NilVal when unknown
-	ordered bool      // it was asked to stop
-	kill    bool      // its process is not asked to exit any more
-	logged  bool      // the log already holds its last phase
-	invalid bool      // the plugin refused the block's values
-	stalled bool      // it had stood still for too long
 }
 
 // report is what an attempt reports to the supervisor. Each runs in the supervisor's goroutine.
@@ -183,7 +168,7 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 	}
 	if at.prepares {
 		if err := proc.Prepare(callCtx, at.request); err != nil {
-			return proc, refused("prepare the block", err)
+			return proc, at.refused("prepare the block", err)
 		}
 		return proc, nil
 	}
@@ -199,29 +184,13 @@ func (at *attempt) startBlock(ctx context.Context, proc Process, req host.Start)
 		return failed("start the block", err)
 	}
 	if err := proc.Start(callCtx, req); err != nil {
-		return refused("start the block", err)
+		return at.refused("start the block", err)
 	}
 	err = at.record(ctx, func(rec *state.Block) { rec.Intent = state.IntentRun })
 	if err != nil && !errors.Is(err, errStopped) { // one that is stopped ends in order, as it runs already
 		return failed("write the journal after the start", err)
 	}
 	return nil
-}
-
-func failed(doing string, err error) *ending {
-	end := &ending{phase: sdk.Failed, err: fmt.Errorf("%s: %w", doing, err)}
-	var known *sdk.Error // of an executor whose cluster refuses the job
-	if errors.As(err, &known) {
-		end.remedy = known.Remedy
-	}
-	return end
-}
-
-// refused is failed for what a plugin may refuse as it would every time.
-func refused(doing string, err error) *ending {
-	end := failed(doing, err)
-	end.invalid = errors.Is(err, host.ErrInvalid)
-	return end
 }
 
 // streamItem is what the watching goroutine hands to the attempt.
@@ -419,6 +388,12 @@ func (w *watcher) event(ctx context.Context, m streamItem) {
 	}
 	at := w.attempt
 	w.seen = max(w.seen, m.event.Seq)
+	if b, ok := m.event.Body.(blockevent.PhaseChange); ok {
+		if place := at.place(b.Path); place != "" { // its plugin knows the setting, the engine where it is
+			b.Message = place + ": " + b.Message
+			m.event.Body = b
+		}
+	}
 	out, ok, err := at.e.recordEvent(at.block, at.plugin, at.number, m.event)
 	if err != nil {
 		at.e.notice("error", err.Error())
@@ -578,12 +553,4 @@ func (w *watcher) probed(err error) {
 			err: fmt.Errorf("its plugin process %d did not answer %d health checks in a row (timeout %s each): %w",
 				w.proc.PID(), w.failures, w.attempt.health.Timeout, err)}
 	}
-}
-
-// message is the ending in one line.
-func (x ending) message() string {
-	if x.err == nil {
-		return string(x.phase)
-	}
-	return strings.TrimSpace(x.err.Error())
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/plan"
@@ -306,11 +308,11 @@ func TestDiagnosedFailureIsFinal(t *testing.T) {
 func TestRefusedStartIsFinal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.host.refuse = map[string]error{inf: fmt.Errorf("start %s: %w: transport: unknown transport; got hunter22", inf,
-		host.ErrInvalid)}
+	f.host.refuse = map[string]error{inf: &sdk.Error{Summary: "start " + inf, Path: cty.GetAttrPath("model"),
+		Err: fmt.Errorf("%w: transport: unknown transport; got hunter22", host.ErrInvalid)}}
 	a := f.apply(f.load(wholeLoop)).wait()
 	if a.err == nil || !strings.Contains(a.err.Error(), "retrying cannot help") ||
-		!strings.Contains(a.err.Error(), "unknown transport") {
+		!strings.Contains(a.err.Error(), "unknown transport") || !strings.Contains(a.err.Error(), "r.hcl:3: start") {
 		t.Fatalf("error = %v", a.err)
 	}
 	if n := len(f.host.startsOf(inf)); n != 1 {

@@ -98,7 +98,7 @@ func (s *supervisor) cannotStart(b *blockState, err error) {
 func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 	b.attempts++
 	at := newAttempt(s.e, b.addr(), b.block.Schema, b.attempts, healthPolicy(b.block.Meta.Health, b.addr().Kind))
-	at.request, at.adopt, at.placed, at.others = req, b.adopt, b.next, s.names()
+	at.request, at.adopt, at.placed, at.others, at.recipe = req, b.adopt, b.next, s.names(), s.recipe
 	b.next = nil
 	if b.adopt != nil {
 		b.attempts-- // an adopted process continues its attempt

@@ -37,8 +37,8 @@ func (b *Block) Failure() error {
 	return b.failure
 }
 
-// watch follows the block's events until it is over.
-func (b *Block) watch(ctx context.Context, report func(Report)) {
+// watch follows the block's events until it is over. Place says where a setting of it is, or nothing.
+func (b *Block) watch(ctx context.Context, report func(Report), place func(cty.Path) string) {
 	defer close(b.over)
 	once := sync.OnceFunc(func() { close(b.ready) })
 	failure := fmt.Errorf("%s has ended: it has nothing more to do", b.Addr)
@@ -49,7 +49,11 @@ func (b *Block) watch(ctx context.Context, report func(Report)) {
 			case sdk.Ready:
 				once()
 			case sdk.Failed:
-				failure = &sdk.Error{Summary: fmt.Sprintf("%s failed: %s", b.Addr, body.Message), Remedy: body.Remedy}
+				message := body.Message
+				if at := place(body.Path); at != "" {
+					message = at + ": " + message
+				}
+				failure = &sdk.Error{Summary: fmt.Sprintf("%s failed: %s", b.Addr, message), Remedy: body.Remedy}
 			default:
 			}
 			if body.Message != "" && body.Phase != sdk.Failed {

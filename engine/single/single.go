@@ -150,7 +150,12 @@ func (g *Blocks) run(ctx context.Context, a addr.Block, body cty.Value, about sd
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stop = stop
-	go b.watch(watching, g.report)
+	go b.watch(watching, g.report, func(path cty.Path) string {
+		if g.recipe == nil {
+			return ""
+		}
+		return g.recipe.Place(a, path)
+	})
 	if err := p.Start(ctx, host.Start{Block: about, Config: body, FirstEvent: 1}); err != nil {
 		return nil, err
 	}

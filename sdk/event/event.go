@@ -22,10 +22,12 @@ type Event struct {
 type Body interface{ body() }
 
 type (
-	// PhaseChange says that the block has entered another phase. Remedy is for people, when it failed.
+	// PhaseChange says that the block has entered another phase. When it failed, Remedy is for people, and Path leads to
+	// the setting that it failed for, if it is one.
 	PhaseChange struct {
 		Phase           sdk.Phase
 		Message, Remedy string
+		Path            cty.Path
 	}
 	// MemoryTaken says whether a block that is starting holds all memory of its accelerators whose amount it decides by
 	// what is free there.

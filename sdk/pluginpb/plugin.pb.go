@@ -2131,6 +2131,7 @@ type Phase struct {
 	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"` // preparing, prepared, starting, loading, ready, degraded, draining, completed, stopped, failed
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	Remedy        string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	Path          []byte                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"` // of a failure: the setting in the block's body that it is about, as in Diagnostic; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2184,6 +2185,13 @@ func (x *Phase) GetRemedy() string {
 		return x.Remedy
 	}
 	return ""
+}
+
+func (x *Phase) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
 }
 
 // MemoryTaken says that a block that is starting holds all memory of its accelerators whose amount it decides by what is
@@ -4710,11 +4718,12 @@ const file_plugin_proto_rawDesc = "" +
 	"\x03gap\x18\f \x01(\v2\x15.recipe.plugin.v1.GapH\x00R\x03gap\x12,\n" +
 	"\x04span\x18\r \x01(\v2\x16.recipe.plugin.v1.SpanH\x00R\x04span\x12B\n" +
 	"\fmemory_taken\x18\x0e \x01(\v2\x1d.recipe.plugin.v1.MemoryTakenH\x00R\vmemoryTakenB\x06\n" +
-	"\x04body\"O\n" +
+	"\x04body\"c\n" +
 	"\x05Phase\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
-	"\x06remedy\x18\x03 \x01(\tR\x06remedy\"#\n" +
+	"\x06remedy\x18\x03 \x01(\tR\x06remedy\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\fR\x04path\"#\n" +
 	"\vMemoryTaken\x12\x14\n" +
 	"\x05taken\x18\x01 \x01(\bR\x05taken\"H\n" +
 	"\bProgress\x12\x12\n" +

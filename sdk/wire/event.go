@@ -16,8 +16,14 @@ func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
 	m := &pluginpb.Event{Seq: e.Seq, TimeUnixNano: e.Time.UnixNano()}
 	switch b := e.Body.(type) {
 	case event.PhaseChange:
-		m.Body = &pluginpb.Event_Phase{Phase: &pluginpb.Phase{Phase: string(b.Phase), Message: b.Message,
-			Remedy: b.Remedy}}
+		phase := &pluginpb.Phase{Phase: string(b.Phase), Message: b.Message, Remedy: b.Remedy}
+		if len(b.Path) > 0 {
+			var err error
+			if phase.Path, err = spec.MarshalPath(b.Path); err != nil {
+				return nil, fmt.Errorf("encode event %d: %w", e.Seq, err)
+			}
+		}
+		m.Body = &pluginpb.Event_Phase{Phase: phase}
 	case event.MemoryTaken:
 		m.Body = &pluginpb.Event_MemoryTaken{MemoryTaken: &pluginpb.MemoryTaken{Taken: b.Taken}}
 	case event.Progress:
@@ -62,8 +68,12 @@ func DecodeEvent(m *pluginpb.Event, outputs *spec.Schema) (event.Event, error) {
 	e := event.Event{Seq: m.GetSeq(), Time: time.Unix(0, m.GetTimeUnixNano())}
 	switch b := m.GetBody().(type) {
 	case *pluginpb.Event_Phase:
+		path, err := spec.UnmarshalPath(b.Phase.GetPath())
+		if err != nil { // how a block ended is worth more than where its mistake is
+			path = nil
+		}
 		e.Body = event.PhaseChange{Phase: sdk.Phase(b.Phase.GetPhase()), Message: b.Phase.GetMessage(),
-			Remedy: b.Phase.GetRemedy()}
+			Remedy: b.Phase.GetRemedy(), Path: path}
 	case *pluginpb.Event_MemoryTaken:
 		e.Body = event.MemoryTaken{Taken: b.MemoryTaken.GetTaken()}
 	case *pluginpb.Event_Progress:

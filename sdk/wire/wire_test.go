@@ -57,8 +57,8 @@ func TestEveryFieldCrossesTheWire(t *testing.T) {
 
 // bodies are all bodies of an event, by the name of their field in the message.
 var bodies = map[string]event.Body{
-	"phase": event.PhaseChange{}, "memory_taken": event.MemoryTaken{}, "progress": event.Progress{},
-	"metrics": event.Metrics{}, "log": event.LogLine{},
+	"phase":        event.PhaseChange{Path: cty.GetAttrPath("lora").GetAttr("rank")},
+	"memory_taken": event.MemoryTaken{}, "progress": event.Progress{}, "metrics": event.Metrics{}, "log": event.LogLine{},
 	"checkpoint": event.Checkpoint{}, "weights": event.Weights{}, "sample": event.Sample{}, "handle": event.Handle{},
 	"outputs": event.Outputs{Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://h")})},
 	"gap":     event.Gap{},
@@ -103,6 +103,22 @@ func TestEveryEventCrossesTheWire(t *testing.T) {
 				t.Errorf("sent %+v, received %+v, %v", want, got, err)
 			}
 		})
+	}
+}
+
+// A plugin of an older version names no setting; a path that cannot be read hides no failure.
+func TestAFailureNeedsNoPath(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"none": "", "no JSON": "[", "of what is not known": `[{"a": 1}]`} {
+		e, err := DecodeEvent(&pluginpb.Event{Body: &pluginpb.Event_Phase{Phase: &pluginpb.Phase{Phase: "failed",
+			Message: "why", Path: []byte(path)}}}, &spec.Schema{})
+		if want := (event.PhaseChange{Phase: sdk.Failed, Message: "why"}); err != nil || !reflect.DeepEqual(e.Body, want) {
+			t.Errorf("path %s: got %+v, %v", name, e.Body, err)
+		}
+	}
+	m, err := EncodeEvent(event.Event{Body: event.PhaseChange{Phase: sdk.Failed}}, &spec.Schema{})
+	if err != nil || m.GetPhase().Path != nil {
+		t.Errorf("a failure without a path is sent as %v, %v", m, err)
 	}
 }
 

@@ -155,11 +155,11 @@ func (a *Attempt) finish(ctx context.Context, err error) {
 		a.setPhase(sdk.Completed, "", "")
 		return
 	}
-	remedy := ""
+	remedy, path := "", cty.Path(nil)
 	if errors.As(err, &broken) {
-		remedy = broken.Remedy
+		remedy, path = broken.Remedy, broken.Path
 	}
-	a.setPhase(sdk.Failed, sdk.Message(err), remedy)
+	a.setPhase(sdk.Failed, sdk.Message(err), remedy, path...)
 }
 
 // besidesStop is an error without the part that says that Run was stopped: for example a last checkpoint that could not
@@ -192,11 +192,11 @@ func besidesStop(err error) error {
 	return err
 }
 
-// setPhase records and reports a phase. After a phase that is over nothing changes any more.
-func (a *Attempt) setPhase(phase sdk.Phase, text, remedy string) {
+// setPhase records and reports a phase, with the setting that it failed for, if it is one. After a phase that is over nothing changes any more.
+func (a *Attempt) setPhase(phase sdk.Phase, text, remedy string, path ...cty.PathStep) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.setPhaseLocked(phase, text, remedy)
+	a.setPhaseLocked(phase, text, remedy, path...)
 }
 
 // reportPhase is a phase that the plugin reports. A block that is being stopped stays draining until it is over: calls
@@ -213,7 +213,7 @@ func (a *Attempt) reportPhase(phase sdk.Phase, text string) {
 	}
 }
 
-func (a *Attempt) setPhaseLocked(phase sdk.Phase, text, remedy string) {
+func (a *Attempt) setPhaseLocked(phase sdk.Phase, text, remedy string, path ...cty.PathStep) {
 	text = a.blanker.Load().Replace(text)
 	// The same report again is no event: a plugin may report its phase from a loop.
 	if a.phase.Over() || (a.phase == phase && a.said == text) {
@@ -223,7 +223,7 @@ func (a *Attempt) setPhaseLocked(phase sdk.Phase, text, remedy string) {
 	if phase == sdk.Failed {
 		a.failure = text
 	}
-	a.emitLocked(event.PhaseChange{Phase: phase, Message: text, Remedy: remedy})
+	a.emitLocked(event.PhaseChange{Phase: phase, Message: text, Remedy: remedy, Path: path})
 }
 
 func (a *Attempt) emit(body event.Body) {

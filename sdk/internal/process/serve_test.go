@@ -27,7 +27,8 @@ type service struct{ levels chan int64 }
 func (s *service) Run(ctx context.Context, req sdk.Request[config], host sdk.Host) error {
 	switch req.Config.Behave {
 	case "fail":
-		return &sdk.Error{Summary: "no luck", Detail: "the dice say 3", Remedy: "roll again"}
+		return &sdk.Error{Summary: "no luck", Detail: "the dice say 3", Remedy: "roll again",
+			Path: cty.GetAttrPath("behave")}
 	case "panic":
 		panic("out of cheese")
 	case "bad outputs":
@@ -138,11 +139,12 @@ func TestHowABlockEnds(t *testing.T) {
 		behave          string
 		phase           sdk.Phase
 		message, remedy string
+		path            string
 	}{
-		{"fail", sdk.Failed, "no luck: the dice say 3", "roll again"},
-		{"panic", sdk.Failed, "out of cheese", "stderr"},
-		{"bad outputs", sdk.Failed, "outputs that its definition does not describe", "author"},
-		{"done", sdk.Completed, "", ""},
+		{"fail", sdk.Failed, "no luck: the dice say 3", "roll again", `["behave"]`},
+		{"panic", sdk.Failed, "out of cheese", "stderr", ""},
+		{"bad outputs", sdk.Failed, "outputs that its definition does not describe", "author", ""},
+		{"done", sdk.Completed, "", "", ""},
 	} {
 		t.Run(c.behave, func(t *testing.T) {
 			t.Parallel()
@@ -151,8 +153,9 @@ func TestHowABlockEnds(t *testing.T) {
 			e := b.Wait("last phase",
 				func(e *pluginpb.Event) bool { return sdk.Phase(e.GetPhase().GetPhase()).Over() }).GetPhase()
 			if sdk.Phase(e.GetPhase()) != c.phase || !strings.Contains(e.GetMessage(), c.message) ||
-				!strings.Contains(e.GetRemedy(), c.remedy) {
-				t.Errorf("got %v, want phase %s, message with %q, remedy with %q", e, c.phase, c.message, c.remedy)
+				!strings.Contains(e.GetRemedy(), c.remedy) || string(e.GetPath()) != c.path {
+				t.Errorf("got %v, want phase %s, message with %q, remedy with %q, path %s", e, c.phase, c.message, c.remedy,
+					c.path)
 			}
 		})
 	}

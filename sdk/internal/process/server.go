@@ -221,7 +221,7 @@ func (s *Server) Prepare(_ context.Context, req *pluginpb.PrepareRequest) (*plug
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if problems = serious(problems); len(problems) > 0 {
-		return nil, status.Error(codes.InvalidArgument, describe(problems))
+		return nil, refuse(problems)
 	}
 	start := wire.DecodeStart(req.GetStart(), spec.KnownPart(s.def.Schema.ApplyDefaults(config)))
 	if a := s.current(); a != nil && !start.SharesDevices && a.Settle() {
@@ -246,7 +246,7 @@ func (s *Server) Start(_ context.Context, req *pluginpb.StartRequest) (*pluginpb
 			"the block's configuration holds unknown values; Start needs all of them")
 	}
 	if problems := s.problems(config); len(problems) > 0 {
-		return nil, status.Error(codes.InvalidArgument, describe(problems))
+		return nil, refuse(problems)
 	}
 	start := wire.DecodeStart(req, config)
 	if l := s.current(); l != nil {
@@ -321,7 +321,7 @@ func (s *Server) Update(ctx context.Context, req *pluginpb.UpdateRequest) (*plug
 	}
 	config = s.def.Schema.ApplyDefaults(config)
 	if problems := s.problems(config); len(problems) > 0 {
-		return nil, status.Error(codes.InvalidArgument, describe(problems))
+		return nil, refuse(problems)
 	}
 	if err := l.Running(); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
@@ -425,6 +425,18 @@ func callError(what string, err error) error {
 }
 
 // describe puts problems into one text.
+// refuse is the answer to values that a plugin refuses: in words, and for engines that show where they are, as problems
+// among the details of the status.
+func refuse(problems []spec.Problem) error {
+	answer := status.New(codes.InvalidArgument, describe(problems))
+	if list, err := wire.EncodeProblems(problems); err == nil {
+		if detailed, err := answer.WithDetails(&pluginpb.ValidateResponse{Diagnostics: list}); err == nil {
+			answer = detailed
+		}
+	}
+	return answer.Err()
+}
+
 func describe(problems []spec.Problem) string {
 	var b strings.Builder
 	for i, p := range problems {
