@@ -145,10 +145,16 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 func symptoms() []worker.Symptom {
 	return []worker.Symptom{
 		{
+			Pattern: regexp.MustCompile(worker.TargetModules), Summary: "the model has no layer that adapters were to go into",
+			Remedy:   "correct the names, or write lora_target_linear = true",
+			Settings: []string{"config.lora_target_modules"},
+		},
+		{
 			Pattern: regexp.MustCompile(`No module named '?(axolotl|trl|torch|transformers|peft|accelerate|datasets)\b`),
 			Summary: "the Python of this block lacks a package that Axolotl needs",
 			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install axolotl==" + version +
 				" into runtime.python",
+			Settings: []string{worker.Interpreter},
 		},
 		{
 			Pattern: regexp.MustCompile(worker.MachineMemory), Summary: "the machine ran out of memory",

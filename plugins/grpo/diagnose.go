@@ -15,6 +15,7 @@ func symptoms() []worker.Symptom {
 			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install " +
 				"torch and transformers " +
 				"(peft for lora, bitsandbytes for adamw_8bit) into runtime.python",
+			Settings: []string{worker.Interpreter},
 		},
 		{
 			Pattern: regexp.MustCompile(worker.MachineMemory), Summary: "the machine ran out of memory",

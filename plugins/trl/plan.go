@@ -59,10 +59,16 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 func symptoms() []worker.Symptom {
 	return []worker.Symptom{
 		{
+			Pattern: regexp.MustCompile(worker.TargetModules), Summary: "the model has no layer that adapters were to go into",
+			Remedy:   `correct the names, or write "all-linear"`,
+			Settings: []string{"config.lora_target_modules", "config.peft_config.target_modules"},
+		},
+		{
 			Pattern: regexp.MustCompile(`No module named '?(trl|torch|transformers|peft|accelerate|datasets)\b`),
 			Summary: "the Python of this block lacks a package that TRL needs",
 			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install trl==" +
 				newestVersion + " and peft into runtime.python",
+			Settings: []string{worker.Interpreter},
 		},
 		{
 			Pattern: regexp.MustCompile(`(No module named '?|No package metadata was found for (The ')?)` +

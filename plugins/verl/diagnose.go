@@ -18,10 +18,16 @@ func symptoms() []worker.Symptom {
 				"interpreter: runtime { python = … }; or use backend = \"fsdp2\"",
 		},
 		{
+			Pattern: regexp.MustCompile(worker.TargetModules), Summary: "the model has no layer that adapters were to go into",
+			Remedy:   `correct the names, or write "all-linear"`,
+			Settings: []string{"config.model.target_modules", "config.actor_rollout_ref.model.target_modules"},
+		},
+		{
 			Pattern: regexp.MustCompile(missing + `(verl|ray|torch|transformers|tensordict|hydra|omegaconf|PIL)\b`),
 			Summary: "the Python of this block lacks a package that verl needs",
 			Remedy: "run recipe init, which makes an environment for blocks without a runtime; or install verl==" +
 				newestVersion + " and pillow into runtime.python",
+			Settings: []string{worker.Interpreter},
 		},
 		{
 			Pattern: regexp.MustCompile(worker.MachineMemory), Summary: "the machine ran out of memory",

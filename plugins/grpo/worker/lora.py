@@ -19,6 +19,8 @@ from . import float8
 from .config import Config
 from .factors import merged_linear
 
+TARGETS = "lora.target_modules"
+
 
 class ModelError(WorkerError):
     """The model cannot be trained as configured; the text says what to change."""
@@ -52,7 +54,8 @@ def adapt(model: nn.Module, c: Config) -> Any:
     if targets == ["all-linear"]:  # of some layers only, peft takes them by name
         targets = _linear(model) if c.lora.layers else "all-linear"
     elif "lm_head" in targets:
-        raise ModelError("lora.target_modules: lm_head cannot be adapted (logits are computed in chunks); remove it")
+        raise ModelError("lora.target_modules: lm_head cannot be adapted (logits are computed in chunks)",
+                         ["Remove it from the list."], setting=TARGETS)  # fmt: skip
     options = LoraConfig(
         r=c.lora.rank, lora_alpha=c.lora.alpha, lora_dropout=c.lora.dropout, target_modules=targets,
         layers_to_transform=list(c.lora.layers) if c.lora.layers else None, use_rslora=c.lora.rank_stabilized,
@@ -61,13 +64,18 @@ def adapt(model: nn.Module, c: Config) -> Any:
     try:
         adapted: Any = get_peft_model(model, options)  # adapters in float32 on bfloat16 weights: small updates are kept
     except ValueError as e:
-        raise ModelError(f"lora: {e}", ["Check lora.target_modules and lora.layers."]) from e
+        setting = "lora.layers" if c.lora.layers else TARGETS
+        raise ModelError(f"{setting}: {e}", ["Check lora.target_modules and lora.layers.",
+                                             f"The model's linear layers are {', '.join(_linear(model))}."],
+                         setting=setting) from e  # fmt: skip
     _check_names(adapted, c)
     for name, layer in adapted.get_base_model().named_modules():
         # Else the first publication would be where it shows.
         if hasattr(layer, "lora_A") and ("default" not in layer.lora_A or getattr(layer, "fan_in_fan_out", False)):
             raise ModelError(f"lora.target_modules: adapters of {name}, a {type(layer.base_layer).__name__}, cannot be "
-                             "merged into its weights; remove it, or train all weights (lora.rank = 0)")  # fmt: skip
+                             "merged into its weights",
+                             ["Remove it from the list, or train all weights: no block lora."],
+                             setting=TARGETS)  # fmt: skip
         if type(layer) is Linear and not c.lora.dropout and not layer.lora_variant:
             layer.__class__ = Adapted
     # Frozen embeddings give the first layer an input without gradient. With one, all layers compile to the same code.
@@ -89,12 +97,13 @@ def _check_names(adapted: Any, c: Config) -> None:
         if target != "all-linear" and not any(f".{n}".endswith(f".{target}") for n in names):
             known = ", ".join(sorted({n.rsplit(".", 1)[-1] for n in names}))
             raise ModelError(f"lora.target_modules: the model has no layer {target} (others of the list: {known})",
-                             ["Correct the name, or leave target_modules out: all linear layers."])  # fmt: skip
+                             ["Correct the name, or leave target_modules out: all linear layers."],
+                             setting=TARGETS)  # fmt: skip
     missing = [k for k in c.lora.layers or () if not any(f".{k}." in n for n in names)]
     if missing:
         layers = adapted.get_base_model().config.num_hidden_layers
         raise ModelError(f"lora.layers: the model has no layer {missing[0]} to adapt",
-                         [f"Its {layers} decoder layers are numbered from 0."])  # fmt: skip
+                         [f"Its {layers} decoder layers are numbered from 0."], setting="lora.layers")  # fmt: skip
 
 
 def _with_gradient(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:

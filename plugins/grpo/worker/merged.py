@@ -104,5 +104,6 @@ def merge(
     if not why:
         return Merged(layers, *((ranks.rank, ranks.world) if sharded else ())), ""
     if wanted:
-        raise ModelError(f"lora.merged = true is not possible: {why}", ["Leave it unset, or set it to false."])
+        raise ModelError(f"lora.merged = true is not possible: {why}", ["Leave it unset, or set it to false."],
+                         setting="lora.merged")  # fmt: skip
     return None, why

@@ -201,7 +201,8 @@ def _read(
     try:
         implementation, why = attention.choose(c.model.attention, device, compute, config)
     except ValueError as e:
-        raise ModelError(f"{path}: {e}") from None
+        checks = ["Choose another attention, or leave it out."]
+        raise ModelError(f"{path}: {e}", checks, setting="model.attention") from None
     kwargs = {"dtype": DTYPES[c.model.dtype], "attn_implementation": implementation}
     if c.model.random_init:
         with hold or device:
@@ -356,18 +357,20 @@ def calculate_in_float8(policy: Policy, which: str, device: torch.device) -> str
         raise ModelError(
             f"model.float8 goes with arithmetic in bfloat16, and here it is in {policy.head_options.dtype}",
             ["Set compute_dtype = bfloat16 (on a CPU it is float32 unless that is set), or leave float8 out."],
+            setting="model.float8",
         )  # fmt: skip
     if why := float8.refused(device):
         raise ModelError(
             f"model.float8 needs a device that multiplies in float8 with a scale for each row. {device} does not: "
             f"{why}",
-            ["Use a GPU that can, such as NVIDIA's H100 and newer ones, or leave float8 out."],
+            ["Use a GPU that can, such as NVIDIA's H100 and newer ones, or leave float8 out."], setting="model.float8",
         )  # fmt: skip
     fit, found = float8.install(policy.backbone, which)
     if not fit:
         raise ModelError(
             f"model.float8: none of the {found} linear layers of {type(policy.causal).__name__} can be calculated so: "
             f"both sides of a weight must be multiples of {float8.ALIGNED}", ["Leave float8 out."],
+            setting="model.float8",
         )  # fmt: skip
     _, slow = float8.kernels(device)
     passes = "both passes" if which == "all" else "the backward pass"
@@ -453,8 +456,9 @@ class Reference:
         if there < here:
             raise ModelError(
                 f"reference.path: {c.reference.path} knows {there} tokens, the policy {here}; a reference must have "
-                "been trained with the policy's tokenizer"
-            )
+                "been trained with the policy's tokenizer", ["Name a model with the same tokenizer."],
+                setting="reference.path",
+            )  # fmt: skip
         with self.ready() as copy:
             verify_head(copy, self.device)
             self.apart = keep_apart(copy, self.device)

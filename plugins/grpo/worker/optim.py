@@ -22,7 +22,7 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
         raise WorkerError(
             f"optimizer.name = {o.name} cannot work on weights that are spread over several GPUs",
             ["Set optimizer.name = adamw, whose moments are spread like the weights.",
-             "Or train on one GPU, with adapters (lora.rank) when its memory is short."],
+             "Or train on one GPU, with adapters (lora.rank) when its memory is short."], setting="optimizer.name",
         )  # fmt: skip
     if o.name == "adamw":
         fused = trained[0].device.type == "cuda"
@@ -38,6 +38,7 @@ def build(c: Config, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Op
                 f"{e}",
                 ["Give the machine or container more memory, or train on more GPUs: each holds its share.",
                  "Or train adapters (lora.rank), or set optimizer.offload = false where the GPU has the room."],
+                setting="optimizer.offload",
             ) from e  # fmt: skip
     if o.name == "adafactor":
         return torch.optim.Adafactor(trained, o.learning_rate, weight_decay=o.weight_decay)

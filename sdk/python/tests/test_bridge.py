@@ -1,6 +1,7 @@
 """The rules of the bridge, with a trainer that learns one number."""
 
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -119,6 +120,44 @@ def test_a_missing_package_is_an_error_with_a_remedy(tmp_path, api):
     assert opened(tmp_path, api().url).close(ModuleNotFoundError("No module named 'peft'")) == 1
     told = events(tmp_path)[-1]
     assert told["code"] == "missing_package" and "peft" in told["message"] and "recipe init" in told["checks"][0]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (WorkerError("no such layer", ["Correct it."], "model", "lora.layers"),
+         {"code": "model", "message": "no such layer", "checks": ["Correct it."], "setting": "lora.layers"}),
+        (WorkerError("no data", ["Look."]), {"code": "error", "message": "no data", "checks": ["Look."]}),
+        (ConfigError("beta: too low", "config.beta"),
+         {"code": "config", "message": "beta: too low", "checks": ["Correct it in the recipe."],
+          "setting": "config.beta"}),
+    ],
+)  # fmt: skip
+def test_what_ends_a_run_names_its_setting(tmp_path, api, error, expected):
+    """Also when it has come from another rank."""
+    assert opened(tmp_path, api().url).close(pickle.loads(pickle.dumps(error))) == 1
+    told = events(tmp_path)[-1]
+    assert {k: v for k, v in told.items() if k not in ("time", "seq", "type")} == expected
+
+
+def test_a_model_that_is_no_folder_is_refused_before_a_library_asks_the_hub_for_it(tmp_path, api):
+    with pytest.raises(WorkerError, match="there is no folder"):
+        opened(tmp_path, api().url, model={"path": str(tmp_path / "nothere")})
+    told = events(tmp_path)[-1]
+    assert told["setting"] == "model.path" and str(tmp_path / "nothere") in told["message"] and told["checks"]
+
+
+def test_adapters_that_find_no_layer_are_told_which_there_are(tmp_path, api):
+    config = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+              "num_attention_heads": 1, "vocab_size": 8}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    bridge = opened(tmp_path, api().url, model={"path": str(tmp_path)})
+    assert bridge.close(ValueError("Target modules {'nope'} not found in the base model. Please check")) == 1
+    (check,) = events(tmp_path)[-1]["checks"]
+    assert check == (
+        "The model's linear layers are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj."
+    )
+    assert ending.linear(str(tmp_path / "nothere")) == []
 
 
 def test_a_rank_on_another_machine_tells_its_log_why_it_ended(tmp_path, api, monkeypatch, capfd):

@@ -275,9 +275,13 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 	err := program.Err()
 	switch {
 	case w.failure != nil:
-		return explain(*w.failure, w.trainer.program.Symptoms)
+		e, settings := explain(*w.failure, w.trainer.program.Symptoms)
+		e.Path = w.trainer.place(settings, w.failure.Message)
+		return e
 	case err != nil && ctx.Err() == nil:
-		return Diagnose(err, program.Tail(logTail), w.trainer.program.Symptoms)
+		e, settings := diagnose(err, program.Tail(logTail), w.trainer.program.Symptoms)
+		e.Path = w.trainer.place(settings, e.Detail)
+		return e
 	case ctx.Err() != nil && w.over == "" && w.trained > w.saved:
 		return &sdk.Error{Summary: fmt.Sprintf("the worker ended before it had written a last checkpoint: training was at "+
 			"step %d, and continues from step %d", w.trained, w.saved),

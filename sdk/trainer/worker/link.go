@@ -26,16 +26,20 @@ type problem struct {
 	Code    string   `json:"code"`
 	Message string   `json:"message"`
 	Checks  []string `json:"checks"`
+	Setting string   `json:"setting"` // that it is about, by its name in the program's configuration; empty: none
 }
 
-// asError turns it into what a user reads: what went wrong, and numbered things to look at.
-func (p problem) asError(doing string) error {
+// asError turns it into what a user reads: what went wrong, and things to look at, numbered if there are several.
+func (p problem) asError(doing string) *sdk.Error {
 	var remedy strings.Builder
 	for i, check := range p.Checks {
 		if i > 0 {
 			remedy.WriteString("\n")
 		}
-		fmt.Fprintf(&remedy, "%d. %s", i+1, check)
+		if len(p.Checks) > 1 {
+			fmt.Fprintf(&remedy, "%d. ", i+1)
+		}
+		remedy.WriteString(check)
 	}
 	if p.Code == "disk_full" {
 		return &sdk.Error{Summary: doing, Remedy: remedy.String(), Err: disk.NoRoom(p.Message)}

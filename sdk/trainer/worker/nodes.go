@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/nodes"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
@@ -114,13 +112,8 @@ func (p process) lost() <-chan int {
 
 // endedOn explains why a trainer on several machines has failed when the program on a further one has.
 func (t *Trainer[C]) endedOn(machine int, program *proc.Program) error {
-	err := Diagnose(program.Err(), program.Tail(logTail), t.program.Symptoms)
-	where := fmt.Sprintf("on machine %d (%s), counted from 0: ", machine, nodes.Addresses()[machine])
-	var described *sdk.Error
-	if !errors.As(err, &described) {
-		return fmt.Errorf("%s%w", where, err)
-	}
-	more := *described
-	more.Summary = where + more.Summary
-	return &more
+	e, settings := diagnose(program.Err(), program.Tail(logTail), t.program.Symptoms)
+	e.Path = t.place(settings, e.Detail)
+	e.Summary = fmt.Sprintf("on machine %d (%s), counted from 0: %s", machine, nodes.Addresses()[machine], e.Summary)
+	return e
 }

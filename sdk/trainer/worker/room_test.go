@@ -35,7 +35,7 @@ func TestARefusalForLackOfRoomIsKnown(t *testing.T) {
 	t.Parallel()
 	full := problem{Code: "disk_full", Message: "no space left", Checks: []string{"make room"}}.asError("publish")
 	var e *sdk.Error
-	if !disk.Full(full) || !errors.As(full, &e) || e.Remedy != "1. make room" ||
+	if !disk.Full(full) || !errors.As(full, &e) || e.Remedy != "make room" ||
 		!strings.Contains(full.Error(), "no space left") {
 		t.Errorf("%v", full)
 	}

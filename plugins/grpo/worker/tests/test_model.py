@@ -234,8 +234,20 @@ def test_unknown_output_heads_are_refused(tmp_path, tiny):
 
 @pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
 def test_adapters_that_could_not_be_published_are_refused_at_the_start(tmp_path, tiny, target):
-    with pytest.raises(model.ModelError, match=f"lora.target_modules: .*{target}"):
+    with pytest.raises(model.ModelError, match=f"lora.target_modules: .*{target}") as e:
         stepper(tmp_path, tiny, lora={"rank": 4, "target_modules": ["q_proj", target]})
+    assert e.value.setting == "lora.target_modules" and e.value.checks
+
+
+@pytest.mark.parametrize(
+    ("lora", "setting"),
+    [({"target_modules": ["nope"]}, "lora.target_modules"), ({"target_modules": ["q_proj", "nope"]}, "lora.target_modules"),
+     ({"layers": [99]}, "lora.layers")],
+)  # fmt: skip
+def test_adapters_of_layers_that_are_not_there_name_their_setting(tmp_path, tiny, lora, setting):
+    with pytest.raises(model.ModelError, match=setting) as e:
+        stepper(tmp_path, tiny, lora={"rank": 4, **lora})
+    assert e.value.setting == setting and e.value.checks
 
 
 def test_learning_rate_schedules():

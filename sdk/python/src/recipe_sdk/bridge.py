@@ -140,6 +140,7 @@ class Bridge(Generic[S]):
             if main:
                 control = Control(block.control, block.control_token)
                 events.control = control
+            settings.check_model(block)
             if block.prepare == stage.HOST:
                 events.phase("loading", model=block.model.path)
                 early()

@@ -6,30 +6,32 @@ from typing import Any
 
 
 class WorkerError(RuntimeError):
-    """A failure that ends the run, or a request that cannot be served."""
+    """A failure that ends the run, or a request that cannot be served. setting: the one that it is about, by its name
+    in the configuration (lora.rank, config.optim); recipe shows where the recipe has it."""
 
     code = "error"
 
-    def __init__(self, message: str, checks: list[str] | None = None, code: str | None = None):
+    def __init__(self, message: str, checks: list[str] | None = None, code: str | None = None, setting: str = ""):
         super().__init__(message)
-        self.message, self.checks = message, checks or []
+        self.message, self.checks, self.setting = message, checks or [], setting
         self.code = code or type(self).code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.checks, self.code)
+        return _rebuild, (type(self), self.message, self.checks, self.code, self.setting)
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {k}. {c}" for k, c in enumerate(self.checks, 1))])
 
     def record(self) -> dict[str, Any]:
         """What an event carries."""
-        return {"code": self.code, "message": self.message, "checks": self.checks}
+        about = {"setting": self.setting} if self.setting else {}
+        return {"code": self.code, "message": self.message, "checks": self.checks, **about}
 
 
-def _rebuild(cls: type[WorkerError], message: str, checks: list[str], code: str) -> WorkerError:
+def _rebuild(cls: type[WorkerError], message: str, checks: list[str], code: str, setting: str = "") -> WorkerError:
     """Errors travel between ranks."""
     error = cls.__new__(cls)
-    WorkerError.__init__(error, message, checks, code)
+    WorkerError.__init__(error, message, checks, code, setting)
     if isinstance(error, AtroposAPIError):
         error.kind = code.rsplit(".", 1)[-1]
     return error

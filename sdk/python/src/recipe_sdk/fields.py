@@ -10,7 +10,15 @@ from typing import Any
 
 
 class ConfigError(ValueError):
-    """The configuration file is wrong; the text lists every mistake, one a line."""
+    """The configuration file is wrong; the text lists every mistake, one a line. setting: the one that it is about, by
+    its name there, where the text does not list it."""
+
+    def __init__(self, message: str, setting: str = ""):
+        super().__init__(message)
+        self.setting = setting
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.setting)
 
 
 def option(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from . import fields
+from .errors import WorkerError
 from .fields import ConfigError, option, section
 
 S = TypeVar("S", bound="RunSettings")
@@ -123,6 +124,14 @@ def check(s: RunSettings) -> list[str]:
         f"control: {s.control} is not HOST:PORT on loopback; commands and the token would be open to the network"
     )
     return out
+
+
+def check_model(s: RunSettings) -> None:
+    """WorkerError when the model is a folder that is not there: libraries take its path for a name in the hub then."""
+    if os.path.isabs(s.model.path) and not os.path.exists(s.model.path):
+        raise WorkerError(f"there is no folder {s.model.path}, where the model should be", [
+            "Correct model: a folder with a config.json (./NAME counts from the recipe), or a name in the hub.",
+        ], "model", "model.path")  # fmt: skip
 
 
 def from_dict(given: Mapping[str, Any], cls: type[S], check: Callable[[S], list[str]] = check) -> S:

@@ -66,7 +66,8 @@ class Bridged:
             raise ConfigError(f"the trainer's accelerate has {found} process(es), while {bridge.world} were started")
         if a.loss_type == "luspo" and Version(version("trl")) < LUSPO:
             raise ConfigError(f"loss_type: luspo of TRL {version('trl')} averages over the width of a row, since "
-                              f"advantages are given for each token: install trl {LUSPO} or newer")  # fmt: skip
+                              f"advantages are given for each token: install trl {LUSPO} or newer",
+                              "config.loss_type")  # fmt: skip
         a.ignore_data_skip = True  # the bridge knows which batch is next
         a.dataloader_prefetch_factor = None  # of workers, of which there are none
         self.per_batch = a.steps_per_generation * a.num_iterations // a.gradient_accumulation_steps
