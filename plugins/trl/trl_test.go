@@ -45,9 +45,26 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 			"config.lora_r", "peft_config"},
 		"sharding that is off": {map[string]any{"fsdp_config": map[string]any{}}, "config.fsdp_config", "fsdp is set"},
 		"of another loss":      {map[string]any{"sapo_temperature_pos": 1.0}, "config.sapo_temperature_pos", "sapo"},
-		"adapters":             {map[string]any{"use_peft": true, "lora_r": int64(64), "dtype": nil}, "", ""},
-		"what is TRL's":        {map[string]any{"beta": 1e-6, "vllm_importance_sampling_mode": "token_mask"}, "", ""},
-		"peft's options":       {map[string]any{"peft_config": map[string]any{"r": int64(8)}}, "", ""},
+		"a misspelling in a section that nothing complains of": {map[string]any{"fsdp": true, "fsdp_config": map[string]any{
+			"verison": int64(2)}}, "config.fsdp_config.verison", "version"},
+		"an object for a value": {map[string]any{"fsdp": true, "fsdp_config": map[string]any{
+			"fsdp_version": map[string]any{}}}, "config.fsdp_config.fsdp_version", "a whole number"},
+		"a policy that there is not": {map[string]any{"fsdp": true, "fsdp_config": map[string]any{
+			"auto_wrap_policy": "ALWAYS"}}, "config.fsdp_config.auto_wrap_policy", "SIZE_BASED_WRAP"},
+		"a kernel that there is not": {map[string]any{"use_liger_kernel": true, "liger_kernel_config": map[string]any{
+			"rmsnorm": true}}, "config.liger_kernel_config.rmsnorm", "rms_norm"},
+		"a setting of accelerate's that it refuses": {map[string]any{"accelerator_config": map[string]any{
+			"split_batch": true}}, "config.accelerator_config.split_batch", "split_batches"},
+		"no pairs": {map[string]any{"optim": "sgd", "optim_args": "momentum:0.9"}, "config.optim_args",
+			`"momentum:0.9" is no name=value`},
+		"arguments that no optimizer reads": {map[string]any{"optim_args": "momentum=0.9"}, "config.optim_args", "sgd"},
+		"arguments of an optimizer": {map[string]any{"optim": "sgd", "optim_args": "momentum=0.9, nesterov=1"}, "",
+			""},
+		"sharding": {map[string]any{"fsdp": "full_shard", "fsdp_config": map[string]any{"version": "2",
+			"fsdp_cpu_offload": "yes", "transformer_layer_cls_to_wrap": []any{"LlamaDecoderLayer"}}}, "", ""},
+		"adapters":       {map[string]any{"use_peft": true, "lora_r": int64(64), "dtype": nil}, "", ""},
+		"what is TRL's":  {map[string]any{"beta": 1e-6, "vllm_importance_sampling_mode": "token_mask"}, "", ""},
+		"peft's options": {map[string]any{"peft_config": map[string]any{"r": int64(8)}}, "", ""},
 	} {
 		problems := (&Trainer{}).Validate(Config{Common: common, Config: c.config})
 		workertest.Problem(t, name, problems, c.path, c.part)

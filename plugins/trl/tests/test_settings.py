@@ -25,7 +25,9 @@ def built(tmp_path, config, **change):
 
 def test_the_installed_trl_has_the_settings_that_are_written_down():
     assert set(known()) <= set(table().known), f"TRL {trl.__version__} has settings that settings.json lacks"
-    assert set(table().known) <= set(known()), f"TRL {trl.__version__} lacks settings that settings.json has"
+    assert {n for n in table().known if "." not in n} <= set(known()), (
+        f"TRL {trl.__version__} lacks settings that settings.json has"
+    )
     assert not set(table().known) & set(table().managed)
     for name, kinds in known().items():
         assert set(kinds.split("|")) <= set(table().known[name].split("|")), f"{name} may be {kinds}, see --known"

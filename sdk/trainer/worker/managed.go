@@ -23,6 +23,10 @@ type Managed struct {
 	Known map[string]string `json:"known"`
 	// Choices are the values that a setting may have, where these are few and the project looks late or not at all.
 	Choices map[string][]string `json:"choices"`
+	// Open are settings that are objects, of whose names the project passes over those that it does not know.
+	Open []string `json:"open"`
+	// Pairs are settings whose text is a list of name=value, separated by commas.
+	Pairs []string `json:"pairs"`
 	// Least are the lowest values of numbers.
 	Least map[string]float64 `json:"least"`
 	// Idle are settings that do nothing beside others, or at all.
@@ -96,6 +100,10 @@ func (m Managed) problems(section map[string]any, path cty.Path, prefix, project
 		switch {
 		case say != "":
 			add(fmt.Sprintf("%s of %s is not set here", name, project), sentence(say))
+		case !known && !m.Extended && slices.Contains(m.Open, strings.TrimSuffix(prefix, ".")):
+			problems = append(problems, spec.Problem{Path: here, Warning: true,
+				Summary: name + " of " + project + " has no effect",
+				Detail:  "Nothing reads a setting of this name, and nothing complains of it." + m.near(name)})
 		case !known && !m.Extended:
 			add(fmt.Sprintf("%s has no setting %s", project, name), "config holds "+project+"'s own settings under their own "+
 				"names."+m.near(name))
@@ -118,6 +126,13 @@ func (m Managed) beyond(name string, value any) string {
 	text, isText := value.(string)
 	if choices := m.Choices[name]; isText && len(choices) > 0 && !slices.Contains(choices, text) {
 		return fmt.Sprintf("It is one of %s; it was given %q.", strings.Join(choices, ", "), text)
+	}
+	if isText && text != "" && slices.Contains(m.Pairs, name) {
+		for pair := range strings.SplitSeq(text, ",") {
+			if strings.Count(pair, "=") != 1 {
+				return fmt.Sprintf("It is a list such as \"a=1,b=2\"; it was given %q, where %q is no name=value.", text, pair)
+			}
+		}
 	}
 	least, bounded := m.Least[name]
 	if n, isNumber := Number(value); isNumber && bounded && n < least {
@@ -211,7 +226,7 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 // Strange are the names that a table speaks of and does not know, for tests of plugins. Attributes are those of the
 // block that rules may ask for.
 func (m Managed) Strange(attributes ...string) (names []string) {
-	every := slices.Concat(slices.Collect(maps.Keys(m.Choices)), slices.Collect(maps.Keys(m.Least)))
+	every := slices.Concat(slices.Collect(maps.Keys(m.Choices)), slices.Collect(maps.Keys(m.Least)), m.Open, m.Pairs)
 	for _, r := range m.Idle {
 		every = slices.Concat(every, r.Names, slices.Collect(maps.Keys(r.When)), slices.Collect(maps.Keys(r.Unless)))
 	}

@@ -13,8 +13,10 @@ func TestSettingsOfAnotherProjectAreLookedAt(t *testing.T) {
 		Managed: map[string]string{"steps": "write steps = … in the block", "section.server": "leave it out"},
 		Known: map[string]string{
 			"rate": "number", "rows": "whole number", "on": "bool", "loss": "string", "layers": "string|list|null",
-			"section": "object", "section.beta": "number", "free": "object", "r": "", "temperature": "",
+			"section": "object", "section.beta": "number", "free": "object", "loose": "object", "loose.size": "number",
+			"pairs": "string", "r": "", "temperature": "",
 		},
+		Open: []string{"loose"}, Pairs: []string{"pairs"},
 		Choices: map[string][]string{"loss": {"dapo", "grpo"}},
 		Least:   map[string]float64{"rows": 1, "section.beta": 0},
 		Idle: []Rule{
@@ -45,6 +47,13 @@ func TestSettingsOfAnotherProjectAreLookedAt(t *testing.T) {
 		"no section": {map[string]any{"section": "x"},
 			[]string{"config.section: It is an object; it was given a string"}},
 		"what nobody knows of": {map[string]any{"free": map[string]any{"anything": true}}, nil},
+		"what is passed over": {map[string]any{"loose": map[string]any{"sise": 1.0, "size": 2.0}},
+			[]string{`~config.loose.sise: has no effect. Nothing reads a setting of this name, and nothing complains of it. ` +
+				`Did you mean "loose.size"?`}},
+		"another kind in it": {map[string]any{"loose": map[string]any{"size": "x"}}, []string{"config.loose.size: a number"}},
+		"pairs":              {map[string]any{"pairs": "a=1, b=2"}, nil},
+		"no pairs":           {map[string]any{"pairs": "a=1,b"}, []string{`config.pairs: "b" is no name=value`}},
+		"half a pair":        {map[string]any{"pairs": "a=1=2"}, []string{`config.pairs: "a=1=2" is no name=value`}},
 		"another choice": {map[string]any{"loss": "dapoo"},
 			[]string{`config.loss: one of dapo, grpo; it was given "dapoo"`}},
 		"too little": {map[string]any{"rows": int64(0)}, []string{"config.rows: It is 1 or more; it was given 0."}},

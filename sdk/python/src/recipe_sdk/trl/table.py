@@ -16,13 +16,16 @@ KINDS = {bool: "bool", int: "whole number", float: "number", str: "string", list
 @dataclass(frozen=True)
 class Table:
     """managed: what recipe decides, with what to write instead. known: all others, with the kinds of value that each
-    takes; empty: the project itself looks. choices and least: the values of some."""
+    takes; empty: the project itself looks. choices and least: the values of some. What is in objects (a dot separates
+    their names), open and pairs are for the plan."""
 
     managed: Mapping[str, str]
     known: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, list[str]] = field(default_factory=dict)
     least: Mapping[str, float] = field(default_factory=dict)
     idle: list[Any] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+    pairs: list[str] = field(default_factory=list)
 
     @staticmethod
     def read(path: Path) -> Table:
