@@ -18,7 +18,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from .idle import idle
-from .values import annotations, wrong
+from .values import alone, annotations, wrong
 
 ACTOR, ALGORITHM = "actor_rollout_ref.actor", "algorithm"
 SHORT = {name: f"actor_rollout_ref.{name}" for name in ("actor", "model", "ref", "rollout")}
@@ -100,6 +100,15 @@ def unknown(name: str, base: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
+def filled(name: str, base: Any) -> tuple[int, str] | None:
+    """How many parts of a setting's name lead to one value, in which it can be no setting, and what that is."""
+    parts = name.split(".")
+    for n in range(1, len(parts)):
+        if expected := alone(*default(".".join(parts[:n]), base)):
+            return n, expected
+    return None
+
+
 def mistakes(given: Mapping[str, Any], backend: str) -> list[dict[str, Any]]:
     """What is wrong with `config = {…}`, as recipe's plan shows it. A setting of what recipe does itself is one, unless
     it is verl's default, so that a whole file of verl's can be pasted."""
@@ -118,6 +127,10 @@ def mistakes(given: Mapping[str, Any], backend: str) -> list[dict[str, Any]]:
         if (way := instead(name)) is not None:
             if value not in (own, None, {}):
                 add(path, f"{name} is set in another way in a recipe", f"Remove it here. Instead: {way}.")
+        elif path and (one := filled(name, base)) is not None:
+            above = path[: len(path) - len(name.split(".")) + one[0]]
+            if not out or out[-1]["path"] != ["config", *above]:  # once for all that it holds
+                add(above, f"{full(above)} cannot be an object", f"verl expects {one[1]}.")
         elif path and (odd := unknown(name, base)) is not None:
             add(
                 path,

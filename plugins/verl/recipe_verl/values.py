@@ -22,7 +22,9 @@ def wrong(name: str, value: Any, own: Any, annotation: str) -> str:
         return "" if isinstance(value, Mapping) else "an object"
     if value is None:  # which its code asks for here and there, whatever the type says
         return ""
-    plain = annotation.removeprefix("Optional[").removesuffix("]")
+    plain = bare(annotation)
+    if (plain.endswith("Config") or plain.startswith("dict")) and not isinstance(value, Mapping):
+        return "an object"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if plain == "bool" or (not annotation and isinstance(own, bool)):
         return "" if isinstance(value, bool) else "true or false"
@@ -33,6 +35,22 @@ def wrong(name: str, value: Any, own: Any, annotation: str) -> str:
     if not annotation and isinstance(own, int | float) and isinstance(value, bool | list | Mapping):
         return "a number"
     return f"{LEAST[name]} or more" if number and value < LEAST.get(name, value) else ""
+
+
+def bare(annotation: str) -> str:
+    """The type of a field that may be None."""
+    return annotation.removeprefix("Optional[").removesuffix("]").removesuffix(" | None")
+
+
+def alone(own: Any, annotation: str) -> str:
+    """What a setting is that is one value, and so holds no settings; "" where verl may read some in it. Its code takes
+    lists for what it calls a string, but never an object."""
+    if isinstance(own, Mapping):
+        return ""
+    if not annotation:
+        return "true or false" if isinstance(own, bool) else "a number" if isinstance(own, int | float) else ""
+    words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a string"}
+    return words.get(bare(annotation), "")
 
 
 def annotations(node: ast.ClassDef) -> dict[str, str]:
