@@ -206,6 +206,7 @@ func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 		return nil, &sdk.Error{
 			Summary: fmt.Sprintf("the trajectory API cannot listen on %s", address), Err: err,
 			Remedy: "End what uses that address, or leave port out: a free one is taken then.",
+			Path:   cty.GetAttrPath("port"),
 		}
 	}
 	return ln, nil

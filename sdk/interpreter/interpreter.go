@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -49,7 +51,7 @@ func Find(r sdk.Runtime, plugin sdk.Packages, recipeDir string, getenv func(stri
 	default:
 		path, err := exec.LookPath("python3")
 		if err != nil {
-			return "", missing("python3 is not in PATH", err)
+			return "", missing("python3 is not in PATH", "", err)
 		}
 		return filepath.Abs(path)
 	}
@@ -59,13 +61,13 @@ func named(python, recipeDir string) (string, error) {
 	if !strings.ContainsRune(python, filepath.Separator) {
 		path, err := exec.LookPath(python)
 		if err != nil {
-			return "", missing(fmt.Sprintf("runtime.python = %q is not in PATH", python), err)
+			return "", missing(fmt.Sprintf("runtime.python = %q is not in PATH", python), "python", err)
 		}
 		return filepath.Abs(path)
 	}
 	path := Absolute(python, recipeDir)
 	if err := executable(path); err != nil {
-		return "", missing(fmt.Sprintf("runtime.python = %q cannot be run", python), err)
+		return "", missing(fmt.Sprintf("runtime.python = %q cannot be run", python), "python", err)
 	}
 	return path, nil
 }
@@ -76,7 +78,8 @@ func inVenv(dir, origin string) (string, error) {
 		path = filepath.Join(dir, "Scripts", "python.exe")
 	}
 	if err := executable(path); err != nil {
-		return "", missing(fmt.Sprintf("%s = %q holds no interpreter", origin, dir), err)
+		return "", missing(fmt.Sprintf("%s = %q holds no interpreter", origin, dir),
+			strings.TrimPrefix(origin, "runtime."), err)
 	}
 	return path, nil
 }
@@ -100,10 +103,17 @@ func executable(path string) error {
 	return nil
 }
 
-func missing(summary string, err error) error {
+// missing says that there is no interpreter. Setting is the one of the block runtime that names it; empty, or of
+// another place: none does.
+func missing(summary, setting string, err error) error {
+	var path cty.Path
+	if setting == "python" || setting == "venv" {
+		path = cty.GetAttrPath("runtime").GetAttr(setting)
+	}
 	return &sdk.Error{
 		Summary: summary,
 		Remedy:  "run recipe init, which makes an environment; or set runtime { python = \"/path/to/python\" }",
+		Path:    path,
 		Err:     err,
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // python makes an executable file.
@@ -64,6 +65,10 @@ func TestFind(t *testing.T) {
 			var e *sdk.Error
 			if !errors.As(err, &e) || !strings.Contains(e.Remedy, c.problem) {
 				t.Fatalf("got %v (%+v), want an error whose remedy mentions %q", err, e, c.problem)
+			}
+			want := map[bool]string{true: "runtime.python", false: "runtime.venv"}[c.runtime.Python != ""]
+			if got := spec.PathString(e.Path); len(c.runtime.Requirements) == 0 && got != want {
+				t.Errorf("it leads to %q, want %q", got, want)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,13 @@ func describe(ctx context.Context, python, name string, s Source, environ []stri
 		return d, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	home, err := filepath.EvalSymlinks(filepath.Dir(s.File))
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return d, err
+	}
 	if err := writeSource(dir, s); err != nil {
 		return d, err
 	}
@@ -63,6 +71,9 @@ func describe(ctx context.Context, python, name string, s Source, environ []stri
 	if err := json.Unmarshal(data, &d); err != nil {
 		return d, fmt.Errorf("read its description: %w", err)
 	}
+	d.Files = slices.DeleteFunc(d.Files, func(file string) bool { // of a recipe in the folder for temporary files
+		return within(filepath.Join(home, file), dir)
+	})
 	if d.Problem != nil {
 		return d, d.Problem.asError("", "")
 	}
