@@ -38,7 +38,10 @@ func common() []Symptom {
 				"above into runtime.python", []string{Interpreter}},
 		{regexp.MustCompile(missingModel), "the model cannot be loaded", "correct the name of the model: a folder that holds " +
 			"its config.json (./NAME counts from the recipe), or its name in the hub. One that is gated or private needs " +
-			"HF_TOKEN; without a network, or with HF_HUB_OFFLINE, it has to be there: hf download NAME", modelSettings()},
+			"HF_TOKEN", modelSettings()},
+		// Without a remedy it is tried again: a network may come back.
+		{regexp.MustCompile(`couldn't connect to '[^']*' to load`), "the hub cannot be asked for the model, which is not on " +
+			"this machine (hf download NAME brings it, and HF_HUB_OFFLINE forbids to ask)", "", modelSettings()},
 		{regexp.MustCompile(MachineMemory), "the machine ran out of memory", "use a smaller model, or shorter sequences", nil},
 		{regexp.MustCompile(GPUMemory), "the GPU ran out of memory",
 			"train fewer tokens at a time, use a smaller model, or spread it over more GPUs with placement { gpus = 2 }", nil},
@@ -63,7 +66,7 @@ func common() []Symptom {
 const refusedConfiguration = "the configuration is wrong"
 
 // missingModel are transformers' messages for a model that it does not find, or may not have.
-const missingModel = `Repo id must be in the form|is not a valid model identifier|couldn't connect to '[^']*' to load|` +
+const missingModel = `Repo id must be in the form|is not a valid model identifier|` +
 	`does not appear to have a file named|Incorrect path_or_model_id|Unrecognized model in|gated repo|` +
 	`Can't load the (model|configuration|config) (of|for)`
 
