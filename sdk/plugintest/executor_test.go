@@ -78,8 +78,8 @@ func TestWhatAnExecutorSaysArrives(t *testing.T) {
 		t.Errorf("Render fails with %v", err)
 	}
 	_, err = x.Submit(ctx, executor.Job{})
-	if !errors.As(err, &described) || *described != (sdk.Error{Summary: "too many GPUs", Detail: "8 of 4",
-		Remedy: "ask for 4"}) {
+	if !errors.As(err, &described) || !reflect.DeepEqual(*described, sdk.Error{
+		Summary: "too many GPUs", Detail: "8 of 4", Remedy: "ask for 4"}) {
 		t.Errorf("Submit fails with %#v", err)
 	}
 	if _, err := x.List(ctx, "run"); !errors.Is(err, executor.ErrUnreachable) {
