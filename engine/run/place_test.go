@@ -14,8 +14,8 @@ import (
 	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
-// A failure that names a setting shows its file and line wherever it is shown: in the error of apply, the record and the
-// log. One that names none, or a setting that is not in the file, shows what is known.
+// A failure that names a setting shows its file and line wherever it is shown: in the error of apply, the record and
+// the log. One that names none, or a setting that is not in the file, shows what is known.
 func TestAFailureShowsWhereItsSettingIs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -46,7 +46,7 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 		"sharding that is off": {map[string]any{"fsdp_config": map[string]any{}}, "config.fsdp_config", "fsdp is set"},
 		"of another loss":      {map[string]any{"sapo_temperature_pos": 1.0}, "config.sapo_temperature_pos", "sapo"},
 		"a misspelling in a section that nothing complains of": {map[string]any{"fsdp": true, "fsdp_config": map[string]any{
-			"verison": int64(2)}}, "config.fsdp_config.verison", "version"},
+			"versions": int64(2)}}, "config.fsdp_config.versions", "version"},
 		"an object for a value": {map[string]any{"fsdp": true, "fsdp_config": map[string]any{
 			"fsdp_version": map[string]any{}}}, "config.fsdp_config.fsdp_version", "a whole number"},
 		"a policy that there is not": {map[string]any{"fsdp": true, "fsdp_config": map[string]any{

@@ -192,7 +192,8 @@ func besidesStop(err error) error {
 	return err
 }
 
-// setPhase records and reports a phase, with the setting that it failed for, if it is one. After a phase that is over nothing changes any more.
+// setPhase records and reports a phase, with the setting that it failed for, if it is one. After a phase that is over
+// nothing changes any more.
 func (a *Attempt) setPhase(phase sdk.Phase, text, remedy string, path ...cty.PathStep) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,13 +36,15 @@ func common() []Symptom {
 			"the Python of this block lacks a package that training needs",
 			"run recipe init, which makes an environment for blocks without a runtime; or install the package that is named " +
 				"above into runtime.python", []string{Interpreter}},
-		{regexp.MustCompile(missingModel), "the model cannot be loaded", "correct the name of the model: a folder that holds " +
-			"its config.json (./NAME counts from the recipe), or its name in the hub. One that is gated or private needs " +
-			"HF_TOKEN", modelSettings()},
+		{regexp.MustCompile(missingModel), "the model cannot be loaded",
+			"correct the name of the model: a folder that holds its config.json (./NAME counts from the recipe), or " +
+				"its name in the hub. One that is gated or private needs " +
+				"HF_TOKEN", modelSettings()},
 		// Without a remedy it is tried again: a network may come back.
 		{regexp.MustCompile(`couldn't connect to '[^']*' to load`), "the hub cannot be asked for the model, which is not on " +
 			"this machine (hf download NAME brings it, and HF_HUB_OFFLINE forbids to ask)", "", modelSettings()},
-		{regexp.MustCompile(MachineMemory), "the machine ran out of memory", "use a smaller model, or shorter sequences", nil},
+		{regexp.MustCompile(MachineMemory), "the machine ran out of memory",
+			"use a smaller model, or shorter sequences", nil},
 		{regexp.MustCompile(GPUMemory), "the GPU ran out of memory",
 			"train fewer tokens at a time, use a smaller model, or spread it over more GPUs with placement { gpus = 2 }", nil},
 		{regexp.MustCompile(`NVIDIA driver on your system is too old|CUDA driver version is insufficient`),
@@ -73,8 +75,8 @@ const missingModel = `Repo id must be in the form|is not a valid model identifie
 // modelSettings are the models that a trainer of this kit can have.
 func modelSettings() []string { return []string{"model.path", "reference.path"} }
 
-// TargetModules is peft's message when adapters find no layer, for the symptoms of plugins. The worker adds which layers
-// there are.
+// TargetModules is peft's message when adapters find no layer, for the symptoms of plugins. The worker adds which
+// layers there are.
 const TargetModules = `Target modules .* not found in the base model`
 
 // PyTorch's messages when memory runs out, for the symptoms of plugins.

@@ -47,8 +47,8 @@ func attributes(setting string) (path cty.Path) {
 // Interpreter is a setting for symptoms that every block has, and not its program: what runs it.
 const Interpreter = "runtime.python"
 
-// place leads to the setting that a failure is about, of those that it can be about: to the one that the recipe gives. Of
-// several, to the one whose value the failure quotes. Nil: nobody can tell.
+// place leads to the setting that a failure is about, of those that it can be about: to the one that the recipe gives.
+// Of several, to the one whose value the failure quotes. Nil: nobody can tell.
 func (t *Trainer[C]) place(settings []string, said string) cty.Path {
 	var given []string
 	for _, s := range settings {

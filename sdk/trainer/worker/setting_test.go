@@ -38,7 +38,8 @@ func TestWhatAFailureIsAbout(t *testing.T) {
 	t.Parallel()
 	missing := []Symptom{{Settings: []string{Interpreter}, Summary: "no package",
 		Pattern: regexp.MustCompile("No module named 'trl'")}, {Settings: []string{"config.lora_target_modules",
-		"config.peft_config.target_modules"}, Summary: "no layer", Remedy: "correct them", Pattern: regexp.MustCompile(TargetModules)}}
+		"config.peft_config.target_modules"}, Summary: "no layer", Remedy: "correct them",
+		Pattern: regexp.MustCompile(TargetModules)}}
 	trainer := Trainer[trained]{req: sdk.Request[trained]{Block: sdk.Block{Runtime: sdk.Runtime{Python: "/opt/python"}}},
 		program: Program{Symptoms: missing, Settings: map[string]any{
 			"model": map[string]any{"path": "/models/a"}, "reference": map[string]any{"path": "/models/b"},
