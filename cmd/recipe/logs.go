@@ -64,9 +64,10 @@ ended, since apply adopts it, and is followed further.`,
 			style, out := a.style(), &newestLines{to: a.out, most: pick.tail}
 			enc, printer := json.NewEncoder(out), view.Printer{Debug: pick.level == "debug"}
 			last := uint64(0)
+			selected := func(e event.Event) bool { return wanted(e) && chosen(e) }
 			show := func(e event.Event) error {
 				last = e.Seq
-				if !wanted(e) || !chosen(e) {
+				if !selected(e) {
 					return nil
 				}
 				if asJSON {
@@ -74,7 +75,15 @@ ended, since apply adopts it, and is followed further.`,
 				}
 				return printer.Print(out, style, e)
 			}
-			if err := event.Read(dir.Events(), 0, show); err != nil {
+			if pick.tail < 0 {
+				err = event.Read(dir.Events(), 0, show)
+			} else {
+				n := newest{lines: pick.tail, wanted: selected, phases: !asJSON, all: follow,
+					prints: func(e event.Event) bool { return asJSON || printer.Line(view.Style{}, e) != "" }}
+				err = n.read(dir.Events(), show)
+				last = n.last
+			}
+			if err != nil {
 				return err
 			}
 			if err := out.flush(); err != nil || !follow {
@@ -176,9 +185,7 @@ func (l *newestLines) Write(line []byte) (int, error) {
 	if l.most < 0 {
 		return l.to.Write(line)
 	}
-	if l.lines = append(l.lines, bytes.Clone(line)); len(l.lines) > 2*l.most+1000 {
-		l.lines = append([][]byte(nil), l.lines[len(l.lines)-l.most:]...)
-	}
+	l.lines = append(l.lines, bytes.Clone(line))
 	return len(line), nil
 }
 

@@ -142,17 +142,24 @@ type Printer struct {
 
 // Print writes the line of an event, when it has one.
 func (p *Printer) Print(w io.Writer, s Style, e event.Event) error {
-	again := e.Type == event.Phase && p.snap.SamePhase(e)
 	if e.Type == event.Phase {
-		p.snap.Apply(e)
+		again := p.snap.SamePhase(e)
+		if p.snap.Apply(e); again {
+			return nil
+		}
 	}
-	if again || e.Type == event.Progress || e.Level == "debug" && !p.Debug {
-		return nil
-	}
-	text := Line(s, e)
+	text := p.Line(s, e)
 	if text == "" {
 		return nil
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err
+}
+
+// Line is the line of an event; "" when it has none. That of a phase depends on the phase before, too: see Print.
+func (p *Printer) Line(s Style, e event.Event) string {
+	if e.Type == event.Progress || e.Level == "debug" && !p.Debug {
+		return ""
+	}
+	return Line(s, e)
 }
