@@ -7,7 +7,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -95,7 +94,7 @@ func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *h
 	if v.IsNull() && a.Default != cty.NilVal {
 		v = a.Default.WithSameMarks(v)
 	}
-	if converted, err := convert.Convert(v, a.Type); err == nil {
+	if converted, err := spec.Convert(v, a.Type); err == nil {
 		v = d.pin(a, converted, attr, where)
 	} else {
 		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where,

@@ -313,7 +313,7 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 			}
 			t = out.Type
 		}
-		converted, err := convert.Convert(v, t)
+		converted, err := spec.Convert(v, t)
 		if err != nil {
 			d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s of external expects %s, got %s.",
 				attr.Name, t.FriendlyName(), given(v))))

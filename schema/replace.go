@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // replacement is the replacement of a block's plugin, or nil.
@@ -75,7 +75,7 @@ func (ev *evaluation) mock(b *Block) cty.Value {
 					b.Addr, name, orNothing(outputNames(b.Schema)), didYouMean(name, outputNames(b.Schema)))))
 				continue
 			}
-			v, err := convert.Convert(given, a.Type)
+			v, err := spec.Convert(given, a.Type)
 			if err != nil {
 				ev.diags = append(ev.diags, problem(m.Range, "Wrong type", fmt.Sprintf("The output %q of %s is %s: %s.", name,
 					b.Addr, a.Friendly(), err)))

@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 type variableDecl struct {
@@ -134,7 +136,7 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 	if v.defaults != nil && !given.IsNull() {
 		given = v.applyDefaults(given)
 	}
-	value, err := convert.Convert(given, v.typ)
+	value, err := spec.Convert(given, v.typ)
 	if err != nil {
 		return broken, append(diags, problem(at, "Wrong type",
 			fmt.Sprintf("The variable %q expects %s, got %s: %s.", v.name, typeexpr.TypeString(v.typ),

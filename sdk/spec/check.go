@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -114,7 +113,7 @@ func (a *Attribute) check(v cty.Value, path cty.Path) []Problem {
 		return a.checkReferences(v, path)
 	}
 	if a.Type != cty.DynamicPseudoType && !v.Type().Equals(a.Type.WithoutOptionalAttributesDeep()) {
-		converted, err := convert.Convert(v, a.Type)
+		converted, err := Convert(v, a.Type)
 		if err != nil {
 			return []Problem{a.problem(path, "Wrong type", "got "+describe(v.Type())+conversionHint(err))}
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 )
 
 // Encode makes the value of a schema from a struct (or pointer to one) whose tags it was made from, for example a
@@ -88,7 +87,7 @@ func encodeValue(rv reflect.Value, t cty.Type) (cty.Value, error) {
 	if v.IsNull() {
 		return cty.NullVal(t.WithoutOptionalAttributesDeep()), nil
 	}
-	return convert.Convert(v, t)
+	return Convert(v, t)
 }
 
 // valueOf makes the value whose type follows from the Go value alone.

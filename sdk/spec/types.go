@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 )
 
 // Type is the type of a body of this schema: an object with one attribute for each attribute and nested block.
@@ -78,7 +77,7 @@ func (s *Schema) conform(v cty.Value, path cty.Path) (cty.Value, error) {
 			out[a.Name] = cty.NullVal(t.WithoutOptionalAttributesDeep())
 			continue
 		}
-		got, err := convert.Convert(in, t)
+		got, err := Convert(in, t)
 		if err != nil {
 			return cty.NilVal, append(path.Copy(), cty.GetAttrStep{Name: a.Name}).NewError(fmt.Errorf("expected %s: %w",
 				t.FriendlyName(), err))
