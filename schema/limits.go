@@ -15,7 +15,7 @@ const (
 	maxElements   = 1 << 20 // of a value, nested ones counted
 	maxText       = 4 << 20
 	maxIterations = 1 << 17 // of all for expressions in one pass
-	maxWork       = 1 << 22 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
+	maxWork       = 1 << 20 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
 	maxExponent   = 1100    // binary, of a number: a float64 has 1024
 	maxOperators  = 200_000 // side by side: the parser nests them, and the stack has room for twice as many
 	nodesPerWork  = 16      // of the syntax, evaluated, are as much work as one element
