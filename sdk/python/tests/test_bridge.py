@@ -154,9 +154,7 @@ def test_adapters_that_find_no_layer_are_told_which_there_are(tmp_path, api):
     bridge = opened(tmp_path, api().url, model={"path": str(tmp_path)})
     assert bridge.close(ValueError("Target modules {'nope'} not found in the base model. Please check")) == 1
     (check,) = events(tmp_path)[-1]["checks"]
-    assert check == (
-        "The model's linear layers are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj."
-    )
+    assert check == ("The model's linear layers are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj.")
     assert ending.linear(str(tmp_path / "nothere")) == []
 
 

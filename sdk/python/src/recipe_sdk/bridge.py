@@ -130,10 +130,8 @@ class Bridge(Generic[S]):
         inference share a GPU, everything else waits. beside: until inference has taken its memory, not until it
         answers. This trainer then sees to it that the rest is enough, and calls start() where it is not. ConfigError,
         one mistake a line, when the configuration is wrong."""
-        if isinstance(config, RunSettings):
-            block: RunSettings = config
-        else:
-            block = settings.from_dict(settings.load(config), Settings)
+        given = config if isinstance(config, RunSettings) else settings.from_dict(settings.load(config), Settings)
+        block: RunSettings = given
         main = int(os.environ.get("RANK", 0)) == 0
         events, control = Events(block.events_file if main else None), None
         try:
