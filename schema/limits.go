@@ -18,13 +18,15 @@ const (
 	maxWork       = 1 << 20 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
 	maxExponent   = 1100    // binary, of a number: a float64 has 1024
 	maxOperators  = 200_000 // side by side: the parser nests them, and the stack has room for twice as many
-	nodesPerWork  = 16      // of the syntax, evaluated, are as much work as one element
+	nodesPerWork  = 2       // of the syntax, evaluated, are as much work as one element
+	setWork       = 24      // of each element of a set: whoever goes through it sorts it
 )
 
 // budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no
 // way to stop an evaluation.
 type budget struct {
 	iterations, work atomic.Int64
+	refused          atomic.Bool // it was said that there is too much work
 
 	mu    sync.Mutex
 	spent hcl.Diagnostics // that they are used up
@@ -33,6 +35,7 @@ type budget struct {
 func (b *budget) refill() {
 	b.iterations.Store(maxIterations)
 	b.work.Store(maxWork)
+	b.refused.Store(false)
 	b.mu.Lock()
 	b.spent = nil
 	b.mu.Unlock()
@@ -60,6 +63,25 @@ func spend(left *atomic.Int64, n int64) (ok, first bool) {
 	return now > 0, now <= 0 && now+n > 0
 }
 
+// charge takes work from the budget. Not ok: too little was left, which only the first such call says. What the result
+// of a function cost is taken without a word, so that the expression that comes next says it.
+func (b *budget) charge(n int64, at hcl.Range) (ok bool, diags hcl.Diagnostics) {
+	if b.work.Add(-n) > 0 {
+		return true, nil
+	}
+	if b.refused.CompareAndSwap(false, true) {
+		diags = b.exhausted(tooMuchWork(at))
+	}
+	return false, diags
+}
+
+// result charges what a function has made: text in another measure than that of an argument, as it is made once.
+func (b *budget) result(v cty.Value) {
+	size := sizer{elements: maxElements, text: maxText}
+	size.count(v)
+	b.work.Add(-(size.work() + (maxText-int64(size.text))/64))
+}
+
 // guarded is the collection of a for expression; its iterations are charged before the first of them. It is a node
 // of its own, whose only child is the expression itself: a walk over the names in a recipe passes through it.
 type guarded struct {
@@ -84,82 +106,14 @@ func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 			"All for expressions of a recipe together iterate over at most %d elements.", maxIterations)))...)
 	}
 	if ok {
-		ok, first = spend(&g.budget.work, int64(plain.LengthInt())*g.nodes/nodesPerWork)
-		if first {
-			diags = append(diags, g.budget.exhausted(tooMuchWork(g.Range()))...)
-		}
+		var spent hcl.Diagnostics
+		ok, spent = g.budget.charge(int64(plain.LengthInt())*(1+g.nodes/nodesPerWork), g.Range())
+		diags = append(diags, spent...)
 	}
 	if !ok {
 		return cty.DynamicVal, diags
 	}
 	return v, diags
-}
-
-// metered is an argument of a function call or a part of a template; the work on it is charged to the budget.
-type metered struct {
-	*hclsyntax.ParenthesesExpr
-	budget *budget
-	cost   func(elements, text int64) int64
-	unify  bool // a tuple or object is converted to a list, set or map
-}
-
-// Value is the argument; unknown, so that the call is skipped, when the budget is used up.
-func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
-	if m.budget.work.Load() <= 0 {
-		return cty.DynamicVal, nil
-	}
-	v, diags := m.Expression.Value(ctx)
-	size := sizer{elements: maxElements, text: maxText}
-	size.count(v)
-	if size.vast { // hcl would write it out where the function or the template takes a string
-		return cty.DynamicVal, append(diags, problem(m.Range(), "Number out of range", outOfRange))
-	}
-	ok, first := spend(&m.budget.work,
-		m.cost(maxElements-int64(size.elements), maxText-int64(size.text))+size.unified(m.unify))
-	if first {
-		diags = append(diags, m.budget.exhausted(tooMuchWork(m.Range()))...)
-	}
-	if !ok {
-		return cty.DynamicVal, diags
-	}
-	return v, diags
-}
-
-// unified is the work of finding one type for the elements of tuples and objects: cty compares each with each.
-func (s *sizer) unified(unify bool) int64 {
-	if !unify {
-		return 0
-	}
-	return s.squares / 64
-}
-
-// unifies says whether a function converts a tuple to a list or set, or an object to a map.
-func unifies(function string) bool {
-	switch function {
-	case "alltrue", "anytrue", "chunklist", "coalesce", "coalescelist", "compact", "flatten", "formatlist", "join",
-		"reverse", "setintersection", "setproduct", "setsubtract", "setunion", "sort", "sum", "tolist", "tomap",
-		"toset", "zipmap":
-		return true
-	}
-	return false
-}
-
-func tooMuchWork(at hcl.Range) *hcl.Diagnostic {
-	return problem(at, "Too much work", fmt.Sprintf(
-		"The functions, operators and templates of a recipe together process at most %d elements or %d MiB of text. "+
-			"Pass them less data, or call them less often: outside for expressions, for example.",
-		maxWork, maxWork>>16))
-}
-
-// costOf estimates the work of a function on an argument of a size.
-func costOf(function string) func(elements, text int64) int64 {
-	switch function {
-	case "distinct": // compares each with each
-		return func(n, text int64) int64 { return n*n/8 + text/16 + 1 }
-	case "sort", "setunion", "setintersection", "setsubtract", "setproduct", "toset", "formatlist":
-		return func(n, text int64) int64 { return 16*n + text/16 + 1 }
-	}
-	return func(n, text int64) int64 { return n + text/16 + 1 }
 }
 
 // plain undoes guard for code that looks at the shape of an expression.
@@ -191,10 +145,10 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 			switch n.Name {
 			case "list", "map", "set", "object", "tuple", "optional": // of a type, which is read and not called
 			default:
-				b.meter(n.Args, costOf(n.Name), unifies(n.Name))
+				b.meter(n.Args, costOf(n.Name), takes(n.Name), n.Name != "env")
 			}
 		case *hclsyntax.TemplateExpr:
-			b.meter(n.Parts, costOf(""), false)
+			b.meter(n.Parts, costOf(""), anything, false)
 		case *hclsyntax.BinaryOpExpr:
 			b.operands(operand{number: n.Op.Type == cty.Number}, &n.LHS, &n.RHS)
 		case *hclsyntax.UnaryOpExpr:
@@ -219,13 +173,16 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 	})
 }
 
-func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text int64) int64, unify bool) {
+// meter guards the arguments of a call or the parts of a template: also literals of a call, which a for expression
+// repeats.
+func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text int64) int64, takes taking,
+	literals bool) {
 	for i, e := range exprs {
 		if m, done := e.(metered); done {
 			m.budget = b
 			exprs[i] = m
-		} else if !isLiteral(e) {
-			exprs[i] = metered{&hclsyntax.ParenthesesExpr{Expression: e, SrcRange: e.Range()}, b, cost, unify}
+		} else if literals || !isLiteral(e) {
+			exprs[i] = metered{&hclsyntax.ParenthesesExpr{Expression: e, SrcRange: e.Range()}, b, cost, takes}
 		}
 	}
 }
@@ -259,7 +216,8 @@ func vast(x *big.Float) bool {
 type sizer struct {
 	elements, text int
 	infinite, vast bool
-	squares        int64 // of the lengths of tuples and objects, summed
+	sets           int64 // elements of sets
+	unifying       int64 // work of finding one type for the elements of each tuple and object
 }
 
 func (s *sizer) count(v cty.Value) {
@@ -282,13 +240,25 @@ func (s *sizer) count(v cty.Value) {
 	if !v.CanIterateElements() {
 		return
 	}
-	if t := v.Type(); t.IsTupleType() || t.IsObjectType() {
-		s.squares += int64(v.LengthInt()) * int64(v.LengthInt())
+	if v.Type().IsSetType() {
+		s.sets += int64(v.LengthInt())
 	}
+	before := s.elements
 	for it := v.ElementIterator(); it.Next() && s.elements >= 0 && s.text >= 0; {
 		_, elem := it.Element()
 		s.count(elem)
 	}
+	if t := v.Type(); t.IsTupleType() || t.IsObjectType() {
+		s.unifying += unifying(int64(v.LengthInt()), int64(before-s.elements))
+	}
+}
+
+// unifying is the work of finding one type for n elements with so many values in them: cty compares each with each.
+func unifying(n, below int64) int64 {
+	if n == below {
+		return n * n / 48
+	}
+	return n * below / 4
 }
 
 // template parses a template file with the same limits as a recipe.

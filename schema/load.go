@@ -52,7 +52,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 		secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
 	p.code = &codeFiles{files: files}
-	p.functions = function.All(function.Options{Files: files, Template: l.budget.template,
+	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Result: l.budget.result,
 		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: Sensitive,
 		Ephemeral: Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}

@@ -18,8 +18,8 @@ type operand struct {
 
 // Value is the operand; unknown, which makes the result unknown, when it is out of bounds.
 func (o *operand) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
-	if o.budget.work.Load() <= 0 {
-		return cty.DynamicVal, nil
+	if ok, diags := o.budget.charge(0, o.Range()); !ok {
+		return cty.DynamicVal, diags
 	}
 	v, diags := o.Expression.Value(ctx)
 	size := sizer{elements: maxElements, text: maxText}
@@ -28,13 +28,13 @@ func (o *operand) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		return cty.DynamicVal, append(diags, problem(o.Range(), "Number out of range", outOfRange))
 	}
 	// An operation on a single short value is free: the expression itself is bounded by the length of the file.
-	ok, first := spend(&o.budget.work,
-		maxElements-int64(size.elements)-1+(maxText-int64(size.text))/256+size.unified(o.branch))
-	if first {
-		diags = append(diags, o.budget.exhausted(tooMuchWork(o.Range()))...)
+	cost := size.work() - 1 + (maxText-int64(size.text))/256
+	if o.branch {
+		cost += size.unifying
 	}
+	ok, spent := o.budget.charge(cost, o.Range())
 	if !ok {
-		return cty.DynamicVal, diags
+		return cty.DynamicVal, append(diags, spent...)
 	}
 	return v, diags
 }

@@ -100,6 +100,7 @@ func LoadTestSource(path string, src []byte, environment []string) (*TestFile, h
 		return t, diags
 	}
 	functions := function.All(function.Options{Files: &function.Files{Dir: filepath.Dir(path)}, Template: limits.template,
+		Result:  limits.result,
 		Environ: environ(environment), Sensitive: Sensitive, Ephemeral: Ephemeral})
 	p := &testParser{functions: &hcl.EvalContext{Functions: functions}, file: file}
 	p.read(t, body)

@@ -17,10 +17,12 @@ type Options struct {
 	Files   *Files            // what file, templatefile, … read
 	Environ map[string]string // what env reads
 	// called with each name that is looked up there; may be nil
-	Reads     func(name string)
-	Secret    func(value string)                                          // called with each value of env; may be nil
-	Template  func(path string, src []byte) (hclsyntax.Expression, error) // how templatefile parses; nil: as hcl does
-	Sensitive any                                                         // mark of values that are never shown
+	Reads    func(name string)
+	Secret   func(value string)                                          // called with each value of env; may be nil
+	Template func(path string, src []byte) (hclsyntax.Expression, error) // how templatefile parses; nil: as hcl does
+	// called with what a function has made; may be nil
+	Result    func(value cty.Value)
+	Sensitive any // mark of values that are never shown
 	// mark of values that are read again whenever they are used
 	Ephemeral any
 }
@@ -77,7 +79,7 @@ func All(o Options) map[string]function.Function {
 		"fileexists": fileexists(o.Files), "fileset": fileset(o.Files), "filesha256": filesha256(o.Files),
 		"pathexpand": pathexpand(o),
 	}
-	all = guarded(all)
+	all = guarded(all, o.Result)
 	all["templatefile"] = templatefile(o, all)
 	return all
 }

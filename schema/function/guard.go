@@ -22,17 +22,17 @@ var errVast = errors.New("a number is outside of -1.8e308 to 1.8e308, or closer 
 // guarded makes each function answer with a value or with a short error, whatever it is given: those of cty panic on
 // some arguments, and their errors then contain the stack. try, can and templatefile evaluate expressions, in which the
 // other functions are called, and do so more than once: they are left as they are.
-func guarded(all map[string]function.Function) map[string]function.Function {
+func guarded(all map[string]function.Function, result func(cty.Value)) map[string]function.Function {
 	for name, f := range all {
 		if name != "try" && name != "can" {
-			all[name] = guard(f, required()[name])
+			all[name] = guard(f, required()[name], result)
 		}
 	}
 	return all
 }
 
 // guard wraps one function; check, if any, says what is wrong with known arguments for which the function panics.
-func guard(f function.Function, check func(args []cty.Value) error) function.Function {
+func guard(f function.Function, check func(args []cty.Value) error, result func(cty.Value)) function.Function {
 	return function.New(&function.Spec{
 		Description: f.Description(),
 		Params:      f.Params(),
@@ -55,6 +55,9 @@ func guard(f function.Function, check func(args []cty.Value) error) function.Fun
 			v, err := f.Call(args)
 			if err == nil && vast(v) {
 				err = errVast
+			}
+			if err == nil && result != nil {
+				result(v)
 			}
 			return v, brief(err)
 		},
