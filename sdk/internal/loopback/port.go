@@ -1,6 +1,7 @@
 package loopback
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -30,6 +31,8 @@ func FreePort() (int, error) { return ports().free() }
 // ports are held by locks on the bytes of one file, which end with the process.
 var ports = sync.OnceValue(func() *table { return openTable(tablePath()) })
 
+var errHeld = errors.New("other processes of this user hold those that were tried")
+
 type table struct {
 	mu   sync.Mutex
 	file *os.File // nil: this process alone knows what is held
@@ -55,34 +58,49 @@ func openTable(path string) *table {
 	return t
 }
 
-// lock locks or unlocks the byte of a port, and says whether it did.
-func (t *table) lock(port int, kind int16) bool {
+// lock locks or unlocks the byte of a port, and says whether it did: not, when another process holds it. An error is of
+// the lock itself, such as of a file system that has none.
+func (t *table) lock(port int, kind int16) (bool, error) {
 	if t.file == nil {
-		return true
+		return true, nil
 	}
 	err := syscall.FcntlFlock(t.file.Fd(), syscall.F_SETLK, &syscall.Flock_t{
 		Type: kind, Whence: io.SeekStart, Start: int64(port), Len: 1})
-	return err == nil
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) { // POSIX allows both for a lock that is held
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("choose a port: lock %s, in which processes tell each other which ports they hold: %w; "+
+			"set TMPDIR to a folder of a file system that has locks", t.file.Name(), err)
+	}
+	return true, nil
 }
+
+func (t *table) unlock(port int) { _, _ = t.lock(port, syscall.F_UNLCK) }
 
 func (t *table) free() (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for port, since := range t.held {
 		if time.Since(since) > heldFor {
-			t.lock(port, syscall.F_UNLCK)
+			t.unlock(port)
 			delete(t.held, port)
 		}
 	}
-	var err error
+	err := errHeld // until a listener says otherwise
 	for range tries {
 		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // no secret
-		if _, ok := t.held[port]; ok || !t.lock(port, syscall.F_WRLCK) {
+		if _, ok := t.held[port]; ok {
+			continue
+		}
+		if ok, err := t.lock(port, syscall.F_WRLCK); err != nil {
+			return 0, err
+		} else if !ok {
 			continue
 		}
 		var l net.Listener
 		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
-			t.lock(port, syscall.F_UNLCK)
+			t.unlock(port)
 			continue
 		}
 		_ = l.Close()

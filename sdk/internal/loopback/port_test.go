@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -81,5 +82,25 @@ func TestPortsWithoutATable(t *testing.T) {
 	table := openTable(filepath.Join(t.TempDir(), "no", "folder"))
 	if _, err := table.free(); err != nil || table.file != nil {
 		t.Errorf("%v, file %v", err, table.file)
+	}
+}
+
+// A lock that cannot be had for another reason than that it is held is an error of its own: not all ports are taken.
+func TestAFailedLockIsNotAPortThatIsHeld(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ports")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	readOnly, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = readOnly.Close() }()
+	table := openTable(path)
+	defer func() { _ = table.file.Close() }()
+	table.file = readOnly // the system refuses to lock it for writing
+	_, err = table.free()
+	if err == nil || !strings.Contains(err.Error(), "lock "+path) || !strings.Contains(err.Error(), "TMPDIR") {
+		t.Errorf("got %v, want the failure of the lock and what to do", err)
 	}
 }
