@@ -55,15 +55,37 @@ func (v verifySettings) policy() signature.Policy {
 }
 
 // readSettings reads the file; one that is not there has no settings in it.
-func readSettings(environ []string) (s settings, err error) {
+func readSettings(environ []string) (settings, error) {
 	path, given := settingsFile(environ)
 	source, err := schema.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !given {
-		return s, nil
+		return settings{}, nil
 	}
+	if err != nil { // which names the file
+		return settings{}, fmt.Errorf("read the settings: %w; %s", err, settingsRemedy(err, given))
+	}
+	s, err := parseSettings(path, source)
 	if err != nil {
-		return s, fmt.Errorf("read the settings: %w", err)
+		return s, fmt.Errorf("read the settings %s: %w; %s", path, err, settingsRemedy(err, given))
 	}
+	return s, nil
+}
+
+// settingsRemedy says what to do when the settings cannot be used: no command runs without them.
+func settingsRemedy(err error, given bool) string {
+	remedy := "mend the file, or name another in RECIPE_CONFIG"
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		remedy = "let this user read the file (chmod u+r), or name another in RECIPE_CONFIG"
+	case errors.Is(err, fs.ErrNotExist):
+		remedy = "RECIPE_CONFIG names it: write it, or unset RECIPE_CONFIG"
+	case given:
+		remedy = "RECIPE_CONFIG names it: mend it, or unset RECIPE_CONFIG"
+	}
+	return remedy
+}
+
+func parseSettings(path string, source []byte) (s settings, err error) {
 	file, diags := hclsyntax.ParseConfig(source, filepath.Base(path), hcl.InitialPos)
 	if !diags.HasErrors() {
 		diags = gohcl.DecodeBody(file.Body, nil, &s)
@@ -71,13 +93,13 @@ func readSettings(environ []string) (s settings, err error) {
 	if err := diags; err.HasErrors() {
 		return s,
 			fmt.Errorf(
-				"read the settings %s: %w; expected dev_overrides { NAME = \"PATH\" }, pass_environment = "+
+				"%w; expected dev_overrides { NAME = \"PATH\" }, pass_environment = "+
 					"[\"NAME\", \"FAMILY_*\"], policies = [\"PATH\"], mirror \"HOST/PATH\" { location = \"…\" } "+
 					"and verify \"HOST/PATH\" { key = \"…\" }",
-				path, err)
+				err)
 	}
 	if err := protocol.CheckEnvironmentNames(s.PassEnvironment); err != nil {
-		return s, fmt.Errorf("read the settings %s: pass_environment: %w", path, err)
+		return s, fmt.Errorf("pass_environment: %w", err)
 	}
 	relative := func(to string) string {
 		if filepath.IsAbs(to) {
@@ -90,12 +112,12 @@ func readSettings(environ []string) (s settings, err error) {
 			s.Mirrors[i].Location = relative(m.Location)
 		}
 		if err := packages.CheckMirror(packages.Mirror(s.Mirrors[i])); err != nil {
-			return s, fmt.Errorf("read the settings %s: %w", path, err)
+			return s, err
 		}
 	}
 	for i, v := range s.Verify {
 		if err := packages.CheckSourcePolicy(packages.SourcePolicy{Prefix: v.Prefix, Policy: v.policy()}); err != nil {
-			return s, fmt.Errorf("read the settings %s: %w", path, err)
+			return s, err
 		}
 		if v.Key != "" {
 			s.Verify[i].Key = relative(v.Key)

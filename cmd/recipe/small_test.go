@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -89,6 +90,9 @@ func TestDevOverrides(t *testing.T) {
 		{"typo", write("d", `dev_override {}`), nil, "dev_overrides { NAME"},
 		{"the place of a mistake", write("set.hcl", `policies = 3`), nil, ": set.hcl:1,"},
 		{"named but not there", filepath.Join(dir, "none"), nil, "no such file"},
+		{"what to do, not there", filepath.Join(dir, "none"), nil, "; RECIPE_CONFIG names it: write it, or unset"},
+		{"what to do, a mistake", write("broken.hcl", `policies = `), nil, "; RECIPE_CONFIG names it: mend it, or unset"},
+		{"what to do, a folder", dir, nil, "; RECIPE_CONFIG names it: mend it, or unset"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -104,6 +108,32 @@ func TestDevOverrides(t *testing.T) {
 				t.Fatalf("got %v, %v, want %v", got, err, c.want)
 			}
 		})
+	}
+}
+
+// The file in the configuration folder need not be there; one that cannot be used stops every command, and says how to
+// go on.
+func TestSettingsOfTheFolderSayWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv("HOME", dir)
+	path, given := settingsFile(nil)
+	if given {
+		t.Fatal("nobody names the file")
+	}
+	if _, err := readSettings(nil); err != nil {
+		t.Errorf("without the file: %v", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := readSettings(nil)
+	want := "; mend the file, or name another in RECIPE_CONFIG"
+	if err == nil || !strings.HasSuffix(err.Error(), want) || strings.Count(err.Error(), path) != 1 {
+		t.Errorf("a folder: got %v, want the path once and …%s", err, want)
+	}
+	if got := settingsRemedy(fs.ErrPermission, false); !strings.Contains(got, "chmod u+r") {
+		t.Errorf("not readable: %s", got)
 	}
 }
 
