@@ -99,11 +99,23 @@ func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 	}
 	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid value",
 		Subject: &v.header,
-		Detail: fmt.Sprintf(
-			"%s sets the variable %q to a value that cannot be parsed as %s (%s). Strings inside lists and maps need "+
-				"quotes, for example --var '%s=[\"a\", \"b\"]'.", source, v.name, typeexpr.TypeString(v.typ),
-			lowerFirst(diags[0].Summary), v.name)})
+		Detail: fmt.Sprintf("%s sets the variable %q to a value that cannot be parsed as %s (%s). %s", source, v.name,
+			typeexpr.TypeString(v.typ), lowerFirst(diags[0].Summary), v.writtenSo())})
 	return givenValue{source: source, broken: true}
+}
+
+// writtenSo shows how a value of the variable's type is written on the command line.
+func (v *variableDecl) writtenSo() string {
+	example := `["a", "b"]`
+	switch {
+	case v.typ == cty.Number:
+		return fmt.Sprintf("Write a number, for example --var %s=600.", v.name)
+	case v.typ == cty.Bool:
+		return fmt.Sprintf("Write --var %[1]s=true or --var %[1]s=false.", v.name)
+	case v.typ.IsMapType() || v.typ.IsObjectType():
+		example = `{ a = "b" }`
+	}
+	return fmt.Sprintf("Strings inside lists and maps need quotes, for example --var '%s=%s'.", v.name, example)
 }
 
 // keep stores a given text for snippets, unless it is secret.

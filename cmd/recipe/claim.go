@@ -48,14 +48,14 @@ that was moved on the same machine needs no claim.`,
 			if !fresh {
 				_, err = fmt.Fprintf(a.out,
 					"The run in %s now belongs to this folder. recipe apply %s continues it.\n", dir,
-					shellWord(rec.File))
+					shellWord(recipePath(dir, rec)))
 				return err
 			}
 			text := "The copied run was removed."
 			if d.Checkpoints != "" {
 				text += " Its checkpoints are in " + d.Checkpoints + "."
 			}
-			_, err = fmt.Fprintf(a.out, "%s recipe apply %s starts a new run.\n", text, shellWord(rec.File))
+			_, err = fmt.Fprintf(a.out, "%s recipe apply %s starts a new run.\n", text, shellWord(recipePath(dir, rec)))
 			return err
 		},
 	}

@@ -131,11 +131,9 @@ func (a *app) evaluateTasks(ctx context.Context, address string, f *evaluateFlag
 	if err := f.check(); err != nil {
 		return err
 	}
-	file := f.blockFlags.file
-	if file == "" {
-		if file, err = recipeFile(nil); err != nil {
-			return fmt.Errorf("%w; or use -r FILE", err)
-		}
+	file, err := recipeOrRun(f.blockFlags.file)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTryTimeout)
 	defer cancel()

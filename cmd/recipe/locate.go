@@ -96,6 +96,38 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 		strings.Join(files, ", "))
 }
 
+// recipePath is the path, from this folder, of the recipe that a run belongs to, which lies beside the run directory.
+// The record has it as the person typed it, maybe in another folder.
+func recipePath(dir state.Dir, run *state.Run) string {
+	return filepath.Join(filepath.Dir(filepath.Dir(string(dir))), filepath.Base(run.File))
+}
+
+// recipeOrRun finds the recipe of a command that needs a recipe and works without a run: that of the file given or of
+// this folder, else of the run that status and logs would show.
+func recipeOrRun(given string) (string, error) {
+	if given != "" {
+		if _, err := os.Stat(given); err == nil {
+			return given, nil
+		}
+		if dir, run, err := locateRun(given); err == nil {
+			return recipePath(dir, run), nil
+		}
+		return given, nil // the loader says what is wrong with a file that is not there
+	}
+	file, err := recipeFile(nil)
+	if err == nil {
+		return file, nil
+	}
+	dir, run, missing := locateRun("")
+	switch {
+	case missing == nil:
+		return recipePath(dir, run), nil
+	case errors.Is(missing, errNoRun):
+		return "", fmt.Errorf("%w; or use -r FILE", err)
+	}
+	return "", missing
+}
+
 func runDirs(file string) ([]string, error) {
 	patterns := []string{filepath.Join(".recipe", "*"), filepath.Join("*", ".recipe", "*")}
 	if file != "" {

@@ -76,7 +76,7 @@ func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags,
 	}
 	live, err := session.Dial(cmd.Context(), dir)
 	if errors.Is(err, session.ErrNoEngine) {
-		return noEngine(block, rec)
+		return noEngine(block, dir, rec)
 	}
 	if err != nil {
 		return err
@@ -95,15 +95,16 @@ func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags,
 }
 
 // noEngine says why no command reaches a block.
-func noEngine(block addr.Block, rec *state.Run) error {
+func noEngine(block addr.Block, dir state.Dir, rec *state.Run) error {
+	file := shellWord(recipePath(dir, rec))
 	if rec.Status == state.Running {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("%s cannot be reached: the engine of its run was killed", block),
-			Remedy:  "recipe apply " + shellWord(rec.File) + " adopts the live processes; then try again",
+			Remedy:  "recipe apply " + file + " adopts the live processes; then try again",
 		}
 	}
 	return &sdk.Error{
 		Summary: fmt.Sprintf("%s is not running: its run is %s", block, rec.Status),
-		Remedy:  "recipe apply " + shellWord(rec.File) + " restarts it from its newest checkpoint",
+		Remedy:  "recipe apply " + file + " restarts it from its newest checkpoint",
 	}
 }

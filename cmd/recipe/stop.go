@@ -102,7 +102,7 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 	}
 	text = "The run is " + string(rec.Status) + "."
 	if rec.Status == state.Stopped {
-		text += " recipe apply " + shellWord(rec.File) + " continues it."
+		text += " recipe apply " + shellWord(recipePath(dir, rec)) + " continues it."
 	}
 	_, err = fmt.Fprintln(a.out, text)
 	return err

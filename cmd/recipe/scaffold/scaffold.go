@@ -68,9 +68,9 @@ func (p Plugin) Check() error {
 		return &sdk.Error{Summary: fmt.Sprintf("the name %q is reserved", p.Name),
 			Remedy: "choose another: it becomes the name of a module, and this one is taken"}
 	case len(languages) == 0:
-		return fmt.Errorf("there is no scaffold of a %s plugin; copy one from plugins/ of recipe's sources", p.Kind)
+		return fmt.Errorf("there is no scaffold of a plugin of kind %s; copy one from plugins/ of recipe's sources", p.Kind)
 	case !slices.Contains(languages, p.Language):
-		return &sdk.Error{Summary: fmt.Sprintf("a %s plugin cannot be written in %s", p.Kind, p.Language),
+		return &sdk.Error{Summary: fmt.Sprintf("a plugin of kind %s cannot be written in %s", p.Kind, p.Language),
 			Remedy: fmt.Sprintf("use --lang %s; programs that it starts can be in any language",
 				strings.Join(languages, " or --lang "))}
 	}
