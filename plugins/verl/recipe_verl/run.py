@@ -39,7 +39,11 @@ def imports() -> None:
     with warnings.catch_warnings():  # of verl's other engines, whose packages nobody asked for
         warnings.filterwarnings("ignore", message=".* engine is not available")
         import verl.workers.engine  # noqa: F401
+        from verl.models.transformers import monkey_patch
     logprob.install()
+    # Where TRL is installed, too, verl changes its model with a value head, which newer ones lack: an ImportError.
+    # Nothing here has such a head.
+    monkey_patch.is_trl_available = bool
 
 
 def train(backend: str, bridge: Bridge[Any]) -> None:

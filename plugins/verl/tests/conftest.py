@@ -53,9 +53,11 @@ def hybrid(tmp_path_factory):
 
 
 class Trainer:
-    """A trainer's process, its log and its events."""
+    """A trainer's process, its log and its events. beside: a folder of packages that its environment has as well."""
 
-    def __init__(self, where, given, *, module="recipe_verl", world=1, python=sys.executable, supervised=False):
+    def __init__(
+        self, where, given, *, module="recipe_verl", world=1, python=sys.executable, supervised=False, beside=None
+    ):
         where.mkdir(parents=True, exist_ok=True)
         self.where, self.events_file = where, where / "events.jsonl"
         self.supervisor = Supervisor() if supervised else None
@@ -67,6 +69,8 @@ class Trainer:
         paths = [str(ROOT / "sdk/python/src"), str(PATHS[module])]
         if os.environ.get("VERL_UNDER_TEST"):  # another version of verl, before the environment's own
             paths.append(os.environ["VERL_UNDER_TEST"])
+        if beside:
+            paths.append(str(beside))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)] if world > 1 else []
         self.log = open(where / "log", "ab")
@@ -113,7 +117,7 @@ def start(tmp_path, tiny):
     made = []
 
     def build(name, config, *, api=None, module="recipe_verl", **more):
-        options = {k: more.pop(k) for k in ("world", "python", "supervised") if k in more}
+        options = {k: more.pop(k) for k in ("world", "python", "supervised", "beside") if k in more}
         if api is None:
             api = FakeAPI()
             made.append(api)

@@ -93,6 +93,13 @@ def test_sequences_of_a_model_that_carries_a_state_are_scored_as_they_are_alone(
         api.close()
 
 
+def test_an_environment_may_have_trl_too(start, tmp_path):
+    """TRL as it is since 1.16, without the class that verl changes."""
+    (tmp_path / "beside/trl").mkdir(parents=True)
+    (tmp_path / "beside/trl/__init__.py").write_text("")
+    assert len(start("both", BYPASS, beside=tmp_path / "beside").metrics()) == 1
+
+
 def test_another_number_of_ranks_is_refused_with_a_word(start):
     first = start("run", RATE, steps=1)
     first.metrics()
