@@ -49,6 +49,8 @@ CASES: dict[str, dict] = {
     "full-shards": {"model": {**BF16["model"], "replicate": False}},  # several GPUs: FSDP2 though each could hold it
     "lora-shards": {**LORA, "model": {"replicate": False}},
     "memory-shards": {"model": {**SAVING["model"], "replicate": False}},
+    "full-shards-float8": {"model": {**BF16["model"], **FLOAT8["model"], "replicate": False}},
+    "lora-shards-back8": {**LORA, "model": {**BACK8["model"], "replicate": False}},
     "full-shards-24gib": {"model": {**BF16["model"], "replicate": False}, "left": 24},
     "7B-lora-8k": {**LORA, "shape": "7B", "sequences": 8, "length": 8192},
     "7B-lora-32k": {**LORA, "shape": "7B", "sequences": 2, "length": 32768},
@@ -56,6 +58,12 @@ CASES: dict[str, dict] = {
     "7B-full-32k": {**AWAY, "shape": "7B", "sequences": 2, "length": 32768},
     "7B-full-8k-gpu": {**BF16, "shape": "7B", "sequences": 8, "length": 8192},
     "7B-full-32k-gpu": {**BF16, "shape": "7B", "sequences": 2, "length": 32768},
+    "7B-full-8k-gpu-float8": {
+        "model": {**BF16["model"], **FLOAT8["model"]},
+        "shape": "7B",
+        "sequences": 8,
+        "length": 8192,
+    },
     "full-float8": {"model": {**BF16["model"], **FLOAT8["model"]}},
     "lora-back8": {**LORA, **BACK8},
     "lora-float8": {**LORA, **FLOAT8},
@@ -169,7 +177,8 @@ def stepper(directory: str, options: argparse.Namespace, settings: dict):
     Qwen2Config(**{**common, **SHAPES[options.shape]}).save_pretrained(path)
     c = config.from_dict(fields.merge({
         "model": {"path": str(path), "random_init": True, "device": options.device},
-        "kl": {"coefficient": 0.0}, "data": {"url": "http://unused"}, "optimizer": {"learning_rate": 1e-6},
+        "kl": {"coefficient": 0.0}, "data": {"url": "http://unused", "max_length": max(options.length, 2)},
+        "optimizer": {"learning_rate": 1e-6},
         "correction": {"mismatch_action": "warn"},
     }, settings))  # fmt: skip
     ranks = Ranks(model.device_of(c, int(os.environ.get("LOCAL_RANK", 0))))

@@ -130,7 +130,8 @@ class Sizing:
         )
 
     def look(self, c: Config, given: auto.Settings, b: Batch | None) -> auto.Machine:
-        """The machine as it is; the same on every rank."""
+        """The machine as it is; the same on every rank. Before there is a batch, the longest sequences are expected:
+        what is compiled for shorter ones need not be what these are trained by."""
         device, world = self.ranks.device, self.ranks.world
         # What inference reads: a copy with adapters merged in, unless it is what trains and has come already.
         policy = self.policies[0]
@@ -142,7 +143,7 @@ class Sizing:
                    for t in s.values() if isinstance(t, torch.Tensor) and t.device.type == device.type)  # fmt: skip
         seen = (free_memory(device), not (self.uncompiled or compiled.unavailable(device)), here)
         everywhere = self.ranks.gather(seen)
-        longest = max((len(t) for t in b.tokens), default=0) if b else 0
+        longest = max((len(t) for t in b.tokens), default=0) if b else c.data.max_length
         tokens = -(-b.total_tokens // world) if b else 0
         limit = self.policies[0].longest_row(longest)
         return auto.Machine(

@@ -1,11 +1,14 @@
 """Compilation: how often it happens, and that the fast forward pass of adapters is peft's."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
 from worker import batch as batches
-from worker import compiled
+from worker import compiled, sizing
 from worker.lora import Adapted
 
 from .test_model import groups, stepper
@@ -53,6 +56,21 @@ def test_one_compilation_serves_all_layers_and_rows_of_any_length(tmp_path, tiny
     s.policy.train()
     s.policy(row).lp.sum().backward()
     assert len(seen) == kinds + 1, "compiled again after a pass that was not"
+
+
+def test_what_is_compiled_before_a_batch_is_what_long_sequences_are_trained_by(tmp_path, tiny, monkeypatch):
+    """A sequence is a row at least, so where memory is short long ones are recomputed, which is another graph."""
+    s = stepper(tmp_path, tiny, model={"row_tokens": None, "gradient_checkpointing": None})
+    monkeypatch.setattr(sizing, "free_memory", lambda _: 5e7)
+    long = SimpleNamespace(tokens=[range(8000)], total_tokens=8000)
+
+    def recomputed(b, max_length=8192):
+        c = dataclasses.replace(s.config, data=dataclasses.replace(s.config.data, max_length=max_length))
+        s.sizing.decide(c, b)
+        return s.sizing.choice.recomputed
+
+    assert recomputed(None, max_length=1024) == 0, "there is room for everything; this test says nothing"
+    assert recomputed(None) == recomputed(long) > 0
 
 
 @pytest.mark.parametrize("recomputed", [0, 1, 2])
