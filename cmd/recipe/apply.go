@@ -283,7 +283,7 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	switch {
 	case f.asJSON:
 	case stopped:
-		err = view.Stopped(a.out, a.style(), again(s.Recipe, f))
+		err = view.Stopped(a.out, a.style(), again(s.Recipe, f), changedSince(s))
 	default:
 		err = a.conclude(s, b.snap)
 	}
@@ -294,6 +294,12 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 		return exitError(exitStopped)
 	}
 	return nil
+}
+
+// changedSince says whether another apply has changed the run that this one began.
+func changedSince(s *session.Session) bool {
+	run, err := state.Read(s.Dir)
+	return err == nil && run.Digest != s.Recipe.Digest
 }
 
 // again is the command that continues a run, with the same arguments.

@@ -11,9 +11,15 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Stopped ends an interrupted apply with the command that continues the run.
-func Stopped(w io.Writer, s Style, command string) error {
-	_, err := fmt.Fprintf(w, "\n%s Continue with: %s\n", s.Bold("The run is stopped."), command)
+// Stopped ends an interrupted apply with the command that continues the run. changed: by another apply since, which that
+// command would undo.
+func Stopped(w io.Writer, s Style, command string, changed bool) error {
+	then := "Continue with: " + command
+	if changed {
+		then = "Another apply has changed it since: continue with the command of that one. What this one began with is " +
+			"brought back by: " + command
+	}
+	_, err := fmt.Fprintf(w, "\n%s %s\n", s.Bold("The run is stopped."), then)
 	return err
 }
 
