@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
@@ -115,6 +116,9 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 			if live := s.Live(cmd.Context()); live != nil {
 				defer live.Close()
 				return a.handOver(cmd.Context(), live, s, p, approved)
+			}
+			if err := doctor.CanRun(a.machine(s.Recipe.Dir)); err != nil {
+				return err
 			}
 			a.remember(s.Dir)
 			if f.detach {

@@ -162,6 +162,9 @@ func openFiles(_ context.Context, m Machine) Finding {
 	if limit > 1<<60 {
 		found = "no limit"
 	}
+	if limit < fewestFiles {
+		return Finding{Verdict: Fail, Found: found, Remedy: moreFiles}
+	}
 	if limit < 1024 {
 		return Finding{Verdict: Warn, Found: found,
 			Remedy: "raise it with `ulimit -n 4096`: a gateway uses one file for each request in flight"}

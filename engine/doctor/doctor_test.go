@@ -146,6 +146,8 @@ func TestExamine(t *testing.T) {
 			"5.0 GiB free", "checkpoint"},
 		{"little memory", func(m *Machine) { m.Memory = func() (uint64, uint64, error) { return gib, gib / 4, nil } },
 			"memory", Warn, "0.2 GiB available", "close"},
+		{"too few files", func(m *Machine) { m.Files = func() (uint64, error) { return 127, nil } }, "open files", Fail,
+			"127", "ulimit -n 4096"},
 		{"few files", func(m *Machine) { m.Files = func() (uint64, error) { return 256, nil } }, "open files", Warn,
 			"256", "ulimit -n 4096"},
 		{"few processes", func(m *Machine) { m.Processes = func() (uint64, error) { return 512, nil } }, "processes", Warn,

@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Stopped ends an interrupted apply with the command that continues the run. changed: by another apply since, which that
-// command would undo.
+// Stopped ends an interrupted apply with the command that continues the run. changed: by another apply since, which
+// that command would undo.
 func Stopped(w io.Writer, s Style, command string, changed bool) error {
 	then := "Continue with: " + command
 	if changed {
