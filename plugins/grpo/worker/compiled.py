@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import recompute
+from . import auto, recompute
 
 
 def keep_cache() -> None:
@@ -90,10 +90,10 @@ def plain(model: nn.Module) -> None:
 def lengths(row_tokens: int, longest: int = 1024) -> tuple[int, ...]:
     """Lengths of made-up sequences that fill a row as a batch will. Inductor fuses reductions of 5 Mi numbers and more
     in another way (`can_fuse` of its scheduler), so a full model that is compiled on a short row is compiled again in
-    the first step. 0: any short row."""
+    the first step. A row of more than the most that several sequences share is not tried. 0: any short row."""
     if not row_tokens:
         return (96, 64)
-    full, rest = divmod(max(row_tokens, 2 * longest), longest)
+    full, rest = divmod(max(min(row_tokens, auto.ROWS[0]), 2 * longest), longest)
     return (longest,) * (full - 1) + (longest + rest - 64, 64)
 
 

@@ -104,18 +104,25 @@ class Sizing:
         self.limit = spare_memory(self.ranks.device)
         self.given, self.machine = given, self.look(c, given, b)
         self.open = None in (given.compile, given.gradient_checkpointing, given.row_tokens, given.head_chunk)
-        if not self.policies[0].sharded:
-            self.use(auto.choose(self.shape, given, self.machine))
-        else:
-            choice, gathered, self.whole_gradients = auto.choose_sharded(
-                self.shape, given, self.machine, self.ranks.world
-            )
-            keep_gathered(self.policies[0], gathered)
-            self.use(choice)
+        choice = self.choose()
+        if b is None and choice.needed > auto.USABLE * self.machine.free:
+            self.machine = replace(self.machine, longest=0)  # max_length is no more than a bound: what fits will come
+            choice = self.choose()
+        self.use(choice)
         if not self.open:
             return ""
         why = f" ({self.uncompiled})" if self.uncompiled and not self.choice.compile else ""
         return self.choice.reason + why
+
+    def choose(self) -> auto.Choice:
+        """The choice for the machine as it was seen; of ranks that share a model, with what each keeps of it."""
+        if not self.policies[0].sharded:
+            return auto.choose(self.shape, self.given, self.machine)
+        choice, gathered, self.whole_gradients = auto.choose_sharded(
+            self.shape, self.given, self.machine, self.ranks.world
+        )
+        keep_gathered(self.policies[0], gathered)
+        return choice
 
     def outgrown(self, b: Batch) -> bool:
         """Whether a batch is so much larger than the one that was decided for that it is worth deciding again."""

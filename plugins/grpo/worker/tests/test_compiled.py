@@ -71,6 +71,7 @@ def test_what_is_compiled_before_a_batch_is_what_long_sequences_are_trained_by(t
 
     assert recomputed(None, max_length=1024) == 0, "there is room for everything; this test says nothing"
     assert recomputed(None) == recomputed(long) > 0
+    assert recomputed(None, max_length=1 << 20) == 0  # a bound that no sequence here can reach
 
 
 @pytest.mark.parametrize("recomputed", [0, 1, 2])
@@ -137,9 +138,9 @@ def test_adapters_calculate_what_peft_calculates(dtype, tolerance):
             assert torch.allclose(p.grad, q.grad, atol=2 * tolerance * scale), name
 
 
-@pytest.mark.parametrize("row_tokens", [1, 2048, 8192, 9000, 32768])
+@pytest.mark.parametrize("row_tokens", [1, 2048, 8192, 9000, 32768, 1 << 20])
 def test_the_row_to_compile_on_is_as_long_as_those_of_a_batch(row_tokens):
     lengths = compiled.lengths(row_tokens)
-    assert sum(lengths) == max(row_tokens, 2048) and min(lengths) >= 64 and len(set(lengths)) > 1
+    assert sum(lengths) == min(max(row_tokens, 2048), 32768) and min(lengths) >= 64 and len(set(lengths)) > 1
     row = batches.sample(64, lengths)
     assert row.ids.shape == (1, sum(lengths)) and len(row.label) == sum(lengths) - len(lengths)
