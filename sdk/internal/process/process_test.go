@@ -32,8 +32,13 @@ func TestMain(m *testing.M) {
 // process starts this binary as a plugin through go-plugin's own client, as any other host would.
 func process(t *testing.T, change func(*plugin.ClientConfig)) (*plugin.Client, pluginpb.PluginClient) {
 	t.Helper()
+	sockets, err := os.MkdirTemp("/tmp", "t") // the path of TMPDIR may be too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), protocol.BuiltinKey+"=environment/fake")
+	cmd.Env = append(os.Environ(), protocol.BuiltinKey+"=environment/fake", plugin.EnvUnixSocketDir+"="+sockets)
 	config := &plugin.ClientConfig{
 		HandshakeConfig:  handshake.Config(),
 		Plugins:          plugin.PluginSet{protocol.ServiceName: handshake.Client()},
