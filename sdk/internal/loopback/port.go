@@ -43,7 +43,11 @@ func tablePath() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("recipe-ports-%d", os.Getuid()))
 }
 
-// openTable opens the file that all processes of this user share on this machine. It has no content.
+// openTable opens the file that all processes of this user share on this machine. It has no content. Where it cannot be
+// opened, as in a read-only TMPDIR, or when another user has put a file there, this process alone knows what it has
+// given, and nobody is told: ports are drawn at random, so two processes that choose side by side get the same one in
+// one of 17,000 cases, as those of different users and of different TMPDIRs do anyway. An error would end runs that
+// work, and let another user end them.
 func openTable(path string) *table {
 	t := &table{held: map[int]time.Time{}}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600) //nolint:gosec // a name of ours
