@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/state"
 )
 
 func newOutput(a *app) *cobra.Command {
@@ -31,7 +32,11 @@ func newOutput(a *app) *cobra.Command {
 			}
 			o, ok := run.Outputs[args[0]]
 			if !ok {
-				return fmt.Errorf("the run has no output %q yet; recipe output lists its outputs", args[0])
+				yet := ""
+				if run.Status == state.Running {
+					yet = " yet"
+				}
+				return fmt.Errorf("the run has no output %q%s; recipe output lists its outputs", args[0], yet)
 			}
 			if o.Sensitive {
 				return fmt.Errorf("output %q is sensitive: its value is not stored", args[0])
