@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // readTries bounds how often a record is read again because an engine replaced it meanwhile.
@@ -28,6 +30,12 @@ func readOnce(dir Dir) (r *Run, again bool, err error) {
 	before, err := os.Stat(dir.file())
 	if errors.Is(err, os.ErrNotExist) {
 		return &Run{Format: FormatVersion, Status: New, Blocks: map[addr.Block]*Block{}}, false, nil
+	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil, false, &sdk.Error{
+			Summary: fmt.Sprintf("a file is where the run directory %s belongs", dir),
+			Remedy:  "move the file away",
+		}
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("read the run's record: %w", err)
