@@ -17,7 +17,11 @@ func withPython(t *testing.T, interpreter string) string {
 	t.Helper()
 	prefix := command(t, interpreter, "-c", "import sys; print(sys.base_prefix)")
 	// A compiler that is found at /bin looks for its headers in /include.
-	more := fmt.Sprintf(`, %[1]q = %[1]q, %[2]q = %[2]q, "/include" = "/usr/include" }`, prefix, caches(t))
+	more := fmt.Sprintf(`, %[1]q = %[1]q, %[2]q = %[2]q, "/include" = "/usr/include"`, prefix, caches(t))
+	if environment := filepath.Dir(filepath.Dir(interpreter)); filepath.Dir(environment) != caches(t) {
+		more += fmt.Sprintf(`, %[1]q = %[1]q`, environment)
+	}
+	more += " }"
 	return strings.Replace(fromTheNode, " }\n", more+"\n", 1)
 }
 
@@ -65,7 +69,12 @@ func TestKubernetesTwoNodes(t *testing.T) {
 func newPodsRun(t *testing.T, nodes int) *kubernetesRun {
 	t.Helper()
 	k := newKubernetesRun(t)
-	python := filepath.Join(caches(t), filepath.Base(filepath.Dir(filepath.Dir(torchPython(t)))), "bin", "python")
+	// The environment itself may be a link out of the folder that pods get.
+	environment, err := filepath.EvalSymlinks(filepath.Dir(filepath.Dir(torchPython(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	python := filepath.Join(environment, "bin", "python")
 	executor, _, _ := strings.Cut(kubernetesRecipe, "inference ")
 	volumes := strings.Replace(withPython(t, python), "  files = \"staged\"\n", "", 1)
 	executor = strings.NewReplacer("NAMESPACE", k.namespace, "SHARED", os.Getenv("RECIPE_KUBERNETES_SHARED"),
