@@ -75,7 +75,8 @@ func (b *budget) charge(n int64, at hcl.Range) (ok bool, diags hcl.Diagnostics) 
 	return false, diags
 }
 
-// result charges what a function has made: text in another measure than that of an argument, as it is made once.
+// result charges what a function has made: its elements, and 64 bytes of text as one. Text that is passed costs more,
+// because it is gone through again.
 func (b *budget) result(v cty.Value) {
 	size := sizer{elements: maxElements, text: maxText}
 	size.count(v)

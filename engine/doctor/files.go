@@ -10,7 +10,7 @@ import (
 // requests in flight has 66. With fewer a run begins, and then tries for ever to reach its own servers.
 const fewestFiles = 128
 
-const moreFiles = "raise the limit with `ulimit -n 4096`, or where the hard limit (`ulimit -Hn`) is set"
+const moreFiles = "raise the limit with `ulimit -n 4096`; where the hard limit (`ulimit -Hn`) is lower, raise that first"
 
 // CanRun says why no run can be started on a machine; nil: nothing is known to be in its way.
 func CanRun(m Machine) error {

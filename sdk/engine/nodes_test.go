@@ -44,12 +44,7 @@ func secondMachine(t *testing.T) (away *atomic.Bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := os.MkdirTemp("/tmp", "t") // t.TempDir may have too long a path for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	socket := filepath.Join(folder, "nodes")
+	socket := filepath.Join(shortFolder(t), "nodes")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

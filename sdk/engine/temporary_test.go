@@ -11,14 +11,21 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
-// A server leaves files in its temporary folder, as vLLM and SGLang leave their sockets. They are gone when it has
-// ended, and a new start removes what a killed block left.
-func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
-	parent, err := os.MkdirTemp("/tmp", "t") // t.TempDir has too long a path for sockets
+// shortFolder is a temporary folder for sockets, for which t.TempDir may have too long a path.
+func shortFolder(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("/tmp", "t")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return folder
+}
+
+// A server leaves files in its temporary folder, as vLLM and SGLang leave their sockets. They are gone when it has
+// ended, and a new start removes what a killed block left.
+func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
+	parent := shortFolder(t)
 	t.Setenv("TMPDIR", parent)
 	model := t.TempDir()
 	if _, err := plugintest.FakeWeights(model, 0); err != nil {

@@ -16,8 +16,8 @@ import (
 func Stopped(w io.Writer, s Style, command string, changed bool) error {
 	then := "Continue with: " + command
 	if changed {
-		then = "Another apply has changed it since: continue with the command of that one. What this one began with is " +
-			"brought back by: " + command
+		then = "Another apply has changed it since: continue with the command of that one. This command would undo the " +
+			"change: " + command
 	}
 	_, err := fmt.Fprintf(w, "\n%s %s\n", s.Bold("The run is stopped."), then)
 	return err

@@ -90,7 +90,7 @@ def plain(model: nn.Module) -> None:
 def lengths(row_tokens: int, longest: int = 1024) -> tuple[int, ...]:
     """Lengths of made-up sequences that fill a row as a batch will. Inductor fuses reductions of 5 Mi numbers and more
     in another way (`can_fuse` of its scheduler), so a full model that is compiled on a short row is compiled again in
-    the first step. A row of more than the most that several sequences share is not tried. 0: any short row."""
+    the first step. At most 32,768 tokens: a longer row is always a single sequence. 0: any short row."""
     if not row_tokens:
         return (96, 64)
     full, rest = divmod(max(min(row_tokens, auto.ROWS[0]), 2 * longest), longest)

@@ -95,7 +95,7 @@ class Sizing:
         gradients = sum(p.numel() * p.element_size() for p in policy.parameters()
                         if p.requires_grad and id(p) not in others)  # fmt: skip
         one = replace(self.shape, layers=len(few))
-        kept = auto.activations(one, self.given, 0, False, x.compile, x.row_tokens)
+        kept = auto.activations(one, self.given, 0, False, x.compile, sum(compiled.lengths(x.row_tokens)))
         return kept + auto.head(one, self.given, x.compile, x.head_chunk) + gradients
 
     def decide(self, c: Config, b: Batch | None) -> str:
@@ -106,7 +106,7 @@ class Sizing:
         self.open = None in (given.compile, given.gradient_checkpointing, given.row_tokens, given.head_chunk)
         choice = self.choose()
         if b is None and choice.needed > auto.USABLE * self.machine.free:
-            self.machine = replace(self.machine, longest=0)  # max_length is no more than a bound: what fits will come
+            self.machine = replace(self.machine, longest=0)  # no sequence of max_length fits: shorter ones will come
             choice = self.choose()
         self.use(choice)
         if not self.open:
@@ -137,8 +137,8 @@ class Sizing:
         )
 
     def look(self, c: Config, given: auto.Settings, b: Batch | None) -> auto.Machine:
-        """The machine as it is; the same on every rank. Before there is a batch, the longest sequences are expected:
-        what is compiled for shorter ones need not be what these are trained by."""
+        """The machine as it is; the same on every rank. Before there is a batch, sequences of max_length are expected:
+        long ones may have to be trained by other compiled code than short ones."""
         device, world = self.ranks.device, self.ranks.world
         # What inference reads: a copy with adapters merged in, unless it is what trains and has come already.
         policy = self.policies[0]

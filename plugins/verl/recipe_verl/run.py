@@ -41,9 +41,9 @@ def imports() -> None:
         import verl.workers.engine  # noqa: F401
         from verl.models.transformers import monkey_patch
     logprob.install()
-    # Where TRL is installed, too, verl changes its model with a value head, which newer ones lack: an ImportError.
-    # Nothing here has such a head.
-    monkey_patch.is_trl_available = bool
+    # Where TRL is installed, verl patches TRL's model with a value head. Newer TRLs have none, so the import fails; no
+    # worker here has a value head.
+    monkey_patch.is_trl_available = lambda: False
 
 
 def train(backend: str, bridge: Bridge[Any]) -> None:
