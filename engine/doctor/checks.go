@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 const gib = 1 << 30
@@ -181,7 +182,12 @@ func runDirectory(_ context.Context, m Machine) Finding {
 		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s is not writable: %v", dir, err),
 			Remedy: "move the recipe to a writable folder: its run directory .recipe is created beside it"}
 	}
-	return Finding{Verdict: OK, Found: filepath.Join(dir, ".recipe")}
+	runs := filepath.Join(dir, ".recipe")
+	if _, err := m.ReadFile(filepath.Join(runs, ".gitignore")); errors.Is(err, syscall.ENOTDIR) {
+		return Finding{Verdict: Fail, Found: runs + " is not a folder",
+			Remedy: "move it away: the run directory is created in a folder of that name"}
+	}
+	return Finding{Verdict: OK, Found: runs}
 }
 
 // reason says in one line why a program failed: the last line of its stderr, if any.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -203,6 +204,11 @@ func TestExamine(t *testing.T) {
 					"permission denied")
 			}
 		}, "run directory", Fail, "permission denied", "writable folder"},
+		{"a file in place of run directories", func(m *Machine) {
+			m.ReadFile = func(path string) ([]byte, error) {
+				return nil, &os.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+			}
+		}, "run directory", Fail, "/srv/recipes/.recipe is not a folder", "move it away"},
 	}
 	unwell := map[string]bool{}
 	for _, c := range cases {

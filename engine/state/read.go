@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -32,10 +33,7 @@ func readOnce(dir Dir) (r *Run, again bool, err error) {
 		return &Run{Format: FormatVersion, Status: New, Blocks: map[addr.Block]*Block{}}, false, nil
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
-		return nil, false, &sdk.Error{
-			Summary: fmt.Sprintf("a file is where the run directory %s belongs", dir),
-			Remedy:  "move the file away",
-		}
+		return nil, false, noFolder(dir, err)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("read the run's record: %w", err)
@@ -67,6 +65,18 @@ func readOnce(dir Dir) (r *Run, again bool, err error) {
 		return nil, again, damaged(dir, dir.journal(), err)
 	}
 	return r, again, nil
+}
+
+// noFolder says which part of the path of a run directory is something else.
+func noFolder(dir Dir, err error) error {
+	path := string(dir)
+	if _, missing := os.Lstat(path); missing != nil {
+		path = filepath.Dir(path)
+	}
+	return &sdk.Error{
+		Summary: fmt.Sprintf("%s is not a folder: the run directory is %s", path, dir), Err: err,
+		Remedy: "move " + path + " away, or move the recipe to another folder: its run directory is created beside it",
+	}
 }
 
 func parse(dir Dir, b []byte) (*Run, error) {
