@@ -48,6 +48,7 @@ func (g Registries) Push(ctx context.Context, dir, version string, to Source) (p
 	if err != nil {
 		return "", "", err
 	}
+	r.publishes = true
 	there, err := r.index(ctx, version)
 	var missing *notFoundError
 	switch {

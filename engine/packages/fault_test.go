@@ -95,6 +95,28 @@ func TestFaultsOfARegistry(t *testing.T) {
 	}
 }
 
+// TestWhatToDoWithoutARegistry: the cause is said once, and who publishes has fetched nothing.
+func TestWhatToDoWithoutARegistry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	dir := t.TempDir()
+	if err := WriteLayout(t.Context(), dir, "1.0.0", build(t, "1.0.0", nil)); err != nil {
+		t.Fatal(err)
+	}
+	key, _ := keyPair(t)
+	b.server.Close()
+	_, fetch := b.init("", Options{})
+	_, _, push := b.resolver.Registries.Push(t.Context(), dir, "", b.source)
+	_, sign := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", key)
+	for what, err := range map[string]error{"fetched": fetch, "not sent again": push, "is not sent again": sign} {
+		b.refused(err, what, "")
+		if said := text(err); strings.Count(said, `Get "http:`) != 1 ||
+			strings.Contains(said, "--from") != (what == "fetched") {
+			t.Errorf("the cause once, and --from for who fetches; got %s", said)
+		}
+	}
+}
+
 // TestASlowDripIsGivenUp: a byte now and then is no transfer.
 func TestASlowDripIsGivenUp(t *testing.T) {
 	t.Parallel()

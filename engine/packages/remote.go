@@ -74,6 +74,7 @@ func (g Registries) options(ctx context.Context) []remote.Option {
 type registryRepository struct {
 	name       name.Repository
 	registries Registries
+	publishes  bool // Push and Sign; the others fetch
 }
 
 func openRemote(location string, registries Registries) (*registryRepository, error) {
@@ -149,19 +150,33 @@ func (r *registryRepository) explain(ctx context.Context, doing string, err erro
 	}
 	var answered *transport.Error
 	if !errors.As(err, &answered) {
-		return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s", doing, r), Detail: err.Error(), Err: err,
-			Remedy: "check that the registry can be reached, then try again: what has been fetched is kept; " +
-				"a mirror in the settings, or --from with a vendored layout, needs no registry"}
+		return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s", doing, r), Err: err, Remedy: r.unreachable()}
 	}
 	switch answered.StatusCode {
 	case http.StatusNotFound:
 		return &notFoundError{what: "such package or version (could not " + doing + ")", where: r.String()}
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s: the registry refused access (%d)", doing, r,
-			answered.StatusCode), Detail: answered.Error(), Err: err,
+			answered.StatusCode), Err: err,
 			Remedy: "log in with docker login " + r.name.RegistryStr() + ", or another program that writes the docker " +
 				"configuration or is a credential helper; check that the account may use this repository"}
 	}
 	return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s: the registry answered %d", doing, r, answered.StatusCode),
-		Detail: answered.Error(), Err: err, Remedy: "try again later; what has been fetched is kept"}
+		Err: err, Remedy: "try again later; " + r.keeps()}
+}
+
+func (r *registryRepository) unreachable() string {
+	remedy := "check that the registry can be reached, then try again: " + r.keeps()
+	if r.publishes {
+		return remedy
+	}
+	return remedy + "; a mirror in the settings, or --from with a vendored layout, needs no registry"
+}
+
+// keeps says what another try need not do again.
+func (r *registryRepository) keeps() string {
+	if r.publishes {
+		return "what the registry has already is not sent again"
+	}
+	return "what has been fetched is kept"
 }

@@ -290,6 +290,7 @@ func (g Registries) Sign(ctx context.Context, source Source, version string,
 	if err != nil {
 		return "", err
 	}
+	r.publishes = true
 	index, err := r.index(ctx, version)
 	if err != nil {
 		return "", err
