@@ -124,6 +124,9 @@ without a key of the author's own (keyless).`,
 			"  recipe plugin verify oci://registry.example.com/acme/words:1.2.0 --key author.pub",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && packages.IsLayout(args[0]) {
+				return verifiesNoLayout(args[0])
+			}
 			if len(args) == 0 || !packages.IsSource(args[0]) {
 				return a.verifyLock(args)
 			}
@@ -151,6 +154,17 @@ without a key of the author's own (keyless).`,
 	cmd.Flags().StringVar(&p.Issuer, "issuer", "", "`URL` of who vouched for the identity")
 	cmd.Flags().StringVar(&p.TrustedRoot, "trusted-root", "", "the `FILE` with sigstore's trusted root (JSON)")
 	return cmd
+}
+
+// verifiesNoLayout says how the package in a layout is verified. A signature there binds nobody: it has no source yet.
+func verifiesNoLayout(layout string) error {
+	at := shellWord(layout)
+	return &sdk.Error{
+		Summary: "recipe plugin verify takes a recipe, or a version in a registry; " + layout + " is the layout of a package",
+		Remedy: "for the packages of a recipe: recipe init FILE --from " + at + ", then recipe plugin verify FILE; " +
+			"for who signed it: recipe plugin push " + at + " oci://HOST/PATH, then " +
+			"recipe plugin verify oci://HOST/PATH:VERSION --key author.pub",
+	}
 }
 
 // verifyLock checks what is stored against the lock of a recipe, and the lock against the policies.
