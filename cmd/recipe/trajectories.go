@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/plugins/trajectories/tools"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -52,12 +55,34 @@ func (t *targetFlags) find() (tools.Target, error) {
 		return tools.Target{}, fmt.Errorf("the run has %d trajectories blocks: choose one with --url",
 			len(found))
 	}
+	switch run.Status {
+	case state.Completed, state.Failed, state.Stopped:
+		return tools.Target{}, serverEnded(dir, run, found[0])
+	}
 	var url string
 	if err := json.Unmarshal(run.Blocks[found[0]].Outputs["url"], &url); err != nil || url == "" {
 		return tools.Target{}, fmt.Errorf("%s has no address yet: recipe status shows whether it runs", found[0])
 	}
 	token, err := dir.Token("data", found[0])
 	return tools.Target{URL: url, Token: token}, err
+}
+
+// serverEnded says that a run has ended, and with it the server of its groups, and where the groups are.
+func serverEnded(dir state.Dir, run *state.Run, block addr.Block) error {
+	refusal := &sdk.Error{
+		Summary: fmt.Sprintf("the run has ended (%s), and with it %s, which would answer", run.Status, block),
+		Remedy:  "recipe report sums the run up, and recipe ui has its curves and samples",
+	}
+	if store := filepath.Join(string(dir), "trajectories", block.FileName()); isFolder(store) {
+		refusal.Remedy = "recipe trajectories show --dir " + shellWord(store) + " lists the groups that it has left; " +
+			refusal.Remedy
+	}
+	return refusal
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func newTrajectories(a *app) *cobra.Command {
