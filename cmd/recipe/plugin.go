@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
+	"github.com/recipe-rl/recipe/cmd/recipe/scaffold"
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/packages"
@@ -150,8 +151,8 @@ func (a *app) catalogOf(file string) (*host.Catalog, error) {
 
 // plugin looks one plugin up by the names that a block's header has.
 func (a *app) plugin(file, k, name string) (*schema.PluginSchema, error) {
-	if !kind.Kind(k).Valid() {
-		return nil, fmt.Errorf("%q is not a kind of block; expected one of %v", k, kind.All())
+	if err := scaffold.CheckKind(kind.Kind(k)); err != nil {
+		return nil, err
 	}
 	catalog, err := a.catalogOf(file)
 	if err != nil {

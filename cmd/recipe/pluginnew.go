@@ -27,7 +27,14 @@ says how to go on. As created it builds, passes its tests and trains; then chang
 KIND is ` + kinds() + `. Environments and trainers can be
 written in Go or in Python, the other kinds in Go; programs that a plugin starts can be in any language.`,
 		Example: "  recipe plugin new environment words\n  recipe plugin new environment words --lang python",
-		Args:    cobra.ExactArgs(2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 { // a wrong kind is said also where the name is missing
+				if err := scaffold.CheckKind(kind.Kind(args[0])); err != nil {
+					return err
+				}
+			}
+			return cobra.ExactArgs(2)(cmd, args)
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			p.Kind, p.Name = kind.Kind(args[0]), args[1]
 			return a.createPlugin(p)

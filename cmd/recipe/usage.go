@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,6 +40,10 @@ func explainArguments(c *cobra.Command) {
 			return err
 		case cmd.HasSubCommands():
 			return noCommand(cmd, args[0])
+		case len(args) > 0:
+			if line := withRunAsFlag(cmd, accept, args); line != "" {
+				return namedAsArgument(cmd, "run", args[len(args)-1], line)
+			}
 		}
 		return &sdk.Error{
 			Summary: fmt.Sprintf("%s takes %s; given: %s", cmd.CommandPath(), argumentsOf(cmd), quoted(args)),
@@ -56,13 +61,30 @@ func namedByFlag(cmd *cobra.Command, args []string) error {
 		if strings.HasSuffix(arg, ".hcl") {
 			line := append([]string{cmd.CommandPath()}, args[:i]...)
 			line = append(append(line, args[i+1:]...), "-r", arg)
-			return &sdk.Error{
-				Summary: fmt.Sprintf("%s takes no recipe as an argument; given: %q", cmd.CommandPath(), arg),
-				Remedy:  "name the run's recipe by -r: " + strings.Join(line, " "),
-			}
+			return namedAsArgument(cmd, "recipe", arg, strings.Join(line, " "))
 		}
 	}
 	return nil
+}
+
+// withRunAsFlag is the command with its last argument, which is one too many, as the run's name in -r; empty: there is
+// no such run, or the command takes none.
+func withRunAsFlag(cmd *cobra.Command, accept cobra.PositionalArgs, args []string) string {
+	rest, last := args[:len(args)-1], args[len(args)-1]
+	if last == "" || cmd.Flags().Lookup("recipe") == nil || accept(cmd, rest) != nil {
+		return ""
+	}
+	if _, run, err := locateRun(last); err != nil || run == nil {
+		return ""
+	}
+	return strings.Join(slices.Concat([]string{cmd.CommandPath()}, rest, []string{"-r", shellWord(last)}), " ")
+}
+
+func namedAsArgument(cmd *cobra.Command, what, given, instead string) error {
+	return &sdk.Error{
+		Summary: fmt.Sprintf("%s takes no %s as an argument; given: %q", cmd.CommandPath(), what, given),
+		Remedy:  "name the run by -r: " + instead,
+	}
 }
 
 // noCommand says that a group of commands has none of this name.

@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // The templates end in .tmpl, so that the Go files among them are not part of this module.
@@ -54,10 +55,26 @@ func Languages(k kind.Kind) []string {
 
 func folder(k kind.Kind, language string) string { return "templates/" + string(k) + "-" + language }
 
+// CheckKind says that there is no such kind, and which one was probably meant; nil: there is.
+func CheckKind(k kind.Kind) error {
+	if k.Valid() {
+		return nil
+	}
+	var known []string
+	for _, one := range kind.All() {
+		known = append(known, string(one))
+	}
+	refusal := &sdk.Error{Summary: fmt.Sprintf("%q is not a kind of block; expected one of %v", k, known)}
+	if meant := nearest.Name(string(k), known); meant != "" {
+		refusal.Remedy = "did you mean " + meant + "?"
+	}
+	return refusal
+}
+
 // Check says what is wrong with the request; nil: nothing.
 func (p Plugin) Check() error {
-	if !p.Kind.Valid() {
-		return fmt.Errorf("%q is not a kind of block; expected one of %v", p.Kind, kind.All())
+	if err := CheckKind(p.Kind); err != nil {
+		return err
 	}
 	languages := Languages(p.Kind)
 	switch {
