@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 func newOutput(a *app) *cobra.Command {
@@ -32,11 +36,7 @@ func newOutput(a *app) *cobra.Command {
 			}
 			o, ok := run.Outputs[args[0]]
 			if !ok {
-				yet := ""
-				if run.Status == state.Running {
-					yet = " yet"
-				}
-				return fmt.Errorf("the run has no output %q%s; recipe output lists its outputs", args[0], yet)
+				return noOutput(run, args[0])
 			}
 			if o.Sensitive {
 				return fmt.Errorf("output %q is sensitive: its value is not stored", args[0])
@@ -49,4 +49,16 @@ func newOutput(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&raw, "raw", false, "print a string without quotes, for scripts")
 	cmd.MarkFlagsMutuallyExclusive("json", "raw")
 	return cmd
+}
+
+// noOutput says that a run has no such output: not yet, or not at all.
+func noOutput(run *state.Run, name string) error {
+	yet := ""
+	if run.Status == state.Running {
+		yet = " yet"
+	}
+	return &sdk.Error{
+		Summary: fmt.Sprintf("the run has no output %q%s", name, yet),
+		Remedy:  didYouMean(nearest.Name(name, slices.Sorted(maps.Keys(run.Outputs)))) + "recipe output lists its outputs",
+	}
 }
