@@ -103,7 +103,11 @@ func noCommand(group *cobra.Command, name string) error {
 
 // wrongFlag says which flag was probably meant, and where the flags of a command are explained.
 func wrongFlag(cmd *cobra.Command, err error) error {
-	remedy := cmd.CommandPath() + " --help lists its flags"
+	summary, remedy := err.Error(), cmd.CommandPath()+" --help lists its flags"
+	var value *pflag.InvalidValueError
+	if errors.As(err, &value) {
+		summary = wrongValue(value)
+	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
 		var known []string
@@ -116,7 +120,22 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 			remedy = didYouMean("--"+meant) + remedy
 		}
 	}
-	return &sdk.Error{Summary: err.Error(), Remedy: remedy}
+	return &sdk.Error{Summary: summary, Remedy: remedy}
+}
+
+// wrongValue says what a flag takes, in place of what Go's parsers say.
+func wrongValue(err *pflag.InvalidValueError) string {
+	expected := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "intSlice": "whole numbers with commas between them",
+		"float64": "a number", "bool": "true or false", "duration": "a duration such as 30s, 10m or 2h",
+	}[err.GetFlag().Value.Type()]
+	switch {
+	case expected == "":
+		return err.Error()
+	case errors.Is(err, strconv.ErrRange):
+		expected += " of at most 64 bits"
+	}
+	return fmt.Sprintf("--%s %q: expected %s", err.GetFlag().Name, err.GetValue(), expected)
 }
 
 // nearestFlag also finds what was written out or cut short: --language for --lang.
