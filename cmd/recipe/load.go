@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/sizing"
@@ -39,7 +40,12 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 			return sized
 		})
 	f.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics
-	return s, a.diagnose(r, diags, asJSON)
+	if err := a.diagnose(r, diags, asJSON); err != nil {
+		return s, err
+	}
+	// Without packages nobody has read the lock: what it demands would be ignored.
+	_, err = packages.ReadLock(schema.LockFile(req.File))
+	return s, err
 }
 
 // packagesOf says which Python packages a block's plugin needs on this machine.

@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/renameio/v2"
+	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsimple"
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
@@ -96,8 +97,20 @@ func ReadLock(path string) (Lock, error) {
 func parseLock(name string, source []byte) (Lock, error) {
 	wrong := func(format string, args ...any) (Lock, error) {
 		err := fmt.Errorf(format, args...)
-		return Lock{}, &sdk.Error{Summary: "the lock " + name + " cannot be read", Detail: err.Error(), Err: err,
+		return Lock{}, &sdk.Error{Summary: "the lock " + name + " cannot be read", Err: err,
 			Remedy: "restore it from version control, or remove it and run recipe init, which chooses versions again"}
+	}
+	var newest struct { // first: this program need not know what else is in a newer one
+		Version int      `hcl:"lock_version"`
+		Rest    hcl.Body `hcl:",remain"`
+	}
+	if err := hclsimple.Decode(name, source, nil, &newest); err != nil {
+		return wrong("%w", err)
+	}
+	if newest.Version > LockVersion {
+		return Lock{}, &sdk.Error{
+			Summary: fmt.Sprintf("the lock %s has lock_version %d; this program reads %d", name, newest.Version, LockVersion),
+			Remedy:  "use the newer recipe that wrote it"}
 	}
 	var file lockSyntax
 	if err := hclsimple.Decode(name, source, nil, &file); err != nil {
