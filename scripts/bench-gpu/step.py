@@ -43,6 +43,7 @@ CASES: dict[str, dict] = {
     "memory8k": {"model": {**SAVING["model"], "row_tokens": 8192}},
     "ragged": {**BF16, "lengths": "ragged"},
     "squeezed": {"squeeze": 100},
+    "full-bound": {**BF16, "data": {"max_length": 1 << 20}},  # longer than any memory holds, and than what comes
     "master-24gib": {"left": 24},
     "full-24gib": {**BF16, "left": 24},
     "lora-8gib": {**LORA, "left": 8},
