@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/recipe-rl/recipe/engine/state"
 )
 
 const (
@@ -24,6 +26,8 @@ const (
 	accuracy = "eval/held_out_accuracy"
 	// Differences of log-probabilities of the fixed text, server against trainer, both in float32.
 	tolerance = 1e-3
+	// The same of single tokens where the server computes in float8; the run itself holds the root mean square to 0.6.
+	float8Tolerance = 2
 )
 
 // TestAddition is the whole loop with failures: vLLM and the trainer's worker are killed, and the run still completes,
@@ -137,6 +141,29 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestFloat8 serves the layers in float8, made anew by vLLM of each version.
+func TestFloat8(t *testing.T) {
+	t.Parallel()
+	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "transport": "ipc", "evaluate": "false",
+		"quantization": "fp8_per_channel"})
+	r.apply()
+	if err := r.wait(30 * time.Minute); err != nil {
+		t.Fatalf("apply: %v\n%s", err, r.story())
+	}
+	checkWeightsWithin(t, r, "ipc", float8Tolerance)
+	record, err := state.Read(state.Dir(filepath.Join(r.dir, ".recipe", "addition")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]string{}
+	for address, b := range record.Blocks {
+		said[address.String()] = string(b.Outputs["arithmetic"])
+	}
+	if said[inference] != `"float8"` {
+		t.Errorf("the blocks say that they compute in %v; want float8 of %s", said, inference)
+	}
+}
+
 // TestCollective has the trainer send the weights through a process group.
 func TestCollective(t *testing.T) {
 	t.Parallel()
@@ -187,6 +214,11 @@ func versionIn(t *testing.T, message string) int64 {
 // checkWeights: every update was verified, versions only rise, and the transport is the requested one.
 func checkWeights(t *testing.T, r *run, transport string) {
 	t.Helper()
+	checkWeightsWithin(t, r, transport, tolerance)
+}
+
+func checkWeightsWithin(t *testing.T, r *run, transport string, limit float64) {
+	t.Helper()
 	list := r.all(func(e event) bool { return e.Type == "weights" && e.Address == syncBlock })
 	if len(list) == 0 {
 		t.Fatalf("no weights were moved\n%s", r.story())
@@ -201,9 +233,9 @@ func checkWeights(t *testing.T, r *run, transport string) {
 			t.Errorf("version %d went by %q, want %q", e.Version, e.Transport, transport)
 		}
 		d, ok := e.Metrics["max_logprob_difference"]
-		if !ok || math.IsNaN(d) || d > tolerance {
+		if !ok || math.IsNaN(d) || d > limit {
 			t.Errorf("version %d: served log-probabilities differ from the trainer's by %v (reported: %v), want at most %v",
-				e.Version, d, ok, tolerance)
+				e.Version, d, ok, limit)
 		}
 	}
 	t.Logf("%d updates, the last is version %d", len(list), last)

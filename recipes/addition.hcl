@@ -78,6 +78,12 @@ variable "transport" {
   description = "How weights reach the server: ipc (through memory), reload, …; empty: files, or the adapter"
 }
 
+variable "quantization" {
+  type        = string
+  default     = ""
+  description = "Serve the layers in float8: fp8_per_channel (vLLM); empty: in float32"
+}
+
 variable "executor" {
   type        = string
   default     = ""
@@ -118,7 +124,8 @@ inference "vllm" "policy" {
   count             = var.engine == "vllm" ? 1 : 0
   model             = abspath(var.model)
   served_model_name = "policy"
-  dtype             = "float32"
+  dtype             = var.quantization == "" ? "float32" : "bfloat16"
+  quantization      = var.quantization == "" ? null : var.quantization
   max_model_len     = 128
   max_num_seqs      = 64
   enforce_eager     = true

@@ -68,10 +68,21 @@ func (c *checker) precision(s, t, i sized) {
 	if served != "" && served != published {
 		c.add("info", s.Addr, fmt.Sprintf("weights travel in %s, %s holds them in %s", published, i.Addr, served),
 			"The server rounds the weights, which can lose small updates. The check after each update allows for it. "+
-				"Set dtype of the inference block to avoid it.")
+				"dtype and quantization of the inference block decide in what it holds them.")
+		c.coarse(s, t, i)
 		return
 	}
 	c.add("info", s.Addr, fmt.Sprintf("weights travel in %s, the precision of training", published), "")
+}
+
+// coarse: what is sampled by a policy in fewer bits than the trained one is as if an older policy had sampled it.
+func (c *checker) coarse(s, t, i sized) {
+	corrects, known := t.Facts["corrects"]
+	if served := i.Facts["dtype"]; strings.HasPrefix(served, "fp8") && known && corrects == "" {
+		c.add("warning", s.Addr, fmt.Sprintf("%s samples in %s, and %s corrects for no difference", i.Addr, served, t.Addr),
+			"Log-probabilities in float8 are a few tenths apart from the trainer's, which biases gradients. Leave the "+
+				"correction of the trainer at its default (trainer \"grpo\": correction.importance), or quantization out.")
+	}
 }
 
 // templates compares the chat templates of the server, of environments that render chats themselves, and of the trained

@@ -149,6 +149,13 @@ func TestFindings(t *testing.T) {
 		{"weights rounded by the server, which is said but no mistake",
 			world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32"),
 				kind.Inference: facts("dtype", "bfloat16")}}, "", nil},
+		{"float8, corrected for",
+			world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32", "corrects", "x"),
+				kind.Inference: facts("dtype", "fp8_per_channel")}}, "", nil},
+		{"float8, and nothing corrects",
+			world{estimates: kinds{kind.Trainer: facts("dtype", "float32", "publish_dtype", "float32", "corrects", ""),
+				kind.Inference: facts("dtype", "fp8_per_channel")}}, "warning",
+			[]string{"samples in fp8_per_channel", "corrects for no difference", "correction.importance"}},
 		{"port twice", world{estimates: kinds{
 			kind.Inference:   {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},
 			kind.Environment: {Amounts: []sdk.Amount{{Resource: "port", Value: 8000}}},

@@ -104,12 +104,12 @@ func TestChoice(t *testing.T) {
 func TestTolerance(t *testing.T) {
 	t.Parallel()
 	for precision, want := range map[string]float64{"": 1e-3, "float32": 1e-3, "float64": 1e-3, "bfloat16": 0.3,
-		"float16": 0.3, "bfloat16+float32": 0.3} {
+		"float16": 0.3, "bfloat16+float32": 0.3, "float8": 0.6} {
 		if got := (Config{}).tolerance(precision); got != want {
 			t.Errorf("%q: %v, want %v", precision, got, want)
 		}
 	}
-	for arithmetic, want := range map[string]float64{"float32": 1e-3, "tf32": 3e-2, "bfloat16": 0.3} {
+	for arithmetic, want := range map[string]float64{"float32": 1e-3, "tf32": 3e-2, "bfloat16": 0.3, "float8": 0.6} {
 		said := map[string]string{"arithmetic": arithmetic}
 		for who, c := range map[string]Config{
 			"server":  {Inference: []spec.Ref{with(side("inference.a.b", kind.Inference), said)}},

@@ -138,7 +138,8 @@ func (c Config) mayBeUncompiled() bool {
 		name, _, _ := strings.Cut(a, "=")
 		return slices.ContainsFunc(compilerArguments, func(p string) bool { return strings.HasPrefix(name, p) })
 	})
-	return !given && !c.EnforceEager && !c.EnableLora && c.Quantization == "" && c.parallel().GPUs() == 1
+	quantized := c.Quantization != "" && !c.requantizes()
+	return !given && !c.EnforceEager && !c.EnableLora && !quantized && c.parallel().GPUs() == 1
 }
 
 // compilerArguments are how those of vLLM's arguments begin that decide how a model is compiled and recorded.

@@ -12,7 +12,7 @@ type Config struct {
 	Tokenizer       string `recipe:"tokenizer" doc:"Tokenizer, if different from the model's"`
 	ServedModelName string `recipe:"served_model_name" doc:"Name that clients send as model. Default: the model's name, or the last part of its path"`
 	Dtype           string `recipe:"dtype" default:"auto" enum:"auto,half,float16,bfloat16,float,float32" doc:"Precision of weights and activations. float32 is the fastest on a CPU without AVX-512"`
-	Quantization    string `recipe:"quantization" doc:"Quantization method (fp8, awq, gptq, bitsandbytes, …). Weights reach a quantized server by restart only"`
+	Quantization    string `recipe:"quantization" doc:"Quantization method. With fp8 (one scale for each layer), fp8_per_channel (one for each output) and fp8_per_block vLLM makes float8 of the weights that it loads, and of those of each update. Others (awq, gptq, bitsandbytes, …) are for checkpoints quantized before: weights reach such a server by restart only"`
 	LoadFormat      string `recipe:"load_format" doc:"How weights are read: auto, safetensors, dummy, …"`
 	TrustRemoteCode bool   `recipe:"trust_remote_code" doc:"Run Python code shipped with the model"`
 	HFOverrides     any    `recipe:"hf_overrides" doc:"Object that replaces values of the model's config.json"`
@@ -27,7 +27,7 @@ type Config struct {
 	EnablePrefixCaching  *bool   `recipe:"enable_prefix_caching" doc:"Keep the KV cache of common prompt beginnings; cleared at every weight update. Default: vLLM's, on"`
 	EnforceEager         bool    `recipe:"enforce_eager" doc:"No compilation and no CUDA graphs: starts faster, decodes 2 to 3 times slower on a GPU"`
 
-	Compile *bool `recipe:"compile" doc:"Let vLLM compile the model with torch.compile, on a GPU. Without, its CUDA graphs are recorded from the model's own kernels, and a start takes some 23 s less, or 5 s where compiled code is at hand. Default: no on one GPU for dense Llama, Mistral, Qwen2 and Qwen3 models that are not quantized, without enable_lora: they decode as fast; else yes"`
+	Compile *bool `recipe:"compile" doc:"Let vLLM compile the model with torch.compile, on a GPU. Without, its CUDA graphs are recorded from the model's own kernels, and a start takes some 23 s less, or 5 s where compiled code is at hand. Default: no on one GPU for dense Llama, Mistral, Qwen2 and Qwen3 models in 16 bits or float8, without enable_lora: they decode as fast; else yes"`
 
 	TensorParallelSize   int64 `recipe:"tensor_parallel_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that share each layer"`
 	PipelineParallelSize int64 `recipe:"pipeline_parallel_size" default:"1" min:"1" unit:"GPUs" doc:"GPUs that hold consecutive layers"`

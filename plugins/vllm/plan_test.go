@@ -135,8 +135,11 @@ func TestValidate(t *testing.T) {
 			"--max-model-len in extra_args stands in the place"},
 		"managed with underscores": {Config{ExtraArgs: []string{"--served_model_name", "x"}},
 			"--served-model-name cannot be given"},
-		"tokens of a step": {Config{MaxNumSeqs: 512, MaxNumBatchedTokens: 256}, "is below max_num_seqs"},
-		"overrides":        {Config{HFOverrides: "x"}, "hf_overrides cannot be given"},
+		"tokens of a step":    {Config{MaxNumSeqs: 512, MaxNumBatchedTokens: 256}, "is below max_num_seqs"},
+		"overrides":           {Config{HFOverrides: "x"}, "hf_overrides cannot be given"},
+		"float8 of float32":   {Config{Quantization: "fp8", Dtype: "float"}, `does not go with dtype = "float"`},
+		"float8 that sleeps":  {Config{Quantization: "fp8_per_channel", EnableSleepMode: true}, ""},
+		"quantized and sleep": {Config{Quantization: "awq", EnableSleepMode: true}, "takes new ones by restart only"},
 		"fine": {Config{EnableLora: true, MaxLoraRank: 64, ToolCallParser: "hermes",
 			ExtraArgs: []string{"--swap-space", "4"}}, ""},
 	} {

@@ -97,12 +97,18 @@ func TestServerThatDiesWhileItCopies(t *testing.T) {
 func TestSettingsThatKeepWeightsOutOfMemory(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]Config{
-		"quantization": {Quantization: "fp8"}, "pipeline_parallel_size": {PipelineParallelSize: 2},
+		"quantization": {Quantization: "awq"}, "pipeline_parallel_size": {PipelineParallelSize: 2},
 		"data_parallel_size": {DataParallelSize: 2},
 	} {
 		e, _ := (&Server{}).Plan(c, sdk.Placement{})
 		if !strings.Contains(e.Facts["no_memory"], name) || strings.Contains(e.Facts["transports"], "ipc") {
 			t.Errorf("%s: facts %v; want the reason, and no ipc", name, e.Facts)
+		}
+	}
+	for _, name := range requantized {
+		e, _ := (&Server{}).Plan(Config{Quantization: name}, sdk.Placement{})
+		if e.Facts["no_memory"] != "" || !strings.Contains(e.Facts["transports"], "live,ipc") {
+			t.Errorf("quantization %q: facts %v; want live and ipc", name, e.Facts)
 		}
 	}
 	got := strings.Join((Config{EnableLora: true}).spec().Transports(), " ")

@@ -49,14 +49,7 @@ func (s *Server) Validate(c Config) []spec.Problem {
 		add("tool_call_parser", "enable_auto_tool_choice needs tool_call_parser",
 			"Name how tool calls are read out of the text, for example tool_call_parser = \"hermes\".")
 	}
-	if c.Quantization != "" && c.EnableSleepMode {
-		problems = append(problems, spec.Problem{
-			Warning: true, Path: cty.GetAttrPath("quantization"),
-			Summary: "a quantized server takes new weights by restart only",
-			Detail: "Each sync then costs the start of a server, about a minute. Serve without quantization unless syncs are " +
-				"rare.",
-		})
-	}
+	problems = append(problems, c.quantizationProblems()...)
 	if !c.EnableLora {
 		problems = append(problems, spec.Idle("enable_lora is off: adapters reach the server merged into the weights.",
 			map[string]bool{"max_lora_rank": c.MaxLoraRank != 0 && c.MaxLoraRank != 16, "max_loras": c.MaxLoras > 0})...)

@@ -58,7 +58,7 @@ func (c Config) spec() engine.Spec {
 		Model: c.Model, Tokenizer: c.Tokenizer, Served: c.servedName(), Published: cmp.Or(c.Tokenizer, c.Model),
 		ChatTemplate: engine.ChatTemplate{Text: c.ChatTemplate, Name: c.ChatTemplateName},
 		Replicas:     int(c.Replicas), Parallel: c.parallel(), PeerDevices: c.PeerDevices,
-		SleepMode: c.EnableSleepMode, Lora: c.EnableLora, Quantization: c.Quantization,
+		SleepMode: c.EnableSleepMode, Lora: c.EnableLora, Quantization: c.Quantization, Requantizes: c.requantizes(),
 		CacheSalt: true, CachedPrompt: c.cachedPrompt,
 		Limits: c.Limits(), Log: logFormat(), Diagnosis: diagnosis(),
 	}

@@ -3,12 +3,12 @@ recipes/gsm8k.hcl with each engine and each trainer.
 
 usage: compare.py --recipe BIN --scores BIN --tokenizer DIR --out DIR [--python PYTHON] [--gpu N] [--steps N]
 [--inference-gpus N,… [--transport NAME] [--tensor-parallel N]] [--only CASE,…] [--limit S]
-[--use NAME=PYTHON[,PYTHONPATH]]… [--add NAME=LINE]… [--ranks N] [--cpu]
+[--use NAME=PYTHON[,PYTHONPATH]]… [--add NAME=LINE]… [--ranks N] [--shape 7B] [--cpu]
 
-Every case does the same work: random weights in Qwen2.5-1.5B's shape, 16 prompts × 8 completions of at most 1,024
-tokens a step, random scores, no KL term, vLLM on the same GPU at 0.4 of its memory. Cases run one after the other, each
-in processes of its own. Of each is kept: seconds from the command to the end of step 1, seconds of a step (median of
-those after the second), the GPU's peak memory, the trainer's metrics and those of each update of weights.
+Every case does the same work: random weights in the shape of Qwen2.5-1.5B (or 7B), 16 prompts × 8 completions of at
+most 1,024 tokens a step, random scores, no KL term, vLLM on the same GPU at 0.4 of its memory. Cases run one after the
+other, each in processes of its own. Of each is kept: seconds from the command to the end of step 1, seconds of a step
+(median of those after the second), the GPU's peak memory, the trainer's metrics and those of each update of weights.
 DIR/result.json holds everything, with the machine's description; the table is printed.
 
 PYTHON needs torch, transformers, peft, vllm and trl. Programs: `make bench-gpu` builds them and calls this one.
@@ -53,6 +53,7 @@ CASES = {
     "recipe lora compiled warm": ("recipe", {"lora_rank": 64, "compiled": True}),  # to be named after the one above
     "recipe lora back8": ("recipe", {"lora_rank": 64, "float8": "backward"}),
     "recipe lora float8": ("recipe", {"lora_rank": 64, "float8": "all"}),
+    "recipe lora served in float8": ("recipe", {"lora_rank": 64, "quantization": "fp8_per_channel"}),
     "recipe lora ahead": ("recipe", {"lora_rank": 64, "ahead": 3}),  # for inference on GPUs of its own
     # with --inference-gpus 0,0: while one of two servers works on the CPU, the other decodes
     "recipe lora servers": ("recipe", {"lora_rank": 64, "memory": 0.2, "kv_cache_memory_bytes": 8 << 30}),
@@ -87,6 +88,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--transport", help="of weights to them; default: live, into memory that both see")
     parser.add_argument("--tensor-parallel", type=int, default=1, help="of these GPUs for each vLLM")
     parser.add_argument("--steps", type=int, help="default: 6; 11 of gsm8k")
+    parser.add_argument("--shape", default="1.5B", choices=["1.5B", "7B"], help="of the model, but for gsm8k")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=1024)
@@ -369,8 +371,8 @@ def main() -> int:
     about = machine(options)
     model = options.out / "model"
     if not model.exists():
-        shape = ["--tiny"] if options.cpu else []
-        subprocess.run([options.python, HERE / "model.py", *shape, options.tokenizer, model], check=True)
+        shape = "tiny" if options.cpu else options.shape
+        subprocess.run([options.python, HERE / "model.py", shape, options.tokenizer, model], check=True)
     results: list[dict[str, object]] = []
     for case in options.cases:
         results.append(run(options, case, model))

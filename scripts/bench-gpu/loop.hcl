@@ -61,6 +61,10 @@ variable "compiled" {
   type    = bool
   default = null
 }
+variable "quantization" {
+  type    = string
+  default = null
+}
 variable "sleep" {
   type    = bool
   default = null
@@ -104,6 +108,7 @@ inference "vllm" "policy" {
   stream_interval        = var.stream_interval
   kv_cache_memory_bytes  = var.kv_cache_memory_bytes
   compile                = var.compiled
+  quantization           = var.quantization
   enable_sleep_mode      = var.sleep
   extra_args             = var.extra_args
   tensor_parallel_size   = var.tensor_parallel_size

@@ -70,6 +70,9 @@ func (s Spec) Estimate(p Planned, placement sdk.Placement) (sdk.Estimate, []spec
 	sizing.Model, sizing.Placement, sizing.Replicas, sizing.MaxLen = m, placement, replicas.Value, length
 	sizing.Shards = int64(parallel.Workers())
 	sizing.ParameterBytes = parameterBytes(p.Dtype, s.Quantization)
+	if s.Quantization != "" { // of the layers' products only
+		sizing.EmbeddingBytes = parameterBytes(p.Dtype, "")
+	}
 	e.Amounts = sizing.Amounts()
 	return e, problems
 }

@@ -39,6 +39,8 @@ type Spec struct {
 	SleepSetting string // attribute that does; default: enable_sleep_mode
 	Lora         bool   // attribute enable_lora
 	Quantization string // attribute quantization; empty: none
+	// Requantizes says that a server quantizes the weights that it loads, also while it runs.
+	Requantizes bool
 
 	// CacheSalt says that the engine keeps the prefixes that it has computed apart by the field cache_salt.
 	CacheSalt bool
@@ -196,7 +198,7 @@ type Outputs struct {
 	Transports []string `recipe:"transports" doc:"How new weights can reach it"`
 	Reach      []string `recipe:"reach" doc:"Memory that it can copy weights from: gpu:UUID of each GPU that it sees, or host:ID"`
 	Machine    string   `recipe:"machine" doc:"The machine that it runs on, until that is booted again: within one weights can be sent (transport nccl)"`
-	Arithmetic string   `recipe:"arithmetic" doc:"How exactly it computes: float32, tf32, bfloat16 or float16"`
+	Arithmetic string   `recipe:"arithmetic" doc:"How exactly it computes: float32, tf32, bfloat16, float16 or float8"`
 	Sleeps     bool     `recipe:"sleeps" doc:"Whether it can give its GPU's memory back while a trainer works there"`
 	Devices    []string `recipe:"devices" doc:"GPUs that it was placed on; empty: the engine has chosen"`
 }

@@ -241,7 +241,7 @@ func (r *replica) launch(port int) Launch {
 // startsWith says whether weights reach a server as the model that it starts with, instead of being loaded once it is
 // up. Usually they are loaded, in the same way as by a sync, so precision and settings stay those of the base model.
 func (s *Supervisor) startsWith(w sdk.Weights) bool {
-	return w.Path != "" && w.Format != "lora" && (w.Transport == "restart" || s.spec.Quantization != "")
+	return w.Path != "" && w.Format != "lora" && (w.Transport == "restart" || s.spec.fixed())
 }
 
 // setProgram records that a server has been started, and returns its client.

@@ -19,6 +19,7 @@ type Sizing struct {
 	Shards            int64   // GPUs that share the parameters of one replica: tensor times pipeline parallelism
 	Replicas          int64   // servers of the block
 	ParameterBytes    float64 // of one parameter
+	EmbeddingBytes    float64 // of one in the embedding and the output head; 0: as ParameterBytes
 	CacheElementBytes int64   // of one number in the KV cache; 0: as ParameterBytes, 2 for quantized parameters
 	MaxLen            int64   // tokens of the longest sequence
 	Graphs            bool    // the engine captures CUDA graphs
@@ -39,12 +40,9 @@ func (s Sizing) Amounts() []sdk.Amount {
 	if s.Placement.Count() == 0 {
 		resource, share = "host_memory", 1/float64(max(1, s.Replicas))
 	}
-	parameters := s.Model.Parameters()
+	bytes, how := s.weights()
 	amounts := []sdk.Amount{
-		{
-			Resource: resource, Part: "weights", Value: float64(parameters) * s.ParameterBytes / share,
-			How: fmt.Sprintf("%s parameters × %g bytes%s", countOf(parameters), s.ParameterBytes, dividedBy(share)),
-		},
+		{Resource: resource, Part: "weights", Value: bytes / share, How: how + dividedBy(share)},
 		s.cache(resource, share),
 	}
 	if s.Graphs && resource == "gpu_memory" {
@@ -52,6 +50,18 @@ func (s Sizing) Amounts() []sdk.Amount {
 			How: fmt.Sprintf("about 1 GiB for CUDA graphs and activations; %s saves most of it", s.GraphsOff)})
 	}
 	return amounts
+}
+
+// weights are those of a whole model, in bytes, and how they were counted.
+func (s Sizing) weights() (bytes float64, how string) {
+	all, embeddings := s.Model.Parameters(), s.Model.Embeddings()
+	if s.EmbeddingBytes == 0 {
+		return float64(all) * s.ParameterBytes, fmt.Sprintf("%s parameters × %g bytes", countOf(all), s.ParameterBytes)
+	}
+	layers := all - embeddings
+	return float64(layers)*s.ParameterBytes + float64(embeddings)*s.EmbeddingBytes,
+		fmt.Sprintf("(%s parameters × %g bytes + %s of embedding and output head × %g bytes)", countOf(layers),
+			s.ParameterBytes, countOf(embeddings), s.EmbeddingBytes)
 }
 
 // cache is the least that the KV cache must hold. What the engine takes beyond it lets more sequences run at once.
@@ -99,7 +109,7 @@ func ServedDtype(dtype, quantization string) string {
 // they are asked for float32.
 func parameterBytes(dtype, quantization string) float64 {
 	switch quantization {
-	case "fp8":
+	case "fp8", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block":
 		return 1
 	case "awq", "gptq", "bitsandbytes", "awq_marlin", "gptq_marlin":
 		return 0.55 // 4 bits, and scales

@@ -11,7 +11,7 @@ import (
 func TestAmountsOfAServer(t *testing.T) {
 	t.Parallel()
 	m := modelinfo.Model{Layers: 2, Hidden: 8, Heads: 4, KVHeads: 2, HeadDim: 2, FFN: 16, Vocab: 32, Tied: true}
-	parameters := float64(m.Parameters())
+	parameters, embeddings := float64(m.Parameters()), 32.*8
 	gpu, cpu := sdk.Placement{Devices: []string{"0", "1"}}, sdk.Placement{}
 	for name, c := range map[string]struct {
 		sizing Sizing
@@ -21,8 +21,9 @@ func TestAmountsOfAServer(t *testing.T) {
 			map[string]float64{"weights": 2 * parameters, "kv_cache": 2 * 2 * 2 * 2 * 2 * 10}},
 		"two shards and graphs": {Sizing{Placement: gpu, Shards: 2, ParameterBytes: 4, MaxLen: 10, Graphs: true},
 			map[string]float64{"weights": 2 * parameters, "kv_cache": 2 * 2 * 2 * 2 * 4 * 5, "cuda_graphs": 1 << 30}},
-		"quantized, with a cache in fp8": {Sizing{Placement: gpu, ParameterBytes: 0.55, CacheElementBytes: 1, MaxLen: 10},
-			map[string]float64{"weights": 0.55 * parameters, "kv_cache": 2 * 2 * 2 * 2 * 10}},
+		"quantized, with a cache in fp8": {Sizing{Placement: gpu, ParameterBytes: 0.55, EmbeddingBytes: 2,
+			CacheElementBytes: 1, MaxLen: 10},
+			map[string]float64{"weights": 0.55*(parameters-embeddings) + 2*embeddings, "kv_cache": 2 * 2 * 2 * 2 * 10}},
 		"two replicas on a CPU": {Sizing{Placement: cpu, Replicas: 2, ParameterBytes: 4, MaxLen: 10, Graphs: true},
 			map[string]float64{"weights": 8 * parameters, "kv_cache": 2 * 2 * 2 * 2 * 4 * 20}},
 		"a cache of a given size on a CPU": {Sizing{Placement: cpu, Replicas: 2, ParameterBytes: 4, MaxLen: 10,
@@ -53,7 +54,8 @@ func TestPrecisionOfAServer(t *testing.T) {
 		bytes                       float64
 	}{
 		{"auto", "", "", 2}, {"half", "", "float16", 2}, {"bfloat16", "", "bfloat16", 2}, {"float", "", "float32", 4},
-		{"auto", "fp8", "fp8", 1}, {"half", "awq", "awq", 0.55}, {"float32", "other", "other", 4},
+		{"auto", "fp8", "fp8", 1},
+		{"auto", "fp8_per_channel", "fp8_per_channel", 1}, {"half", "awq", "awq", 0.55}, {"float32", "other", "other", 4},
 	} {
 		if got := ServedDtype(c.dtype, c.quantization); got != c.served {
 			t.Errorf("dtype %q, quantization %q: served as %q, want %q", c.dtype, c.quantization, got, c.served)

@@ -22,7 +22,7 @@ func (s Spec) Transports() []string {
 	if s.Lora {
 		list = append(list, "lora")
 	}
-	if s.Quantization == "" {
+	if !s.fixed() {
 		list = append(list, "reload")
 	}
 	return append(list, "restart")
@@ -33,9 +33,12 @@ func (s Spec) TransportsWithin(reach []string) []string {
 	return slices.DeleteFunc(s.Transports(), func(name string) bool { return InMemory(name) && len(reach) == 0 })
 }
 
+// fixed says that servers hold parameters that are quantized by others: a trainer's weights cannot take their place.
+func (s Spec) fixed() bool { return s.Quantization != "" && !s.Requantizes }
+
 // noCopy says why servers cannot copy a trainer's tensors; empty: they can.
 func (s Spec) noCopy() string {
-	if s.Quantization != "" {
+	if s.fixed() {
 		return fmt.Sprintf("quantization = %q: its parameters are not those that are trained", s.Quantization)
 	}
 	return s.Parallel.noCopy()
@@ -51,7 +54,7 @@ func (s Spec) accepts(w sdk.Weights) error {
 			Remedy: "set enable_lora = true (and max_lora_rank) in the inference block, or transport = \"reload\" in the " +
 				"sync block",
 		}
-	case w.Format == "lora", InMemory(w.Transport) && s.noCopy() == "", files && s.Quantization == "":
+	case w.Format == "lora", InMemory(w.Transport) && s.noCopy() == "", files && !s.fixed():
 		return nil
 	case files:
 		return &sdk.Error{Summary: "weights cannot be reloaded into a quantized server",

@@ -10,7 +10,8 @@ import (
 func TestTransportsOfSettings(t *testing.T) {
 	t.Parallel()
 	all, lora := Spec{}, Spec{Lora: true}
-	quantized, split := Spec{Quantization: "fp8"}, Spec{Parallel: Parallel{Pipeline: Factor{"pp_size", 2}}}
+	quantized, split := Spec{Quantization: "awq"}, Spec{Parallel: Parallel{Pipeline: Factor{"pp_size", 2}}}
+	requantized := Spec{Quantization: "fp8", Requantizes: true}
 	for want, c := range map[string]Spec{
 		"live,ipc,nccl,reload,restart": all, "live,ipc,nccl,lora,reload,restart": lora, "restart": quantized,
 		"reload,restart": split,
@@ -18,6 +19,9 @@ func TestTransportsOfSettings(t *testing.T) {
 		if got := strings.Join(c.Transports(), ","); got != want {
 			t.Errorf("%+v: %s, want %s", c, got, want)
 		}
+	}
+	if got := strings.Join(requantized.Transports(), ","); got != "live,ipc,nccl,reload,restart" {
+		t.Errorf("of a server that quantizes what it loads: %s", got)
 	}
 	if got := strings.Join(all.TransportsWithin(nil), ","); got != "reload,restart" {
 		t.Errorf("without memory in reach: %s", got)
@@ -34,6 +38,8 @@ func TestTransportsOfSettings(t *testing.T) {
 		{all, sdk.Weights{Transport: "lora", Format: "lora"}, "without LoRA"},
 		{quantized, sdk.Weights{Transport: "reload", Format: "hf"}, "quantized server"},
 		{quantized, sdk.Weights{Transport: "ipc", Format: "handles"}, `by transport "ipc"`},
+		{requantized, sdk.Weights{Transport: "reload", Format: "hf"}, ""},
+		{requantized, sdk.Weights{Transport: "ipc", Format: "handles"}, ""},
 		{split, sdk.Weights{Transport: "nccl", Format: "handles"}, `by transport "nccl"`},
 		{split, sdk.Weights{Transport: "reload", Format: "hf"}, ""},
 		{all, sdk.Weights{Transport: "pigeon"}, `by transport "pigeon"`},

@@ -33,16 +33,20 @@ func (s Model) count() float64 {
 
 // Parameters counts the model's parameters: embedding, output head, and per layer attention, MLP and norms.
 func (s Model) Parameters() int64 {
-	embedding := s.Vocab * s.Hidden
-	if !s.Tied {
-		embedding *= 2
-	}
 	attention := 2*s.Hidden*s.Heads*s.HeadDim + 2*s.Hidden*s.KVHeads*s.HeadDim
 	mlp := 3 * s.Hidden * s.FFN
 	if s.Experts > 0 {
 		mlp = 3*s.Hidden*s.ExpertFFN*s.Experts + s.Hidden*s.Experts
 	}
-	return embedding + s.Layers*(attention+mlp+2*s.Hidden) + s.Hidden
+	return s.Embeddings() + s.Layers*(attention+mlp+2*s.Hidden) + s.Hidden
+}
+
+// Embeddings counts the parameters of the embedding and, where it is another matrix, of the output head.
+func (s Model) Embeddings() int64 {
+	if s.Tied {
+		return s.Vocab * s.Hidden
+	}
+	return 2 * s.Vocab * s.Hidden
 }
 
 // KVBytes is what one token takes in the KV cache.

@@ -7,6 +7,7 @@ under are in plugins/vllm/versions.go.
 import recipe_freeze
 import recipe_pull
 import recipe_staged
+import torch
 from recipe_sdk.receive import worker
 
 recipe_freeze.in_worker()
@@ -51,7 +52,9 @@ class RecipeWorker:
 
     def recipe_facts(self):
         """What decides how weights can arrive, and how exactly they compute."""
-        return worker.facts(self.model_runner.model_config.dtype, getattr(getattr(self, "device", None), "type", ""))
+        coarse = any(recipe_pull.quantized(m) for m in self.model_runner.get_model().modules())
+        dtype = torch.float8_e4m3fn if coarse else self.model_runner.model_config.dtype
+        return worker.facts(dtype, getattr(getattr(self, "device", None), "type", ""))
 
     def recipe_attach(self, handles):
         """Open a trainer's tensors, or the way to receive them; handles is the JSON text that it published."""

@@ -144,6 +144,72 @@ def test_what_the_server_lays_out_otherwise_goes_through_its_loader():
         assert set(got) == set(want) and all(torch.equal(got[n], want[n]) for n in want)
 
 
+class Rows:
+    """Stands for vLLM's method of float8 with a scale for each row: what a layer has loaded is turned into that form,
+    once."""
+
+    __module__ = "vllm.model_executor.layers.quantization.online.fp8"
+    uses_meta_device = True
+
+    def process_weights_after_loading(self, layer):
+        if getattr(layer, "_already_called_process_weights_after_loading", False):
+            return
+        scale = layer.weight.abs().amax(1, keepdim=True) / 448
+        form = (layer.weight / scale).to(torch.float8_e4m3fn).t()
+        layer.weight = nn.Parameter(form, requires_grad=False)
+        layer.weight_scale = nn.Parameter(scale, requires_grad=False)
+        layer._already_called_process_weights_after_loading = True
+
+
+def in_float8(**change) -> Served:
+    """The model as vLLM serves it with quantization = "fp8_per_channel"."""
+    model = Served(**change)
+    for module in model.model.layers.modules():
+        if not hasattr(module, "weight") or module.weight.ndim != 2:
+            continue
+        module.quant_method, module.orig_dtype = Rows(), torch.bfloat16
+        module.logical_widths = getattr(module, "output_sizes", [module.weight.shape[0]])
+        module.input_size_per_partition = module.weight.shape[1]
+        module.weight.data.fill_(1)
+        module.quant_method.process_weights_after_loading(module)
+    return model
+
+
+def test_a_server_in_float8_makes_new_weights_as_it_has_made_the_first():
+    policy, model = trainer(), in_float8()
+    parameters = {n: p.data_ptr() for n, p in model.named_parameters()}
+    puller = recipe_pull.Puller(model, publish(policy)[1])
+    told = puller.pull(1, never)
+    assert told["path"] == "direct" and puller.differences() is None
+    for served, layer in zip(model.model.layers, policy.causal.model.layers, strict=True):
+        for module, parts in (
+            (served.self_attn.qkv_proj, [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj]),
+            (served.self_attn.o_proj, [layer.self_attn.o_proj]),
+            (served.mlp.gate_up_proj, [layer.mlp.gate_proj, layer.mlp.up_proj]),
+            (served.mlp.down_proj, [layer.mlp.down_proj]),
+        ):
+            want = Plain(1, 1)
+            want.weight = nn.Parameter(torch.cat([p.weight for p in parts]).bfloat16(), requires_grad=False)
+            Rows().process_weights_after_loading(want)
+            assert torch.equal(module.weight.view(torch.uint8), want.weight.view(torch.uint8))
+            assert torch.equal(module.weight_scale, want.weight_scale.float())
+    assert torch.equal(model.model.norm.weight, policy.causal.model.norm.weight), "left in 16 bits"
+    assert {n: p.data_ptr() for n, p in model.named_parameters()} == parameters, "CUDA graphs read the old places"
+
+
+def test_another_model_than_one_in_float8_is_refused_before_anything_is_touched():
+    model = in_float8()
+    before = {n: p.clone() for n, p in model.named_parameters()}
+    with pytest.raises(recipe_pull.Refused, match=r"gate_proj.weight has shape \[20, 16\] .* and \[24, 16\]"):
+        recipe_pull.Puller(model, publish(trainer(intermediate_size=20))[1])
+    for module in model.model.layers.modules():
+        if hasattr(module, "quant_method"):
+            del module.quant_method  # its checkpoint was in float8
+    with pytest.raises(recipe_pull.Refused, match="q_proj.weight was in float8 already"):
+        recipe_pull.Puller(model, publish(trainer())[1])
+    assert all(torch.equal(p.float(), before[n].float()) for n, p in model.named_parameters())
+
+
 def test_shapes_of_a_server_on_several_gpus_are_not_compared():
     model = Served()
     for layer in model.model.layers:
@@ -163,6 +229,11 @@ class Worker(recipe_vllm.RecipeWorker):
 
     def reload_weights(self, weights_iterator):
         self.loaded += [name for name, _ in weights_iterator]
+
+
+def test_a_worker_says_how_exactly_it_computes():
+    assert Worker(Served()).recipe_facts()["arithmetic"] == "float32"
+    assert Worker(in_float8()).recipe_facts()["arithmetic"] == "float8"
 
 
 def test_a_worker_opens_the_tensors_when_it_does_not_know_them():

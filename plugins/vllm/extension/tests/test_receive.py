@@ -15,13 +15,13 @@ import recipe_pull
 import torch
 from recipe_sdk import nccl
 from recipe_sdk.receive import connection
-from test_pull import Served, Worker, never, trainer
+from test_pull import Served, Worker, in_float8, never, publish, trainer
 
 CHILD = """
 import json, sys, torch
 from test_pull import trainer
 from recipe_sdk import nccl
-nccl.BUCKET = 4096  # several buckets, and tensors larger than one
+nccl.BUCKET = 1000  # several buckets, and tensors larger than one; parts of a fused layer in several
 policy, shared = trainer(), nccl.Sender()
 shared.deadline = 20
 for line in sys.stdin:
@@ -96,6 +96,15 @@ def test_a_model_is_sent_to_another_process_bit_for_bit_and_again_through_the_sa
     assert rounded["key"] != handles["key"]
     recipe_pull.Puller(model, rounded).pull(3, never)
     expect(model, 3, torch.bfloat16)
+    quantized, same = in_float8(), in_float8()
+    recipe_pull.Puller(quantized, rounded).pull(3, never)
+    policy = trainer()
+    with torch.no_grad():
+        for i, p in enumerate(policy.causal.parameters()):
+            p.fill_(3 + i / 7)
+    recipe_pull.Puller(same, publish(policy, dtype="bfloat16")[1]).pull(1, never)
+    for arrived, copied in zip(quantized.parameters(), same.parameters(), strict=True):
+        assert torch.equal(arrived.float(), copied.float()), "parts of a layer come in several buckets"
 
 
 def test_the_loader_gets_what_the_server_lays_out_otherwise_and_the_worker_reconnects(sender):

@@ -108,8 +108,9 @@ def machine() -> str:
 
 
 def arithmetic(dtype: torch.dtype) -> str:
-    """How exactly this server multiplies: its dtype; float32 on a GPU uses TensorFloat-32 in attention kernels."""
-    name = str(dtype).removeprefix("torch.")
+    """How exactly this server multiplies: its dtype, float8 of any form; float32 on a GPU uses TensorFloat-32 in
+    attention kernels."""
+    name = str(dtype).removeprefix("torch.").partition("_")[0]  # float8_e4m3fn
     return "tf32" if name == "float32" and torch.cuda.is_available() else name
 
 

@@ -15,6 +15,7 @@ import torch
 
 from ..ipc import FORM
 from .handles import Refused, host, open_tensors, started
+from .made import Part
 
 # The place of each tensor in the model and "", or None and why the engine's loader has to place them. It raises Refused
 # when names or shapes show that the two models differ.
@@ -66,11 +67,7 @@ class Puller:
             load(zip(self.names, self.source, strict=True))
         else:
             with torch.no_grad():
-                if self._plain():
-                    torch._foreach_copy_(self.targets, self.source, non_blocking=True)
-                else:
-                    for target, source in zip(self.targets, self.source, strict=True):
-                        target.copy_(source, non_blocking=True)
+                self._copy(self.targets)
         if self.cuda:
             torch.cuda.current_stream().synchronize()  # the trainer goes on when we answer
         if not self._still(version):
@@ -82,6 +79,18 @@ class Puller:
             "tensors": len(self.names), "bytes": self.bytes, "seconds": time.perf_counter() - begun,
         }  # fmt: skip
 
+    def _copy(self, targets: list[Any]) -> None:
+        """Puts every tensor into its place; those that stay as they are, at once."""
+        copied: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+        for target, source in zip(targets, self.source, strict=True):
+            if isinstance(target, Part) or target.device != source.device or target.dtype != source.dtype:
+                _put(target, source)
+                continue
+            copied[0].append(target)
+            copied[1].append(source)
+        if copied[0]:
+            torch._foreach_copy_(*copied, non_blocking=True)
+
     def _receive(self, version: int, load: Loader) -> None:
         """Takes the tensors as they come; only a bucket of them is in memory besides the model's own."""
         with self.source.receiver.begin(self.handles["key"], version) as tensors:
@@ -92,7 +101,7 @@ class Puller:
                 return
             with torch.no_grad():
                 for target, tensor in zip(self.targets, tensors, strict=True):
-                    target.copy_(tensor, non_blocking=True)
+                    _put(target, tensor)
 
     def _still(self, version: int) -> bool:
         """Whether the trainer was there all the time; one that sends says so itself."""
@@ -104,13 +113,15 @@ class Puller:
         """Whose weights the memory holds. A GPU's does not say: there the check of the sync block has the last word."""
         return version if self.source.map is None else int.from_bytes(self.source.map[:8], "little", signed=True)
 
-    def _plain(self) -> bool:
-        return all(
-            t.device == s.device and t.dtype == s.dtype for t, s in zip(self.targets or [], self.source, strict=True)
-        )
-
     def differences(self) -> int | None:
         """How many parameters are not the trainer's, for tests; None when that is not known."""
-        if self.targets is None or self.source.receiver is not None:
+        if self.targets is None or self.source.receiver is not None or any(isinstance(t, Part) for t in self.targets):
             return None
         return sum(not torch.equal(s.to(t), t) for t, s in zip(self.targets, self.source, strict=True))
+
+
+def _put(place: torch.Tensor | Part, tensor: torch.Tensor) -> None:
+    if isinstance(place, Part):
+        place.put(tensor)
+    else:
+        place.copy_(tensor, non_blocking=True)
