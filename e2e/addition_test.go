@@ -324,8 +324,7 @@ print("RIGHT", right, [o.outputs[0].text for o in out])
 `
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(repository(t), ".cache", "venv-vllm", "bin", "python"), "-c", serve,
-		path)
+	cmd := exec.CommandContext(ctx, environmentPython(t, "vllm"), "-c", serve, path)
 	cmd.Env = append(os.Environ(), "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_ENABLE_V1_MULTIPROCESSING=0", "HF_HUB_OFFLINE=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

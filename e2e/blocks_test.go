@@ -71,7 +71,7 @@ func onSchedulers(t *testing.T, program string, found any) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	python := filepath.Join(root, ".cache", "venv-vllm", "bin", "python")
+	python := environmentPython(t, "vllm")
 	cmd := exec.CommandContext(ctx, python, filepath.Join("testdata", program), model)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "plugins", "vllm", "extension"),
 		"HF_HUB_OFFLINE=1", "VLLM_LOGGING_LEVEL=ERROR")

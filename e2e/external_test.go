@@ -24,7 +24,7 @@ import (
 // for token ids and log-probabilities; one of Atropos asks SGLang's /generate.
 func TestAnExternalEngine(t *testing.T) {
 	t.Parallel()
-	model := filepath.Join(repository(t), ".cache", "models", "smollm2-135m")
+	model := smolLM2(t)
 	text, err := os.ReadFile(filepath.Join("testdata", "external.hcl"))
 	if err != nil {
 		t.Fatal(err)

@@ -71,12 +71,12 @@ func TestKubernetesDelta(t *testing.T) {
 	}
 	r := newKubernetesRun(t)
 	r.trainer = "trainer.grpo.policy"
-	python := filepath.Join(caches(t), "venv-vllm", "bin", "python")
+	python := environmentPython(t, "vllm")
 	executor, _, _ := strings.Cut(kubernetesRecipe, "  volume {")
 	executor = strings.ReplaceAll(executor, "NAMESPACE", r.namespace) + withPython(t, python) + "}\n"
 	r.edit(func(string) string {
-		return strings.NewReplacer("EXECUTOR", executor, "PYTHON", python, "MODEL",
-			filepath.Join(caches(t), "models", "smollm2-135m")).Replace(deltaRecipe)
+		return strings.NewReplacer("EXECUTOR", executor, "PYTHON", python,
+			"MODEL", smolLM2(t)).Replace(deltaRecipe)
 	})
 	r.start()
 	for version := range int64(3) {

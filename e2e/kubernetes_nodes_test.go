@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,24 +14,12 @@ import (
 // user has. interpreter is that of such an environment.
 func withPython(t *testing.T, interpreter string) string {
 	t.Helper()
-	prefix := command(t, interpreter, "-c", "import sys; print(sys.base_prefix)")
 	// A compiler that is found at /bin looks for its headers in /include.
-	more := fmt.Sprintf(`, %[1]q = %[1]q, %[2]q = %[2]q, "/include" = "/usr/include"`, prefix, caches(t))
-	if environment := filepath.Dir(filepath.Dir(interpreter)); filepath.Dir(environment) != caches(t) {
-		more += fmt.Sprintf(`, %[1]q = %[1]q`, environment)
+	more := `, "/include" = "/usr/include"`
+	for _, folder := range foldersOf(t, interpreter) {
+		more += fmt.Sprintf(`, %[1]q = %[1]q`, folder)
 	}
-	more += " }"
-	return strings.Replace(fromTheNode, " }\n", more+"\n", 1)
-}
-
-// caches is the folder with Python environments and models.
-func caches(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.EvalSymlinks(filepath.Join(repository(t), ".cache"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return strings.Replace(fromTheNode, " }\n", more+" }\n", 1)
 }
 
 // TestKubernetesTwoNodes trains a model in pods on both nodes at once, its weights spread over both (FSDP2, gloo). One
@@ -69,12 +56,7 @@ func TestKubernetesTwoNodes(t *testing.T) {
 func newPodsRun(t *testing.T, nodes int) *kubernetesRun {
 	t.Helper()
 	k := newKubernetesRun(t)
-	// The environment itself may be a link out of the folder that pods get.
-	environment, err := filepath.EvalSymlinks(filepath.Dir(filepath.Dir(torchPython(t))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	python := filepath.Join(environment, "bin", "python")
+	python := torchPython(t)
 	executor, _, _ := strings.Cut(kubernetesRecipe, "inference ")
 	volumes := strings.Replace(withPython(t, python), "  files = \"staged\"\n", "", 1)
 	executor = strings.NewReplacer("NAMESPACE", k.namespace, "SHARED", os.Getenv("RECIPE_KUBERNETES_SHARED"),

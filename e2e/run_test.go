@@ -55,12 +55,6 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// environmentPython is the interpreter of the environment that scripts/venv.sh NAME makes.
-func environmentPython(t *testing.T, name string) string {
-	t.Helper()
-	return filepath.Join(repository(t), ".cache", "venv-"+name, "bin", "python")
-}
-
 // run is one `recipe apply`.
 type run struct {
 	trainer string // address of its trainer block
@@ -91,7 +85,7 @@ func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 		r.trainer = "trainer." + cmp.Or(vars["trainer"], "grpo") + ".policy[0]"
 	}
 	all := map[string]string{
-		"model":          filepath.Join(root, ".cache", "models", "smollm2-135m"),
+		"model":          smolLM2(t),
 		"python":         environmentPython(t, "vllm"),
 		"atropos_python": environmentPython(t, "atropos"),
 	}

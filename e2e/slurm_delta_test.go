@@ -104,12 +104,12 @@ sync "weights" "policy" {
 func TestSlurmDeltaServed(t *testing.T) {
 	r := newSlurmRun(t)
 	r.trainer = "trainer.grpo.policy"
-	python := filepath.Join(caches(t), "venv-vllm", "bin", "python")
+	python := environmentPython(t, "vllm")
 	r.edit(func(string) string {
-		return strings.NewReplacer("PYTHON", python, "MODEL", filepath.Join(caches(t), "models", "smollm2-135m"),
+		return strings.NewReplacer("PYTHON", python, "MODEL", smolLM2(t),
 			"STEPS", strconv.Itoa(servedSteps)).Replace(servedRecipe)
 	})
-	apart(t, "n3", caches(t), command(t, python, "-c", "import sys; print(sys.base_prefix)"))
+	apart(t, "n3", foldersOf(t, python)...)
 	r.apply()
 	r.await(30*time.Minute, "the trainer to be ready", 0, func(e event) bool {
 		return e.Type == "phase" && e.Address == r.trainer && e.Phase == "ready"

@@ -37,8 +37,7 @@ inference "vllm" "policy" {
 func TestSlurmInferenceTwoHosts(t *testing.T) {
 	python := environmentPython(t, "vllm")
 	r := newSlurmRun(t)
-	model := filepath.Join(repository(t), ".cache", "models", "smollm2-135m")
-	text := strings.NewReplacer("MODEL", model, "PYTHON", python).Replace(inferenceRecipe)
+	text := strings.NewReplacer("MODEL", smolLM2(t), "PYTHON", python).Replace(inferenceRecipe)
 	if err := os.WriteFile(filepath.Join(r.dir, r.recipe), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -30,16 +30,11 @@ func TestSlurmStoreAfterHostLost(t *testing.T) {
 		t.Fatal("the cluster does not tell the address of its controller, this machine's for the hosts")
 	}
 	s := newS3At(t, head[1])
-	bin, err := filepath.EvalSymlinks(filepath.Dir(torchPython(t))) // in caches, which the hosts see
-	if err != nil {
-		t.Fatal(err)
-	}
-	python := filepath.Join(bin, "python")
+	python := torchPython(t)
 	r.onNodes(python, 4, 1, `{ partition = "gpu" }`, "{\n partition = \"gpu\"\n files = \"staged\"\n}",
 		"placement {", s.checkpoints()+"placement {")
-	base := command(t, python, "-c", "import sys; print(sys.base_prefix)")
 	for _, name := range []string{"n1", "n2"} {
-		apart(t, name, caches(t), base)
+		apart(t, name, foldersOf(t, python)...)
 	}
 	r.apply()
 	r.isReady(0)

@@ -5,7 +5,6 @@ package e2e
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,11 +23,8 @@ import (
 // torchPython is an interpreter with PyTorch, made by scripts/test-python.sh or scripts/venv.sh.
 func torchPython(t testing.TB) string {
 	t.Helper()
-	for _, name := range []string{"venv-test", "venv-vllm", "venv-torch"} {
-		path, err := filepath.Abs(filepath.Join("..", ".cache", name, "bin", "python"))
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, name := range []string{"test", "vllm", "torch"} {
+		path := environmentPython(t, name)
 		if _, err := os.Stat(path); err == nil {
 			return path
 		}
