@@ -53,7 +53,11 @@ CASES = {
     "recipe lora compiled warm": ("recipe", {"lora_rank": 64, "compiled": True}),  # to be named after the one above
     "recipe lora back8": ("recipe", {"lora_rank": 64, "float8": "backward"}),
     "recipe lora float8": ("recipe", {"lora_rank": 64, "float8": "all"}),
-    "recipe lora served in float8": ("recipe", {"lora_rank": 64, "quantization": "fp8_per_channel"}),
+    # to random weights every token is improbable, and the differences of those are larger than a text's
+    "recipe lora served in float8": (
+        "recipe",
+        {"lora_rank": 64, "quantization": "fp8_per_channel", "tolerance": 2},
+    ),
     "recipe lora ahead": ("recipe", {"lora_rank": 64, "ahead": 3}),  # for inference on GPUs of its own
     # with --inference-gpus 0,0: while one of two servers works on the CPU, the other decodes
     "recipe lora servers": ("recipe", {"lora_rank": 64, "memory": 0.2, "kv_cache_memory_bytes": 8 << 30}),

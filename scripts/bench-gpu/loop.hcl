@@ -89,6 +89,10 @@ variable "inference_devices" { # a server on each, which may be named twice; nul
   type    = list(string)
   default = null
 }
+variable "tolerance" {
+  type    = number
+  default = null
+}
 variable "transport" {
   type    = string
   default = null
@@ -182,4 +186,5 @@ sync "weights" "policy" {
   inference = [inference.vllm.policy]
   in_flight = var.in_flight
   transport = var.transport
+  tolerance = var.tolerance
 }
