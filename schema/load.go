@@ -43,7 +43,7 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 // filename.
 func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
 	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]Requirement{},
-		budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile, parts: opts.Parts,
+		refused: map[string]bool{}, budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile, parts: opts.Parts,
 		recipe: filename}
 	l.finder, _ = opts.Plugins.(ModuleFinder)
 	l.budget.refill()
@@ -200,12 +200,14 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	switch {
 	case err != nil:
 		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
-			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin, err, guidance(err))))
+			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin,
+				strings.TrimSuffix(err.Error(), "."), guidance(err))))
 		s = nil
 	case s == nil && replaced != nil:
 		p.diags = append(p.diags, problem(replaced.Range, "Missing plugin",
 			fmt.Sprintf("There is no %s plugin %q; known are %s.%s", key.kind, name,
 				orNothing(p.opts.Plugins.Names(key.kind)), didYouMean(name, p.opts.Plugins.Names(key.kind)))))
+	case s == nil && p.loader.refused[n.block.plugin]: // what is wrong with its entry was said
 	case s == nil:
 		names := slices.Clone(p.opts.Plugins.Names(key.kind))
 		p.diags = append(p.diags, p.missing(n, names))

@@ -70,6 +70,7 @@ type loader struct {
 	modules  []*module
 	diags    hcl.Diagnostics
 	required map[string]Requirement
+	refused  map[string]bool // see recipeDecl.refused
 	budget   *budget
 	damaged  map[string]bool // files with syntax errors
 	readFile func(path string) ([]byte, error)
@@ -213,7 +214,8 @@ func (l *loader) child(m *module, call *callDecl) *module {
 		}
 		var err error
 		if dir, err = l.finder.Module(l.recipe, q); err != nil {
-			return fail("Module not usable", fmt.Sprintf("The module %s could not be used: %s.%s", q.Name, err, guidance(err)))
+			return fail("Module not usable", fmt.Sprintf("The module %s could not be used: %s.%s", q.Name,
+				strings.TrimSuffix(err.Error(), "."), guidance(err)))
 		}
 		root = dir
 	case !isPath(call.source):
@@ -261,6 +263,9 @@ func pathOf(m *module, call *callDecl) string {
 
 // require collects the required plugins of a module; two modules that disagree are an error.
 func (l *loader) require(m *module) {
+	for _, name := range m.source.recipe.refused {
+		l.refused[name] = true
+	}
 	for _, p := range m.source.recipe.plugins {
 		earlier, ok := l.required[p.Name]
 		same := p

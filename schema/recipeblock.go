@@ -68,10 +68,12 @@ func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 	v, diags := attr.Expr.Value(nil)
 	if diags.HasErrors() {
+		s.recipe.refused = append(s.recipe.refused, attr.Name)
 		return placed(diags, attr.Expr.Range())
 	}
 	example := fmt.Sprintf(`write %[1]s = { source = "./bin/%[1]s", version = "~> 0.1" }`, attr.Name)
 	if !v.Type().IsObjectType() || v.IsNull() {
+		s.recipe.refused = append(s.recipe.refused, attr.Name)
 		return hcl.Diagnostics{problem(attr.Expr.Range(), "Wrong type",
 			fmt.Sprintf("Expected an object with source and version, got %s: %s.", v.Type().FriendlyName(), example))}
 	}
@@ -80,7 +82,9 @@ func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 	for _, name := range sortedKeys(given) {
 		diags = append(diags, p.set(name, given[name], attr.Expr.Range())...)
 	}
-	if wrong := p.check(attr.Expr.Range()); len(wrong) > 0 { // nothing is fetched
+	wrong := p.check(attr.Expr.Range())
+	if len(wrong) > 0 || len(diags) > 0 && !isPath(p.Source) { // nothing is fetched
+		s.recipe.refused = append(s.recipe.refused, p.Name)
 		return append(diags, wrong...)
 	}
 	s.recipe.plugins = append(s.recipe.plugins, p)

@@ -68,6 +68,7 @@ type recipeDecl struct {
 	requiredVersion string
 	versionRange    hcl.Range
 	plugins         []Requirement
+	refused         []string // plugins whose entry in required_plugins was reported, and is none
 	header          hcl.Range
 }
 

@@ -57,11 +57,15 @@ func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
 
 // missing reports an unknown plugin, and how to name a plugin's binary.
 func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
-	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names),
-		didYouMean(n.block.plugin, names))
-	if q, ok := p.loader.required[n.block.plugin]; ok && IsPackage(q.Source) {
+	q, required := p.loader.required[n.block.plugin]
+	meant := ""
+	if !required {
+		meant = didYouMean(n.block.plugin, names)
+	}
+	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names), meant)
+	if required && IsPackage(q.Source) {
 		text += fmt.Sprintf("The package %s has a plugin of that name, of another kind.", q.Source)
-	} else if ok && !isPath(q.Source) {
+	} else if required && !isPath(q.Source) {
 		text += fmt.Sprintf("required_plugins gives its source as %q: expected the address of a package, "+
 			"\"oci://HOST/PATH\", or the path of a binary, \"./bin/%s\".", q.Source, q.Name)
 	} else {
