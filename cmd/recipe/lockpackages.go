@@ -22,6 +22,11 @@ func addLocked(cmd *cobra.Command, v *bool) {
 // what it changed. It does nothing for a recipe without packages. from is a layout to take them from; empty: where the
 // settings and the sources say.
 func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Options, out io.Writer) error {
+	if from != "" {
+		if err := packages.CheckLayout(from); err != nil {
+			return err
+		}
+	}
 	requires := a.requires(file)
 	if !slices.ContainsFunc(requires(nil), func(q schema.Requirement) bool { return packages.IsPackage(q.Source) }) {
 		return nil
@@ -45,7 +50,7 @@ func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Op
 		if version == "" {
 			version = "its checksum"
 		}
-		if c.Before != "" {
+		if c.Before != "" && c.Before != c.Version {
 			was = " (was " + c.Before + ")"
 		}
 		if _, err := fmt.Fprintf(out, "Locked %s at %s%s, from %s, in %s\n", c.What, version, was, c.Source,

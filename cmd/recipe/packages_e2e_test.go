@@ -170,6 +170,10 @@ func TestThePlatformTeamDemandsASignature(t *testing.T) {
 			t.Errorf("%v of a package that is not signed:\n%s", command, out)
 		}
 	}
+	if out := w.refused("plugin", "sign", "quickstart.hcl", "--key", "author.key"); !strings.Contains(out,
+		"quickstart.hcl is neither the layout of a package nor a version in a registry") {
+		t.Errorf("plugin sign of a recipe:\n%s", out)
+	}
 	w.recipe("plugin", "sign", source+":1.0.0", "--key", "stranger.key")
 	if out := w.refused("init", "quickstart.hcl"); !strings.Contains(out, "none of its 1 signatures") {
 		t.Errorf("a package that somebody else has signed:\n%s", out)

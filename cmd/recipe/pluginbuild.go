@@ -117,11 +117,15 @@ func (a *app) gather(ctx context.Context, paths []string, f buildFlags, temp str
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return packages.Build{}, "", err
+		return packages.Build{}, "", notBuilt(paths[0], "it cannot be read", err)
 	}
 	entry := path
 	if info.IsDir() {
 		entry = filepath.Join(path, filepath.Base(path)+".py")
+	}
+	isPython := script.IsFile(entry)
+	if _, err := os.Stat(entry); info.IsDir() && err != nil {
+		isPython = false
 	}
 	sources, _ := filepath.Glob(filepath.Join(path, "*.go")) // the pattern is valid
 	switch {
@@ -133,10 +137,22 @@ func (a *app) gather(ctx context.Context, paths []string, f buildFlags, temp str
 			return packages.Build{}, "", err
 		}
 		return a.gatherPrograms(programs, f, filepath.Base(path))
-	case script.IsFile(entry):
+	case len(f.platforms) > 0:
+		return packages.Build{}, "", &sdk.Error{Summary: "--platform is for the folder of a Go program, which " + paths[0] +
+			" is not", Remedy: "leave it out: a package of Python has files for all platforms, one of programs those of the programs"}
+	case isPython:
 		return a.gatherPython(ctx, entry, info.IsDir(), f)
+	case info.IsDir():
+		return packages.Build{}, "", notBuilt(paths[0], "the folder has neither *.go nor "+filepath.Base(entry), nil)
 	}
 	return a.gatherPrograms(paths, f, "")
+}
+
+// notBuilt says what can be built into a package.
+func notBuilt(path, why string, err error) error {
+	return &sdk.Error{Summary: "no plugin to build at " + path + ": " + why, Err: err,
+		Remedy: "name the folder of a Go program, a Python file, the folder of a Python project that has its own name with " +
+			".py in it, or compiled programs; recipe plugin new writes a plugin to begin with"}
 }
 
 // compile builds a Go program for the platforms and for this one, whose program says what the plugin is.
@@ -144,8 +160,13 @@ func compile(ctx context.Context, source, temp string, platforms []string) ([]st
 	if len(platforms) == 0 {
 		platforms = []string{packages.ThisPlatform()}
 	}
-	described := slices.Contains(platforms, packages.ThisPlatform())
-	if !described {
+	for _, p := range platforms {
+		if err := packages.CheckPlatform(p); err != nil {
+			return nil, &sdk.Error{Summary: "--platform", Err: err,
+				Remedy: "go tool dist list prints the platforms; several have commas between them"}
+		}
+	}
+	if !slices.Contains(platforms, packages.ThisPlatform()) {
 		return nil, &sdk.Error{Summary: "--platform lacks " + packages.ThisPlatform() + ", which this machine is",
 			Remedy: "add it: the program of this platform is run to read the schema"}
 	}
@@ -164,7 +185,7 @@ func (a *app) gatherPrograms(paths []string, f buildFlags, name string) (b packa
 		}
 		_, platform, err := packages.ProgramSBOM("", "", content, nil)
 		if err != nil {
-			return b, "", fmt.Errorf("%s: %w", path, err)
+			return b, "", notBuilt(path, "it is no compiled Go program", err)
 		}
 		if contents[platform] != nil {
 			return b, "", fmt.Errorf("%s is a second program for %s", path, platform)

@@ -61,7 +61,8 @@ can use: recipe init --from LAYOUT, or a mirror in the settings.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&out, "out", "o", "packages", "the `FOLDER` of the layout")
+	cmd.Flags().StringVarP(&out, "out", "o", "packages",
+		"the layout: a `FOLDER`, which may have others, or a file whose name ends in .tar")
 	return cmd
 }
 

@@ -47,6 +47,11 @@ stamp authority. Your identity becomes public with the entry in the log, unless 
 				_, err = fmt.Fprintf(a.out, "Signed %s in %s\n", counted(n, "version"), args[0])
 				return err
 			}
+			if !packages.IsSource(args[0]) {
+				return &sdk.Error{Summary: args[0] + " is neither the layout of a package nor a version in a registry",
+					Remedy: "recipe plugin build PATH -o dist, or recipe module build, writes a layout: then recipe plugin sign " +
+						"dist; a version in a registry is oci://HOST/PATH:VERSION"}
+			}
 			source, version, err := versionArgument(args[0])
 			if err != nil {
 				return err
@@ -69,6 +74,9 @@ stamp authority. Your identity becomes public with the entry in the log, unless 
 	return cmd
 }
 
+const makeKey = "name your private key; openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out author.key " +
+	"makes one"
+
 // signFlags say who signs.
 type signFlags struct {
 	key           string
@@ -80,7 +88,10 @@ func (f *signFlags) signer(environ []string) (signature.Signer, error) {
 	if !f.keyless {
 		key, err := os.ReadFile(f.key)
 		if err != nil {
-			return nil, fmt.Errorf("read the private key: %w", err)
+			return nil, &sdk.Error{Summary: "read the private key", Err: err, Remedy: makeKey}
+		}
+		if err := signature.Key(key).Check(); err != nil {
+			return nil, &sdk.Error{Summary: f.key, Err: err, Remedy: makeKey}
 		}
 		return signature.Key(key), nil
 	}

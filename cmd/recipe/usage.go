@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
@@ -36,7 +37,9 @@ func explainArguments(c *cobra.Command) {
 		}
 		err := accept(cmd, args)
 		switch {
-		case err == nil || errors.As(err, new(*sdk.Error)):
+		case err == nil:
+			return wrongFlags(cmd)
+		case errors.As(err, new(*sdk.Error)):
 			return err
 		case cmd.HasSubCommands():
 			return noCommand(cmd, args[0])
@@ -121,6 +124,40 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		}
 	}
 	return &sdk.Error{Summary: summary, Remedy: remedy}
+}
+
+// flagNames finds the names in what cobra says of flags that are missing or exclude each other. Of a group whose flags
+// exclude each other it names all of them, then those that were given.
+var flagNames = lazyregexp.New(`"([^"]+)"|\[([^\]]+)\]`)
+
+// wrongFlags says which flags are missing and which exclude each other, before cobra does in words of its own.
+func wrongFlags(cmd *cobra.Command) error {
+	remedy := cmd.CommandPath() + " --help lists its flags"
+	if err := cmd.ValidateRequiredFlags(); err != nil {
+		return &sdk.Error{Summary: cmd.CommandPath() + " needs " + flagsIn(err, " and "), Remedy: remedy}
+	}
+	err := cmd.ValidateFlagGroups()
+	switch {
+	case err == nil:
+		return nil
+	case strings.HasPrefix(err.Error(), "at least one"):
+		return &sdk.Error{Summary: cmd.CommandPath() + " needs " + flagsIn(err, " or "), Remedy: remedy}
+	}
+	return &sdk.Error{Summary: cmd.CommandPath() + ": " + flagsIn(err, " and ") + " exclude each other",
+		Remedy: "give one of them; " + remedy}
+}
+
+func flagsIn(err error, between string) string {
+	all := flagNames.FindAllStringSubmatch(err.Error(), -1)
+	var names []string
+	for _, found := range all {
+		if found[2] != "" {
+			names = strings.Fields(found[2]) // the last group has those that were given
+		} else {
+			names = append(names, found[1])
+		}
+	}
+	return "--" + strings.Join(names, between+"--")
 }
 
 // wrongValue says what a flag takes, in place of what Go's parsers say.

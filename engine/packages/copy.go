@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -16,10 +17,25 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// Push publishes a version of the package in a layout folder that `recipe plugin build` has written, and returns the
-// version and the digest of its index. An empty version means the only one there. A version that is published cannot be
-// changed.
-func (g Registries) Push(ctx context.Context, dir, version string, to Source) (pushed, digest string, err error) {
+// Push publishes a version of the package in a layout, a folder or a .tar, that `recipe plugin build` has written, and
+// returns the version and the digest of its index. An empty version means the only one there. A version that is published
+// cannot be changed.
+func (g Registries) Push(ctx context.Context, layout, version string, to Source) (pushed, digest string, err error) {
+	if !strings.HasSuffix(layout, ".tar") {
+		return g.push(ctx, layout, version, to)
+	}
+	dir, err := os.MkdirTemp("", "recipe-push-")
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := unpackLayout(layout, dir); err != nil {
+		return "", "", err
+	}
+	return g.push(ctx, dir, version, to)
+}
+
+func (g Registries) push(ctx context.Context, dir, version string, to Source) (pushed, digest string, err error) {
 	l, err := openLayout(dir, to)
 	if err != nil {
 		return "", "", err
@@ -79,9 +95,13 @@ func (g Registries) Push(ctx context.Context, dir, version string, to Source) (p
 	return version, digestOf(raw).String(), nil
 }
 
-// Pull copies a version of a source, for all platforms, into a layout folder. digest is what the version must be;
-// empty: whatever it is now.
-func (r Resolver) Pull(ctx context.Context, source Source, version, digest, dir string) (err error) {
+// Pull copies a version of a source, for all platforms, into a layout: a folder, or a .tar, which is written anew. digest
+// is what the version must be; empty: whatever it is now.
+func (r Resolver) Pull(ctx context.Context, source Source, version, digest, to string) error {
+	return inLayout(to, func(dir string) error { return r.pull(ctx, source, version, digest, dir) })
+}
+
+func (r Resolver) pull(ctx context.Context, source Source, version, digest, dir string) (err error) {
 	from, done, err := r.open(source)
 	if err != nil {
 		return err
@@ -135,7 +155,7 @@ func (r Resolver) vendor(ctx context.Context, e Entry, dir string) error {
 	if err != nil {
 		return err
 	}
-	return r.Pull(ctx, source, e.Version, e.Index, dir)
+	return r.pull(ctx, source, e.Version, e.Index, dir)
 }
 
 // writeTar writes the files of a folder, in the order of their names, without times and owners. The file is complete or

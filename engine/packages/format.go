@@ -106,6 +106,12 @@ func platformName(p *v1.Platform) string {
 	return p.OS + "/" + p.Architecture
 }
 
+// CheckPlatform reports what is no OS/ARCHITECTURE.
+func CheckPlatform(s string) error {
+	_, err := parsePlatform(s)
+	return err
+}
+
 func parsePlatform(s string) (*v1.Platform, error) {
 	os, arch, ok := strings.Cut(s, "/")
 	if !ok || os == "" || arch == "" || strings.Contains(arch, "/") {

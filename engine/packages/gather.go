@@ -32,7 +32,7 @@ func Compile(ctx context.Context, source, into string, platforms []string) (map[
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
-			return nil, &sdk.Error{Summary: fmt.Sprintf("could not build %s for %s: %v", source, platform, err),
+			return nil, &sdk.Error{Summary: fmt.Sprintf("could not build %s for %s", source, platform),
 				Detail: strings.TrimSpace(string(out)), Err: err,
 				Remedy: "make `go build .` work there; GOOS and GOARCH are set to the platform, CGO_ENABLED to 0"}
 		}

@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // IsLayout says whether a path is an OCI layout: a folder, or a .tar of one.
@@ -24,12 +28,27 @@ func IsLayout(path string) bool {
 	return err == nil
 }
 
+// CheckLayout reports a path that is no layout, or one that cannot be read.
+func CheckLayout(path string) (err error) {
+	l, err := openLayout(path, Source{})
+	if err == nil {
+		_, err = l.entries()
+		err = errors.Join(err, l.close())
+	}
+	if err != nil {
+		return &sdk.Error{Summary: path + " is no layout of packages", Err: err,
+			Remedy: "name a folder, or a file whose name ends in .tar, that recipe plugin vendor, pull or build has written"}
+	}
+	return nil
+}
+
 // layoutRepository is the packages of one source in an OCI layout.
 type layoutRepository struct {
 	path   string
 	source Source
 	open   func(name string) (io.ReadCloser, error)
 	close  func() error
+	files  []string // of a .tar: their names
 }
 
 // openLayout opens the part of a layout that belongs to a source. The caller closes it.
@@ -56,7 +75,7 @@ func (l *layoutRepository) readFrom(f *os.File) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("read the layout %s: %w", l.path, err), f.Close())
 	}
-	l.close = f.Close
+	l.close, l.files = f.Close, slices.Sorted(maps.Keys(files))
 	l.open = func(name string) (io.ReadCloser, error) {
 		section, ok := files[name]
 		if !ok {
@@ -165,6 +184,17 @@ func (l *layoutRepository) tagIn(d v1.Descriptor) string {
 	return ref
 }
 
+// references are the versions in the layout, each with its repository if that is known, for a message.
+func (l *layoutRepository) references(entries []v1.Descriptor) string {
+	var all []string
+	for _, d := range entries {
+		if ref := d.Annotations[refName]; ref != "" && len(all) < shownVersions {
+			all = append(all, versionOf(ref))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
 func cutLast(s, sep string) (before, after string, ok bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
@@ -184,7 +214,8 @@ func (l *layoutRepository) tags(context.Context) ([]string, error) {
 		}
 	}
 	if len(tags) == 0 {
-		return nil, &notFoundError{what: "package of " + l.source.String(), where: "the layout " + l.path}
+		return nil, &notFoundError{what: "package of " + l.source.String(), where: "the layout " + l.path,
+			has: l.references(entries)}
 	}
 	return tags, nil
 }
@@ -199,7 +230,7 @@ func (l *layoutRepository) index(ctx context.Context, version string) ([]byte, e
 			return readManifest(ctx, l, d.Digest)
 		}
 	}
-	return nil, &notFoundError{what: "version " + version, where: "the layout " + l.path}
+	return nil, &notFoundError{what: "version " + version, where: "the layout " + l.path, has: l.references(entries)}
 }
 
 func (l *layoutRepository) manifest(_ context.Context, digest v1.Hash) ([]byte, error) {
@@ -221,7 +252,7 @@ func (l *layoutRepository) blob(_ context.Context, digest v1.Hash) (io.ReadClose
 func (l *layoutRepository) image(_ context.Context, digest v1.Hash) (v1.ImageIndex, error) {
 	all, err := layout.ImageIndexFromPath(l.path)
 	if err != nil {
-		return nil, fmt.Errorf("read the layout %s (a .tar must be unpacked first): %w", l.path, err)
+		return nil, fmt.Errorf("read the layout %s: %w", l.path, err)
 	}
 	return all.ImageIndex(digest)
 }

@@ -53,6 +53,55 @@ func inLayout(to string, write func(dir string) error) (err error) {
 	return writeTar(dir, to)
 }
 
+// changeLayout calls change with the folder of a layout that is there, whose tar is written anew when it is one.
+func changeLayout(layout string, change func(dir string) error) error {
+	return inLayout(layout, func(dir string) error {
+		if dir != layout {
+			if err := unpackLayout(layout, dir); err != nil {
+				return err
+			}
+		}
+		return change(dir)
+	})
+}
+
+// unpackLayout writes the files of a layout in a .tar into a folder.
+func unpackLayout(path, dir string) (err error) {
+	l, err := openLayout(path, Source{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	root, err := os.OpenRoot(dir) // a name in the tar leads nowhere else
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	for _, name := range l.files {
+		if err := unpackFile(l, root, name); err != nil {
+			return fmt.Errorf("unpack the layout %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func unpackFile(l *layoutRepository, root *os.Root, name string) (err error) {
+	from, err := l.open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	if err := root.MkdirAll(filepath.Dir(filepath.FromSlash(name)), 0o755); err != nil {
+		return err
+	}
+	to, err := root.OpenFile(filepath.FromSlash(name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
+}
+
 // addTagged adds an index or an image to the layout in a folder under a reference, in place of what has it.
 func addTagged(ctx context.Context, dir, reference string, what mutate.Appendable) error {
 	return addToLayout(ctx, dir, what, match.Annotation(refName, reference), map[string]string{refName: reference})

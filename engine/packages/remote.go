@@ -88,9 +88,11 @@ func openRemote(location string, registries Registries) (*registryRepository, er
 
 func (r *registryRepository) String() string { return scheme + r.name.Name() }
 
+const listVersions = "list the versions"
+
 func (r *registryRepository) tags(ctx context.Context) ([]string, error) {
 	tags, err := remote.List(r.name, r.registries.options(ctx)...)
-	return tags, r.explain(ctx, "list the versions", err)
+	return tags, r.explain(ctx, listVersions, err)
 }
 
 func (r *registryRepository) index(ctx context.Context, version string) ([]byte, error) {
@@ -154,7 +156,11 @@ func (r *registryRepository) explain(ctx context.Context, doing string, err erro
 	}
 	switch answered.StatusCode {
 	case http.StatusNotFound:
-		return &notFoundError{what: "such package or version (could not " + doing + ")", where: r.String()}
+		remedy := "check the address: HOST, then the path of the repository"
+		if doing != listVersions {
+			remedy += ", and the version; recipe plugin list " + r.String() + " shows those that are there"
+		}
+		return &notFoundError{what: "such package or version (could not " + doing + ")", where: r.String(), remedy: remedy}
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return &sdk.Error{Summary: fmt.Sprintf("could not %s of %s: the registry refused access (%d)", doing, r,
 			answered.StatusCode), Err: err,

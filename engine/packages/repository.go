@@ -14,6 +14,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // repository is where the versions of one package are: in a registry or in a layout.
@@ -34,9 +36,28 @@ type repository interface {
 	String() string
 }
 
-type notFoundError struct{ what, where string }
+type notFoundError struct {
+	what, where string
+	has         string // what is there instead; empty: not known
+	remedy      string
+}
 
-func (e *notFoundError) Error() string { return fmt.Sprintf("%s has no %s", e.where, e.what) }
+func (e *notFoundError) Error() string {
+	text := fmt.Sprintf("%s has no %s", e.where, e.what)
+	if e.has != "" {
+		text += "; it has " + e.has
+	}
+	return text
+}
+
+// As lets a command print the remedy.
+func (e *notFoundError) As(target any) bool {
+	described, ok := target.(**sdk.Error)
+	if ok = ok && e.remedy != ""; ok {
+		*described = &sdk.Error{Summary: e.Error(), Remedy: e.remedy}
+	}
+	return ok
+}
 
 // tagOf is the tag of a version: a tag cannot contain "+".
 func tagOf(version string) string { return strings.ReplaceAll(version, "+", "_") }

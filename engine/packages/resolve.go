@@ -54,7 +54,8 @@ func (r Resolver) Init(ctx context.Context, recipe string, requires Requires, o 
 			return "", fmt.Errorf("%s: %w", q, err)
 		}
 		next.entries(q)[q.Name] = e
-		if before.Version != e.Version || before.Source != e.Source || before.Checksum != e.Checksum {
+		if before.Version != e.Version || before.Source != e.Source || before.Checksum != e.Checksum ||
+			!slices.Equal(before.Signatures, e.Signatures) {
 			changes = append(changes, Change{What: q.String(), Source: e.Source, Before: before.Version, Version: e.Version})
 		}
 		if q.Module {
@@ -165,6 +166,14 @@ func (r Resolver) again(ctx context.Context, from repository, q schema.Requireme
 }
 
 func moved(from repository, q schema.Requirement, e Entry, now string) error {
+	if _, copied := from.(*layoutRepository); copied { // what somebody has built or vendored: nothing was published
+		return &sdk.Error{
+			Summary: fmt.Sprintf("version %s in the layout %s is not the package of %s that was locked", e.Version, from, q),
+			Detail:  fmt.Sprintf("locked: %s\n%s has: %s", e.Index, from, now),
+			Remedy: "take the layout that recipe plugin vendor writes with this lock, on a machine that has the package. To use " +
+				"what is in this layout instead, remove the block of " + q.String() + " from the lock and run recipe init again",
+		}
+	}
 	return &sdk.Error{
 		Summary: fmt.Sprintf("version %s of %s is not what was locked: somebody has published other content under "+
 			"the same version", e.Version, q),

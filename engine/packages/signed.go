@@ -74,6 +74,11 @@ type Signature struct{ Bundle, Signer string }
 func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]Signature, error) {
 	var out []Signature
 	for _, p := range policies {
+		if err := p.Usable(); err != nil {
+			return nil, &sdk.Error{Summary: "it has to be signed by " + p.String() + ", which cannot be checked", Err: err,
+				Remedy: "let key be the file of a public key (openssl pkey -in author.key -pubout -out author.pub), or trusted_root " +
+					"that of sigstore's: --key, or verify in required_plugins, in the module block and in the settings names it"}
+		}
 		var failed []error
 		found := len(out)
 		for _, b := range bundles {
@@ -92,8 +97,6 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 				"required_plugins and in the settings says who has to sign"}
 		if len(failed) > 0 {
 			e.Summary = fmt.Sprintf("none of its %d signatures is by %s", len(failed), p)
-		} else if err := p.Check(); err != nil {
-			return nil, err
 		}
 		return nil, e
 	}
@@ -165,6 +168,11 @@ func (s *Store) checkSigned(q schema.Requirement, e Entry) ([]Signature, error) 
 		return nil, err
 	}
 	signatures, err := signedBy(policies, digest, bundles)
+	var unsigned *sdk.Error
+	if len(bundles) == 0 && errors.As(err, &unsigned) && unsigned.Err == nil { // nobody demanded it when it was locked
+		err = &sdk.Error{Summary: "it is not signed in the lock, and has to be, by " + policies[0].String(),
+			Remedy: "run recipe init, which looks for the signature and writes it into the lock"}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("version %s: %w", e.Version, err)
 	}
@@ -312,8 +320,16 @@ func (r *registryRepository) attach(ctx context.Context, img v1.Image) error {
 	return r.explain(ctx, "attach a signature", remote.Write(r.name.Digest(d.String()), img, r.registries.options(ctx)...))
 }
 
-// SignLayout signs every version in a layout folder, and returns how many there are.
-func SignLayout(ctx context.Context, dir string, by signature.Signer) (n int, err error) {
+// SignLayout signs every version in a layout, a folder or a .tar, and returns how many there are.
+func SignLayout(ctx context.Context, layout string, by signature.Signer) (n int, err error) {
+	err = changeLayout(layout, func(dir string) error {
+		n, err = signFolder(ctx, dir, by)
+		return err
+	})
+	return n, err
+}
+
+func signFolder(ctx context.Context, dir string, by signature.Signer) (n int, err error) {
 	l, err := openLayout(dir, Source{})
 	if err != nil {
 		return 0, err

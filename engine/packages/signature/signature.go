@@ -7,6 +7,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -48,6 +49,15 @@ func (p Policy) Check() error {
 		return errors.New("verify needs key, or identity, issuer and trusted_root")
 	}
 	return nil
+}
+
+// Usable reports a policy whose key or trusted root cannot be read, whatever was signed.
+func (p Policy) Usable() error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	_, _, _, err := p.verifier()
+	return err
 }
 
 // String says who has to have signed.
@@ -121,7 +131,7 @@ func readPublic(path string) (key *root.ExpiringKey, fingerprint string, err err
 	}
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "PUBLIC KEY" {
-		return nil, "", fmt.Errorf("%s is no public key: expected PEM with PUBLIC KEY", path)
+		return nil, "", fmt.Errorf("%s is no public key: expected PEM with PUBLIC KEY, got %s", path, pemType(block))
 	}
 	public, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
@@ -132,6 +142,14 @@ func readPublic(path string) (key *root.ExpiringKey, fingerprint string, err err
 		return nil, "", fmt.Errorf("read the public key %s: %w", path, err)
 	}
 	return root.NewExpiringKey(verifier, time.Time{}, time.Time{}), fingerprintOf(block.Bytes), nil
+}
+
+// pemType says what was found where a key was expected.
+func pemType(block *pem.Block) string {
+	if block == nil {
+		return "no PEM"
+	}
+	return block.Type
 }
 
 func fingerprintOf(der []byte) string {
@@ -153,23 +171,41 @@ var (
 // Key is a private key (PEM, PKCS #8, not encrypted; ECDSA on P-256).
 type Key []byte
 
-// Sign implements Signer.
-func (key Key) Sign(_ context.Context, message []byte) ([]byte, error) {
+// Check reports a key that cannot sign.
+func (key Key) Check() error {
+	_, err := key.private()
+	return err
+}
+
+func (key Key) private() (*ecdsa.PrivateKey, error) {
 	const expected = "expected a private key in PEM (PKCS #8, not encrypted), ECDSA on the curve P-256"
 	block, _ := pem.Decode(key)
 	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, errors.New(expected)
+		return nil, fmt.Errorf("%s, got %s", expected, pemType(block))
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", expected, err)
 	}
-	private, ok := parsed.(*ecdsa.PrivateKey)
-	if !ok || private.Params().BitSize != 256 {
-		if _, is := parsed.(ed25519.PrivateKey); is {
-			return nil, errors.New(expected + ", got Ed25519")
+	switch k := parsed.(type) {
+	case *ecdsa.PrivateKey:
+		if k.Params().BitSize == 256 {
+			return k, nil
 		}
-		return nil, errors.New(expected)
+		return nil, fmt.Errorf("%s, got the curve %s", expected, k.Params().Name)
+	case *rsa.PrivateKey:
+		return nil, errors.New(expected + ", got RSA")
+	case ed25519.PrivateKey:
+		return nil, errors.New(expected + ", got Ed25519")
+	}
+	return nil, fmt.Errorf("%s, got another kind (%T)", expected, parsed)
+}
+
+// Sign implements Signer.
+func (key Key) Sign(_ context.Context, message []byte) ([]byte, error) {
+	private, err := key.private()
+	if err != nil {
+		return nil, err
 	}
 	sum := sha256.Sum256(message)
 	signed, err := private.Sign(nil, sum[:], crypto.SHA256)
