@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // checkFlags are the flags of plugin test.
@@ -107,11 +108,15 @@ func (a *app) checkPlugin(ctx context.Context, path string, f *checkFlags) error
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if report.Len() == 0 && f.run != "" && ended == nil {
+		return &sdk.Error{Summary: fmt.Sprintf("no check of a plugin of kind %s matches --run %q", p.Kind, f.run),
+			Remedy: "leave --run out to see the names of all checks"}
+	}
 	if report.Len() == 0 && said.Len() > 0 { // it could not begin, and has said why
 		return errors.New(strings.TrimSpace(strings.TrimPrefix(said.String(), "Error: ")))
 	}
 	if report.Len() == 0 {
-		return errors.Join(errors.New("no check ran; --run may match none"), readErr)
+		return errors.Join(errors.New("no check ran"), readErr)
 	}
 	report.End(ended != nil, said.String())
 	return a.showChecks(report, f)

@@ -137,9 +137,46 @@ func TestPluginTestFindsMistakes(t *testing.T) {
 
 func TestPluginTestOfSomethingElse(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]string{"/bin/true": "ask for its description", "/no/such": "no such file"} {
+	text := filepath.Join(t.TempDir(), "notes")
+	if err := os.WriteFile(text, []byte("no program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/bin/true":    "ask for its description: start /bin/true: ",
+		"/no/bin/such": "build it, if it is a Go program (go build -o bin/such ., in /no), or correct its path",
+		t.TempDir():    "name the program, not its folder",
+		text:           "build it for this machine",
+		"train.hcl":    "name the recipe by -r: recipe plugin test PATH -r train.hcl",
+	} {
 		if code, _, errs := command(t, "plugin", "test", path); code != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit code %d, want %q\n%s", path, code, want, errs)
 		}
+	}
+}
+
+// TestPluginTestOfNothing says which checks and blocks there are.
+func TestPluginTestOfNothing(t *testing.T) {
+	t.Parallel()
+	path := buildPlugin(t, "../../sdk/environment/example", "reverse")
+	recipe := recipeOf(t, "reverse", path, `inference "tiny" "policy" {}
+environment "reverse" "words" {
+  inference = inference.tiny.policy
+  words     = "nowhere.txt"
+}
+`)
+	for want, flags := range map[string][]string{
+		`no check of a plugin of kind environment matches --run "nosuch"`: {"--run", "nosuch"},
+		"let --block be one of its blocks: environment.reverse.words":     {"--block", "environment.reverse.other"},
+	} {
+		args := append([]string{"plugin", "test", path, "-r", recipe}, flags...)
+		if code, _, errs := command(t, args...); code != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit code %d, want %q\n%s", flags, code, want, errs)
+		}
+	}
+	// A check that fails shows what the plugin says to do.
+	const remedy = "What to do: set words to a file with one word a line"
+	if code, out, _ := command(t, "plugin", "test", path, "-r", recipe, "--run", "^ready$"); code != 1 ||
+		!strings.Contains(strings.Join(strings.Fields(out), " "), remedy) {
+		t.Errorf("a failed check: exit code %d, want %q\n%s", code, remedy, out)
 	}
 }

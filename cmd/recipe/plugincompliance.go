@@ -158,9 +158,7 @@ func (c *compliance) chosen() (*schema.Block, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, &sdk.Error{Summary: fmt.Sprintf("%s has no %s %q block%s", c.request.File, c.plugin.Kind, c.plugin.Name,
-			map[bool]string{true: " at " + c.request.Block}[c.request.Block != ""]),
-			Remedy: "name a recipe that uses the plugin, or leave --recipe out to test with the defaults"}
+		return nil, c.noBlock()
 	case 1:
 		return found[0], nil
 	}
@@ -314,6 +312,23 @@ func (c *compliance) neighbour(t *testing.T, k kind.Kind, steps int64) *pluginte
 	}
 	b.Ready()
 	return b
+}
+
+// noBlock says what the recipe lacks, and which blocks of the plugin it has.
+func (c *compliance) noBlock() error {
+	var have []string
+	for _, b := range c.recipe.Blocks {
+		if b.Addr.Kind == c.plugin.Kind && b.Addr.Plugin == c.plugin.Name {
+			have = append(have, b.Addr.String())
+		}
+	}
+	what := fmt.Sprintf("%s has no %s %q block", c.request.File, c.plugin.Kind, c.plugin.Name)
+	if len(have) > 0 {
+		return &sdk.Error{Summary: what + " at " + c.request.Block,
+			Remedy: "let --block be one of its blocks: " + strings.Join(have, ", ")}
+	}
+	return &sdk.Error{Summary: what,
+		Remedy: "name a recipe that uses the plugin, or leave --recipe out to test with the defaults"}
 }
 
 // defaults is a body with the references that are needed and nothing else.

@@ -62,9 +62,11 @@ func namedByFlag(cmd *cobra.Command, args []string) error {
 	}
 	for i, arg := range args {
 		if strings.HasSuffix(arg, ".hcl") {
-			line := append([]string{cmd.CommandPath()}, args[:i]...)
-			line = append(append(line, args[i+1:]...), "-r", arg)
-			return namedAsArgument(cmd, "recipe", arg, strings.Join(line, " "))
+			line := slices.Concat([]string{cmd.CommandPath()}, args[:i], args[i+1:])
+			if _, rest, takes := strings.Cut(cmd.Use, " "); takes && len(args) == 1 && !strings.HasPrefix(rest, "[") {
+				line = append(line, rest) // the argument that it does take is missing
+			}
+			return namedAsArgument(cmd, "recipe", arg, strings.Join(append(line, "-r", arg), " "))
 		}
 	}
 	return nil
@@ -86,7 +88,7 @@ func withRunAsFlag(cmd *cobra.Command, accept cobra.PositionalArgs, args []strin
 func namedAsArgument(cmd *cobra.Command, what, given, instead string) error {
 	return &sdk.Error{
 		Summary: fmt.Sprintf("%s takes no %s as an argument; given: %q", cmd.CommandPath(), what, given),
-		Remedy:  "name the run by -r: " + instead,
+		Remedy:  "name the " + what + " by -r: " + instead,
 	}
 }
 

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -60,7 +63,7 @@ const describeTimeout = 30 * time.Second
 func loadExternal(path, cacheDir string) (*external, error) {
 	digest, err := fileDigest(path)
 	if err != nil {
-		return nil, err
+		return nil, unusable(path, err)
 	}
 	cached := filepath.Join(cacheDir, "schemas", digest+".4.json") // 4: with its Python packages
 	if e, err := readDescribed(path, cached); err == nil {
@@ -71,7 +74,7 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	defer cancel()
 	d, err := describeBinary(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("ask for its description: %w", err)
+		return nil, fmt.Errorf("ask for its description: %w", unusable(path, err))
 	}
 	e, err := d.external(path)
 	if err != nil {
@@ -81,6 +84,29 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	// Without a cache the binary is started again next time, which is only slower.
 	_ = writeDescribed(cached, d)
 	return e, nil
+}
+
+// unusable adds what to do about a file that cannot be read or run.
+func unusable(path string, err error) error {
+	name := strings.TrimSuffix(filepath.Base(path), ".exe")
+	build := "in its folder, go build -o bin/" + name + " ."
+	if filepath.Base(filepath.Dir(path)) == "bin" {
+		build = "go build -o bin/" + name + " ., in " + filepath.Dir(filepath.Dir(path))
+	}
+	remedy := ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		remedy = "build it, if it is a Go program (" + build + "), or correct its path"
+	case errors.Is(err, syscall.EISDIR):
+		remedy = "name the program, not its folder; if it is a Go program, build it first: " + build
+	case errors.Is(err, fs.ErrPermission):
+		remedy = "make it a file that you may read and run: chmod u+rx " + path
+	case errors.Is(err, syscall.ENOEXEC):
+		remedy = "build it for this machine (" + build + "); a plugin in Python is a file whose name ends in .py"
+	default:
+		return err
+	}
+	return &sdk.Error{Summary: "it cannot be used", Err: err, Remedy: remedy}
 }
 
 func fileDigest(path string) (string, error) {

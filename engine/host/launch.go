@@ -63,6 +63,9 @@ func Builtin(k kind.Kind, name string) (argv []string, env string, err error) {
 func Launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	p, err := launch(ctx, s)
 	if err != nil {
+		if s.Kind == "" { // it has not said yet what it is
+			return nil, fmt.Errorf("start %s: %w", s.Block, err)
+		}
 		return nil, fmt.Errorf("start plugin %s/%s for %s: %w", s.Kind, s.Name, s.Block, err)
 	}
 	return p, nil

@@ -61,7 +61,7 @@ func (f *Failure) Error() string {
 		fmt.Fprintf(&b, "\n  │ %s", l)
 	}
 	if f.Remedy != "" {
-		fmt.Fprintf(&b, "\n%s", f.Remedy)
+		fmt.Fprintf(&b, "\nWhat to do: %s", f.Remedy)
 	}
 	return b.String()
 }

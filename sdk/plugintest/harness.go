@@ -349,7 +349,11 @@ func (b *Block) WaitPhase(phase sdk.Phase) string {
 		return p == phase || p.Over()
 	})
 	if got := sdk.Phase(e.GetPhase().GetPhase()); got != phase {
-		b.t.Fatalf("%s: phase %s instead of %s: %s", b.Address, got, phase, e.GetPhase().GetMessage())
+		remedy := ""
+		if text := e.GetPhase().GetRemedy(); text != "" {
+			remedy = "\nWhat to do: " + text
+		}
+		b.t.Fatalf("%s: phase %s instead of %s: %s%s", b.Address, got, phase, e.GetPhase().GetMessage(), remedy)
 	}
 	return e.GetPhase().GetMessage()
 }
