@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/build"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // mcpFlags are what a person lets an agent do.
@@ -72,11 +73,30 @@ func (a *app) serveMCP(ctx context.Context, f *mcpFlags) error {
 	t := &mcpTools{app: a, approve: f.approve, folder: plans, plans: map[string]plannedByAgent{}}
 	t.addReaders(server)
 	t.addWriters(server, f.allow)
+	server.AddReceivingMiddleware(f.explainMissing)
 	err = server.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(a.in), Writer: keptOpen{a.out}})
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil // Ctrl-C, or the client has ended this process
+	case err != nil:
+		return &sdk.Error{Summary: "the session with the client has ended", Err: err,
+			Remedy: "let a client of the Model Context Protocol start it (docs/agents.md): it reads JSON-RPC, a message a line"}
 	}
-	return err
+	return nil
+}
+
+// explainMissing tells an agent that a tool is not there because it was not allowed, so that it can tell the person.
+func (f *mcpFlags) explainMissing(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		call, ok := req.(*mcp.CallToolRequest)
+		if ok && slices.Contains(writers(), call.Params.Name) && !slices.Contains(f.allow, call.Params.Name) {
+			result := answerText("the tool " + call.Params.Name + " was not allowed: the person who starts recipe mcp can add it, " +
+				"by --allow " + strings.Join(append(slices.Clone(f.allow), call.Params.Name), ","))
+			result.IsError = true
+			return result, nil
+		}
+		return next(ctx, method, req)
+	}
 }
 
 // keptOpen is a writer that the transport does not close.

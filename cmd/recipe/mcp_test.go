@@ -164,12 +164,13 @@ func TestAnAgentChangesNothingUnlessAllowed(t *testing.T) {
 		t.Errorf("tools %v, read-only %v, want all of %v", names, readOnly, want)
 	}
 	g.planned()
-	g.refused("apply", map[string]any{"plan_id": "x"}, "apply")
+	g.refused("apply", map[string]any{"plan_id": "x"}, "it, by --allow apply")
 	g.refused("status", nil, "there is no run")
 	g.refused("metrics", nil, "there is no run")
 	g.must("docs", nil, "grpo", "arithmetic")
 	g.must("docs", map[string]any{"block": "trainer tiny"}, "## Arguments", "learning_rate")
 	g.refused("docs", map[string]any{"block": "--help --help"}, "--help")
+	g.refused("docs", map[string]any{"recipe": "nowhere.hcl", "block": "trainer tiny"}, "nowhere.hcl")
 	g.refused("plan", map[string]any{"recipe": "agent.hcl", "vars": map[string]any{"steps": "1"}}, "steps")
 	if _, err := os.Stat(filepath.Join(dir, ".recipe")); !os.IsNotExist(err) {
 		t.Errorf("a run directory: %v", err)
@@ -214,6 +215,9 @@ func TestAnAgentAppliesWhatAPersonApproves(t *testing.T) {
 	g.must("logs", map[string]any{"blocks": []string{"trainer.tiny.policy"}, "grep": "ready|progress|step"}, "trainer")
 	g.refused("logs", map[string]any{"grep": "("}, "regular expression")
 	g.must("metrics", map[string]any{"names": []string{"trainer.tiny.policy reward"}, "points": 5}, `"x":[`)
+	g.refused("metrics", map[string]any{"names": []string{"trainer.tiny.policy rewrad"}}, "trainer.tiny.policy reward?")
+	g.refused("metrics", map[string]any{"names": []string{"trainer.tiny.policy reward"}, "from": 3, "to": 1},
+		"expected from before to")
 	g.await("samples", map[string]any{"limit": 1}, `"prompt":"`)
 	var list struct {
 		Groups []struct {

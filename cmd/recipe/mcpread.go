@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/ui"
+	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // mcpTools are the tools of one session with an agent. Each is a command of the command line: the agent gets what a
@@ -119,7 +121,8 @@ type samplesArgs struct {
 }
 
 type docsArgs struct {
-	Block string `json:"block,omitempty" jsonschema:"KIND NAME, such as trainer grpo; without it, all blocks are listed"`
+	Recipe string `json:"recipe,omitempty" jsonschema:"a recipe file, whose own plugins are known, too"`
+	Block  string `json:"block,omitempty" jsonschema:"KIND NAME, such as trainer grpo; without it, all blocks are listed"`
 }
 
 // addReaders adds the tools that change nothing.
@@ -165,10 +168,12 @@ func (t *mcpTools) addReaders(server *mcp.Server) {
 	mcp.AddTool(server, reader("samples", "What was sampled: groups of completions, scores, advantages."), t.samples)
 	mcp.AddTool(server, reader("docs", "Reference of the blocks of a recipe: what they are, arguments, outputs."),
 		func(ctx context.Context, _ *mcp.CallToolRequest, in docsArgs) (*mcp.CallToolResult, any, error) {
-			if in.Block == "" {
-				return t.command(ctx, "plugin", "list"), nil, nil
+			f := flags{"plugin", "list"}
+			if in.Block != "" {
+				f = flags{"plugin", "docs"}
 			}
-			return t.command(ctx, append([]string{"plugin", "docs", "--"}, strings.Fields(in.Block)...)...), nil, nil
+			f.set("recipe", in.Recipe)
+			return t.command(ctx, append(append(f, "--"), strings.Fields(in.Block)...)...), nil, nil
 		})
 }
 
@@ -181,6 +186,12 @@ func (t *mcpTools) metrics(ctx context.Context, _ *mcp.CallToolRequest, in metri
 	if in.Points <= 0 {
 		in.Points = 100
 	}
+	if in.From != nil && in.To != nil && *in.From > *in.To {
+		return nil, nil, fmt.Errorf("from is step %v and to is step %v: expected from before to", *in.From, *in.To)
+	}
+	if err := knownMetrics(ctx, in.Recipe, in.Names); err != nil {
+		return nil, nil, err
+	}
 	query := url.Values{"name": in.Names, "points": {strconv.Itoa(in.Points)},
 		"smooth": {strconv.FormatFloat(in.Smooth, 'g', -1, 64)}}
 	for name, v := range map[string]*float64{"from": in.From, "to": in.To} {
@@ -192,17 +203,51 @@ func (t *mcpTools) metrics(ctx context.Context, _ *mcp.CallToolRequest, in metri
 }
 
 func (t *mcpTools) listMetrics(ctx context.Context, recipe string) (*mcp.CallToolResult, any, error) {
-	text, err := readRun(ctx, recipe, "", nil)
+	metrics, err := metricsOf(ctx, recipe)
 	if err != nil {
 		return nil, nil, err
+	}
+	return answerText(string(metrics)), nil, nil
+}
+
+// metricsOf are the names and newest values of the metrics of a run.
+func metricsOf(ctx context.Context, recipe string) (json.RawMessage, error) {
+	text, err := readRun(ctx, recipe, "", nil)
+	if err != nil {
+		return nil, err
 	}
 	var summary struct {
 		Metrics json.RawMessage `json:"metrics"`
 	}
 	if err := json.Unmarshal(text, &summary); err != nil {
-		return nil, nil, fmt.Errorf("read the metrics of the run: %w", err)
+		return nil, fmt.Errorf("read the metrics of the run: %w", err)
 	}
-	return answerText(string(summary.Metrics)), nil, nil
+	return summary.Metrics, nil
+}
+
+// knownMetrics reports a name that no metric of the run has: without points it looks like one that is still to come.
+func knownMetrics(ctx context.Context, recipe string, names []string) error {
+	text, err := metricsOf(ctx, recipe)
+	if err != nil {
+		return err
+	}
+	var metrics []struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(text, &metrics); err != nil {
+		return fmt.Errorf("read the metrics of the run: %w", err)
+	}
+	var known []string
+	for _, m := range metrics {
+		known = append(known, m.Name)
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("the run has no metric %q: %smetrics without names lists all that it has, each as ADDRESS METRIC",
+				name, didYouMean(nearest.Name(name, known)))
+		}
+	}
+	return nil
 }
 
 // samples lists groups, or shows one.
