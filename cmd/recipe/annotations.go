@@ -27,6 +27,12 @@ func (n *annotations) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&n.format, "annotations", "auto",
 		"print each problem on standard error for a CI system to show at its line: github, none, or auto, which is "+
 			"github where GITHUB_ACTIONS is true")
+	cmd.PreRunE = func(*cobra.Command, []string) error { // not after a plan was printed
+		if !slices.Contains(annotationFormats, n.format) {
+			return fmt.Errorf("--annotations %q: expected one of %s", n.format, strings.Join(annotationFormats, ", "))
+		}
+		return nil
+	}
 	_ = cmd.RegisterFlagCompletionFunc("annotations",
 		cobra.FixedCompletions(annotationFormats, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&n.codeQuality, "code-quality", "",
@@ -52,9 +58,6 @@ func (n *annotations) hasErrors() bool {
 
 // annotate reports what was collected. Recipe is the recipe file, for problems without a place.
 func (a *app) annotate(n *annotations, recipe string) error {
-	if !slices.Contains(annotationFormats, n.format) {
-		return fmt.Errorf("--annotations %q: expected one of %s", n.format, strings.Join(annotationFormats, ", "))
-	}
 	if n.format == "github" || n.format == "auto" && a.variable("GITHUB_ACTIONS") == "true" {
 		if err := diagnostic.WriteGitHub(a.err, n.items, a.inRepository); err != nil {
 			return err

@@ -25,7 +25,7 @@ func newConsole(a *app) *cobra.Command {
 		Long: `Evaluate expressions in a recipe: variables, locals, functions, blocks and their values as far as known
 before they start. At a terminal it prompts; from a pipe it reads one expression per line:
 
-  echo 'upper(var.model)' | recipe console recipes/quickstart.hcl`,
+  echo 'var.steps * 2' | recipe console recipes/quickstart.hcl`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			file, err := recipeFile(args)

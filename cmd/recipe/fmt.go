@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -19,6 +20,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // formatting is what a person chose for one run of fmt.
@@ -38,6 +40,10 @@ With --check nothing is written, and the exit code is 1 if a file would change.`
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "-" {
 				return a.formatInput(f)
+			}
+			if slices.Contains(args, "-") {
+				return &sdk.Error{Summary: "recipe fmt takes - alone, for standard input; given: " + quoted(args),
+					Remedy: "format the files by another recipe fmt; ./- is a file of that name"}
 			}
 			paths, err := recipeFiles(args, f.recursive)
 			if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // blockFlags are the flags of a command that makes one block of a live run do something.
@@ -97,14 +101,40 @@ func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags,
 // noEngine says why no command reaches a block.
 func noEngine(block addr.Block, dir state.Dir, rec *state.Run) error {
 	file := shellWord(recipePath(dir, rec))
+	if rec.Blocks[block] == nil {
+		return noBlock(block, rec)
+	}
 	if rec.Status == state.Running {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("%s cannot be reached: the engine of its run was killed", block),
 			Remedy:  "recipe apply " + file + " adopts the live processes; then try again",
 		}
 	}
+	e := &sdk.Error{Summary: fmt.Sprintf("%s is not running: its run is %s", block, rec.Status)}
+	switch {
+	case rec.Status != state.Completed:
+		e.Remedy = "recipe apply " + file + " restarts it from its newest checkpoint"
+	case block.Kind == kind.Environment: // nothing is left to apply
+		e.Remedy = fmt.Sprintf("recipe evaluate %s -r %s --samples 4 evaluates the newest checkpoint without a live run",
+			block, file)
+	default:
+		e.Remedy = "its jobs are done: recipe show names the checkpoints that they left"
+	}
+	return e
+}
+
+// noBlock says which blocks of the kind a run has had.
+func noBlock(block addr.Block, rec *state.Run) error {
+	var known []string
+	for b := range rec.Blocks {
+		if b.Kind == block.Kind {
+			known = append(known, b.String())
+		}
+	}
+	slices.Sort(known)
 	return &sdk.Error{
-		Summary: fmt.Sprintf("%s is not running: its run is %s", block, rec.Status),
-		Remedy:  "recipe apply " + file + " restarts it from its newest checkpoint",
+		Summary: fmt.Sprintf("no block %s in this run (its blocks of kind %s: %s)", block, block.Kind,
+			strings.Join(known, ", ")),
+		Remedy: didYouMean(nearest.Name(block.String(), known)) + "recipe status lists its blocks",
 	}
 }

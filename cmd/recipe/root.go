@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 )
@@ -74,5 +75,11 @@ func execute(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	var name string
+	if err != nil {
+		if n, _ := fmt.Sscanf(err.Error(), "unknown command %q", &name); n == 1 { // cobra asks no other function about it
+			err = noCommand(root, name)
+		}
+	}
 	return a.finish(errors.Join(err, a.close()))
 }
