@@ -105,6 +105,9 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 			if idle(p) {
 				return a.nothingToDo(s, p, f.asJSON)
 			}
+			if err := a.canRun(cmd.Context(), s); err != nil {
+				return err
+			}
 			if err := a.approve(cmd.Context(), f.approve || saved != nil, "Apply this plan?"); err != nil {
 				return err
 			}
@@ -116,9 +119,6 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 			if live := s.Live(cmd.Context()); live != nil {
 				defer live.Close()
 				return a.handOver(cmd.Context(), live, s, p, approved)
-			}
-			if err := doctor.CanRun(a.machine(s.Recipe.Dir)); err != nil {
-				return err
 			}
 			a.remember(s.Dir)
 			if f.detach {
@@ -143,6 +143,16 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 	cmd.Flags().BoolVar(&f.ui, "ui", false,
 		"serve the dashboard on this machine meanwhile (recipe ui shows it afterwards)")
 	return cmd
+}
+
+// canRun says before a person is asked why no run can be started here; nil: nothing is known to be in its way. An engine
+// that is live already starts whatever is to be started.
+func (a *app) canRun(ctx context.Context, s *session.Session) error {
+	if live := s.Live(ctx); live != nil {
+		live.Close()
+		return nil
+	}
+	return doctor.CanRun(a.machine(s.Recipe.Dir))
 }
 
 // cannotApply is the refusal of a plan with errors. With --json nobody has seen the plan, so it names them.

@@ -18,7 +18,9 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 const (
@@ -44,6 +46,7 @@ type Agent struct {
 	instance string
 	log      io.Writer
 	runner   host.Local
+	files    func() (uint64, error) // how many a process may have open
 
 	exit     chan struct{} // closed when the engine has asked for the end
 	exitOnce sync.Once
@@ -76,7 +79,7 @@ func run(ctx context.Context, b Bootstrap, instance string, s *staging, log io.W
 	if err != nil {
 		return err
 	}
-	a := &Agent{boot: b, instance: instance, log: log, staging: s, addresses: b.Addresses,
+	a := &Agent{boot: b, instance: instance, log: log, files: openfiles.Limit, staging: s, addresses: b.Addresses,
 		exit: make(chan struct{}), lease: b.Patience,
 		seen: time.Now(), data: newData(server, b.Credentials), dirs: map[string]string{},
 		engines: make(chan net.Conn)}
@@ -228,6 +231,10 @@ func (a *Agent) answer(ctx context.Context, mux *yamux.Session, stream net.Conn)
 	out, then, err := a.do(ctx, r)
 	if err != nil {
 		out.Error, out.Gone = err.Error(), errors.Is(err, host.ErrGone)
+		var told *sdk.Error
+		if errors.As(err, &told) {
+			out.Remedy = told.Remedy
+		}
 	}
 	if err := writeLine(stream, out); err == nil && then != nil {
 		then(conn{stream, in})

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 // data carries connections of blocks to blocks on other machines. A block listens on loopback, as without an executor;
@@ -97,15 +99,17 @@ func (d *data) also() []string {
 	return all
 }
 
-// accept serves each connection in a goroutine of its own, until the listener is closed.
+// accept serves each connection in a goroutine of its own, until the listener is closed. What the agent has printed is
+// its job's log.
 func accept(l net.Listener, serve func(net.Conn)) {
+	l = openfiles.Wait(l, nil)
 	for {
 		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			time.Sleep(50 * time.Millisecond) // too many open files, for one; it passes
+			time.Sleep(50 * time.Millisecond) // the network is down, for one; it passes
 			continue
 		}
 		go serve(c)

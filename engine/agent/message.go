@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
@@ -66,7 +67,8 @@ type Request struct {
 // Response answers a request.
 type Response struct {
 	Error   string         `json:"error,omitempty"`
-	Gone    bool           `json:"gone,omitempty"` // the error is host.ErrGone
+	Remedy  string         `json:"remedy,omitempty"` // what to do about the error
+	Gone    bool           `json:"gone,omitempty"`   // the error is host.ErrGone
 	Hello   *Hello         `json:"hello,omitempty"`
 	Process *host.Identity `json:"process,omitempty"` // start
 	Ended   string         `json:"ended,omitempty"`   // wait
@@ -165,6 +167,8 @@ func (r Response) err() error {
 	switch {
 	case r.Gone:
 		return fmt.Errorf("%s: %w", strings.TrimSuffix(r.Error, ": "+host.ErrGone.Error()), host.ErrGone)
+	case r.Remedy != "":
+		return &sdk.Error{Summary: r.Error, Remedy: r.Remedy}
 	case r.Error != "":
 		return errors.New(r.Error)
 	}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
@@ -78,6 +80,9 @@ func (a *Agent) socketFolder() (string, error) {
 }
 
 func (a *Agent) start(ctx context.Context, c host.Command) (*host.Identity, error) {
+	if err := a.canRun(); err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sockets, err := a.socketFolder()
@@ -96,6 +101,22 @@ func (a *Agent) start(ctx context.Context, c host.Command) (*host.Identity, erro
 	a.dirs[id.Mark] = c.Dir
 	fmt.Fprintf(a.log, "%s started process %d: %s\n", time.Now().Format(time.RFC3339), id.PID, strings.Join(c.Argv, " "))
 	return &id, nil
+}
+
+// canRun says why no block can run on this machine; nil: nothing is known to be in its way.
+func (a *Agent) canRun() error {
+	limit, err := a.files()
+	if err != nil {
+		return nil
+	}
+	machine, err := os.Hostname()
+	if err != nil {
+		machine = "the machine of the job"
+	}
+	if said := openfiles.TooFew(limit, "on "+machine); said != "" {
+		return &sdk.Error{Summary: said, Remedy: openfiles.Remedy + "; a job has the limit of the service that starts it"}
+	}
+	return nil
 }
 
 // process finds a process that this agent has started.

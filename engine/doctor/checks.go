@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 const gib = 1 << 30
@@ -163,8 +165,8 @@ func openFiles(_ context.Context, m Machine) Finding {
 	if limit > 1<<60 {
 		found = "no limit"
 	}
-	if limit < fewestFiles {
-		return Finding{Verdict: Fail, Found: found, Remedy: moreFiles}
+	if openfiles.TooFew(limit, "here") != "" {
+		return Finding{Verdict: Fail, Found: found, Remedy: openfiles.Remedy}
 	}
 	if limit < 1024 {
 		return Finding{Verdict: Warn, Found: found,

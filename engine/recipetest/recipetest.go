@@ -40,6 +40,8 @@ type Options struct {
 	// Match selects runs by FILE/RUN; the runs that they continue run, too. Nil: all.
 	Match *regexp.Regexp
 	Done  func(*Result) // called after each run; may be nil
+	// CanRun says why no block can be started on this machine; nil: nothing is known to be in its way.
+	CanRun func() error
 }
 
 // Report is what came of all tests.
@@ -255,6 +257,9 @@ func (t *trial) execute(ctx context.Context) hcl.Diagnostics {
 	if t.run.Command == "plan" {
 		t.facts = t.factsOf(p, nil, nil)
 		return diags
+	}
+	if err := t.o.CanRun(); err != nil {
+		return append(diags, t.problem("No run can be started", describe(err)))
 	}
 	defer t.sweep(ctx, dir)
 	if err := t.apply(ctx, s, p); err != nil {

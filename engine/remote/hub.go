@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 // addressFile holds the addresses of the newest engine, in the run directory: agents read it whenever they look for an
@@ -154,6 +155,7 @@ func (h *Hub) expectRecorded() error {
 func (h *Hub) accept(l net.Listener) {
 	defer h.group.Done()
 	limit := make(chan struct{}, 64) // connections of which it is not known yet whose they are
+	l = openfiles.Wait(l, nil)
 	for {
 		limit <- struct{}{}
 		c, err := l.Accept()
@@ -162,7 +164,7 @@ func (h *Hub) accept(l net.Listener) {
 		}
 		if err != nil {
 			<-limit
-			time.Sleep(50 * time.Millisecond) // too many open files, for one; it passes
+			time.Sleep(50 * time.Millisecond) // the network is down, for one; it passes
 			continue
 		}
 		h.group.Add(1)

@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 // process is a plugin process that an agent has started.
@@ -191,6 +192,7 @@ func (p *process) Reach(network, address string) (string, string, error) {
 const socketLimit = 63
 
 func (p *process) carry(l net.Listener, address string) {
+	l = openfiles.Wait(l, nil)
 	for {
 		c, err := l.Accept()
 		if err != nil {

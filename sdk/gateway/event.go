@@ -21,6 +21,7 @@ const (
 	// a replica's answers across updates carry a range of versions, not one a token; Err says why
 	EventRangeOnly      EventKind = "range_only"
 	EventVersionChanged EventKind = "version_changed" // the policy version was set without an update
+	EventNoFiles        EventKind = "no_files"        // all open files are in use: connections wait; sent once
 )
 
 // Event is something that happened in the gateway which a person or the engine may want to know.

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -12,8 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
-
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -133,11 +131,10 @@ func (g *Gateway) Serve(ctx context.Context) error {
 }
 
 func (g *Gateway) serve() error {
-	if g.cfg.TLS == nil {
-		return limits().Serve(g.server, g.listener)
-	}
-	// TLS outermost: the server looks at the type of its connections.
-	return g.server.Serve(tls.NewListener(netutil.LimitListener(g.listener, limits().Connections), g.cfg.TLS))
+	listener := openfiles.Wait(g.listener, func(message string) {
+		g.emit(Event{Kind: EventNoFiles, Message: "the gateway at " + message})
+	})
+	return limits().ServeTLS(g.server, listener, g.cfg.TLS)
 }
 
 // Close stops accepting requests, refuses those that wait, and lets those in flight finish until ctx ends; what is left

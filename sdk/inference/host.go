@@ -278,7 +278,7 @@ func (h *host) gatewayEvent(e gateway.Event) {
 		h.ReachVersion(int64(e.Version))
 		h.Log("info", e.Message)
 	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired,
-		gateway.EventRangeOnly:
+		gateway.EventRangeOnly, gateway.EventNoFiles:
 		h.Log("warn", e.Message)
 	case gateway.EventReplicaUp:
 		h.Log("info", e.Message)

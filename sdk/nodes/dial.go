@@ -11,6 +11,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 // ErrAway says that a machine of the block cannot be reached.
@@ -104,13 +106,14 @@ func (f *Forward) To(port int) { f.port.Store(int64(port)) }
 func (f *Forward) Close() { _ = f.listener.Close() }
 
 func (f *Forward) serve() {
+	l := openfiles.Wait(f.listener, nil)
 	for {
-		c, err := f.listener.Accept()
+		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			time.Sleep(50 * time.Millisecond) // too many open files, for one; it passes
+			time.Sleep(50 * time.Millisecond) // the network is down, for one; it passes
 			continue
 		}
 		go f.carry(c)

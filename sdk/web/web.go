@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 // Limits are what a client may do to a server.
@@ -49,7 +51,7 @@ func (l Limits) NewServer(h http.Handler) *http.Server {
 
 // Serve answers requests on a listener, on so many connections at a time.
 func (l Limits) Serve(server *http.Server, ln net.Listener) error {
-	return server.Serve(netutil.LimitListener(ln, l.Connections))
+	return server.Serve(l.limit(server, ln))
 }
 
 // ServeTLS is Serve over TLS, or without it when there is no configuration. The handshake counts among the headers.
@@ -57,7 +59,16 @@ func (l Limits) ServeTLS(server *http.Server, ln net.Listener, config *tls.Confi
 	if config == nil {
 		return l.Serve(server, ln)
 	}
-	return server.Serve(tls.NewListener(netutil.LimitListener(ln, l.Connections), config))
+	return server.Serve(tls.NewListener(l.limit(server, ln), config))
+}
+
+// limit bounds the connections, and has the server say in its log when the process has no open files left.
+func (l Limits) limit(server *http.Server, ln net.Listener) net.Listener {
+	var say func(string)
+	if server.ErrorLog != nil {
+		say = func(message string) { server.ErrorLog.Print(message) }
+	}
+	return netutil.LimitListener(openfiles.Wait(ln, say), l.Connections)
 }
 
 // Handler puts the limits on progress around a handler.

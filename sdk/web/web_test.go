@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,6 +245,39 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 		go func() { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: "+strings.Repeat("x", 1<<20)) }()
 		if got := status(t, c); got != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("answered with %d, expected 431", got)
+		}
+	})
+}
+
+// exhausted is a listener of a process whose open files are all in use at first.
+type exhausted struct {
+	net.Listener
+	left int
+}
+
+func (l *exhausted) Accept() (net.Conn, error) {
+	if l.left--; l.left >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// The log of a server says once that there are no open files, and by what they are raised.
+func TestAServerWithoutOpenFilesSaysSoInItsLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		server, listener := NewServer(http.NotFoundHandler()), &pipes{dialled: make(chan net.Conn)}
+		server.ErrorLog = log.New(&said, "", 0)
+		served := make(chan error, 1)
+		go func() { served <- Serve(server, &exhausted{listener, 3}) }()
+		here, there := net.Pipe()
+		listener.dialled <- there
+		_ = here.Close()
+		_ = server.Close()
+		<-served
+		if strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), "ulimit -n 4096") {
+			t.Errorf("it logged %q, want one line that says what to do", &said)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/disk"
+	"github.com/recipe-rl/recipe/sdk/openfiles"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
@@ -92,8 +93,9 @@ func listen(ctx context.Context, token string) (*link, error) {
 func (l *link) address() string { return l.listener.Addr().String() }
 
 func (l *link) accept() {
+	listener := openfiles.Wait(l.listener, nil)
 	for {
-		conn, err := l.listener.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			return // closed
 		}
