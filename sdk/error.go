@@ -13,7 +13,10 @@ type Error struct {
 	Remedy  string // what to do now
 	// Path leads to the setting in the block's body that is at fault; nil: none is. People are shown its file and line.
 	Path cty.Path
-	Err  error
+	// Places has the paths of several settings at fault, by what a line about one begins with, before a colon. People are
+	// shown the file and line of each.
+	Places map[string]cty.Path
+	Err    error
 }
 
 func (e *Error) Error() string {

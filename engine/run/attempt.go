@@ -389,10 +389,8 @@ func (w *watcher) event(ctx context.Context, m streamItem) {
 	at := w.attempt
 	w.seen = max(w.seen, m.event.Seq)
 	if b, ok := m.event.Body.(blockevent.PhaseChange); ok {
-		if place := at.place(b.Path); place != "" { // its plugin knows the setting, the engine where it is
-			b.Message = place + ": " + b.Message
-			m.event.Body = b
-		}
+		b.Message = at.withPlaces(b) // its plugin knows the setting, the engine where it is
+		m.event.Body = b
 	}
 	out, ok, err := at.e.recordEvent(at.block, at.plugin, at.number, m.event)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/sdk"
+	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // ending is how an attempt ended.
@@ -54,6 +55,25 @@ func (at *attempt) place(path cty.Path) string {
 		return ""
 	}
 	return at.recipe.Place(at.block, path)
+}
+
+// withPlaces is the message of a phase with the file and line of the setting that it is about, or of each of several.
+func (at *attempt) withPlaces(ph blockevent.PhaseChange) string {
+	lines, found := strings.Split(ph.Message, "\n"), false
+	for i, line := range lines {
+		text := strings.TrimLeft(line, " ")
+		name, _, _ := strings.Cut(text, ":")
+		if place := at.place(ph.Places[name]); place != "" {
+			lines[i], found = line[:len(line)-len(text)]+place+": "+text, true
+		}
+	}
+	if found {
+		return strings.Join(lines, "\n")
+	}
+	if place := at.place(ph.Path); place != "" {
+		return place + ": " + ph.Message
+	}
+	return ph.Message
 }
 
 // message is the ending in one line.

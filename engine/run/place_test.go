@@ -51,3 +51,21 @@ func TestAFailureShowsWhereItsSettingIs(t *testing.T) {
 		})
 	}
 }
+
+// A failure for several settings shows the place of each.
+func TestAFailureShowsWhereEachOfItsSettingsIs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.host.scripts[inf] = func(p *fakeProcess) {
+		p.emit(blockevent.PhaseChange{Phase: sdk.Failed, Remedy: "Correct it.", Message: "wrong:\n  model.path: no such model\n" +
+			"  other: unknown\n  count: too many", Path: cty.GetAttrPath("model"), Places: map[string]cty.Path{
+			"model.path": cty.GetAttrPath("model"), "count": cty.GetAttrPath("replicas")}})
+	}
+	a := f.apply(f.load(wholeLoop)).wait()
+	at := filepath.Join(f.root, "r.hcl")
+	want := "wrong:\n  " + at + ":3: model.path: no such model\n  other: unknown\n  " + at + ":2: count: too many"
+	var failure *run.Failure
+	if !errors.As(a.err, &failure) || failure.Err.Error() != want {
+		t.Fatalf("error = %v, want %q", a.err, want)
+	}
+}

@@ -23,11 +23,12 @@ type Body interface{ body() }
 
 type (
 	// PhaseChange says that the block has entered another phase. When it failed, Remedy is for people, and Path leads to
-	// the setting that it failed for, if it is one.
+	// the setting that it failed for, if it is one; Places are those of several, as in sdk.Error.
 	PhaseChange struct {
 		Phase           sdk.Phase
 		Message, Remedy string
 		Path            cty.Path
+		Places          map[string]cty.Path
 	}
 	// MemoryTaken says whether a block that is starting holds all memory of its accelerators whose amount it decides by
 	// what is free there.

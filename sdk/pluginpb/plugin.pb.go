@@ -2127,11 +2127,13 @@ func (*Event_Span) isEvent_Body() {}
 func (*Event_MemoryTaken) isEvent_Body() {}
 
 type Phase struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"` // preparing, prepared, starting, loading, ready, degraded, draining, completed, stopped, failed
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Remedy        string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`
-	Path          []byte                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"` // of a failure: the setting in the block's body that it is about, as in Diagnostic; empty: none
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Phase   string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"` // preparing, prepared, starting, loading, ready, degraded, draining, completed, stopped, failed
+	Message string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Remedy  string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	Path    []byte                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"` // of a failure: the setting in the block's body that it is about, as in Diagnostic; empty: none
+	// of a failure for several settings: the path of each, by what a line of message about it begins with, before a colon
+	Places        map[string][]byte `protobuf:"bytes,5,rep,name=places,proto3" json:"places,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2190,6 +2192,13 @@ func (x *Phase) GetRemedy() string {
 func (x *Phase) GetPath() []byte {
 	if x != nil {
 		return x.Path
+	}
+	return nil
+}
+
+func (x *Phase) GetPlaces() map[string][]byte {
+	if x != nil {
+		return x.Places
 	}
 	return nil
 }
@@ -4718,12 +4727,16 @@ const file_plugin_proto_rawDesc = "" +
 	"\x03gap\x18\f \x01(\v2\x15.recipe.plugin.v1.GapH\x00R\x03gap\x12,\n" +
 	"\x04span\x18\r \x01(\v2\x16.recipe.plugin.v1.SpanH\x00R\x04span\x12B\n" +
 	"\fmemory_taken\x18\x0e \x01(\v2\x1d.recipe.plugin.v1.MemoryTakenH\x00R\vmemoryTakenB\x06\n" +
-	"\x04body\"c\n" +
+	"\x04body\"\xdb\x01\n" +
 	"\x05Phase\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
 	"\x06remedy\x18\x03 \x01(\tR\x06remedy\x12\x12\n" +
-	"\x04path\x18\x04 \x01(\fR\x04path\"#\n" +
+	"\x04path\x18\x04 \x01(\fR\x04path\x12;\n" +
+	"\x06places\x18\x05 \x03(\v2#.recipe.plugin.v1.Phase.PlacesEntryR\x06places\x1a9\n" +
+	"\vPlacesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"#\n" +
 	"\vMemoryTaken\x12\x14\n" +
 	"\x05taken\x18\x01 \x01(\bR\x05taken\"H\n" +
 	"\bProgress\x12\x12\n" +
@@ -4935,7 +4948,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),        // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),       // 1: recipe.plugin.v1.DescribeResponse
@@ -5012,12 +5025,13 @@ var file_plugin_proto_goTypes = []any{
 	(*JobError)(nil),               // 72: recipe.plugin.v1.JobError
 	nil,                            // 73: recipe.plugin.v1.Estimate.FactsEntry
 	nil,                            // 74: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                            // 75: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                            // 76: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                            // 77: recipe.plugin.v1.Span.AttributesEntry
-	nil,                            // 78: recipe.plugin.v1.Span.NumbersEntry
-	nil,                            // 79: recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	nil,                            // 80: recipe.plugin.v1.TaskScores.MetricsEntry
+	nil,                            // 75: recipe.plugin.v1.Phase.PlacesEntry
+	nil,                            // 76: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                            // 77: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                            // 78: recipe.plugin.v1.Span.AttributesEntry
+	nil,                            // 79: recipe.plugin.v1.Span.NumbersEntry
+	nil,                            // 80: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	nil,                            // 81: recipe.plugin.v1.TaskScores.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -5045,76 +5059,77 @@ var file_plugin_proto_depIdxs = []int32{
 	41, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
 	38, // 23: recipe.plugin.v1.Event.span:type_name -> recipe.plugin.v1.Span
 	31, // 24: recipe.plugin.v1.Event.memory_taken:type_name -> recipe.plugin.v1.MemoryTaken
-	75, // 25: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	76, // 26: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	77, // 27: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
-	78, // 28: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
-	79, // 29: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	44, // 30: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
-	80, // 31: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
-	51, // 32: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
-	51, // 33: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
-	52, // 34: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
-	52, // 35: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
-	53, // 36: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
-	53, // 37: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
-	54, // 38: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
-	53, // 39: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
-	53, // 40: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
-	53, // 41: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
-	52, // 42: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
-	71, // 43: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
-	0,  // 44: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 45: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 46: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	14, // 47: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
-	11, // 48: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	16, // 49: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	18, // 50: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	20, // 51: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	26, // 52: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	28, // 53: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	42, // 54: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	47, // 55: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	45, // 56: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
-	23, // 57: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	49, // 58: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
-	55, // 59: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
-	57, // 60: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
-	59, // 61: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
-	61, // 62: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
-	63, // 63: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
-	65, // 64: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
-	67, // 65: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
-	69, // 66: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
-	1,  // 67: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 68: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 69: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 70: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 71: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 72: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 73: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 74: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 75: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 76: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	43, // 77: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	48, // 78: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	46, // 79: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
-	24, // 80: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	50, // 81: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
-	56, // 82: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
-	58, // 83: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
-	60, // 84: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
-	62, // 85: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
-	64, // 86: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
-	66, // 87: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
-	68, // 88: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
-	70, // 89: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
-	67, // [67:90] is the sub-list for method output_type
-	44, // [44:67] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	75, // 25: recipe.plugin.v1.Phase.places:type_name -> recipe.plugin.v1.Phase.PlacesEntry
+	76, // 26: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	77, // 27: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	78, // 28: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
+	79, // 29: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
+	80, // 30: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	44, // 31: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
+	81, // 32: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
+	51, // 33: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
+	51, // 34: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
+	52, // 35: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
+	52, // 36: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
+	53, // 37: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
+	53, // 38: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
+	54, // 39: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
+	53, // 40: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	53, // 41: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	53, // 42: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
+	52, // 43: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
+	71, // 44: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
+	0,  // 45: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 46: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 47: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	14, // 48: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
+	11, // 49: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	16, // 50: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	18, // 51: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	20, // 52: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	26, // 53: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	28, // 54: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	42, // 55: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	47, // 56: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	45, // 57: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
+	23, // 58: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	49, // 59: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
+	55, // 60: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
+	57, // 61: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
+	59, // 62: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
+	61, // 63: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
+	63, // 64: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
+	65, // 65: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
+	67, // 66: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
+	69, // 67: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
+	1,  // 68: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 69: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 70: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 71: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 72: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 73: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 74: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 75: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 76: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 77: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	43, // 78: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	48, // 79: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	46, // 80: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
+	24, // 81: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	50, // 82: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
+	56, // 83: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
+	58, // 84: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
+	60, // 85: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
+	62, // 86: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
+	64, // 87: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
+	66, // 88: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
+	68, // 89: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
+	70, // 90: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
+	68, // [68:91] is the sub-list for method output_type
+	45, // [45:68] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -5143,7 +5158,7 @@ func file_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   81,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

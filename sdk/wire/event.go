@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
@@ -22,6 +24,16 @@ func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
 			if phase.Path, err = spec.MarshalPath(b.Path); err != nil {
 				return nil, fmt.Errorf("encode event %d: %w", e.Seq, err)
 			}
+		}
+		for name, path := range b.Places {
+			data, err := spec.MarshalPath(path)
+			if err != nil {
+				return nil, fmt.Errorf("encode event %d: %w", e.Seq, err)
+			}
+			if phase.Places == nil {
+				phase.Places = map[string][]byte{}
+			}
+			phase.Places[name] = data
 		}
 		m.Body = &pluginpb.Event_Phase{Phase: phase}
 	case event.MemoryTaken:
@@ -63,6 +75,20 @@ func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
 	return m, nil
 }
 
+// places are the paths that can be read.
+func places(encoded map[string][]byte) map[string]cty.Path {
+	var out map[string]cty.Path
+	for name, data := range encoded {
+		if path, err := spec.UnmarshalPath(data); err == nil {
+			if out == nil {
+				out = map[string]cty.Path{}
+			}
+			out[name] = path
+		}
+	}
+	return out
+}
+
 // DecodeEvent reads the message of an event. A body that this version does not know, from a newer plugin, is nil.
 func DecodeEvent(m *pluginpb.Event, outputs *spec.Schema) (event.Event, error) {
 	e := event.Event{Seq: m.GetSeq(), Time: time.Unix(0, m.GetTimeUnixNano())}
@@ -73,7 +99,7 @@ func DecodeEvent(m *pluginpb.Event, outputs *spec.Schema) (event.Event, error) {
 			path = nil
 		}
 		e.Body = event.PhaseChange{Phase: sdk.Phase(b.Phase.GetPhase()), Message: b.Phase.GetMessage(),
-			Remedy: b.Phase.GetRemedy(), Path: path}
+			Remedy: b.Phase.GetRemedy(), Path: path, Places: places(b.Phase.GetPlaces())}
 	case *pluginpb.Event_MemoryTaken:
 		e.Body = event.MemoryTaken{Taken: b.MemoryTaken.GetTaken()}
 	case *pluginpb.Event_Progress:

@@ -57,7 +57,8 @@ func TestEveryFieldCrossesTheWire(t *testing.T) {
 
 // bodies are all bodies of an event, by the name of their field in the message.
 var bodies = map[string]event.Body{
-	"phase":        event.PhaseChange{Path: cty.GetAttrPath("lora").GetAttr("rank")},
+	"phase": event.PhaseChange{Path: cty.GetAttrPath("lora").GetAttr("rank"),
+		Places: map[string]cty.Path{"steps": cty.GetAttrPath("steps")}},
 	"memory_taken": event.MemoryTaken{}, "progress": event.Progress{}, "metrics": event.Metrics{}, "log": event.LogLine{},
 	"checkpoint": event.Checkpoint{}, "weights": event.Weights{}, "sample": event.Sample{}, "handle": event.Handle{},
 	"outputs": event.Outputs{Values: cty.ObjectVal(map[string]cty.Value{"url": cty.StringVal("http://h")})},
@@ -111,7 +112,7 @@ func TestAFailureNeedsNoPath(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]string{"none": "", "no JSON": "[", "of what is not known": `[{"a": 1}]`} {
 		e, err := DecodeEvent(&pluginpb.Event{Body: &pluginpb.Event_Phase{Phase: &pluginpb.Phase{Phase: "failed",
-			Message: "why", Path: []byte(path)}}}, &spec.Schema{})
+			Message: "why", Path: []byte(path), Places: map[string][]byte{"a": []byte("[")}}}}, &spec.Schema{})
 		if want := (event.PhaseChange{Phase: sdk.Failed, Message: "why"}); err != nil || !reflect.DeepEqual(e.Body, want) {
 			t.Errorf("path %s: got %+v, %v", name, e.Body, err)
 		}

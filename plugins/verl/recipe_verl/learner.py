@@ -26,6 +26,8 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
+from .settings import named
+
 CHECKS = ["Change config = { … } of the block."]
 
 
@@ -63,7 +65,8 @@ class Learner:
             self._correct(d, {}, torch.ones(1, dtype=torch.bool))
         except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as e:
             said = str(e) or "of a KL term: no such kl_loss_type or kl_penalty"
-            raise WorkerError(f"verl refuses its configuration: {said}", CHECKS, "config") from e
+            setting = named(said, self.bridge.settings)
+            raise WorkerError(f"verl refuses its configuration: {said}", CHECKS, "config", setting) from e
 
     def _needs_reference(self) -> bool:
         return bool(self.actor.use_kl_loss or self.algorithm.use_kl_in_reward)

@@ -18,7 +18,7 @@ from recipe_sdk.ranks import default_device
 
 from . import cpu, logprob
 from .packing import mixed
-from .settings import merged
+from .settings import merged, named
 
 
 def run(file: str, given: dict[str, Any]) -> None:
@@ -66,7 +66,9 @@ def train(backend: str, bridge: Bridge[Any]) -> None:
             bridge.settings, bridge.block, backend, cuda=bridge.device.type == "cuda", flash=flash, apart=apart
         ), bridge)  # fmt: skip
     except InstantiationException as e:  # of one of verl's dataclasses
-        raise WorkerError(f"verl refuses its configuration: {e}", CHECKS, "config") from e
+        _, _, key = str(e).rpartition("full_key: ")
+        setting = named(str(e.__cause__), bridge.settings, key)
+        raise WorkerError(f"verl refuses its configuration: {e}", CHECKS, "config", setting) from e
     model = getattr(learner.engine, "module", None)
     if isinstance(model, torch.nn.Module):  # Megatron's engine has a list
         products.check(model, bridge.device, learner.computes)

@@ -9,6 +9,7 @@ import ast
 import difflib
 import importlib.util
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -150,6 +151,22 @@ def mistakes(given: Mapping[str, Any], backend: str) -> list[dict[str, Any]]:
         add(("algorithm", "adv_estimator"), f"{estimator} needs {NEEDS[estimator]}, which this trainer does not have",
             "Choose grpo, rloo, reinforce_plus_plus, opo, … or use trainer \"grpo\".")  # fmt: skip
     return out
+
+
+def named(message: str, given: Mapping[str, Any], key: str = "") -> str:
+    """The setting that a refusal of verl's is about, by its name in the block: of those that are given the one that the
+    message names first, by its own name or its value; else the object that a dataclass is made of. key: that object's
+    name in verl's whole configuration, where the refusal is of a dataclass. Empty: the recipe has neither."""
+    words = re.findall(r"\w+", message)
+    below = {p: v for p, v in leaves(given) if p and (not key or f"{full(p)}.".startswith(f"{key}."))}
+    said = {p: min(words.index(w) for w in (p[-1], v) if w in words) for p, v in below.items()
+            if p[-1] in words or (isinstance(v, str) and len(v) > 2 and v in words)}  # fmt: skip
+    if said:
+        return ".".join(("config", *min(said, key=said.__getitem__)))
+    if not key or not below:
+        return ""
+    first = next(iter(below))
+    return ".".join(("config", *first[: len(first) - len(full(first).split(".")) + len(key.split("."))]))
 
 
 def inactive(said: Mapping[str, tuple[tuple[str, ...], Any]], base: Any, backend: str) -> list[dict[str, Any]]:

@@ -3,7 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
+from verl.utils.config import omega_conf_to_dataclass
 
 from recipe_verl import packing, settings
 
@@ -161,3 +163,23 @@ def test_megatron_has_its_own_settings():
         {"actor": {"megatron": {"tensor_model_parallel_size": 2}}}, BLOCK, "megatron", cuda=True, flash=True
     )
     assert c.actor_rollout_ref.actor.megatron.tensor_model_parallel_size == 2
+
+
+@pytest.mark.parametrize(("given", "setting"), [
+    ({"actor": {"ppo_epochs": 2, "loss_agg_mode": "nope"}}, "config.actor.loss_agg_mode"),
+    ({"actor_rollout_ref": {"actor": {"loss_agg_mode": "nope"}}}, "config.actor_rollout_ref.actor.loss_agg_mode"),
+    ({"actor": {"ppo_micro_batch_size_per_gpu": 2, "ppo_micro_batch_size": 2}}, "config.actor.ppo_micro_batch_size"),
+    ({"actor": {"optim": {"lr_scheduler_type": "nope"}}}, "config.actor.optim"),  # an assertion without a word
+    ({"actor": {"fsdp_config": {"strategy": "z"}}, "ref": {"fsdp_config": {"strategy": "fsdp2"}}},
+     "config.actor.fsdp_config.strategy"),
+])  # fmt: skip
+def test_a_refusal_of_verls_dataclasses_has_a_place(given, setting):
+    config = settings.merged(given, BLOCK, "fsdp2", cuda=False, flash=False)
+    with pytest.raises(InstantiationException) as refused:
+        omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    key = str(refused.value).rpartition("full_key: ")[2]
+    assert settings.named(str(refused.value.__cause__), given, key) == setting
+
+
+def test_what_the_recipe_does_not_set_has_no_place():
+    assert settings.named("Invalid loss_agg_mode: x", {"ref": {"loss_agg_mode": "x"}}, "actor_rollout_ref.actor") == ""

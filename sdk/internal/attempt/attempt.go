@@ -87,7 +87,7 @@ func Begin(def *sdk.Definition, plugin Plugin, start wire.Start, first sdk.Phase
 	if first == sdk.Preparing {
 		a.stage = &stage{starts: make(chan wire.Start, 1), settled: make(chan struct{})}
 	}
-	a.setPhase(first, "", "")
+	a.setPhase(event.PhaseChange{Phase: first})
 	if len(start.Handle) > 0 {
 		// Reported again, so that the events of this attempt alone are enough to find the programs of an earlier one.
 		a.emit(event.Handle{Data: start.Handle})
@@ -148,18 +148,18 @@ func (a *Attempt) finish(ctx context.Context, err error) {
 		err = cause
 	case cause != nil:
 		if err = besidesStop(err); err == nil {
-			a.setPhase(sdk.Stopped, "", "")
+			a.setPhase(event.PhaseChange{Phase: sdk.Stopped})
 			return
 		}
 	case err == nil:
-		a.setPhase(sdk.Completed, "", "")
+		a.setPhase(event.PhaseChange{Phase: sdk.Completed})
 		return
 	}
-	remedy, path := "", cty.Path(nil)
+	end := event.PhaseChange{Phase: sdk.Failed, Message: sdk.Message(err)}
 	if errors.As(err, &broken) {
-		remedy, path = broken.Remedy, broken.Path
+		end.Remedy, end.Path, end.Places = broken.Remedy, broken.Path, broken.Places
 	}
-	a.setPhase(sdk.Failed, sdk.Message(err), remedy, path...)
+	a.setPhase(end)
 }
 
 // besidesStop is an error without the part that says that Run was stopped: for example a last checkpoint that could not
@@ -192,12 +192,11 @@ func besidesStop(err error) error {
 	return err
 }
 
-// setPhase records and reports a phase, with the setting that it failed for, if it is one. After a phase that is over
-// nothing changes any more.
-func (a *Attempt) setPhase(phase sdk.Phase, text, remedy string, path ...cty.PathStep) {
+// setPhase records and reports a phase. After a phase that is over nothing changes any more.
+func (a *Attempt) setPhase(change event.PhaseChange) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.setPhaseLocked(phase, text, remedy, path...)
+	a.setPhaseLocked(change)
 }
 
 // reportPhase is a phase that the plugin reports. A block that is being stopped stays draining until it is over: calls
@@ -206,7 +205,7 @@ func (a *Attempt) reportPhase(phase sdk.Phase, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.stopping || phase == sdk.Draining {
-		a.setPhaseLocked(phase, text, "")
+		a.setPhaseLocked(event.PhaseChange{Phase: phase, Message: text})
 		return
 	}
 	if text != "" && !a.phase.Over() {
@@ -214,17 +213,17 @@ func (a *Attempt) reportPhase(phase sdk.Phase, text string) {
 	}
 }
 
-func (a *Attempt) setPhaseLocked(phase sdk.Phase, text, remedy string, path ...cty.PathStep) {
-	text = a.blanker.Load().Replace(text)
+func (a *Attempt) setPhaseLocked(change event.PhaseChange) {
+	change.Message = a.blanker.Load().Replace(change.Message)
 	// The same report again is no event: a plugin may report its phase from a loop.
-	if a.phase.Over() || (a.phase == phase && a.said == text) {
+	if a.phase.Over() || (a.phase == change.Phase && a.said == change.Message) {
 		return
 	}
-	a.phase, a.said = phase, text
-	if phase == sdk.Failed {
-		a.failure = text
+	a.phase, a.said = change.Phase, change.Message
+	if change.Phase == sdk.Failed {
+		a.failure = change.Message
 	}
-	a.emitLocked(event.PhaseChange{Phase: phase, Message: text, Remedy: remedy, Path: path})
+	a.emitLocked(change)
 }
 
 func (a *Attempt) emit(body event.Body) {
@@ -258,7 +257,7 @@ func (a *Attempt) Stop(ctx context.Context, grace time.Duration, kill bool) erro
 	a.stopping = true
 	a.mu.Unlock()
 	if first && !kill {
-		a.setPhase(sdk.Draining, "", "")
+		a.setPhase(event.PhaseChange{Phase: sdk.Draining})
 	}
 	a.cancel(errStopped)
 	if !kill {
@@ -291,8 +290,8 @@ func (a *Attempt) kill(grace time.Duration) error {
 	case <-time.After(afterKill):
 	}
 	err := fmt.Errorf("%s did not end within its grace of %s; its programs were killed", a.start.Address, grace)
-	a.setPhase(sdk.Failed, err.Error(),
-		"read the block's log for what it was doing; raise health.stop_timeout if it needs longer")
+	a.setPhase(event.PhaseChange{Phase: sdk.Failed, Message: err.Error(),
+		Remedy: "read the block's log for what it was doing; raise health.stop_timeout if it needs longer"})
 	return errors.Join(err, killed)
 }
 

@@ -43,7 +43,7 @@ var _ Host = (*host)(nil)
 
 func (h *host) Ready(outputs any) {
 	if h.Report(outputs, nil) {
-		h.setPhase(sdk.Ready, "", "")
+		h.setPhase(event.PhaseChange{Phase: sdk.Ready})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
@@ -37,7 +38,7 @@ func (a *Attempt) StartPrepared(start wire.Start) error {
 	a.blanker.Store(newBlanker(secretsOf(start)))
 	a.events.Hide(secretsOf(start))
 	a.version = max(a.version, start.Policy.Version)
-	a.setPhaseLocked(sdk.Starting, "", "")
+	a.setPhaseLocked(event.PhaseChange{Phase: sdk.Starting})
 	a.stage.starts <- start
 	return nil
 }

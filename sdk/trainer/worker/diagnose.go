@@ -96,7 +96,7 @@ func Diagnose(cause error, log string, own []Symptom) error {
 func diagnose(cause error, log string, own []Symptom) (*sdk.Error, []string) {
 	if s, at := recognise(log, own); s != nil {
 		said := told(log[strings.LastIndexByte(log[:at], '\n')+1:])
-		return &sdk.Error{Summary: s.Summary, Detail: said, Remedy: s.Remedy}, slices.Concat(s.Settings, named(said))
+		return &sdk.Error{Summary: s.Summary, Detail: said, Remedy: s.Remedy}, slices.Concat(s.Settings, first(said))
 	}
 	var exit *exec.ExitError
 	if errors.As(cause, &exit) {
@@ -123,20 +123,26 @@ func told(text string) string {
 // mistake is a line of a refused configuration: it begins with the name of the setting (recipe_sdk.fields).
 var mistake = lazyregexp.New(`(?m)^ *([a-z][\w.]*): `)
 
-// named are the settings whose mistakes a refused configuration lists, the first alone: one place is shown.
-func named(said string) []string {
+// named are the settings whose mistakes a refused configuration lists.
+func named(said string) (settings []string) {
 	if _, lines, wrong := strings.Cut(said, refusedConfiguration); wrong {
-		if m := mistake.FindStringSubmatch(lines); m != nil {
-			return []string{m[1]}
+		for _, m := range mistake.FindAllStringSubmatch(lines, -1) {
+			settings = append(settings, m[1])
 		}
 	}
-	return nil
+	return settings
+}
+
+// first is the setting that a refused configuration lists first.
+func first(said string) []string {
+	all := named(said)
+	return all[:min(len(all), 1)]
 }
 
 // explain says what to do about an error that a worker reported, and which settings it can be about. An exception that
 // it has no word for, which may come from any library, is looked up among the symptoms.
 func explain(p problem, own []Symptom) (*sdk.Error, []string) {
-	settings := named(p.Message)
+	settings := first(p.Message)
 	if p.Setting != "" {
 		settings = []string{p.Setting}
 	}

@@ -276,11 +276,11 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 	switch {
 	case w.failure != nil:
 		e, settings := explain(*w.failure, w.trainer.program.Symptoms)
-		e.Path = w.trainer.place(settings, w.failure.Message)
+		w.trainer.locate(e, settings, w.failure.Message)
 		return e
 	case err != nil && ctx.Err() == nil:
 		e, settings := diagnose(err, program.Tail(logTail), w.trainer.program.Symptoms)
-		e.Path = w.trainer.place(settings, e.Detail)
+		w.trainer.locate(e, settings, e.Detail)
 		return e
 	case ctx.Err() != nil && w.over == "" && w.trained > w.saved:
 		return &sdk.Error{Summary: fmt.Sprintf("the worker ended before it had written a last checkpoint: training was at "+

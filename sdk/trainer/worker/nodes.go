@@ -113,7 +113,7 @@ func (p process) lost() <-chan int {
 // endedOn explains why a trainer on several machines has failed when the program on a further one has.
 func (t *Trainer[C]) endedOn(machine int, program *proc.Program) error {
 	e, settings := diagnose(program.Err(), program.Tail(logTail), t.program.Symptoms)
-	e.Path = t.place(settings, e.Detail)
+	t.locate(e, settings, e.Detail)
 	e.Summary = fmt.Sprintf("on machine %d (%s), counted from 0: %s", machine, nodes.Addresses()[machine], e.Summary)
 	return e
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // pathOf leads to what a recipe calls a setting of the program, such as lora.rank or config.optim: through the tags of
@@ -46,6 +48,22 @@ func attributes(setting string) (path cty.Path) {
 
 // Interpreter is a setting for symptoms that every block has, and not its program: what runs it.
 const Interpreter = "runtime.python"
+
+// locate sets where the settings are that a failure is about: the one, of those that it can be about, and each one that
+// the text lists.
+func (t *Trainer[C]) locate(e *sdk.Error, settings []string, said string) {
+	e.Path = t.place(settings, said)
+	listed := named(said)
+	if len(listed) < 2 {
+		return
+	}
+	e.Places = map[string]cty.Path{}
+	for _, name := range listed {
+		if path := t.pathOf(name); path != nil {
+			e.Places[name] = path
+		}
+	}
+}
 
 // place leads to the setting that a failure is about, of those that it can be about: to the one that the recipe gives.
 // Of several, to the one whose value the failure quotes. Nil: nobody can tell.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,7 @@ func TestWhatAFailureIsAbout(t *testing.T) {
 		problem      problem
 		log          string // of a program that reported nothing
 		path, detail string
+		places       string // of several mistakes
 	}{
 		"a setting that the program names": {problem: problem{Code: "model", Setting: "lora.target_modules"},
 			path: "lora.target_modules", detail: "code model"},
@@ -73,7 +75,11 @@ func TestWhatAFailureIsAbout(t *testing.T) {
 			detail: "ModuleNotFoundError: No module named 'trl'"},
 		"mistakes that a program lists": {log: "a warning\nthe configuration is wrong:\n  data.timeout: expected a number\n" +
 			"  config.optim: expected another\ngoodbye\n", path: "data.timeout", detail: "the configuration is wrong:\n  " +
-			"data.timeout: expected a number\n  config.optim: expected another"},
+			"data.timeout: expected a number\n  config.optim: expected another",
+			places: "config.optim at config.optim, data.timeout at data.timeout"},
+		"mistakes that it reports": {problem: problem{Code: "config", Message: "the configuration is wrong:\n" +
+			"  model.path: required\n  nothing: unknown setting\n  lora.target_modules: expected a list"}, path: "model",
+			detail: "code config", places: "lora.target_modules at lora.target_modules, model.path at model"},
 		"a package that it reports": {problem: problem{Code: "missing_package", Message: "ImportError: x"},
 			path: "runtime.python", detail: "code missing_package"},
 		"what nobody knows": {problem: problem{Code: "internal", Message: "KeyError: 3"}},
@@ -86,8 +92,17 @@ func TestWhatAFailureIsAbout(t *testing.T) {
 				e, settings = diagnose(errors.New("exit status 1"), c.log, missing)
 				said = e.Detail
 			}
-			if got := spec.PathString(trainer.place(settings, said)); got != c.path {
+			trainer.locate(e, settings, said)
+			if got := spec.PathString(e.Path); got != c.path {
 				t.Errorf("points to %q, want %q", got, c.path)
+			}
+			var places []string
+			for name, path := range e.Places {
+				places = append(places, name+" at "+spec.PathString(path))
+			}
+			slices.Sort(places)
+			if got := strings.Join(places, ", "); got != c.places {
+				t.Errorf("its lines point to %q, want %q", got, c.places)
 			}
 			if e.Detail != c.detail {
 				t.Errorf("says %q, want %q", e.Detail, c.detail)
