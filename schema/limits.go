@@ -28,6 +28,9 @@ type budget struct {
 	iterations, work atomic.Int64
 	refused          atomic.Bool // it was said that there is too much work
 
+	called atomic.Pointer[hcl.Range] // the call whose argument was evaluated last: its function is called next
+	maker  atomic.Pointer[hcl.Range] // the call whose result used the work up; nil: it was no result
+
 	mu    sync.Mutex
 	spent hcl.Diagnostics // that they are used up
 }
@@ -36,6 +39,8 @@ func (b *budget) refill() {
 	b.iterations.Store(maxIterations)
 	b.work.Store(maxWork)
 	b.refused.Store(false)
+	b.called.Store(nil)
+	b.maker.Store(nil)
 	b.mu.Lock()
 	b.spent = nil
 	b.mu.Unlock()
@@ -64,12 +69,15 @@ func spend(left *atomic.Int64, n int64) (ok, first bool) {
 }
 
 // charge takes work from the budget. Not ok: too little was left, which only the first such call says. What the result
-// of a function cost is taken without a word, so that the expression that comes next says it.
+// of a function cost is taken without a word: the expression that comes next says it, at the place of the call.
 func (b *budget) charge(n int64, at hcl.Range) (ok bool, diags hcl.Diagnostics) {
 	if b.work.Add(-n) > 0 {
 		return true, nil
 	}
 	if b.refused.CompareAndSwap(false, true) {
+		if made := b.maker.Load(); made != nil {
+			at = *made
+		}
 		diags = b.exhausted(tooMuchWork(at))
 	}
 	return false, diags
@@ -80,7 +88,10 @@ func (b *budget) charge(n int64, at hcl.Range) (ok bool, diags hcl.Diagnostics) 
 func (b *budget) result(v cty.Value) {
 	size := sizer{elements: maxElements, text: maxText}
 	size.count(v)
-	b.work.Add(-(size.work() + (maxText-int64(size.text))/64))
+	cost := size.work() + (maxText-int64(size.text))/64
+	if left := b.work.Add(-cost); left <= 0 && left+cost > 0 {
+		b.maker.Store(b.called.Load())
+	}
 }
 
 // guarded is the collection of a for expression; its iterations are charged before the first of them. It is a node
@@ -146,10 +157,11 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 			switch n.Name {
 			case "list", "map", "set", "object", "tuple", "optional": // of a type, which is read and not called
 			default:
-				b.meter(n.Args, costOf(n.Name), takes(n.Name), n.Name != "env")
+				at := n.Range()
+				b.meter(n.Args, costOf(n.Name), takes(n.Name), n.Name != "env", &at)
 			}
 		case *hclsyntax.TemplateExpr:
-			b.meter(n.Parts, costOf(""), anything, false)
+			b.meter(n.Parts, costOf(""), anything, false, nil)
 		case *hclsyntax.BinaryOpExpr:
 			b.operands(operand{number: n.Op.Type == cty.Number}, &n.LHS, &n.RHS)
 		case *hclsyntax.UnaryOpExpr:
@@ -175,15 +187,15 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 }
 
 // meter guards the arguments of a call or the parts of a template: also literals of a call, which a for expression
-// repeats.
+// repeats. Call is where the call is; nil: there is none.
 func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text int64) int64, takes taking,
-	literals bool) {
+	literals bool, call *hcl.Range) {
 	for i, e := range exprs {
 		if m, done := e.(metered); done {
 			m.budget = b
 			exprs[i] = m
 		} else if literals || !isLiteral(e) {
-			exprs[i] = metered{&hclsyntax.ParenthesesExpr{Expression: e, SrcRange: e.Range()}, b, cost, takes}
+			exprs[i] = metered{&hclsyntax.ParenthesesExpr{Expression: e, SrcRange: e.Range()}, b, cost, takes, call}
 		}
 	}
 }

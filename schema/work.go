@@ -14,6 +14,7 @@ type metered struct {
 	budget *budget
 	cost   func(elements, text int64) int64
 	takes  taking
+	call   *hcl.Range // nil: of a template
 }
 
 // Value is the argument; unknown, so that the call is skipped, when the budget is used up.
@@ -36,6 +37,9 @@ func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	ok, spent := m.budget.charge(cost, m.Range())
 	if !ok {
 		return cty.DynamicVal, append(diags, spent...)
+	}
+	if m.call != nil {
+		m.budget.called.Store(m.call)
 	}
 	return v, diags
 }

@@ -53,17 +53,24 @@ func workOf(t *testing.T, src string) int64 {
 	return maxWork - r.eval.loader.budget.work.Load()
 }
 
-// What a function made may use up the budget without an argument that is too large; what comes next says so.
+// What a function made may use up the budget without an argument that is too large; the place is that of its call.
 func TestTooMuchMadeIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, n := range map[string]string{
-		"elements": "[for a in range(1020) : [range(1000), range(1000)]]",
-		"text":     "[for a in range(1000) : format(\"%100000s\", \"\") == \"\"]",
-		"at once":  strings.Repeat("length(range(1000)) + ", 600) + "0",
+	for name, c := range map[string]struct{ n, call string }{
+		"elements":           {"[for a in range(1020) : [range(1000), range(1000)]]", "range(1000)"},
+		"text":               {"[for a in range(1000) : format(\"%100000s\", \"\") == \"\"]", "format(\"%100000s\", \"\")"},
+		"at once":            {strings.Repeat("length(range(1000)) + ", 600) + "0", "range(1000)"},
+		"inside":             {strings.Repeat("length(concat(range(1000), [1])) + ", 600) + "0", "range(1000)"},
+		"before a cheap one": {"[for a in range(1000) : [reverse(range(1000)), a + 1]]", "range(1000)"},
 	} {
-		_, diags := LoadSource("x.hcl", []byte("locals {\n n = "+n+"\n}\n"), Options{})
+		src := "locals {\n n = " + c.n + "\n}\n"
+		_, diags := LoadSource("x.hcl", []byte(src), Options{})
 		if len(diags) != 1 || diags[0].Summary != "Too much work" {
 			t.Errorf("%s: %.500s", name, diags.Error())
+			continue
+		}
+		if at := src[diags[0].Subject.Start.Byte:diags[0].Subject.End.Byte]; at != c.call {
+			t.Errorf("%s: it points to %s, want %s", name, at, c.call)
 		}
 	}
 }
