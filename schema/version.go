@@ -62,13 +62,15 @@ func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
 	if !required {
 		meant = didYouMean(n.block.plugin, names)
 	}
-	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names), meant)
-	if required && IsPackage(q.Source) {
+	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names),
+		meant)
+	switch {
+	case required && IsPackage(q.Source):
 		text += fmt.Sprintf("The package %s has a plugin of that name, of another kind.", q.Source)
-	} else if required && !isPath(q.Source) {
+	case required && !isPath(q.Source):
 		text += fmt.Sprintf("required_plugins gives its source as %q: expected the address of a package, "+
 			"\"oci://HOST/PATH\", or the path of a binary, \"./bin/%s\".", q.Source, q.Name)
-	} else {
+	default:
 		text += fmt.Sprintf(
 			"A plugin that is not built in is a separate binary, named by its path: recipe { required_plugins { %s "+
 				"= { source = \"./path/to/binary\" } } }.", n.block.plugin)

@@ -72,7 +72,7 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 			found = append(found, candidate{dir, run})
 		}
 	}
-	if _, err := os.Stat(file); err != nil && file != "" && len(found) == 0 {
+	if file != "" && !exists(file) && len(found) == 0 {
 		if dir, run, err := namedRun(file); err != nil || run != nil {
 			return dir, run, err
 		}
@@ -82,6 +82,9 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 		return found[0].dir, found[0].run, nil
 	case len(found) == 0 && file != "" && named == "":
 		return "", nil, fmt.Errorf("%w in %s yet: recipe apply FILE starts one", errNoRun, filepath.Dir(file))
+	case len(found) == 0 && file != "" && !exists(file):
+		return "", nil, fmt.Errorf("%w of %s, nor a file of that name: recipe runs lists the runs of this machine", errNoRun,
+			file)
 	case len(found) == 0 && file != "":
 		return "", nil, fmt.Errorf("%w of %s yet: recipe apply %s starts one", errNoRun, file, file)
 	case len(found) == 0:
@@ -143,4 +146,9 @@ func runDirs(file string) ([]string, error) {
 		}
 	}
 	return nil, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -90,8 +90,8 @@ func (f *mcpFlags) explainMissing(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		call, ok := req.(*mcp.CallToolRequest)
 		if ok && slices.Contains(writers(), call.Params.Name) && !slices.Contains(f.allow, call.Params.Name) {
-			result := answerText("the tool " + call.Params.Name + " was not allowed: the person who starts recipe mcp can add it, " +
-				"by --allow " + strings.Join(append(slices.Clone(f.allow), call.Params.Name), ","))
+			result := answerText("the tool " + call.Params.Name + " was not allowed: the person who starts recipe mcp can " +
+				"add it, by --allow " + strings.Join(append(slices.Clone(f.allow), call.Params.Name), ","))
 			result.IsError = true
 			return result, nil
 		}

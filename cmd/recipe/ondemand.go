@@ -118,7 +118,8 @@ func noEngine(block addr.Block, dir state.Dir, rec *state.Run) error {
 		e.Remedy = fmt.Sprintf("recipe evaluate %s -r %s --samples 4 evaluates the newest checkpoint without a live run",
 			block, file)
 	default:
-		e.Remedy = "its jobs are done: recipe show names the checkpoints that they left"
+		e.Remedy = "its jobs are done: recipe show names the checkpoints that they left; with more steps in " + file +
+			", recipe apply continues it"
 	}
 	return e
 }

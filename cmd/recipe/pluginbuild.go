@@ -139,7 +139,7 @@ func (a *app) gather(ctx context.Context, paths []string, f buildFlags, temp str
 		return a.gatherPrograms(programs, f, filepath.Base(path))
 	case len(f.platforms) > 0:
 		return packages.Build{}, "", &sdk.Error{Summary: "--platform is for the folder of a Go program, which " + paths[0] +
-			" is not", Remedy: "leave it out: a package of Python has files for all platforms, one of programs those of the programs"}
+			" is not", Remedy: "leave it out: a package of Python is for all platforms, one of programs for theirs"}
 	case isPython:
 		return a.gatherPython(ctx, entry, info.IsDir(), f)
 	case info.IsDir():

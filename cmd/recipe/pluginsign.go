@@ -74,8 +74,8 @@ stamp authority. Your identity becomes public with the entry in the log, unless 
 	return cmd
 }
 
-const makeKey = "name your private key; openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out author.key " +
-	"makes one"
+const makeKey = "name your private key; " +
+	"openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out author.key makes one"
 
 // signFlags say who signs.
 type signFlags struct {

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 func newRestart(a *app) *cobra.Command {
@@ -38,14 +41,33 @@ func newRestart(a *app) *cobra.Command {
 
 // withEngine connects to the engine of a run for the time of do.
 func (a *app) withEngine(cmd *cobra.Command, file string, do func(*session.Client) error) error {
-	dir, _, err := a.ownRun(cmd, file)
+	dir, rec, err := a.ownRun(cmd, file)
 	if err != nil {
 		return err
 	}
 	live, err := session.Dial(cmd.Context(), dir)
+	if errors.Is(err, session.ErrNoEngine) {
+		return notLive(cmd, dir, rec)
+	}
 	if err != nil {
 		return err
 	}
 	defer live.Close()
 	return do(live)
+}
+
+// notLive says why a command cannot do anything with a run, and what can.
+func notLive(cmd *cobra.Command, dir state.Dir, rec *state.Run) error {
+	file := shellWord(recipePath(dir, rec))
+	e := &sdk.Error{Summary: fmt.Sprintf("the run is %s: there is nothing to %s", rec.Status, cmd.Name())}
+	switch rec.Status {
+	case state.Running:
+		e.Summary = "the run cannot be reached: its engine was killed"
+		e.Remedy = "recipe apply " + file + " adopts the live processes; then try again"
+	case state.Completed:
+		e.Remedy = "recipe show has its record; with more steps in " + file + ", recipe apply continues it"
+	default:
+		e.Remedy = "recipe apply " + file + " starts it again"
+	}
+	return e
 }

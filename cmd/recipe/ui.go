@@ -57,6 +57,11 @@ and the address that it prints contains a token.`,
 }
 
 func (a *app) serveUI(ctx context.Context, file string, f *uiFlags) error {
+	if file != "" && !exists(file) { // else the runs beside it would be shown in its place
+		if _, _, err := locateRun(file); err != nil {
+			return err
+		}
+	}
 	options := ui.Options{Hosts: []string{f.host}, Runs: func() (map[string]state.Dir, error) { return namedRuns(file) }}
 	if runs, err := options.Runs(); err != nil {
 		return err

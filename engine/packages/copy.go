@@ -18,8 +18,8 @@ import (
 )
 
 // Push publishes a version of the package in a layout, a folder or a .tar, that `recipe plugin build` has written, and
-// returns the version and the digest of its index. An empty version means the only one there. A version that is published
-// cannot be changed.
+// returns the version and the digest of its index. An empty version means the only one there. A version that is
+// published cannot be changed.
 func (g Registries) Push(ctx context.Context, layout, version string, to Source) (pushed, digest string, err error) {
 	if !strings.HasSuffix(layout, ".tar") {
 		return g.push(ctx, layout, version, to)
@@ -95,8 +95,8 @@ func (g Registries) push(ctx context.Context, dir, version string, to Source) (p
 	return version, digestOf(raw).String(), nil
 }
 
-// Pull copies a version of a source, for all platforms, into a layout: a folder, or a .tar, which is written anew. digest
-// is what the version must be; empty: whatever it is now.
+// Pull copies a version of a source, for all platforms, into a layout: a folder, or a .tar, which is written anew.
+// digest is what the version must be; empty: whatever it is now.
 func (r Resolver) Pull(ctx context.Context, source Source, version, digest, to string) error {
 	return inLayout(to, func(dir string) error { return r.pull(ctx, source, version, digest, dir) })
 }

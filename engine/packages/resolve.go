@@ -170,8 +170,9 @@ func moved(from repository, q schema.Requirement, e Entry, now string) error {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("version %s in the layout %s is not the package of %s that was locked", e.Version, from, q),
 			Detail:  fmt.Sprintf("locked: %s\n%s has: %s", e.Index, from, now),
-			Remedy: "take the layout that recipe plugin vendor writes with this lock, on a machine that has the package. To use " +
-				"what is in this layout instead, remove the block of " + q.String() + " from the lock and run recipe init again",
+			Remedy: "take the layout that recipe plugin vendor writes with this lock, on a machine that has the package. To " +
+				"use what is in this layout instead, remove the block of " + q.String() + " from the lock and run recipe init " +
+				"again",
 		}
 	}
 	return &sdk.Error{

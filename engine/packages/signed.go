@@ -76,8 +76,9 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 	for _, p := range policies {
 		if err := p.Usable(); err != nil {
 			return nil, &sdk.Error{Summary: "it has to be signed by " + p.String() + ", which cannot be checked", Err: err,
-				Remedy: "let key be the file of a public key (openssl pkey -in author.key -pubout -out author.pub), or trusted_root " +
-					"that of sigstore's: --key, or verify in required_plugins, in the module block and in the settings names it"}
+				Remedy: "let key be the file of a public key (openssl pkey -in author.key -pubout -out author.pub), or " +
+					"trusted_root that of sigstore's: --key names it, or verify in required_plugins, in the module block or in " +
+					"the settings"}
 		}
 		var failed []error
 		found := len(out)
