@@ -145,8 +145,8 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 	return cmd
 }
 
-// canRun says before a person is asked why no run can be started here; nil: nothing is known to be in its way. An engine
-// that is live already starts whatever is to be started.
+// canRun says before a person is asked why no run can be started here; nil: nothing is known to be in its way. An
+// engine that is live already starts whatever is to be started.
 func (a *app) canRun(ctx context.Context, s *session.Session) error {
 	if live := s.Live(ctx); live != nil {
 		live.Close()

@@ -78,7 +78,7 @@ ended, since apply adopts it, and is followed further.`,
 			if pick.tail < 0 {
 				err = event.Read(dir.Events(), 0, show)
 			} else {
-				n := newest{lines: pick.tail, wanted: selected, phases: !asJSON, all: follow,
+				n := newest{lines: pick.tail, wanted: selected, text: pick.text(), phases: !asJSON, all: follow,
 					prints: func(e event.Event) bool { return asJSON || printer.Line(view.Style{}, e) != "" }}
 				err = n.read(dir.Events(), show)
 				last = n.last
@@ -172,6 +172,14 @@ func (s *logSelection) filter() (func(event.Event) bool, error) {
 		}
 		return s.grep == "" || expression.MatchString(view.Line(view.Style{}, e))
 	}, nil
+}
+
+// text makes a function that says of the text of an event whether the event may be printed.
+func (s *logSelection) text() func(line []byte) bool {
+	may := view.MayHold(s.grep)
+	return func(line []byte) bool {
+		return (s.level != "warn" && s.level != "error" || view.MayWarn(line)) && may(line)
+	}
 }
 
 // newestLines writes lines to another writer, or keeps the newest of them until flush. Each Write is one line.

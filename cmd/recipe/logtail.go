@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"github.com/recipe-rl/recipe/engine/event"
 )
@@ -12,13 +13,15 @@ import (
 // print.
 type newest struct {
 	lines  int                    // how many are still to be found
-	wanted func(event.Event) bool // passes the filters
+	wanted func(event.Event) bool // passes the filters; asked about several events at a time
+	text   func(line []byte) bool // false: the event of a line does not pass them; nil: nothing is known
 	prints func(event.Event) bool // has a line
 	// phases says that a phase has no line when the block was in it already, which older events decide
 	phases bool
 	all    bool // the phases of all blocks are needed: those of more events will be compared with them
 
-	last   uint64         // number of the newest event
+	last   uint64         // number of the newest event, in the end
+	seen   atomic.Uint64  // of those that were read
 	events []event.Event  // newest first
 	open   map[string]int // addresses of phases among them, and the greatest attempt: older ones are needed
 	older  map[string]int // index of the newest phase before the lines
@@ -29,9 +32,11 @@ var errFound = errors.New("found")
 // read calls show with the events of the lines, the oldest first, after those phases that decide about their phases.
 func (n *newest) read(dir string, show func(event.Event) error) error {
 	n.open, n.older = map[string]int{}, map[string]int{}
-	if err := event.Back(dir, n.concerns, n.take); err != nil && !errors.Is(err, errFound) {
+	err := event.Back(dir, event.Pick{Text: n.concerns, Event: n.chosen}, n.take)
+	if err != nil && !errors.Is(err, errFound) {
 		return err
 	}
+	n.last = n.seen.Load()
 	for _, e := range slices.Backward(n.events) {
 		if err := show(e); err != nil {
 			return err
@@ -42,22 +47,32 @@ func (n *newest) read(dir string, show func(event.Event) error) error {
 
 // concerns says whether an event is read. Once the lines are found, only phases are.
 func (n *newest) concerns(text []byte) bool {
-	return n.last == 0 || n.lines > 0 || bytes.Contains(text, []byte(`"phase"`))
+	if n.seen.Load() == 0 {
+		return true
+	}
+	if n.text != nil && !n.text(text) {
+		return false
+	}
+	return n.lines > 0 || bytes.Contains(text, []byte(`"phase"`))
+}
+
+// chosen says whether an event is taken.
+func (n *newest) chosen(e event.Event) bool {
+	for seen := n.seen.Load(); e.Seq > seen && !n.seen.CompareAndSwap(seen, e.Seq); seen = n.seen.Load() {
+	}
+	return n.wanted(e)
 }
 
 func (n *newest) take(e event.Event) error {
-	n.last = max(n.last, e.Seq)
-	if n.wanted(e) {
-		switch phase := n.phases && e.Type == event.Phase; {
-		case phase && n.lines > 0:
-			n.events = append(n.events, e)
-			n.open[e.Address] = max(n.open[e.Address], e.BlockAttempt)
-		case phase:
-			n.before(e)
-		case n.lines > 0 && n.prints(e):
-			n.events = append(n.events, e)
-			n.lines--
-		}
+	switch phase := n.phases && e.Type == event.Phase; {
+	case phase && n.lines > 0:
+		n.events = append(n.events, e)
+		n.open[e.Address] = max(n.open[e.Address], e.BlockAttempt)
+	case phase:
+		n.before(e)
+	case n.lines > 0 && n.prints(e):
+		n.events = append(n.events, e)
+		n.lines--
 	}
 	if n.lines == 0 && len(n.open) == 0 && !(n.phases && n.all) {
 		return errFound

@@ -24,7 +24,8 @@ func chatter(seed uint64, n int) []event.Event {
 	out := make([]event.Event, n)
 	for i := range out {
 		e := event.Event{Address: pick("trainer.tiny.a", "trainer.tiny.b", "inference.tiny.rare[0]"),
-			Type: []event.Type{event.Phase, event.Phase, event.LogLine, event.Metrics, event.Progress, event.Span}[r.IntN(6)]}
+			Type: []event.Type{event.Phase, event.Phase, event.LogLine, event.Metrics, event.Progress, event.Span, event.Restart,
+				event.Stalled}[r.IntN(8)]}
 		if strings.Contains(e.Address, "rare") && r.IntN(10) > 0 {
 			e.Address = ""
 			e.Type = event.Notice
@@ -100,8 +101,11 @@ func TestTheTailIsTheEndOfTheLog(t *testing.T) {
 	for seed := range uint64(8) {
 		home, events := endedRunIn(t)
 		writeLog(t, events, chatter(seed, 400), 60)
-		for _, filter := range []string{"", "--json", "--level warn", "--level debug", "--grep ready", "trainer.tiny.b",
-			"inference.tiny.rare", "--json inference.tiny.rare", "--grep none", "--since 1970-01-01T00:06:00Z",
+		for _, filter := range []string{"", "--json", "--level warn", "--level error", "--json --level warn",
+			"--level debug", "--grep ready", "trainer.tiny.b",
+			"inference.tiny.rare", "--json inference.tiny.rare", "--grep none", "--grep loss",
+			"--grep the", "--grep similar", "--grep warning",
+			"--since 1970-01-01T00:06:00Z",
 			"--follow", "--follow trainer.tiny.a"} {
 			flags := strings.Fields(filter)
 			whole := strings.SplitAfter(logsOf(t, home, flags...), "\n")

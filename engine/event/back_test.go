@@ -34,7 +34,8 @@ func segmented(t *testing.T) (dir string) {
 
 func backwards(t *testing.T, dir string, wanted func([]byte) bool) (out []event.Event) {
 	t.Helper()
-	if err := event.Back(dir, wanted, func(e event.Event) error { out = append(out, e); return nil }); err != nil {
+	collect := func(e event.Event) error { out = append(out, e); return nil }
+	if err := event.Back(dir, event.Pick{Text: wanted}, collect); err != nil {
 		t.Fatal(err)
 	}
 	slices.Reverse(out)
@@ -88,10 +89,10 @@ func TestBackReadsOnlyWhatIsAskedFor(t *testing.T) {
 		}
 		return nil
 	}
-	if err := event.Back(dir, func([]byte) bool { return true }, some); !errors.Is(err, enough) {
+	if err := event.Back(dir, event.Pick{Text: func([]byte) bool { return true }}, some); !errors.Is(err, enough) {
 		t.Errorf("got %v, want what the function returned", err)
 	}
-	err = event.Back(dir, func([]byte) bool { return true }, some)
+	err = event.Back(dir, event.Pick{Text: func([]byte) bool { return true }}, some)
 	if err == nil || !strings.Contains(err.Error(), path+" is damaged at line 2") {
 		t.Errorf("got %v, want the place of the damaged line", err)
 	}

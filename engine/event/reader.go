@@ -164,28 +164,40 @@ func (r *reader) open(path string) error {
 func (r *reader) lines(fn func(Event) error) (int, error) {
 	n := 0
 	for {
-		b, err := r.buf.ReadBytes('\n')
+		lines, partial, err := r.some()
+		for i, d := range decodeAll(lines, nil) {
+			r.whole += int64(len(lines[i]))
+			r.line++
+			switch e := d.event; {
+			case d.err != nil:
+				return n, damagedLine(r.path, r.line, d.err)
+			case e.Seq > r.after && e.V <= FormatVersion:
+				r.after = e.Seq
+				n++
+				if err := fn(e); err != nil {
+					return n, err
+				}
+			}
+		}
 		if errors.Is(err, io.EOF) {
-			return n, r.back(len(b))
+			return n, r.back(partial)
 		}
 		if err != nil {
 			return n, fmt.Errorf("reading the event log %s: %w", r.path, err)
 		}
-		r.whole += int64(len(b))
-		r.line++
-		e, err := decode(b)
-		if err != nil {
-			return n, damagedLine(r.path, r.line, err)
-		}
-		if e.Seq <= r.after || e.V > FormatVersion {
-			continue
-		}
-		r.after = e.Seq
-		n++
-		if err := fn(e); err != nil {
-			return n, err
-		}
 	}
+}
+
+// some reads the next whole lines, not all that there are. Partial is the length of a line whose end is not there yet.
+func (r *reader) some() (lines [][]byte, partial int, err error) {
+	for len(lines) < ahead {
+		line, err := r.buf.ReadBytes('\n')
+		if err != nil {
+			return lines, len(line), err
+		}
+		lines = append(lines, line)
+	}
+	return lines, 0, nil
 }
 
 func damagedLine(path string, line int, err error) error {

@@ -57,9 +57,9 @@ func TestAFailureShowsWhereEachOfItsSettingsIs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.host.scripts[inf] = func(p *fakeProcess) {
-		p.emit(blockevent.PhaseChange{Phase: sdk.Failed, Remedy: "Correct it.", Message: "wrong:\n  model.path: no such model\n" +
-			"  other: unknown\n  count: too many", Path: cty.GetAttrPath("model"), Places: map[string]cty.Path{
-			"model.path": cty.GetAttrPath("model"), "count": cty.GetAttrPath("replicas")}})
+		p.emit(blockevent.PhaseChange{Phase: sdk.Failed, Remedy: "Correct it.", Path: cty.GetAttrPath("model"),
+			Message: "wrong:\n  model.path: no such model\n  other: unknown\n  count: too many",
+			Places:  map[string]cty.Path{"model.path": cty.GetAttrPath("model"), "count": cty.GetAttrPath("replicas")}})
 	}
 	a := f.apply(f.load(wholeLoop)).wait()
 	at := filepath.Join(f.root, "r.hcl")
