@@ -63,23 +63,31 @@ func TestSteps(t *testing.T) {
 // it writes.
 func onSchedulers(t *testing.T, program string, found any) {
 	t.Helper()
-	root, model := repository(t), t.TempDir()
+	model := t.TempDir()
 	config := `{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128,
 		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1024}`
 	if err := os.WriteFile(filepath.Join(model, "config.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	besideVLLM(t, program, model, found)
+}
+
+// besideVLLM runs a program of testdata in vLLM's environment, with recipe's extension of it, and decodes what it
+// writes.
+func besideVLLM(t *testing.T, program, model string, found any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	python := environmentPython(t, "vllm")
-	cmd := exec.CommandContext(ctx, python, filepath.Join("testdata", program), model)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "plugins", "vllm", "extension"),
-		"HF_HUB_OFFLINE=1", "VLLM_LOGGING_LEVEL=ERROR")
+	root := repository(t)
+	cmd := exec.CommandContext(ctx, environmentPython(t, "vllm"), filepath.Join("testdata", program), model)
+	path := []string{filepath.Join(root, "plugins", "vllm", "extension"), filepath.Join(root, "sdk", "python", "src")}
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+strings.Join(path, string(os.PathListSeparator)),
+		"HF_HUB_OFFLINE=1", "VLLM_LOGGING_LEVEL=ERROR", "VLLM_ALLOW_INSECURE_SERIALIZATION=1")
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("compare: %v\n%s", err, said.String())
+		t.Fatalf("%s: %v\n%s", program, err, said.String())
 	}
 	if err := json.Unmarshal(out, found); err != nil {
 		t.Fatalf("%v in %q", err, out)
