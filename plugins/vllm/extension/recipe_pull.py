@@ -9,7 +9,7 @@ from recipe_sdk.receive.fused import bare, fit, tied
 from recipe_sdk.receive.handles import Refused
 from recipe_sdk.receive.made import Made
 
-__all__ = ["Puller", "Refused", "bare", "quantized", "tied"]
+__all__ = ["Puller", "Refused", "bare", "made", "quantized", "tied"]
 
 
 class Puller(puller.Puller):

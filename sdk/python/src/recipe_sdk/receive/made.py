@@ -38,5 +38,5 @@ class Part:
         self.layer, self.index, self.shape, self.dtype = layer, index, shape, layer.dtype
 
     def put(self, tensor: torch.Tensor) -> None:
-        """tensor stays as it is until all parts of the layer have come; with the last of them the layer is made."""
+        """The layer is made when its last part has come; until then the caller must not change what it has given."""
         self.layer.take(self.index, tensor)
