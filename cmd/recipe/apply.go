@@ -246,7 +246,8 @@ func idle(p *plan.Plan) bool {
 // handOver gives the plan p to the engine that works on the run; approved is nil when whatever that engine would plan
 // is approved.
 func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Session, p, approved *plan.Plan) error {
-	if !p.Changes() {
+	// A recipe may differ in what no block has: its outputs.
+	if run, err := state.Read(s.Dir); !p.Changes() && err == nil && run.Digest == p.Digest {
 		return a.handedOver(view.HandedOver{Outcome: "unchanged"},
 			"An engine already runs it as declared; recipe logs -f shows its progress.")
 	}

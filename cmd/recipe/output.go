@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/nearest"
@@ -21,10 +25,11 @@ func newOutput(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "output [NAME]",
 		Short: "Print the outputs of a run, or one of them",
-		Long:  "Print the outputs of a run, or one of them. A sensitive output is never stored and cannot be printed.",
-		Args:  cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			_, run, err := locateRun(file)
+		Long: "Print the outputs of a run, or one of them: those that are known by now, while it goes on. A sensitive\n" +
+			"output is stored nowhere. It is printed while the run goes on, when it is named.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, run, err := locateRun(file)
 			if err != nil {
 				return err
 			}
@@ -39,7 +44,9 @@ func newOutput(a *app) *cobra.Command {
 				return noOutput(run, args[0])
 			}
 			if o.Sensitive {
-				return fmt.Errorf("output %q is sensitive: its value is not stored", args[0])
+				if o.Value, err = liveOutput(cmd.Context(), dir, args[0]); err != nil {
+					return err
+				}
 			}
 			return view.OneOutput(a.out, o, asJSON, raw)
 		},
@@ -49,6 +56,19 @@ func newOutput(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&raw, "raw", false, "print a string without quotes, for scripts")
 	cmd.MarkFlagsMutuallyExclusive("json", "raw")
 	return cmd
+}
+
+// liveOutput asks the engine of a run for the value of a sensitive output.
+func liveOutput(ctx context.Context, dir state.Dir, name string) (json.RawMessage, error) {
+	client, err := session.Dial(ctx, dir)
+	if errors.Is(err, session.ErrNoEngine) {
+		return nil, fmt.Errorf("output %q is sensitive: its value is not stored, and only known while the run goes on", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.Output(ctx, name)
 }
 
 // noOutput says that a run has no such output: not yet, or not at all.

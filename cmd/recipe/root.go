@@ -60,7 +60,7 @@ command writes plain lines, with --json machine-readable ones.`,
 		newEvaluate(a), newCheckpoint(a), newFork(a),
 		newDestroy(a), newClaim(a))
 	add(groupLook, heedless(newRuns(a)), newReport(a), newStatus(a), newLogs(a), newUI(a), heedless(newShow(a)),
-		heedless(newOutput(a)), newTrajectories(a), heedless(newLineage(a)), heedless(newDiff(a)))
+		newOutput(a), newTrajectories(a), heedless(newLineage(a)), heedless(newDiff(a)))
 	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a),
 		heedless(newCompletion(a)), heedless(newVersion(a)))
 	root.AddCommand(newDocs(a), newEngine(a), newAgentCommand(a))

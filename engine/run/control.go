@@ -81,7 +81,7 @@ func (e *Engine) Converge(ctx context.Context, recipe *schema.Recipe, p *plan.Pl
 		if s.ending != nil {
 			return ErrOver
 		}
-		s.recipe = recipe
+		s.recipe, s.outputs.moved = recipe, true
 		s.applyPlan(p)
 		e.noteRun(func(r *state.Run) { r.Digest = p.Digest })
 		return nil

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zclconf/go-cty/cty"
-	ctyjson "github.com/zclconf/go-cty/cty/json"
-
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -44,24 +41,9 @@ func (s *supervisor) close() (map[string]any, error) {
 		}
 	}
 	end := s.ending
-	values, diags := s.recipe.EvaluateOutputs(s.outputValues())
-	if diags.HasErrors() && end.status == state.Completed {
-		end.err = fmt.Errorf("evaluate the outputs: %w", diagnosticsError(diags))
-		end.status = state.Failed
-	}
-	visible := map[string]any{}
-	stored := map[string]state.RecordedOutput{}
-	for _, o := range s.recipe.Outputs {
-		v, ok := values[o.Name]
-		if !ok {
-			continue
-		}
-		rec, plain := s.output(o.Sensitive, v)
-		rec.Description = o.Description
-		if plain != nil {
-			visible[o.Name] = plain
-		}
-		stored[o.Name] = rec
+	visible, err := s.finalOutputs()
+	if err != nil && end.status == state.Completed {
+		end.err, end.status = err, state.Failed
 	}
 	if end.err == nil && end.status == state.Stopped && len(end.unclean) > 0 {
 		end.err = &UncleanError{Blocks: end.unclean}
@@ -72,13 +54,7 @@ func (s *supervisor) close() (map[string]any, error) {
 	}
 	s.e.noteRun(func(r *state.Run) {
 		r.Status, r.Error, r.Ended, r.Engine = end.status, msg, s.e.now().UTC(), state.Engine{}
-		r.Outputs = stored
 	})
-	for name, rec := range stored {
-		if !rec.Sensitive && rec.Value != nil {
-			s.e.append(event.Event{Type: event.Output, Name: name, Value: rec.Value})
-		}
-	}
 	if msg == "" {
 		msg = end.why
 	}
@@ -125,26 +101,6 @@ func (s *supervisor) written() error {
 			s.kill()
 		}
 	}
-}
-
-// output is one output in its stored form, and plainly for the caller; nil when it is not known.
-func (s *supervisor) output(sensitive bool, v cty.Value) (state.RecordedOutput, any) {
-	rec := state.RecordedOutput{Sensitive: sensitive || v.ContainsMarked()}
-	plain, _ := v.UnmarkDeep()
-	if !plain.IsWhollyKnown() {
-		return rec, nil
-	}
-	b, err := ctyjson.Marshal(plain, plain.Type())
-	if err != nil {
-		return rec, nil
-	}
-	if t, err := ctyjson.MarshalType(plain.Type()); err == nil {
-		rec.Type = t
-	}
-	if !rec.Sensitive {
-		rec.Value = b
-	}
-	return rec, json.RawMessage(b)
 }
 
 // updated is the answer of a block to changed values.

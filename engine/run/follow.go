@@ -113,6 +113,7 @@ func (s *supervisor) onTick() {
 	}
 	s.watchStalls(s.e.now())
 	s.tellPauses()
+	s.noteOutputs()
 }
 
 // ended handles the end of an attempt: it decides what happens to the block.

@@ -253,7 +253,7 @@ func (s *supervisor) outputValues() map[addr.Block]cty.Value { return s.values }
 
 // setOutputs sets the outputs of a block; cty.NilVal: none.
 func (s *supervisor) setOutputs(b *blockState, outputs cty.Value) {
-	b.outputs, b.withheld = outputs, nil
+	b.outputs, b.withheld, s.outputs.moved = outputs, nil, true
 	if outputs == cty.NilVal {
 		delete(s.values, b.addr())
 		return

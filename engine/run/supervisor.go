@@ -35,6 +35,7 @@ type supervisor struct {
 	killed    bool
 	stalls    stalls
 	pauses    pauses
+	outputs   runOutputs
 }
 
 // endOfRun is why the run ends.

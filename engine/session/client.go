@@ -85,6 +85,12 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
+// Output returns an output of the recipe as it is now, also a sensitive one.
+func (c *Client) Output(ctx context.Context, name string) (json.RawMessage, error) {
+	var value json.RawMessage
+	return value, c.call(ctx, http.MethodPost, "/v1/output", outputRequest{name}, &value)
+}
+
 // Why returns the activities of every block and the stalls of the run.
 func (c *Client) Why(ctx context.Context, req WhyRequest) (*why.Document, error) {
 	var d why.Document

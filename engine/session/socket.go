@@ -144,6 +144,10 @@ type orderRequest struct {
 	Paused  bool       `json:"paused,omitempty"`
 }
 
+type outputRequest struct {
+	Name string `json:"name"`
+}
+
 type applyRequest struct {
 	Request  Request    `json:"request"`
 	Approved *plan.Plan `json:"approved,omitempty"`
@@ -157,6 +161,13 @@ func handler(s *Session, e *run.Engine) http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		rec, live, err := e.Live(r.Context())
 		answer(w, Status{rec, live, e.Waiting()}, err)
+	})
+	mux.HandleFunc("POST /v1/output", func(w http.ResponseWriter, r *http.Request) {
+		var q outputRequest
+		if read(w, r, &q) {
+			value, err := e.Output(r.Context(), q.Name)
+			answer(w, value, err)
+		}
 	})
 	mux.HandleFunc("POST /v1/why", func(w http.ResponseWriter, r *http.Request) {
 		var q WhyRequest
