@@ -15,6 +15,8 @@ func TestQuantized(t *testing.T) {
 		Path, Why                   string
 		Parameters, Float8, Changed int
 		Differ, Moved               []string
+		Layers                      int
+		Classes                     map[string][]string // where they differ
 	}
 	besideVLLM(t, "quantized.py", filepath.Join(repository(t), ".cache", "models", "smollm2-135m"), &found)
 	if len(found) != 1 {
@@ -24,6 +26,9 @@ func TestQuantized(t *testing.T) {
 	t.Logf("%+v", f)
 	if f.Path != "direct" || f.Float8 == 0 || f.Changed != f.Parameters {
 		t.Errorf("%+v; want every parameter changed, through the places of those in float8", f)
+	}
+	if f.Layers == 0 || len(f.Classes) > 0 {
+		t.Errorf("of %d layers these get weights of another class than by vLLM's reload: %v", f.Layers, f.Classes)
 	}
 	if len(f.Differ)+len(f.Moved) > 0 {
 		t.Errorf("by memory other parameters than by vLLM's reload: %v; in other places: %v", f.Differ, f.Moved)

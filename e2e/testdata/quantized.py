@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
+from unittest import mock
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the model is in this process
 
@@ -30,21 +32,40 @@ def changed(path: str) -> torch.nn.Module:
     return policy
 
 
+def seen(model: torch.nn.Module, loads: Callable[[], None]) -> dict[str, str]:
+    """By layer, the class of the weight that vLLM quantizes while new ones are loaded: what it compiles is for one."""
+    classes = {}
+    names = {id(getattr(m, "quant_method", None)): n for n, m in model.named_modules() if recipe_pull.quantized(m)}
+    method = next(type(m.quant_method) for m in model.modules() if recipe_pull.quantized(m))
+    process = method.process_weights_after_loading
+
+    def noting(self: object, layer: torch.nn.Module) -> None:
+        classes[names[id(self)]] = type(layer.weight).__name__
+        process(self, layer)
+
+    with mock.patch.object(method, "process_weights_after_loading", noting):
+        loads()
+    return classes
+
+
 def compare(worker: object, policy: torch.nn.Module) -> dict:
     model = worker.model_runner.get_model()  # type: ignore[attr-defined]
     parameters = dict(model.named_parameters())
     places = {n: p.data_ptr() for n, p in parameters.items()}
     first = {n: p.clone() for n, p in parameters.items()}
-    worker.reload_weights(weights_iterator=policy.named_parameters())  # type: ignore[attr-defined]
+    by_reload = seen(model, lambda: worker.reload_weights(weights_iterator=policy.named_parameters()))  # type: ignore[attr-defined]
     reloaded = {n: p.clone() for n, p in parameters.items()}
     for p in parameters.values():
         p.data.view(torch.uint8).zero_()
     shared = ipc.Shared()
     answer = shared.refresh(policy.named_parameters, torch.device("cpu"), 1, None, True)
     # vLLM's layers of a CPU have no packed copies but for the output head, which is not compared
-    told = recipe_pull.Puller(model, json.loads(json.dumps(answer["handles"]))).pull(1, lambda _: None)
+    puller, told = recipe_pull.Puller(model, json.loads(json.dumps(answer["handles"]))), {}
+    by_copy = seen(model, lambda: told.update(puller.pull(1, lambda _: None)))
     same = [n for n, p in parameters.items() if torch.equal(bits(p), bits(reloaded[n]))]
     return {
+        "layers": len(by_reload),
+        "classes": {n: [kind, by_copy.get(n)] for n, kind in by_reload.items() if by_copy.get(n) != kind},
         "path": told["path"], "why": told["why"], "parameters": len(parameters),
         "float8": sum(p.dtype == torch.float8_e4m3fn for p in parameters.values()),
         "changed": sum(not torch.equal(bits(p), bits(first[n])) for n, p in reloaded.items()),
