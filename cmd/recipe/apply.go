@@ -221,7 +221,7 @@ func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) 
 	if len(args) == 0 {
 		args = []string{saved.File}
 	}
-	f.recipe.planned = saved.Variables
+	f.recipe.planned, f.recipe.savedID = saved.Variables, saved.ID
 	if f.recipe.settings, err = saved.Set(f.recipe.settings); err != nil {
 		return nil, nil, err
 	}

@@ -22,6 +22,7 @@ type recipeFlags struct {
 	varFiles []string
 	settings []string
 	planned  map[string]schema.Planned // by apply --plan
+	savedID  string                    // of the plan of apply --plan
 	opened   map[string][]byte         // of varFiles; nil: not read yet
 
 	annotations annotations // of commands that report to a CI system
@@ -71,7 +72,7 @@ func (f *recipeFlags) request(a *app, args, targets []string) (session.Request, 
 		return session.Request{}, err
 	}
 	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Opened: f.read(), Planned: f.planned,
-		Set: f.settings, Environ: a.environ, Targets: blocks}, nil
+		SavedID: f.savedID, Set: f.settings, Environ: a.environ, Targets: blocks}, nil
 }
 
 func variables(given []string) (map[string]schema.VarValue, error) {

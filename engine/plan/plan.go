@@ -45,6 +45,8 @@ type Plan struct {
 	Alerts        []Alert        `json:"alerts,omitempty"`
 	Counts        map[Action]int `json:"counts"`
 	Findings      []Finding      `json:"findings"`
+
+	Saved string `json:"-"` // id of the saved plan that is applied, of which this is what it comes to now
 }
 
 // Operation is what happens to one block.

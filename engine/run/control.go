@@ -83,7 +83,10 @@ func (e *Engine) Converge(ctx context.Context, recipe *schema.Recipe, p *plan.Pl
 		}
 		s.recipe, s.outputs.moved = recipe, true
 		s.applyPlan(p)
-		e.noteRun(func(r *state.Run) { r.Digest = p.Digest })
+		e.noteRun(func(r *state.Run) {
+			r.Digest = p.Digest
+			r.Apply(p.Saved, e.now())
+		})
 		return nil
 	})
 }

@@ -167,6 +167,7 @@ func (s *supervisor) open(p *plan.Plan) error {
 	s.e.append(event.Event{Type: event.RunStarted, Digest: p.Digest, Message: e.opts.Command})
 	e.store.Note(func(r *state.Run) {
 		r.Recipe, r.File, r.Digest, r.Status, r.Error = e.opts.Name, e.opts.File, p.Digest, state.Running, ""
+		r.Apply(p.Saved, e.now())
 		r.Ended, r.Paused = time.Time{}, s.pauses.since
 		if r.Started.IsZero() {
 			r.Started = e.now().UTC()

@@ -34,6 +34,7 @@ type Request struct {
 	VarFiles []string                   `json:"var_files,omitempty"`
 	Opened   map[string][]byte          `json:"opened,omitempty"`  // of VarFiles, what only the command could read
 	Planned  map[string]schema.Planned  `json:"planned,omitempty"` // values of a saved plan
+	SavedID  string                     `json:"saved_plan,omitempty"`
 	Set      []string                   `json:"set,omitempty"`
 	Environ  []string                   `json:"environ,omitempty"`
 	Targets  []addr.Block               `json:"targets,omitempty"`
@@ -154,6 +155,7 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan
 	}
 	p, err := plan.Make(in)
 	if err == nil {
+		p.Saved = s.Request.SavedID
 		s.addJobs(p, rec)
 	}
 	return p, err

@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // SavedVersion is the format version of a saved plan.
@@ -24,8 +25,9 @@ const SavedVersion = 1
 type Saved struct {
 	FormatVersion int               `json:"saved_plan_version"`
 	File          string            `json:"recipe_file"`
-	Run           string            `json:"run_id,omitempty"` // of the run that it was made for; empty: a new one
-	Schemas       map[string]string `json:"schemas"`          // digest of each plugin's schema, by KIND/NAME
+	ID            string            `json:"plan_id,omitempty"` // a plan of an earlier version has none
+	Run           string            `json:"run_id,omitempty"`  // of the run that it was made for; empty: a new one
+	Schemas       map[string]string `json:"schemas"`           // digest of each plugin's schema, by KIND/NAME
 	// Sources are the packages and Python files of plugins that are not built in, with their digests, by KIND/NAME.
 	Sources map[string]string `json:"sources,omitempty"`
 	// Variables are the values of the recipe's variables; a plan of an earlier version has none.
@@ -52,7 +54,11 @@ func (s *Session) SaveAs(path string, p *plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, Run: rec.ID,
+	id, err := state.NewID()
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, ID: id, Run: rec.ID,
 		Schemas: schemas(s.Recipe), Sources: sources(s.Recipe), Variables: variables, Settings: settings(s.Recipe),
 		Targets: s.Request.Targets, Plan: p}, "", "  ")
 	if err != nil {
@@ -94,8 +100,23 @@ func (e *MovedError) Error() string {
 // Unwrap makes errors.Is(err, ErrMoved) true.
 func (e *MovedError) Unwrap() error { return ErrMoved }
 
-// Fits compares a saved plan with the current recipe, plugins and run, and returns a *MovedError with every difference.
-// now is the current plan.
+// appliedAlready says when a saved plan that no longer fits was applied, and what became of that; nil: it was not.
+func appliedAlready(saved *Saved, rec *state.Run) error {
+	i := slices.IndexFunc(rec.Plans, func(p state.AppliedPlan) bool { return saved.ID != "" && p.ID == saved.ID })
+	if i < 0 {
+		return nil
+	}
+	return &sdk.Error{
+		Summary: fmt.Sprintf("this saved plan was applied already, on %s, to the run %s of %s, which is %s",
+			rec.Plans[i].Applied.UTC().Format("2006-01-02 15:04:05 UTC"), rec.ID, rec.Recipe, rec.Status),
+		Detail: "A saved plan is applied once; nothing was changed.",
+		Remedy: "recipe status shows the run; for another change, or to continue it, make a new plan with " +
+			"recipe plan --out",
+	}
+}
+
+// Fits compares a saved plan with the current recipe, plugins and run, and returns a *MovedError with every difference,
+// unless it no longer fits because it was applied. now is the current plan.
 func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 	rec, err := state.Read(s.Dir)
 	if err != nil {
@@ -136,6 +157,9 @@ func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 		}
 	}
 	if len(moved) > 0 {
+		if err := appliedAlready(saved, rec); err != nil {
+			return err
+		}
 		return &MovedError{What: moved}
 	}
 	return nil

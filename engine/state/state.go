@@ -5,6 +5,7 @@ package state
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -40,9 +41,28 @@ type Run struct {
 	Ended   time.Time                 `json:"ended,omitzero"`
 	Paused  time.Time                 `json:"paused,omitzero"` // since when; zero: it is not
 	Engine  Engine                    `json:"engine"`
+	Plans   []AppliedPlan             `json:"saved_plans,omitempty"` // applied to it, newest last
 	Policy  Policy                    `json:"policy"`
 	Blocks  map[addr.Block]*Block     `json:"blocks"`
 	Outputs map[string]RecordedOutput `json:"outputs,omitempty"`
+}
+
+// AppliedPlan is a saved plan that was applied.
+type AppliedPlan struct {
+	ID      string    `json:"id"`
+	Applied time.Time `json:"applied"`
+}
+
+// keptPlans bounds the plans in a record, which is written whole at every change of the run.
+const keptPlans = 20
+
+// Apply notes that a saved plan is applied now; an empty id is a plan that was not saved.
+func (r *Run) Apply(id string, now time.Time) {
+	if id == "" {
+		return
+	}
+	plans := append(slices.Clone(r.Plans), AppliedPlan{id, now.UTC()})
+	r.Plans = plans[max(0, len(plans)-keptPlans):]
 }
 
 // Engine is the process that owns the run, or did last.
