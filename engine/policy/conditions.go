@@ -49,6 +49,10 @@ func conditions(path string, input []byte) (findings []plan.Finding, diags hcl.D
 	if diags.HasErrors() {
 		return nil, diags
 	}
+	if len(body.Blocks) == 0 { // it would let every plan pass, as if the plan had been checked
+		return failed("has no rule, so it checks nothing", `expected at least one block deny "NAME" { … } or `+
+			`warn "NAME" { … } with a condition and a message; leave the policy out when there is nothing to check`), nil
+	}
 	t, err := ctyjson.ImpliedType(input)
 	if err != nil {
 		return failed("cannot read the plan: "+err.Error(), ""), nil

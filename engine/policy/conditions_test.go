@@ -51,8 +51,7 @@ func TestConditions(t *testing.T) {
 		text string
 		want []plan.Finding
 	}{
-		"nothing": {"", nil},
-		"false":   {`deny "a" {` + "\n condition = plan.recipe == \"other\"\n message = \"no\"\n}", nil},
+		"false": {`deny "a" {` + "\n condition = plan.recipe == \"other\"\n message = \"no\"\n}", nil},
 		"true": {`warn "a" {` + "\n condition = length(plan.operations) == 2\n message = \"${plan.recipe} has two\"\n}",
 			[]plan.Finding{{Severity: "warning", Summary: "sums has two"}}},
 		"each": {`deny "a" {
@@ -76,6 +75,8 @@ func TestConditions(t *testing.T) {
 func TestConditionsWithoutAnAnswerDeny(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, detail string }{
+		"empty":              {"", "at least one block deny"},
+		"only comments":      {"# deny nothing\n", "at least one block deny"},
 		"syntax":             {`deny "a" {`, "rules.policy.hcl:1"},
 		"another block":      {`refuse "a" {}`, "refuse"},
 		"no message":         {`deny "a" { condition = true }`, "message"},
