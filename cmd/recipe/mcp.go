@@ -73,7 +73,7 @@ func (a *app) serveMCP(ctx context.Context, f *mcpFlags) error {
 	t := &mcpTools{app: a, approve: f.approve, folder: plans, plans: map[string]plannedByAgent{}}
 	t.addReaders(server)
 	t.addWriters(server, f.allow)
-	server.AddReceivingMiddleware(f.explainMissing)
+	server.AddReceivingMiddleware(f.explainMissing, nameArguments)
 	err = server.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(a.in), Writer: keptOpen{a.out}})
 	switch {
 	case ctx.Err() != nil:

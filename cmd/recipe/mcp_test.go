@@ -169,6 +169,10 @@ func TestAnAgentChangesNothingUnlessAllowed(t *testing.T) {
 	g.refused("metrics", nil, "there is no run")
 	g.must("docs", nil, "grpo", "arithmetic")
 	g.must("docs", map[string]any{"block": "trainer tiny"}, "## Arguments", "learning_rate")
+	g.refused("logs", map[string]any{"tial": 5}, `"tial" is no argument: did you mean tail?`)
+	g.refused("logs", map[string]any{"tial": 5}, "- since (optional): only lines since a time")
+	g.refused("logs", map[string]any{"tail": "five"}, "- tail (optional): the newest so many lines")
+	g.refused("runs", map[string]any{"recipe": "agent.hcl"}, "The tool runs takes no arguments")
 	g.refused("docs", map[string]any{"block": "--help --help"}, "--help")
 	g.refused("docs", map[string]any{"recipe": "nowhere.hcl", "block": "trainer tiny"}, "nowhere.hcl")
 	g.refused("plan", map[string]any{"recipe": "agent.hcl", "vars": map[string]any{"steps": "1"}}, "steps")
@@ -192,6 +196,7 @@ func TestAnAgentAppliesWhatAPersonApproves(t *testing.T) {
 	}, "--allow", "apply,evaluate,checkpoint,pause,resume,stop")
 	id := g.planned()
 	g.refused("apply", map[string]any{"plan_id": id}, "not approved")
+	g.refused("apply", map[string]any{"plan": id}, "The tool apply takes:\n- plan_id: of the plan to apply")
 	g.refused("apply", map[string]any{"plan_id": "another"}, "there is no plan")
 	if _, err := os.Stat(filepath.Join(dir, ".recipe")); !os.IsNotExist(err) {
 		t.Fatalf("a run directory: %v", err)
