@@ -72,7 +72,7 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 				return err
 			}
 			f.locked.Frozen = f.locked.Frozen || saved != nil
-			if err := a.lockPackages(cmd.Context(), file, "", f.locked, a.err); err != nil {
+			if err := a.lockPackages(cmd.Context(), file, "", f.locked, false, a.err); err != nil {
 				return err
 			}
 			s, err := a.open(cmd.Context(), &f.recipe, args, f.targets, f.asJSON)

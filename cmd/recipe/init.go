@@ -31,7 +31,8 @@ func newInit(a *app) *cobra.Command {
 		Short: "Fetch and lock a recipe's plugins and modules, and create its Python environments",
 		Long: `Fetch the packages that required_plugins and module blocks name by an oci:// or https:// source, check them, and
 write the versions and digests of all platforms to NAME.lock.hcl beside the recipe NAME.hcl. What is locked stays at its
-version; --upgrade chooses the newest allowed one. Commit the lock: everybody gets the same packages.
+version; --upgrade chooses the newest allowed one. Commit the lock: everybody gets the same packages. Of each package it
+says where it was fetched from (the source, a mirror, a layout), or that it is on this machine already.
 
 Then create the Python environments of a recipe's blocks and trackers, with uv: for a block with
 runtime { requirements = … } with these, for a block without a runtime with the pinned packages of its plugin (vLLM for
@@ -66,7 +67,7 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 			if asJSON {
 				said = a.err
 			}
-			if err := a.lockPackages(ctx, file, from, locked, said); err != nil {
+			if err := a.lockPackages(ctx, file, from, locked, true, said); err != nil {
 				return err
 			}
 			// The schema of a plugin that is a Python file is known once the packages that it imports are there.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +20,9 @@ func addLocked(cmd *cobra.Command, v *bool) {
 }
 
 // lockPackages makes sure that the packages of a recipe's plugins and modules are locked and on this machine, and says
-// what it changed. It does nothing for a recipe without packages. from is a layout to take them from; empty: where the
+// what it fetched and changed, with all also what there was already. It does nothing for a recipe without packages. from is a layout to take them from; empty: where the
 // settings and the sources say.
-func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Options, out io.Writer) error {
+func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Options, all bool, out io.Writer) error {
 	if from != "" {
 		if err := packages.CheckLayout(from); err != nil {
 			return err
@@ -41,9 +42,16 @@ func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Op
 		}
 		resolver.Mirrors = []packages.Mirror{{Location: from}}
 	}
+	var have []packages.Package
+	o.Have = func(p packages.Package) { have = append(have, p) }
 	changes, err := resolver.Init(ctx, file, requires, o)
 	if err != nil {
 		return err
+	}
+	for _, p := range have {
+		if err := sayPackage(out, p, all); err != nil {
+			return err
+		}
 	}
 	for _, c := range changes {
 		was, version := "", c.Version
@@ -59,6 +67,18 @@ func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Op
 		}
 	}
 	return nil
+}
+
+// sayPackage says where a package was fetched from, and with all also that one was on this machine already.
+func sayPackage(out io.Writer, p packages.Package, all bool) (err error) {
+	name := strings.TrimSpace(p.What + " " + p.Version)
+	switch {
+	case p.From != "":
+		_, err = fmt.Fprintf(out, "Fetched %s from %s\n", name, p.From)
+	case all:
+		_, err = fmt.Fprintf(out, "Nothing to fetch for %s: it is on this machine, in %s\n", name, packageDir())
+	}
+	return err
 }
 
 // requires lists the plugins and modules that a recipe requires. What is wrong with the recipe is said by who loads it

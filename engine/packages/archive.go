@@ -56,13 +56,12 @@ func (r Resolver) fetchArchive(ctx context.Context, source string, checksum v1.H
 	if r.Store.whole(v1.Descriptor{Digest: checksum}) {
 		return nil
 	}
-	layouts := slices.DeleteFunc(slices.Clone(r.Mirrors), func(m Mirror) bool { return IsSource(m.Location) })
-	from := Source{repository: address(source)}
-	location, inside := mirrored(from, layouts)
+	r.noteFetched()
+	location, inside := r.archived(source)
 	if !inside {
 		return r.download(ctx, source, checksum)
 	}
-	l, err := openLayout(location, from)
+	l, err := openLayout(location, Source{repository: address(source)})
 	if err != nil {
 		return err
 	}
@@ -72,6 +71,12 @@ func (r Resolver) fetchArchive(ctx context.Context, source string, checksum v1.H
 		return err
 	}
 	return errors.Join(r.Store.put(checksum, -1, blob), blob.Close())
+}
+
+// archived is the layout that has the archive of a source; inside: there is one.
+func (r Resolver) archived(source string) (layout string, inside bool) {
+	layouts := slices.DeleteFunc(slices.Clone(r.Mirrors), func(m Mirror) bool { return IsSource(m.Location) })
+	return mirrored(Source{repository: address(source)}, layouts)
 }
 
 func (r Resolver) download(ctx context.Context, source string, checksum v1.Hash) error {
@@ -151,6 +156,7 @@ func (r Resolver) archivedPlugin(ctx context.Context, q schema.Requirement, chec
 		return Entry{}, &sdk.Error{Summary: fmt.Sprintf("it has version %s, which %q does not allow", version, q.Version),
 			Remedy: "change version in required_plugins, or remove it: the checksum says which one it is"}
 	}
+	r.fetched = nil // the archive is stored, from wherever it came
 	return r.lock(ctx, l, q, version, raw)
 }
 

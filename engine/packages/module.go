@@ -56,7 +56,7 @@ func (r Resolver) module(ctx context.Context, from repository, d v1.Descriptor,
 		return "", err
 	}
 	for _, d := range append([]v1.Descriptor{t.config, t.files}, t.documents...) {
-		if err := r.Store.fetch(ctx, from, d); err != nil {
+		if err := r.blob(ctx, from, d); err != nil {
 			return "", err
 		}
 	}

@@ -23,12 +23,23 @@ type Resolver struct {
 	Store      *Store
 	Registries Registries
 	Mirrors    []Mirror
+
+	fetched *bool // set when something comes from elsewhere than the store
 }
 
 // Options are the choices of one call of Resolver.Init.
 type Options struct {
 	Frozen  bool // the lock must be complete and is not changed
 	Upgrade bool // choose the newest allowed versions, whatever the lock has
+	// Have is told of each package that the recipe requires once it is on this machine; nil: nobody is.
+	Have func(Package)
+}
+
+// Package is a package that a recipe requires.
+type Package struct {
+	What    string // "plugin words", "module eval"
+	Version string // empty for a module from an archive
+	From    string // where all or a part of it was fetched from; empty: it was on this machine already
 }
 
 // Change is what Init did to one entry of the lock.
@@ -49,11 +60,20 @@ func (r Resolver) Init(ctx context.Context, recipe string, requires Requires, o 
 	var changes []Change
 	err = requires.each(func(q schema.Requirement) (folder string, err error) {
 		before, locked := l.of(q)
+		fetched := false
+		r.fetched = &fetched
 		e, err := r.entry(ctx, q, before, locked, o)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", q, err)
 		}
 		next.entries(q)[q.Name] = e
+		if o.Have != nil {
+			have := Package{What: q.String(), Version: e.Version}
+			if fetched {
+				have.From = r.from(q.Source)
+			}
+			o.Have(have)
+		}
 		if before.Version != e.Version || before.Source != e.Source || before.Checksum != e.Checksum ||
 			!slices.Equal(before.Signatures, e.Signatures) {
 			changes = append(changes, Change{What: q.String(), Source: e.Source, Before: before.Version, Version: e.Version})
@@ -135,6 +155,33 @@ func (r Resolver) open(source Source) (from repository, done func(), err error) 
 		return nil, nil, err
 	}
 	return l, func() { _ = l.close() }, nil
+}
+
+// from is the place from which a source is fetched, as text.
+func (r Resolver) from(source string) string {
+	if IsArchive(source) {
+		if location, inside := r.archived(source); inside {
+			return location
+		}
+		return source
+	}
+	location, _ := mirrored(Source{repository: address(source)}, r.Mirrors)
+	return location
+}
+
+// blob makes sure that a blob is stored and whole.
+func (r Resolver) blob(ctx context.Context, from repository, d v1.Descriptor) error {
+	fetched, err := r.Store.fetch(ctx, from, d)
+	if fetched {
+		r.noteFetched()
+	}
+	return err
+}
+
+func (r Resolver) noteFetched() {
+	if r.fetched != nil {
+		*r.fetched = true
+	}
 }
 
 // again fetches the package that the lock has. Its tag must still name it: one that was moved is a sign of somebody who
@@ -256,8 +303,11 @@ func (r Resolver) lock(ctx context.Context, from repository, q schema.Requiremen
 	if e.Signatures, err = r.signed(ctx, from, q, v.digest); err != nil {
 		return Entry{}, fmt.Errorf("version %s of %s: %w", chosen, from, err)
 	}
-	if err := r.Store.put(v.digest, int64(len(raw)), bytes.NewReader(raw)); err != nil {
-		return Entry{}, err
+	if !r.Store.whole(v1.Descriptor{Digest: v.digest}) {
+		if err := r.Store.put(v.digest, int64(len(raw)), bytes.NewReader(raw)); err != nil {
+			return Entry{}, err
+		}
+		r.noteFetched()
 	}
 	if q.Module {
 		if e.Files, err = r.module(ctx, from, here, chosen); err != nil {
@@ -296,6 +346,7 @@ func (r Resolver) target(ctx context.Context, from repository, d v1.Descriptor, 
 		if err := r.Store.put(d.Digest, int64(len(raw)), strings.NewReader(string(raw))); err != nil {
 			return target{}, err
 		}
+		r.noteFetched()
 	}
 	return parseTarget(raw, f)
 }
@@ -303,7 +354,7 @@ func (r Resolver) target(ctx context.Context, from repository, d v1.Descriptor, 
 // fetch stores the layers of this platform and unpacks its files.
 func (r Resolver) fetch(ctx context.Context, from repository, name, chosen string, t target) error {
 	for _, d := range append([]v1.Descriptor{t.config, t.schema, t.files}, t.documents...) {
-		if err := r.Store.fetch(ctx, from, d); err != nil {
+		if err := r.blob(ctx, from, d); err != nil {
 			return err
 		}
 	}

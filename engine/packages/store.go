@@ -107,17 +107,17 @@ func orMore(more bool) string {
 	return ""
 }
 
-// fetch makes sure that a blob is stored and whole.
-func (s *Store) fetch(ctx context.Context, from repository, d v1.Descriptor) error {
+// fetch makes sure that a blob is stored and whole. fetched: it was not.
+func (s *Store) fetch(ctx context.Context, from repository, d v1.Descriptor) (fetched bool, err error) {
 	if s.whole(d) {
-		return nil
+		return false, nil
 	}
 	r, err := from.blob(ctx, d.Digest)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = s.put(d.Digest, d.Size, r)
-	return errors.Join(err, r.Close())
+	return true, errors.Join(err, r.Close())
 }
 
 // whole says that a blob is stored with the content that its digest promises.
