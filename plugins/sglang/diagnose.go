@@ -32,11 +32,13 @@ func causes() []engine.Symptom {
 			Summary: "context_length is longer than what the model was made for",
 			Remedy: "lower context_length to the length that the message names, or extend the model on purpose with " +
 				"json_model_override_args",
+			Settings: []string{"context_length"},
 		},
 		{
 			Name: "kv-cache", Pattern: regexp.MustCompile(`Not enough memory\. Please try to increase --mem-fraction-static|Loaded weights exceed`),
-			Summary: "mem_fraction_static leaves no memory for a KV cache after the weights",
-			Remedy:  "raise mem_fraction_static, or use tp_size = 2; a trainer on the same GPU needs its own share",
+			Summary:  "mem_fraction_static leaves no memory for a KV cache after the weights",
+			Remedy:   "raise mem_fraction_static, or use tp_size = 2; a trainer on the same GPU needs its own share",
+			Settings: []string{"mem_fraction_static"},
 		},
 		{
 			Name: "occupied", Pattern: regexp.MustCompile(`The memory capacity is unbalanced`),
@@ -49,18 +51,21 @@ func causes() []engine.Symptom {
 			Summary: "these settings need a kernel that exists for GPUs only",
 			Remedy: "on a CPU leave attention_backend, sampling_backend and lora_backend out; quantization and mixtures of " +
 				"experts need a GPU",
-			Late: true,
+			Late:     true,
+			Settings: []string{"attention_backend", "sampling_backend", "lora_backend", "quantization"},
 		},
 		{
 			Name: "backend", Pattern: regexp.MustCompile(`Backend requires SM|backend is not supported on this|does not support attention_backend`),
-			Summary: "the attention backend does not run on this machine",
-			Remedy:  "leave attention_backend out, or choose one for this GPU: triton runs on most; torch_native on a CPU",
+			Summary:  "the attention backend does not run on this machine",
+			Remedy:   "leave attention_backend out, or choose one for this GPU: triton runs on most; torch_native on a CPU",
+			Settings: []string{"attention_backend"},
 		},
 		{
 			Name: "tensor-parallel", Pattern: regexp.MustCompile(
 				`is not divisible by \d+|must be divisible by (tp_size|tensor)`),
-			Summary: "the model's layers cannot be spread over tp_size GPUs evenly",
-			Remedy:  "choose a tp_size that divides the number of attention heads",
+			Summary:  "the model's layers cannot be spread over tp_size GPUs evenly",
+			Remedy:   "choose a tp_size that divides the number of attention heads",
+			Settings: []string{"tp_size"},
 		},
 		{
 			Name: "compiler", Pattern: regexp.MustCompile(`nvcc: (not found|command not found)|Could not find nvcc|ninja: (not found|command not found)|CUDA_HOME environment variable is not set`),

@@ -53,8 +53,9 @@ func (c Config) spec() engine.Spec {
 	return engine.Spec{
 		Title: title, Slug: "sglang",
 		Model: c.Model, Tokenizer: c.TokenizerPath, Served: c.policyName(), Published: cmp.Or(c.TokenizerPath, c.Model),
-		ChatTemplate: engine.ChatTemplate{Text: c.ChatTemplate, Name: c.HFChatTemplateName},
-		Replicas:     int(c.Replicas), Parallel: c.parallel(), PeerDevices: c.PeerDevices,
+		ChatTemplate: engine.ChatTemplate{Text: c.ChatTemplate, Name: c.HFChatTemplateName,
+			NameAttribute: "hf_chat_template_name"},
+		Replicas: int(c.Replicas), Parallel: c.parallel(), PeerDevices: c.PeerDevices,
 		SleepMode: c.EnableMemorySaver, SleepSetting: "enable_memory_saver", Lora: c.EnableLora, Quantization: c.Quantization,
 		CacheSalt: true, CachedPrompt: c.cachedPrompt,
 		Limits: c.Limits(), Log: logFormat(), Diagnosis: diagnosis(),

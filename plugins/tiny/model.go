@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -34,6 +36,7 @@ func load(model, recipeDir string) (*lm.Checkpoint, error) {
 			Summary: fmt.Sprintf("the model %q cannot be loaded", model), Err: err,
 			Remedy: fmt.Sprintf("name a checkpoint that a tiny trainer wrote, or %q for the built-in one; a relative path "+
 				"counts from the recipe's folder", BuiltIn),
+			Path: cty.GetAttrPath("model"),
 		}
 	}
 	return c, nil

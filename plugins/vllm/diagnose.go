@@ -33,24 +33,28 @@ func causes() []engine.Symptom {
 			Summary: "max_model_len is longer than what the model was made for",
 			Remedy: "lower max_model_len to the max_position_embeddings that the message names, or extend the model on " +
 				"purpose with hf_overrides = { rope_scaling = … }",
+			Settings: []string{"max_model_len"},
 		},
 		{
 			Name: "kv-cache", Pattern: regexp.MustCompile(`larger than the available KV cache memory|No available memory for the cache blocks`),
 			Summary: "what gpu_memory_utilization leaves after the weights does not hold one sequence of max_model_len tokens",
 			Remedy: "lower max_model_len, raise gpu_memory_utilization, use tensor_parallel_size = 2, or kv_cache_dtype " +
 				"= \"fp8\"",
+			Settings: []string{"max_model_len", "gpu_memory_utilization", "kv_cache_memory_bytes"},
 		},
 		{
 			Name: "occupied", Pattern: regexp.MustCompile(`(?s)Free memory on device.{0,200}less than desired GPU memory utilization`),
 			Summary: "another process holds part of the GPU's memory",
 			Remedy: "lower gpu_memory_utilization below what is free, or stop the other process (nvidia-smi shows it); " +
 				"a trainer on the same GPU needs its own share",
-			Passing: true,
+			Passing:  true,
+			Settings: []string{"gpu_memory_utilization"},
 		},
 		{
 			Name: "bfloat16", Pattern: regexp.MustCompile(`Bfloat16 is only supported on GPUs`),
-			Summary: "this GPU cannot compute in bfloat16",
-			Remedy:  "set dtype = \"half\"",
+			Summary:  "this GPU cannot compute in bfloat16",
+			Remedy:   "set dtype = \"half\"",
+			Settings: []string{"dtype"},
 		},
 		{
 			Name: "lora-dtype", Pattern: regexp.MustCompile(
@@ -58,18 +62,21 @@ func causes() []engine.Symptom {
 			Summary: "vLLM's kernels for LoRA on a GPU compute in 16 bits only",
 			Remedy: "set dtype = \"half\" (bfloat16 rounds much of a young adapter away), or train the adapters and " +
 				"serve them merged: enable_lora = false, and transport = \"auto\" in the sync block",
+			Settings: []string{"dtype", "enable_lora"},
 		},
 		{
 			Name: "tensor-parallel", Pattern: regexp.MustCompile(
 				`must be divisible by tensor parallel size|not divisible by tensor parallel`),
-			Summary: "the model's attention heads cannot be spread over tensor_parallel_size GPUs evenly",
-			Remedy:  "choose a tensor_parallel_size that divides the number of attention heads named in the message",
+			Summary:  "the model's attention heads cannot be spread over tensor_parallel_size GPUs evenly",
+			Remedy:   "choose a tensor_parallel_size that divides the number of attention heads named in the message",
+			Settings: []string{"tensor_parallel_size"},
 		},
 		{
 			Name: "chat-template", Pattern: regexp.MustCompile(
 				`multiple chat templates with no default specified|unhashable type: '(dict|list)'|Can only get item pairs from a mapping|chat_template.{0,60}(dict|list)`),
-			Summary: "the tokenizer has several chat templates (a dict or list), and none is the default",
-			Remedy:  "name one: chat_template_name = \"tool_use\", or give chat_template = \"file.jinja\"",
+			Summary:  "the tokenizer has several chat templates (a dict or list), and none is the default",
+			Remedy:   "name one: chat_template_name = \"tool_use\", or give chat_template = \"file.jinja\"",
+			Settings: []string{"chat_template_name", "tokenizer", "model"},
 		},
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
@@ -453,10 +455,31 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		var e *sdk.Error
 		if err := serveUntilItEnds(t, request(t, Config{Model: "./none"}), newRecorder()); !errors.As(err, &e) ||
-			!strings.Contains(e.Summary, "config.json") {
-			t.Fatalf("got %v, want an error about the model's folder", err)
+			!strings.Contains(e.Summary, "config.json") || !e.Path.Equals(cty.GetAttrPath("model")) {
+			t.Fatalf("got %+v, want an error about the model's folder that points to model", err)
 		}
 	})
+	for log, c := range map[string]struct {
+		config  Config
+		setting string
+	}{
+		"context": {Config{MaxModelLen: 99999}, "max_model_len"},
+		"value":   {Config{Quantization: "nosuch"}, "quantization"},
+		"choice":  {Config{KVCacheDtype: "nosuch"}, "kv_cache_dtype"},
+		"parser":  {Config{ToolCallParser: "nosuch", ReasoningParser: "qwen3"}, "tool_call_parser"},
+	} {
+		t.Run("points to "+c.setting, func(t *testing.T) {
+			t.Parallel()
+			c.config.Model, c.config.LimitSettings = enginetest.Model(t, 0), restarts(5)
+			req := request(t, c.config)
+			req.Environment[fakeLog] = absolute(t, "testdata/log/"+log+".real.log")
+			var e *sdk.Error
+			if err := serveUntilItEnds(t, req, newRecorder()); !errors.As(err, &e) ||
+				!e.Path.Equals(cty.GetAttrPath(c.setting)) {
+				t.Fatalf("got %+v, want an error that points to %s", err, c.setting)
+			}
+		})
+	}
 }
 
 // Programs of an earlier attempt hold the GPU: they are ended also when this attempt cannot begin.

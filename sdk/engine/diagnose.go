@@ -19,6 +19,8 @@ type Diagnosis struct {
 	Ignore *regexp.Regexp
 	// Killed and Ended say what to do about a server that was killed, and about one whose end nothing explains.
 	Killed, Ended string
+
+	given map[string]any // settings that the block's recipe sets
 }
 
 // Symptom is a known failure, recognised by a line of the log.
@@ -29,6 +31,9 @@ type Symptom struct {
 	Remedy  string
 	Passing bool // may be gone at the next start
 	Late    bool // can also end a server that has answered
+	// Settings are the attributes of the block that it can be about, the likeliest first. People are shown the file and
+	// line of one that the recipe sets.
+	Settings []string
 }
 
 // hopelessError is a failure that would occur again at the next start.
@@ -58,7 +63,8 @@ func (d Diagnosis) Explain(cause error, log string, later bool) error {
 			at = at[2*i:]
 		}
 		detail := lineAt(log, at[0], at[1])
-		e := &sdk.Error{Summary: d.Title + " did not start: " + s.Summary, Detail: detail, Remedy: s.Remedy, Err: cause}
+		e := &sdk.Error{Summary: d.Title + " did not start: " + s.Summary, Detail: detail, Remedy: s.Remedy, Err: cause,
+			Path: d.place(s.Settings, detail)}
 		switch {
 		case later:
 			e.Summary = d.Title + " ended: " + s.Summary

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
@@ -84,6 +86,7 @@ func checkNodes(spec Spec, placement sdk.Placement) error {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("replicas = %d on each of %d machines with GPUs: the servers of a machine would all take its "+
 				"first GPU", spec.Replicas, machines),
+			Path: cty.GetAttrPath("replicas"),
 			Remedy: fmt.Sprintf("leave replicas out and let one server use all GPUs of a machine (tensor or data parallel), "+
 				"or set nodes = %d and gpus for one server", spec.Replicas*machines),
 		}
@@ -93,6 +96,7 @@ func checkNodes(spec Spec, placement sdk.Placement) error {
 
 // prepare finds the interpreter, writes the files that servers need, and resolves the paths of the specification.
 func (s *Server[C]) prepare(req sdk.Request[C], spec *Spec) (Program, error) {
+	spec.Diagnosis.given = settingsOf(req)
 	in := Installation{GPU: interpreter.GPU(), Environment: req.Environment}
 	err := checkNodes(*spec, req.Placement)
 	if err != nil {
@@ -111,7 +115,7 @@ func (s *Server[C]) prepare(req sdk.Request[C], spec *Spec) (Program, error) {
 	if local {
 		if _, err := os.Stat(filepath.Join(spec.Model, "config.json")); err != nil {
 			return nil, &sdk.Error{Summary: "the model's folder holds no config.json", Detail: spec.Model, Err: err,
-				Remedy: "correct model; a relative path counts from the recipe's folder"}
+				Path: cty.GetAttrPath("model"), Remedy: "correct model; a relative path counts from the recipe's folder"}
 		}
 	}
 	in.Extension = filepath.Join(req.Dir, "python")

@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/chat"
@@ -13,8 +16,12 @@ import (
 // ChatTemplate is a block's settings of the chat template.
 type ChatTemplate struct {
 	Text string // attribute chat_template: a file, or the template itself
-	Name string // attribute chat_template_name: which one to take from a tokenizer that has several
+	Name string // which one to take from a tokenizer that has several
+	// NameAttribute is the attribute that gives Name; default: chat_template_name.
+	NameAttribute string
 }
+
+func (c ChatTemplate) nameAttribute() string { return cmp.Or(c.NameAttribute, "chat_template_name") }
 
 // inline says whether chat_template holds the template itself.
 func (c ChatTemplate) inline() bool { return strings.ContainsAny(c.Text, "{\n") }
@@ -33,7 +40,7 @@ func (c ChatTemplate) File(model, recipeDir, dir string) (string, error) {
 		}
 		if _, err := os.Stat(path); err != nil {
 			return "", &sdk.Error{Summary: "chat_template names a file that cannot be read", Err: err,
-				Remedy: "correct the path; it counts from the recipe's folder"}
+				Path: cty.GetAttrPath("chat_template"), Remedy: "correct the path; it counts from the recipe's folder"}
 		}
 		return path, nil
 	}
@@ -43,8 +50,9 @@ func (c ChatTemplate) File(model, recipeDir, dir string) (string, error) {
 	}
 	if len(templates) == 0 { // a name of the hub, whose files the server fetches
 		return "", &sdk.Error{
-			Summary: fmt.Sprintf("chat_template_name = %q cannot be looked up: %s is not a folder with a chat template", c.Name,
-				model),
+			Summary: fmt.Sprintf("%s = %q cannot be looked up: %s is not a folder with a chat template",
+				c.nameAttribute(), c.Name, model),
+			Path:   cty.GetAttrPath(c.nameAttribute()),
 			Remedy: "give the model as a folder, or the template itself or its file as chat_template",
 		}
 	}
@@ -66,7 +74,8 @@ func (c ChatTemplate) pick(named chat.Templates) (string, error) {
 		return "", &sdk.Error{
 			Summary: fmt.Sprintf("the tokenizer has several chat templates, but none is called %q", name),
 			Detail:  "it has " + strings.Join(named.Names(), ", "),
-			Remedy:  "set chat_template_name to one of them",
+			Remedy:  "set " + c.nameAttribute() + " to one of them",
+			Path:    cty.GetAttrPath(c.nameAttribute()),
 		}
 	}
 	return text, nil

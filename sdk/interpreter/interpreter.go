@@ -33,6 +33,7 @@ func Find(r sdk.Runtime, plugin sdk.Packages, recipeDir string, getenv func(stri
 			Summary: "the block's Python environment has not been prepared, or a package in a local folder has changed since",
 			Detail:  "runtime.requirements = " + strings.Join(r.Requirements, ", "),
 			Remedy:  "run recipe init, which makes it; or set runtime { python = … } to an interpreter that has these packages",
+			Path:    requirements(),
 		}
 	case r.Python != "":
 		return named(r.Python, recipeDir)
@@ -102,6 +103,8 @@ func executable(path string) error {
 	}
 	return nil
 }
+
+func requirements() cty.Path { return cty.GetAttrPath("runtime").GetAttr("requirements") }
 
 // missing says that there is no interpreter. Setting is the one of the block runtime that names it; empty, or of
 // another place: none does.

@@ -41,6 +41,7 @@ func keyed(requirement, dir string) (string, error) {
 			return "", &sdk.Error{
 				Summary: fmt.Sprintf("runtime.requirements holds the option %q", what),
 				Remedy:  `list packages, such as "vllm==0.24.0" or "./mypkg"; the only option allowed is -e PATH`,
+				Path:    requirements(),
 			}
 		}
 	}
@@ -78,7 +79,7 @@ func CheckIndexed(requirement string) error {
 
 func misnamed(requirement string, err error) error {
 	return &sdk.Error{
-		Summary: fmt.Sprintf("runtime.requirements = %q: %v", requirement, err), Err: err,
+		Summary: fmt.Sprintf("runtime.requirements = %q: %v", requirement, err), Err: err, Path: requirements(),
 		Remedy: "name a wheel, an archive, or a folder with a pyproject.toml or setup.py; relative paths count " +
 			"from the recipe's folder",
 	}
