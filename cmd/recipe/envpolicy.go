@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/single"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -65,10 +69,12 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 	if err != nil {
 		return nil, err
 	}
+	opts.Planned = a.variablesOfRun(file)
 	r, diags := schema.Load(file, opts)
 	if diags.HasErrors() { // warnings are about a whole run
 		return nil, a.diagnose(r, diags, a.json)
 	}
+	a.sayVariables(r)
 	block := r.Lookup(at)
 	if block == nil {
 		return nil, fmt.Errorf("the recipe %s has no block %s; it has %s", file, at, environmentsOf(r))
@@ -88,6 +94,47 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 		}
 	}()
 	return l, a.neighbours(ctx, l, file, f)
+}
+
+// ofRunSource is the source of values that a run was applied with.
+const ofRunSource = "the run"
+
+// sayVariables says which values were taken from the run, to a person.
+func (a *app) sayVariables(r *schema.Recipe) {
+	var taken []string
+	for _, v := range r.Variables {
+		if v.Source == ofRunSource {
+			taken = append(taken, v.Name+" = "+v.Argument())
+		}
+	}
+	if len(taken) > 0 {
+		fmt.Fprintf(a.err, "%s %s (--var gives another value)\n", a.errStyle().Dim("as in the run:"),
+			strings.Join(taken, ", "))
+	}
+}
+
+// variablesOfRun are the values of variables that the recipe's run was applied with, so that they need not be given
+// again. Those that the environment of this command gives stand back behind it, as behind its flags; sensitive ones are
+// not recorded.
+func (a *app) variablesOfRun(file string) map[string]schema.Planned {
+	dir, _, err := locateRun(file)
+	if err != nil { // it has none
+		return nil
+	}
+	l, err := lineage.Read(filepath.Join(string(dir), lineage.FileName))
+	if err != nil {
+		return nil
+	}
+	maps.DeleteFunc(l.Variables, func(name string, v schema.Planned) bool {
+		return v.Secret || slices.ContainsFunc(a.environ, func(entry string) bool {
+			return strings.HasPrefix(entry, "RECIPE_VAR_"+name+"=")
+		})
+	})
+	for name, v := range l.Variables {
+		v.Source = ofRunSource
+		l.Variables[name] = v
+	}
+	return l.Variables
 }
 
 func environmentsOf(r *schema.Recipe) string {

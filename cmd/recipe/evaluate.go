@@ -45,11 +45,12 @@ continues meanwhile; the policy version in the result is the oldest that answere
 EvaluationTasks (Go) or held_out (Python), and Atropos environments with evaluate().
 
 With --samples N the environment is started beside the run, or without one, and no trainer is needed. The live run's
-inference answers, else one that is started with the newest checkpoint of the recipe's run, or with the weights that the
-recipe names when there is none; --at and --policy choose another. The environment draws N completions of each task. The
-result is pass@k, the probability that at least one of k completions passes, by the unbiased estimator of Chen et al.
-2021, with a 95 % interval over the tasks, and the mean score. With --out the scores are kept as they come, and the same
-command later evaluates only what is missing.
+inference answers, else one that is started with the newest checkpoint of the recipe's run, or with the weights that
+the recipe names when there is none; --at and --policy choose another. Variables have the values that the run was
+applied with, unless --var, --var-file or RECIPE_VAR_NAME gives others; sensitive ones are not recorded. The
+environment draws N completions of each task. The result is pass@k, the probability that at least one of k completions
+passes, by the unbiased estimator of Chen et al. 2021, with a 95 % interval over the tasks, and the mean score. With
+--out the scores are kept as they come, and the same command later evaluates only what is missing.
 
 Ctrl-C and --timeout end the evaluation.`,
 		Example: `  recipe evaluate environment.arithmetic.sums --limit 100

@@ -20,9 +20,10 @@ func addLocked(cmd *cobra.Command, v *bool) {
 }
 
 // lockPackages makes sure that the packages of a recipe's plugins and modules are locked and on this machine, and says
-// what it fetched and changed, with all also what there was already. It does nothing for a recipe without packages. from is a layout to take them from; empty: where the
-// settings and the sources say.
-func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Options, all bool, out io.Writer) error {
+// what it fetched and changed, with all also what there was already. It does nothing for a recipe without packages.
+// from is a layout to take them from; empty: where the settings and the sources say.
+func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Options, all bool,
+	out io.Writer) error {
 	if from != "" {
 		if err := packages.CheckLayout(from); err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 )
 
 // FormatVersion is the version of lineage.json. A new minor version only adds fields.
-const FormatVersion = "1.1"
+const FormatVersion = "1.2"
 
 // FileName is the name of the file in a run directory and in a checkpoint that is a folder. Beside a checkpoint that is
 // a file its name follows that of the checkpoint.
@@ -26,14 +26,16 @@ const FileName = "lineage.json"
 
 // Lineage is the content of lineage.json. It contains no secrets.
 type Lineage struct {
-	FormatVersion string               `json:"format_version"`
-	Run           Run                  `json:"run"`
-	Program       string               `json:"program,omitempty"` // version of recipe
-	Lock          *File                `json:"lock,omitempty"`    // the recipe's lock file, if it has one
-	Machine       Machine              `json:"machine"`
-	Blocks        map[addr.Block]Block `json:"blocks"`
-	Parent        *Parent              `json:"parent,omitempty"`     // of a fork
-	Checkpoint    *Checkpoint          `json:"checkpoint,omitempty"` // only beside a checkpoint
+	FormatVersion string  `json:"format_version"`
+	Run           Run     `json:"run"`
+	Program       string  `json:"program,omitempty"` // version of recipe
+	Lock          *File   `json:"lock,omitempty"`    // the recipe's lock file, if it has one
+	Machine       Machine `json:"machine"`
+	// Variables are those that something else than their default gave a value; a sensitive one is without it.
+	Variables  map[string]schema.Planned `json:"variables,omitempty"`
+	Blocks     map[addr.Block]Block      `json:"blocks"`
+	Parent     *Parent                   `json:"parent,omitempty"`     // of a fork
+	Checkpoint *Checkpoint               `json:"checkpoint,omitempty"` // only beside a checkpoint
 }
 
 // Run says which run it is.
@@ -108,8 +110,8 @@ type Interpreter func(b *schema.Block) string
 func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, python Interpreter, m Machine,
 	parent *Parent) *Lineage {
 	l := &Lineage{FormatVersion: FormatVersion, Run: run, Program: program, Machine: m, Parent: parent,
-		Lock:   digestOf(r.Dir, schema.LockFile(filepath.Base(r.File))),
-		Blocks: map[addr.Block]Block{}}
+		Lock:      digestOf(r.Dir, schema.LockFile(filepath.Base(r.File))),
+		Variables: givenOf(r), Blocks: map[addr.Block]Block{}}
 	for _, op := range p.Operations {
 		if op.Action == plan.Stop {
 			continue
@@ -123,6 +125,20 @@ func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, python Interpre
 		l.Blocks[op.Address] = b
 	}
 	return l.Resolve(r.Dir)
+}
+
+// givenOf are the values of a recipe's variables that are not their defaults.
+func givenOf(r *schema.Recipe) map[string]schema.Planned {
+	values, err := r.Planned()
+	if err != nil { // no value of a recipe that was loaded is without a form; a lineage is worth having without them
+		return nil
+	}
+	for _, v := range r.Variables {
+		if !v.Given() {
+			delete(values, v.Name)
+		}
+	}
+	return values
 }
 
 // Resolve adds the revisions of models and datasets that were not known before: programs download them when they start.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema"
@@ -68,7 +70,11 @@ func sums(t *testing.T) *lineage.Lineage {
 	packages := filepath.Join(dir, "venv", "lib", "python3.12", "site-packages")
 	write(t, filepath.Join(packages, "torch-2.9.0.dist-info", "METADATA"), "")
 	write(t, filepath.Join(packages, "Flash_Attn-1.dist-info", "direct_url.json"), `{"vcs_info":{"commit_id":"abc"}}`)
-	r := &schema.Recipe{Name: "sums", Dir: dir, File: filepath.Join(dir, "sums.hcl")}
+	r := &schema.Recipe{Name: "sums", Dir: dir, File: filepath.Join(dir, "sums.hcl"), Variables: []*schema.Variable{
+		{Name: "steps", Value: cty.NumberIntVal(4), Source: "--var"},
+		{Name: "token", Value: cty.StringVal("hidden"), Source: "--var", Sensitive: true},
+		{Name: "size", Value: cty.NumberIntVal(1), Source: "default"},
+	}}
 	op := func(a string, config map[string]string) *plan.Operation {
 		b := address(t, a)
 		op := &plan.Operation{Address: b, Kind: b.Kind, Plugin: b.Plugin, Action: plan.Create, Devices: []string{"0"},
@@ -122,7 +128,7 @@ func TestTheFormat(t *testing.T) {
 	if back, err := lineage.Read(path); err != nil || !reflect.DeepEqual(back.Run, l.Run) || back.Lock == nil {
 		t.Errorf("read back: %+v, %v", back, err)
 	}
-	write(t, path, strings.Replace(string(got), `"format_version": "1.1"`, `"format_version": "2.0"`, 1))
+	write(t, path, strings.Replace(string(got), `"format_version": "1.2"`, `"format_version": "2.0"`, 1))
 	if _, err := lineage.Read(path); err == nil || !strings.Contains(err.Error(), `format version "2.0"`) {
 		t.Errorf("a later format must be refused, got %v", err)
 	}
