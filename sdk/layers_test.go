@@ -15,7 +15,7 @@ var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
 		"sdk/lazyregexp", "sdk/nearest", "sdk/disk", "sdk/kind", "sdk/protocol", "sdk/spec", "sdk/pluginpb",
 		"sdk/protocol/handshake", "sdk/proc", "sdk/proc/python", "sdk/openfiles", "sdk/web", "sdk/redact", "sdk/tail",
-		"sdk/chat",
+		"sdk/temporary", "sdk/chat",
 		"sdk/modelinfo",
 		"sdk/trace", "sdk/trajectory", "sdk/trajectory/zstd", "sdk/samples", "sdk/nodes", "sdk/delta",
 		"sdk/promtext", "sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",

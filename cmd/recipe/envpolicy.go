@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // policyFlags say which policy answers an environment that no run trains.
@@ -50,8 +50,9 @@ type lone struct {
 	blocks  *single.Blocks
 	proxy   *single.Proxy
 	dir     string
-	policy  string // for people
-	version int64  // of the policy when it is one that a trainer has made; -1: none
+	remove  func() error // of dir
+	policy  string       // for people
+	version int64        // of the policy when it is one that a trainer has made; -1: none
 }
 
 // prepareLone loads the recipe and gets everything ready that the environment refers to, but not the environment.
@@ -84,7 +85,7 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 		return nil, err
 	}
 	l = &lone{recipe: r, block: block, version: -1}
-	if l.dir, err = os.MkdirTemp("", "recipe-try"); err != nil {
+	if l.dir, l.remove, err = temporary.Dir("", "recipe-try"); err != nil {
 		return nil, err
 	}
 	l.blocks = single.New(r, catalog, l.dir, a.environ, a.reports(f.verbose))
@@ -356,5 +357,5 @@ func (l *lone) close(ctx context.Context) error {
 	if l.proxy != nil {
 		err = errors.Join(err, l.proxy.Close())
 	}
-	return errors.Join(err, os.RemoveAll(l.dir))
+	return errors.Join(err, l.remove())
 }

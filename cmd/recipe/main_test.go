@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // TestMain lets the test binary be the program: scripts run it as `recipe`, and the engine starts it as a plugin.
@@ -38,11 +39,11 @@ func roomy(dir string) doctor.Machine {
 type apart struct{ *testing.M }
 
 func (m apart) Run() int {
-	folder, err := os.MkdirTemp("", "recipe-test-state-")
+	folder, remove, err := temporary.Dir("", "recipe-test-state-")
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = os.RemoveAll(folder) }()
+	defer func() { _ = remove() }()
 	settings := filepath.Join(folder, "config.hcl")
 	if err := errors.Join(os.WriteFile(settings, nil, 0o600), os.Setenv("XDG_STATE_HOME", folder),
 		os.Setenv("RECIPE_CONFIG", settings), os.Unsetenv("VIRTUAL_ENV")); err != nil {

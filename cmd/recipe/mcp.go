@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/build"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // mcpFlags are what a person lets an agent do.
@@ -63,11 +63,11 @@ func (a *app) serveMCP(ctx context.Context, f *mcpFlags) error {
 	if f.approve && !slices.Contains(f.allow, "apply") {
 		return errors.New("--auto-approve needs --allow apply")
 	}
-	plans, err := os.MkdirTemp("", "recipe-mcp-")
+	plans, remove, err := temporary.Dir("", "recipe-mcp-")
 	if err != nil {
 		return fmt.Errorf("create a folder for plans: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(plans) }()
+	defer func() { _ = remove() }()
 	server := mcp.NewServer(&mcp.Implementation{Name: "recipe", Version: build.Read().Version},
 		&mcp.ServerOptions{Instructions: mcpInstructions})
 	t := &mcpTools{app: a, approve: f.approve, folder: plans, plans: map[string]plannedByAgent{}}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 func newModule(a *app) *cobra.Command {
@@ -110,10 +112,12 @@ func (a *app) push(cmd *cobra.Command, args []string, asJSON bool,
 	}
 	dir := args[0]
 	if !packages.IsLayout(dir) {
-		if dir, err = os.MkdirTemp("", "recipe-push"); err != nil {
-			return err
+		temp, remove, failed := temporary.Dir("", "recipe-push-")
+		if failed != nil {
+			return failed
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		defer func() { err = errors.Join(err, remove()) }()
+		dir = filepath.Join(temp, "layout")
 		if version, err = build(version, dir); err != nil {
 			return err
 		}

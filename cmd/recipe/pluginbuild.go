@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // buildFlags are the flags of the commands that build a package.
@@ -83,11 +84,11 @@ func (a *app) sayBuilt(version, digest, out string, asJSON bool) error {
 // buildPackage writes the package of a plugin into a layout.
 func (a *app) buildPackage(ctx context.Context, paths []string, f buildFlags, out string) (version, digest string,
 	err error) {
-	temp, err := os.MkdirTemp("", "recipe-build")
+	temp, remove, err := temporary.Dir("", "recipe-build")
 	if err != nil {
 		return "", "", err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	b, version, err := a.gather(ctx, paths, f, temp)
 	if err != nil {
 		return "", "", err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // checkFlags are the flags of plugin test.
@@ -73,11 +74,11 @@ func (a *app) checkPlugin(ctx context.Context, path string, f *checkFlags) error
 		return fmt.Errorf("find this program: %w", err)
 	}
 	// What a check leaves when it is killed lies in this folder. Sockets need a short path.
-	scratch, err := os.MkdirTemp("", "recipe-test")
+	scratch, remove, err := temporary.Dir("", "recipe-test")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(scratch) }()
+	defer func() { _ = remove() }()
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	child := exec.CommandContext(ctx, self, complianceCommand, path)

@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // ExecutorPath is the path of the program of an executor; empty for one that is linked into this program, or unknown.
@@ -101,6 +102,7 @@ type ExecutorProgram struct {
 	mu      sync.Mutex
 	process *Plugin
 	scratch string // the folder of the process
+	remove  func() error
 	opened  *executor.Client
 }
 
@@ -133,11 +135,11 @@ func (p *ExecutorProgram) client(ctx context.Context) (*executor.Client, error) 
 }
 
 func (p *ExecutorProgram) start(ctx context.Context) (err error) {
-	if p.dir != "" { // what a killed engine leaves there goes with the run
+	if p.dir != "" {
 		err = os.MkdirAll(p.dir, 0o700)
 	}
 	if err == nil {
-		p.scratch, err = os.MkdirTemp(p.dir, "recipe-executor-")
+		p.scratch, p.remove, err = temporary.Dir(p.dir, "recipe-executor-")
 	}
 	if err != nil {
 		return err
@@ -161,7 +163,11 @@ func (p *ExecutorProgram) end(ctx context.Context) (err error) {
 		err = p.process.Exit(ctx)
 		p.process = nil
 	}
-	return errors.Join(err, os.RemoveAll(p.scratch))
+	if p.remove != nil {
+		err = errors.Join(err, p.remove())
+		p.remove = nil
+	}
+	return err
 }
 
 // Close ends the process.

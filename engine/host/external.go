@@ -25,6 +25,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // external is a plugin that is a separate binary, or an environment in a Python file.
@@ -182,11 +183,11 @@ func (d Document) external(path string) (*external, error) {
 
 // describeBinary starts a binary, asks for its description, and ends it.
 func describeBinary(ctx context.Context, path string) (d Document, err error) {
-	dir, err := os.MkdirTemp("", "recipe-describe")
+	dir, remove, err := temporary.Dir("", "recipe-describe")
 	if err != nil {
 		return Document{}, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir,
 		temporary: true})
 	if err != nil {

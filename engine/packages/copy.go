@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // Push publishes a version of the package in a layout, a folder or a .tar, that `recipe plugin build` has written, and
@@ -24,11 +25,11 @@ func (g Registries) Push(ctx context.Context, layout, version string, to Source)
 	if !strings.HasSuffix(layout, ".tar") {
 		return g.push(ctx, layout, version, to)
 	}
-	dir, err := os.MkdirTemp("", "recipe-push-")
+	dir, remove, err := temporary.Dir("", "recipe-push-")
 	if err != nil {
 		return "", "", err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	if err := unpackLayout(layout, dir); err != nil {
 		return "", "", err
 	}

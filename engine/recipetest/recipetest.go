@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // FormatVersion is the version of the JSON form of a Report. A new minor version only adds fields.
@@ -115,11 +115,11 @@ func Run(ctx context.Context, paths []string, o Options) (*Report, error) {
 // runFile runs the runs of one file. Each has a run directory of its own or that of the run that it continues; all are
 // removed at the end.
 func runFile(ctx context.Context, file *schema.TestFile, o Options, add func(*Result)) (err error) {
-	temp, err := os.MkdirTemp("", "recipe-test-")
+	temp, remove, err := temporary.Dir("", "recipe-test-")
 	if err != nil {
 		return fmt.Errorf("create a folder for the runs of %s: %w", file.Path, err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	f := &fileRunner{o: o, file: file, earlier: map[string]*trial{}}
 	for i, r := range file.Runs {
 		result := &Result{File: file.Path, Run: r.Name, Command: r.Command, Verdict: Skip}

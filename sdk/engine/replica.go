@@ -193,9 +193,15 @@ func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, a
 		return nil, 0, false, err
 	}
 	launch := r.launch(port)
-	if launch.Temporary, err = r.makeTemporary(); err != nil {
+	var held []*os.File
+	if launch.Temporary, held, err = r.makeTemporary(); err != nil {
 		r.s.host.Log("warn", err.Error())
 	}
+	defer func() {
+		for _, file := range held {
+			_ = file.Close() // the server has its own
+		}
+	}()
 	command, err := r.s.program.Command(launch)
 	if err != nil {
 		return nil, 0, false, err
@@ -210,7 +216,7 @@ func (r *replica) begin(ctx context.Context) (program *proc.Program, port int, a
 	}
 	program, err = proc.Start(ctx, proc.Spec{
 		Name: name, Argv: nodes.Command(r.node, command.Argv), Env: command.Env,
-		Dir: dir, LogDir: dir, Ports: []int{port}, Data: r.fingerprint(),
+		Dir: dir, LogDir: dir, Ports: []int{port}, Data: r.fingerprint(), Files: held,
 	})
 	if err != nil {
 		return nil, 0, false, &sdk.Error{Summary: r.s.spec.Title + " could not be started", Err: err,

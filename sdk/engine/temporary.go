@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // longestParent leaves room for the folder's own name and for vLLM's sockets, whose names have 36 characters: the path
 // of a Unix socket has at most 107 bytes on Linux, 103 on macOS.
 const longestParent = 103 - len("/recipe-server-123456789abc/") - 36
+
+const temporaryPrefix = "recipe-server-"
 
 // temporary is the folder for temporary files of the replica's server. vLLM and SGLang leave sockets behind when they
 // end, also by themselves; here they are removed with the folder. Its name depends on the block's folder and the
@@ -21,25 +25,23 @@ func (r *replica) temporary() string {
 		parent = "/tmp"
 	}
 	sum := sha256.Sum256([]byte(r.s.block.Dir + "\x00" + r.id))
-	return filepath.Join(parent, "recipe-server-"+hex.EncodeToString(sum[:6]))
+	return filepath.Join(parent, temporaryPrefix+hex.EncodeToString(sum[:6]))
 }
 
-// makeTemporary creates the folder, empty and for this user only. Empty without an error: the server runs on another
-// machine.
-func (r *replica) makeTemporary() (string, error) {
+// makeTemporary creates the folder, empty and for this user only. The server is to inherit held, so that the folder is
+// not removed while it runs, also without this process; what is left of killed ones is. Empty without an error: the
+// server runs on another machine.
+func (r *replica) makeTemporary() (dir string, held []*os.File, err error) {
 	if r.node > 0 {
-		return "", nil
+		return "", nil, nil
 	}
-	dir := r.temporary()
-	err := os.RemoveAll(dir)
-	if err == nil {
-		err = os.Mkdir(dir, 0o700) // not MkdirAll: it fails if another user was quicker
-	}
+	dir = r.temporary()
+	file, err := temporary.At(dir, temporaryPrefix)
 	if err != nil {
-		return "", fmt.Errorf("make a folder for the temporary files of replica %s, whose sockets will stay behind: %w",
+		return "", nil, fmt.Errorf("make a folder for the temporary files of replica %s, whose sockets will stay behind: %w",
 			r.id, err)
 	}
-	return dir, nil
+	return dir, []*os.File{file}, nil
 }
 
 func (r *replica) removeTemporary() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // shortFolder is a temporary folder for sockets, for which t.TempDir may have too long a path.
@@ -32,7 +33,7 @@ func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := func() []string {
-		found, _ := filepath.Glob(filepath.Join(parent, "recipe-server-*", "*"))
+		found, _ := filepath.Glob(filepath.Join(parent, "recipe-server-*", "of-*"))
 		return found
 	}
 	block := t.TempDir()
@@ -72,7 +73,50 @@ func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "of-a-killed-one"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Those of a block that was killed with its servers, and of one whose server still runs.
+	killed, alive := filepath.Join(parent, "recipe-server-1"), filepath.Join(parent, "recipe-server-2")
+	for _, dir := range []string{killed, alive} {
+		held, err := temporary.At(dir, "recipe-server-none")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dir == alive {
+			defer func() { _ = held.Close() }()
+		} else if err := held.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	run()
+	if _, err := os.Stat(killed); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", killed, err)
+	}
+	if _, err := os.Stat(alive); err != nil {
+		t.Error(err)
+	}
+}
+
+// The folder of a server stays while it runs, also when its block was killed and others start meanwhile.
+func TestTheTemporaryFolderOfAServerThatRunsStays(t *testing.T) {
+	parent := shortFolder(t)
+	t.Setenv("TMPDIR", parent)
+	model := t.TempDir()
+	if _, err := plugintest.FakeWeights(model, 0); err != nil {
+		t.Fatal(err)
+	}
+	b := plugintest.Harness(t, stubDefinition())
+	b.Start(stubConfig{Model: model, Replicas: 1})
+	b.Ready()
+	held, err := temporary.At(filepath.Join(parent, "recipe-server-other"), "recipe-server-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	if found, _ := filepath.Glob(filepath.Join(parent, "recipe-server-*", "of-a-server")); len(found) != 1 {
+		t.Errorf("temporary files of the server that runs: %v", found)
+	}
+	if err := b.Stop(time.Minute); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestTheEnvironmentOfAServerHasItsTemporaryFolder(t *testing.T) {

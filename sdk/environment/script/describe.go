@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // describeTimeout bounds the one run of a file to learn its schema: imports of large packages on a busy machine.
@@ -34,11 +35,11 @@ func Describe(ctx context.Context, python, name string, s Source, environ []stri
 }
 
 func describe(ctx context.Context, python, name string, s Source, environ []string) (d described, err error) {
-	dir, err := os.MkdirTemp("", "recipe-describe")
+	dir, remove, err := temporary.Dir("", "recipe-describe")
 	if err != nil {
 		return d, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	home, err := filepath.EvalSymlinks(filepath.Dir(s.File))
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // checkTimeout bounds the question of a plan: it needs no PyTorch, so an answer takes about a second.
@@ -39,11 +40,11 @@ func Check(ctx context.Context, python, module string, source fs.FS, settings an
 	if python == "" {
 		return nil, errors.New("it has no Python yet: run recipe init")
 	}
-	dir, err := os.MkdirTemp("", "recipe-check-")
+	dir, remove, err := temporary.Dir("", "recipe-check-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer func() { _ = remove() }()
 	if err := extract(dir, []fs.FS{source}); err != nil {
 		return nil, err
 	}
