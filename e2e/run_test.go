@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,6 +69,8 @@ type run struct {
 	ended   chan struct{}
 	err     error
 	stderr  bytes.Buffer
+	guard   io.WriteCloser
+	unguard func() // tells the guard that the run is cleaned up
 }
 
 // newRun copies the recipes into a directory of the test, so that runs do not share files.
@@ -114,6 +115,7 @@ func (r *run) binary() string { return filepath.Join(repository(r.t), "bin", "re
 // apply starts `recipe apply` and follows its output.
 func (r *run) apply() {
 	r.t.Helper()
+	r.guarded()
 	args := append([]string{"apply", "--auto-approve", "--json"}, append(r.args, r.recipe)...)
 	cmd := exec.Command(r.binary(), args...)
 	cmd.Dir = r.dir
@@ -221,13 +223,9 @@ func (r *run) story() string {
 
 // cleanup ends all processes of the run, and fails the test if one is left.
 func (r *run) cleanup() {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, r.binary(), "destroy", "--auto-approve", "--checkpoints", "--recipe",
-		r.recipe)
-	cmd.Dir = r.dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		r.t.Logf("recipe destroy: %v\n%s", err, out)
+	var out bytes.Buffer
+	if err := destroy(r.dir, r.recipe, r.binary(), &out); err != nil {
+		r.t.Logf("recipe destroy: %v\n%s", err, &out)
 	}
 	if left := processes(r.t, r.dir); len(left) > 0 {
 		r.t.Errorf("processes of the run were left behind: %v", left)
@@ -235,15 +233,26 @@ func (r *run) cleanup() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
+	if r.unguard != nil {
+		r.unguard()
+	}
 }
 
 // processes lists those whose command line or working directory is inside dir.
 func processes(t *testing.T, dir string) map[int]string {
 	t.Helper()
+	found, err := processesIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func processesIn(dir string) (map[int]string, error) {
 	found := map[int]string{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -256,7 +265,7 @@ func processes(t *testing.T, dir string) map[int]string {
 			found[pid] = strings.ReplaceAll(string(line), "\x00", " ")
 		}
 	}
-	return found
+	return found, nil
 }
 
 // all returns the events so far that fit.

@@ -15,7 +15,7 @@ scripts/model.sh
 # Threads beyond the cores make every process slower. A recipe by itself leaves half of two cores idle, since its trainer and its server
 # wait for each other; two at a time need about 16 GB.
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
-tests='Addition|Blocks|Steps|Quantized|TheRealWorkerTakesTurns|Init|ALossBesideTheRecipe|SGLangShort'
+tests='Guard|Addition|Blocks|Steps|Quantized|TheRealWorkerTakesTurns|Init|ALossBesideTheRecipe|SGLangShort'
 if [ "${1:-}" = --all ]; then
   tests="$tests|ReasoningGym|ShuffledRewards|Adapter|Collective|Memory|Float8"
   shift
