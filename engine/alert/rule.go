@@ -43,6 +43,9 @@ type change struct {
 
 // take folds one event.
 func (r *rule) take(e event.Event) *change {
+	if r.Disk > 0 { // an event says nothing of the disk, which may be full before the apply has started
+		return nil
+	}
 	if e.Type == event.RunStarted { // what an earlier apply ended with is over
 		clear(r.since)
 		clear(r.series)

@@ -89,6 +89,9 @@ func TestDiskRule(t *testing.T) {
 	if c := r.free(1 << 30); c == nil || c.over || c.message != "1.0 GiB are free (less than 2)" {
 		t.Errorf("1 GiB: %+v", c)
 	}
+	if c := r.take(event.Event{Type: event.RunStarted}); c != nil {
+		t.Errorf("the disk is looked at before the apply has started, and is as full after that: %+v", c)
+	}
 	if r.free(1<<30) != nil {
 		t.Error("said twice")
 	}
