@@ -103,6 +103,9 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 				return cannotApply(errs, f.asJSON)
 			}
 			if idle(p) {
+				if s.Dir.Exists() { // its folder may have been moved since the last apply
+					a.remember(s.Dir)
+				}
 				return a.nothingToDo(s, p, f.asJSON)
 			}
 			if err := a.canRun(cmd.Context(), s); err != nil {
