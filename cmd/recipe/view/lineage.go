@@ -31,8 +31,17 @@ func Lineage(w io.Writer, s Style, l *lineage.Lineage) error {
 	if len(l.Machine.GPUs) > 0 {
 		machine += ", " + strings.Join(l.Machine.GPUs, ", ") + ", driver " + l.Machine.Driver
 	}
+	var variables []string
+	for _, name := range slices.Sorted(maps.Keys(l.Variables)) {
+		value := string(l.Variables[name].Value)
+		if l.Variables[name].Secret {
+			value = "(sensitive)"
+		}
+		variables = append(variables, name+" = "+value)
+	}
 	pairs = append(pairs, [][2]string{{"run", l.Run.ID}, {"applied", moment(l.Run.Applied)}, {"recipe", l.Run.File},
-		{"digest", l.Run.Digest}, {"program", l.Program}, {"lock", lock}, {"machine", machine}}...)
+		{"variables", strings.Join(variables, ", ")}, {"digest", l.Run.Digest}, {"program", l.Program}, {"lock", lock},
+		{"machine", machine}}...)
 	if err := listing(w, s, pairs); err != nil {
 		return err
 	}
