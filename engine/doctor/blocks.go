@@ -126,8 +126,8 @@ func scriptOf(r *schema.Recipe, b *schema.Block) (Finding, bool) {
 	return Finding{}, false
 }
 
-// missing reports files and folders that a block names and that do not exist. A name that does not start like a path
-// may be a name in a hub. Models of Python programs are checked by modelOf.
+// missing reports files and folders that a block names and that do not exist. A name that neither starts like a path
+// nor ends like a file of data may be a name in a hub. Models of Python programs are checked by modelOf.
 func missing(r *schema.Recipe, b *schema.Block, python bool) []Finding {
 	names := []string{"tokenizer", "dataset", "path"}
 	if !python {
@@ -136,7 +136,8 @@ func missing(r *schema.Recipe, b *schema.Block, python bool) []Finding {
 	var found []Finding
 	for _, name := range names {
 		value := text(b, name)
-		if !filepath.IsAbs(value) && !strings.HasPrefix(value, "./") && !strings.HasPrefix(value, "../") {
+		if !filepath.IsAbs(value) && !strings.HasPrefix(value, "./") && !strings.HasPrefix(value, "../") &&
+			!(name == "dataset" && slices.Contains(dataEndings(), filepath.Ext(value))) {
 			continue
 		}
 		if path := within(r.Dir, value); !exists(path) {
@@ -146,6 +147,9 @@ func missing(r *schema.Recipe, b *schema.Block, python bool) []Finding {
 	}
 	return found
 }
+
+// dataEndings are those of files of data; no name in a hub has them.
+func dataEndings() []string { return []string{".jsonl", ".json", ".csv", ".parquet"} }
 
 // within resolves a path relative to a folder; an empty path is the folder.
 func within(dir, path string) string {
