@@ -11,7 +11,7 @@ import (
 )
 
 // onHost is a GPU of a block's job, by its number on the machine there.
-type onHost struct{ host, card string }
+type onHost struct{ Host, Card string }
 
 // gpus has a lane for each GPU that was given to blocks: which of them worked when, by what they said that they did.
 // Where several did at once, the later one is shown from the end of the earlier one. A cluster may number the GPUs of
@@ -27,16 +27,16 @@ func (t *timeline) gpus(rec *state.Run, now float64) []lane {
 	for _, device := range slices.Sorted(maps.Keys(work)) {
 		out = append(out, lane{Name: "GPU " + device, Spans: inTurn(work[device])})
 	}
-	for _, address := range slices.Sorted(maps.Keys(t.distant)) {
+	for _, address := range slices.Sorted(maps.Keys(t.Distant)) {
 		a, err := addr.Parse(address)
 		if err != nil {
 			continue
 		}
-		cards := slices.SortedFunc(maps.Keys(t.distant[address]), func(a, b onHost) int {
-			return cmp.Or(cmp.Compare(a.host, b.host), cmp.Compare(len(a.card), len(b.card)), cmp.Compare(a.card, b.card))
+		cards := slices.SortedFunc(maps.Keys(t.Distant[address]), func(a, b onHost) int {
+			return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(len(a.Card), len(b.Card)), cmp.Compare(a.Card, b.Card))
 		})
 		for _, c := range cards {
-			out = append(out, lane{Name: "GPU " + c.card + " of " + c.host, Block: address, Spans: inTurn(t.worked(a, now))})
+			out = append(out, lane{Name: "GPU " + c.Card + " of " + c.Host, Block: address, Spans: inTurn(t.worked(a, now))})
 		}
 	}
 	return out
@@ -45,7 +45,7 @@ func (t *timeline) gpus(rec *state.Run, now float64) []lane {
 // worked are the times at which a block worked; what they are is its kind.
 func (t *timeline) worked(a addr.Block, now float64) []span {
 	var out []span
-	for _, s := range t.doing[a.String()] {
+	for _, s := range t.Doing[a.String()] {
 		if s.What != event.Working {
 			continue
 		}

@@ -167,7 +167,7 @@ func (r *run) families(f families) {
 
 // state is the kind of what a block does now; empty when it has not said so.
 func (t *timeline) state(address string) string {
-	list := t.doing[address]
+	list := t.Doing[address]
 	if n := len(list); n > 0 && list[n-1].To == 0 {
 		return list[n-1].What
 	}

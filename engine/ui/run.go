@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/event/kept"
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/printable"
-	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/transcript"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -27,12 +27,9 @@ type run struct {
 	name string
 	dir  state.Dir
 
-	mu       sync.RWMutex
-	snap     snapshot.Snapshot
-	series   map[string]*series // by address and metric, with a space between
-	lanes    timeline
-	lines    logLines
-	plans    []operation
+	follows sync.Once
+	mu      sync.RWMutex
+	*fold
 	failed   error         // why the log cannot be read on
 	moved    chan struct{} // closed when something has changed
 	caughtUp chan struct{} // closed when the log was read to its end once
@@ -42,16 +39,22 @@ type run struct {
 	pieces    transcript.Tokenizers
 }
 
-// operation is one line of the plan that was applied.
-type operation struct {
-	Time    time.Time `json:"time"`
-	Address string    `json:"address"`
-	Action  string    `json:"action"`
-	Reason  string    `json:"reason"`
+// run finds a run whose log has been read, and goes on reading it.
+func (s *Server) run(name string) (*run, error) {
+	r, err := s.find(name)
+	if err != nil {
+		return nil, err
+	}
+	r.follows.Do(func() { s.wait.Go(func() { r.follow(s.ctx) }) })
+	select {
+	case <-r.caughtUp:
+	case <-s.ctx.Done():
+	}
+	return r, nil
 }
 
-// run finds a run and begins to follow it.
-func (s *Server) run(name string) (*run, error) {
+// find finds a run. Its log may not have been read.
+func (s *Server) find(name string) (*run, error) {
 	dirs, err := s.opts.Runs()
 	if err != nil {
 		return nil, err
@@ -61,37 +64,32 @@ func (s *Server) run(name string) (*run, error) {
 		return nil, missing("there is no run %.100q", name)
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	r := s.runs[name]
 	if r == nil || r.dir != dir {
-		r = &run{name: name, dir: dir, series: map[string]*series{}, moved: make(chan struct{}),
-			caughtUp: make(chan struct{}), records: map[string]*samples.Reader{}}
+		r = &run{name: name, dir: dir, fold: newFold(), moved: make(chan struct{}), caughtUp: make(chan struct{}),
+			records: map[string]*samples.Reader{}}
 		s.runs[name] = r
-		s.wait.Go(func() { r.follow(s.ctx) })
-	}
-	s.mu.Unlock()
-	select {
-	case <-r.caughtUp:
-	case <-s.ctx.Done():
+		s.wait.Go(func() { <-s.ctx.Done(); r.closeSamples() })
 	}
 	return r, nil
 }
 
 // follow reads the log until ctx ends. It first reads what is there at once, without telling anyone.
 func (r *run) follow(ctx context.Context) {
-	defer r.closeSamples()
+	fold, save, err := kept.Read(ctx, r.dir.Events(), keptFile, newFold)
 	r.mu.Lock()
-	err := event.Read(r.dir.Events(), 0, func(e event.Event) error { r.take(e); return ctx.Err() })
-	last := r.snap.Last
-	r.failed = err
+	r.fold, r.failed = fold, err
 	r.mu.Unlock()
 	close(r.caughtUp)
+	_ = save() // the log is read the next time
 	if err != nil {
 		return
 	}
-	err = event.Follow(ctx, r.dir.Events(), last, func(e event.Event) error {
+	err = event.Follow(ctx, r.dir.Events(), fold.snap.Last, func(e event.Event) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.take(e)
+		r.Apply(e)
 		close(r.moved)
 		r.moved = make(chan struct{})
 		return nil
@@ -99,50 +97,6 @@ func (r *run) follow(ctx context.Context) {
 	r.mu.Lock()
 	r.failed = err
 	r.mu.Unlock()
-}
-
-// take folds one event.
-func (r *run) take(e event.Event) {
-	r.snap.Apply(e)
-	r.lanes.take(e)
-	r.lines.take(e)
-	at := float64(e.Time.UnixNano()) / 1e9
-	switch e.Type {
-	case event.Metrics:
-		for name, value := range e.Metrics {
-			r.add(e.Address+" "+name, float64(e.Step), at, value)
-		}
-	case event.Machine:
-		for name, value := range e.Metrics {
-			r.add(machineOf(e)+" "+name, max(0, e.Time.Sub(r.snap.Started).Seconds()), at, value)
-		}
-	case event.Weights:
-		r.add(e.Address+" seconds", float64(e.Version), at, e.Seconds)
-	case event.RunStarted:
-		r.plans = nil
-	case event.Operation:
-		r.plans = append(r.plans, operation{e.Time, e.Address, e.Action, e.Message})
-	}
-}
-
-func (r *run) add(name string, step, at, value float64) {
-	s := r.series[name]
-	if s == nil {
-		s = &series{}
-		r.series[name] = s
-	}
-	s.add(step, at, value)
-}
-
-// machine stands before the metrics of a machine, where others have the address of a block: alone of the engine's,
-// with the host and the block of a job's.
-const machine = "machine"
-
-func machineOf(e event.Event) string {
-	if e.Host == "" {
-		return machine
-	}
-	return machine + " " + e.Host + " " + e.Address
 }
 
 // metric is one curve that there is.

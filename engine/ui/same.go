@@ -15,7 +15,7 @@ const maxSame = 50
 // samePrompt answers with other groups of the prompt of a group, newest first: what the policy made of it at another
 // version. It looks for as long as a search of texts.
 func (r *run) samePrompt(_ http.ResponseWriter, req *http.Request) (any, error) {
-	reader, g, err := r.find(req)
+	reader, g, err := r.group(req)
 	if err != nil {
 		return nil, err
 	}

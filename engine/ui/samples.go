@@ -245,8 +245,8 @@ func (r *run) preview(reader *samples.Reader, block string, g *samples.Group, te
 	return out, ok
 }
 
-// find is the group that a request names.
-func (r *run) find(req *http.Request) (*samples.Reader, *samples.Group, error) {
+// group is the group that a request names.
+func (r *run) group(req *http.Request) (*samples.Reader, *samples.Group, error) {
 	block := req.PathValue("block")
 	id, err := strconv.ParseUint(req.PathValue("id"), 10, 64)
 	known := false
@@ -280,7 +280,7 @@ type completionRow struct {
 
 // showGroup answers with the conversation and the completions of a group.
 func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
-	reader, g, err := r.find(req)
+	reader, g, err := r.group(req)
 	if err != nil {
 		return nil, err
 	}
@@ -344,7 +344,7 @@ type tokenRow struct {
 
 // showSequence answers with tokens of one completion: offset, limit.
 func (r *run) showSequence(_ http.ResponseWriter, req *http.Request) (any, error) {
-	reader, g, err := r.find(req)
+	reader, g, err := r.group(req)
 	if err != nil {
 		return nil, err
 	}

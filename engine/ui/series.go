@@ -18,7 +18,8 @@ type series struct {
 func (s *series) add(step, time, value float64) {
 	if n := len(s.steps); n > 0 && step < s.steps[n-1] {
 		keep := sort.SearchFloat64s(s.steps, step)
-		s.steps, s.times, s.values = s.steps[:keep], s.times[:keep], s.values[:keep]
+		// what follows is written elsewhere: series that were kept share their steps and times
+		s.steps, s.times, s.values = s.steps[:keep:keep], s.times[:keep:keep], s.values[:keep:keep]
 	}
 	s.steps, s.times, s.values = append(s.steps, step), append(s.times, time), append(s.values, value)
 }

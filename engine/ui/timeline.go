@@ -27,50 +27,48 @@ const maxSpans = 100_000
 
 // timeline is who did what when.
 type timeline struct {
-	phases map[string][]span // by block
-	doing  map[string][]span // by block: what it said that it did
-	work   map[string][]span // by block: steps of a trainer, weight updates
-	marks  []span            // restarts, checkpoints, stalls
-	// distant are the GPUs of each block's jobs on other machines
-	distant map[string]map[onHost]bool
+	Phases map[string][]span // by block
+	Doing  map[string][]span // by block: what it said that it did
+	Work   map[string][]span // by block: steps of a trainer, weight updates
+	Marks  []span            // restarts, checkpoints, stalls
+	// Distant are the GPUs of each block's jobs on other machines
+	Distant map[string]map[onHost]bool
 }
 
 func (t *timeline) take(e event.Event) {
-	if t.phases == nil {
-		t.phases, t.work, t.doing = map[string][]span{}, map[string][]span{}, map[string][]span{}
-		t.distant = map[string]map[onHost]bool{}
-	}
 	at := float64(e.Time.UnixNano()) / 1e9
 	switch e.Type {
 	case event.Phase:
-		t.phases[e.Address] = next(t.phases[e.Address], span{From: at, What: e.Phase, Label: e.Phase})
+		t.Phases[e.Address] = next(t.Phases[e.Address], span{From: at, What: e.Phase, Label: e.Phase})
 		if sdk.Phase(e.Phase).Over() {
-			t.doing[e.Address] = end(t.doing[e.Address], at)
+			t.Doing[e.Address] = end(t.Doing[e.Address], at)
 		}
 	case event.Activity:
-		t.doing[e.Address] = next(t.doing[e.Address], span{From: at - e.Seconds, What: e.State, Label: activity(e)})
+		t.Doing[e.Address] = next(t.Doing[e.Address], span{From: at - e.Seconds, What: e.State, Label: activity(e)})
 	case event.Machine:
 		for name := range e.Metrics {
 			if card, ok := usage.CardOf(name); ok && e.Host != "" {
-				if t.distant[e.Address] == nil {
-					t.distant[e.Address] = map[onHost]bool{}
+				if t.Distant[e.Address] == nil {
+					t.Distant[e.Address] = map[onHost]bool{}
 				}
-				t.distant[e.Address][onHost{e.Host, card}] = true
+				t.Distant[e.Address][onHost{e.Host, card}] = true
 			}
 		}
 	case event.Metrics:
-		t.work[e.Address] = bound(append(t.work[e.Address], steps(e, at)...))
+		if list := steps(e, at); len(list) > 0 {
+			t.Work[e.Address] = bound(append(t.Work[e.Address], list...))
+		}
 	case event.Weights:
-		t.work[e.Address] = bound(append(t.work[e.Address], span{at - e.Seconds, at, "sync",
+		t.Work[e.Address] = bound(append(t.Work[e.Address], span{at - e.Seconds, at, "sync",
 			"policy version " + itoa(e.Version)}))
 	case event.Checkpoint, event.Restart, event.Stalled:
-		t.marks = bound(append(t.marks, span{at, at, string(e.Type), e.Address}))
+		t.Marks = bound(append(t.Marks, span{at, at, string(e.Type), e.Address}))
 	case event.RunEnded:
-		for a, list := range t.phases {
-			t.phases[a] = end(list, at)
+		for a, list := range t.Phases {
+			t.Phases[a] = end(list, at)
 		}
-		for a, list := range t.doing {
-			t.doing[a] = end(list, at)
+		for a, list := range t.Doing {
+			t.Doing[a] = end(list, at)
 		}
 	}
 }
@@ -102,7 +100,7 @@ func waitedFor(on string) string {
 
 // does is what a block does now; empty when it has not said so.
 func (t *timeline) does(address string) string {
-	list := t.doing[address]
+	list := t.Doing[address]
 	if n := len(list); n > 0 && list[n-1].To == 0 {
 		return list[n-1].Label
 	}
@@ -198,7 +196,7 @@ func (r *run) timelineOf(_ http.ResponseWriter, req *http.Request) (any, error) 
 		To    float64 `json:"to"`
 		Lanes []lane  `json:"lanes"`
 		Marks []span  `json:"marks"`
-	}{start, now, from, to, []lane{}, visible(r.lanes.marks, from, to, now, 0)}
+	}{start, now, from, to, []lane{}, visible(r.lanes.Marks, from, to, now, 0)}
 	shortest := (to - from) / float64(pixels)
 	for _, gpu := range r.lanes.gpus(rec, now) {
 		gpu.Spans = visible(gpu.Spans, from, to, now, shortest)
@@ -212,7 +210,7 @@ func (r *run) timelineOf(_ http.ResponseWriter, req *http.Request) (any, error) 
 		for _, part := range []struct {
 			suffix string
 			spans  []span
-		}{{"", r.lanes.phases[address]}, {" activity", r.lanes.doing[address]}, {" steps", r.lanes.work[address]}} {
+		}{{"", r.lanes.Phases[address]}, {" activity", r.lanes.Doing[address]}, {" steps", r.lanes.Work[address]}} {
 			if part.suffix == "" || len(part.spans) > 0 {
 				out.Lanes = append(out.Lanes, lane{Name: address + part.suffix, Devices: devices,
 					Spans: visible(part.spans, from, to, now, shortest)})

@@ -1,5 +1,5 @@
 // Package ui serves the dashboard: a page, and what it shows of runs as JSON. It only reads run directories, so it
-// works during a run, after it, and on a copy.
+// works during a run, after it, and on a copy. What it writes there is what a long log comes to, if it may.
 package ui
 
 import (
@@ -107,27 +107,33 @@ func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/runs", s.list)
 	mux.HandleFunc("GET /metrics", s.prometheus)
-	for pattern, handle := range map[string]func(*run, http.ResponseWriter, *http.Request) (any, error){
-		"GET /api/runs/{run}":                               (*run).summary,
-		"GET /api/runs/{run}/series":                        (*run).seriesOf,
-		"GET /api/runs/{run}/timeline":                      (*run).timelineOf,
-		"GET /api/runs/{run}/logs":                          (*run).logsOf,
-		"GET /api/runs/{run}/config":                        (*run).configuration,
+	type handler = func(*run, http.ResponseWriter, *http.Request) (any, error)
+	serve := func(find func(name string) (*run, error), handlers map[string]handler) {
+		for pattern, handle := range handlers {
+			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+				run, err := find(r.PathValue("run"))
+				if err != nil {
+					answer(w, nil, err)
+					return
+				}
+				v, err := handle(run, w, r)
+				answer(w, v, err)
+			})
+		}
+	}
+	serve(s.run, map[string]handler{
+		"GET /api/runs/{run}":          (*run).summary,
+		"GET /api/runs/{run}/series":   (*run).seriesOf,
+		"GET /api/runs/{run}/timeline": (*run).timelineOf,
+		"GET /api/runs/{run}/logs":     (*run).logsOf,
+		"GET /api/runs/{run}/config":   (*run).configuration,
+	})
+	serve(s.find, map[string]handler{ // what is not in the log
 		"GET /api/runs/{run}/samples":                       (*run).listSamples,
 		"GET /api/runs/{run}/samples/{block}/{id}":          (*run).showGroup,
 		"GET /api/runs/{run}/samples/{block}/{id}/same":     (*run).samePrompt,
 		"GET /api/runs/{run}/samples/{block}/{id}/{number}": (*run).showSequence,
-	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			run, err := s.run(r.PathValue("run"))
-			if err != nil {
-				answer(w, nil, err)
-				return
-			}
-			v, err := handle(run, w, r)
-			answer(w, v, err)
-		})
-	}
+	})
 	return mux
 }
 

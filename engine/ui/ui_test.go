@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/event/eventtest"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/transcript"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"))
 }
 
-func must(t testing.TB, err error) {
+func must(t eventtest.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -543,7 +544,7 @@ func TestALaneForEachGPU(t *testing.T) {
 	t.Parallel()
 	served, trained := addr.Block{Kind: kind.Inference, Plugin: "vllm", Name: "p"}, addr.Block{Kind: kind.Trainer,
 		Plugin: "grpo", Name: "p"}
-	lanes := timeline{doing: map[string][]span{
+	lanes := timeline{Doing: map[string][]span{
 		served.String(): {{10, 20, event.Working, "8 requests"}, {20, 30, event.Resting, "idle"},
 			{30, 0, event.Working, "1"}},
 		trained.String(): {{18, 28, event.Working, "step 1"}},
