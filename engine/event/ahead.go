@@ -22,8 +22,9 @@ func decodeAll(lines [][]byte, keep func(Event) bool) []decoded {
 	var group sync.WaitGroup
 	for from := 0; from < len(lines); from += part {
 		some := func() {
+			d := newDecoder()
 			for i := from; i < min(from+part, len(lines)); i++ {
-				e, err := decode(lines[i])
+				e, err := d.decode(lines[i])
 				out[i] = decoded{e, err, err == nil && (keep == nil || keep(e))}
 			}
 		}

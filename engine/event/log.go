@@ -2,7 +2,6 @@ package event
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -120,7 +119,7 @@ func beginsWithCursors(path string) (bool, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("reading the event log %s: %w", path, err)
 	}
-	e, derr := decode(line)
+	e, derr := newDecoder().decode(line)
 	return err == nil && derr == nil && e.Type == LogFile, nil
 }
 
@@ -419,10 +418,4 @@ func Segments(dir string) ([]string, error) {
 	}
 	sort.Strings(out)
 	return out, nil
-}
-
-func decode(line []byte) (Event, error) {
-	var e Event
-	err := json.Unmarshal(bytes.TrimRight(line, "\n"), &e)
-	return e, err
 }
