@@ -226,13 +226,10 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 
 // hadBlock returns nil if the run has instances of a block, or once had it or them, else an error.
 func hadBlock(dir state.Dir, a addr.Block) error {
-	found, wanted := errors.New("found"), view.Filter([]addr.Block{a}, time.Time{})
-	err := event.Read(dir.Events(), 0, func(e event.Event) error {
-		if wanted(e) {
-			return found
-		}
-		return nil
-	})
+	found, text := errors.New("found"), []byte("."+a.Plugin+"."+a.Name)
+	pick := event.Pick{Text: func(line []byte) bool { return bytes.Contains(line, text) },
+		Event: view.Filter([]addr.Block{a}, time.Time{})}
+	err := event.Back(dir.Events(), pick, func(event.Event) error { return found })
 	switch {
 	case errors.Is(err, found):
 		return nil

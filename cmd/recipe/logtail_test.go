@@ -13,6 +13,9 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/event/eventtest"
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
 )
 
 // chatter are events of all kinds that recipe logs treats differently. Phases are often repeated, and the attempts of a
@@ -189,5 +192,37 @@ func TestTheTailReadsOnlyTheEndOfTheLog(t *testing.T) {
 	}
 	if got := logsOf(t, home, "--tail", "4", "--json"); strings.Count(got, "\n") != 4 {
 		t.Errorf("recipe logs --tail 4 --json prints\n%s", got)
+	}
+}
+
+// Whether a run had a block is found without decoding the events of others.
+func TestHadBlockPassesOverOtherBlocks(t *testing.T) {
+	t.Parallel()
+	dir := state.Dir(t.TempDir())
+	if err := os.MkdirAll(dir.Events(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w := &eventtest.Writer{TB: t, Dir: dir.Events()}
+	w.Put(event.Event{Type: event.RunStarted})
+	w.Save()
+	w.Put(event.Event{Type: event.Phase, Address: `module.eval["é"].trainer.tiny.policy["<1>"]`, Phase: "ready"})
+	w.Save()
+	segments, err := event.Segments(w.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventtest.Spoil(t, segments[0])
+	for text, want := range map[string]string{
+		`module.eval["é"].trainer.tiny.policy`: "", `module.eval["é"].trainer.tiny.policy["<1>"]`: "",
+		"trainer.tiny.policy": "never had", "trainer.tiny.other": "never had",
+	} {
+		a, err := addr.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = hadBlock(dir, a)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }

@@ -37,6 +37,17 @@ func Back(dir string, pick Pick, fn func(Event) error) error {
 	return nil
 }
 
+// Last is the number of the newest event in dir; 0: there is none.
+func Last(dir string) (seq uint64, err error) {
+	found := errors.New("found")
+	every := Pick{Text: func([]byte) bool { return true }}
+	err = Back(dir, every, func(e Event) error { seq = e.Seq; return found })
+	if errors.Is(err, found) {
+		err = nil
+	}
+	return seq, err
+}
+
 type back struct {
 	pick  Pick
 	fn    func(Event) error

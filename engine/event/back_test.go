@@ -97,3 +97,14 @@ func TestBackReadsOnlyWhatIsAskedFor(t *testing.T) {
 		t.Errorf("got %v, want the place of the damaged line", err)
 	}
 }
+
+func TestLastIsTheNewest(t *testing.T) {
+	t.Parallel()
+	dir := segmented(t)
+	if seq, err := event.Last(dir); err != nil || seq != 6 {
+		t.Errorf("the newest event is %d (%v), want 6", seq, err)
+	}
+	if seq, err := event.Last(dir + "/none"); err != nil || seq != 0 {
+		t.Errorf("the newest event of no log is %d (%v)", seq, err)
+	}
+}

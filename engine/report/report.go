@@ -2,9 +2,11 @@
 package report
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -83,22 +85,13 @@ func collect(ctx context.Context, dir state.Dir) (*report, error) {
 	}
 	r := &report{Name: filepath.Base(string(dir)), Recipe: rec.Recipe, File: filepath.Base(rec.File), ID: rec.ID,
 		Made: time.Now().UTC()}
-	snap := &snapshot.Snapshot{}
-	err = event.Read(dir.Events(), 0, func(e event.Event) error {
-		snap.Apply(e)
-		if e.Type == event.Notice || e.Type == event.Restart || e.Type == event.Stalled || e.Level == "warn" ||
-			e.Level == "error" {
-			r.Lines = append(r.Lines, e)
-			if len(r.Lines) > 2*maxLines {
-				r.Lines = slices.Clone(r.Lines[maxLines:])
-			}
-		}
-		return ctx.Err()
-	})
+	snap, err := snapshot.Read(dir.Events())
 	if err != nil {
 		return nil, err
 	}
-	r.Lines = r.Lines[max(0, len(r.Lines)-maxLines):]
+	if r.Lines, err = newestLines(ctx, dir); err != nil {
+		return nil, err
+	}
 	r.Status, r.Message, r.Started, r.Ended, r.Version = snap.Status, snap.Message, snap.Started, snap.Ended, snap.Version
 	if r.Status == "" {
 		r.Status = string(rec.Status)
@@ -127,6 +120,35 @@ func collect(ctx context.Context, dir state.Dir) (*report, error) {
 	}
 	r.Samples, err = samplesOf(ctx, dir)
 	return r, err
+}
+
+// said are parts of the JSON of every event that is a line of the report. Other events need not be decoded.
+var said = [][]byte{[]byte(`"` + event.Notice + `"`), []byte(`"` + event.Restart + `"`), []byte(`"` + event.Stalled + `"`),
+	[]byte(`"warn"`), []byte(`"error"`)}
+
+// newestLines are the newest events that are lines of the report, the oldest of them first.
+func newestLines(ctx context.Context, dir state.Dir) (out []event.Event, err error) {
+	enough := errors.New("enough")
+	pick := event.Pick{
+		Text: func(line []byte) bool {
+			return slices.ContainsFunc(said, func(part []byte) bool { return bytes.Contains(line, part) })
+		},
+		Event: func(e event.Event) bool {
+			return e.Type == event.Notice || e.Type == event.Restart || e.Type == event.Stalled || e.Level == "warn" ||
+				e.Level == "error"
+		},
+	}
+	err = event.Back(dir.Events(), pick, func(e event.Event) error {
+		if out = append(out, e); len(out) == maxLines {
+			return enough
+		}
+		return ctx.Err()
+	})
+	if errors.Is(err, enough) {
+		err = nil
+	}
+	slices.Reverse(out)
+	return out, err
 }
 
 // samplesOf reads the newest groups as the dashboard shows them.

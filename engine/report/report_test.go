@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/event/eventtest"
 	"github.com/recipe-rl/recipe/engine/report"
 	"github.com/recipe-rl/recipe/engine/state"
 )
@@ -39,16 +40,22 @@ func written(t *testing.T, events ...event.Event) string {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(string(dir), "run.json"),
-		[]byte(`{"format_version":2,"id":"r1","recipe":"sums","file":"sums.hcl","status":"completed","blocks":{}}`),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	record(t, dir)
 	var page bytes.Buffer
 	if err := report.Write(t.Context(), &page, dir); err != nil {
 		t.Fatal(err)
 	}
 	return page.String()
+}
+
+// record writes the record of a run that has completed.
+func record(t *testing.T, dir state.Dir) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(string(dir), "run.json"),
+		[]byte(`{"format_version":2,"id":"r1","recipe":"sums","file":"sums.hcl","status":"completed","blocks":{}}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What models and programs wrote is text: no element, attribute or control character of theirs gets into the page.
@@ -108,5 +115,53 @@ func TestCurvesAreDrawn(t *testing.T) {
 	}
 	if !strings.Contains(page, "0 to 0.9; step 0 to 9") {
 		t.Error("the reward's range is not shown")
+	}
+}
+
+// A report of a long log is made of what is kept of it and of its newest lines, not of all events.
+func TestAReportDoesNotReadTheWholeLog(t *testing.T) {
+	t.Parallel()
+	for warnings, oldest := range map[int]string{120: "line 0<", 320: "line 120<"} { // with 120, it looks for more of them
+		dir := state.Dir(filepath.Join(t.TempDir(), ".recipe", "sums"))
+		if err := dir.Make(); err != nil {
+			t.Fatal(err)
+		}
+		record(t, dir)
+		if err := os.MkdirAll(dir.Events(), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w := &eventtest.Writer{TB: t, Dir: dir.Events()}
+		for step := range int64(10) {
+			w.Put(event.Event{Type: event.Metrics, Address: "trainer.tiny.policy", Step: step,
+				Metrics: map[string]float64{"reward": float64(step)}})
+		}
+		w.Save()
+		for n := range warnings {
+			w.Put(event.Event{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "warn", Message: fmt.Sprint("line ", n)})
+			w.Put(event.Event{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "info", Message: `an "error"`})
+		}
+		w.Save()
+		made := func() string {
+			var page bytes.Buffer
+			if err := report.Write(t.Context(), &page, dir); err != nil {
+				t.Fatal(err)
+			}
+			return regexp.MustCompile(`[0-9-]+ [0-9:]+ UTC`).ReplaceAllString(page.String(), "")
+		}
+		want := made()
+		newest := fmt.Sprintf("line %d<", warnings-1)
+		first, last := strings.Index(want, oldest), strings.Index(want, newest)
+		if n := strings.Count(want, ">line "); !strings.Contains(want, "<polyline") || first < 0 || last < first ||
+			n != min(warnings, 200) || strings.Contains(want, "an &#34;error") {
+			t.Errorf("the report has %d lines, %q at %d and %q at %d:\n%s", n, oldest, first, newest, last, want)
+		}
+		segments, err := event.Segments(dir.Events())
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventtest.Spoil(t, segments[0])
+		if got := made(); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
 	}
 }

@@ -23,6 +23,8 @@ const letGoPoll = 50 * time.Millisecond
 // called with every event meanwhile. The error names what could not be stopped or saved. When ctx ends first, the stop
 // continues and the error is the context's.
 func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, each func(event.Event)) error {
+	// Without a last event, what was there is read, too, and passed over by its time.
+	last, _ := event.Last(dir.Events())
 	ordered := time.Now()
 	if err := c.Stop(ctx, why, kill); err != nil && !errors.Is(err, run.ErrOver) {
 		// ErrOver: the engine is already ending
@@ -37,7 +39,7 @@ func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, 
 	go func() {
 		defer close(read)
 		// The log gives what is shown and the engine's own failures; the outcome is in the record.
-		_ = event.Follow(following, dir.Events(), 0, func(e event.Event) error {
+		_ = event.Follow(following, dir.Events(), last, func(e event.Event) error {
 			if e.Time.Before(ordered) {
 				return nil
 			}

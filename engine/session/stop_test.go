@@ -4,10 +4,13 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/event/eventtest"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -84,5 +87,31 @@ func TestAStopOfARunThatIsDestroyedSaysSo(t *testing.T) {
 	})
 	if err := Stop(t.Context(), d, c, "enough", false, nil); err == nil || !strings.Contains(err.Error(), "destroyed") {
 		t.Errorf("it says %v", err)
+	}
+}
+
+// What the log had before the stop is not read again: that takes seconds when it is long.
+func TestAStopReadsTheLogFromItsEnd(t *testing.T) {
+	t.Parallel()
+	w := &eventtest.Writer{TB: t}
+	d, c := stoppable(t, Status{}, func(_ state.Dir, l *state.Lock) {
+		w.Put(event.Event{Type: event.RunEnded, Time: time.Now()})
+		w.Save()
+		_ = l.Unlock()
+	})
+	w.Dir = d.Events()
+	w.Put(event.Event{Type: event.RunStarted})
+	w.Save()
+	segments, err := event.Segments(w.Dir)
+	if err != nil || len(segments) != 1 {
+		t.Fatal(segments, err)
+	}
+	w.Put(event.Event{Type: event.Notice})
+	w.Save()
+	eventtest.Spoil(t, segments[0])
+	var seen []event.Type
+	err = Stop(t.Context(), d, c, "enough", false, func(e event.Event) { seen = append(seen, e.Type) })
+	if !slices.Equal(seen, []event.Type{event.RunEnded}) {
+		t.Errorf("during the stop there were %v (%v)", seen, err)
 	}
 }

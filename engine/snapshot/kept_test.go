@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/event/eventtest"
 )
 
 // eventful writes a log of four files with events of all types that a snapshot holds something of.
@@ -78,31 +79,13 @@ func same(t *testing.T, dir string, want *Snapshot) {
 	}
 }
 
-// spoil makes a complete file unreadable such that it looks as before, so that who reads it fails.
-func spoil(t *testing.T, path string) {
-	t.Helper()
-	info, err := os.Stat(path)
-	if err == nil {
-		err = os.WriteFile(path, bytes.Repeat([]byte("x"), int(info.Size())-1), 0o600)
-	}
-	if err == nil {
-		err = os.Truncate(path, info.Size())
-	}
-	if err == nil {
-		err = os.Chtimes(path, time.Time{}, info.ModTime())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestCompleteFilesAreFoldedOnce(t *testing.T) {
 	t.Parallel()
 	dir, files := eventful(t)
 	want := folded(t, dir)
 	same(t, dir, want)
 	for _, path := range files[:3] {
-		spoil(t, path)
+		eventtest.Spoil(t, path)
 	}
 	same(t, dir, want)
 
@@ -115,7 +98,7 @@ func TestCompleteFilesAreFoldedOnce(t *testing.T) {
 	next := filepath.Join(dir, fmt.Sprintf("%020d.jsonl", 90002))
 	add(t, next, "")
 	same(t, dir, snap)
-	spoil(t, files[3])
+	eventtest.Spoil(t, files[3])
 	same(t, dir, snap)
 
 	// The oldest files are deleted when the log is long.

@@ -45,7 +45,10 @@ type Writer struct {
 func (w *Writer) Put(e event.Event) {
 	w.TB.Helper()
 	w.seq++
-	e.V, e.Seq, e.Time, e.Cursor, e.BlockAttempt = event.FormatVersion, w.seq, when(w.seq), w.seq, max(e.BlockAttempt, 1)
+	e.V, e.Seq, e.Cursor, e.BlockAttempt = event.FormatVersion, w.seq, w.seq, max(e.BlockAttempt, 1)
+	if e.Time.IsZero() {
+		e.Time = when(w.seq)
+	}
 	if w.write(e); w.file.Len() > 16<<20 {
 		w.Save()
 	}
@@ -74,6 +77,24 @@ func (w *Writer) write(e event.Event) {
 
 func when(seq uint64) time.Time {
 	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(seq) * time.Second / 10)
+}
+
+// Spoil makes a file unreadable such that it looks as before, so that who reads it fails.
+func Spoil(tb TB, path string) {
+	tb.Helper()
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.WriteFile(path, bytes.Repeat([]byte("x\n"), int(info.Size())/2+1), 0o600)
+	}
+	if err == nil {
+		err = os.Truncate(path, info.Size())
+	}
+	if err == nil {
+		err = os.Chtimes(path, time.Time{}, info.ModTime())
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // step writes the events of one step of a run: ten, with the sizes that they have in a run of trainer.grpo.
