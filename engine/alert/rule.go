@@ -3,7 +3,10 @@
 package alert
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
@@ -163,4 +166,27 @@ func (r *rule) settle(e event.Event, message string) *change {
 		return &change{rule: r, over: !now, address: e.Address, step: e.Step, message: message}
 	}
 	return nil
+}
+
+// concerns makes a function that says of the JSON of an event whether rules may take something from it.
+func concerns(rules []*rule) func(line []byte) bool {
+	texts := []any{event.RunStarted, event.Alert}
+	for _, r := range rules {
+		switch {
+		case r.Metric != "":
+			texts = append(texts, r.Metric)
+		case r.Stalled > 0:
+			texts = append(texts, event.Stalled, event.StallOver, event.RunEnded)
+		case r.State != "":
+			texts = append(texts, event.RunEnded, event.Restart, event.Phase)
+		}
+	}
+	var parts [][]byte
+	for _, text := range texts {
+		part, _ := json.Marshal(text) // as it stands in a line; a text has no error
+		parts = append(parts, part)
+	}
+	return func(line []byte) bool {
+		return slices.ContainsFunc(parts, func(part []byte) bool { return bytes.Contains(line, part) })
+	}
 }

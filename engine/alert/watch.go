@@ -57,7 +57,12 @@ func Start(ctx context.Context, o Options) (*Watch, error) {
 	if len(w.rules) == 0 {
 		return w, nil
 	}
-	err := event.Read(o.Events, 0, func(e event.Event) error {
+	last, err := event.Last(o.Events)
+	if err != nil {
+		w.give()
+		return nil, err
+	}
+	err = event.ReadLines(o.Events, 0, concerns(w.rules), func(e event.Event) error {
 		w.last = e.Seq
 		for _, r := range w.rules {
 			r.take(e)
@@ -71,6 +76,7 @@ func Start(ctx context.Context, o Options) (*Watch, error) {
 		w.give()
 		return nil, err
 	}
+	w.last = max(w.last, last)
 	w.watch.Go(func() {
 		if err := event.Follow(following, o.Events, w.last, w.take); err != nil && following.Err() == nil {
 			w.notice("the alerts of this run are not watched any more: " + err.Error())

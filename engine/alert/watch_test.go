@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/event/eventtest"
 	"github.com/recipe-rl/recipe/schema"
 )
 
@@ -79,5 +80,36 @@ func TestTheNextEngineRepeatsNothing(t *testing.T) {
 				t.Errorf("recorded %v, want %v", types, want)
 			}
 		})
+	}
+}
+
+// A long log is not decoded when the next engine begins to watch: that takes seconds.
+func TestTheNextEngineReadsWhatItsAlertsConcern(t *testing.T) {
+	t.Parallel()
+	log := &eventtest.Writer{TB: t, Dir: t.TempDir()}
+	for _, e := range []event.Event{{Type: event.Metrics, Address: trainer, Metrics: map[string]float64{`a "<b>"`: 0.1}},
+		{Type: event.Span, Address: trainer}, {Type: event.Span, Address: trainer}} {
+		log.Put(e)
+		log.Save()
+	}
+	segments, err := event.Segments(log.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventtest.Spoil(t, segments[1])
+	w, err := Start(t.Context(), Options{Events: log.Dir, Run: "r", Secrets: func(...string) {},
+		Free:   func() (uint64, error) { return 1 << 40, nil },
+		Alerts: []schema.Alert{{Name: "low", Metric: `a "<b>"`, Op: "<", Value: 0.5, For: 1}},
+		Record: func(e event.Event) {
+			if e.Type == event.Notice {
+				t.Error(e.Message)
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Stop()
+	if !w.rules[0].firing || w.last != 3 {
+		t.Errorf("the alert holds: %v, and the log was read to event %d, want 3", w.rules[0].firing, w.last)
 	}
 }

@@ -12,11 +12,11 @@ const ahead = 2048
 type decoded struct {
 	event Event
 	err   error
-	kept  bool // by the filter
+	kept  bool // it was picked
 }
 
-// decodeAll decodes lines and asks keep about each event, on several cores. Keep nil: all are kept.
-func decodeAll(lines [][]byte, keep func(Event) bool) []decoded {
+// decodeAll decodes the lines that are picked, on several cores.
+func decodeAll(lines [][]byte, pick Pick) []decoded {
 	out := make([]decoded, len(lines))
 	part := max(32, (len(lines)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
 	var group sync.WaitGroup
@@ -24,8 +24,11 @@ func decodeAll(lines [][]byte, keep func(Event) bool) []decoded {
 		some := func() {
 			d := newDecoder()
 			for i := from; i < min(from+part, len(lines)); i++ {
+				if pick.Text != nil && !pick.Text(lines[i]) {
+					continue
+				}
 				e, err := d.decode(lines[i])
-				out[i] = decoded{e, err, err == nil && (keep == nil || keep(e))}
+				out[i] = decoded{e, err, err == nil && (pick.Event == nil || pick.Event(e))}
 			}
 		}
 		if from+part >= len(lines) {

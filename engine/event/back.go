@@ -82,7 +82,7 @@ func (b *back) lines(path string, oldest bool) error {
 			}
 			end = start
 		}
-		for i, d := range decodeAll(lines, b.pick.Event) {
+		for i, d := range decodeAll(lines, Pick{Event: b.pick.Event}) {
 			if d.err != nil {
 				return damagedLine(path, bytes.Count(text[:ends[i]], []byte{'\n'})+1, d.err)
 			}

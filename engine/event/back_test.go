@@ -108,3 +108,14 @@ func TestLastIsTheNewest(t *testing.T) {
 		t.Errorf("the newest event of no log is %d (%v)", seq, err)
 	}
 }
+
+func TestReadLinesPassesOverLines(t *testing.T) {
+	t.Parallel()
+	dir := segmented(t)
+	var got []uint64
+	err := event.ReadLines(dir, 3, func(line []byte) bool { return !bytes.Contains(line, []byte(`"message":"5"`)) },
+		func(e event.Event) error { got = append(got, e.Seq); return nil })
+	if err != nil || !slices.Equal(got, []uint64{4, 6}) {
+		t.Errorf("got events %v (%v), want 4 and 6", got, err)
+	}
+}

@@ -20,7 +20,13 @@ const pollEvery = 100 * time.Millisecond
 
 // Read calls fn with every event after the given number that is in dir now, in order.
 func Read(dir string, after uint64, fn func(Event) error) error {
-	r := &reader{dir: dir, after: after}
+	return ReadLines(dir, after, nil, fn)
+}
+
+// ReadLines is Read that passes over lines by their text, which takes a fraction of the time of reading them. text is
+// asked on several cores at a time; nil: all lines are read.
+func ReadLines(dir string, after uint64, text func(line []byte) bool, fn func(Event) error) error {
+	r := &reader{dir: dir, after: after, text: text}
 	defer r.close()
 	_, err := r.drain(fn)
 	return err
@@ -74,6 +80,7 @@ func FollowUntil(ctx context.Context, dir string, after uint64, fn func(Event) e
 type reader struct {
 	dir   string
 	after uint64
+	text  func(line []byte) bool
 	path  string
 	file  *os.File
 	buf   *bufio.Reader
@@ -165,12 +172,13 @@ func (r *reader) lines(fn func(Event) error) (int, error) {
 	n := 0
 	for {
 		lines, partial, err := r.some()
-		for i, d := range decodeAll(lines, nil) {
+		for i, d := range decodeAll(lines, Pick{Text: r.text}) {
 			r.whole += int64(len(lines[i]))
 			r.line++
 			switch e := d.event; {
 			case d.err != nil:
 				return n, damagedLine(r.path, r.line, d.err)
+			case r.text != nil && e.Type == LogFile: // the event before it, whose number it has, may have been passed over
 			case e.Seq > r.after && e.V <= FormatVersion:
 				r.after = e.Seq
 				n++
