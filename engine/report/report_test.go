@@ -137,7 +137,8 @@ func TestAReportDoesNotReadTheWholeLog(t *testing.T) {
 		}
 		w.Save()
 		for n := range warnings {
-			w.Put(event.Event{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "warn", Message: fmt.Sprint("line ", n)})
+			w.Put(event.Event{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "warn",
+				Message: fmt.Sprint("line ", n)})
 			w.Put(event.Event{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "info", Message: `an "error"`})
 		}
 		w.Save()

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"encoding/gob"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"slices"
 	"time"
@@ -87,15 +89,15 @@ func machineOf(e event.Event) string {
 // keptFile has 60 MB for a run with a log of a million events (515 MB).
 var keptFile = kept.File{Name: "ui.kept", Limit: 256 << 20}
 
-// keptFold is a fold in the file.
+// keptFold is a fold in the file, but for its columns, which follow it one after another: lists of numbers of 8 bytes.
+// The metrics of a block have the same steps and times.
 type keptFold struct {
 	Snapshot []byte // JSON
-	// Columns are lists of numbers of 8 bytes. The metrics of a block have the same steps and times.
-	Columns [][]byte
-	Series  map[string][3]int // the columns of steps, times and values
-	Lanes   timeline
-	Lines   []logLine
-	Plans   []operation
+	Columns  int
+	Series   map[string][3]int // the columns of steps, times and values
+	Lanes    timeline
+	Lines    []logLine
+	Plans    []operation
 }
 
 // MarshalBinary implements kept.Fold.
@@ -105,50 +107,69 @@ func (f *fold) MarshalBinary() ([]byte, error) {
 	if k.Snapshot, err = json.Marshal(&f.snap); err != nil {
 		return nil, err
 	}
-	known := map[string]int{}
+	var columns [][]float64
 	var raw []byte
+	known, seed, size := map[uint64]int{}, maphash.MakeSeed(), 0
 	for name, s := range f.series {
-		var columns [3]int
+		var of [3]int
 		for i, list := range [][]float64{s.steps, s.times, s.values} {
-			raw = raw[:0]
-			for _, v := range list {
-				raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(v))
+			raw = appendFloats(raw[:0], list)
+			hash := maphash.Bytes(seed, raw)
+			n, ok := known[hash]
+			if !ok || !slices.Equal(columns[n], list) {
+				n, size = len(columns), size+len(raw)
+				columns, known[hash] = append(columns, list), n
 			}
-			n, ok := known[string(raw)]
-			if !ok {
-				n = len(k.Columns)
-				k.Columns, known[string(raw)] = append(k.Columns, bytes.Clone(raw)), n
-			}
-			columns[i] = n
+			of[i] = n
 		}
-		k.Series[name] = columns
+		k.Series[name] = of
 	}
+	k.Columns = len(columns)
 	var out bytes.Buffer
-	err = gob.NewEncoder(&out).Encode(&k)
+	out.Grow(size + size/16)
+	enc := gob.NewEncoder(&out)
+	err = enc.Encode(&k)
+	for _, list := range columns {
+		raw = appendFloats(raw[:0], list)
+		err = errors.Join(err, enc.Encode(raw))
+	}
 	return out.Bytes(), err
+}
+
+func appendFloats(to []byte, list []float64) []byte {
+	for _, v := range list {
+		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(v))
+	}
+	return to
 }
 
 // UnmarshalBinary implements kept.Fold.
 func (f *fold) UnmarshalBinary(content []byte) error {
-	k := keptFold{Lanes: f.lanes}
-	if err := gob.NewDecoder(bytes.NewReader(content)).Decode(&k); err != nil {
+	k, dec := keptFold{Lanes: f.lanes}, gob.NewDecoder(bytes.NewReader(content))
+	if err := dec.Decode(&k); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(k.Snapshot, &f.snap); err != nil {
 		return err
 	}
-	columns := make([][]float64, len(k.Columns))
-	for i, raw := range k.Columns {
-		columns[i] = make([]float64, len(raw)/8) // without room for more: several series share it
-		for j := range columns[i] {
-			columns[i][j] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*j:]))
+	var columns [][]float64
+	var raw []byte
+	for range k.Columns {
+		raw = raw[:0]
+		if err := dec.Decode(&raw); err != nil {
+			return err
 		}
+		list := make([]float64, len(raw)/8) // without room for more: several series share it
+		for i := range list {
+			list[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+		}
+		columns = append(columns, list)
 	}
-	for name, c := range k.Series {
-		if slices.Min(c[:]) < 0 || slices.Max(c[:]) >= len(columns) {
-			return fmt.Errorf("the series %s has columns %d, expected some of %d", name, c, len(columns))
+	for name, of := range k.Series {
+		if slices.Min(of[:]) < 0 || slices.Max(of[:]) >= len(columns) {
+			return fmt.Errorf("the series %s has columns %d, expected some of %d", name, of, len(columns))
 		}
-		s := &series{columns[c[0]], columns[c[1]], columns[c[2]]}
+		s := &series{columns[of[0]], columns[of[1]], columns[of[2]]}
 		if len(s.steps) != len(s.values) || len(s.times) != len(s.values) {
 			return fmt.Errorf("the series %s has columns of different lengths", name)
 		}

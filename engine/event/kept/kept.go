@@ -140,8 +140,7 @@ func encode(h header, fold Fold) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest := slices.Concat(text, []byte("\n"), folded)
-	return slices.Concat([]byte(digest(rest)+"\n"), rest), nil
+	return slices.Concat([]byte(digest(text, []byte("\n"), folded)), []byte("\n"), text, []byte("\n"), folded), nil
 }
 
 // write replaces the file. It writes nothing into a folder that its owner has made read-only, not even as root.
@@ -160,9 +159,12 @@ func write(dir string, file File, content []byte) error {
 	return private.WriteFile(filepath.Join(dir, file.Name), content)
 }
 
-func digest(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+func digest(parts ...[]byte) string {
+	sum := sha256.New()
+	for _, part := range parts {
+		sum.Write(part)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // thisProgram tells programs apart that were built from different sources; empty: it cannot.
