@@ -63,7 +63,10 @@ ended, since apply adopts it, and is followed further.`,
 			wanted := view.Filter(blocks, from)
 			style, out := a.style(), &newestLines{to: a.out, most: pick.tail}
 			enc, printer := json.NewEncoder(out), view.Printer{Debug: pick.level == "debug"}
-			last := uint64(0)
+			last, err := event.WrittenBefore(dir.Events(), from.Add(-maxSkew))
+			if err != nil {
+				return err
+			}
 			selected := func(e event.Event) bool { return wanted(e) && chosen(e) }
 			show := func(e event.Event) error {
 				last = e.Seq
@@ -76,7 +79,7 @@ ended, since apply adopts it, and is followed further.`,
 				return printer.Print(out, style, e)
 			}
 			if pick.tail < 0 {
-				err = event.Read(dir.Events(), 0, show)
+				err = event.Read(dir.Events(), last, show)
 			} else {
 				n := newest{lines: pick.tail, wanted: selected, text: pick.text(), phases: !asJSON, all: follow,
 					prints: func(e event.Event) bool { return asJSON || printer.Line(view.Style{}, e) != "" }}
@@ -207,6 +210,9 @@ func (l *newestLines) flush() error {
 	_, err := l.to.Write(bytes.Join(kept, nil))
 	return err
 }
+
+// maxSkew is how far the clock of a job's machine may be ahead: its events have that machine's time.
+const maxSkew = time.Hour
 
 // sinceTime reads --since: a duration before now, or a moment.
 func sinceTime(text string, now time.Time) (time.Time, error) {

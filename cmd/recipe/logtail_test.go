@@ -226,3 +226,42 @@ func TestHadBlockPassesOverOtherBlocks(t *testing.T) {
 		}
 	}
 }
+
+// With --since, files that were complete long before are not read.
+func TestTheLogSinceATimeIsReadFromThere(t *testing.T) {
+	t.Parallel()
+	home, events := endedRunIn(t)
+	if err := os.MkdirAll(events, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC()
+	w := &eventtest.Writer{TB: t, Dir: events}
+	for i, age := range []time.Duration{3 * time.Hour, 2 * time.Hour, 30 * time.Minute, time.Minute} {
+		w.Put(event.Event{Type: event.LogLine, Address: "trainer.tiny.a", Time: now.Add(-age), Message: fmt.Sprint("line ", i)})
+		w.Save()
+		segments, err := event.Segments(events)
+		if err == nil {
+			written := now.Add(-max(age, 55*time.Minute)) // the clock of a job may be ahead
+			err = os.Chtimes(segments[len(segments)-1], now, written)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	segments, err := event.Segments(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventtest.Spoil(t, segments[0])
+	if got := logsOf(t, home, "--since", "50m"); strings.Count(got, "\n") != 2 || !strings.Contains(got, "line 2") ||
+		!strings.Contains(got, "line 3") {
+		t.Errorf("since 50 minutes ago there are\n%s", got)
+	}
+	if got := logsOf(t, home, "--since", "1s"); got != "" {
+		t.Errorf("since a second ago there are\n%s", got)
+	}
+	seq, err := event.WrittenBefore(events, now.Add(-time.Hour))
+	if err != nil || seq != 2 {
+		t.Errorf("an hour ago %d events were written (%v), want 2", seq, err)
+	}
+}

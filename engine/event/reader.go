@@ -158,6 +158,30 @@ func FirstOf(segment string) (uint64, error) {
 	return strconv.ParseUint(strings.TrimSuffix(filepath.Base(segment), ".jsonl"), 10, 64)
 }
 
+// WrittenBefore is the number of the newest event in the oldest files of a log, those to which nothing was added since
+// a time; 0: there are none.
+func WrittenBefore(dir string, at time.Time) (seq uint64, err error) {
+	segments, err := Segments(dir)
+	if err != nil {
+		return 0, err
+	}
+	for i := range len(segments) - 1 {
+		info, err := os.Stat(segments[i])
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted since it was listed
+		}
+		if err != nil {
+			return 0, fmt.Errorf("reading the event log: %w", err)
+		}
+		first, err := FirstOf(segments[i+1])
+		if err != nil || !info.ModTime().Before(at) {
+			break
+		}
+		seq = max(first, 1) - 1
+	}
+	return seq, nil
+}
+
 func (r *reader) open(path string) error {
 	r.close()
 	f, err := private.OpenFile(path, os.O_RDONLY)
