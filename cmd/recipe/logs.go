@@ -79,7 +79,11 @@ ended, since apply adopts it, and is followed further.`,
 				return printer.Print(out, style, e)
 			}
 			if pick.tail < 0 {
-				err = event.Read(dir.Events(), last, show)
+				var newest uint64
+				if newest, err = event.Last(dir.Events()); err == nil {
+					err = event.ReadLines(dir.Events(), last, pick.text(), show)
+				}
+				last = max(last, newest) // what was passed over is not read again
 			} else {
 				n := newest{lines: pick.tail, wanted: selected, text: pick.text(), phases: !asJSON, all: follow,
 					prints: func(e event.Event) bool { return asJSON || printer.Line(view.Style{}, e) != "" }}
@@ -177,12 +181,14 @@ func (s *logSelection) filter() (func(event.Event) bool, error) {
 	}, nil
 }
 
-// text makes a function that says of the text of an event whether the event may be printed.
+// text makes a function that says of the text of an event whether the event may be printed; nil: any may be.
 func (s *logSelection) text() func(line []byte) bool {
-	may := view.MayHold(s.grep)
-	return func(line []byte) bool {
-		return (s.level != "warn" && s.level != "error" || view.MayWarn(line)) && may(line)
+	warns := s.level == "warn" || s.level == "error"
+	if !warns && s.grep == "" {
+		return nil
 	}
+	may := view.MayHold(s.grep)
+	return func(line []byte) bool { return (!warns || view.MayWarn(line)) && may(line) }
 }
 
 // newestLines writes lines to another writer, or keeps the newest of them until flush. Each Write is one line.

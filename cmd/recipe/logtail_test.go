@@ -193,6 +193,9 @@ func TestTheTailReadsOnlyTheEndOfTheLog(t *testing.T) {
 	if got := logsOf(t, home, "--tail", "4", "--json"); strings.Count(got, "\n") != 4 {
 		t.Errorf("recipe logs --tail 4 --json prints\n%s", got)
 	}
+	if got := logsOf(t, home, "--level", "error"); got != "" {
+		t.Errorf("recipe logs --level error prints\n%s", got)
+	}
 }
 
 // Whether a run had a block is found without decoding the events of others.
