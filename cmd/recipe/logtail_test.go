@@ -240,7 +240,8 @@ func TestTheLogSinceATimeIsReadFromThere(t *testing.T) {
 	now := time.Now().UTC()
 	w := &eventtest.Writer{TB: t, Dir: events}
 	for i, age := range []time.Duration{3 * time.Hour, 2 * time.Hour, 30 * time.Minute, time.Minute} {
-		w.Put(event.Event{Type: event.LogLine, Address: "trainer.tiny.a", Time: now.Add(-age), Message: fmt.Sprint("line ", i)})
+		w.Put(event.Event{Type: event.LogLine, Address: "trainer.tiny.a", Time: now.Add(-age),
+			Message: fmt.Sprint("line ", i)})
 		w.Save()
 		segments, err := event.Segments(events)
 		if err == nil {
