@@ -81,8 +81,8 @@ func (s *supervisor) tellOutputs(recorded map[string]state.RecordedOutput) {
 	}
 }
 
-// Output returns an output of the recipe as it is now, also a sensitive one, which is stored nowhere: for the user whose
-// engine this is.
+// Output returns an output of the recipe as it is now, also a sensitive one, which is stored nowhere. Only the user
+// whose engine this is can ask.
 func (e *Engine) Output(ctx context.Context, name string) (json.RawMessage, error) {
 	var value json.RawMessage
 	err := e.ask(ctx, func(s *supervisor) error {
