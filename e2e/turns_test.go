@@ -38,7 +38,7 @@ func tinyLlama(t testing.TB, python string) string {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), python, "-c", `import sys, transformers as t
-c = t.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+c = t.LlamaConfig(vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                   num_key_value_heads=2,
                   max_position_embeddings=256, tie_word_embeddings=False, eos_token_id=2, bos_token_id=1)
 t.LlamaForCausalLM(c).save_pretrained(sys.argv[1])`, dir)
