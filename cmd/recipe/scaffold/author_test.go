@@ -80,9 +80,11 @@ func newAuthor(t *testing.T) *author {
 	if err := os.WriteFile(settings, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Built with the flags of the program, modules share its objects in Go's cache.
+	// Built with the flags of the program, modules share its objects in Go's cache. What Python compiles is kept for all
+	// tests, and not beside sources: PyTorch takes seven seconds less to import.
 	return &author{t, dir, append(os.Environ(), "RECIPE_CONFIG="+settings, "GOFLAGS=-mod=mod -trimpath", "CGO_ENABLED=0",
-		"GOWORK=off", "NO_COLOR=1", "PYTHONDONTWRITEBYTECODE=1", "PLUGINTEST_DEADLINE=10m",
+		"GOWORK=off", "NO_COLOR=1", "PLUGINTEST_DEADLINE=10m",
+		"PYTHONDONTWRITEBYTECODE=", "PYTHONPYCACHEPREFIX="+filepath.Join(filepath.Dir(program), "pycache"),
 		"XDG_STATE_HOME="+t.TempDir())}
 }
 

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -119,8 +120,14 @@ func (a *author) withUV() {
 	if err := os.Symlink(found[len(found)-1], filepath.Join(bin, "uv")); err != nil {
 		a.t.Fatal(err)
 	}
+	compiled, err := exec.CommandContext(a.t.Context(), "go", "env", "GOCACHE").Output()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	// Go's own cache stays: without it a module compiles all that it imports anew.
 	a.environ = append(a.environ, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "UV_OFFLINE=1",
-		"UV_PYTHON_DOWNLOADS=never", "XDG_CACHE_HOME="+a.t.TempDir(), "UV_CACHE_DIR="+a.t.TempDir())
+		"UV_PYTHON_DOWNLOADS=never", "XDG_CACHE_HOME="+a.t.TempDir(), "UV_CACHE_DIR="+a.t.TempDir(),
+		"GOCACHE="+strings.TrimSpace(string(compiled)))
 }
 
 // wheel writes a version of the package recipe-letters into the folder wheels.
