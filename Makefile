@@ -51,14 +51,15 @@ test-venv:
 	scripts/test-python.sh --prepare
 
 # The race detector needs a C compiler; on a machine without one the tests run without it and say so. It lets each
-# program wait for a second before it ends, for races at the end; tests start some thousand programs.
+# program wait for a second before it ends, for races at the end; tests start some thousand programs. Vet's checks are
+# among those of lint, which looks at tests, too.
 test-go: export GORACE := atexit_sleep_ms=20
 test-go:
 	@if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1; then \
-	  CGO_ENABLED=1 $(GOTESTSUM) -race -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
+	  CGO_ENABLED=1 $(GOTESTSUM) -race -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
 	else \
 	  echo 'no C compiler: testing without the race detector'; \
-	  $(GOTESTSUM) -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
+	  $(GOTESTSUM) -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
 	fi
 
 # What a test waits for there may import for half a minute, several times that beside other work.
