@@ -54,19 +54,36 @@ def made(tmp_path, tiny, way):
     return s, row
 
 
+def products(s, row):
+    """How often the passes of a compiled step calculate each product, and attention."""
+    with torch.profiler.profile() as profile:
+        s.policy(row).lp.sum().backward()
+    s.optimizer.zero_grad()
+    names = [e.name for e in profile.events()]
+    return {n: names.count(n) for n in set(names) if n.split("::")[-1] in (
+        "mm", "addmm", "bmm", "_scaled_mm", "packed_attention", "merged_linear", "round_rows", "round_transposed",
+    )}  # fmt: skip
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_is_the_same(tmp_path, tiny, way):
-    """Also where only some layers are like that. And as much is kept as is planned with."""
+    """Also where only some layers are like that. As much is kept as is planned with. Products are calculated once: the
+    compiled backward pass has those of the gradients alone, and attention is not there a second time. One test, for
+    compiling takes nearly all of its time."""
     s, row = made(tmp_path, tiny, way)
-    tokens, found, much = row.ids.numel(), [], []
-    for recomputed, products in ((0, False), (0, True), (1, False), (1, True)):
+    tokens, found, much, counts = row.ids.numel(), [], [], []
+    for recomputed, few in ((0, False), (0, True), (1, False), (1, True)):
         torch._dynamo.reset()
-        compiled.layers(s.policy.backbone, recomputed, False, products, "aot_eager_decomp_partition")
+        compiled.layers(s.policy.backbone, recomputed, False, few, "aot_eager_decomp_partition")
         hidden = s.policy(row).lp
         much.append(sum(kept(hidden, s.policy)))
         hidden.sum().backward()
         found.append((hidden.detach(), [p.grad.clone() for p in s.parameters]))
         s.optimizer.zero_grad()
+        if not recomputed:
+            counts.append(products(s, row))
+    assert counts[0] == counts[1] and sum(counts[0].values()) >= 2 * 7 * 3 + 2
+    assert counts[0]["recipe::packed_attention"] == 2
     for lp, gradients in found[1:]:
         assert torch.equal(lp, found[0][0])
         assert all(torch.equal(a, b) for a, b in zip(gradients, found[0][1], strict=True))
@@ -77,25 +94,6 @@ def test_a_step_is_the_same(tmp_path, tiny, way):
     # of each token also attention's sums and the angles of its place; where adapters are apart, what is between their
     # two factors; in float8, the scale of each channel of the weights
     assert 1 <= much[1] / 2 / ((hundred - whole) / 100) <= {"apart": 1.3, "all": 1.2}.get(way, 1.09)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_products_are_calculated_once(tmp_path, tiny, way):
-    """The compiled backward pass has those of the gradients alone; and attention is not there a second time."""
-    s, row = made(tmp_path, tiny, way)
-    counts = []
-    for products in (False, True):
-        torch._dynamo.reset()
-        compiled.layers(s.policy.backbone, 0, False, products, "aot_eager_decomp_partition")
-        s.policy(row).lp.sum().backward()
-        with torch.profiler.profile() as profile:
-            s.policy(row).lp.sum().backward()
-        names = [e.name for e in profile.events()]
-        counts.append({n: names.count(n) for n in set(names) if n.split("::")[-1] in (
-            "mm", "addmm", "bmm", "_scaled_mm", "packed_attention", "merged_linear", "round_rows", "round_transposed",
-        )})  # fmt: skip
-    assert counts[0] == counts[1] and sum(counts[0].values()) >= 2 * 7 * 3 + 2
-    assert counts[0]["recipe::packed_attention"] == 2
 
 
 @pytest.mark.parametrize("way", ["full", "merged"])
