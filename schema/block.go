@@ -45,7 +45,7 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	n, b := inst.node, inst.block
 	ctx := within(shared, inst.each)
-	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label, scope: n.scope}
+	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label, scope: n.scope, exprs: n.exprs, in: inst.in}
 	d.fallback = ev.fallback(n, inst.in)
 	b.Value = noValue
 	if n.plugin != nil {

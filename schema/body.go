@@ -19,7 +19,26 @@ type decoder struct {
 	label    string
 	scope    *module              // whose blocks the expressions see
 	fallback map[string]cty.Value // for attributes that are not set
+	exprs    []*expression        // of the node
+	in       *moduleInstance
 	diags    hcl.Diagnostics
+}
+
+// blamed says whether an expression without a known value has none because something that it uses is wrong, which has
+// been reported: a variable without a value, a local with a mistake. Else it waits for outputs of blocks.
+func (d *decoder) blamed(expr hclsyntax.Expression) bool {
+	if d.ev.p.bad[expr] {
+		return true
+	}
+	if !d.ev.diags.HasErrors() && !d.ev.p.diags.HasErrors() {
+		return false
+	}
+	for _, e := range d.exprs {
+		if e.expr == expr {
+			return len(d.ev.usesOf(e, d.in, d.ctx)) == 0
+		}
+	}
+	return false
 }
 
 func (d *decoder) report(diags ...*hcl.Diagnostic) { d.diags = append(d.diags, diags...) }

@@ -216,7 +216,7 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 						"secret, wrap it in nonsensitive(…).", name, block.Type)))
 			return false
 		}
-		if !values[name].IsWhollyKnown() && !d.ev.p.bad[attr.Expr] {
+		if !values[name].IsWhollyKnown() && !d.blamed(attr.Expr) {
 			d.report(problem(attr.Expr.Range(), "Value known too late",
 				fmt.Sprintf("%s of %s must be known before anything starts: it must not use outputs of blocks.",
 					name, block.Type)))

@@ -97,11 +97,12 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	}
 	d := decoder{ev: ev, ctx: ev.context(n.exprs, mi), header: n.header, label: n.label, scope: n.module}
 	v := d.body(s, o.body, d.ctx, n.label, n.header, false)
-	if !d.diags.HasErrors() && !v.IsWhollyKnown() {
+	known, failed := v.IsWhollyKnown(), ev.diags.HasErrors() || ev.p.diags.HasErrors()
+	if !d.diags.HasErrors() && !known && (!failed || len(ev.uses(n, mi, d.ctx)) > 0) {
 		d.report(problem(n.header, "Value known too late",
 			fmt.Sprintf("The values of %s must be known before anything starts: they must not use outputs of blocks.", n.label)))
 	}
-	if !d.diags.HasErrors() {
+	if !d.diags.HasErrors() && known {
 		keep(&d, n, s, v)
 	}
 	ev.diags = append(ev.diags, d.diags...)
