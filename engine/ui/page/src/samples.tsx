@@ -26,12 +26,12 @@ function List({ s, route, again }: { s: Summary; route: Route; again: number }) 
     <>
       <h1 class="sr">Samples</h1>
       <form class="controls" onSubmit={(e) => e.preventDefault()}>
-        <label>Text <input type="search" value={q.get("text") ?? ""} onChange={set("text")} /></label>
+        <label>Text <Field type="search" value={q.get("text") ?? ""} onChange={set("text")} /></label>
         {list && list.environments.length > 1 && <label>Environment <select value={q.get("environment") ?? ""} onChange={set("environment")}><option value="">all</option>{list.environments.map((e) => <option key={e}>{e}</option>)}</select></label>}
         <label>Groups <select value={q.get("state") ?? ""} onChange={set("state")}>
           <option value="">all</option><option value="mixed">scores differ</option><option value="degenerate">all scores equal</option><option value="trained">trained</option><option value="waiting">waiting</option><option value="dropped">dropped</option>
         </select></label>
-        {fields.map(([name, label, type]) => <label key={name} class="narrow">{label} <input type={type} step="any" value={q.get(name) ?? ""} onChange={set(name)} /></label>)}
+        {fields.map(([name, label, type]) => <label key={name} class="narrow">{label} <Field type={type} value={q.get(name) ?? ""} onChange={set(name)} /></label>)}
       </form>
       {found.error && <p class="error" role="alert">{found.error}</p>}
       {!list && !found.error && <p class="muted" role="status">Reading the samples…</p>}
@@ -48,6 +48,13 @@ function List({ s, route, again }: { s: Summary; route: Route; again: number }) 
       </p>}
     </>
   );
+}
+
+// Field keeps what is being typed while the list is drawn anew for new groups. It counts at Enter, or when it is left.
+function Field({ type, value, onChange }: { type: string; value: string; onChange: (e: Event) => void }) {
+  const [typed, setTyped] = useState(value);
+  useEffect(() => setTyped(value), [value]);
+  return <input type={type} step="any" value={typed} onInput={(e) => setTyped(e.currentTarget.value)} onChange={onChange} />;
 }
 
 function newest(q: URLSearchParams): URLSearchParams { const out = new URLSearchParams(q); out.delete("after"); return out; }

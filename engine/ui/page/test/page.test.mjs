@@ -393,6 +393,16 @@ function large() {
   writeFileSync(join(record, "00000001.jsonl"), lines.join("\n") + "\n");
 }
 
+test("what is being typed stays when the list of samples is drawn anew", async () => {
+  const page = await open("#/quickstart/samples");
+  await page.locator("tbody tr").first().waitFor();
+  await page.getByLabel("Text").fill("half a wo");
+  await page.evaluate(() => { location.hash = "#/quickstart/samples?state=mixed"; });
+  await until("the other list", async () => (await page.getByRole("combobox", { name: "Groups" }).inputValue()) === "mixed");
+  assert.equal(await page.getByLabel("Text").inputValue(), "half a wo");
+  await close(page);
+});
+
 test("a run of 1,000,000 points and 100,000 groups is shown in pieces", async (t) => {
   large();
   const page = await open("#/large/curves?all=1");
