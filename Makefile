@@ -27,7 +27,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
+.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -98,7 +98,7 @@ test-axolotl: ## every test of trainer "axolotl" with real Axolotl (CPU)
 test-atropos-own: ## run environments of Atropos itself, from its source distribution on PyPI
 	scripts/test-atropos-own.sh
 
-lint: lint-go lint-python lint-files ## gofmt, go vet, golangci-lint; ruff for Python; no built program in the repository
+lint: lint-go lint-python lint-files lint-structure ## gofmt, go vet, golangci-lint; ruff for Python; no built program in the repository; imports one way
 
 lint-files: # what was built by hand (go build in a package's folder) lies beside its source and is easily committed
 	@bad=$$(git ls-files -s | grep '^100755' | cut -f2- | while read -r f; do \
@@ -118,6 +118,10 @@ lint-python:
 	  $(PYTHON) -m venv $(CACHE)/ruff && $(CACHE)/ruff/bin/pip install -q ruff==$(RUFF_VERSION); \
 	fi; \
 	$(CACHE)/ruff/bin/ruff check .
+
+# Tests that read the source alone: in seconds here, a quarter of an hour into make test.
+lint-structure:
+	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve)' ./sdk ./cmd/recipe
 
 fmt: ## format Go and HCL files in place
 	git ls-files '*.go' | xargs -r gofmt -w

@@ -19,7 +19,6 @@ var layers = [][]string{
 		"sdk/modelinfo",
 		"sdk/trace", "sdk/trajectory", "sdk/trajectory/zstd", "sdk/samples", "sdk/nodes", "sdk/delta",
 		"sdk/promtext", "sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
-		"sdk/engine/enginetest",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // what a plugin's process does with it
@@ -34,7 +33,10 @@ var layers = [][]string{
 		"sdk/environment/toolcall",
 		"sdk/environment/script",
 	},
-	{"sdk/objectstore/storetest", "sdk/plugintest", "sdk/trainer/worker/workertest", "sdk/environment/script/scripttest"},
+	{ // what tests of plugins use
+		"sdk/objectstore/storetest", "sdk/plugintest", "sdk/engine/enginetest", "sdk/trainer/worker/workertest",
+		"sdk/environment/script/scripttest",
+	},
 }
 
 // Package sdk is contracts: the connection to an engine, and whatever else runs a plugin, is behind them.
