@@ -198,6 +198,11 @@ func (r *running) environ() []string {
 	for k, v := range env {
 		out = append(out, k+"="+v)
 	}
+	for k, v := range interpreter.Bytecode(r.python, out) {
+		if _, set := r.req.Environment[k]; !set {
+			out = append(out, k+"="+v) // of two entries the last one counts
+		}
+	}
 	return out
 }
 

@@ -20,14 +20,14 @@ const (
 // interpreter's packages anew in each process: they lie there as sources only, in an image that is read-only or whose
 // PYTHONDONTWRITEBYTECODE forbids it. PyTorch, Transformers and vLLM then take twice as long to import. Nil: compiled
 // files are there, or Python will put them there. environ holds the process's other variables; what it says of
-// PYTHONPYCACHEPREFIX stays. Whether packages are compiled is told by the largest of them, torch.
+// PYTHONPYCACHEPREFIX stays. Whether packages are compiled is told by the largest of them.
 func Bytecode(python string, environ []string) map[string]string {
 	set := make(map[string]string)
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		set[name] = value
 	}
-	folder := packageFolder(python, set["PYTHONPATH"], "torch")
+	folder := largestPackage(python, set["PYTHONPATH"])
 	if folder == "" || set[cachePrefix] != "" || isCompiled(folder) {
 		return nil
 	}
@@ -50,8 +50,26 @@ func ForgetBytecode(folder string) {
 
 func bytecodeCache() string { return filepath.Join(filepath.Dir(Cache()), "pycache") }
 
-// packageFolder is where an interpreter finds a package; empty: at none of the usual places.
-func packageFolder(python, path, name string) string {
+// large are packages whose sources take a second and more to compile, the largest first. Most others of the field
+// import one of them.
+var large = []string{"torch", "transformers", "scipy", "sympy", "pandas", "datasets", "numpy"}
+
+// largestPackage is the folder of the largest package that an interpreter has; empty: none at the usual places.
+func largestPackage(python, path string) string {
+	places := packageFolders(python, path)
+	for _, name := range large {
+		for _, place := range places {
+			folder := filepath.Join(place, name)
+			if _, err := os.Stat(filepath.Join(folder, "__init__.py")); err == nil {
+				return folder
+			}
+		}
+	}
+	return ""
+}
+
+// packageFolders is where an interpreter looks for packages, and what usually holds them.
+func packageFolders(python, path string) []string {
 	places := filepath.SplitList(path)
 	prefixes := map[string]bool{}
 	for _, p := range []string{python, resolved(python)} {
@@ -66,13 +84,7 @@ func packageFolder(python, path, name string) string {
 			places = append(places, found...)
 		}
 	}
-	for _, place := range places {
-		folder := filepath.Join(place, name)
-		if _, err := os.Stat(filepath.Join(folder, "__init__.py")); err == nil {
-			return folder
-		}
-	}
-	return ""
+	return places
 }
 
 func resolved(python string) string {

@@ -35,7 +35,14 @@ func TestBytecode(t *testing.T) {
 		t.Errorf("the user's own folder is replaced: %v", got)
 	}
 	if got := interpreter.Bytecode(filepath.Join(t.TempDir(), "bin", "python"), forbidden); got != nil {
-		t.Errorf("an interpreter without torch is given %v", got)
+		t.Errorf("an interpreter without large packages is given %v", got)
+	}
+	small, others, _ := plugintest.Uncompiled(t)
+	if err := os.Rename(filepath.Join(others, "torch"), filepath.Join(others, "sympy")); err != nil {
+		t.Fatal(err)
+	}
+	if got := interpreter.Bytecode(small, forbidden); got == nil {
+		t.Error("an interpreter whose largest package is sympy compiles it in each process")
 	}
 
 	compiled := filepath.Join(torch, "__pycache__", "__init__.cpython-312.pyc")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
 	"github.com/recipe-rl/recipe/sdk/temporary"
 )
@@ -54,7 +55,8 @@ func describe(ctx context.Context, python, name string, s Source, environ []stri
 	defer cancel()
 	output := filepath.Join(dir, "description.json")
 	cmd := exec.CommandContext(ctx, python, "-m", "recipe_sdk.environment.describe", s.entry(), name, output)
-	cmd.Env = withPython(environ, nil, dir)
+	cmd.Env = withPython(python, environ, nil, dir)
+	defer interpreter.ForgetBytecode(dir)
 	cmd.WaitDelay = time.Second
 	if s.File != "" {
 		cmd.Dir = filepath.Dir(s.File)
@@ -100,9 +102,9 @@ func writeSource(dir string, s Source) error {
 }
 
 // withPython is the environment of a Python process: environ, then further variables, then what finds the folder of
-// packages.
-func withPython(environ []string, further map[string]string, dir string) []string {
-	env := map[string]string{"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+// packages. What is compiled of them is kept; of the author's own files recipe_sdk keeps nothing.
+func withPython(python string, environ []string, further map[string]string, dir string) []string {
+	env := map[string]string{"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 	for name, value := range further {
 		env[name] = value
 	}
@@ -121,6 +123,11 @@ func withPython(environ []string, further map[string]string, dir string) []strin
 	env["PYTHONPATH"] = dir
 	for name, value := range env {
 		out = append(out, name+"="+value)
+	}
+	for name, value := range interpreter.Bytecode(python, out) {
+		if _, set := further[name]; !set {
+			out = append(out, name+"="+value) // of two entries the last one counts
+		}
 	}
 	return out
 }

@@ -96,7 +96,8 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 	}
 	host.Phase(sdk.Starting, "importing the environment")
 	argv := []string{python, "-m", "recipe_sdk.environment.serve", strconv.Itoa(firstInherited), source, o.name, original}
-	w, err := start(ctx, argv, withPython(os.Environ(), setup.Environment, folder), block.RecipeDir, block.Dir, host)
+	env := withPython(python, os.Environ(), setup.Environment, folder)
+	w, err := start(ctx, argv, env, block.RecipeDir, block.Dir, host)
 	if err != nil {
 		return nil, err
 	}

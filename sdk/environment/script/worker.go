@@ -16,6 +16,7 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/tail"
 )
@@ -30,6 +31,7 @@ type worker struct {
 	failed  chan struct{}  // closed when the process has ended
 	calls   atomic.Uint64
 	cancel  context.CancelFunc
+	dir     string // the block's folder
 
 	mu          sync.Mutex
 	rollouts    map[uint64]rollout
@@ -61,7 +63,7 @@ func start(ctx context.Context, argv, env []string, dir, logDir string, host sdk
 	}
 	host.SetHandle(proc.Encode(program.Handle()))
 	w = &worker{program: program, log: host.Log, hello: make(chan *problem, 1), failed: make(chan struct{}),
-		rollouts: map[uint64]rollout{}}
+		rollouts: map[uint64]rollout{}, dir: logDir}
 	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	w.conn = jsonrpc2.NewConn(following, jsonrpc2.NewPlainObjectStream(ours), w, jsonrpc2.SetLogger(quiet{}))
@@ -178,6 +180,7 @@ func (w *worker) Err() error {
 
 // stop ends the process, which gets the grace to end by itself.
 func (w *worker) stop(ctx context.Context, grace time.Duration) error {
+	defer interpreter.ForgetBytecode(w.dir)
 	_ = w.conn.Close() // the process ends when its socket does
 	select {
 	case <-w.program.Done():

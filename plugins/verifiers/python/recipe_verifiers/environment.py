@@ -9,9 +9,11 @@ import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipe_sdk import Environment, InfraFailure, Policy, Task, setting
+from recipe_sdk.environment import unkept
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -48,6 +50,7 @@ class Verifiers(Environment):
         s = self.settings
         if s.path:
             folder = str((self.context.folder / s.path).resolve())
+            unkept.below(Path(folder))
             sys.path.insert(0, folder)
             # The servers of a task's tools are processes of their own.
             os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH")) if p)

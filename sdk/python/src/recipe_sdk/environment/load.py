@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import unkept
 from .base import Environment
 from .tools import tools_of
 
@@ -37,10 +38,11 @@ def module_of(source: str, original: str = "") -> ModuleType:
     path = Path(source).resolve()
     known_as = Path(original).resolve() if original else path
     for folder in (str(known_as.parent), str(path.parent)):
+        unkept.below(Path(folder))
         if folder not in sys.path:
             sys.path.insert(0, folder)
     name = known_as.stem if known_as.stem.isidentifier() else re.sub(r"\W", "_", "_" + known_as.stem)
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=unkept.Loader(name, str(path)))
     if spec is None or spec.loader is None:
         raise LoadError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
@@ -107,7 +109,7 @@ def imported_from(folder: Path) -> list[str]:
         if not file or not file.endswith(".py"):
             continue
         path = Path(file).resolve()
-        if path.is_relative_to(folder) and not any(p in ("site-packages", "dist-packages") for p in path.parts):
+        if path.is_relative_to(folder) and not any(p in unkept.INSTALLED for p in path.parts):
             out.add(str(path.relative_to(folder)))
     return sorted(out)
 
