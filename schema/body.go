@@ -193,8 +193,8 @@ func (d *decoder) leftAttributes(s *spec.Schema, body *hclsyntax.Body, where str
 		}
 		if s.Block(attr.Name) != nil || (top && slices.Contains(metaBlocks, attr.Name)) {
 			d.report(problem(attr.NameRange, "Block expected",
-				fmt.Sprintf("%q in %s is a block: write %s { … } without the equals sign.", attr.Name, where,
-					attr.Name)))
+				fmt.Sprintf("%q in %s is a block: write %s { … } without the equals sign.%s", attr.Name, where,
+					attr.Name, d.contents(s.Block(attr.Name)))))
 			continue
 		}
 		d.report(unknownAttribute(attr, where, d.known(s, top)))
@@ -214,7 +214,8 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 			name = block.Labels[0]
 		} else if len(block.Labels) > 0 {
 			d.report(problem(header(block), "Wrong number of labels",
-				fmt.Sprintf("A block %s in %s takes no label.", name, where)))
+				fmt.Sprintf("A block %s in %s takes no label: write %s { … }.%s", name, where, name,
+					d.contents(s.Block(name)))))
 			continue
 		}
 		if top && block.Type == "dynamic" && slices.Contains(metaBlocks, name) {
@@ -254,6 +255,14 @@ func (d *decoder) known(s *spec.Schema, top bool) []string {
 		names = append(append(names, metaAttributes...), metaBlocks...)
 	}
 	return names
+}
+
+// contents says what is written in a nested block; nothing of one that the schema does not have.
+func (d *decoder) contents(b *spec.Block) string {
+	if b == nil {
+		return ""
+	}
+	return fmt.Sprintf(" It takes %s.", orNothing(d.known(b.Schema, false)))
 }
 
 // blocks decodes all nested blocks of one name, dynamic ones among them.
