@@ -111,6 +111,7 @@ func (s *supervisor) onTick() {
 			s.endByRule(b, b.rules.wall(s.e.now()))
 		}
 	}
+	s.noteAbsence(s.e.now())
 	s.watchStalls(s.e.now())
 	s.tellPauses()
 	s.noteOutputs()

@@ -139,13 +139,15 @@ func (e *Engine) tellPause(ctx context.Context, at *attempt, paused bool) error 
 	return fmt.Errorf("%s: %w", at.block, errors.New(e.scrub(err.Error())))
 }
 
-// explain says who waits for whom. Nothing stalls in a paused run, and after it time counts from its end.
+// explain says who waits for whom. Nothing stalls in a paused run, or while the engine does not run; after it time
+// counts from its end.
 func (s *supervisor) explain(now time.Time, after time.Duration) *why.Report {
 	report := why.Explain(s.snapshot(now, after))
 	var stalls []why.Stall
+	from := s.waitsCountFrom()
 	for _, stall := range report.Stalls {
-		stall.Idle = min(stall.Idle, now.Sub(s.pauses.resumed))
-		if !s.pauses.paused() && (s.pauses.resumed.IsZero() || stall.Idle >= after) {
+		stall.Idle = min(stall.Idle, now.Sub(from))
+		if !s.pauses.paused() && (from.IsZero() || stall.Idle >= after) {
 			stalls = append(stalls, stall)
 		}
 	}

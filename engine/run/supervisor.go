@@ -34,6 +34,7 @@ type supervisor struct {
 	cancelled <-chan struct{} // nil once that was seen
 	killed    bool
 	stalls    stalls
+	absence   absence
 	pauses    pauses
 	outputs   runOutputs
 }
@@ -99,6 +100,7 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	s.tick, s.cancelled = tick.C, ctx.Done()
+	s.absence.looked = s.e.now().Round(0)
 	for !s.finished() {
 		if s.dirty {
 			s.reconcile()

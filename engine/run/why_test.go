@@ -4,12 +4,15 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/why"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -98,6 +101,47 @@ func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
 	if reported = count(); reported != 2 {
 		t.Errorf("reported %d times when the run was stopped, expected what it waited for in the end, too", reported)
 	}
+}
+
+// TestTimeInWhichTheEngineDidNotRunIsNoStall: nor a reason to end a block.
+func TestTimeInWhichTheEngineDidNotRunIsNoStall(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var later atomic.Int64
+	f.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	f.host.scripts[trainer] = func(p *fakeProcess) {
+		p.mu.Lock()
+		p.doing = []sdk.Activity{{What: "training step 3", Began: time.Now()}}
+		p.mu.Unlock()
+		p.ready("url")
+		<-p.stopping
+		p.say(sdk.Stopped, "", "")
+	}
+	a := f.apply(f.load(strings.ReplaceAll(wholeLoop, `model = "m"`,
+		"model = \"m\"\n health {\n interval = \"100ms\"\n stall_timeout = \"5m\"\n }\n")))
+	trains := func() bool { // asked of the engine between two looks at the run
+		doc, err := a.engine.Why(context.Background(), run.WhyRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(doc.Blocks, func(b why.BlockDocument) bool {
+			return b.Address.String() == trainer && b.Phase == sdk.Ready && len(b.Activities) > 0
+		})
+	}
+	f.until("it trains", trains)
+	later.Store(int64(2 * time.Hour))
+	f.until("the engine says that it did not run", func() bool {
+		return slices.ContainsFunc(f.events(), func(e event.Event) bool {
+			return e.Type == event.Notice && e.Level == "warn" && strings.Contains(e.Message, "the engine did not run for 2.0 h")
+		})
+	})
+	if !trains() || f.still().Type != "" {
+		t.Errorf("the trainer trains; the run says %+v", f.still())
+	}
+	if err := a.engine.Stop(context.Background(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	a.wait()
 }
 
 // TestAProcessThatDoesNotAnswerIsNamed before it is given up.

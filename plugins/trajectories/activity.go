@@ -91,6 +91,8 @@ func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 		Began: w.wanting, Progressed: w.arrived,
 	}
 	switch {
+	case b.queue.CanPick(size, b.minimums()): // it came since the trainer asked last
+		return b.untakenLocked()
 	case waiting.Sequences >= size && !b.queue.CanPick(size, nil):
 		// More groups do not change this: the sizes do not add up.
 		batch.Progressed, batch.Sign, batch.Have, batch.Want = time.Time{}, "", 0, 0

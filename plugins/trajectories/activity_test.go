@@ -45,6 +45,7 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 		t.Errorf("no group has come for five minutes, and it says %s", a.Idle(f.state.now()))
 	}
 	f.post(2, 2, fmt.Sprintf(`,"env_id":%d`, one))
+	f.waitsFor("trainer.*.* | its next request for a batch | 0/0 | 4 sequences wait in the queue")
 	f.ok("GET", "/batch", "")
 	if list := f.Activities(); len(list) != 1 || list[0].On != anyTrainer || !list[0].Rest {
 		t.Errorf("the trainer has a batch: %+v", list)
