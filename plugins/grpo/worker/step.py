@@ -170,6 +170,7 @@ class Stepper:
 
         # Report.
         report.update(metrics.over_optimizer_steps(done))
+        warnings += checks.another_policy(report)
         if report.get("rejected/frac") == 1:
             warnings.append(
                 "every token of a batch was rejected: nothing is learned from it (metric rejected/frac). Is high of "

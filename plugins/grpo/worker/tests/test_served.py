@@ -56,6 +56,18 @@ def test_fresh_and_stale_samples_are_measured_apart(tmp_path, tiny, more):
     assert whole == pytest.approx(tokens[1 if "data" not in more else 0])
 
 
+@pytest.mark.parametrize(("shift", "told"), [(-0.02, 0), (-0.3, 1)])
+def test_a_sampler_that_is_another_policy_is_told(tmp_path, tiny, shift, told):
+    s = stepper(tmp_path, tiny)
+    report = s.train(read(sampled(s, [1], 7, shift)), 0, Clock(CPU), 7)
+    assert sum("the sampler is another policy" in w for w in report["warnings"]) == told
+
+
+def test_stale_samples_of_another_policy_are_what_they_must_be(tmp_path, tiny):
+    s = stepper(tmp_path, tiny)
+    assert not s.train(read(sampled(s, [1], 5, -0.3)), 0, Clock(CPU), 7)["warnings"]
+
+
 def test_nothing_is_fresh_when_the_weights_are_not_served(tmp_path, tiny):
     s = stepper(tmp_path, tiny)
     m = s.train(read(sampled(s, [1], 7)), 0, Clock(CPU), None)
