@@ -14,8 +14,8 @@ const module = "github.com/recipe-rl/recipe/"
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
 		"sdk/lazyregexp", "sdk/nearest", "sdk/disk", "sdk/kind", "sdk/protocol", "sdk/spec", "sdk/pluginpb",
-		"sdk/protocol/handshake", "sdk/proc", "sdk/proc/python", "sdk/openfiles", "sdk/web", "sdk/redact", "sdk/tail",
-		"sdk/temporary", "sdk/chat",
+		"sdk/protocol/handshake", "sdk/proc", "sdk/proc/python", "sdk/openfiles", "sdk/web", "sdk/web/proxy",
+		"sdk/redact", "sdk/tail", "sdk/temporary", "sdk/chat",
 		"sdk/modelinfo",
 		"sdk/trace", "sdk/trajectory", "sdk/trajectory/zstd", "sdk/samples", "sdk/nodes", "sdk/delta",
 		"sdk/promtext", "sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",

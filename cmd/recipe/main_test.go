@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "setenv": setenv},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("RECIPES", recipes)
 			env.Setenv("TZ", "UTC")
@@ -76,6 +77,14 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       *update,
 	})
+}
+
+// setenv sets a variable to what a file holds: setenv NAME FILE.
+func setenv(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: setenv NAME FILE")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
 }
 
 // await waits until the event log of the run in a folder of the script has a line that matches: await FOLDER REGEXP.

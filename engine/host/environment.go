@@ -1,10 +1,10 @@
 package host
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // everyProgram are the variables that every plugin process gets from the engine's environment, because programs need
@@ -51,34 +51,5 @@ func Environment(environ []string, named ...string) []string {
 			out = append(out, entry)
 		}
 	}
-	return pastProxies(out)
-}
-
-// pastProxies adds loopback to what is not asked of a proxy, where there is one. Blocks talk to each other there, and
-// most HTTP clients of Python ask the proxy for that, too, unless told otherwise.
-func pastProxies(environ []string) []string {
-	proxy, told := false, false
-	for i, entry := range environ {
-		name, value, _ := strings.Cut(entry, "=")
-		switch strings.ToLower(name) {
-		case "http_proxy", "https_proxy", "all_proxy":
-			proxy = proxy || value != ""
-		case "no_proxy":
-			told = told || value != ""
-			hosts := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' })
-			if len(hosts) == 0 || slices.Contains(hosts, "*") {
-				continue
-			}
-			for _, h := range []string{"localhost", "127.0.0.1"} {
-				if !slices.Contains(hosts, h) {
-					hosts = append(hosts, h)
-				}
-			}
-			environ[i] = name + "=" + strings.Join(hosts, ",")
-		}
-	}
-	if proxy && !told {
-		environ = append(environ, "no_proxy=localhost,127.0.0.1")
-	}
-	return environ
+	return proxy.Past(out)
 }

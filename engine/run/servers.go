@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // servers asks external servers whether they are there. Many blocks may name one server: it is asked once for all of
@@ -32,6 +33,7 @@ type answer struct {
 
 func newServers() *servers {
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = proxy.Of
 	t.MaxIdleConns = 0 // no bound: a connection is kept for each server
 	return &servers{http: &http.Client{Transport: t}, known: map[server]*answer{}}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/web"
+	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // Proxy makes any OpenAI-compatible server look like an inference block to an environment: it sends the key and the
@@ -42,7 +43,7 @@ func NewProxy(ctx context.Context, base, model, key string) (*Proxy, error) {
 	}
 	p := &Proxy{base: base, model: model, key: key, Token: rand.Text(), served: make(chan error, 1),
 		client: &http.Client{Timeout: proxyTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 64,
-			Proxy: http.ProxyFromEnvironment}}}
+			Proxy: proxy.Of}}}
 	if err := p.reach(ctx); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // Plugin defines `environment "atropos"`.
@@ -203,7 +204,7 @@ func (r *running) environ() []string {
 			out = append(out, k+"="+v) // of two entries the last one counts
 		}
 	}
-	return out
+	return proxy.Past(out, r.endpoints.BaseURL, r.endpoints.Trajectories)
 }
 
 // argv is the command line of one process.

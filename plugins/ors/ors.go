@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/environment/envserver"
+	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // Plugin defines `environment "ors"`.
@@ -60,7 +61,8 @@ func open(ctx context.Context, setup environment.Setup[Config]) (*world, error) 
 		return nil, err
 	}
 	w.client = &client{url: w.server.URL(), config: c,
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}}
+		http: &http.Client{Transport: &http.Transport{Proxy: proxy.Of, MaxIdleConnsPerHost: 64,
+			IdleConnTimeout: time.Minute}}}
 	if err := w.learn(ctx); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
+	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // sampler asks an inference block for completions.
@@ -28,8 +29,8 @@ type sampler struct {
 func newSampler(out outputs.Inference, name string, timeout time.Duration) *sampler {
 	return &sampler{
 		base: strings.TrimRight(out.BaseURL, "/"), model: out.Model, key: out.APIKey, name: name,
-		http: &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 256,
-			IdleConnTimeout: time.Minute}},
+		http: &http.Client{Timeout: timeout, Transport: &http.Transport{Proxy: proxy.Of,
+			MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}},
 	}
 }
 

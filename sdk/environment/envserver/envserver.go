@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/redact"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // Location says where the server is. A plugin's configuration struct embeds them.
@@ -75,7 +76,7 @@ const (
 // Open starts the server if there is a command, and waits until it answers.
 func Open(ctx context.Context, setup Setup) (*Server, error) {
 	s := &Server{setup: setup, url: strings.TrimRight(setup.BaseURL, "/"),
-		client: &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Minute}}}
+		client: &http.Client{Transport: &http.Transport{Proxy: proxy.Of, IdleConnTimeout: time.Minute}}}
 	if setup.BaseURL == "" && len(setup.Command) == 0 {
 		return nil, &sdk.Error{Summary: "no server is named", Remedy: "set base_url, or command to start one"}
 	}
