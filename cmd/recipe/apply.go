@@ -369,7 +369,7 @@ func (a *app) conclude(s *session.Session, snap *snapshot.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	if err := view.Ended(a.out, a.style(), rec.Outputs); err != nil {
+	if err := view.RunOutputs(a.out, a.style(), rec.Outputs); err != nil {
 		return err
 	}
 	return view.Next(a.out, a.style(), s.Recipe)

@@ -81,6 +81,9 @@ func (a *app) showStatus(ctx context.Context, dir state.Dir, run *state.Run, asJ
 	if err := view.Status(a.out, a.style(), run.Recipe, standing, snap, time.Now()); err != nil {
 		return err
 	}
+	if err := view.RunOutputs(a.out, a.style(), run.Outputs); err != nil {
+		return err
+	}
 	if err := view.Troubles(a.out, a.style(), seen); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ const (
 	Restart   Type = "restart"   // Address, Attempt, Delay (seconds), Message (why)
 	Adopted   Type = "adopted"   // Address, PID: found alive after an engine ended
 	Operation Type = "operation" // Address, Action, Message: what a plan made the engine do
-	Output    Type = "output"    // Name, Value (never of a sensitive output)
+	Output    Type = "output"    // Name, and Value, or Sensitive: its value is known, and not written
 	Removed   Type = "removed"   // Address: the block has ended and is no longer part of the run
 	Notice    Type = "notice"    // Level, Message: from the engine itself
 	Paused    Type = "paused"    // a person has paused the run
@@ -101,6 +101,8 @@ type Event struct {
 	PID     int     `json:"pid,omitempty"`
 	Name    string  `json:"name,omitempty"`
 	Value   any     `json:"value,omitempty"`
+
+	Sensitive bool `json:"sensitive,omitempty"`
 
 	TraceID    string            `json:"trace_id,omitempty"`
 	SpanID     string            `json:"span_id,omitempty"`

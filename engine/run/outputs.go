@@ -74,8 +74,12 @@ func (s *supervisor) tellOutputs(recorded map[string]state.RecordedOutput) {
 		if !ok {
 			continue
 		}
-		if was := s.outputs.noted[o.Name]; rec.Value != nil && string(rec.Value) != string(was.Value) {
+		was := s.outputs.noted[o.Name]
+		switch {
+		case rec.Value != nil && string(rec.Value) != string(was.Value):
 			s.e.append(event.Event{Type: event.Output, Name: o.Name, Value: rec.Value})
+		case rec.Sensitive && rec.Type != nil && (was.Type == nil || !was.Sensitive): // it is known now, or secret now
+			s.e.append(event.Event{Type: event.Output, Name: o.Name, Sensitive: true})
 		}
 		s.outputs.noted[o.Name] = rec
 	}

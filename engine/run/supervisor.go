@@ -166,11 +166,13 @@ func (s *supervisor) kill() {
 func (s *supervisor) open(p *plan.Plan) error {
 	e := s.e
 	s.takePause()
+	s.outputs.moved = true // what no block is needed for is known at once
 	s.e.append(event.Event{Type: event.RunStarted, Digest: p.Digest, Message: e.opts.Command})
 	e.store.Note(func(r *state.Run) {
 		r.Recipe, r.File, r.Digest, r.Status, r.Error = e.opts.Name, e.opts.File, p.Digest, state.Running, ""
 		r.Apply(p.Saved, e.now())
 		r.Ended, r.Paused = time.Time{}, s.pauses.since
+		r.Outputs = nil // the address of a server that has ended is none to connect to
 		if r.Started.IsZero() {
 			r.Started = e.now().UTC()
 		}

@@ -14,13 +14,13 @@ import (
 // Snapshot is a run folded from its events. The zero Snapshot has seen none. It is not safe for concurrent use.
 type Snapshot struct {
 	Blocks  map[string]*Block
-	Started time.Time // of the latest apply
-	Ended   time.Time // zero while it runs
-	Status  string    // completed, failed or stopped once ended; running before
-	Message string    // why it ended
-	Paused  time.Time // since when a person has paused it; zero: it is not
-	Version int64     // newest policy version that inference serves
-	Outputs map[string]any
+	Started time.Time              // of the latest apply
+	Ended   time.Time              // zero while it runs
+	Status  string                 // completed, failed or stopped once ended; running before
+	Message string                 // why it ended
+	Paused  time.Time              // since when a person has paused it; zero: it is not
+	Version int64                  // newest policy version that inference serves
+	Outputs map[string]event.Event // of the recipe, by name, those known in the latest apply: the newest event of each
 	Samples map[string]Samples     // by environment address or name, as in the events
 	Stalls  map[string]event.Event // current stalls, by the address of the cause: the newest event of each
 	Last    uint64                 // number of the newest event seen
@@ -58,6 +58,7 @@ func (snap *Snapshot) Apply(e event.Event) {
 		snap.Started, snap.Ended, snap.Status, snap.Message = e.Time, time.Time{}, "running", ""
 		snap.Paused = time.Time{}
 		clear(snap.Stalls)
+		clear(snap.Outputs) // those that are known are told again
 		for _, blk := range snap.Blocks {
 			blk.Restarts, blk.Pace = 0, Pace{}
 		}
@@ -81,9 +82,9 @@ func (snap *Snapshot) Apply(e event.Event) {
 		return // its address is the block of a job, which may be over
 	case event.Output:
 		if snap.Outputs == nil {
-			snap.Outputs = map[string]any{}
+			snap.Outputs = map[string]event.Event{}
 		}
-		snap.Outputs[e.Name] = e.Value
+		snap.Outputs[e.Name] = e
 	}
 	if e.Address == "" {
 		return

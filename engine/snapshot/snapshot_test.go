@@ -46,7 +46,7 @@ func TestBoardFollowsARun(t *testing.T) {
 		event.Event{Type: event.RunEnded, Phase: "completed"},
 	)
 	if snap.Status != "completed" || snap.Ended.IsZero() || snap.Version != 3 ||
-		snap.Outputs["checkpoint"] != "/c/step-10" {
+		snap.Outputs["checkpoint"].Value != "/c/step-10" {
 		t.Fatalf("run: %+v", snap)
 	}
 	inf := snap.Blocks[inference]

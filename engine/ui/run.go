@@ -170,8 +170,13 @@ func (r *run) summary(http.ResponseWriter, *http.Request) (any, error) {
 	out := &summary{Name: r.name, Recipe: rec.Recipe, File: filepath.Base(rec.File), ID: rec.ID, Status: r.snap.Status,
 		Message: printable.Text(printable.Limit(r.snap.Message, shortText)), Started: r.snap.Started, Ended: r.snap.Ended,
 		Engine:  alive,
-		Version: r.snap.Version, Seq: r.snap.Last, Blocks: []block{}, Stalls: []stall{}, Outputs: r.snap.Outputs,
+		Version: r.snap.Version, Seq: r.snap.Last, Blocks: []block{}, Stalls: []stall{}, Outputs: map[string]any{},
 		Metrics: []metric{}, Samples: groups, Now: time.Now().UTC()}
+	for name, e := range r.snap.Outputs {
+		if out.Outputs[name] = e.Value; e.Sensitive {
+			out.Outputs[name] = "(sensitive)"
+		}
+	}
 	if r.failed != nil {
 		out.Error = r.failed.Error()
 	}

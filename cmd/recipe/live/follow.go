@@ -137,6 +137,9 @@ func (f *follower) goOnPlain() {
 		f.plain.Print(strings.Join(f.kept, "\n"))
 	}
 	f.kept = nil
+	for _, e := range view.KnownOutputs(f.snap) {
+		f.plain.Print(view.Line(f.v.opts.Style, e))
+	}
 	f.plain.Print("The run goes on here; Ctrl-C stops it at a checkpoint.")
 }
 

@@ -57,6 +57,9 @@ func events(fails bool) []event.Event {
 		event.Event{Type: event.Stalled, Address: trainer, Level: "warn", Seconds: 61,
 			Message: trainer + " waits for 16 groups: 3 of 16 available", Remedy: "recipe restart " + environment},
 		event.Event{Type: event.Checkpoint, Address: trainer, Path: "checkpoints/step-30", Step: 30})
+	list = append(list, event.Event{Type: event.Output, Name: "checkpoint", Value: ""},
+		event.Event{Type: event.Output, Name: "key", Sensitive: true},
+		event.Event{Type: event.Output, Name: "url", Value: "http://127.0.0.1:34567/v1"})
 	if fails {
 		list = append(list,
 			event.Event{Type: event.Phase, Address: trainer, Phase: "failed", Message: "out of memory",

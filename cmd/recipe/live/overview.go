@@ -22,6 +22,7 @@ func (s *screen) overview(width, height int) []string {
 		lines = append(lines, s.style.Dim("▸ "+s.does(b)))
 	}
 	lines = append(lines, s.waits(width)...)
+	lines = append(lines, s.outputs(width)...)
 	if curves := s.curves(width); len(lines)+len(curves)+3 < height {
 		lines = append(lines, curves...)
 	}
@@ -113,6 +114,25 @@ func (s *screen) figures(width int) []string {
 	if m := s.facts.memory; m.total > 0 {
 		parts = append(parts, fmt.Sprintf("memory of this machine %s of %s", gib(float64(m.used)), gib(float64(m.total))))
 	}
+	return joined(parts, width)
+}
+
+// outputs are those of the recipe that are known, such as the address of a server.
+func (s *screen) outputs(width int) []string {
+	const most = 3
+	var parts []string
+	for _, e := range view.KnownOutputs(&s.run.snap) {
+		parts = append(parts, view.Output(e))
+	}
+	lines := joined(parts, width)
+	if len(lines) > most {
+		lines = append(lines[:most-1], s.style.Dim("more outputs: recipe output"))
+	}
+	return lines
+}
+
+// joined writes parts side by side, as many in a line as there is room for.
+func joined(parts []string, width int) []string {
 	var lines []string
 	for _, p := range parts {
 		last := len(lines) - 1

@@ -236,6 +236,7 @@ func TestCtrlCAndQOfAnApply(t *testing.T) {
 	r.end()
 	r.await("lines", func() bool { return strings.Contains(r.after(), "run stopped") })
 	if rest := r.after(); !strings.Contains(rest, environment+" stopped") ||
+		!strings.Contains(rest, `output url = "http://127.0.0.1:34567/v1"`) ||
 		!strings.Contains(rest, "jobs write a checkpoint") {
 		t.Errorf("no lines follow the view: %q", rest)
 	}

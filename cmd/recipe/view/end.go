@@ -23,17 +23,6 @@ func Stopped(w io.Writer, s Style, command string, changed bool) error {
 	return err
 }
 
-// Ended shows the outputs that an apply ends with.
-func Ended(w io.Writer, s Style, outputs map[string]state.RecordedOutput) error {
-	if len(outputs) == 0 {
-		return nil
-	}
-	if _, err := fmt.Fprintf(w, "\n%s\n", s.Bold("Outputs:")); err != nil {
-		return err
-	}
-	return Outputs(w, "  ", outputs)
-}
-
 // Next says what to try after a run, from what the recipe declares.
 func Next(w io.Writer, s Style, r *schema.Recipe) error {
 	var rows [][]Cell

@@ -87,6 +87,8 @@ func say(s Style, e event.Event) string {
 		return "alert " + e.Name + " is over"
 	case event.Operation:
 		return e.Action + after(": ", message)
+	case event.Output:
+		return s.Bold("output") + " " + Output(e)
 	default:
 		return ""
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
-// metricsEvery is the time between two lines of one block's numbers.
+// metricsEvery is the time between two lines of one block's numbers, or of one output.
 const metricsEvery = 5 * time.Second
 
 // Live prints the events of a live run as plain lines.
@@ -153,6 +153,12 @@ func (l *Live) worthALine(e event.Event) bool {
 		}
 		l.shown[e.Address] = e.Time
 		return true
+	case event.Output: // some have another value after each step
+		if key := "output " + e.Name; tells(e) && e.Time.Sub(l.shown[key]) >= metricsEvery {
+			l.shown[key] = e.Time
+			return true
+		}
+		return false
 	default:
 		return Notable(e)
 	}

@@ -209,39 +209,6 @@ func listing(w io.Writer, s Style, pairs [][2]string) error {
 	return nil
 }
 
-// Outputs shows every output of a run, a line each, after a prefix.
-func Outputs(w io.Writer, prefix string, outs map[string]state.RecordedOutput) error {
-	names := make([]string, 0, len(outs))
-	for name := range outs {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		text := Value(outs[name].Value)
-		if outs[name].Sensitive {
-			text = "(sensitive)"
-		}
-		if _, err := fmt.Fprintf(w, "%s%s = %s\n", prefix, name, text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// OneOutput prints the value of one output: as JSON, raw for scripts, or as written in a recipe.
-func OneOutput(w io.Writer, o state.RecordedOutput, asJSON, raw bool) error {
-	if asJSON {
-		return JSON(w, o.Value)
-	}
-	var text string
-	if raw && json.Unmarshal(o.Value, &text) == nil {
-		_, err := fmt.Fprintln(w, text)
-		return err
-	}
-	_, err := fmt.Fprintln(w, Value(o.Value))
-	return err
-}
-
 // Filter selects events of the given blocks (none: of all) that are not older than since. A block without its key
 // selects all its instances.
 func Filter(blocks []addr.Block, since time.Time) func(event.Event) bool {

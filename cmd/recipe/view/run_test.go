@@ -27,6 +27,10 @@ func aRun() []event.Event {
 		{Type: event.Phase, Address: inference, Phase: "ready", BlockAttempt: 1},
 		{Type: event.Phase, Address: env, Phase: "ready", BlockAttempt: 1},
 		{Type: event.Phase, Address: trainer, Phase: "ready", BlockAttempt: 1},
+		{Type: event.Output, Name: "url", Value: "http://127.0.0.1:34567/v1"},
+		{Type: event.Output, Name: "key", Sensitive: true},
+		{Type: event.Output, Name: "checkpoint", Value: ""},
+		{Type: event.Output, Name: "trained", Value: float64(999999)}, {Type: event.Output, Name: "trained", Value: 1e6},
 	}
 	for i := range 20 {
 		r := 0.2 + 0.04*float64(i)
