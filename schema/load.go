@@ -121,7 +121,8 @@ func (p *evaluator) connect(root *module) []*node {
 			p.replace(n, r)
 		}
 	}
-	p.set()
+	implicit := p.implicitTrajectories(root, nodes)
+	p.set(implicit)
 	for _, n := range nodes {
 		if n.call != nil {
 			n.child = n.module.children[n.call.name]
@@ -130,8 +131,7 @@ func (p *evaluator) connect(root *module) []*node {
 	for _, n := range nodes {
 		p.prepare(n)
 	}
-	nodes = p.wireTrajectories(root, nodes)
-	return nodes
+	return p.wireTrajectories(root, nodes, implicit)
 }
 
 // Requirer is an optional interface of Plugins, for the binaries that a recipe names by path.
@@ -378,7 +378,7 @@ func (p *evaluator) locate(diags hcl.Diagnostics) {
 	}
 	for _, m := range p.loader.modules {
 		for _, n := range m.nodes() {
-			if n.block == nil || n.block.body == emptyBody {
+			if n.block == nil || n.block.implicit {
 				continue
 			}
 			for _, d := range diags {

@@ -150,7 +150,7 @@ func (m *module) nodes() []*node {
 		keep(n, n.output == d)
 	}
 	out = append(out, m.observers...)
-	if n := m.blocks[defaultTrajectories]; n != nil && n.block.body == emptyBody {
+	if n := m.blocks[defaultTrajectories]; n != nil && n.block.implicit {
 		out = append(out, n)
 	}
 	return out

@@ -18,18 +18,22 @@ const settingExample = "--set trainer.grpo.policy.learning_rate=1e-6"
 
 // setting is one value of Options.Set: of an attribute of a block of the recipe file, in place of what the file says.
 type setting struct {
-	p    *evaluator
+	p        *evaluator
+	implicit *node // a block that can be set and is not in the file; nil: there is none
+
 	raw  string   // the value's text
 	file string   // the name under which diagnostics show the text
 	at   string   // the whole path, as it was given
 	path []string // in the block: names of nested blocks, the attribute, and names inside its object
 }
 
-// set puts the values of Options.Set into the bodies of the root's blocks, before their expressions are resolved.
-func (p *evaluator) set() {
+// set puts the values of Options.Set into the bodies of the root's blocks, of the implicit one, too, before their
+// expressions are resolved.
+func (p *evaluator) set(implicit *node) {
 	for _, given := range p.opts.Set {
 		at, raw, ok := strings.Cut(given, "=")
-		s := &setting{p: p, raw: raw, at: strings.TrimSpace(at), file: "<--set " + strings.TrimSpace(at) + ">"}
+		at = strings.TrimSpace(at)
+		s := &setting{p: p, implicit: implicit, raw: raw, at: at, file: "<--set " + at + ">"}
 		if !ok {
 			s.problem("Invalid setting", fmt.Sprintf("expected ADDRESS.ATTRIBUTE=VALUE, for example %s", settingExample))
 			continue
@@ -54,6 +58,9 @@ func (s *setting) problem(summary, detail string) {
 func (s *setting) block(parts []string) {
 	root := s.p.loader.modules[0]
 	n, length := root.named(parts)
+	if i := s.implicit; i != nil && strings.HasPrefix(s.at+".", i.label+".") {
+		n = i
+	}
 	switch {
 	case parts[0] == "module":
 		s.problem("Not in this file", "a block inside a module takes its values from the module's arguments: write "+
@@ -64,6 +71,9 @@ func (s *setting) block(parts []string) {
 		return
 	case n == nil:
 		known := root.settable()
+		if s.implicit != nil {
+			known = append(known, s.implicit.label)
+		}
 		detail := "the recipe has no such block; it has " + orNothing(known)
 		if similar := didYouMean(strings.Join(parts[:min(len(parts), length)], "."), known); similar != "" {
 			detail += "." + similar

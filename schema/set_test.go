@@ -134,7 +134,7 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		"trainer.grpo.polcy.steps=1":                          `Did you mean "trainer.grpo.policy"?`,
 		"var.rank=1":                                          "a variable is set with --var",
 		"module.a.trainer.grpo.policy.steps=1":                "takes its values from the module's arguments",
-		"alert.rose.above=1":                                  "inference.vllm.policy, trainer.grpo.policy.",
+		"alert.rose.above=1":                                  "trainer.grpo.policy, trajectories.builtin.default.",
 		"trainer.grpo.policy.learning_rat=1":                  `Did you mean "learning_rate"?`,
 		"trainer.grpo.policy.learning_rate=fast":              `There is no "fast" here`,
 		"trainer.grpo.policy.learning_rate=1e":                "is no value of type number",
@@ -154,6 +154,37 @@ func TestSettingsThatCannotBe(t *testing.T) {
 	if _, problem := setIn(t, "inference.tiny.other.count=2", "inference.tiny.other.for_each=[\"a\"]"); !strings.Contains(
 		problem, "either count or for_each") {
 		t.Error(problem)
+	}
+}
+
+// The block of trajectories that a recipe gets without declaring one is set like those of the file; one that is not
+// there is not named.
+func TestTheImplicitBlockIsSet(t *testing.T) {
+	t.Parallel()
+	r, problem := setIn(t, "trajectories.builtin.default.limit=var.rank",
+		"trajectories.builtin.default.health.failures=7")
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	b := r.Lookup(address(t, "trajectories.builtin.default"))
+	if got := b.Value.GetAttr("limit"); !got.RawEquals(cty.NumberIntVal(4)) || b.Meta.Health.Failures != 7 {
+		t.Errorf("got %#v, %+v", got, b.Meta.Health)
+	}
+	for given, want := range map[string]string{
+		"trajectories.builtin.defaul.limit=1":  `Did you mean "trajectories.builtin.default"?`,
+		"trajectories.builtin.default.limt=1":  `Did you mean "limit"?`,
+		"trajectories.builtin.default.count=2": "Several trajectories blocks",
+		"trajectories.builtin.default=2":       "name an attribute of the block",
+	} {
+		if _, problem := setIn(t, given); !strings.Contains(problem, want) {
+			t.Errorf("%s: got %q, want %q", given, problem, want)
+		}
+	}
+	declared := settable + "trajectories \"builtin\" \"queue\" {}\n"
+	_, diags := schema.LoadSource("x.hcl", []byte(declared), schema.Options{Plugins: fakePlugins(t),
+		Set: []string{"trajectories.builtin.default.limit=1"}})
+	if !diags.HasErrors() || strings.Contains(diags.Error(), "trajectories.builtin.default,") {
+		t.Errorf("beside a declared block: %v", diags)
 	}
 }
 

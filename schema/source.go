@@ -33,6 +33,7 @@ type blockDecl struct {
 	count        *hclsyntax.Attribute
 	forEach      *hclsyntax.Attribute
 	dependsOn    *hclsyntax.Attribute
+	implicit     bool // the file does not declare it
 }
 
 func (d *blockDecl) repeated() bool { return d.count != nil || d.forEach != nil }

@@ -14,25 +14,24 @@ import (
 // defaultTrajectories is the block that a recipe gets when it needs one and declares none.
 var defaultTrajectories = blockName{kind.Trajectories, "builtin", "default"}
 
-var emptyBody = &hclsyntax.Body{Attributes: hclsyntax.Attributes{}}
-
 // wireTrajectories connects every environment, trainer and sync block without a `trajectories` attribute to the only
-// block of that kind: in its own module, else in one above, else a default block in the root.
-func (p *evaluator) wireTrajectories(root *module, nodes []*node) []*node {
-	var fallback *node
+// block of that kind: in its own module, else in one above, else to the implicit block, which comes into the root.
+func (p *evaluator) wireTrajectories(root *module, nodes []*node, implicit *node) []*node {
 	for _, n := range nodes {
 		if !wantsTrajectories(n) {
 			continue
 		}
 		candidates := p.trajectoriesFor(n.module)
 		if len(candidates) == 0 {
-			if fallback == nil {
-				if fallback = p.synthesize(root); fallback == nil {
-					return nodes
-				}
-				nodes = append(nodes, fallback)
+			if implicit == nil {
+				return nodes
 			}
-			candidates = []*node{fallback}
+			if root.blocks[defaultTrajectories] == nil {
+				root.blocks[defaultTrajectories] = implicit
+				p.prepare(implicit)
+				nodes = append(nodes, implicit)
+			}
+			candidates = []*node{implicit}
 		}
 		if len(candidates) > 1 || candidates[0].block.repeated() {
 			labels := make([]string, 0, len(candidates))
@@ -81,8 +80,11 @@ func (p *evaluator) trajectoriesFor(m *module) []*node {
 	return nil
 }
 
-func (p *evaluator) synthesize(root *module) *node {
-	if p.opts.Plugins == nil {
+// implicitTrajectories is the default block, where a block needs it. It is no part of the recipe yet.
+func (p *evaluator) implicitTrajectories(root *module, nodes []*node) *node {
+	if p.opts.Plugins == nil || !slices.ContainsFunc(nodes, func(n *node) bool {
+		return wantsTrajectories(n) && len(p.trajectoriesFor(n.module)) == 0
+	}) {
 		return nil
 	}
 	plugin, err := p.opts.Plugins.Lookup(kind.Trajectories, defaultTrajectories.plugin)
@@ -94,8 +96,6 @@ func (p *evaluator) synthesize(root *module) *node {
 		at = root.source.recipe.header
 	}
 	decl := &blockDecl{kind: kind.Trajectories, plugin: defaultTrajectories.plugin, name: defaultTrajectories.name,
-		body: emptyBody, header: at}
-	n := &node{label: defaultTrajectories.String(), header: at, module: root, scope: root, block: decl, plugin: plugin}
-	root.blocks[defaultTrajectories] = n
-	return n
+		body: &hclsyntax.Body{Attributes: hclsyntax.Attributes{}}, header: at, implicit: true}
+	return &node{label: defaultTrajectories.String(), header: at, module: root, scope: root, block: decl, plugin: plugin}
 }
