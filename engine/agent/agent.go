@@ -59,11 +59,13 @@ type Agent struct {
 	seen      time.Time     // when an engine was last connected
 	processes []host.Process
 	dirs      map[string]string // of processes, by mark
-	sockets   string            // folder of the plugin's sockets
-	members   []Member          // the agents of the job, when it has several machines
-	connected bool              // to an engine
-	addresses []string          // of the engine, where no file has them
-	staging   *staging          // nil: the machine shares its file system with the engine's
+	sockets   string            // folder of the plugin's sockets; empty: there is none
+
+	removeSockets func() error
+	members       []Member // the agents of the job, when it has several machines
+	connected     bool     // to an engine
+	addresses     []string // of the engine, where no file has them
+	staging       *staging // nil: the machine shares its file system with the engine's
 
 	remoteStarts net.Listener // where the plugin has programs started on other machines of the job
 }
@@ -345,7 +347,7 @@ func (a *Agent) end(inOrder bool) error {
 		errs = append(errs, a.remoteStarts.Close())
 	}
 	if a.sockets != "" {
-		errs = append(errs, os.RemoveAll(a.sockets))
+		errs = append(errs, a.removeSockets())
 	}
 	return errors.Join(errs...)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/openfiles"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // socketLimit is the longest path of a folder in which go-plugin can make its socket.
@@ -72,7 +73,7 @@ func (a *Agent) socketFolder() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if a.sockets, err = os.MkdirTemp(root, "agent-"); err != nil {
+		if a.sockets, a.removeSockets, err = temporary.Dir(root, "agent-"); err != nil {
 			return "", err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin/runner"
+
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // attachment adapts a Process to go-plugin's interface for processes that it did not start.
@@ -83,6 +86,11 @@ func (s *starter) Start(ctx context.Context) error {
 	s.command.Mark = rand.Text()
 	if err := announce(s.command.Dir, s.command.Mark); err != nil {
 		return err
+	}
+	// Without a lock, as on a file system that has none, the folder stays when plugin and engine are killed.
+	if held, err := temporary.Hold(s.command.Socket, socketPrefix); err == nil {
+		defer func() { _ = held.Close() }() // the plugin has it now
+		s.command.Held = []*os.File{held}
 	}
 	process, err := s.runner.Start(ctx, s.command)
 	if err != nil {

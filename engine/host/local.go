@@ -58,7 +58,7 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", protocol.EngineKey, os.Getpid()), protocol.MarkKey+"="+
 		mark)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, stdout, stderr
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = c.Dir, stdout, stderr, c.Held
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err

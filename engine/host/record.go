@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // RecordName is the file in a block's directory with which a later engine finds the block's plugin process.
@@ -98,11 +99,14 @@ func (r record) remove(dir string) error {
 	return unannounce(dir)
 }
 
-// socketFolder matches the names of folders that go-plugin creates.
-var socketFolder = lazyregexp.New(`^plugin-dir[0-9]+$`)
+// socketPrefix begins the names of folders that go-plugin creates for sockets.
+const socketPrefix = "plugin-dir"
 
-// removeSocket removes the folder of the process's socket. Only sockets in the usual places are removed: the record may
-// have been copied with its folder from elsewhere.
+// socketFolder matches these names.
+var socketFolder = lazyregexp.New("^" + socketPrefix + "[0-9]+$")
+
+// removeSocket removes the folder of the process's socket. Only sockets in the usual places are removed, and the lock
+// of their folder: the record may have been copied with its folder from elsewhere.
 func (r record) removeSocket() {
 	if !socketFolder.MatchString(r.Socket) {
 		return
@@ -114,7 +118,7 @@ func (r record) removeSocket() {
 		}
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
-			if e.Type() == fs.ModeSocket {
+			if e.Type() == fs.ModeSocket || e.Type().IsRegular() && e.Name() == temporary.LockName {
 				_ = os.Remove(filepath.Join(dir, e.Name()))
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
 )
 
@@ -34,6 +35,8 @@ type Command struct {
 	Dir    string   // where it starts, and where its output goes: files stdout and stderr, mode 0600
 	Socket string   // the directory for its socket, which only this user can enter
 	Mark   string   // of a process on this machine; empty: it is given one
+	// what a process on this machine inherits and keeps open without using it: the lock on the directory for its socket
+	Held []*os.File `json:"-"`
 }
 
 // Identity identifies a process, also among later ones with the same pid.

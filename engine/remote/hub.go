@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/agent"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/openfiles"
+	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // addressFile holds the addresses of the newest engine, in the run directory: agents read it whenever they look for an
@@ -54,6 +56,9 @@ type Hub struct {
 	relay     *peer
 	samplers  map[string]*peer // by the host whose processors and memory they report
 
+	sockets       string // folder of the sockets that lead to plugins of jobs; empty: there is none
+	removeSockets func() error
+
 	// of the samples of machines; report is nil: none
 	every  time.Duration
 	report func(Machine)
@@ -82,8 +87,30 @@ func (h *Hub) Close() {
 	for _, p := range h.peers {
 		p.disconnect()
 	}
+	if h.sockets != "" {
+		_ = h.removeSockets() // else the next engine does
+	}
 	h.mu.Unlock()
 	h.group.Wait()
+}
+
+// socketLimit is the longest path of the folder above that of the sockets.
+const socketLimit = 63
+
+// socketFolder is where the sockets lie that lead to plugins of jobs. They are of use to this engine alone.
+func (h *Hub) socketFolder() (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sockets == "" {
+		root, err := private.Root(socketLimit)
+		if err != nil {
+			return "", err
+		}
+		if h.sockets, h.removeSockets, err = temporary.Dir(root, "jobs-"); err != nil {
+			return "", err
+		}
+	}
+	return h.sockets, nil
 }
 
 // listen opens the engine's port: on loopback for agents on this machine, else on all of its addresses.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/host"
-	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
@@ -172,13 +171,12 @@ func (p *process) Reach(network, address string) (string, string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.local == nil {
-		root, err := private.Root(socketLimit)
+		folder, err := p.job.hub.socketFolder()
 		if err != nil {
 			return "", "", err
 		}
-		// The name is that of the job, so that a later engine replaces the socket that a killed one has left.
-		sum := sha256.Sum256([]byte(p.job.hub.run + "\n" + p.id.Host))
-		path := filepath.Join(root, "job-"+hex.EncodeToString(sum[:8]))
+		sum := sha256.Sum256([]byte(p.id.Host))
+		path := filepath.Join(folder, hex.EncodeToString(sum[:8]))
 		_ = os.Remove(path)
 		if p.local, err = net.Listen("unix", path); err != nil {
 			return "", "", fmt.Errorf("open a socket for the plugin of %s: %w", p.id.Host, err)
@@ -187,9 +185,6 @@ func (p *process) Reach(network, address string) (string, string, error) {
 	}
 	return "unix", p.local.Addr().String(), nil
 }
-
-// socketLimit is the longest path of a folder for sockets.
-const socketLimit = 63
 
 func (p *process) carry(l net.Listener, address string) {
 	l = openfiles.Wait(l, nil)

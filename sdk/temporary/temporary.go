@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// lockName is the file in a folder that its maker holds a lock on, which ends with the process. Programs that it starts
-// do not inherit it.
-const lockName = ".recipe-lock"
+// LockName is the file in a folder that its maker holds a lock on, which ends with the process. Programs that it starts
+// do not inherit it, unless it is passed to them.
+const LockName = ".recipe-lock"
 
 // Dir makes a folder for this user only whose name begins with prefix, in parent (empty: the folder for temporary
 // files), and removes those of the same prefix there whose makers have ended. remove removes it.
@@ -40,6 +40,21 @@ func At(path, prefix string) (held *os.File, err error) {
 	return held, err
 }
 
+// Hold takes over a folder that another library has just made, whose name begins with prefix, and removes others as Dir
+// does. Whoever has held open, this process or a program that inherits it, keeps the folder from being removed.
+func Hold(dir, prefix string) (held *os.File, err error) {
+	sweep(filepath.Dir(dir), prefix)
+	// The lock has its name once it is held, so that nobody takes it for that of a process that has ended.
+	made := filepath.Join(dir, LockName+".new")
+	if held, err = lockFile(made, os.O_CREATE); err != nil {
+		return nil, fmt.Errorf("lock the folder %s: %w", dir, err)
+	}
+	if err := os.Rename(made, filepath.Join(dir, LockName)); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the folder %s: %w", dir, err), held.Close())
+	}
+	return held, nil
+}
+
 // unnamed begins the name of a folder until its lock is held, so that nobody takes it for one without a maker.
 const unnamed = ".new-"
 
@@ -61,7 +76,11 @@ func locked(parent, prefix string, name func(made string) string) (path string, 
 
 // lock takes the lock of a folder, or fails when another process has it.
 func lock(dir string, flag int) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW|flag, 0o600)
+	return lockFile(filepath.Join(dir, LockName), flag)
+}
+
+func lockFile(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW|flag, 0o600)
 	if err != nil {
 		return nil, err
 	}

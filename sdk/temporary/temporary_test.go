@@ -88,3 +88,59 @@ func TestFoldersOfKilledProcessesAreRemoved(t *testing.T) {
 		t.Errorf("left are %v, %v; want the foreign folder alone, without %s and %s", left, err, mine, other)
 	}
 }
+
+// A folder that another library has made is kept by whoever has its lock open, and removed once nobody has.
+func TestAFolderThatWasTakenOver(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	var folders []string
+	for _, name := range []string{"recipe-y-1", "recipe-y-2"} {
+		dir := filepath.Join(parent, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		folders = append(folders, dir)
+	}
+	first, err := temporary.Hold(folders[0], "recipe-y-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := temporary.Hold(folders[1], "recipe-y-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = second.Close() }()
+	heir := exec.Command("sleep", "60")
+	heir.ExtraFiles = []*os.File{first}
+	if err := heir.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := func() {
+		t.Helper()
+		_, remove, err := temporary.Dir(parent, "recipe-y-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	next()
+	for _, dir := range folders {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("a folder that is held was removed: %v", err)
+		}
+	}
+	_ = heir.Process.Kill()
+	_ = heir.Wait()
+	next()
+	if _, err := os.Stat(folders[0]); !os.IsNotExist(err) {
+		t.Errorf("the folder of an heir that was killed is still there: %v", err)
+	}
+	if _, err := os.Stat(folders[1]); err != nil {
+		t.Errorf("a folder that is held was removed: %v", err)
+	}
+}
