@@ -85,7 +85,7 @@ ended, since apply adopts it, and is followed further.`,
 				}
 				last = max(last, newest) // what was passed over is not read again
 			} else {
-				n := newest{lines: pick.tail, wanted: selected, text: pick.text(), phases: !asJSON, all: follow,
+				n := newest{lines: pick.tail, after: last, wanted: selected, text: pick.text(), phases: !asJSON, all: follow,
 					prints: func(e event.Event) bool { return asJSON || printer.Line(view.Style{}, e) != "" }}
 				err = n.read(dir.Events(), show)
 				last = n.last

@@ -20,6 +20,7 @@ type newest struct {
 	phases bool
 	all    bool // the phases of all blocks are needed: those of more events will be compared with them
 
+	after  uint64         // files whose events have at most this number have none that is wanted
 	last   uint64         // number of the newest event, in the end
 	seen   atomic.Uint64  // of those that were read
 	events []event.Event  // newest first
@@ -32,7 +33,7 @@ var errFound = errors.New("found")
 // read calls show with the events of the lines, the oldest first, after those phases that decide about their phases.
 func (n *newest) read(dir string, show func(event.Event) error) error {
 	n.open, n.older = map[string]int{}, map[string]int{}
-	err := event.Back(dir, event.Pick{Text: n.concerns, Event: n.chosen}, n.take)
+	err := event.Back(dir, event.Pick{Text: n.concerns, Event: n.chosen, After: n.after}, n.take)
 	if err != nil && !errors.Is(err, errFound) {
 		return err
 	}

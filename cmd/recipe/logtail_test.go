@@ -261,6 +261,9 @@ func TestTheLogSinceATimeIsReadFromThere(t *testing.T) {
 		!strings.Contains(got, "line 3") {
 		t.Errorf("since 50 minutes ago there are\n%s", got)
 	}
+	if got := logsOf(t, home, "--since", "50m", "--tail", "9"); strings.Count(got, "\n") != 2 {
+		t.Errorf("of the newest 9 lines since 50 minutes ago there are\n%s", got)
+	}
 	if got := logsOf(t, home, "--since", "1s"); got != "" {
 		t.Errorf("since a second ago there are\n%s", got)
 	}

@@ -45,8 +45,13 @@ func (a *app) watch(ctx context.Context, w *watcher, dir string, since time.Time
 			w.done <- watched{snap, err}
 			return
 		}
-		snap, enc := &snapshot.Snapshot{}, json.NewEncoder(a.out)
-		err := event.Follow(ctx, dir, 0, func(e event.Event) error {
+		snap, err := snapshot.Before(dir, since)
+		if err != nil {
+			w.done <- watched{snap, err}
+			return
+		}
+		enc := json.NewEncoder(a.out)
+		err = event.Follow(ctx, dir, snap.Last, func(e event.Event) error {
 			snap.Apply(e)
 			if e.Time.Before(since) || w.left.Load() {
 				return nil

@@ -15,6 +15,7 @@ import (
 type Pick struct {
 	Text  func(line []byte) bool // passes over lines by their text, which takes a hundredth of the time of reading them
 	Event func(Event) bool
+	After uint64 // files whose events have at most this number are not read
 }
 
 // Back calls fn with the events that are in dir now, the newest first, until fn returns an error, which Back returns.
@@ -25,6 +26,9 @@ func Back(dir string, pick Pick, fn func(Event) error) error {
 	}
 	b := &back{pick: pick, fn: fn, batch: 32}
 	for i, path := range slices.Backward(segments) {
+		if i+1 < len(segments) && endsBefore(segments[i+1], pick.After) {
+			return nil
+		}
 		if err := b.load(path); errors.Is(err, os.ErrNotExist) {
 			continue // deleted since it was listed
 		} else if err != nil {

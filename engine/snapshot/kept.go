@@ -7,7 +7,9 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
+	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/event/kept"
 )
 
@@ -18,6 +20,20 @@ func Read(dir string) (*Snapshot, error) {
 	f, save, err := kept.Read(context.Background(), dir, keptFile, func() *keptSnapshot { return &keptSnapshot{} })
 	_ = save() // the log is read the next time
 	return &f.Snapshot, err
+}
+
+// Before folds what was complete in the log in dir at a time, for who shows what comes after it: nothing that happened
+// since is in it.
+func Before(dir string, at time.Time) (*Snapshot, error) {
+	f, save, err := kept.Complete(context.Background(), dir, keptFile, func() *keptSnapshot { return &keptSnapshot{} })
+	if err != nil {
+		return &Snapshot{}, err
+	}
+	_ = save() // the log is read the next time
+	if then, err := event.WrittenBefore(dir, at); err != nil || f.Last > then {
+		return &Snapshot{}, err
+	}
+	return &f.Snapshot, nil
 }
 
 // keptSnapshot is a Snapshot that is kept.

@@ -110,6 +110,38 @@ func TestCompleteFilesAreFoldedOnce(t *testing.T) {
 	same(t, dir, snap)
 }
 
+// What was complete before a time is folded without the newest file; nothing is known of a file that was written since.
+func TestBeforeIsWhatWasCompleteThen(t *testing.T) {
+	t.Parallel()
+	dir, files := eventful(t)
+	newest, err := os.ReadFile(files[3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(files[3]); err != nil {
+		t.Fatal(err)
+	}
+	want := folded(t, dir)
+	if err := os.WriteFile(files[3], newest, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(time.Hour)
+	for range 2 { // and from what is kept
+		if got, err := Before(dir, now); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %v\n%+v\nwant\n%+v", err, got, want)
+		}
+		for _, path := range files {
+			eventtest.Spoil(t, path)
+		}
+	}
+	if got, err := Before(dir, now.Add(-2*time.Hour)); err != nil || got.Last != 0 {
+		t.Errorf("before the files were written there is %v, %+v", err, got)
+	}
+	if got, err := Before(filepath.Join(dir, "none"), now); err != nil || got.Last != 0 {
+		t.Errorf("of a run without a log there is %v, %+v", err, got)
+	}
+}
+
 func add(t *testing.T, path, line string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

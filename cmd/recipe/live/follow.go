@@ -36,7 +36,8 @@ func (v *View) Follow(ctx context.Context, dir string) (*snapshot.Snapshot, erro
 	if v.opts.CtrlC == nil { // the end of the run does not end the view
 		until = time.Now().AddDate(100, 0, 0)
 	}
-	events, done := view.Events(ctx, dir, until)
+	began := make(chan beginning, 1)
+	go func() { began <- begin(dir, v.opts.Since) }() // of a long log it takes seconds, once
 	found := make(chan facts)
 	background.Go(func() { v.source.watch(ctx, found) })
 	background.Go(func() {
@@ -44,22 +45,33 @@ func (v *View) Follow(ctx context.Context, dir string) (*snapshot.Snapshot, erro
 		_, _ = v.program.Run() // however it ends, the run is followed
 	})
 	f := &follower{v: v, snap: &snapshot.Snapshot{}}
-	err := f.loop(ctx, cancel, events, done, found)
+	err := f.loop(ctx, cancel, began, found, func(after uint64) (<-chan event.Event, <-chan error) {
+		return view.Events(ctx, dir, after, until)
+	})
 	v.program.Quit()
 	<-v.ended
 	f.conclude()
 	return f.snap, err
 }
 
-// loop ends when the events have ended and were all read.
-func (f *follower) loop(ctx context.Context, cancel func(), events <-chan event.Event, done <-chan error,
-	found <-chan facts) error {
+// loop ends when the events have ended and were all read. follow gives those after the beginning.
+func (f *follower) loop(ctx context.Context, cancel func(), began <-chan beginning, found <-chan facts,
+	follow func(after uint64) (<-chan event.Event, <-chan error)) error {
+	var events <-chan event.Event
+	var done <-chan error
 	tick, clock := time.NewTicker(batchEvery), time.NewTicker(time.Second)
 	defer tick.Stop()
 	defer clock.Stop()
 	left := f.v.ended
 	for {
 		select {
+		case b := <-began:
+			if b.err != nil {
+				return b.err
+			}
+			f.snap = b.snap
+			f.send(beginMsg{b.run})
+			events, done = follow(b.snap.Last)
 		case e, open := <-events:
 			if !open {
 				f.flush()
@@ -77,7 +89,9 @@ func (f *follower) loop(ctx context.Context, cancel func(), events <-chan event.
 		case <-left:
 			left = nil
 			if f.v.opts.CtrlC == nil {
-				cancel()
+				if cancel(); events == nil {
+					return nil
+				}
 			} else {
 				f.goOnPlain()
 			}

@@ -65,6 +65,7 @@ func New(o Options) *View {
 	v.source = &source{dir: o.Dir}
 	v.model = &model{
 		screen: screen{style: o.Style, name: o.Name, run: newRun(), now: time.Now(), keys: "q leaves the view",
+			reading:   true,
 			dashboard: o.Dashboard},
 		commands: o.Commands, ctrlC: o.CtrlC, read: v.source.sample}
 	if o.CtrlC != nil {

@@ -11,7 +11,8 @@ import (
 
 // The messages that the program gets beside keys and sizes.
 type (
-	eventsMsg []event.Event // new events, in order
+	beginMsg  struct{ run *run } // what the log had come to before
+	eventsMsg []event.Event      // new events, in order
 	factsMsg  facts
 	sampleMsg struct { // a sample was read; position 0 is the newest
 		sample   *sample
@@ -43,6 +44,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.screen.width, m.screen.height = msg.Width, msg.Height
 		m.held = nil
+	case beginMsg:
+		m.screen.run, m.screen.reading = msg.run, false
+		m.selectFirst()
 	case eventsMsg:
 		for _, e := range msg {
 			m.screen.run.apply(e)

@@ -26,6 +26,7 @@ type screen struct {
 	style         view.Style
 	name          string
 	run           *run
+	reading       bool // what the log came to before the view is not known yet
 	facts         facts
 	page          page
 	selected      string // address of a block

@@ -38,6 +38,9 @@ var columns = []column{
 // the blocks do.
 func (s *screen) table(width, height int) (lines []string, complete bool) {
 	addresses := s.run.addresses()
+	if s.reading {
+		return []string{s.style.Dim("reading the log of the run")}, true
+	}
 	if len(addresses) == 0 {
 		return []string{s.style.Dim("no block has started yet")}, true
 	}

@@ -64,7 +64,11 @@ func (l *Live) say(text string) {
 func (l *Live) Follow(ctx context.Context, dir string) (*snapshot.Snapshot, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, done := Events(ctx, dir, l.since)
+	var err error
+	if l.snap, err = snapshot.Before(dir, l.since); err != nil {
+		return l.snap, err
+	}
+	events, done := Events(ctx, dir, l.snap.Last, l.since)
 	for {
 		select {
 		case e, open := <-events:
@@ -78,13 +82,13 @@ func (l *Live) Follow(ctx context.Context, dir string) (*snapshot.Snapshot, erro
 	}
 }
 
-// Events follows the log in dir until ctx ends or a run that began after since has ended. Both channels must be read:
-// the first until it is closed, then the second, which has the error of reading.
-func Events(ctx context.Context, dir string, since time.Time) (<-chan event.Event, <-chan error) {
+// Events follows the log in dir, after the event of a number, until ctx ends or a run that began after since has ended.
+// Both channels must be read: the first until it is closed, then the second, which has the error of reading.
+func Events(ctx context.Context, dir string, after uint64, since time.Time) (<-chan event.Event, <-chan error) {
 	events, done := make(chan event.Event, 256), make(chan error, 1)
 	go func() {
 		defer close(events)
-		err := event.Follow(ctx, dir, 0, func(e event.Event) error {
+		err := event.Follow(ctx, dir, after, func(e event.Event) error {
 			events <- e
 			if e.Type == event.RunEnded && !e.Time.Before(since) {
 				return errEnded

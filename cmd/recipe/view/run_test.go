@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/event/eventtest"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
@@ -107,6 +109,34 @@ func TestLiveShowsNothingOfEarlierApplies(t *testing.T) {
 	}
 	if snap.Blocks["trainer.tiny.policy"].Step != 20 {
 		t.Error("the snapshot knows nothing of the earlier apply")
+	}
+}
+
+// The lines of a run that is continued do not wait for the log of what was before.
+func TestLiveReadsOldFilesOnce(t *testing.T) {
+	t.Parallel()
+	w := &eventtest.Writer{TB: t, Dir: t.TempDir()}
+	for _, e := range aRun() {
+		w.Put(e)
+	}
+	w.Save()
+	w.Put(event.Event{Type: event.RunStarted})
+	w.Save()
+	segments, err := event.Segments(w.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		snap, err := NewLive(io.Discard, Style{}, time.Now().Add(time.Hour)).Follow(ctx, w.Dir)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if snap.Status != "running" || snap.Blocks["trainer.tiny.policy"].Step != 20 {
+			t.Errorf("snapshot: %+v", snap)
+		}
+		eventtest.Spoil(t, segments[0])
 	}
 }
 

@@ -40,11 +40,25 @@ type File struct {
 // program, the whole log is read; when it cannot be written, that changes nothing. With an error, the Fold has the
 // events before it.
 func Read[F Fold](ctx context.Context, dir string, file File, empty func() F) (fold F, save func() error, err error) {
+	return read(ctx, dir, file, empty, true)
+}
+
+// Complete is Read of the complete files alone, for who shows the events of the newest one by one.
+func Complete[F Fold](ctx context.Context, dir string, file File, empty func() F) (fold F, save func() error,
+	err error) {
+	return read(ctx, dir, file, empty, false)
+}
+
+// errNewest ends the reading of the complete files.
+var errNewest = errors.New("an event of the newest file")
+
+func read[F Fold](ctx context.Context, dir string, file File, empty func() F, newest bool) (fold F, save func() error,
+	err error) {
 	save = func() error { return nil }
 	done, next, err := complete(dir)
 	program := thisProgram()
 	fold = empty()
-	if err != nil {
+	if err != nil || len(done) == 0 && !newest {
 		return fold, save, err
 	}
 	keeps := len(done) > 0 && program != ""
@@ -59,14 +73,22 @@ func Read[F Fold](ctx context.Context, dir string, file File, empty func() F) (f
 			save = func() error { return errors.Join(err, write(dir, file, content)) }
 		}
 	}
+	if !newest && fold.Seen()+1 >= next {
+		return fold, save, nil
+	}
 	err = event.Read(dir, fold.Seen(), func(e event.Event) error {
 		if e.Seq >= next {
-			keep()
+			if keep(); !newest {
+				return errNewest
+			}
 		}
 		fold.Apply(e)
 		return ctx.Err()
 	})
-	if err == nil {
+	switch {
+	case errors.Is(err, errNewest):
+		err = nil
+	case err == nil:
 		keep() // the newest file had no event yet
 	}
 	return fold, save, err
