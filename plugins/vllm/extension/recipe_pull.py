@@ -6,7 +6,7 @@ import copy
 import torch
 from recipe_sdk.receive import puller
 from recipe_sdk.receive.fused import bare, fit, tied
-from recipe_sdk.receive.handles import Refused
+from recipe_sdk.receive.refused import Refused
 from recipe_sdk.receive.made import Made
 
 try:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .. import process_group
-from .handles import Refused
+from .refused import Refused
 
 ALIGNMENT = 64
 LINE = 1 << 16

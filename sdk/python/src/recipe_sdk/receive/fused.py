@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from .handles import Refused
 from .made import Made
+from .refused import Refused
 
 Packed = Mapping[str, "list[str]"]  # name of a fused layer, and those of its parts in a checkpoint
 #: How an engine makes a layer of a checkpoint's tensors; None where its weight is one of them, or several on top of

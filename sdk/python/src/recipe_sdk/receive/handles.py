@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-
-class Refused(Exception):
-    """The weights cannot be taken, and nothing has been touched."""
+from .connection import Receiver
+from .refused import Refused
 
 
 class Tensors(list[torch.Tensor]):
@@ -34,8 +33,6 @@ def open_tensors(handles: dict[str, Any], device: torch.device | str | None = No
 
 
 def _open_socket(handles: dict[str, Any], device: torch.device | str | None) -> Tensors:
-    from .connection import Receiver
-
     out = Tensors()
     for t in handles["tensors"]:
         out.append(torch.empty(t["shape"], dtype=getattr(torch, t["dtype"]), device="meta"))

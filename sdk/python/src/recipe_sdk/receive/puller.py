@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from ..ipc import FORM
-from .handles import Refused, host, open_tensors, started
+from .handles import host, open_tensors, started
 from .made import Part
+from .refused import Refused
 
 # The place of each tensor in the model and "", or None and why the engine's loader has to place them. It raises Refused
 # when names or shapes show that the two models differ.

@@ -13,6 +13,7 @@ import torch
 
 from . import handles
 from .puller import Loader, Puller
+from .refused import Refused
 
 
 def facts(dtype: torch.dtype, device: str) -> dict[str, Any]:
@@ -39,7 +40,7 @@ class Attachment:
             torch.cuda.ipc_collect()
         try:
             self.puller = open_(json.loads(published))
-        except handles.Refused as e:
+        except Refused as e:
             return {"refused": str(e)}
         return {"bytes": self.puller.bytes, "why": self.puller.why}
 
@@ -49,7 +50,7 @@ class Attachment:
             return {"unknown": True}
         try:
             return self.puller.pull(version, load)
-        except handles.Refused as e:
+        except Refused as e:
             return {"refused": str(e)}
 
 
