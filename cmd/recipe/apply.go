@@ -111,7 +111,8 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 			if err := a.canRun(cmd.Context(), s); err != nil {
 				return err
 			}
-			if err := a.approve(cmd.Context(), f.approve || saved != nil, "Apply this plan?"); err != nil {
+			if err := a.approve(cmd.Context(), f.approve || saved != nil, "Apply this plan?",
+				"check the plan with recipe plan"); err != nil {
 				return err
 			}
 			approved := p

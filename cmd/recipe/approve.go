@@ -17,8 +17,9 @@ import (
 // errDeclined is how a command ends whose question was answered with anything but yes.
 var errDeclined = errors.New("not approved; nothing was changed")
 
-// approve asks a person at a terminal. Without one, and without the flag that approves beforehand, nothing is done.
-func (a *app) approve(ctx context.Context, beforehand bool, question string) error {
+// approve asks a person at a terminal. Without one, and without the flag that approves beforehand, nothing is done;
+// check says how to see what would be.
+func (a *app) approve(ctx context.Context, beforehand bool, question, check string) error {
 	if beforehand {
 		return nil
 	}
@@ -26,7 +27,7 @@ func (a *app) approve(ctx context.Context, beforehand bool, question string) err
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return &sdk.Error{
 			Summary: "approval needs a terminal; nothing was changed",
-			Remedy:  "check the plan with recipe plan, then run the command again with --auto-approve",
+			Remedy:  check + ", then run the command again with --auto-approve",
 		}
 	}
 	fmt.Fprintf(a.out, "\n%s Type \"yes\" to approve: ", a.style().Bold(question))

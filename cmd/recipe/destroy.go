@@ -37,7 +37,8 @@ unless --checkpoints is set.`,
 			if err := view.Destroying(a.out, a.style(), string(dir), rec, checkpoints); err != nil {
 				return err
 			}
-			if err := a.approve(cmd.Context(), approve, "End and remove this run?"); err != nil {
+			if err := a.approve(cmd.Context(), approve, "End and remove this run?",
+				"check with recipe status that it is the run to remove"); err != nil {
 				return err
 			}
 			d, err := session.Destroy(cmd.Context(), dir, run.Processes{Catalog: catalog}, checkpoints)

@@ -43,6 +43,9 @@ func newOutput(a *app) *cobra.Command {
 			if !ok {
 				return noOutput(run, args[0])
 			}
+			if !o.Sensitive && o.Value == nil {
+				return neverKnown(args[0])
+			}
 			if o.Sensitive {
 				if o.Value, err = liveOutput(cmd.Context(), dir, args[0]); err != nil {
 					return err
@@ -69,6 +72,14 @@ func liveOutput(ctx context.Context, dir state.Dir, name string) (json.RawMessag
 	}
 	defer client.Close()
 	return client.Output(ctx, name)
+}
+
+// neverKnown says that a run has ended without the value of an output.
+func neverKnown(name string) error {
+	return &sdk.Error{
+		Summary: fmt.Sprintf("output %q has no value: the run ended before the blocks that it is made of were ready", name),
+		Remedy:  "recipe status says what became of them",
+	}
 }
 
 // noOutput says that a run has no such output: not yet, or not at all.

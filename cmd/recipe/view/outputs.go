@@ -53,8 +53,11 @@ func RunOutputs(w io.Writer, s Style, outputs map[string]state.RecordedOutput) e
 func Outputs(w io.Writer, prefix string, outs map[string]state.RecordedOutput) error {
 	for _, name := range slices.Sorted(maps.Keys(outs)) {
 		text := Value(outs[name].Value)
-		if outs[name].Sensitive {
+		switch {
+		case outs[name].Sensitive:
 			text = "(sensitive)"
+		case outs[name].Value == nil: // the run has ended without it
+			text = "(not known)"
 		}
 		if _, err := fmt.Fprintf(w, "%s%s = %s\n", prefix, name, text); err != nil {
 			return err
