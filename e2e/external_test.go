@@ -94,7 +94,8 @@ func startServer(t *testing.T, env []string, argv ...string) string {
 	address := free.Addr().String()
 	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 	_ = free.Close()
-	path := filepath.Join(t.TempDir(), "server.log")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "server.log")
 	log, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +104,9 @@ func startServer(t *testing.T, env []string, argv ...string) string {
 	cmd := exec.Command(argv[0], append(argv[1:], "--host", "127.0.0.1", "--port", port)...)
 	cmd.Env = append(append(os.Environ(), "HF_HUB_OFFLINE=1"), env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it has children
+	cmd.Dir = dir // by which its guard knows it and its children
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	t.Cleanup(guardFolder(t, dir))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -37,39 +37,49 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// guarded starts a process that ends everything of the run when the tests end without their cleanup: interrupted,
-// killed, or by a panic. It is in a session of its own, which no Ctrl-C reaches.
+// guarded ends everything of the run when the tests end without their cleanup.
 func (r *run) guarded() {
 	r.t.Helper()
-	if r.guard != nil {
-		return
+	if r.unguard == nil {
+		r.unguard = guardFolder(r.t, r.dir, guardRecipe+"="+r.recipe, guardBinary+"="+r.binary())
 	}
+}
+
+// guardFolder starts a process that ends everything in a folder, and removes it, when the tests end without their
+// cleanup: interrupted, killed, or by a panic. It is in a session of its own, which no Ctrl-C reaches. Whoever has
+// cleaned up calls done.
+func guardFolder(t *testing.T, dir string, env ...string) (done func()) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), guardDir+"="+r.dir, guardRecipe+"="+r.recipe, guardBinary+"="+r.binary())
+	cmd.Env = append(append(os.Environ(), guardDir+"="+dir), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if r.guard, err = cmd.StdinPipe(); err == nil {
+	said, err := cmd.StdinPipe()
+	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	r.unguard = func() {
-		_, _ = io.WriteString(r.guard, "done")
-		_ = r.guard.Close()
+	return func() {
+		_, _ = io.WriteString(said, "done")
+		_ = said.Close()
 		_ = cmd.Wait()
 	}
 }
 
-// guard waits until the tests say that they are done with the run in dir, or are gone; then it ends the run.
+// guard waits until the tests say that they are done with dir, or are gone; then it ends the run there, if it is that
+// of one, and all processes there.
 func guard(dir, recipe, binary string) {
 	if said, _ := io.ReadAll(os.Stdin); string(said) == "done" {
 		return
 	}
-	_ = destroy(dir, recipe, binary, io.Discard)
+	if recipe != "" {
+		_ = destroy(dir, recipe, binary, io.Discard)
+	}
 	left, _ := processesIn(dir)
 	for pid := range left {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -104,11 +114,17 @@ sync "weights" "policy" {
 }
 `
 
-// TestGuard kills a process of tests in the middle of a run: nothing of the run is left.
+// TestGuard kills a process of tests in the middle of a run and beside a server: nothing of the two is left.
 func TestGuard(t *testing.T) {
 	if dir := os.Getenv(abandoned); dir != "" {
 		r := &run{t: t, dir: dir, recipe: "guarded.hcl", trainer: "trainer.tiny.policy"}
 		r.apply()
+		server := exec.Command("sleep", "600")
+		server.Dir = filepath.Join(filepath.Dir(dir), "server")
+		guardFolder(t, server.Dir)
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
 		r.await(2*time.Minute, "the first step", 0, func(e event) bool { return e.Type == "progress" && e.Step > 0 })
 		if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "running"), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -118,8 +134,11 @@ func TestGuard(t *testing.T) {
 	}
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "run")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
+	server := filepath.Join(parent, "server")
+	for _, folder := range []string{dir, server} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "guarded.hcl"), []byte(guardedRecipe), 0o600); err != nil {
 		t.Fatal(err)
@@ -138,7 +157,7 @@ func TestGuard(t *testing.T) {
 		for end := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(end) {
 				_ = cmd.Process.Kill()
-				t.Fatalf("waited for %s; there are %v", what, processes(t, dir))
+				t.Fatalf("waited for %s; there are %v", what, processes(t, parent))
 			}
 		}
 	}
@@ -146,6 +165,9 @@ func TestGuard(t *testing.T) {
 		_, err := os.Stat(filepath.Join(parent, "running"))
 		return err == nil
 	})
+	if len(processes(t, server)) < 1 {
+		t.Error("the server does not run")
+	}
 	if len(processes(t, dir)) < 4 {
 		t.Errorf("the run has the processes %v; expected those of its blocks", processes(t, dir))
 	}
@@ -153,9 +175,11 @@ func TestGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	await("the end of the run", func() bool { return len(processes(t, dir)) == 0 })
-	await("its folder to be removed", func() bool {
-		_, err := os.Stat(dir)
-		return os.IsNotExist(err)
-	})
+	for _, folder := range []string{dir, server} {
+		await("the end of the processes in "+folder, func() bool { return len(processes(t, folder)) == 0 })
+		await(folder+" to be removed", func() bool {
+			_, err := os.Stat(folder)
+			return os.IsNotExist(err)
+		})
+	}
 }

@@ -69,7 +69,6 @@ type run struct {
 	ended   chan struct{}
 	err     error
 	stderr  bytes.Buffer
-	guard   io.WriteCloser
 	unguard func() // tells the guard that the run is cleaned up
 }
 

@@ -75,6 +75,7 @@ func newS3At(t *testing.T, ip string) *s3 {
 	if err := os.Mkdir(filepath.Join(s.folder, "runs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(guardFolder(t, s.folder))
 	t.Setenv("AWS_ACCESS_KEY_ID", "researcher")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "the-key-that-nobody-prints")
 	s.start()
