@@ -21,6 +21,7 @@ cleanup() {
   rm -rf "$state"
 }
 trap cleanup EXIT
+export TMPDIR=$state # Nomad's drivers leave sockets there when they are killed
 scripts/nomad.sh up "$state/nomad" >"$state/env"
 export $(cat "$state/env") RECIPE_NOMAD_STATE=$state/nomad
 CGO_ENABLED=0 go test -trimpath -tags e2e -count 1 -timeout 20m -parallel 1 -v -run '^TestNomad' "$@" ./e2e
