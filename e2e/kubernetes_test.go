@@ -404,3 +404,20 @@ func TestKubernetesNoImage(t *testing.T) {
 	r.ask("stop")
 	r.nothingLeft()
 }
+
+// TestKubernetesIsThere asks for a second cluster: the tests of another checkout start none, and do not end this one.
+func TestKubernetesIsThere(t *testing.T) {
+	if os.Getenv("RECIPE_KUBERNETES_SHARED") == "" {
+		t.Skip("make e2e-kubernetes starts a cluster")
+	}
+	isThere(t, "kubernetes.sh")
+}
+
+// isThere: the script says of a cluster that it is there already.
+func isThere(t *testing.T, script string) {
+	t.Helper()
+	said := command(t, filepath.Join(repository(t), "scripts", script), "why")
+	if !strings.Contains(said, "is there already") || !strings.Contains(said, "scripts/"+script+" down") {
+		t.Errorf("of a second cluster scripts/%s says %q; expected that one is there, and how to end it", script, said)
+	}
+}

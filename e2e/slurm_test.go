@@ -178,3 +178,11 @@ inference "tiny" "` + name + `" {
 	}
 	noJobsLeft(t)
 }
+
+// TestSlurmIsThere asks for a second cluster, as TestKubernetesIsThere does.
+func TestSlurmIsThere(t *testing.T) {
+	if os.Getenv("RECIPE_SLURM_SHARED") == "" {
+		t.Skip("make e2e-slurm starts a cluster")
+	}
+	isThere(t, "slurm.sh")
+}

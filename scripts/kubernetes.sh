@@ -10,7 +10,8 @@
 #   scripts/kubernetes.sh kill|start NODE    kill everything on a node, as a loss of power would; start it again
 #   scripts/kubernetes.sh api PATH [OPTION OF CURL...]    ask its API server as an administrator
 #   scripts/kubernetes.sh gangs    has the status 0 when its scheduler for gangs is built
-#   scripts/kubernetes.sh why      says what is missing here, and nothing when nothing is
+#   scripts/kubernetes.sh why      says what is missing here, or that a cluster is there already, and nothing
+#                                  when nothing is
 set -euo pipefail
 
 VERSION=1.34.4
@@ -35,6 +36,9 @@ why() {
   for program in $COMPONENTS; do
     [ -x "$CACHE/bin/$program" ] || { echo "$program is not built: scripts/kubernetes.sh build"; return; }
   done
+  # The tests that start a second one would end the first at their end.
+  ! ip link show "$BRIDGE" >/dev/null 2>&1 || { echo "a cluster is there already, of another checkout or left by \
+tests that were killed; wait for its tests, or end it by scripts/kubernetes.sh down"; return; }
   ip netns add recipe-probe 2>/dev/null || { echo "network namespaces cannot be made here"; return; }
   ip netns del recipe-probe
 }
@@ -359,5 +363,5 @@ case "${1:-}" in
   gangs) [ -x "$CACHE/bin/gang-scheduler" ] ;;
   kill) kill_node "$2" ;;
   start) start "$2" ;;
-  *) sed -n '2,15p' "$0"; exit 2 ;;
+  *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -13,7 +13,7 @@
 #   scripts/slurm.sh apart HOST [FOLDER…]  start a killed host without shared folders: it sees neither this checkout, nor
 #                                          home directories, nor /var/tmp; the folders only to read, as of an image
 #   scripts/slurm.sh patience SECONDS      how long the controller waits for a host that does not answer
-#   scripts/slurm.sh why     says what is missing here, and nothing when nothing is
+#   scripts/slurm.sh why     says what is missing here, or that a cluster is there already, and nothing when nothing is
 set -euo pipefail
 
 NUMBER=${RECIPE_SLURM_CLUSTER:-0} # several clusters on one machine have different numbers
@@ -30,6 +30,9 @@ why() {
   for program in slurmctld slurmd sbatch munged ip unshare; do
     command -v "$program" >/dev/null || { echo "$program is not installed: apt-get install $PACKAGES"; return; }
   done
+  # The tests that start a second one would end the first at their end.
+  ! ip link show "$BRIDGE" >/dev/null 2>&1 || { echo "a cluster is there already, of another checkout or left by \
+tests that were killed; wait for its tests, or end it by scripts/slurm.sh down"; return; }
   ip netns add $NAME-probe 2>/dev/null || { echo "network namespaces cannot be made here"; return; }
   ip netns del $NAME-probe
 }
