@@ -12,6 +12,7 @@ func EncodeTaskScores(m *pluginpb.EvaluateResponse, s sdk.TaskScores) {
 		m.Results = append(m.Results, &pluginpb.TaskScores{Task: int64(r.Task), Digest: r.Digest, Prompt: r.Prompt,
 			Scores: r.Scores, Metrics: r.Metrics})
 	}
+	Readable(m)
 }
 
 // DecodeTaskScores reads the scores of held-out tasks from an answer of Evaluate.

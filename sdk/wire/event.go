@@ -72,7 +72,7 @@ func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
 	default:
 		return nil, fmt.Errorf("encode event %d: a body of type %T has no message", e.Seq, e.Body)
 	}
-	return m, nil
+	return Readable(m), nil
 }
 
 // places are the paths that can be read.

@@ -15,7 +15,7 @@ func EncodeEstimate(e sdk.Estimate) *pluginpb.Estimate {
 	for _, a := range e.Amounts {
 		m.Amounts = append(m.Amounts, &pluginpb.Amount{Resource: a.Resource, Part: a.Part, Value: a.Value, How: a.How})
 	}
-	return m
+	return Readable(m)
 }
 
 // DecodeEstimate reads the message of an estimate.
@@ -36,7 +36,8 @@ func EncodeProblems(problems []spec.Problem) ([]*pluginpb.Diagnostic, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode the path of %q: %w", p.Summary, err)
 		}
-		list = append(list, &pluginpb.Diagnostic{Warning: p.Warning, Summary: p.Summary, Detail: p.Detail, Path: path})
+		list = append(list, Readable(&pluginpb.Diagnostic{Warning: p.Warning, Summary: p.Summary, Detail: p.Detail,
+			Path: path}))
 	}
 	return list, nil
 }
@@ -61,12 +62,12 @@ func EncodeActivity(a sdk.Activity, now time.Time, blank func(string) string) *p
 	if a.Began.IsZero() {
 		a.Began = now
 	}
-	return &pluginpb.Activity{
+	return Readable(&pluginpb.Activity{
 		On: a.On, What: blank(a.What), Detail: blank(a.Detail), Have: a.Have, Want: a.Want, Unit: a.Unit,
 		Sign: a.Sign, Remedy: blank(a.Remedy),
 		AgeMs: max(0, now.Sub(a.Began).Milliseconds()), IdleMs: a.Idle(now).Milliseconds(),
 		PatienceMs: a.Patience.Milliseconds(), Rest: a.Rest,
-	}
+	})
 }
 
 // DecodeActivity reads the message of an activity, whose ages count from now.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +105,42 @@ func TestEveryEventCrossesTheWire(t *testing.T) {
 				t.Errorf("sent %+v, received %+v, %v", want, got, err)
 			}
 		})
+	}
+}
+
+// A block reports what others wrote, and protocol buffers take UTF-8 only: one such text must cost no message.
+func TestTextsThatAreNoUTF8AreSent(t *testing.T) {
+	t.Parallel()
+	const wrong, want = "caf\xe9", "caf\uFFFD"
+	values, attributes := map[string]float64{wrong: 1, "a": 2}, map[string]string{"a": wrong}
+	var scores pluginpb.EvaluateResponse
+	EncodeTaskScores(&scores, sdk.TaskScores{Results: []sdk.TaskScore{{Prompt: wrong}}})
+	messages := map[string]proto.Message{
+		"scores":   &scores,
+		"estimate": EncodeEstimate(sdk.Estimate{Notes: []string{"a", wrong}}),
+		"activity": EncodeActivity(sdk.Activity{What: wrong}, time.Now(), func(s string) string { return s }),
+	}
+	if problems, err := EncodeProblems([]spec.Problem{{Detail: wrong}}); err == nil {
+		messages["problem"] = problems[0]
+	}
+	for name, body := range map[string]event.Body{
+		"log": event.LogLine{Message: wrong}, "phase": event.PhaseChange{Message: wrong, Remedy: "a"},
+		"metrics": event.Metrics{Values: values}, "span": event.Span{Span: trace.Span{Attributes: attributes}},
+	} {
+		m, err := EncodeEvent(event.Event{Body: body}, &spec.Schema{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages[name] = m
+	}
+	for name, m := range messages {
+		data, err := proto.Marshal(m)
+		if err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%s is sent as %q, %v; want %q in it", name, data, err, want)
+		}
+	}
+	if len(values) != 2 || values[wrong] != 1 || attributes["a"] != wrong {
+		t.Errorf("what was reported has changed: %v, %v", values, attributes)
 	}
 }
 

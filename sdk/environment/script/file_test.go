@@ -169,20 +169,44 @@ func TestFailuresOfScore(t *testing.T) {
 			config, api := scripttest.Body(t, def, map[string]cty.Value{"fails": cty.StringVal(name)})
 			b := plugintest.Harness(t, def)
 			b.Start(config)
-			if said := b.WaitPhase(sdk.Failed); !strings.Contains(said, c.want) {
+			said := b.WaitPhase(sdk.Failed)
+			if !strings.Contains(said, c.want) {
 				t.Errorf("the block failed with %q; want %q in it", said, c.want)
 			}
 			for _, g := range api.Wait(0) {
 				t.Errorf("a group was posted with the scores %v, although none is known", g.Scores)
 			}
-			counted := 0.0
+			counted, remedy := 0.0, ""
 			for _, e := range b.Events() {
 				counted += e.GetMetrics().GetValues()[c.metric]
+				remedy += e.GetPhase().GetRemedy()
+			}
+			if strings.Contains(remedy, "correct line ") != (name == "error") {
+				t.Errorf("the remedy is %q; want the line to correct where score has one", remedy)
 			}
 			if c.metric != "" && counted < 10 {
 				t.Errorf("the metric %s counts %v of the lost groups; want at least 10", c.metric, counted)
 			}
 		})
+	}
+}
+
+// A program may print any bytes. They cost no event of the block, in its stream or in its file.
+func TestWhatIsPrintedIsReportedWhateverItIs(t *testing.T) {
+	def := define(t, load(t, "words.py"))
+	config, api := scripttest.Body(t, def, map[string]cty.Value{"fails": cty.StringVal("latin1")})
+	b := plugintest.Harness(t, def)
+	b.Start(config)
+	b.Wait("the line", func(e *pluginpb.Event) bool { return e.GetLog().GetMessage() == "caf\uFFFD" })
+	api.Wait(2)
+	b.Wait("what comes after it", func(e *pluginpb.Event) bool { return e.GetMetrics() != nil })
+	if err := b.Stop(plugintest.Deadline); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range b.Events() {
+		if strings.Contains(e.GetLog().GetMessage(), "event log") {
+			t.Errorf("the block says %q", e.GetLog().GetMessage())
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // mostGoroutineBytes bounds the dump of this process's goroutines.
@@ -32,5 +33,5 @@ func (s *Server) Stacks(ctx context.Context, _ *pluginpb.StacksRequest) (*plugin
 			r.Stacks = append(r.Stacks, one)
 		}
 	}
-	return r, nil
+	return wire.Readable(r), nil
 }

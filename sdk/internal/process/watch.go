@@ -43,7 +43,7 @@ func (s *Server) Status(context.Context, *pluginpb.StatusRequest) (*pluginpb.Sta
 		}
 		response.Outputs = data
 	}
-	return response, nil
+	return wire.Readable(response), nil
 }
 
 // Watch streams events until the caller goes, or the block is over and everything has been sent. An open stream counts

@@ -1,5 +1,6 @@
 """An environment that uses what most do: settings, a held-out set, a setup, an asynchronous score."""
 
+import sys
 from dataclasses import dataclass
 
 from recipe_sdk import Completion, Environment, InfraFailure, Score, Task, setting
@@ -18,7 +19,7 @@ class Sampling:
 class Settings:
     letter: str = setting("a", "What is to be written", pattern="[a-z]")
     most: int = setting(3, "How many of it are the best answer", min=1, max=10, unit="letters")
-    fails: str = setting("", "How score fails", choices=("", "error", "infra", "exit", "nan", "slow"))
+    fails: str = setting("", "How score fails", choices=("", "error", "infra", "exit", "nan", "slow", "latin1"))
     sampling: Sampling | None = None
     "How words are drawn."
 
@@ -54,6 +55,9 @@ class Words(Environment):
                 os._exit(7)
             case "nan":
                 return float("nan")
+            case "latin1":
+                sys.stdout.buffer.write("café\n".encode("latin1"))
+                sys.stdout.flush()
         assert task.data["number"] >= 0 and len(completion.tokens) == len(completion.logprobs)
         count = completion.text.count(self.settings.letter)
         return Score(
