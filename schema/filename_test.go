@@ -1,6 +1,9 @@
 package schema_test
 
 import (
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -22,6 +25,27 @@ func TestAFileWithALongNameNeedsAnotherForItsRun(t *testing.T) {
 		_, diags := schema.LoadSource(test.file, []byte(test.src), schema.Options{})
 		if got := strings.Contains(diags.Error(), "Name of the file too long"); got != test.long {
 			t.Errorf("%s with %q: got %v", test.file, test.src, diags)
+		}
+	}
+}
+
+// Blocks are told their folders as UTF-8: found out when they start, it would be their failure.
+func TestAPathThatIsNoUTF8IsRefused(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "darwin" {
+		t.Skip("its file systems make no such names")
+	}
+	dir := filepath.Join(t.TempDir(), "caf\xe9")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a.hcl"), []byte("recipe {\n  name = \"a\"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, filepath.Join(dir, "a.hcl")} {
+		_, diags := schema.Load(path, schema.Options{Plugins: fakePlugins(t)})
+		if !diags.HasErrors() || !strings.Contains(diags[0].Detail, `caf\xe9/a.hcl" is not UTF-8`) {
+			t.Errorf("got %v; want its path", diags)
 		}
 	}
 }

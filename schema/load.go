@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -29,6 +30,10 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 	var src []byte
 	summary := "Recipe not found"
 	if err == nil {
+		err = readablePath(file)
+		summary = "Recipe in a folder that cannot be used"
+	}
+	if err == nil {
 		src, err = opts.readFile(file)
 		summary = "Recipe not readable"
 	}
@@ -37,6 +42,16 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 		return &Recipe{File: path, Files: map[string]*hcl.File{}, Unread: diags, eval: nil}, diags
 	}
 	return LoadSource(file, src, opts)
+}
+
+// readablePath refuses a path that is no text: blocks get their folders over a protocol that carries UTF-8 only.
+func readablePath(file string) error {
+	whole, err := filepath.Abs(file)
+	if err == nil && !utf8.ValidString(whole) {
+		return fmt.Errorf("the path %q is not UTF-8, and blocks could not be told where it is; rename what is written as "+
+			`\x in it`, whole)
+	}
+	return err
 }
 
 // LoadSource is Load for a text that need not be on disk. Its folder, for modules and file functions, is that of
