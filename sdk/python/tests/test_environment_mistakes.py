@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from concurrent import futures
@@ -108,6 +110,56 @@ def test_what_would_end_a_program_is_a_mistake_like_any_other(
     assert scored["result"] == {"score": 0.5, "metrics": {}}
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Unprintable(), "Unprintable: (its own text cannot be shown: ValueError)"),
+        (ValueError("a" + "b" * 10_000_000 + "c"), "ValueError: a"),
+        (RuntimeError("caf\udce9"), "RuntimeError: caf"),
+    ],
+)
+def test_an_exception_whose_text_is_unfit_is_told_briefly(error: BaseException, told: str) -> None:
+    _, failed, scored = serve(raising(error), ("next", {}), SCORE, SCORE)
+    assert failed["error"]["message"].startswith(told) and len(json.dumps(failed)) < 20_000
+    assert scored["result"]["score"] == 0.5
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
+def test_of_a_group_of_exceptions_the_first_is_told() -> None:
+    group = getattr(builtins, "ExceptionGroup", Exception)
+    try:
+        raise ValueError("in a task")
+    except ValueError as e:
+        inner = e
+    _, failed, _ = serve(raising(group("outer", [group("in between", [inner])])), ("next", {}), SCORE, SCORE)
+    assert failed["error"]["message"] == "ValueError: in a task"
+    assert failed["error"]["data"]["code"] == 'raise ValueError("in a task")'
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (10**400, "score returned an integer that is too large for a number of 64 bits"),
+        (Score(0.5, [1.0]), "score returned a Score with the metrics [1.0]; expected"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_score_that_is_no_number_is_told(given: Any, told: str) -> None:
+    class Gives(Environment):
+        def next(self) -> Task:
+            return Task("x")
+
+        def score(self, task: Task, completion: Completion) -> Any:
+            return given
+
+    _, failed = serve(Gives, ("next", {}), SCORE)
+    assert told in failed["error"]["message"]
+
+
 def test_a_setup_that_raises_what_no_future_can_carry_is_told() -> None:
     class Empty(Environment):
         def setup(self) -> None:
@@ -150,6 +202,8 @@ def test_next_still_ends_by_stopiteration() -> None:
         (Task(messages=[{"from": "human", "value": "1+1="}]), "messages[0] has no role; it has from, value"),
         (Task(messages=[{"role": "user", "content": None}]), "messages[0] must have a text as its content, got None"),
         (Task(messages=[{"role": "assistant", "content": "", "tool_calls": [1]}]), "messages[0] has tool_calls"),
+        (Task("12\ud800"), "a task's prompt has '\\ud800' at position 2, which is half of a character"),
+        (Task(messages=[{"role": "user", "content": "\udce9"}]), "messages[0]'s content has '\\udce9' at position 0"),
         (Task(messages=["hello"]), "messages[0] must be like"),  # type: ignore[list-item]
     ],
 )
@@ -281,10 +335,12 @@ def test_the_model_reads_what_its_tool_raised() -> None:
     [
         ("workers = 0", "the class E has workers = 0; expected a whole number, 1 or more"),
         ("processes = -1", "the class E has processes = -1; expected a whole number, 0 or more"),
+        ("reads = 'HF_TOKEN'", "the class E has reads = 'HF_TOKEN'; expected names: reads = ('HF_TOKEN',)"),
+        ("settings = dict", "the class E has settings = …, which declares no attributes; write a type, as in"),
         ("processes = '2'", "the class E has processes = '2'; expected a whole number, 0 or more"),
     ],
 )
-def test_counts_are_checked_before_a_run(tmp_path: Path, line: str, told: str) -> None:
+def test_what_a_class_says_of_itself_is_checked_before_a_run(tmp_path: Path, line: str, told: str) -> None:
     text = f"""
 from recipe_sdk import Environment, Task
 class E(Environment):
@@ -292,12 +348,17 @@ class E(Environment):
     def next(self): return Task("x")
     def score(self, task, completion): return 0.0
 """
-    assert described(tmp_path, text)["problem"]["message"] == told
+    assert described(tmp_path, text)["problem"]["message"].startswith(told)
 
 
 def test_a_file_that_ends_the_program_is_told(tmp_path: Path) -> None:
     problem = described(tmp_path, "import sys\nsys.exit(2)\n")["problem"]
     assert problem["message"] == "SystemExit: it asked the program to end, with 2" and problem["line"] == 2
+
+
+def test_a_file_whose_mistake_is_no_utf8_is_told(tmp_path: Path) -> None:
+    problem = described(tmp_path, "raise OSError('caf\\udce9')\n")["problem"]
+    assert problem["message"].startswith("OSError: caf") and problem["line"] == 1
 
 
 def described(folder: Path, text: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def main(source: str, name: str, output: str) -> int:
             answer["files"] = load.imported_from(Path(source).resolve().parent)
     except (Exception, *load.ENDS) as e:
         answer = {"problem": load.problem(e)}
-    Path(output).write_text(json.dumps(answer, ensure_ascii=False), encoding="utf-8")
+    Path(output).write_text(json.dumps(answer), encoding="utf-8")
     return 0
 
 

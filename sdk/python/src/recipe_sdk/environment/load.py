@@ -27,6 +27,10 @@ _INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "pla
 ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
+#: Characters of an exception's text, and frames, that are told: an exception may quote all of its input.
+LONGEST, FRAMES = 4000, 30
+
+
 class LoadError(Exception):
     """The file holds no environment that can be used."""
 
@@ -70,6 +74,11 @@ def environment_of(module: ModuleType, wanted: str = "") -> type[Environment]:
         raise LoadError(f"the class {cls.__name__} has no method next")
     if cls.score is Environment.score and not hasattr(cls, "rollout"):
         raise LoadError(f"the class {cls.__name__} has no method score")
+    if isinstance(cls.reads, str):
+        raise LoadError(f"the class {cls.__name__} has reads = {cls.reads!r}; expected names: reads = ({cls.reads!r},)")
+    if cls.settings is not None and settings_of(cls) is None:
+        raise LoadError(f"the class {cls.__name__} has settings = …, which declares no attributes; write a type, "
+                        "as in settings: Settings")  # fmt: skip
     for name, least in (("workers", 1), ("processes", 0)):
         count = getattr(cls, name)
         if not isinstance(count, int) or count < least:
@@ -116,6 +125,9 @@ def imported_from(folder: Path) -> list[str]:
 
 def problem(error: BaseException) -> dict[str, Any]:
     """An exception for the plugin process: its text, and the author's line that raised it."""
+    within = getattr(error, "exceptions", ())  # of an ExceptionGroup: what went wrong is the first one in it
+    if within and isinstance(within[0], BaseException):
+        return problem(within[0])
     trace = traceback.extract_tb(error.__traceback__)
     own = [f for f in trace if not _ours(f.filename)]
     out: dict[str, Any] = {"message": _text(error)}
@@ -126,7 +138,7 @@ def problem(error: BaseException) -> dict[str, Any]:
     elif own:
         here = [f for f in own if not f.filename.startswith(_INSTALLED)] or own
         out.update(file=here[-1].filename, line=here[-1].lineno or 0, code=(here[-1].line or "").strip())
-        out["trace"] = "".join(traceback.format_list(own)).rstrip()
+        out["trace"] = "".join(traceback.format_list(own[-FRAMES:])).rstrip()
     return out
 
 
@@ -139,11 +151,20 @@ def _ours(filename: str) -> bool:
 
 
 def _text(error: BaseException) -> str:
-    said = str(error)
-    if isinstance(error, SystemExit):
-        said = f"it asked the program to end{'' if error.code is None else f', with {error.code!r}'}"
+    try:
+        said = _said(error)
+    except Exception as e:  # whoever asked would wait for ever for an answer
+        said = f"(its own text cannot be shown: {type(e).__name__})"
+    if len(said) > LONGEST:
+        said = f"{said[: LONGEST // 2]} [… {len(said) - LONGEST} characters left out …] {said[-LONGEST // 2 :]}"
     if isinstance(error, LoadError):
         return said
-    if isinstance(error, SyntaxError):
-        said = error.msg or said
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it asked the program to end{'' if error.code is None else f', with {error.code!r}'}"
+    if isinstance(error, SyntaxError):
+        return error.msg or str(error)
+    return str(error)

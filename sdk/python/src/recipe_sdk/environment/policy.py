@@ -86,6 +86,7 @@ class Policy:
         prompt = ""
         messages: Sequence[Message]
         if isinstance(start, Task):
+            whole(start.prompt, "a task's prompt")
             prompt, messages = start.prompt, start.messages
         else:
             messages = [{"role": "user", "content": start}] if isinstance(start, str) else start
@@ -121,6 +122,8 @@ def read(value: Any, method: str) -> Score:
     """What a method of the author's returned as a score: a number, or a Score."""
     if not isinstance(value, Score):
         return Score(number(value, method))
+    if not isinstance(value.metrics, Mapping):
+        raise TypeError(f'{method} returned a Score with the metrics {value.metrics!r}; expected {{"name": number}}')
     metrics = {str(k): number(v, f"{method} as the metric {k!r}") for k, v in value.metrics.items()}
     return Score(number(value.value, method), metrics)
 
@@ -131,6 +134,8 @@ def number(value: Any, method: str) -> float:
         made = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{method} returned {value!r}, which is no number") from None
+    except OverflowError:
+        raise ValueError(f"{method} returned an integer that is too large for a number of 64 bits") from None
     if not math.isfinite(made):
         raise ValueError(f"{method} returned {made}, which is no finite number")
     if abs(made) > LARGEST:
@@ -139,6 +144,17 @@ def number(value: Any, method: str) -> float:
             "squares of scores in single precision"
         )
     return made
+
+
+def whole(text: str, what: str) -> None:
+    """Refuses a text with half a character: it has no UTF-8, so the model would read another one in its place."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise ValueError(
+            f"{what} has {text[e.start]!r} at position {e.start}, which is half of a character (a surrogate) and "
+            'cannot be sent; read files with encoding="utf-8", without errors="surrogateescape"'
+        ) from None
 
 
 #: Keys of a message that say something, and that are not passed on.
@@ -162,5 +178,6 @@ def turns(messages: Sequence[Message]) -> list[dict[str, str]]:
                 raise TypeError(f"{where} has no {key}; it has {', '.join(map(str, message)) or 'nothing'}")
             if not isinstance(message[key], str) or (key == "role" and not message[key]):
                 raise TypeError(f"{where} must have a text as its {key}, got {message[key]!r:.80}")
+            whole(message[key], f"{where}'s {key}")
         out.append({"role": message["role"], "content": message["content"]})
     return out

@@ -22,7 +22,7 @@ from typing import Any
 from . import load, tools
 from .away import away
 from .base import Completion, Context, Environment, InfraFailure, Raised, Task
-from .policy import Policy, PolicyError, read, turns
+from .policy import Policy, PolicyError, read, turns, whole
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
 
@@ -176,6 +176,7 @@ class Server:
             raise TypeError(f"expected a recipe_sdk.Task, got {type(task).__name__}")
         if not isinstance(task.prompt, str):
             raise TypeError(f"a task's prompt must be a text, got {task.prompt!r:.80}; messages takes a conversation")
+        whole(task.prompt, "a task's prompt")
         messages = turns(task.messages)
         if not task.prompt and not messages and not hasattr(self.cls, "rollout"):  # which begins conversations itself
             raise ValueError("a task needs a prompt or messages: the model would be asked nothing")
