@@ -99,6 +99,8 @@ func (l *letters) Score(_ context.Context, _ environment.Task, c environment.Com
 		c.Metric("letters", math.NaN())
 	case "nameless":
 		c.Metric("", 1)
+	case "unprintable":
+		c.Metric("caf\xe9", 1)
 	case "many":
 		for i := range 100 {
 			c.Metric(fmt.Sprint("task ", i), 1)

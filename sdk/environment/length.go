@@ -9,7 +9,7 @@ import (
 type tooLong struct{ err error }
 
 func (t *tooLong) Error() string {
-	return "what the model is to read is longer than its context: " + t.err.Error()
+	return "it seems to be too long for the model's context, since a short one is answered: " + t.err.Error()
 }
 
 func (t *tooLong) Unwrap() error { return t.err }

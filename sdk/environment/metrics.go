@@ -3,6 +3,9 @@ package environment
 import (
 	"fmt"
 	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // metricPrefix begins the names of an author's metrics, so that none hides one of this package.
@@ -25,11 +28,12 @@ func (m *metrics) set(name string, value float64) {
 	case m == nil || m.err != nil:
 	case name == "":
 		m.err = fmt.Errorf("a metric with the value %v has no name", value)
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }):
+		m.err = fmt.Errorf("the metric %q has a name with characters that cannot be shown; use letters, digits and _", name)
 	case math.IsNaN(value) || math.IsInf(value, 0):
 		m.err = fmt.Errorf("the metric %q is %v, which is no finite number", name, value)
 	case len(m.values) >= maxMetrics:
-		m.err = fmt.Errorf("the metric %q is one of more than %d of one score; use few names, the same for all tasks",
-			name, maxMetrics)
+		m.err = fmt.Errorf("one score has more than %d metrics; use few names, the same for all tasks", maxMetrics)
 	default:
 		m.values[name] = value
 	}

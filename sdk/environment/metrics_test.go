@@ -61,7 +61,8 @@ func TestMetricsOfScores(t *testing.T) {
 func TestMetricsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for what, want := range map[string]string{
-		"nan": `the metric "letters" is NaN`, "nameless": "has no name", "many": "more than 64 of one score",
+		"nan": `the metric "letters" is NaN`, "nameless": "has no name", "many": "one score has more than 64 metrics",
+		"unprintable": "characters that cannot be shown",
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -424,7 +424,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	if err != nil {
 		var long *tooLong
 		if errors.As(err, &long) && ctx.Err() == nil {
-			r.tally.tooLong()
+			r.tally.tooLong(long)
 			r.stages.made(longPrompt)
 			return outcome{}
 		}

@@ -116,6 +116,9 @@ type lostGroups struct {
 	same   map[string]int // how often each reason was there, all in all
 }
 
+// maxReasons are told one by one: a reason with the group's own data in it would make a line of log for each group.
+const maxReasons = 32
+
 // add counts a group that is left out and tells of it: the first time of each reason, then when its number doubles.
 func (l *lostGroups) add(host sdk.Host, reason error) {
 	l.inARow++
@@ -128,6 +131,9 @@ func (l *lostGroups) add(host sdk.Host, reason error) {
 	if errors.As(reason, &u) {
 		text = u.text
 	}
+	if _, known := l.same[text]; !known && len(l.same) >= maxReasons {
+		text = "" // the reasons differ from group to group as well: they are counted together
+	}
 	l.same[text]++
 	n := l.same[text]
 	if n&(n-1) != 0 {
@@ -136,6 +142,9 @@ func (l *lostGroups) add(host sdk.Host, reason error) {
 	again := ""
 	if n > 1 {
 		again = fmt.Sprintf(" (%d groups for this reason so far)", n)
+		if text == "" {
+			again = fmt.Sprintf(" (%d groups for reasons other than the first %d)", n, maxReasons)
+		}
 	}
 	host.Log("warn", fmt.Sprintf("a group is left out: %v%s", reason, again))
 	var p *panicked
@@ -152,6 +161,7 @@ func (l *lostGroups) failure(reason error) error {
 		s notFinite
 		u *unscored
 		i *InfraFailed
+		o *sdk.Error
 	)
 	switch {
 	case !errors.As(reason, &u):
@@ -165,6 +175,8 @@ func (l *lostGroups) failure(reason error) error {
 	case errors.As(reason, &s):
 		e.Remedy = "correct the environment's Score: it must return a finite number, and an error when the score cannot be " +
 			"computed (a division by zero is a usual cause)"
+	case errors.As(reason, &o) && o.Remedy != "": // it knows the line
+		e.Remedy = o.Remedy + ". A wrong answer is a low score and no error: an error loses the whole group"
 	default:
 		e.Remedy = "remove the cause that Score reports (a judge or a sandbox that is away?). A wrong answer is a low " +
 			"score and no error: an error loses the whole group"

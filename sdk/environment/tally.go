@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,6 +18,8 @@ type tally struct {
 	counts counts
 	means  means // of the author's metrics
 	show   *sdk.Sample
+	long   error // why the first group was too long for the model's context
+	told   bool  // about it
 }
 
 type counts struct {
@@ -121,11 +124,23 @@ func (t *tally) episode(infraFailed bool) {
 }
 
 // tooLong counts a group whose task is longer than the model's context.
-func (t *tally) tooLong() {
+func (t *tally) tooLong(reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.long = cmp.Or(t.long, reason)
 	t.counts.groups++
 	t.counts.tooLong++
+}
+
+// firstLong is why the first group was too long, once.
+func (t *tally) firstLong() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.told {
+		return nil
+	}
+	t.told = t.long != nil
+	return t.long
 }
 
 // lost counts a group that got no score, and whether the environment, and not its code, is the cause.
@@ -199,6 +214,9 @@ func (r *rollouts) report(last bool) {
 	if n := values["groups"]; n >= manyGroups && values["groups_uninformative"] == n {
 		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %.0f groups (mean %.3g), so there is "+
 			"nothing to train on: the tasks are too easy, too hard, or scored wrongly", n, values["reward"]))
+	}
+	if long := r.tally.firstLong(); long != nil {
+		r.host.Log("warn", fmt.Sprintf("a group is left out, and counted as groups_too_long like all later ones: %v", long))
 	}
 	if n := values["groups"]; n > 0 && values["groups_too_long"] == n && (last || n >= manyGroups) {
 		r.host.Log("warn", "every group was left out, since each is too long for the model's context or for what the "+

@@ -1,6 +1,8 @@
 package environment
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,7 +72,7 @@ func TestGroupsThatAreAllTooLongAreReported(t *testing.T) {
 		host := &loggedHost{}
 		r := &rollouts{host: host, tally: newTally()}
 		for range c.long {
-			r.tally.tooLong()
+			r.tally.tooLong(errors.New("too long, says the server"))
 		}
 		for range c.sent {
 			r.tally.add(Task{Prompt: "a task"}, &rolled{sequences: []sequence{{sampled: 1}}}, true, false)
@@ -79,5 +81,24 @@ func TestGroupsThatAreAllTooLongAreReported(t *testing.T) {
 		if told := strings.Contains(strings.Join(host.lines, " "), "each is too long"); told != c.told {
 			t.Errorf("%s: the log is %q", name, host.lines)
 		}
+		r.report(c.last)
+		if n := strings.Count(strings.Join(host.lines, " "), "too long, says the server"); n != 1 {
+			t.Errorf("%s: what the server says is told %d times, want once: %q", name, n, host.lines)
+		}
+	}
+}
+
+// A reason with the data of its group in it is another one each time; it must not fill the log, nor the memory.
+func TestReasonsThatAllDifferAreToldTogether(t *testing.T) {
+	t.Parallel()
+	host, lost := &loggedHost{}, lostGroups{}
+	for i := range 1000 {
+		lost.add(host, fmt.Errorf("KeyError: %d", i))
+	}
+	if most := maxReasons + 11; len(host.lines) > most || len(lost.same) > maxReasons+1 {
+		t.Errorf("%d lines and %d reasons for 1000 groups, want %d at most", len(host.lines), len(lost.same), most)
+	}
+	if last := host.lines[len(host.lines)-1]; !strings.Contains(last, "groups for reasons other than the first 32") {
+		t.Errorf("the last line is %q", last)
 	}
 }
