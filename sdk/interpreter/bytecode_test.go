@@ -56,13 +56,16 @@ func TestBytecode(t *testing.T) {
 		t.Errorf("packages that are compiled are compiled again: %v", got)
 	}
 
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	other, _, _ := plugintest.Uncompiled(t)
+	home := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", home)
+	t.Setenv("HOME", home)
+	if err := os.MkdirAll(filepath.Dir(interpreter.CacheDir()), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	other, _, _ := plugintest.Uncompiled(t)
-	t.Setenv("XDG_CACHE_HOME", file)
-	t.Setenv("HOME", file)
+	if err := os.WriteFile(interpreter.CacheDir(), nil, 0o600); err != nil { // a folder for it is there, and no use
+		t.Fatal(err)
+	}
 	if got := interpreter.Bytecode(other, forbidden); got != nil {
 		t.Errorf("without a cache to write to Python is given %v", got)
 	}

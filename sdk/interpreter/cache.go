@@ -6,15 +6,33 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // CacheDir is where this user's programs and environments of recipe are kept: below the user's cache directory. A
-// process that has none, because HOME is not set, gets a folder for temporary files that nobody else can write to.
+// process that has none, because HOME is not set or, as in a container that runs as another user, names a folder in which
+// it may make nothing, gets a folder for temporary files that nobody else can write to.
 func CacheDir() string {
 	if dir, err := os.UserCacheDir(); err == nil {
-		return filepath.Join(dir, "recipe")
+		if dir = filepath.Join(dir, "recipe"); canBeMade(dir) {
+			return dir
+		}
 	}
 	return temporary()
+}
+
+// canBeMade says whether a folder is there or can be made. One that is there may be read-only: an image may hold what
+// was fetched when it was built.
+func canBeMade(dir string) bool {
+	if _, err := os.Stat(dir); err == nil {
+		return true
+	}
+	for above := filepath.Dir(dir); ; above = filepath.Dir(above) {
+		if _, err := os.Stat(above); err == nil || above == filepath.Dir(above) {
+			return unix.Access(above, unix.W_OK|unix.X_OK) == nil
+		}
+	}
 }
 
 // temporary is the same folder for all processes of a user, so that what one of them has fetched is there for the next.

@@ -3,6 +3,7 @@ package interpreter
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -60,5 +61,33 @@ func TestCacheDirWithoutHome(t *testing.T) {
 	}
 	if filepath.Dir(Cache()) != dir {
 		t.Errorf("environments are in %s; want them in %s", Cache(), dir)
+	}
+}
+
+// A container that runs as another user than its image was made for has a HOME, such as /, in which that user may make
+// nothing. What is there already counts, even when it is read-only.
+func TestCacheDirInAHomeThatTakesNothing(t *testing.T) {
+	home := t.TempDir()
+	full := filepath.Join(home, "a file")
+	if err := os.WriteFile(full, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", full) // takes nothing of root either
+	if dir := CacheDir(); strings.HasPrefix(dir, home) {
+		t.Errorf("the cache is to be at %s, where nothing can be made", dir)
+	} else {
+		t.Cleanup(func() { _ = os.Remove(dir) }) // as long as it is empty
+	}
+	t.Setenv("HOME", home)
+	dir := CacheDir()
+	if !strings.HasPrefix(dir, home) {
+		t.Errorf("the cache is to be at %s, want it below %s, where it can be made", dir, home)
+	}
+	if err := os.MkdirAll(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if again := CacheDir(); again != dir {
+		t.Errorf("with a read-only cache at %s the cache is to be at %s", dir, again)
 	}
 }
