@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -224,6 +225,11 @@ func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) 
 	}
 	if len(args) == 0 {
 		args = []string{saved.File}
+		if _, err := os.Stat(saved.File); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, &sdk.Error{
+				Summary: fmt.Sprintf("the saved plan %s is of the recipe %s, which is not here", f.saved, saved.File),
+				Remedy:  "apply it in the folder in which it was made, or in another checkout of it"}
+		}
 	}
 	f.recipe.planned, f.recipe.savedID = saved.Variables, saved.ID
 	if f.recipe.settings, err = saved.Set(f.recipe.settings); err != nil {
