@@ -27,8 +27,9 @@ func newFork(a *app) *cobra.Command {
 		Use:   "fork FILE",
 		Short: "Make a new run that continues a checkpoint of another",
 		Long: `Make a new run that continues a checkpoint of another run, with a recipe of its own. FILE is that recipe; when it
-does not exist, the recipe of the other run is copied there. Then change it, and look at the plan: trainers resume from
-the checkpoint. The other run does not change, and nothing is started.
+does not exist, the recipe of the other run is copied there, with its lock and without its name: the new run is called
+like FILE. Then change it, and look at the plan: trainers resume from the checkpoint. The other run does not change, and
+nothing is started.
 
   recipe fork -r quickstart.hcl --at 100 slower.hcl
   recipe plan slower.hcl
@@ -63,8 +64,10 @@ Keys are taken from this environment, and FILE must exist:
 				}
 				err = failed
 			}
-			if err != nil && copied {
-				err = errors.Join(err, os.Remove(file))
+			if err != nil {
+				for _, path := range copied {
+					err = errors.Join(err, os.Remove(path))
+				}
 			}
 			if err == nil {
 				fmt.Fprintf(a.out, "Next: change %s, then recipe plan %s\n", r.File, r.File)
@@ -101,13 +104,14 @@ func (p parent) fork(ctx context.Context, r *schema.Recipe, step int64, out io.W
 	return session.ForkStored(ctx, p.name, r, step, func(line string) { fmt.Fprintln(out, line) })
 }
 
-// recipe is the recipe of a fork; it is copied from that of the other run when it is not there.
-func (p parent) recipe(file string) (path string, copied bool, err error) {
+// recipe is the recipe of a fork; it is copied from that of the other run when it is not there, with the lock of its
+// packages. copied are the files that were made.
+func (p parent) recipe(file string) (path string, copied []string, err error) {
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		return file, false, err
+		return file, nil, err
 	}
 	if p.stored {
-		return "", false, fmt.Errorf("%s does not exist, and a store has no recipes to copy: name a recipe that declares "+
+		return "", nil, fmt.Errorf("%s does not exist, and a store has no recipes to copy: name a recipe that declares "+
 			"the trainer", file)
 	}
 	recorded := p.run.File
@@ -116,10 +120,26 @@ func (p parent) recipe(file string) (path string, copied bool, err error) {
 	}
 	text, err := os.ReadFile(recorded)
 	if err == nil {
-		err = os.WriteFile(file, text, 0o644) //nolint:gosec // a recipe is for everyone who may see its folder
+		err = os.WriteFile(file, schema.Unnamed(text), 0o644) //nolint:gosec // a recipe is for all who may see its folder
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("copy the recipe of the run to %s: %w", file, err)
+		return "", nil, fmt.Errorf("copy the recipe of the run to %s: %w", file, err)
 	}
-	return file, true, nil
+	copied = []string{file}
+	lock := schema.LockFile(file)
+	if _, err := os.Stat(lock); !errors.Is(err, fs.ErrNotExist) {
+		return file, copied, nil // somebody's own
+	}
+	locked, err := os.ReadFile(schema.LockFile(recorded))
+	if errors.Is(err, fs.ErrNotExist) {
+		return file, copied, nil
+	}
+	if err == nil {
+		err = os.WriteFile(lock, locked, 0o644) //nolint:gosec // it is kept in version control
+		copied = append(copied, lock)
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("copy the lock of the run's recipe to %s: %w", lock, err), os.Remove(file))
+	}
+	return file, copied, nil
 }

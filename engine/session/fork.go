@@ -25,6 +25,10 @@ const Newest = -1
 // it continues. Nothing of the old run changes, and nothing is started.
 func Fork(from state.Dir, r *schema.Recipe, step int64) ([]lineage.Checkpoint, error) {
 	to := state.DirOf(r.Dir, r.Name)
+	if same, err := sameFolder(from, to); err != nil || same {
+		return nil, cmp.Or(err, fmt.Errorf("the run of %s would be %s, the run that is to be forked: give it another name, "+
+			"with name in its recipe block", r.File, to))
+	}
 	if to.Exists() {
 		return nil, existsAlready(r, to)
 	}
@@ -59,6 +63,13 @@ func Fork(from state.Dir, r *schema.Recipe, step int64) ([]lineage.Checkpoint, e
 		c.Path = path
 	}
 	return begin(to, r, chosen)
+}
+
+// sameFolder says whether two run directories are one, which nobody shall remove to fork from it.
+func sameFolder(from, to state.Dir) (bool, error) {
+	one, err := filepath.Abs(string(from))
+	other, failed := filepath.Abs(string(to))
+	return one == other, cmp.Or(err, failed)
 }
 
 // begin writes the record of a fork: its trainers have stopped at their checkpoints.
