@@ -2,7 +2,6 @@ package run
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -266,14 +265,9 @@ func (s *supervisor) sendUpdate(b *blockState) {
 
 // setAside moves checkpoints that the block must not resume from out of the way: nothing is lost and nothing is mixed.
 func (s *supervisor) setAside(b *blockState) error {
-	from := s.e.opts.Dir.Checkpoints(b.addr())
-	entries, err := os.ReadDir(from)
-	if err != nil || len(entries) == 0 {
-		return nil // there are none
-	}
-	to := fmt.Sprintf("%s.before-%s", from, s.e.now().UTC().Format("20060102T150405.000"))
-	if err := os.Rename(from, to); err != nil {
-		return fmt.Errorf("archive its earlier checkpoints: %w", err)
+	to, err := s.e.opts.Dir.SetAside(b.addr(), s.e.now())
+	if err != nil || to == "" {
+		return err
 	}
 	s.e.notice("info", fmt.Sprintf("%s starts from the beginning; its earlier checkpoints are in %s", b.addr(), to))
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -52,6 +53,9 @@ func Fork(from state.Dir, r *schema.Recipe, step int64) ([]lineage.Checkpoint, e
 	defer func() { _ = lock.Unlock() }()
 	for _, l := range chosen {
 		c := l.Checkpoint
+		if err := makeWay(to, c.Address, l.Run.ID); err != nil {
+			return nil, err
+		}
 		dir, err := filepath.Abs(to.Checkpoints(c.Address))
 		if err != nil {
 			return nil, err
@@ -70,6 +74,22 @@ func sameFolder(from, to state.Dir) (bool, error) {
 	one, err := filepath.Abs(string(from))
 	other, failed := filepath.Abs(string(to))
 	return one == other, cmp.Or(err, failed)
+}
+
+// makeWay sets aside what a run of the same name, which was removed, has left of a trainer's checkpoints: the trainer of
+// the fork would go on from the newest of them. Those of the run that is forked are of an attempt that did not end.
+func makeWay(to state.Dir, address addr.Block, forked string) error {
+	left, err := lineage.Checkpoints(filepath.Dir(to.Checkpoints(address)))
+	if err != nil {
+		return err
+	}
+	for _, l := range left {
+		if filepath.Dir(l.Checkpoint.Path) == to.Checkpoints(address) && l.Run.ID != forked {
+			_, err := to.SetAside(address, time.Now())
+			return err
+		}
+	}
+	return nil
 }
 
 // begin writes the record of a fork: its trainers have stopped at their checkpoints.

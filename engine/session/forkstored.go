@@ -151,6 +151,9 @@ func fetchStored(ctx context.Context, c archive.Copy, r *schema.Recipe, to state
 	if err := json.Unmarshal(c.Lineage, &l); err != nil {
 		return nil, fmt.Errorf("read the lineage of step %d in the store: %w", c.Step, err)
 	}
+	if err := makeWay(to, address, l.Run.ID); err != nil {
+		return nil, err
+	}
 	say(fmt.Sprintf("Fetches the checkpoint of step %d of %s: %.1f MB", c.Step, address, float64(c.Size())/1e6))
 	dir, err := filepath.Abs(to.Checkpoints(address))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -56,6 +57,20 @@ func (d Dir) Block(a addr.Block) string {
 // Checkpoints is the folder of a block's checkpoints.
 func (d Dir) Checkpoints(a addr.Block) string {
 	return filepath.Join(string(d), "checkpoints", a.FileName())
+}
+
+// SetAside moves a block's checkpoints out of the way of a run that must not go on from them: nothing is lost and
+// nothing is mixed. It returns where they are; empty: there were none.
+func (d Dir) SetAside(a addr.Block, now time.Time) (string, error) {
+	from := d.Checkpoints(a)
+	if entries, err := os.ReadDir(from); err != nil || len(entries) == 0 {
+		return "", nil
+	}
+	to := fmt.Sprintf("%s.before-%s", from, now.UTC().Format("20060102T150405.000"))
+	if err := os.Rename(from, to); err != nil {
+		return "", fmt.Errorf("archive its earlier checkpoints: %w", err)
+	}
+	return to, nil
 }
 
 // Token derives a bearer token from the run's key. It is the same for the same purpose and address as long as the run

@@ -11,8 +11,8 @@ import (
 )
 
 // CacheDir is where this user's programs and environments of recipe are kept: below the user's cache directory. A
-// process that has none, because HOME is not set or, as in a container that runs as another user, names a folder in which
-// it may make nothing, gets a folder for temporary files that nobody else can write to.
+// process that has none gets a folder for temporary files that nobody else can write to: HOME is not set or, as in a
+// container that runs as another user, names a folder in which nothing can be made.
 func CacheDir() string {
 	if dir, err := os.UserCacheDir(); err == nil {
 		if dir = filepath.Join(dir, "recipe"); canBeMade(dir) {
