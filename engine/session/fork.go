@@ -76,8 +76,8 @@ func sameFolder(from, to state.Dir) (bool, error) {
 	return one == other, cmp.Or(err, failed)
 }
 
-// makeWay sets aside what a run of the same name, which was removed, has left of a trainer's checkpoints: the trainer of
-// the fork would go on from the newest of them. Those of the run that is forked are of an attempt that did not end.
+// makeWay sets aside what a run of the same name, which was removed, has left of a trainer's checkpoints: the fork's
+// trainer would go on from the newest of them. Those of the run that is forked are of an attempt that did not end.
 func makeWay(to state.Dir, address addr.Block, forked string) error {
 	left, err := lineage.Checkpoints(filepath.Dir(to.Checkpoints(address)))
 	if err != nil {
@@ -130,6 +130,7 @@ func begin(to state.Dir, r *schema.Recipe, chosen []*lineage.Lineage) ([]lineage
 var ErrNoCheckpoint = errors.New("it has no checkpoint")
 
 // CheckpointsAt finds the checkpoint of each trainer at a step; of several of one step the one that was written last.
+// The newest is of the trainer as it is now: one that was set aside may have more steps, and is of what was replaced.
 func CheckpointsAt(from state.Dir, step int64) ([]*lineage.Lineage, error) {
 	all, err := lineage.Checkpoints(filepath.Join(string(from), "checkpoints"))
 	if err != nil {
@@ -140,12 +141,13 @@ func CheckpointsAt(from state.Dir, step int64) ([]*lineage.Lineage, error) {
 		c := l.Checkpoint
 		steps[c.Step] = true
 		best := found[c.Address]
-		if step == Newest && (best == nil || c.Step > best.Checkpoint.Step) ||
+		current := filepath.Dir(c.Path) == from.Checkpoints(c.Address)
+		if step == Newest && current && (best == nil || c.Step > best.Checkpoint.Step) ||
 			c.Step == step && (best == nil || c.Written.After(best.Checkpoint.Written)) {
 			found[c.Address] = l
 		}
 	}
-	if len(found) == 0 && len(steps) == 0 {
+	if len(found) == 0 && (len(steps) == 0 || step == Newest) {
 		return nil, fmt.Errorf("the run in %s: %w", from, ErrNoCheckpoint)
 	}
 	if len(found) == 0 {
