@@ -236,11 +236,16 @@ func (a *app) remotePolicy(ctx context.Context, l *lone, declared *schema.Block,
 			return fmt.Errorf("--key-env %s: this variable is not set", f.keyEnv)
 		}
 	}
-	proxy, err := single.NewProxy(ctx, f.policy, f.model, key)
+	return l.byProxy(ctx, declared, f.policy, f.model, key)
+}
+
+// byProxy gives an inference block the outputs of a server at a URL, of which it is not known what it can.
+func (l *lone) byProxy(ctx context.Context, declared *schema.Block, url, model, key string) error {
+	proxy, err := single.NewProxy(ctx, url, model, key)
 	if err != nil {
 		return err
 	}
-	l.proxy, l.policy = proxy, f.policy+" ("+proxy.Model()+")"
+	l.proxy, l.policy = proxy, url+" ("+proxy.Model()+")"
 	l.blocks.Give(declared.Addr, conform(cty.ObjectVal(map[string]cty.Value{
 		"base_url": cty.StringVal(proxy.URL), "generate_url": cty.StringVal(strings.TrimSuffix(proxy.URL, "/v1")),
 		"model": cty.StringVal(proxy.Model()), "api_key": cty.StringVal(proxy.Token),
@@ -252,6 +257,9 @@ func (a *app) remotePolicy(ctx context.Context, l *lone, declared *schema.Block,
 // recipesOwn takes an inference block of the live run, else it starts the block. A block of a live run that is not
 // ready is an error: a second one beside it would compete for its GPUs, and would not have its weights.
 func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file string, f *policyFlags) error {
+	if b.Meta.External != nil {
+		return l.external(ctx, b, f)
+	}
 	if dir, rec, err := locateRun(file); err == nil {
 		if live, err := session.Dial(ctx, dir); err == nil {
 			live.Close()
@@ -268,10 +276,6 @@ func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file str
 			}
 		}
 	}
-	if b.Meta.External != nil {
-		return &sdk.Error{Summary: fmt.Sprintf("%s is an external server", b.Addr),
-			Remedy: "name its URL: --policy URL, and --key-env NAME if it wants a key"}
-	}
 	weights, err := l.weights(b, f.at)
 	if err != nil {
 		return err
@@ -279,6 +283,37 @@ func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file str
 	fmt.Fprintf(a.err, "%s no live run: it is started for this command, with the weights %s\n",
 		a.errStyle().Dim(b.Addr.String()), weights)
 	_, err = l.blocks.Start(ctx, b.Addr, nil)
+	return err
+}
+
+// external takes an inference block that someone else runs, as the recipe says that it is reached.
+func (l *lone) external(ctx context.Context, b *schema.Block, f *policyFlags) error {
+	_, meta, err := l.blocks.Evaluate(b.Addr)
+	if err != nil {
+		return err
+	}
+	server, err := meta.External.Reach(b.Schema.Outputs, b.Addr.Kind)
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.Addr, err)
+	}
+	if b.Addr.String() != l.policy { // a judge, say
+		l.blocks.Give(b.Addr, server.Outputs)
+		return nil
+	}
+	if f.at > 0 {
+		return &sdk.Error{Summary: fmt.Sprintf("--at: %s is an external server, which serves its own weights", b.Addr),
+			Remedy: "leave --at out, or name another policy: --policy ADDRESS"}
+	}
+	model := f.model
+	if v := server.Outputs.GetAttr("model"); model == "" && !v.IsNull() {
+		model = v.AsString()
+	}
+	err = l.byProxy(ctx, b, server.URL, model, server.Key)
+	if meta.External.Endpoint.ContainsMarked() {
+		if l.policy = b.Addr.String(); err != nil {
+			return errors.New(strings.ReplaceAll(err.Error(), server.URL, "(sensitive)"))
+		}
+	}
 	return err
 }
 

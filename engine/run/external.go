@@ -3,41 +3,36 @@ package run
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // startExternal adopts a server that someone else runs: it is checked until it answers, then at every health interval,
 // and it is never started or stopped.
 func (s *supervisor) startExternal(b *blockState, meta schema.Meta) {
-	outputs, url, key, err := externalOutputs(b.block.Schema.Outputs, b.addr().Kind, meta.External)
+	server, err := meta.External.Reach(b.block.Schema.Outputs, b.addr().Kind)
 	if err != nil {
 		s.cannotStart(b, err)
 		return
 	}
-	secret := s.e.addSecretsOfExternal(meta.External, url)
+	secret := s.e.addSecretsOfExternal(meta.External, server.URL)
 	ctx, cancel := context.WithCancel(s.ctx)
 	b.phase, b.stopChecks, b.discard = sdk.Starting, cancel, false
-	s.setOutputs(b, outputs)
+	s.setOutputs(b, server.Outputs)
 	h := healthPolicy(b.block.Meta.Health, b.addr().Kind)
 	s.e.note(b.addr(), func(rec *state.Block) {
 		rec.External, rec.Intent, rec.Config, rec.Attempt = true, state.IntentRun, b.config, 1
-		rec.Outputs = s.e.storedOutputs(outputs, b.block.Schema)
+		rec.Outputs = s.e.storedOutputs(server.Outputs, b.block.Schema)
 		for _, name := range secret {
 			delete(rec.Outputs, name)
 		}
 	})
-	go s.e.followExternal(ctx, b.addr(), url, key, h)
+	go s.e.followExternal(ctx, b.addr(), server.URL, server.Key, h)
 }
 
 // addSecretsOfExternal remembers what is secret about a server, and names the outputs that tell it: they are not
@@ -53,41 +48,6 @@ func (e *Engine) addSecretsOfExternal(x *schema.External, url string) (outputs [
 		}
 	}
 	return outputs
-}
-
-func externalOutputs(s *spec.Schema, k kind.Kind, x *schema.External) (cty.Value, string, string, error) {
-	endpoint, _ := x.Endpoint.UnmarkDeep()
-	if endpoint.IsNull() || !endpoint.IsKnown() || endpoint.Type() != cty.String ||
-		!strings.HasPrefix(endpoint.AsString(), "http") {
-		return cty.NilVal, "", "", fmt.Errorf(
-			"external.endpoint must be an http or https address, for example \"http://gpu-3:8000/v1\"")
-	}
-	url := strings.TrimRight(endpoint.AsString(), "/")
-	values := map[string]cty.Value{}
-	for _, a := range s.Attributes {
-		values[a.Name] = cty.NullVal(a.Type)
-		if v, ok := x.Values[a.Name]; ok {
-			plain, _ := v.UnmarkDeep()
-			values[a.Name] = plain
-		}
-	}
-	switch k {
-	case kind.Inference:
-		base := strings.TrimSuffix(url, "/v1")
-		values["base_url"] = cty.StringVal(base + "/v1")
-		if values["generate_url"].IsNull() {
-			values["generate_url"] = cty.StringVal(base)
-		}
-	default:
-		if _, ok := values["url"]; ok {
-			values["url"] = cty.StringVal(url)
-		}
-	}
-	key := ""
-	if v, ok := values["api_key"]; ok && !v.IsNull() {
-		key = v.AsString()
-	}
-	return cty.ObjectVal(values), url, key, nil
 }
 
 func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key string, h schema.Health) {

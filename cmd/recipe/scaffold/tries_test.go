@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -145,5 +147,74 @@ func (a *author) triesByURL(folder string) {
 	if out, err := a.try(folder, "recipe", "env", "try", "words.hcl", "environment.words.train", "--policy",
 		server.URL); err == nil || !strings.Contains(out, "HTTP 401") || !strings.Contains(out, "--key-env") {
 		a.t.Errorf("without the key: %v\n%s", err, out)
+	}
+	a.triesExternal(folder, server.URL)
+}
+
+const judged = `
+from dataclasses import dataclass
+from recipe_sdk import Environment, Reference, Task
+
+@dataclass
+class Settings:
+    judge: Reference
+
+class Judged(Environment):
+    "It gives 1 where its judge is the one of the recipe."
+    settings: Settings
+    def next(self): return Task(messages=[{"role": "user", "content": "say 21"}])
+    def score(self, task, completion):
+        judge = self.settings.judge
+        return float(judge.base_url == "http://judge.example.com/v1" and judge.api_key == "judges-key")
+`
+
+// triesExternal names the server in the recipe, as that of the policy or of a judge, or with a URL that is secret.
+func (a *author) triesExternal(folder, url string) {
+	a.t.Helper()
+	recipe := fmt.Sprintf(`
+recipe {
+  required_plugins { judged = { source = "./judged.py" } }
+}
+variable "url" {
+  default   = %q
+  sensitive = true
+}
+inference "tiny" "policy" {
+  external {
+    endpoint = %q
+    api_key  = "secret-key"
+  }
+}
+inference "tiny" "hidden" {
+  external {
+    endpoint = var.url
+    api_key  = "secret-key"
+  }
+}
+inference "tiny" "judge" {
+  external {
+    endpoint = "http://judge.example.com"
+    api_key  = "judges-key"
+    model    = "strict"
+  }
+}
+environment "judged" "train" {
+  inference  = inference.tiny.policy
+  judge      = inference.tiny.judge
+  group_size = 2
+}
+`, url, url)
+	for name, text := range map[string]string{"judged.py": judged, "judged.hcl": recipe} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	for policy, want := range map[string]string{"inference.tiny.policy": url + " (wise)",
+		"inference.tiny.hidden": "inference.tiny.hidden"} {
+		out := a.run(folder, "recipe", "env", "try", "judged.hcl", "environment.judged.train", "-n", "1", "--policy", policy)
+		if !strings.Contains(out, want) || !strings.Contains(out, "21  ×2") || !strings.Contains(out, "mean score 1\n") ||
+			strings.Contains(out, "-key") || policy == "inference.tiny.hidden" && strings.Contains(out, url) {
+			a.t.Errorf("with the policy %s it says\n%s", policy, out)
+		}
 	}
 }

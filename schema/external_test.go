@@ -1,4 +1,4 @@
-package run
+package schema_test
 
 import (
 	"testing"
@@ -18,23 +18,22 @@ func TestAnExternalTrajectoryAPIIsHandedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, url, _, err := externalOutputs(given, kind.Trajectories, &schema.External{
-		Endpoint: cty.StringVal("https://rl.example.com/team/api/"),
-		Values:   map[string]cty.Value{"token": cty.StringVal("secret")},
-	})
+	server := &schema.External{Endpoint: cty.StringVal("https://rl.example.com/team/api/"),
+		Values: map[string]cty.Value{"token": cty.StringVal("secret")}}
+	reached, err := server.Reach(given, kind.Trajectories)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got outputs.Trajectories
-	if err := spec.Decode(values, given, &got); err != nil {
+	if err := spec.Decode(reached.Outputs, given, &got); err != nil {
 		t.Fatal(err)
 	}
 	if want := (outputs.Trajectories{URL: "https://rl.example.com/team/api", Token: "secret"}); got != want ||
-		url != want.URL {
-		t.Errorf("handed on as %+v, checked at %s; expected %+v", got, url, want)
+		reached.URL != want.URL {
+		t.Errorf("handed on as %+v, checked at %s; expected %+v", got, reached.URL, want)
 	}
-	if _, _, _, err := externalOutputs(given, kind.Trajectories,
-		&schema.External{Endpoint: cty.StringVal("rl.example.com")}); err == nil {
+	server.Endpoint = cty.StringVal("rl.example.com")
+	if _, err := server.Reach(given, kind.Trajectories); err == nil {
 		t.Error("an endpoint without a scheme is taken")
 	}
 }
