@@ -337,23 +337,7 @@ func readPID(t *testing.T, path string) int {
 func TestReattachAfterTheEngineIsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first := exec.Command(os.Args[0])
-	first.Env = append(os.Environ(), "RECIPE_TEST_ENGINE="+dir)
-	first.Stderr = os.Stderr
-	out, err := first.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pid int
-	var seen uint64
-	if _, err := fmt.Fscan(out, &pid, &seen); err != nil {
-		t.Fatalf("the engine did not start its plugin: %v", err)
-	}
-	_ = first.Process.Kill()
-	_ = first.Wait()
+	pid, seen := orphan(t, dir)
 
 	ctx := contextOf(t)
 	p, err := host.Reattach(ctx, dir, nil)
@@ -385,7 +369,29 @@ func TestReattachAfterTheEngineIsKilled(t *testing.T) {
 	}
 }
 
-// engine is the process that TestReattachAfterTheEngineIsKilled kills.
+// orphan starts a plugin by an engine that is killed, in a folder. seen is the number of its last event that the engine
+// has seen.
+func orphan(t *testing.T, dir string) (pid int, seen uint64) {
+	t.Helper()
+	first := exec.Command(os.Args[0])
+	first.Env = append(os.Environ(), "RECIPE_TEST_ENGINE="+dir)
+	first.Stderr = os.Stderr
+	out, err := first.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fscan(out, &pid, &seen); err != nil {
+		t.Fatalf("the engine did not start its plugin: %v", err)
+	}
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	return pid, seen
+}
+
+// engine is the process that orphan kills.
 func engine() {
 	dir := os.Getenv("RECIPE_TEST_ENGINE")
 	_ = os.Unsetenv("RECIPE_TEST_ENGINE")

@@ -72,16 +72,26 @@ func TestRequestsThatGoThroughAProxy(t *testing.T) {
 
 func TestServersOfThisNetworkAreNotAskedOfAProxy(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ environ, want string }{
-		{"", ""},
-		{"http_proxy=", "http_proxy="},
-		{"NO_PROXY=intern", "NO_PROXY=intern,localhost,127.0.0.1,10.1.2.3,gpu-17"},
-		{"http_proxy=http://p:3128", "http_proxy=http://p:3128 no_proxy=localhost,127.0.0.1,10.1.2.3,gpu-17"},
-		{"NO_PROXY=gpu-17 HTTPS_PROXY=http://p", "NO_PROXY=gpu-17,localhost,127.0.0.1,10.1.2.3 HTTPS_PROXY=http://p"},
-		{"http_proxy=http://p no_proxy=*", "http_proxy=http://p no_proxy=*"},
+	near := []string{"http://10.1.2.3:8000/v1", "http://token@gpu-17:1", "https://api.example.com/v1", "",
+		"http://127.0.0.1:3"}
+	for _, c := range []struct {
+		environ string
+		servers []string
+		want    string
+	}{
+		{"", near, ""},
+		{"http_proxy=", near, "http_proxy="},
+		{"NO_PROXY=intern", nil, "NO_PROXY=intern,localhost,127.0.0.1"},
+		{"NO_PROXY=intern", near, "NO_PROXY=intern,localhost,127.0.0.1,10.1.2.3,gpu-17"},
+		{"http_proxy=http://p:3128", near, "http_proxy=http://p:3128 no_proxy=localhost,127.0.0.1,10.1.2.3,gpu-17"},
+		{"ALL_PROXY=socks5://p no_proxy=", nil, "ALL_PROXY=socks5://p no_proxy= no_proxy=localhost,127.0.0.1"},
+		{"NO_PROXY=gpu-17 HTTPS_PROXY=http://p", near,
+			"NO_PROXY=gpu-17,localhost,127.0.0.1,10.1.2.3 HTTPS_PROXY=http://p"},
+		{"no_proxy=a NO_PROXY=b http_proxy=http://p", nil,
+			"no_proxy=a,localhost,127.0.0.1 NO_PROXY=b,localhost,127.0.0.1 http_proxy=http://p"},
+		{"http_proxy=http://p no_proxy=*", near, "http_proxy=http://p no_proxy=*"},
 	} {
-		got := proxy.Past(strings.Fields(c.environ), "http://10.1.2.3:8000/v1", "http://token@gpu-17:1",
-			"https://api.example.com/v1", "", "http://127.0.0.1:3")
+		got := proxy.Past(strings.Fields(c.environ), c.servers...)
 		if text := strings.Join(got, " "); text != c.want {
 			t.Errorf("of %q: %q, expected %q", c.environ, text, c.want)
 		}
