@@ -9,7 +9,7 @@ import (
 
 // absence knows when the engine itself last stood still.
 type absence struct {
-	looked time.Time // at the clock, by which it is looked each second
+	looked time.Time // when the clock was last read, which is each second
 	over   time.Time // the end of the last one; zero: there was none
 }
 

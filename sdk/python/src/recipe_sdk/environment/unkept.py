@@ -1,7 +1,7 @@
-"""Writes nothing beside an author's files: what Python compiles of them is not kept.
+"""Keeps Python from writing __pycache__ beside an author's files. Packages are compiled once and kept, as always.
 
-Of packages it is, as always: one that is not compiled takes seconds to import. Of a few files nothing of that is felt,
-and what was kept of a file would be run in place of one written within the same second and of the same length."""
+A few files are compiled in no time. And Python tells by second and length whether a compiled file is still that of its
+source: one changed within the same second, to the same length, would be run as it was."""
 
 from __future__ import annotations
 
