@@ -61,12 +61,17 @@ func (a *app) writeBundle(path, file string, r *schema.Recipe, findings []doctor
 	return err
 }
 
+// maxRenewals bounds how many outdated tokens of a block are looked for; the record may have been edited.
+const maxRenewals = 1000
+
 // runTokens are the tokens of the blocks of a run, which are derived from its key.
 func runTokens(dir state.Dir, run *state.Run) (tokens []string) {
-	for address := range run.Blocks {
+	for address, block := range run.Blocks {
 		for _, purpose := range []string{"data", "control"} {
-			if token, err := dir.Token(purpose, address); err == nil {
-				tokens = append(tokens, token)
+			for n := range min(block.Renewals, maxRenewals) + 1 { // logs may have older ones
+				if token, err := dir.Token(purpose, address, max(block.Renewals-n, 0)); err == nil {
+					tokens = append(tokens, token)
+				}
 			}
 		}
 	}

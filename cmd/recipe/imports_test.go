@@ -54,15 +54,17 @@ func mayImport(file, pkg string) bool {
 		return false
 	}
 	switch top {
+	case "internal":
+		return under("internal")
 	case "sdk":
-		return under("sdk")
+		return under("internal", "sdk")
 	case "schema":
-		return under("sdk", "schema")
+		return under("internal", "sdk", "schema")
 	case "engine":
-		return under("sdk", "schema", "engine")
+		return under("internal", "sdk", "schema", "engine")
 	case "plugins":
 		own, _, _ := strings.Cut(rest, "/")
-		return under("sdk", "plugins/"+own)
+		return under("internal", "sdk", "plugins/"+own)
 	case "cmd":
 		return true // the only file that builds plugins in
 	default:
@@ -94,7 +96,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			}
 			seen++
 			if !mayImport(path, pkg) {
-				t.Errorf("%s imports %s, against cmd → engine → schema → sdk, plugins → sdk", path, pkg)
+				t.Errorf("%s imports %s, against cmd → engine → schema → sdk → internal, plugins → sdk", path, pkg)
 			}
 		}
 	})
@@ -111,6 +113,8 @@ func TestMayImport(t *testing.T) {
 	}{
 		{"sdk/serve.go", "sdk/spec", true},
 		{"sdk/serve.go", "schema", false},
+		{"sdk/gateway/client.go", "internal/peer", true},
+		{"internal/peer/peer.go", "sdk/web", false},
 		{"schema/load.go", "sdk/spec", true},
 		{"schema/load.go", "engine/plan", false},
 		{"engine/run/run.go", "schema/addr", true},

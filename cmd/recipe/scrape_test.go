@@ -156,8 +156,8 @@ func tokensOf(t *testing.T, run state.Dir, purpose string) (out []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for a := range rec.Blocks {
-		token, err := run.Token(purpose, a)
+	for a, block := range rec.Blocks {
+		token, err := run.Token(purpose, a, block.Renewals)
 		if err != nil {
 			t.Fatal(err)
 		}

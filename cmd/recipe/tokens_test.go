@@ -54,7 +54,7 @@ func TestTokensOfAQuickstartRunAreFoundNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, purpose := range []string{"data", "control"} {
-			token, err := run.Token(purpose, a)
+			token, err := run.Token(purpose, a, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,7 +63,7 @@ func (t *targetFlags) find() (tools.Target, error) {
 	if err := json.Unmarshal(run.Blocks[found[0]].Outputs["url"], &url); err != nil || url == "" {
 		return tools.Target{}, fmt.Errorf("%s has no address yet: recipe status shows whether it runs", found[0])
 	}
-	token, err := dir.Token("data", found[0])
+	token, err := dir.Token("data", found[0], run.Blocks[found[0]].Renewals)
 	return tools.Target{URL: url, Token: token}, err
 }
 

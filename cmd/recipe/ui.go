@@ -7,17 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/ui"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // uiFlags are where the dashboard is served.
@@ -26,6 +31,9 @@ type uiFlags struct {
 	port             int
 	certificate, key string
 	insecure         bool
+	tokenFile        string
+	noToken          bool
+	noBrowser        bool
 }
 
 func newUI(a *app) *cobra.Command {
@@ -39,8 +47,9 @@ func newUI(a *app) *cobra.Command {
 		Long: `Serve a dashboard of the runs here: curves, samples with their tokens, timeline, logs and configuration, in a
 browser, until Ctrl-C. It only reads run directories, so it works during a run and long after it.
 
-It listens on this machine only. With --host it is reached from others: then it needs a certificate (or --insecure),
-and the address that it prints contains a token.`,
+It listens on this machine only. The address that it prints contains a token, as every user of the machine can connect;
+on a desktop the address is opened in a browser. With --host it is reached from other machines: then it needs a
+certificate, too (or --insecure).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serveUI(cmd.Context(), file, &f)
@@ -53,6 +62,12 @@ and the address that it prints contains a token.`,
 	cmd.Flags().StringVar(&f.key, "tls-key", "", "PEM `FILE` of its key")
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false,
 		"serve beyond this machine without TLS: anyone on the network path can read the token and all samples")
+	cmd.Flags().StringVar(&f.tokenFile, "token-file", "",
+		"`FILE` with the token, so that addresses stay valid; a missing one is written")
+	cmd.Flags().BoolVar(&f.noToken, "no-token", false,
+		"ask for no token: every user of this machine can read the samples, logs and configuration of the runs")
+	cmd.Flags().BoolVar(&f.noBrowser, "no-browser", false, "open no browser")
+	cmd.MarkFlagsMutuallyExclusive("no-token", "token-file")
 	return cmd
 }
 
@@ -75,6 +90,16 @@ func (a *app) serveUI(ctx context.Context, file string, f *uiFlags) error {
 	d, err := listenUI(ctx, a.out, options, f, query)
 	if err != nil {
 		return err
+	}
+	if f.noToken {
+		fmt.Fprintln(a.err, "Without a token, every user of this machine can read the samples, logs and configuration of "+
+			"these runs.")
+	}
+	if out, ok := a.out.(*os.File); ok && !f.noBrowser && term.IsTerminal(int(out.Fd())) {
+		// Where there is no desktop, the printed address is enough.
+		if forget, err := openBrowser(d.address); err == nil {
+			defer forget()
+		}
 	}
 	return d.serve(ctx)
 }
@@ -116,7 +141,33 @@ func (d *dashboard) serve(ctx context.Context) error {
 	return d.server.Serve(ctx, d.listener)
 }
 
-// secure sets a token and TLS where other machines can reach the server, and returns the query that contains the token.
+// token is a random token, or the token in --token-file, which is written if it is missing.
+func (f *uiFlags) token() (string, error) {
+	if f.tokenFile == "" {
+		return rand.Text(), nil
+	}
+	data, err := private.ReadFile(f.tokenFile, maxTokenFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		token := rand.Text()
+		return token, private.WriteFile(f.tokenFile, []byte(token+"\n"))
+	}
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if !tokenPattern.MatchString(token) {
+		return "", &sdk.Error{Summary: "--token-file " + f.tokenFile + " holds no token: expected 20 or more letters, digits, " +
+			"- and _ on one line", Remedy: "remove the file: a token is written into a new one"}
+	}
+	return token, nil
+}
+
+const maxTokenFile = 4096
+
+// tokenPattern holds for tokens that are hard to guess and need no escapes in a URL.
+var tokenPattern = lazyregexp.New(`^[A-Za-z0-9_-]{20,}$`)
+
+// secure sets a token, and TLS where other machines can reach the server, and returns the query that contains the token.
 func (f *uiFlags) secure(o *ui.Options) (query string, err error) {
 	if f.certificate != "" || f.key != "" {
 		pair, err := tls.LoadX509KeyPair(f.certificate, f.key)
@@ -128,14 +179,24 @@ func (f *uiFlags) secure(o *ui.Options) (query string, err error) {
 	}
 	ip, err := netip.ParseAddr(f.host)
 	if f.host == "localhost" || err == nil && ip.IsLoopback() {
-		return "", nil
+		if f.noToken {
+			return "", nil
+		}
+		o.Token, err = f.token()
+		return "?token=" + o.Token, err
+	}
+	if f.noToken {
+		return "", &sdk.Error{Summary: fmt.Sprintf("--no-token does not go with --host %s, which other machines reach",
+			f.host), Remedy: "leave --no-token out"}
 	}
 	if o.TLS == nil && !f.insecure {
 		return "", &sdk.Error{Summary: fmt.Sprintf("--host %s is reachable from other machines and TLS is not set", f.host),
 			Remedy: "set --tls-certificate and --tls-key, or --insecure where the network is trusted; or leave --host out and " +
 				"forward the port: ssh -L 8080:127.0.0.1:PORT"}
 	}
-	o.Token = rand.Text()
+	if o.Token, err = f.token(); err != nil {
+		return "", err
+	}
 	if name, err := os.Hostname(); err == nil {
 		o.Hosts = append(o.Hosts, name)
 	}
@@ -184,7 +245,12 @@ func (a *app) uiBeside(ctx context.Context, dir state.Dir) (address string, stop
 	}
 	runs := map[string]state.Dir{filepath.Base(path): state.Dir(path)}
 	options := ui.Options{Runs: func() (map[string]state.Dir, error) { return runs, nil }}
-	d, err := listenUI(ctx, a.err, options, &uiFlags{host: "127.0.0.1"}, "")
+	f := &uiFlags{host: "127.0.0.1"}
+	query, err := f.secure(&options)
+	if err != nil {
+		return "", nil, err
+	}
+	d, err := listenUI(ctx, a.err, options, f, query)
 	if err != nil {
 		return "", nil, err
 	}

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -29,10 +31,11 @@ func TestTheDashboardOfARun(t *testing.T) {
 
 // uiProgram is one that serves a dashboard.
 type uiProgram struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	url  string
-	rest chan struct{} // closed when everything that it prints has been read
+	t     *testing.T
+	cmd   *exec.Cmd
+	url   string
+	token string
+	rest  chan struct{} // closed when everything that it prints has been read
 }
 
 // served starts a program and waits until it prints the address of its dashboard.
@@ -48,13 +51,13 @@ func served(t *testing.T, w *workshop, args ...string) *uiProgram {
 		t.Fatal(err)
 	}
 	_ = in.Close()
-	address := regexp.MustCompile(`The dashboard is at (http://127\.0\.0\.1:\d+)/ `)
+	address := regexp.MustCompile(`The dashboard is at (http://127\.0\.0\.1:\d+)/\?token=(\w+) `)
 	var said strings.Builder
 	for lines := bufio.NewReader(out); d.url == ""; {
 		line, err := lines.ReadString('\n')
 		said.WriteString(line)
 		if m := address.FindStringSubmatch(line); m != nil {
-			d.url = m[1]
+			d.url, d.token = m[1], m[2]
 			go func() {
 				_, _ = io.Copy(io.Discard, lines)
 				_ = out.Close()
@@ -94,6 +97,12 @@ func (d *uiProgram) get(path string) string {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	if answer, err := http.Get(d.url + path); err != nil || answer.StatusCode != http.StatusUnauthorized {
+		d.t.Fatalf("without the token %s is answered with %v, %v", path, answer, err)
+	} else {
+		_ = answer.Body.Close()
+	}
+	r.Header.Set("Authorization", "Bearer "+d.token)
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		d.t.Fatal(err)
@@ -120,8 +129,8 @@ func (d *uiProgram) end() {
 	}
 }
 
-// Beyond loopback a dashboard needs TLS, or that it is waived, and a token.
-func TestWhereADashboardNeedsATokenAndTLS(t *testing.T) {
+// A dashboard needs a token; beyond loopback it needs TLS, too, or that TLS is waived.
+func TestWhereADashboardNeedsTLS(t *testing.T) {
 	t.Parallel()
 	for host, beyond := range map[string]bool{
 		"127.0.0.1": false, "localhost": false, "::1": false, "0.0.0.0": true, "192.0.2.7": true, "gpu1": true,
@@ -131,15 +140,75 @@ func TestWhereADashboardNeedsATokenAndTLS(t *testing.T) {
 		if refused := err != nil && strings.Contains(err.Error(), "reachable from other machines"); refused != beyond {
 			t.Errorf("%s without TLS: %v", host, err)
 		}
-		if !beyond && (query != "" || o.Token != "") {
-			t.Errorf("%s has a token", host)
-		}
 		if !beyond {
+			if len(o.Token) < 20 || query != "?token="+o.Token {
+				t.Errorf("%s: %q, %v", host, query, err)
+			}
+			var open ui.Options
+			if query, err := (&uiFlags{host: host, noToken: true}).secure(&open); err != nil || query != "" || open.Token != "" {
+				t.Errorf("%s with --no-token: %q, %v", host, query, err)
+			}
 			continue
+		}
+		if _, err := (&uiFlags{host: host, insecure: true, noToken: true}).secure(&ui.Options{}); err == nil {
+			t.Errorf("%s with --no-token was accepted", host)
 		}
 		query, err = (&uiFlags{host: host, insecure: true}).secure(&o)
 		if err != nil || len(o.Token) < 20 || query != "?token="+o.Token {
 			t.Errorf("%s with --insecure: %q, %v", host, query, err)
 		}
+	}
+}
+
+func TestTokenFileOfTheDashboard(t *testing.T) {
+	t.Parallel()
+	f := &uiFlags{host: "127.0.0.1", tokenFile: filepath.Join(t.TempDir(), "token")}
+	first, err := f.token()
+	if err != nil || len(first) < 20 {
+		t.Fatalf("%q, %v", first, err)
+	}
+	if info, err := os.Stat(f.tokenFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has mode %v, %v", info.Mode(), err)
+	}
+	if again, err := f.token(); err != nil || again != first {
+		t.Errorf("the second time: %q, %v; want %q", again, err, first)
+	}
+	for name, content := range map[string]string{"empty": "", "short": "abc", "two lines": first + "\n" + first,
+		"not for a URL": "????????????????????????"} {
+		if err := os.WriteFile(f.tokenFile, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if token, err := f.token(); err == nil {
+			t.Errorf("%s: %q was accepted", name, token)
+		}
+	}
+}
+
+// The address contains a token, so no argument of a program may have it.
+func TestBrowserGetsAFile(t *testing.T) {
+	dir := t.TempDir()
+	opener := map[string]string{"darwin": "open"}[runtime.GOOS]
+	if opener == "" {
+		opener = "xdg-open"
+	}
+	log := filepath.Join(dir, "log")
+	script := "#!/bin/sh\necho \"$@\" >" + log + ".new\ncat \"$1\" >>" + log + ".new\nmv " + log + ".new " + log + "\n"
+	if err := os.WriteFile(filepath.Join(dir, opener), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("DISPLAY", ":0")
+	forget, err := openBrowser("http://127.0.0.1:1/?token=secret&x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forget()
+	var said []byte
+	for deadline := time.Now().Add(time.Minute); len(said) == 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		said, _ = os.ReadFile(log)
+	}
+	arguments, page, _ := strings.Cut(string(said), "\n")
+	if strings.Contains(arguments, "secret") || !strings.Contains(page, "url=http://127.0.0.1:1/?token=secret&amp;x") {
+		t.Errorf("arguments %q, file %q", arguments, page)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
@@ -200,7 +201,9 @@ func (d *data) serve(raw net.Conn) {
 		_ = writeLine(c, Response{Error: fmt.Sprintf("connections to %s are not allowed", o.Target)})
 		return
 	}
-	to, err := net.DialTimeout("tcp", o.Target, dialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	to, err := peer.Dial(ctx, "tcp", o.Target)
+	cancel()
 	if err != nil {
 		_ = writeLine(c, Response{Error: err.Error()})
 		return

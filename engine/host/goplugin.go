@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin/runner"
 
+	"github.com/recipe-rl/recipe/internal/listener"
 	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
@@ -91,6 +92,9 @@ func (s *starter) Start(ctx context.Context) error {
 	if held, err := temporary.Hold(s.command.Socket, socketPrefix); err == nil {
 		defer func() { _ = held.Close() }() // the plugin has it now
 		s.command.Held = []*os.File{held}
+	}
+	if _, here := s.runner.(Local); here {
+		s.command.Env = append(s.command.Env, listener.SocketKey+"="+listenerSocket(s.command.Socket))
 	}
 	process, err := s.runner.Start(ctx, s.command)
 	if err != nil {

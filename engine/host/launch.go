@@ -38,6 +38,8 @@ type LaunchSpec struct {
 	// handle of an earlier attempt whose programs the new one adopts; its other programs are ended
 	Keep   []byte
 	Runner Runner // nil: Local
+	// Listener is the socket that the block's last process listened on: see Plugin.Listener. nil: none was kept.
+	Listener *os.File
 
 	temporary bool // the directory is removed afterwards, so no message may name a file in it
 }
@@ -95,7 +97,8 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	if env == nil {
 		env = Environment(os.Environ())
 	}
-	started := &starter{runner: runner, command: Command{Argv: s.Command, Env: env, Dir: s.Dir}, record: &r}
+	started := &starter{runner: runner, record: &r,
+		command: Command{Argv: s.Command, Env: env, Dir: s.Dir, Listener: s.Listener}}
 	config, err := keys.ClientConfig(nil)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/internal/listener"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
@@ -58,7 +59,11 @@ func (Local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(slices.Clip(c.Env), fmt.Sprintf("%s=%d", protocol.EngineKey, os.Getpid()), protocol.MarkKey+"="+
 		mark)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = c.Dir, stdout, stderr, c.Held
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = c.Dir, stdout, stderr, slices.Clip(c.Held)
+	if c.Listener != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, c.Listener)
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", listener.DescriptorKey, 2+len(cmd.ExtraFiles)))
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err

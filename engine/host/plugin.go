@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/recipe-rl/recipe/internal/listener"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/eventlog"
@@ -35,6 +36,18 @@ type Plugin struct {
 
 	mu          sync.Mutex
 	description *Description
+}
+
+// listenerSocket is where a plugin process offers its listening socket, in the folder of its own socket.
+func listenerSocket(folder string) string { return filepath.Join(folder, "listener") }
+
+// Listener takes a copy of the socket on which the block listens, so that its port stays taken when the process ends.
+// It is nil for a process on another machine.
+func (p *Plugin) Listener(ctx context.Context) (*listener.Kept, error) {
+	if p.record.Process.Host != "" {
+		return nil, nil
+	}
+	return listener.Take(ctx, listenerSocket(filepath.Dir(p.record.Address)))
 }
 
 // Description is a plugin's description of itself.

@@ -37,6 +37,8 @@ type Command struct {
 	Mark   string   // of a process on this machine; empty: it is given one
 	// what a process on this machine inherits and keeps open without using it: the lock on the directory for its socket
 	Held []*os.File `json:"-"`
+	// Listener is the socket that the block's last process on this machine listened on; nil: none was kept.
+	Listener *os.File `json:"-"`
 }
 
 // Identity identifies a process, also among later ones with the same pid.

@@ -142,7 +142,7 @@ func (at *attempt) begin(ctx context.Context, r report) (Process, *ending) {
 		}
 		launch := Launch{Block: at.block, Plugin: at.plugin.Name, Source: at.source(), RunID: at.request.RunID,
 			Dir: at.e.opts.Dir.Block(at.block), Handle: at.request.Handle, Config: at.request.Config,
-			Placed: at.placed}
+			Placed: at.placed, Listener: at.e.listeners.file(at.block)}
 		if at.placed != nil {
 			at.placed.Spec.Attempt = at.number
 			at.placed.Report = func(message string) {
@@ -453,6 +453,7 @@ func (w *watcher) refresh(ctx context.Context) {
 	}
 	if st.Listen != "" {
 		w.attempt.e.note(w.attempt.block, func(rec *state.Block) { rec.Listen = st.Listen })
+		w.attempt.e.listeners.keep(c, w.attempt.block, w.proc, st.Listen)
 	}
 	// Status may be ahead of the events: the end of the block is taken from its event, after everything that came
 	// before it.

@@ -73,7 +73,8 @@ type Engine struct {
 	room       diskRoom
 	lineage    atomic.Pointer[lineage.Lineage] // of the newest plan that was applied; nil before the first
 
-	servers *servers // that someone else runs
+	servers   *servers // that someone else runs
+	listeners listeners
 
 	hubOnce sync.Once
 	jobs    *remote.Hub // nil before there is a job: see hub
@@ -322,6 +323,7 @@ func (e *Engine) Close() {
 	}
 	e.room.close()
 	e.servers.close()
+	e.listeners.close()
 	if e.store != nil {
 		_ = e.store.Close()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/internal/listener"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
@@ -45,6 +47,8 @@ type fakeHost struct {
 	update     func(ctx context.Context) error                                         // nil: applied at once
 	// the launch of this block returns only when its context ends
 	slowLaunch string
+	// processes offer no listening sockets, so no port is kept while they are replaced
+	keepsNoPorts bool
 }
 
 // script is what a block does once it is started. It returns when the block ends.
@@ -251,7 +255,19 @@ func (p *fakeProcess) ready(url string) {
 	p.mu.Lock()
 	p.values = cty.ObjectVal(vals)
 	p.mu.Unlock()
+	p.emit(blockevent.Outputs{Values: cty.ObjectVal(vals)}) // before the phase, as real processes do
 	p.say(sdk.Ready, "", "")
+}
+
+func (p *fakeProcess) listen() string { return "127.0.0.1:" + fmt.Sprint(p.pid) }
+
+// Listener offers any file in place of a socket: an engine only keeps it.
+func (p *fakeProcess) Listener(context.Context) (*listener.Kept, error) {
+	if p.host.keepsNoPorts {
+		return nil, errors.New("it offers nothing")
+	}
+	f, err := os.Open(os.Args[0])
+	return &listener.Kept{Address: p.listen(), File: f}, err
 }
 
 // crash ends the process without an event.
@@ -347,7 +363,7 @@ func (p *fakeProcess) Status(context.Context) (host.Status, error) {
 		return host.Status{}, errHung
 	}
 	return host.Status{RunID: p.req.RunID, Address: p.req.Address, PID: p.pid, Phase: p.phase, Outputs: p.values,
-		Reports: p.doing != nil, Activities: p.doing, Error: p.message, Listen: "127.0.0.1:" + fmt.Sprint(p.pid)}, nil
+		Reports: p.doing != nil, Activities: p.doing, Error: p.message, Listen: p.listen()}, nil
 }
 
 func (p *fakeProcess) Cut() time.Time {

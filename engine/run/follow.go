@@ -17,14 +17,12 @@ func (s *supervisor) phase(b *blockState, p sdk.Phase, outputs cty.Value) {
 	if b.attempt == nil {
 		return
 	}
-	before := b.outputs
 	if outputs != cty.NilVal {
 		s.setOutputs(b, outputs)
 	}
 	if b.phase == p && outputs == cty.NilVal {
 		return
 	}
-	was := b.phase
 	b.phase = p
 	s.dirty = true
 	s.e.note(b.addr(), func(rec *state.Block) {
@@ -33,12 +31,12 @@ func (s *supervisor) phase(b *blockState, p sdk.Phase, outputs cty.Value) {
 	})
 	if (p == sdk.Ready || p == sdk.Degraded) && !b.ready {
 		b.ready = true
-		s.becameReady(b, was, before)
+		s.becameReady(b)
 	}
 }
 
-// becameReady checks postconditions, and sees to those who were told of an earlier attempt's outputs.
-func (s *supervisor) becameReady(b *blockState, _ sdk.Phase, before cty.Value) {
+// becameReady checks postconditions, and restarts the blocks that have outdated addresses or tokens of this one.
+func (s *supervisor) becameReady(b *blockState) {
 	if b.goal != up {
 		return
 	}
@@ -47,14 +45,18 @@ func (s *supervisor) becameReady(b *blockState, _ sdk.Phase, before cty.Value) {
 		s.end(state.Failed, &Failure{Address: b.addr(), Err: err}, err.Error())
 		return
 	}
-	if before == cty.NilVal || before.RawEquals(b.outputs) {
-		return
+	told := b.told
+	b.told = b.outputs
+	moved := movedOutputs(told, b.outputs)
+	if rec := s.e.store.Block(b.addr()); rec != nil && rec.Renewed {
+		if moved == "" {
+			moved = "the token"
+		}
+		s.e.note(b.addr(), func(rec *state.Block) { rec.Renewed = false })
 	}
-	moved := movedOutputs(before, b.outputs)
 	if moved == "" {
 		return
 	}
-	// The block could not come back at the address that others hold: they are started again with the new one.
 	for _, d := range s.sorted() {
 		if d.attempt != nil && !d.preparing && d.goal == up && needs(d, b.addr()) {
 			d.restart, d.resume = true, true
@@ -64,10 +66,14 @@ func (s *supervisor) becameReady(b *blockState, _ sdk.Phase, before cty.Value) {
 	}
 }
 
-// movedOutputs names an address among the outputs that differs: the outputs that others cannot do without.
+// movedOutputs names an address among the outputs that differs: the outputs that others cannot do without. Empty: none.
 func movedOutputs(a, b cty.Value) string {
+	if a == cty.NilVal || b == cty.NilVal {
+		return ""
+	}
 	for _, name := range []string{"base_url", "url", "control_url"} {
-		if a.Type().HasAttribute(name) && b.Type().HasAttribute(name) && !a.GetAttr(name).RawEquals(b.GetAttr(name)) {
+		if a.Type().HasAttribute(name) && b.Type().HasAttribute(name) && !a.GetAttr(name).IsNull() &&
+			!a.GetAttr(name).RawEquals(b.GetAttr(name)) {
 			return name
 		}
 	}
@@ -139,6 +145,9 @@ func (s *supervisor) ended(b *blockState, end ending) {
 		s.record(b, end, state.IntentDone)
 	default:
 		s.failed(b, end)
+	}
+	if again := b.restart && b.goal == up && s.ending == nil; !again && b.restartTimer == nil {
+		s.e.listeners.drop(b.addr())
 	}
 }
 

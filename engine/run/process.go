@@ -44,6 +44,8 @@ type Launch struct {
 	Source string    // of the plugin's schema
 	Config cty.Value // the block's body, on which it depends what its process gets of the environment
 	Placed *Placed   // the job that it runs in; nil: this machine
+	// Listener is the socket that its last process on this machine listened on; nil: none was kept.
+	Listener *os.File
 }
 
 // Process is one plugin process; *host.Plugin is one.
@@ -82,7 +84,7 @@ func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 	spec := host.LaunchSpec{
 		Kind: l.Block.Kind, Name: l.Plugin, RunID: l.RunID, Block: l.Block.String(), Command: argv,
 		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Plugin, l.Config, os.Environ()), env...),
-		Keep: l.Handle,
+		Keep: l.Handle, Listener: l.Listener,
 	}
 	if l.Placed != nil {
 		return p.launchPlaced(ctx, l, spec)

@@ -143,11 +143,16 @@ func (s *supervisor) adopt(b *blockState) {
 // request is the start request of the block's process.
 func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (host.Start, error) {
 	e, a := s.e, b.addr()
-	token, err := e.opts.Dir.Token("data", a)
+	s.renewTokens(a, meta)
+	renewals := 0
+	if rec := e.store.Block(a); rec != nil {
+		renewals = rec.Renewals
+	}
+	token, err := e.opts.Dir.Token("data", a, renewals)
 	if err != nil {
 		return host.Start{}, err
 	}
-	control, err := e.opts.Dir.Token("control", a)
+	control, err := e.opts.Dir.Token("control", a, renewals)
 	if err != nil {
 		return host.Start{}, err
 	}

@@ -241,6 +241,7 @@ func (s *supervisor) add(op *plan.Operation) {
 	}
 	if rec != nil {
 		b.attempts, b.history = rec.Attempt, rec.Restarts
+		b.told = RecordedOutputs(rec.Outputs, b.block.Schema)
 	}
 	s.blocks[op.Address], s.order = b, nil
 	if proc := s.e.found[op.Address]; proc != nil {

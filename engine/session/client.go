@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/plan"
-	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/why"
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
@@ -39,7 +39,7 @@ func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
 	}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialAny(ctx, paths) }
 	conn, err := dial(ctx)
-	if stranger := (*private.PeerError)(nil); errors.As(err, &stranger) {
+	if stranger := (*peer.Error)(nil); errors.As(err, &stranger) {
 		return nil, err
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func dialAny(ctx context.Context, paths []string) (net.Conn, error) {
 		d := net.Dialer{Timeout: 2 * time.Second}
 		conn, err := d.DialContext(ctx, "unix", path)
 		if err == nil {
-			if err = private.CheckPeer(conn); err == nil {
+			if err = peer.Check(conn); err == nil {
 				return conn, nil
 			}
 			_ = conn.Close()

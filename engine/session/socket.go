@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/web"
@@ -105,7 +106,7 @@ func serve(ctx context.Context, s *Session, e *run.Engine) (*server, error) {
 	}
 	srv := &server{path: path, http: web.NewServer(handler(s, e))}
 	srv.wg.Add(1)
-	go func() { defer srv.wg.Done(); _ = web.Serve(srv.http, private.Listener{Listener: l}) }()
+	go func() { defer srv.wg.Done(); _ = web.Serve(srv.http, peer.Listener{Listener: l}) }()
 	return srv, nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/internal/peer"
 )
 
 // A socket that belongs to another user is refused, and nothing is sent to it.
@@ -52,7 +52,7 @@ func TestAnEngineOfAnotherUserIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Dial(t.Context(), d)
-	var stranger *private.PeerError
+	var stranger *peer.Error
 	if !errors.As(err, &stranger) || stranger.UID != 65534 {
 		t.Errorf("%v; want a refusal of user 65534", err)
 	}

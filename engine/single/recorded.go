@@ -14,12 +14,15 @@ import (
 // Running are the outputs of an inference block of a live run, as its record has them, with the token that samples. The
 // token that changes weights is left out.
 func Running(dir state.Dir, rec *state.Run, a addr.Block, p *schema.PluginSchema) (cty.Value, error) {
-	token, err := dir.Token("data", a)
+	recorded, renewals := rec.Blocks[a], 0
+	if recorded != nil {
+		renewals = recorded.Renewals
+	}
+	token, err := dir.Token("data", a, renewals)
 	if err != nil {
 		return cty.NilVal, err
 	}
 	values := map[string]cty.Value{}
-	recorded := rec.Blocks[a]
 	for _, at := range p.Outputs.Attributes {
 		values[at.Name] = cty.NullVal(at.Type)
 		var text json.RawMessage

@@ -73,18 +73,6 @@ func (d Dir) SetAside(a addr.Block, now time.Time) (string, error) {
 	return to, nil
 }
 
-// Token derives a bearer token from the run's key. It is the same for the same purpose and address as long as the run
-// directory exists, so that a restarted block keeps its tokens, and no token is stored.
-func (d Dir) Token(purpose string, a addr.Block) (string, error) {
-	key, err := d.key()
-	if err != nil {
-		return "", err
-	}
-	mac := hmac.New(sha256.New, key)
-	_, _ = mac.Write([]byte(purpose + ":" + a.String()))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
-}
-
 // Fingerprint is a keyed hash of a secret, with which a change of the secret is detected.
 func (d Dir) Fingerprint(secret []byte) string {
 	key, err := d.key()

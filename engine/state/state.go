@@ -108,6 +108,8 @@ type Block struct {
 	// Restarts are the times of restarts by policy, newest last; those outside the window are dropped.
 	Restarts   []time.Time                `json:"restarts,omitempty"`
 	Listen     string                     `json:"listen,omitempty"`
+	Renewals   int                        `json:"token_renewals,omitempty"` // how often its tokens were changed
+	Renewed    bool                       `json:"tokens_renewed,omitempty"` // blocks that refer to it still have older ones
 	Handle     []byte                     `json:"handle,omitempty"`
 	Step       int64                      `json:"step,omitempty"`
 	Total      int64                      `json:"total,omitempty"`

@@ -130,7 +130,7 @@ func TestTokensAreStableAndDiffer(t *testing.T) {
 	t.Parallel()
 	d := dir(t)
 	token := func(purpose string, a addr.Block) string {
-		s, err := d.Token(purpose, a)
+		s, err := d.Token(purpose, a, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,6 +144,13 @@ func TestTokensAreStableAndDiffer(t *testing.T) {
 	}
 	if a == b || a == c || b == c {
 		t.Error("different purposes or addresses share a token")
+	}
+	for n, seen := 1, map[string]bool{a: true, b: true, c: true}; n < 4; n++ {
+		renewed, err := d.Token("data", policy, n)
+		if err != nil || seen[renewed] {
+			t.Errorf("renewal %d gives a known token, error %v", n, err)
+		}
+		seen[renewed] = true
 	}
 	if err := d.Make(); err != nil {
 		t.Fatal(err)

@@ -107,7 +107,7 @@ func TestKeysAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := d.Token("data", policy)
+	want, err := d.Token("data", policy, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestKeysAreChecked(t *testing.T) {
 		if err := os.WriteFile(path, key, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if token, err := d.Token("data", policy); err == nil || !strings.Contains(err.Error(), "refused") {
+		if token, err := d.Token("data", policy, 0); err == nil || !strings.Contains(err.Error(), "refused") {
 			t.Errorf("%s: token %q, %v; want a refusal", name, token, err)
 		}
 		if err := d.Make(); err == nil || !strings.Contains(err.Error(), path) {
@@ -138,7 +138,7 @@ func TestKeysAreChecked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := d.Token("data", policy); err != nil || got != want {
+	if got, err := d.Token("data", policy, 0); err != nil || got != want {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
 	if err := d.Make(); err != nil {
@@ -161,7 +161,7 @@ func TestEnginesThatBeginTogetherUseOneKey(t *testing.T) {
 			err := d.Make()
 			token := ""
 			if err == nil {
-				token, err = d.Token("data", policy)
+				token, err = d.Token("data", policy, 0)
 			}
 			if err != nil {
 				token = err.Error()

@@ -43,7 +43,7 @@ func endpoints(dir state.Dir, rec *state.Run) (out []endpoint) {
 		if ip, err := netip.ParseAddr(u.Hostname()); err != nil || !ip.IsLoopback() {
 			continue
 		}
-		token, err := dir.Token("data", a)
+		token, err := dir.Token("data", a, b.Renewals)
 		if err != nil {
 			continue
 		}

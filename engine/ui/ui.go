@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -61,7 +62,7 @@ func New(opts Options) (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{opts: opts, page: page, ctx: ctx, stop: stop, runs: map[string]*run{}, blocks: &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
+		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: peer.Dial},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -141,7 +142,11 @@ func (s *Server) routes() *http.ServeMux {
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-const cookieName = "recipe_ui"
+// cookieName has the port: cookies of one host are shared by all of its ports.
+func cookieName(host string) string {
+	_, port, _ := net.SplitHostPort(host)
+	return "recipe_ui" + port
+}
 
 // guard checks who asks. Another site must not read a run through a person's browser (by a name that resolves to
 // loopback, or by a request from its pages), and beyond loopback a token is required.
@@ -165,11 +170,12 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		case same(r.Header.Get("Authorization"), "Bearer "+s.opts.Token): // a program, such as Prometheus
 			next.ServeHTTP(w, r)
 		case same(r.URL.Query().Get("token"), s.opts.Token):
-			http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.opts.Token, Path: "/", HttpOnly: true,
-				Secure: s.opts.TLS != nil, SameSite: http.SameSiteStrictMode})
+			// Lax: a browser leaves strict cookies out where a link on another page, or in a file, led here.
+			http.SetCookie(w, &http.Cookie{Name: cookieName(r.Host), Value: s.opts.Token, Path: "/", HttpOnly: true,
+				Secure: s.opts.TLS != nil, SameSite: http.SameSiteLaxMode})
 			http.Redirect(w, r, r.URL.Path, http.StatusSeeOther) // so that the token leaves the address bar
 		default:
-			if c, err := r.Cookie(cookieName); err != nil || !same(c.Value, s.opts.Token) {
+			if c, err := r.Cookie(cookieName(r.Host)); err != nil || !same(c.Value, s.opts.Token) {
 				http.Error(w, "a token is required: open the address that recipe ui printed", http.StatusUnauthorized)
 				return
 			}

@@ -83,7 +83,8 @@ func (p *process) live(ctx context.Context) error {
 
 // api speaks with the trajectory API for the process: a request at a time, far between.
 func (p *process) api() (*trajectory.Client, error) {
-	once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	once := &http.Client{Transport: trajectory.Transport(p.endpoints.Trajectories, "",
+		&http.Transport{DisableKeepAlives: true})}
 	return trajectory.New(p.endpoints.Trajectories, trajectory.WithHTTPClient(once))
 }
 

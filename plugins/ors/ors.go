@@ -17,7 +17,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/environment/envserver"
-	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // Plugin defines `environment "ors"`.
@@ -61,8 +60,8 @@ func open(ctx context.Context, setup environment.Setup[Config]) (*world, error) 
 		return nil, err
 	}
 	w.client = &client{url: w.server.URL(), config: c,
-		http: &http.Client{Transport: &http.Transport{Proxy: proxy.Of, MaxIdleConnsPerHost: 64,
-			IdleConnTimeout: time.Minute}}}
+		http: &http.Client{Transport: w.server.Transport(&http.Transport{MaxIdleConnsPerHost: 64,
+			IdleConnTimeout: time.Minute})}}
 	if err := w.learn(ctx); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}

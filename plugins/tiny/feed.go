@@ -31,7 +31,8 @@ const (
 )
 
 func newFeed(api string, ref outputs.Trajectories, host sdk.Host) (*feed, error) {
-	f := &feed{api: api, host: host, transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
+	f := &feed{api: api, host: host, transport: trajectory.Transport(ref.URL, ref.Token, &http.Transport{
+		MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute})}
 	var err error
 	// A step takes milliseconds here, so a batch is asked for often.
 	f.client, err = trajectory.New(ref.URL, trajectory.WithToken(ref.Token),

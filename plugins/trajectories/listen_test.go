@@ -3,32 +3,34 @@ package trajectories
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// The previous address is read from the run's record, and is ignored where it is not on the host that the recipe names.
-func TestAnEarlierAddressStaysWhereTheBlockBelongs(t *testing.T) {
+// The earlier address is read from the run's record, and is ignored where it is not what the recipe names.
+func TestEarlierAddress(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		host, before string
-		want         bool
+		host, earlier string
+		port          int
+		want          bool
 	}{
-		{"127.0.0.1", "127.0.0.1:9001", true},
-		{"localhost", "[::1]:9001", true},
-		{"127.0.0.1", "0.0.0.0:9001", false},
-		{"127.0.0.1", "[::]:9001", false},
-		{"localhost", "192.0.2.1:9001", false},
-		{"::1", "192.0.2.1:9001", false},
-		{"0.0.0.0", "[::]:9001", true},
-		{"trainer.example", "192.0.2.1:9001", true},
-		{"127.0.0.1", "", false},
-		{"127.0.0.1", ":9001", false},
+		{host: "127.0.0.1", earlier: "127.0.0.1:9001", want: true},
+		{host: "localhost", earlier: "[::1]:9001", want: true},
+		{host: "127.0.0.1", earlier: "0.0.0.0:9001"},
+		{host: "127.0.0.1", earlier: "[::]:9001"},
+		{host: "localhost", earlier: "192.0.2.1:9001"},
+		{host: "::1", earlier: "192.0.2.1:9001"},
+		{host: "0.0.0.0", earlier: "[::]:9001", want: true},
+		{host: "trainer.example", earlier: "192.0.2.1:9001", want: true},
+		{host: "127.0.0.1", port: 9001, earlier: "127.0.0.1:9001", want: true},
+		{host: "127.0.0.1", port: 9001, earlier: "127.0.0.1:9002"},
 	} {
-		if got := mayListenAgain(c.host, c.before); got != c.want {
-			t.Errorf("host %q, earlier %q: %v, want %v", c.host, c.before, got, c.want)
+		if got := (Block{Host: c.host, Port: c.port}).mayListenAgain(netip.MustParseAddrPort(c.earlier)); got != c.want {
+			t.Errorf("host %q, port %d, earlier %q: %v, want %v", c.host, c.port, c.earlier, got, c.want)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/listener"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/objectstore"
@@ -193,15 +194,9 @@ func serve(ctx context.Context, req sdk.Request[Block], host sdk.Host) error {
 }
 
 // listen takes the port that the recipe names, or the one of an earlier process, or a free one.
-func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
-	var lc net.ListenConfig
-	if b.Port == 0 && mayListenAgain(b.Host, before) {
-		if ln, err := lc.Listen(ctx, "tcp", before); err == nil {
-			return ln, nil
-		}
-	}
+func listen(ctx context.Context, b Block, earlier string) (net.Listener, error) {
 	address := net.JoinHostPort(b.Host, fmt.Sprint(b.Port))
-	ln, err := lc.Listen(ctx, "tcp", address)
+	ln, err := listener.Open(ctx, earlier, b.mayListenAgain, address)
 	if err != nil {
 		return nil, &sdk.Error{
 			Summary: fmt.Sprintf("the trajectory API cannot listen on %s", address), Err: err,
@@ -214,14 +209,10 @@ func listen(ctx context.Context, b Block, before string) (net.Listener, error) {
 
 // mayListenAgain says whether an earlier address may be taken. It comes from the run's record, which another program
 // may have written: a block that is to listen on loopback does so, whatever the record says.
-func mayListenAgain(host, before string) bool {
-	at, err := netip.ParseAddrPort(before)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	loopback := host == "localhost" || err == nil && ip.IsLoopback()
-	return at.Addr().IsLoopback() || !loopback
+func (b Block) mayListenAgain(at netip.AddrPort) bool {
+	ip, err := netip.ParseAddr(b.Host)
+	loopback := b.Host == "localhost" || err == nil && ip.IsLoopback()
+	return (b.Port == 0 || b.Port == int(at.Port())) && (at.Addr().IsLoopback() || !loopback)
 }
 
 // inFolder is a path of the recipe, relative to its folder.

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/peer"
 )
 
 // HTTP speaks JSON to one server on loopback. Clients of engines are made on it.
@@ -21,7 +23,7 @@ type HTTP struct {
 // NewHTTP makes the transport of one client.
 func NewHTTP(title string, a Address) *HTTP {
 	// Its own transport: connections must end with the server, and nothing may go through a proxy.
-	transport := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
+	transport := peer.Transport(a.URL(), &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute})
 	return &HTTP{Title: title, Address: a, client: &http.Client{Transport: transport}}
 }
 

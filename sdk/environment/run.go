@@ -78,7 +78,8 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	if err := s.Trajectories.Decode(&taking); err != nil {
 		return err
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
+	transport := trajectory.Transport(taking.URL, taking.Token, &http.Transport{MaxIdleConnsPerHost: 64,
+		IdleConnTimeout: time.Minute})
 	defer transport.CloseIdleConnections()
 	api, err := trajectory.New(taking.URL, trajectory.WithToken(taking.Token), trajectory.WithTimeout(postTimeout),
 		trajectory.WithHTTPClient(&http.Client{Transport: transport}), trajectory.WithRetry(postRetry()))

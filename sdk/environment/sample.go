@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -27,10 +28,13 @@ type sampler struct {
 }
 
 func newSampler(out outputs.Inference, name string, timeout time.Duration) *sampler {
+	transport := &http.Transport{Proxy: proxy.Of, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}
+	if out.ControlURL != "" { // else it is external, and may be another user's
+		transport = peer.Transport(out.BaseURL, transport)
+	}
 	return &sampler{
 		base: strings.TrimRight(out.BaseURL, "/"), model: out.Model, key: out.APIKey, name: name,
-		http: &http.Client{Timeout: timeout, Transport: &http.Transport{Proxy: proxy.Of,
-			MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}},
+		http: &http.Client{Timeout: timeout, Transport: transport},
 	}
 }
 

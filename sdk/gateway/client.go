@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/peer"
 )
 
 // Client drives a gateway in another process by its control routes.
@@ -25,7 +27,8 @@ type Client struct {
 func NewClient(baseURL, adminToken string) *Client {
 	base := strings.TrimSuffix(strings.TrimSuffix(baseURL, "/"), "/v1")
 	return &Client{base: base, token: adminToken,
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute}}}
+		http: &http.Client{Transport: peer.Transport(base, &http.Transport{MaxIdleConnsPerHost: 8,
+			IdleConnTimeout: time.Minute})}}
 }
 
 // Close frees idle connections.

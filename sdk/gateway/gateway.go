@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk/openfiles"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
@@ -83,7 +84,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.prefixes.seed = maphash.MakeSeed()
 	g.life, g.end = context.WithCancel(context.Background())
 	g.transport = &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:         peer.Dialer(&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}),
 		MaxIdleConns:        4096,
 		MaxIdleConnsPerHost: 1024,
 		IdleConnTimeout:     90 * time.Second,

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -25,6 +26,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, &refusal{http.StatusUnauthorized, "unauthorized", "no token, or a wrong one: send Authorization: " +
 			"Bearer TOKEN (OpenAI clients: api_key), or use the base URL /t/TOKEN/v1", 0})
 		return
+	}
+	if allowed == scopeAdmin {
+		if err := peer.CheckClient(r); err != nil { // whoever has the token, it is of use to this user alone
+			writeError(w, &refusal{http.StatusForbidden, "forbidden", "the admin token is refused: " + err.Error(), 0})
+			return
+		}
 	}
 	if path.Clean(route) != strings.TrimSuffix(route, "/") ||
 		(r.URL.RawPath != "" && strings.Contains(strings.ToLower(r.URL.RawPath), "%2")) {

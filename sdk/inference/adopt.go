@@ -24,7 +24,10 @@ func (h *host) adopt(w sdk.Weights) error {
 	if err != nil {
 		return err
 	}
-	if w, err = h.received.local(w); err != nil {
+	if w, err = h.received.local(w); err == nil {
+		err = h.inside(w)
+	}
+	if err != nil {
 		return err
 	}
 	return h.Call(func() error {

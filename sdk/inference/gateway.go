@@ -12,9 +12,9 @@ import (
 )
 
 // newGateway makes the gateway, which serves before the engine does: requests of clients that know its address wait.
-func (h *host) newGateway(earlier, block string, policy sdk.Policy, tracing *trace.Recorder,
+func (h *host) newGateway(ctx context.Context, earlier, block string, policy sdk.Policy, tracing *trace.Recorder,
 ) (*gateway.Gateway, error) {
-	listener, err := loopback.Listen(earlier)
+	listener, err := loopback.Listen(ctx, earlier)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the gateway of %s: %w", block, err)
 	}
@@ -45,6 +45,9 @@ func (h *host) load(ctx context.Context, _ []gateway.Replica, u gateway.WeightUp
 		return err
 	}
 	weights, err := h.received.local(u.Weights)
+	if err == nil {
+		err = h.inside(weights)
+	}
 	if err != nil {
 		return err
 	}

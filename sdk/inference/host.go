@@ -21,6 +21,7 @@ type host struct {
 	attempt.Host
 	gateway             *gateway.Gateway
 	token, controlToken string
+	runDir              string
 	syncedBy            []string
 	tokens              tokenWatch
 	received            *received
@@ -57,11 +58,11 @@ const stopMargin = 30 * time.Second
 // run serves the gateway around the engine.
 func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base attempt.Host) (err error) {
 	h := &host{
-		Host: base, token: req.Token, controlToken: req.ControlToken, syncedBy: req.SyncedBy,
+		Host: base, token: req.Token, controlToken: req.ControlToken, runDir: req.RunDir, syncedBy: req.SyncedBy,
 		admit: make(chan struct{}, 1), received: &received{dir: filepath.Join(req.Dir, delta.ReceivedFolder)},
 	}
 	tracing := trace.NewRecorder(req.Environment, base.Span)
-	if h.gateway, err = h.newGateway(req.Listen, req.Address, req.Policy, tracing); err != nil {
+	if h.gateway, err = h.newGateway(ctx, req.Listen, req.Address, req.Policy, tracing); err != nil {
 		return err
 	}
 	h.Listening(h.gateway.Addr().String())

@@ -33,7 +33,7 @@ var _ Host = (*host)(nil)
 
 // run serves the weights around the plugin's Run.
 func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base attempt.Host) (err error) {
-	listener, err := loopback.Listen(req.Listen)
+	listener, err := loopback.Listen(ctx, req.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for the control endpoint of %s: %w", req.Address, err)
 	}

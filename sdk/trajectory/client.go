@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk/redact"
 	"github.com/recipe-rl/recipe/sdk/trace"
 )
@@ -102,14 +103,26 @@ func New(baseURL string, options ...Option) (*Client, error) {
 			redact.Text(baseURL),
 		)
 	}
-	c := &Client{base: strings.TrimRight(baseURL, "/"), http: http.DefaultClient, timeout: 10 * time.Second,
+	c := &Client{base: strings.TrimRight(baseURL, "/"), timeout: 10 * time.Second,
 		calls: DefaultCallRetry(), batches: DefaultBatchRetry(), wait: sleep, envPolling: time.Second}
 	for _, o := range options {
 		if err := o(c); err != nil {
 			return nil, err
 		}
 	}
+	if c.http == nil {
+		c.http = &http.Client{Transport: Transport(baseURL, c.token, http.DefaultTransport.(*http.Transport).Clone())}
+	}
 	return c, nil
+}
+
+// Transport prepares t for an API at baseURL and returns it: with a token to send, also one in the path of the URL, a
+// server on loopback must belong to this user or root. A server without a token may be anyone's.
+func Transport(baseURL, token string, t *http.Transport) *http.Transport {
+	if u, err := url.Parse(baseURL); token == "" && (err != nil || !strings.HasPrefix(u.Path, "/t/")) {
+		return t
+	}
+	return peer.Transport(baseURL, t)
 }
 
 // Check makes sure that a trajectory API answers, once, within the timeout. Call it before anything expensive.

@@ -98,7 +98,7 @@ func gateway(t *testing.T, folder string) (url, key string) {
 	dir := state.DirOf(folder, "words")
 	run, err := state.Read(dir)
 	if err == nil {
-		key, err = dir.Token("data", policy)
+		key, err = dir.Token("data", policy, run.Blocks[policy].Renewals)
 	}
 	if err == nil {
 		err = json.Unmarshal(run.Blocks[policy].Outputs["base_url"], &url)

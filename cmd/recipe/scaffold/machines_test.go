@@ -92,7 +92,7 @@ func (a *author) scrapes(folder string, patterns ...string) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 2*time.Minute)
 	defer cancel()
-	server := exec.CommandContext(ctx, program, "ui", "-r", "jobs.hcl")
+	server := exec.CommandContext(ctx, program, "ui", "--no-token", "-r", "jobs.hcl")
 	server.Dir, server.Env = folder, a.environ
 	out, err := server.StdoutPipe()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // Target says where the trajectories are: a running server, or the folder of one that has stopped.
@@ -38,7 +39,8 @@ func (t Target) open(ctx context.Context) (*source, error) {
 		return &source{
 			base:  strings.TrimRight(t.URL, "/"),
 			token: t.Token,
-			do:    http.DefaultClient.Do,
+			do: (&http.Client{Transport: trajectory.Transport(t.URL, t.Token,
+				http.DefaultTransport.(*http.Transport).Clone())}).Do,
 			close: func() error { return nil },
 		}, nil
 	case t.Dir != "":

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/internal/loopback"
@@ -76,11 +77,12 @@ const (
 // Open starts the server if there is a command, and waits until it answers.
 func Open(ctx context.Context, setup Setup) (*Server, error) {
 	s := &Server{setup: setup, url: strings.TrimRight(setup.BaseURL, "/"),
-		client: &http.Client{Transport: &http.Transport{Proxy: proxy.Of, IdleConnTimeout: time.Minute}}}
+		client: &http.Client{}}
 	if setup.BaseURL == "" && len(setup.Command) == 0 {
 		return nil, &sdk.Error{Summary: "no server is named", Remedy: "set base_url, or command to start one"}
 	}
 	if len(setup.Command) == 0 {
+		s.client.Transport = s.Transport(&http.Transport{IdleConnTimeout: time.Minute})
 		if err := s.ready(ctx, nil); err != nil {
 			s.client.CloseIdleConnections()
 			return nil, err
@@ -97,6 +99,7 @@ func Open(ctx context.Context, setup Setup) (*Server, error) {
 		return nil, err
 	}
 	s.url = "http://127.0.0.1:" + strconv.Itoa(s.port)
+	s.client.Transport = s.Transport(&http.Transport{IdleConnTimeout: time.Minute})
 	program, err := s.start(ctx)
 	if err != nil {
 		return nil, err
@@ -113,6 +116,16 @@ func Open(ctx context.Context, setup Setup) (*Server, error) {
 
 // URL is where the server answers, without a slash at its end.
 func (s *Server) URL() string { return s.url }
+
+// Transport prepares t for requests to the server and returns it. A server that was started here must belong to this
+// user; one that a recipe names may be anyone's, and may be behind a proxy.
+func (s *Server) Transport(t *http.Transport) *http.Transport {
+	if s.port != 0 {
+		return peer.Transport(s.url, t)
+	}
+	t.Proxy = proxy.Of
+	return t
+}
 
 // Err says why the server cannot be used any more; nil: it can, or it is being started again.
 func (s *Server) Err() error {

@@ -2,17 +2,16 @@
 package loopback
 
 import (
+	"context"
 	"net"
 	"net/netip"
+
+	"github.com/recipe-rl/recipe/internal/listener"
 )
 
-// Listen takes the earlier address when it can be had, else a free port on loopback. The earlier address comes from the
-// run's record, which another program may have written: only loopback addresses are used.
-func Listen(earlier string) (net.Listener, error) {
-	if at, err := netip.ParseAddrPort(earlier); err == nil && at.Addr().IsLoopback() {
-		if l, err := net.Listen("tcp", earlier); err == nil {
-			return l, nil
-		}
-	}
-	return net.Listen("tcp", "127.0.0.1:0")
+// Listen takes the earlier address of the block, which is kept while its process is replaced, else a free port on
+// loopback. The earlier address comes from the run's record, which may have been edited: only loopback addresses are
+// used.
+func Listen(ctx context.Context, earlier string) (net.Listener, error) {
+	return listener.Open(ctx, earlier, func(at netip.AddrPort) bool { return at.Addr().IsLoopback() }, "127.0.0.1:0")
 }

@@ -10,7 +10,7 @@ func TestNothingListensBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	for _, earlier := range []string{"", "0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:9001", "localhost:0", "/tmp/socket",
 		"nonsense"} {
-		l, err := Listen(earlier)
+		l, err := Listen(t.Context(), earlier)
 		if err != nil {
 			t.Errorf("%q: %v", earlier, err)
 			continue
@@ -24,12 +24,12 @@ func TestNothingListensBeyondLoopback(t *testing.T) {
 
 func TestTheEarlierAddressIsTakenAgain(t *testing.T) {
 	t.Parallel()
-	first, err := Listen("")
+	first, err := Listen(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := first.Addr().String()
-	second, err := Listen(address) // in use: another one
+	second, err := Listen(t.Context(), address) // in use: another one
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestTheEarlierAddressIsTakenAgain(t *testing.T) {
 	}
 	_ = second.Close()
 	_ = first.Close()
-	third, err := Listen(address)
+	third, err := Listen(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}

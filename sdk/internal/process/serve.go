@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	plugin "github.com/hashicorp/go-plugin"
 
+	"github.com/recipe-rl/recipe/internal/listener"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/protocol/handshake"
@@ -25,6 +26,7 @@ const exitGrace = 10 * time.Second
 // Serve serves the protocol of plugins until the engine asks the process to exit, its lease has run out, or SIGTERM
 // arrives.
 func Serve(def *sdk.Definition) error {
+	listener.Inherit()
 	provider, certificate, err := serverTLS(os.Getenv("PLUGIN_CLIENT_CERT"))
 	if err != nil {
 		return err

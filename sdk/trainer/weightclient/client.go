@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/disk"
 	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
@@ -30,7 +31,8 @@ type Client struct {
 func New(controlURL, token string) *Client {
 	return &Client{
 		base: strings.TrimRight(controlURL, "/") + "/recipe/v1/", token: token,
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}},
+		http: &http.Client{Transport: peer.Transport(controlURL, &http.Transport{MaxIdleConnsPerHost: 4,
+			IdleConnTimeout: time.Minute})},
 	}
 }
 

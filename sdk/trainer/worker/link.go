@@ -13,6 +13,7 @@ import (
 
 	"github.com/sourcegraph/jsonrpc2"
 
+	owner "github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/disk"
 	"github.com/recipe-rl/recipe/sdk/openfiles"
@@ -98,6 +99,10 @@ func (l *link) accept() {
 		conn, err := listener.Accept()
 		if err != nil {
 			return // closed
+		}
+		if owner.Check(conn) != nil { // a process of another user is no worker of this trainer
+			_ = conn.Close()
+			continue
 		}
 		p := &peer{link: l}
 		rpc := jsonrpc2.NewConn(l.ctx, jsonrpc2.NewPlainObjectStream(conn), p, jsonrpc2.SetLogger(quiet{}))

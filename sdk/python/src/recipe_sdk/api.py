@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from . import columns
+from . import columns, peer
 from .errors import AtroposAPIError
 
 
@@ -52,6 +52,9 @@ class Client:
     def __init__(self, url: str, token: str | None, timeout: float):
         self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
         self.shown = shown(self.url)
+        # Without a token the server may be anyone's.
+        secret = token or "/t/" in self.url
+        self.opener = peer.opener(self.url) if secret else urllib.request.build_opener()
 
     def call(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> Any:
         """The decoded JSON answer of a 2xx reply that is not an error in disguise."""
@@ -73,7 +76,7 @@ class Client:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=timeout or self.timeout) as reply:
+            with self.opener.open(request, timeout=timeout or self.timeout) as reply:
                 raw, encoding = reply.read(), reply.headers.get("Content-Encoding", "")
                 kind = reply.headers.get("Content-Type", "")
         except urllib.error.HTTPError as e:

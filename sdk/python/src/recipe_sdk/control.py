@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import peer
 from .errors import WorkerError
 from .fields import ConfigError
 
@@ -53,6 +54,7 @@ class Control:
         host, port = address.rsplit(":", 1)
         try:
             self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_WITHIN)
+            peer.check(self._socket)
         except OSError as e:
             checks = ["Does the process that started this worker still run?"]
             raise WorkerError(f"the supervisor at {address} cannot be reached: {e}", checks, "supervisor") from e

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import dtypes, ipc, process_group
+from . import dtypes, ipc, peer, process_group
 from .ipc import Agree, Named, Storage, alone
 from .process_group import dist
 
@@ -135,6 +135,7 @@ class _Listener:
         group, who = None, ""
         try:
             receiver.settimeout(self.owner.deadline)
+            peer.check(receiver)
             line = Lines(receiver)
             hello = line.read()
             prefix = None if hello is None else self._admit(line, hello)

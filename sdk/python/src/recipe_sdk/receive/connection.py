@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .. import process_group
+from .. import peer, process_group
 from .refused import Refused
 
 ALIGNMENT = 64
@@ -93,6 +93,7 @@ class Receiver:
     def _join(self) -> None:
         """Connects, shows the token, and makes this side of the group."""
         self.connection = socket.create_connection((self.handles["host"], self.handles["port"]), timeout=self.deadline)
+        peer.check(self.connection)
         self.file = self.connection.makefile("rb")
         hello: dict[str, Any] = {"token": self.handles["token"], "device": self.device.type, "who": who()}
         if self.device.type == "cuda":

@@ -1,8 +1,8 @@
-package private
+package peer
 
 import "golang.org/x/sys/unix"
 
-func peerUID(fd int) (int, error) {
+func socketUID(fd int) (int, error) {
 	cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
 		return -1, err

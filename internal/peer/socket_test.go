@@ -1,4 +1,4 @@
-package private
+package peer
 
 import (
 	"errors"
@@ -30,24 +30,7 @@ func TestPeerOfTheSameUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Close() }()
-	if err := errors.Join(CheckPeer(client), CheckPeer(server)); err != nil {
+	if err := errors.Join(Check(client), Check(server)); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestPeerNeedsAUnixSocket(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	if CheckPeer(conn) == nil {
-		t.Error("a peer that cannot be known was accepted")
 	}
 }
