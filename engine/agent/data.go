@@ -253,6 +253,9 @@ func (d *data) forward(f Forward) (string, error) {
 // carry carries a connection of a block of this machine to the other one.
 func (d *data) carry(f *forward, c net.Conn) {
 	defer func() { _ = c.Close() }()
+	if peer.Check(c) != nil {
+		return // a process of another user is no block of this run
+	}
 	d.mu.Lock()
 	to := f.Forward
 	d.mu.Unlock()

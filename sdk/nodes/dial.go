@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
@@ -123,6 +124,9 @@ func (f *Forward) serve() {
 // carry copies both ways until both sides have ended.
 func (f *Forward) carry(c net.Conn) {
 	defer func() { _ = c.Close() }()
+	if peer.Check(c) != nil {
+		return // a process of another user
+	}
 	other, err := Dial(context.Background(), f.node, int(f.port.Load()))
 	if err != nil {
 		return // the client sees a connection that is closed, as from a server that is down

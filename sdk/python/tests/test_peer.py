@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+
 from recipe_sdk import peer
 
 STRANGER = 65534
@@ -47,9 +48,9 @@ def theirs(request):
 
 
 def test_a_server_of_another_user_is_refused(theirs):
-    with socket.create_connection(("127.0.0.1", theirs), timeout=30) as connection:
-        with pytest.raises(peer.StrangerError, match=f"belongs to user {STRANGER}"):
-            peer.check(connection)
+    refused = pytest.raises(peer.StrangerError, match=f"belongs to user {STRANGER}")
+    with socket.create_connection(("127.0.0.1", theirs), timeout=30) as connection, refused:
+        peer.check(connection)
 
 
 def test_no_request_is_sent_to_another_user(theirs):
@@ -82,10 +83,10 @@ def test_a_closed_server_is_no_answer():
 
 
 def test_unreadable_tables_are_no_answer(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with socket.create_connection(server.getsockname(), timeout=30) as connection:
-            with pytest.raises(OSError):
-                peer.check(connection, tables=str(tmp_path))
+    server = socket.create_server(("127.0.0.1", 0))
+    with server, socket.create_connection(server.getsockname(), timeout=30) as connection:
+        with pytest.raises(OSError):
+            peer.check(connection, tables=str(tmp_path))
 
 
 @pytest.mark.parametrize(

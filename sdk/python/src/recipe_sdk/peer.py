@@ -28,7 +28,7 @@ def check(connection: socket.socket, tables: str = _TABLES) -> None:
     not know. Connections that leave the machine, and those of unix sockets, pass."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6) or not os.path.isdir(tables):
         return
-    here, there = _address(connection.getsockname()), _address(connection.getpeername())
+    here, there = _address(connection.getsockname()[:2]), _address(connection.getpeername()[:2])
     if not there[0].is_loopback and here[0] != there[0]:
         return
     uid = _owner(there, here, tables)
@@ -84,7 +84,7 @@ def _parsed(text: str) -> Address:
     return _plain(ipaddress.ip_address(raw)), int(port, 16)
 
 
-def _address(name: tuple) -> Address:
+def _address(name: tuple[str, int]) -> Address:
     return _plain(ipaddress.ip_address(name[0].partition("%")[0])), name[1]
 
 
