@@ -84,9 +84,8 @@ def test_a_closed_server_is_no_answer():
 
 def test_unreadable_tables_are_no_answer(tmp_path):
     server = socket.create_server(("127.0.0.1", 0))
-    with server, socket.create_connection(server.getsockname(), timeout=30) as connection:
-        with pytest.raises(OSError):
-            peer.check(connection, tables=str(tmp_path))
+    with server, socket.create_connection(server.getsockname(), timeout=30) as connection, pytest.raises(OSError):
+        peer.check(connection, tables=str(tmp_path))
 
 
 @pytest.mark.parametrize(
