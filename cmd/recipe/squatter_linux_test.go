@@ -174,7 +174,7 @@ func TestSquatterGetsNothing(t *testing.T) {
 	}
 	s.leave()
 	if _, clients, got := s.seen(); got != "" || s.failed != nil {
-		t.Errorf("%d clients sent %q to another user (%v)", clients, got, s.failed)
+		t.Errorf("%d clients sent %.300q to another user (%v)", clients, got, s.failed)
 	}
 	var left []string
 	if files, err := filepath.Glob(filepath.Join(w.dir, ".recipe", "quickstart", "blocks", "*", "stderr")); err == nil {
