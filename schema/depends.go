@@ -72,7 +72,7 @@ func (r *resolver) conditional(
 func (r *resolver) dependency(target hclsyntax.Expression, condition Condition) {
 	var keyExpr hclsyntax.Expression
 	if index, ok := target.(*hclsyntax.IndexExpr); ok {
-		target, keyExpr = index.Collection, index.Key
+		target, keyExpr = plain(index.Collection), index.Key
 	}
 	t, ok := target.(*hclsyntax.ScopeTraversalExpr)
 	if !ok {

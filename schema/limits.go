@@ -135,6 +135,8 @@ func plain(e hclsyntax.Expression) hclsyntax.Expression {
 		return g.Expression
 	case *operand:
 		return g.Expression
+	case *indexed:
+		return g.Expression
 	}
 	return e
 }
@@ -172,6 +174,9 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 			b.operands(operand{}, &n.Source)
 		case *hclsyntax.IndexExpr:
 			b.operands(operand{}, &n.Key)
+			if _, done := n.Collection.(*indexed); !done && !isLiteral(plain(n.Key)) {
+				n.Collection = &indexed{&hclsyntax.ParenthesesExpr{Expression: n.Collection, SrcRange: n.Collection.Range()}, n}
+			}
 		case *hclsyntax.ObjectConsKeyExpr:
 			if n.ForceNonLiteral {
 				b.operands(operand{}, &n.Wrapped)

@@ -85,6 +85,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.evaluateAll(p.ordered)
 	p.checkSubstitutes()
 	p.finish(r, root, files)
+	p.withholdSensitive()
 	p.checkAlerts()
 	p.checkLoop(r)
 	p.checkQueues(r)

@@ -95,7 +95,7 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 	case hclsyntax.ChildScope:
 		w.scopes = append(w.scopes, n.LocalNames)
 	case *hclsyntax.IndexExpr:
-		if t, ok := n.Collection.(*hclsyntax.ScopeTraversalExpr); ok {
+		if t, ok := plain(n.Collection).(*hclsyntax.ScopeTraversalExpr); ok {
 			if w.keys == nil {
 				w.keys = map[*hclsyntax.ScopeTraversalExpr]hclsyntax.Expression{}
 			}

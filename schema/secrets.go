@@ -101,7 +101,7 @@ func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Val
 	replacer := p.secrets.replacer()
 	for i, d := range diags {
 		d.Summary, d.Detail = replacer.Replace(d.Summary), replacer.Replace(d.Detail)
-		if name, ok := called(d); ok && len(given[i]) > 0 && (decodes(name) || quotes(d.Detail, given[i])) {
+		if name, ok := called(d); ok && len(given[i]) > 0 && (tells(name, d.Detail) || quotes(d.Detail, given[i])) {
 			d.Detail = fmt.Sprintf("Call to function %q failed. Its error is not shown: an argument is sensitive, and the "+
 				"error may quote a part of it.", name)
 		}
@@ -141,9 +141,17 @@ func (p *evaluator) argumentsOf(d *hcl.Diagnostic) []string {
 	return of.list()
 }
 
-// decodes says whether a function reads its argument as a language: its errors name what they found in it, if only a
+// tells says whether a function reads its argument as a language: its errors name what they found in it, if only a
 // character.
-func decodes(function string) bool { return strings.HasSuffix(function, "decode") }
+func tells(function, message string) bool {
+	switch function {
+	case "format", "formatlist", "formatdate", "replace", "timeadd", "parseint", "templatefile":
+		return true
+	case "regex", "regexall": // an invalid pattern is quoted
+		return !strings.Contains(message, "did not match")
+	}
+	return strings.HasSuffix(function, "decode")
+}
 
 // quotes says whether a message has a part of a text that could be told from chance.
 func quotes(message string, texts []string) bool {

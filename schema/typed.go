@@ -128,7 +128,7 @@ func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 			d.static(a, e.Source)
 		}
 	case *hclsyntax.IndexExpr:
-		d.static(a, e.Collection)
+		d.static(a, plain(e.Collection))
 	case *hclsyntax.ScopeTraversalExpr:
 		d.staticTraversal(a, e)
 	}

@@ -166,6 +166,9 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 					didYouMean(name, sortedKeys(declared)))))
 			continue
 		}
+		if declared[name].sensitive {
+			p.withhold(attr.Expr.Range())
+		}
 		value, diags := attr.Expr.Value(p.base)
 		if d := implausible(value, attr.Expr.Range()); d != nil {
 			diags = append(diags, d)

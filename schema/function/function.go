@@ -64,7 +64,7 @@ func All(o Options) map[string]function.Function {
 		"sha512":    digest("sha512"),
 		"urlencode": urlencode(), "yamldecode": yaml.YAMLDecodeFunc, "yamlencode": yaml.YAMLEncodeFunc,
 		// types and errors
-		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc, "tobool": to("tobool", cty.Bool),
+		"can": tried(tryfunc.CanFunc), "try": tried(tryfunc.TryFunc), "tobool": to("tobool", cty.Bool),
 		"tolist": to("tolist", cty.List(cty.DynamicPseudoType)),
 		"tomap":  to("tomap", cty.Map(cty.DynamicPseudoType)), "tonumber": to("tonumber", cty.Number),
 		"toset":    to("toset", cty.Set(cty.DynamicPseudoType)),
