@@ -171,3 +171,22 @@ func TestValue(t *testing.T) {
 		}
 	}
 }
+
+// Names of attributes come from a recipe, too: those that are no identifiers are quoted and escaped as values are.
+func TestNamesAreWrittenAsValuesAre(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, json, want string }{
+		{name: "an identifier", json: `{"ok": 2}`, want: `{ ok = 2 }`},
+		{name: "a letter beyond ASCII", json: `{"é": 1}`, want: `{ é = 1 }`},
+		{name: "empty", json: `{"": 6}`, want: `{ "" = 6 }`},
+		{name: "spaces", json: `{"a b": 1}`, want: `{ "a b" = 1 }`},
+		{name: "a quote", json: `{"\"q": 3}`, want: `{ "\"q" = 3 }`},
+		{name: "an equals sign", json: `{"x=y": 5}`, want: `{ "x=y" = 5 }`},
+		{name: "an escape sequence", json: `{"k\u001b[31m\nz": 1}`, want: `{ "k\u001b[31m\nz" = 1 }`},
+		{name: "a change of direction", json: `{"\u202e": 1}`, want: `{ "⟦U+202E⟧" = 1 }`},
+	} {
+		if got := Value([]byte(c.json)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
 	"github.com/recipe-rl/recipe/engine/printable"
 )
 
@@ -20,7 +22,7 @@ func Value(raw json.RawMessage) string {
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return string(raw)
+		return printable.Text(string(raw))
 	}
 	return value(v)
 }
@@ -65,9 +67,18 @@ func object(m map[string]any) string {
 	}
 	sort.Strings(names)
 	for i, name := range names {
-		names[i] = name + " = " + value(m[name])
+		names[i] = attributeName(name) + " = " + value(m[name])
 	}
 	return "{ " + strings.Join(names, ", ") + " }"
+}
+
+// attributeName writes the name of an attribute as HCL does: in quotes unless it is an identifier, so that no name can
+// play with the terminal either.
+func attributeName(name string) string {
+	if hclsyntax.ValidIdentifier(name) {
+		return printable.Text(name)
+	}
+	return quote(name)
 }
 
 // quote writes a string as HCL does. Control characters come out as escapes and those that change the direction of text
