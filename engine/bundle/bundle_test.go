@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -93,7 +94,7 @@ func TestWhatOfARunIsInABundle(t *testing.T) {
 	if printed != "an old line\nthe newest line\n" {
 		t.Errorf("printed: %q", printed)
 	}
-	end, err := tail(filepath.Join(string(dir), "blocks", "b", "stdout"), 20)
+	end, err := tail(in(dir, filepath.Join(string(dir), "blocks", "b", "stdout")), 20)
 	if err != nil || string(end) != "the newest line\n" {
 		t.Errorf("its last 20 bytes: %q, %v", end, err)
 	}
@@ -120,4 +121,19 @@ func unpacked(t *testing.T, from io.Reader) map[string]string {
 		}
 		out[h.Name] = string(text)
 	}
+}
+
+// FuzzEvents: whatever a log holds, no prompt or completion of it is in a bundle.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte(`{"v":1,"seq":1,"type":"sample","prompt":"planted question","completion":"planted"}` + "\n{torn\n"))
+	f.Add([]byte(`{"v":1,"seq":1,"type":"span","attributes":{"prompt":"x"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for line := range bytes.Lines(withoutSamples(text)) {
+			var e struct{ Type, Prompt, Completion string }
+			if json.Unmarshal(line, &e) == nil && e.Type == "sample" &&
+				(!strings.HasSuffix(e.Prompt, " bytes)") || !strings.HasSuffix(e.Completion, " bytes)")) {
+				t.Errorf("%q", line)
+			}
+		}
+	})
 }
