@@ -60,7 +60,7 @@ func (n *annotations) hasErrors() bool {
 // annotate reports what was collected. Recipe is the recipe file, for problems without a place.
 func (a *app) annotate(ctx context.Context, n *annotations, recipe string) error {
 	if n.format == "github" || n.format == "auto" && a.variable("GITHUB_ACTIONS") == "true" {
-		if err := diagnostic.WriteGitHub(a.err, n.items, a.inRepository); err != nil {
+		if err := diagnostic.WriteGitHub(a.commands, n.items, a.inRepository); err != nil {
 			return err
 		}
 	}
