@@ -121,7 +121,7 @@ lint-python:
 
 # Tests that read the source alone: in seconds here, a quarter of an hour into make test.
 lint-structure:
-	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve)' ./sdk ./cmd/recipe
+	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve|TestPinsAgree)' ./sdk ./cmd/recipe
 
 fmt: ## format Go and HCL files in place
 	git ls-files '*.go' | xargs -r gofmt -w
@@ -215,6 +215,10 @@ conformance: ## run the trajectory API suite against ours and the original run-a
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_EXECS executions (10^6), on FUZZ_CORES cores (2); seeds alone are part of `make test`
 	scripts/fuzz.sh
+
+.PHONY: audit
+audit: ## look for known vulnerabilities in Go modules and Python packages; exits with 2 where a database cannot be reached
+	scripts/audit.sh
 
 .PHONY: power-loss
 power-loss: ## cut the power of a file system while packages and trajectories are written; needs root and loop devices

@@ -209,13 +209,25 @@ func (ev *evaluation) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty
 	if ev.p.bad[expr] {
 		return noValue, nil
 	}
+	literal := isLiteral(expr)
+	if !literal {
+		if ok, diags := ev.p.loader.budget.charge(0, expr.Range()); !ok {
+			return noValue, diags
+		}
+	}
 	v, diags := expr.Value(ctx)
 	if diags.HasErrors() {
 		return noValue, placed(diags, expr.Range())
 	}
-	if !isLiteral(expr) {
-		if d := implausible(v, expr.Range()); d != nil {
+	if !literal {
+		d, counted := implausible(v, expr.Range())
+		// Values share parts: of two hundred lists of all lists before, each would be counted up to the limit.
+		ok, spent := ev.p.loader.budget.charge(counted/countedPerWork, expr.Range())
+		if d != nil {
 			return noValue, append(diags, d)
+		}
+		if !ok {
+			return noValue, append(diags, spent...)
 		}
 	}
 	return v, diags

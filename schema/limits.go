@@ -12,14 +12,17 @@ import (
 )
 
 const (
-	maxElements   = 1 << 20 // of a value, nested ones counted
-	maxText       = 4 << 20
-	maxIterations = 1 << 17 // of all for expressions in one pass
-	maxWork       = 1 << 20 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
-	maxExponent   = 1100    // binary, of a number: a float64 has 1024
-	maxOperators  = 200_000 // side by side: the parser nests them, and the stack has room for twice as many
-	nodesPerWork  = 2       // of the syntax, evaluated, are as much work as one element
-	setWork       = 24      // of each element of a set: whoever goes through it sorts it
+	maxDigits = 10_000 // of a number: to read ten times as many takes a hundred times as long
+
+	maxElements    = 1 << 20 // of a value, nested ones counted
+	maxText        = 4 << 20
+	maxIterations  = 1 << 17 // of all for expressions in one pass
+	maxWork        = 1 << 20 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
+	maxExponent    = 1100    // binary, of a number: a float64 has 1024
+	maxOperators   = 200_000 // side by side: the parser nests them, and the stack has room for twice as many
+	nodesPerWork   = 2       // of the syntax, evaluated, are as much work as one element
+	countedPerWork = 4       // elements that are counted, for the check of a value, are as much work as one that is used
+	setWork        = 24      // of each element of a set: whoever goes through it sorts it
 )
 
 // budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no
@@ -207,20 +210,22 @@ func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text in
 
 // implausible rejects values with more elements or text than any recipe needs, and numbers outside the range of a
 // float64: hcl computes with any, but writing 1e99999999 out takes minutes. It stops counting at the limit: values may
-// share parts, so that a few lines can stand for more than would ever fit into memory.
-func implausible(v cty.Value, at hcl.Range) *hcl.Diagnostic {
+// share parts, so that a few lines can stand for more than would ever fit into memory. counted is how many elements it
+// has gone through.
+func implausible(v cty.Value, at hcl.Range) (d *hcl.Diagnostic, counted int64) {
 	s := sizer{elements: maxElements, text: maxText}
 	s.count(v)
+	counted = maxElements - int64(s.elements)
 	switch {
 	case s.elements < 0 || s.text < 0:
-		return problem(at, "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.",
+		d = problem(at, "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.",
 			maxElements, maxText>>20))
 	case s.infinite:
-		return problem(at, "Not a number", "The value is infinite, as after a division by zero.")
+		d = problem(at, "Not a number", "The value is infinite, as after a division by zero.")
 	case s.vast:
-		return problem(at, "Number out of range", outOfRange)
+		d = problem(at, "Number out of range", outOfRange)
 	}
-	return nil
+	return d, counted
 }
 
 // outOfRange is the message for a number that a float64 cannot hold.
@@ -301,9 +306,17 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 		return problem(at, "File too large", fmt.Sprintf("A recipe file has at most %d MiB, got %d.", maxFileBytes>>20,
 			len(src)>>20))
 	}
-	depth, line, begin, run, questions := 0, 1, 0, 0, 0
+	depth, line, begin, run, questions, digits := 0, 1, 0, 0, 0, 0
 	var operators [maxNesting + 2]int // in brackets of each depth, since the last comma
 	for i, c := range src {
+		if digits++; c < '0' || c > '9' {
+			digits = 0
+		}
+		if digits > maxDigits {
+			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
+			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
+			return problem(at, "Number too long", fmt.Sprintf("A number has at most %d digits.", maxDigits))
+		}
 		switch c {
 		case '\n':
 			line, begin = line+1, i+1

@@ -170,7 +170,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 			p.withhold(attr.Expr.Range())
 		}
 		value, diags := attr.Expr.Value(p.base)
-		if d := implausible(value, attr.Expr.Range()); d != nil {
+		if d, _ := implausible(value, attr.Expr.Range()); d != nil {
 			diags = append(diags, d)
 		}
 		p.diags = append(p.diags, placed(diags, attr.Expr.Range())...)

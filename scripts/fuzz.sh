@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run every fuzz target of the repository, one after the other, for FUZZ_EXECS executions each (default 10^6) on FUZZ_CORES cores.
 # FUZZ_ONLY limits it to targets whose "package Function" matches an extended regular expression. FUZZ_SECONDS ends a target
-# after so long, with as many executions as it has reached. A crasher is written to testdata/fuzz of its package: mend it, and
+# after so long, with as many executions as it has reached; fewer than FUZZ_SLOWEST (5) a second are a failure. A crasher is written to testdata/fuzz of its package: mend it, and
 # keep the file as a seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,6 +9,7 @@ execs=${FUZZ_EXECS:-1000000}
 cores=${FUZZ_CORES:-2}
 only=${FUZZ_ONLY:-.}
 limit=${FUZZ_SECONDS:-0}
+slowest=${FUZZ_SLOWEST:-5}
 failed=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -26,6 +27,9 @@ while read -r package target; do
     -test.fuzz "^$target\$" -test.fuzzcachedir "$cache/$package" -test.fuzztime "${execs}x" -test.fuzzminimizetime 200x \
     -test.parallel "$cores" -test.timeout 0) >"$work/output" 2>&1; then
     result=ok
+    # A target that hardly executes finds nothing: its input is too large, or each execution makes too much.
+    reached=$(grep -oE 'execs: [0-9]+' "$work/output" | tail -1 | grep -oE '[0-9]+' || echo 0)
+    if [ "$reached" -lt $((slowest * ($(date +%s) - began))) ]; then result=SLOW failed+=("$package $target"); fi
   else
     result=FAILED failed+=("$package $target")
   fi

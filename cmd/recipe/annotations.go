@@ -2,14 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
@@ -57,9 +58,9 @@ func (n *annotations) hasErrors() bool {
 }
 
 // annotate reports what was collected. Recipe is the recipe file, for problems without a place.
-func (a *app) annotate(n *annotations, recipe string) error {
+func (a *app) annotate(ctx context.Context, n *annotations, recipe string) error {
 	if n.format == "github" || n.format == "auto" && a.variable("GITHUB_ACTIONS") == "true" {
-		if err := diagnostic.WriteGitHub(a.err, n.items, a.inRepository); err != nil {
+		if err := diagnostic.WriteGitHub(a.commands, n.items, a.inRepository); err != nil {
 			return err
 		}
 	}
@@ -70,7 +71,7 @@ func (a *app) annotate(n *annotations, recipe string) error {
 	if err := diagnostic.WriteCodeQuality(&report, n.items, recipe, a.inRepository); err != nil {
 		return err
 	}
-	if err := os.WriteFile(n.codeQuality, report.Bytes(), 0o644); err != nil { //nolint:gosec // CI collects it
+	if err := outfile.Write(ctx, n.codeQuality, report.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the code quality report: %w", err)
 	}
 	return nil

@@ -18,9 +18,10 @@ import (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
-	environ  []string // as os.Environ
-	json     bool     // the command line asks for JSON
-	joined   bool     // out and err are read as one text, so errors are written once
+	commands io.Writer // err without the guard against workflow commands
+	environ  []string  // as os.Environ
+	json     bool      // the command line asks for JSON
+	joined   bool      // out and err are read as one text, so errors are written once
 	// endAtSignals makes a signal end this process at once, instead of the context of the command
 	endAtSignals func()
 	machine      func(dir string) doctor.Machine // this machine, as seen from a folder

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,14 +12,14 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/build"
 	"github.com/recipe-rl/recipe/engine/bundle"
 	"github.com/recipe-rl/recipe/engine/doctor"
-	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
 
 // writeBundle writes the findings, the recipe and its run into an archive that only its owner can read. Without a
 // recipe it takes the run here, if there is one.
-func (a *app) writeBundle(path, file string, r *schema.Recipe, findings []doctor.Finding) error {
+func (a *app) writeBundle(ctx context.Context, path, file string, r *schema.Recipe, findings []doctor.Finding) error {
 	contents := bundle.Contents{Texts: map[string][]byte{}, Files: map[string]string{}}
 	var err error
 	if contents.Texts["doctor.json"], err = json.MarshalIndent(findings, "", "  "); err != nil {
@@ -53,7 +54,7 @@ func (a *app) writeBundle(path, file string, r *schema.Recipe, findings []doctor
 	if err := bundle.Write(&archive, contents, bundle.NewRedactor(secrets, a.environ)); err != nil {
 		return err
 	}
-	if err := private.WriteFile(path, archive.Bytes()); err != nil {
+	if err := outfile.Write(ctx, path, archive.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write the bundle: %w", err)
 	}
 	_, err = fmt.Fprintf(a.err, "%s (%d kB): secrets and samples are left out; look through it before you send it\n", path,

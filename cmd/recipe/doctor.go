@@ -88,7 +88,7 @@ secrets and without what was sampled. Look through it before you send it.`,
 				if len(args) > 0 {
 					file = args[0]
 				}
-				if err := a.writeBundle(bundle, file, a.loadForBundle(&recipe, file), findings); err != nil {
+				if err := a.writeBundle(cmd.Context(), bundle, file, a.loadForBundle(&recipe, file), findings); err != nil {
 					return err
 				}
 			}

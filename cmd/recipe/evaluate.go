@@ -147,7 +147,7 @@ func (a *app) evaluateTasks(ctx context.Context, address string, f *evaluateFlag
 	if err != nil {
 		return err
 	}
-	scores, err := evaluation.OpenFile(f.out, evaluation.Header{Environment: address, Settings: settings,
+	scores, err := evaluation.OpenFile(ctx, f.out, evaluation.Header{Environment: address, Settings: settings,
 		Policy: l.policy, Version: l.version, Samples: f.samples, Temperature: f.temperature})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/engine/lineage"
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
@@ -120,7 +121,7 @@ func (p parent) recipe(file string) (path string, copied []string, err error) {
 	}
 	text, err := os.ReadFile(recorded)
 	if err == nil {
-		err = os.WriteFile(file, schema.Unnamed(text), 0o644) //nolint:gosec // a recipe is for all who may see its folder
+		err = outfile.Write(context.Background(), file, schema.Unnamed(text), 0o644)
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("copy the recipe of the run to %s: %w", file, err)
@@ -135,7 +136,7 @@ func (p parent) recipe(file string) (path string, copied []string, err error) {
 		return file, copied, nil
 	}
 	if err == nil {
-		err = os.WriteFile(lock, locked, 0o644) //nolint:gosec // it is kept in version control
+		err = outfile.Write(context.Background(), lock, locked, 0o644)
 		copied = append(copied, lock)
 	}
 	if err != nil {

@@ -56,7 +56,7 @@ func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
 				return err
 			}
 		}
-		if err := a.annotate(found, file); err != nil {
+		if err := a.annotate(cmd.Context(), found, file); err != nil {
 			return err
 		}
 		return err
@@ -67,14 +67,14 @@ func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
 	}
 	found.findings(p)
 	if f.out != "" {
-		if err := s.SaveAs(f.out, p); err != nil {
+		if err := s.SaveAs(cmd.Context(), f.out, p); err != nil {
 			return err
 		}
 	}
 	if err := f.show(a, p); err != nil {
 		return err
 	}
-	if err := a.annotate(found, file); err != nil {
+	if err := a.annotate(cmd.Context(), found, file); err != nil {
 		return err
 	}
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/temporary"
 )
@@ -120,11 +121,11 @@ func (a *app) checkPlugin(ctx context.Context, path string, f *checkFlags) error
 		return errors.Join(errors.New("no check ran"), readErr)
 	}
 	report.End(ended != nil, said.String())
-	return a.showChecks(report, f)
+	return a.showChecks(ctx, report, f)
 }
 
 // showChecks writes the report in the forms that were asked for.
-func (a *app) showChecks(report *view.Checks, f *checkFlags) error {
+func (a *app) showChecks(ctx context.Context, report *view.Checks, f *checkFlags) error {
 	var err error
 	if f.json {
 		err = view.JSON(a.out, report)
@@ -134,7 +135,7 @@ func (a *app) showChecks(report *view.Checks, f *checkFlags) error {
 	if f.junit != "" {
 		data, failed := report.JUnit()
 		if failed == nil {
-			failed = os.WriteFile(f.junit, data, 0o644)
+			failed = outfile.Write(ctx, f.junit, data, 0o644)
 		}
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("write the JUnit report: %w", failed))

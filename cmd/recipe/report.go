@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/report"
 )
 
@@ -33,7 +33,7 @@ a recipe file, its folder or a run directory. Sensitive values are not in it; pr
 				_, err = page.WriteTo(a.out)
 				return err
 			}
-			if err := renameio.WriteFile(out, page.Bytes(), 0o600); err != nil {
+			if err := outfile.Write(cmd.Context(), out, page.Bytes(), 0o600); err != nil {
 				return fmt.Errorf("write the report: %w", err)
 			}
 			_, err = fmt.Fprintf(a.out, "%s (%d kB)\n", out, page.Len()/1000)

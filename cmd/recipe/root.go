@@ -72,6 +72,7 @@ command writes plain lines, with --json machine-readable ones.`,
 // execute runs one command line and returns the program's exit code.
 func execute(ctx context.Context, a *app, args []string) int {
 	a.json = asksForJSON(args)
+	a.guardWorkflow(args)
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/doctor"
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/recipetest"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
@@ -77,7 +78,7 @@ func (a *app) test(ctx context.Context, args []string, f *testFlags) error {
 		err = view.TestSummary(a.out, a.style(), report)
 	}
 	if f.junit != "" {
-		err = errors.Join(err, writeJUnit(f.junit, report))
+		err = errors.Join(err, writeJUnit(ctx, f.junit, report))
 	}
 	if err == nil && report.Failed > 0 {
 		return exitError(exitFailed)
@@ -85,10 +86,10 @@ func (a *app) test(ctx context.Context, args []string, f *testFlags) error {
 	return err
 }
 
-func writeJUnit(path string, report *recipetest.Report) error {
+func writeJUnit(ctx context.Context, path string, report *recipetest.Report) error {
 	text, err := view.JUnit(report)
 	if err == nil {
-		err = os.WriteFile(path, text, 0o644) //nolint:gosec // CI collects it
+		err = outfile.Write(ctx, path, text, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("write the JUnit file: %w", err)

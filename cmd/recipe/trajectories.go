@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/plugins/trajectories/tools"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -157,7 +158,7 @@ func newExport(a *app) *cobra.Command {
 			}
 			out := a.out
 			if file != "" && file != "-" {
-				f, err := os.Create(file)
+				f, err := outfile.Create(cmd.Context(), file, 0o644)
 				if err != nil {
 					return fmt.Errorf("create the export: %w", err)
 				}

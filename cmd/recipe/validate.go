@@ -17,7 +17,7 @@ func newValidate(a *app) *cobra.Command {
 		Use:   "validate [FILE]",
 		Short: "Check a recipe and report all errors at once",
 		Args:  cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			file, err := recipeFile(args)
 			if err != nil {
 				return err
@@ -36,7 +36,7 @@ func newValidate(a *app) *cobra.Command {
 				return err
 			}
 			recipe.annotations.items = diagnostic.NewReport(diags, nil).Diagnostics
-			if err := a.annotate(&recipe.annotations, file); err != nil {
+			if err := a.annotate(c.Context(), &recipe.annotations, file); err != nil {
 				return err
 			}
 			if diags.HasErrors() {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // How much of a file is taken: its end.
@@ -51,7 +52,7 @@ func Write(w io.Writer, c Contents, r *Redactor) error {
 		a.add(name, c.Texts[name])
 	}
 	for _, name := range sorted(c.Files) {
-		a.file(name, c.Files[name], logBytes)
+		a.file(name, func() (*os.File, fs.FileInfo, error) { return regular.Open(c.Files[name]) }, logBytes)
 	}
 	if c.Run != "" {
 		a.run(c.Run)
@@ -98,8 +99,8 @@ func (a *archive) add(name string, text []byte) {
 }
 
 // file adds the end of a file, from the beginning of a line. One that is not there, or not a regular file, is left out.
-func (a *archive) file(name, path string, most int64) {
-	text, err := tail(path, most)
+func (a *archive) file(name string, open func() (*os.File, fs.FileInfo, error), most int64) {
+	text, err := tail(open, most)
 	if errors.Is(err, fs.ErrNotExist) || text == nil && err == nil {
 		return
 	}
@@ -109,12 +110,11 @@ func (a *archive) file(name, path string, most int64) {
 	a.add(name, text)
 }
 
-func tail(path string, most int64) ([]byte, error) {
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return nil, err
+func tail(open func() (*os.File, fs.FileInfo, error), most int64) ([]byte, error) {
+	f, info, err := open()
+	if errors.Is(err, regular.ErrRefused) {
+		return nil, nil
 	}
-	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -127,17 +127,28 @@ func tail(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
+// in opens a file of a run, which a link in the run's directory cannot lead out of.
+func in(dir state.Dir, path string) func() (*os.File, fs.FileInfo, error) {
+	return func() (*os.File, fs.FileInfo, error) {
+		name, err := filepath.Rel(string(dir), path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return regular.OpenIn(string(dir), name)
+	}
+}
+
 // run adds the record, the newest events and the logs of a run.
 func (a *archive) run(dir state.Dir) {
 	for _, name := range []string{"run.json", "run.journal", "lineage.json", "place.json", "engine.log"} {
-		a.file("run/"+name, filepath.Join(string(dir), name), eventBytes)
+		a.file("run/"+name, in(dir, filepath.Join(string(dir), name)), eventBytes)
 	}
 	segments, err := event.Segments(dir.Events())
 	if err != nil {
 		a.add("run/events.txt", []byte(err.Error()))
 	}
 	for _, path := range segments[max(0, len(segments)-eventFiles):] {
-		text, err := tail(path, eventBytes)
+		text, err := tail(in(dir, path), eventBytes)
 		if err != nil {
 			text = []byte(err.Error())
 		}
@@ -149,7 +160,7 @@ func (a *archive) run(dir state.Dir) {
 	}
 	for _, path := range printed {
 		block := filepath.Base(filepath.Dir(path))
-		a.file("run/blocks/"+block+"/"+filepath.Base(path), path, logBytes)
+		a.file("run/blocks/"+block+"/"+filepath.Base(path), in(dir, path), logBytes)
 	}
 }
 

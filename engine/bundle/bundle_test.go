@@ -4,12 +4,18 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/recipe-rl/recipe/engine/state"
 )
@@ -93,7 +99,7 @@ func TestWhatOfARunIsInABundle(t *testing.T) {
 	if printed != "an old line\nthe newest line\n" {
 		t.Errorf("printed: %q", printed)
 	}
-	end, err := tail(filepath.Join(string(dir), "blocks", "b", "stdout"), 20)
+	end, err := tail(in(dir, filepath.Join(string(dir), "blocks", "b", "stdout")), 20)
 	if err != nil || string(end) != "the newest line\n" {
 		t.Errorf("its last 20 bytes: %q, %v", end, err)
 	}
@@ -119,5 +125,60 @@ func unpacked(t *testing.T, from io.Reader) map[string]string {
 			t.Fatal(err)
 		}
 		out[h.Name] = string(text)
+	}
+}
+
+// FuzzEvents: whatever a log holds, no prompt or completion of it is in a bundle.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte(`{"v":1,"seq":1,"type":"sample","prompt":"planted question","completion":"planted"}` + "\n{torn\n"))
+	f.Add([]byte(`{"v":1,"seq":1,"type":"span","attributes":{"prompt":"x"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for line := range bytes.Lines(withoutSamples(text)) {
+			var e struct{ Type, Prompt, Completion string }
+			if json.Unmarshal(line, &e) == nil && e.Type == "sample" &&
+				(!strings.HasSuffix(e.Prompt, " bytes)") || !strings.HasSuffix(e.Completion, " bytes)")) {
+				t.Errorf("%q", line)
+			}
+		}
+	})
+}
+
+// A secret is found however it was encoded, and whatever stands before and behind it in what was encoded.
+func TestSecretsThatAreEncoded(t *testing.T) {
+	t.Parallel()
+	for _, secret := range []string{"from-the-recipe", "p\u00e4ss/w<ord&\"+ ?~\n1", "\xfb\xff\xbf\xfe\xff\xef\xff", "sechs6"} {
+		r := NewRedactor([]string{secret}, nil)
+		texts := map[string]string{
+			"query": url.QueryEscape(secret), "path": url.PathEscape(secret), "hex": hex.EncodeToString([]byte(secret)),
+			"lower case escapes": lowerEscapes(url.QueryEscape(secret)),
+		}
+		for before := range 7 {
+			for behind := range 4 {
+				whole := []byte(strings.Repeat("u", before) + secret + strings.Repeat("v", behind))
+				name := fmt.Sprintf("base64 behind %d and before %d", before, behind)
+				texts[name] = base64.StdEncoding.EncodeToString(whole)
+				texts[name+", for URLs"] = base64.URLEncoding.EncodeToString(whole)
+			}
+		}
+		if utf8.ValidString(secret) {
+			once, err := json.Marshal(map[string]string{"k": secret})
+			if err != nil {
+				t.Fatal(err)
+			}
+			twice, err := json.Marshal(string(once))
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts["JSON"], texts["JSON in JSON"], texts["ASCII"] = string(once), string(twice), ascii(string(once))
+		}
+		for name, text := range texts {
+			if got := r.Text("before " + text + " behind"); !strings.Contains(got, hidden) {
+				t.Errorf("%q in %s stays: %s", secret, name, got)
+			}
+		}
+	}
+	text := "the quick brown fox " + base64.StdEncoding.EncodeToString([]byte("another text that is no secret"))
+	if got := NewRedactor([]string{"from-the-recipe"}, nil).Text(text); got != text {
+		t.Errorf("%q becomes %q", text, got)
 	}
 }

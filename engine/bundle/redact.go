@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -45,8 +44,8 @@ func NewRedactor(secrets, environ []string) *Redactor {
 		}
 	}
 	for _, s := range slices.Clone(all) {
-		if quoted, err := json.Marshal(s); err == nil { // as it stands in files of JSON
-			all = append(all, strings.Trim(string(quoted), `"`))
+		if len(s) >= shortest {
+			all = append(all, encodings(s)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })

@@ -101,7 +101,7 @@ func TestAnInterruptedEvaluationIsContinued(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "scores.jsonl")
 	h := Header{Environment: "environment.words.train", Policy: "tiny", Samples: 2, Temperature: 1, Version: -1}
-	f, err := OpenFile(path, h)
+	f, err := OpenFile(t.Context(), path, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestAnInterruptedEvaluationIsContinued(t *testing.T) {
 	if err := os.WriteFile(path, data[:len(data)-5], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = OpenFile(path, h); err != nil {
+	if f, err = OpenFile(t.Context(), path, h); err != nil {
 		t.Fatal(err)
 	}
 	if first, count := f.Missing(6, 16); first != 2 || count != 4 {
@@ -138,21 +138,21 @@ func TestAnInterruptedEvaluationIsContinued(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := OpenFile(path, h)
+	again, err := OpenFile(t.Context(), path, h)
 	if err != nil || len(again.Done) != 6 {
 		t.Fatalf("read again: %v, %v", again, err)
 	}
 	_ = again.Close()
 	other := h
 	other.Temperature = 0.5
-	if _, err := OpenFile(path, other); err == nil ||
+	if _, err := OpenFile(t.Context(), path, other); err == nil ||
 		!strings.Contains(err.Error(), "temperature is 1 there and 0.5 here") {
 		t.Errorf("scores of another evaluation: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("something else\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenFile(path, h); err == nil || !strings.Contains(err.Error(), ":1 is not a line of scores") {
+	if _, err := OpenFile(t.Context(), path, h); err == nil || !strings.Contains(err.Error(), ":1 is not a line of scores") {
 		t.Errorf("another file: %v", err)
 	}
 }

@@ -3,13 +3,15 @@ package evaluation
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"slices"
 
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -48,22 +50,24 @@ type File struct {
 
 // OpenFile opens the scores at path, or begins them. With an empty path nothing is kept. A line that was cut off is
 // dropped, and its task is missing.
-func OpenFile(path string, h Header) (*File, error) {
+func OpenFile(ctx context.Context, path string, h Header) (*File, error) {
 	out := &File{Done: map[int]sdk.TaskScore{}}
 	if path == "" {
 		return out, nil
 	}
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read earlier scores: %w", err)
+	f, err := outfile.Continue(ctx, path, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the file of scores: %w", err)
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read earlier scores: %w", err), f.Close())
 	}
 	whole, err := out.read(data, path, h)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
-	if out.f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
-		return nil, fmt.Errorf("open the file of scores: %w", err)
-	}
+	out.f = f
 	if err := out.f.Truncate(int64(whole)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the file of scores: %w", err), out.f.Close())
 	}

@@ -403,6 +403,9 @@ func (l *Log) Close() error {
 
 // Segments lists the files of the log in dir, oldest first; none when the folder does not exist.
 func Segments(dir string) ([]string, error) {
+	if info, err := os.Lstat(dir); err == nil && info.Mode().Type() == os.ModeSymlink {
+		return nil, fmt.Errorf("reading the event log: %s is a link, which is not followed: replace it by the folder", dir)
+	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/doctor"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 const (
@@ -91,7 +92,7 @@ func fileDigest(path string, size int64) string {
 	if size > maxFile {
 		return ""
 	}
-	f, err := os.Open(path)
+	f, _, err := regular.Follow(path)
 	if err != nil {
 		return ""
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // FormatVersion is the version of lineage.json. A new minor version only adds fields.
@@ -204,10 +205,17 @@ func (l *Lineage) WriteBeside(c Checkpoint) error {
 
 // Read reads a lineage.json.
 func Read(path string) (*Lineage, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, maxLineage)
 	if err != nil {
 		return nil, err
 	}
+	return parse(path, data)
+}
+
+// maxLineage is far above the size of any lineage.json: those of large recipes have some hundred kB.
+const maxLineage = 64 << 20
+
+func parse(path string, data []byte) (*Lineage, error) {
 	var l Lineage
 	if err := json.Unmarshal(data, &l); err != nil {
 		return nil, fmt.Errorf("%s is not a lineage: %w", path, err)
@@ -228,7 +236,15 @@ func Checkpoints(folder string) ([]*Lineage, error) {
 			return nil, fmt.Errorf("find checkpoints: %w", err)
 		}
 		for _, path := range paths {
-			l, err := Read(path)
+			name, err := filepath.Rel(folder, path)
+			if err != nil {
+				return nil, err
+			}
+			data, err := regular.ReadFileIn(folder, name, maxLineage)
+			if err != nil {
+				return nil, err
+			}
+			l, err := parse(path, data)
 			if err != nil {
 				return nil, err
 			}

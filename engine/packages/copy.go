@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/temporary"
 )
@@ -192,7 +193,7 @@ func writeTar(dir, to string) (err error) {
 		return errors.Join(err, content.Close())
 	})
 	if err = errors.Join(err, w.Close(), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), to)
+		err = outfile.Replace(f.Name(), to)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", to, err)

@@ -126,6 +126,7 @@ type section struct{ offset, size int64 }
 // tarFiles finds the regular files of a tar, without unpacking it.
 func tarFiles(f *os.File) (map[string]section, error) {
 	files := map[string]section{}
+	var names fileNames
 	for t := tar.NewReader(f); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -144,7 +145,14 @@ func tarFiles(f *os.File) (map[string]section, error) {
 		if err != nil {
 			return nil, err
 		}
-		files[strings.TrimPrefix(h.Name, "./")] = section{offset: offset, size: h.Size}
+		name := strings.TrimPrefix(h.Name, "./")
+		if _, twice := files[name]; twice {
+			return nil, fmt.Errorf("%s is refused: the archive has it twice", name)
+		}
+		if err := names.add(name); err != nil {
+			return nil, err
+		}
+		files[name] = section{offset: offset, size: h.Size}
 	}
 }
 

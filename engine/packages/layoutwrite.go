@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/private"
 )
 
@@ -41,6 +41,9 @@ func WriteLayout(ctx context.Context, to, reference string, index v1.ImageIndex)
 func inLayout(to string, write func(dir string) error) (err error) {
 	if !strings.HasSuffix(to, ".tar") {
 		return write(to)
+	}
+	if err := outfile.Check(to); err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(to), ".layout-")
 	if err != nil {
@@ -153,7 +156,7 @@ func writeList(dir string, list *v1.IndexManifest) error {
 		content []byte
 	}{{layoutFile, []byte(layoutVersion)}, {layoutIndex, raw}} {
 		path := filepath.Join(dir, f.name)
-		if err := renameio.WriteFile(path, f.content, 0o644, renameio.WithTempDir(dir)); err != nil {
+		if err := outfile.Write(context.Background(), path, f.content, 0o644); err != nil {
 			return fmt.Errorf("write the layout: %w", err)
 		}
 	}

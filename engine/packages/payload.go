@@ -33,8 +33,9 @@ func archive(files map[string]File, method uint16) ([]byte, error) {
 	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) {
 		return flate.NewWriter(w, flate.DefaultCompression)
 	})
+	var names fileNames
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := checkName(name); err != nil {
+		if err := errors.Join(checkName(name), names.add(name)); err != nil {
 			return nil, err
 		}
 		h := &zip.FileHeader{Name: name, Method: method}
@@ -96,7 +97,11 @@ func extract(r io.ReaderAt, size int64, dir string, limit limits) error {
 	}
 	defer func() { _ = root.Close() }()
 	left := limit.bytes
+	var names fileNames
 	for _, f := range z.File {
+		if err := names.add(strings.TrimSuffix(f.Name, "/")); err != nil {
+			return err
+		}
 		n, err := extractFile(root, f, left)
 		if err != nil {
 			return err

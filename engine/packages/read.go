@@ -15,6 +15,7 @@ import (
 
 // reader collects the files of an archive that somebody else made, within limits.
 type reader struct {
+	names fileNames
 	files map[string]File
 	limit limits
 }
@@ -103,6 +104,9 @@ func (r *reader) add(name string, mode fs.FileMode, content io.Reader) error {
 		return nil
 	}
 	if err := checkName(name); err != nil {
+		return err
+	}
+	if err := r.names.add(name); err != nil {
 		return err
 	}
 	switch _, twice := r.files[name]; {

@@ -22,7 +22,8 @@ import (
 
 // Limits of the signatures of a version.
 const (
-	maxSignatures = 32
+	maxAttached   = 1000     // manifests that are looked at: others can attach what they like
+	maxSignatures = 64 << 20 // bytes of all bundles
 	maxBundle     = 1 << 20
 	bundleType    = "application/vnd.dev.sigstore.bundle" // the beginning of its media type, whatever its version
 	emptyType     = "application/vnd.oci.empty.v1+json"
@@ -88,7 +89,9 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 				out = append(out, Signature{Bundle: digestOf(b).String(), Signer: signer})
 				break
 			}
-			failed = append(failed, err)
+			if failed = append(failed, err); len(failed) > 3 {
+				failed = failed[:3]
+			}
 		}
 		if len(out) > found {
 			continue
@@ -97,7 +100,7 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 			Remedy: "use a version that is signed by them, or ask its author to sign this one (recipe plugin sign); verify in " +
 				"required_plugins and in the settings says who has to sign"}
 		if len(failed) > 0 {
-			e.Summary = fmt.Sprintf("none of its %d signatures is by %s", len(failed), p)
+			e.Summary = fmt.Sprintf("none of its %d signatures is by %s", len(bundles), p)
 		}
 		return nil, e
 	}
@@ -133,7 +136,14 @@ func (r Resolver) signed(ctx context.Context, from repository, q schema.Requirem
 	if err != nil {
 		return nil, err
 	}
+	demanded := map[string]bool{}
+	for _, s := range signatures {
+		demanded[s.Bundle] = true
+	}
 	for _, b := range bundles {
+		if !demanded[digestOf(b).String()] { // others may have attached any number
+			continue
+		}
 		if err := r.Store.put(digestOf(b), int64(len(b)), strings.NewReader(string(b))); err != nil {
 			return nil, err
 		}
@@ -201,10 +211,17 @@ func signaturesOf(ctx context.Context, from repository, digest v1.Hash) ([]attac
 	referrers = slices.Clone(referrers)
 	slices.SortStableFunc(referrers, func(a, b v1.Descriptor) int { return likelihood(b) - likelihood(a) })
 	var out []attached
-	for _, d := range referrers[:min(len(referrers), maxSignatures)] {
+	var unreadable []error
+	left := maxSignatures
+	for _, d := range referrers[:min(len(referrers), maxAttached)] {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		// What cannot be read hides no signature beside it.
 		raw, err := readManifest(ctx, from, d.Digest)
 		if err != nil {
-			return nil, err
+			unreadable = append(unreadable, err)
+			continue
 		}
 		var m v1.Manifest
 		if err := json.Unmarshal(raw, &m); err != nil || m.Subject == nil || m.Subject.Digest != digest ||
@@ -213,14 +230,22 @@ func signaturesOf(ctx context.Context, from repository, digest v1.Hash) ([]attac
 		}
 		bundle, err := readBlob(ctx, from, m.Layers[0])
 		if err != nil {
-			return nil, err
+			unreadable = append(unreadable, err)
+			continue
 		}
 		config, err := readBlob(ctx, from, m.Config)
 		if err != nil {
-			return nil, err
+			unreadable = append(unreadable, err)
+			continue
+		}
+		if left -= len(bundle) + len(config) + len(raw); left < 0 {
+			break
 		}
 		out = append(out, attached{manifest: raw, config: document(config, m.Config.MediaType), bundle: bundle,
 			layer: document(bundle, m.Layers[0].MediaType)})
+	}
+	if len(out) == 0 && len(unreadable) > 0 {
+		return nil, errors.Join(unreadable[:min(len(unreadable), 3)]...)
 	}
 	return out, nil
 }

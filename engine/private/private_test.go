@@ -200,6 +200,28 @@ func TestRoot(t *testing.T) {
 			}
 		})
 	}
+	t.Run("every name that can be guessed", func(t *testing.T) {
+		onlyRoot(t)
+		tmp, home := t.TempDir(), t.TempDir()
+		t.Setenv("TMPDIR", tmp)
+		t.Setenv("XDG_RUNTIME_DIR", filepath.Join(tmp, "none"))
+		t.Setenv("HOME", home)
+		for _, root := range Roots() {
+			if strings.HasPrefix(root, tmp) {
+				if err := errors.Join(os.MkdirAll(root, 0o777), os.Chown(root, stranger, stranger)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		roots := Roots()
+		if last := roots[len(roots)-1]; !strings.HasPrefix(last, home) || makeRoot(last) != nil ||
+			!slices.Contains(Usable(), last) {
+			t.Errorf("the last place is %s: %v", last, makeRoot(last))
+		}
+		if root, err := Root(1000); err != nil || strings.HasPrefix(root, tmp) {
+			t.Errorf("sockets go to %s: %v", root, err)
+		}
+	})
 	t.Run("a parent that others can change", func(t *testing.T) {
 		tmp := t.TempDir()
 		if err := os.Chmod(tmp, 0o777); err != nil {

@@ -7,17 +7,29 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 )
 
 // Roots are the folders for this user's sockets, best first, whether they exist or not. The temporary folder comes
-// before XDG_RUNTIME_DIR, which is removed when the user logs out while runs go on.
+// before XDG_RUNTIME_DIR, which is removed when the user logs out while runs go on. The name in a shared folder can be
+// guessed, and another user can make it first: the last root is in the home folder, where nobody else can.
 func Roots() []string {
 	name := fmt.Sprintf("recipe-%d", os.Geteuid())
 	roots := []string{filepath.Join(os.TempDir(), name), filepath.Join("/tmp", name)}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		roots = append(roots, filepath.Join(dir, "recipe"))
 	}
-	return slices.Compact(roots)
+	roots = append(roots, filepath.Join("/var/tmp", name), filepath.Join("/run/user", strconv.Itoa(os.Geteuid()), "recipe"))
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
+		roots = append(roots, filepath.Join(home, ".recipe-sockets"))
+	}
+	var out []string
+	for _, root := range roots {
+		if !slices.Contains(out, root) {
+			out = append(out, root)
+		}
+	}
+	return out
 }
 
 // Root is the first of Roots that only this user can enter, created if missing, and whose path has at most limit bytes.

@@ -14,7 +14,15 @@ import (
 // the new content, never a part.
 func WriteFile(path string, content []byte) error {
 	dir := filepath.Dir(path)
-	err := renameio.WriteFile(path, content, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
+	// renameio.WriteFile would keep the permissions of a file that was open to others.
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	defer func() { _ = f.Cleanup() }()
+	if _, err = f.Write(content); err == nil {
+		err = f.CloseAtomicallyReplace()
+	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}

@@ -41,6 +41,8 @@ type Hub struct {
 	gangs   sync.Mutex // held while one is submitted: see Together
 	records sync.Mutex // held while the record of a job is replaced by that of the next
 
+	programs chan struct{} // a place for each connection that takes the program
+
 	mu        sync.Mutex
 	authority *authority
 	own       agent.Credentials
@@ -71,8 +73,8 @@ type route struct{ from, to, target string }
 func New(run, id string, lease time.Duration) *Hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Hub{run: run, id: id, lease: lease, patience: connectPatience, ctx: ctx, cancel: cancel,
-		listeners: map[bool]net.Listener{},
-		peers:     map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{},
+		listeners: map[bool]net.Listener{}, programs: make(chan struct{}, programsAtOnce),
+		peers: map[string]*peer{}, current: map[string]*peer{}, routes: map[route]bool{},
 		dirs: map[executor.Key]string{}, jobs: map[*Job]bool{},
 		samplers: map[string]*peer{}}
 }

@@ -135,7 +135,7 @@ func bootstrapPath(dir string) string { return filepath.Join(dir, "agent.json") 
 // Describe is the job that Submit would submit, for a plan. It writes nothing.
 func Describe(s Spec, run string) (executor.Job, error) {
 	if s.Executor.Staged() {
-		return s.describeStaged(run, "the token of the job\n")
+		return s.describeStaged(run, "the token of the job\n", "TICKET")
 	}
 	argv, err := Program(bootstrapPath(s.Dir))
 	return executor.Job{Key: executor.Key{Run: run, Block: s.Block, Attempt: s.Attempt}, Argv: argv, Dir: s.Dir,

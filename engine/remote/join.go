@@ -2,17 +2,22 @@ package remote
 
 import (
 	"bufio"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,15 +27,18 @@ import (
 )
 
 // A machine that has no file system in common with the engine's gets neither the recipe program nor a bootstrap file by
-// it. Its job is a script that fetches the program from the engine's port and checks its digest, which stands in the
-// script, and gives it an agent.Join on the standard input. The program is no secret, so it is sent as it is; the
+// it. Its job is a script that fetches the program from the engine's port, with a ticket that stands for the job's token
+// and is good for this alone, checks its digest, which stands in the script, and gives it an agent.Join on the standard input. The program is no secret, so it is sent as it is; the
 // bootstrap goes over TLS, to the first agent on each machine that shows the job's token.
 
 const (
 	// joinName is the file in a block's directory with the token of its job.
 	joinName = "join.json"
-	// programRequest is the first word of a connection that asks for the program; digest and offset follow.
+	// programRequest is the first word of a connection that asks for the program; digest, offset and
+	// ticket follow.
 	programRequest = "program"
+	// programsAtOnce bounds the connections that take the program. Others ask again.
+	programsAtOnce = 64
 )
 
 // invitation is the content of join.json.
@@ -73,11 +81,11 @@ func (h *Hub) invite(s Spec, near bool) (executor.Job, error) {
 	if err != nil {
 		return executor.Job{}, err
 	}
-	return s.describeStaged(h.id, string(input)+"\n", join.Addresses...)
+	return s.describeStaged(h.id, string(input)+"\n", i.ticket(), join.Addresses...)
 }
 
 // describeStaged is the job of a block whose agent joins: with the addresses of the engine, when they are known.
-func (s Spec) describeStaged(run, input string, engine ...string) (executor.Job, error) {
+func (s Spec) describeStaged(run, input, ticket string, engine ...string) (executor.Job, error) {
 	digest, err := programDigest()
 	if err != nil {
 		return executor.Job{}, fmt.Errorf("read this program, which the agent is: %w", err)
@@ -89,7 +97,7 @@ func (s Spec) describeStaged(run, input string, engine ...string) (executor.Job,
 	if len(engine) == 0 {
 		engine = []string{"ENGINE:PORT"}
 	}
-	argv := append([]string{"/bin/bash", "-c", fetchScript, "recipe-agent", how.Scratch, digest}, engine...)
+	argv := append([]string{"/bin/bash", "-c", fetchScript, "recipe-agent", how.Scratch, digest, ticket}, engine...)
 	return executor.Job{Key: executor.Key{Run: run, Block: s.Block, Attempt: s.Attempt}, Argv: argv, Input: input,
 		Resources: s.Resources}, nil
 }
@@ -118,10 +126,10 @@ const (
 	noProgram = 81
 )
 
-// fetchScript needs bash and coreutils. Its arguments are the folder for staged files, the digest of the program, and
-// the addresses of the engine.
+// fetchScript needs bash and coreutils. Its arguments are the folder for staged files, the digest of the program, the
+// ticket for it, and the addresses of the engine.
 const fetchScript = `umask 077
-scratch=$1 digest=$2; shift 2
+scratch=$1 digest=$2 ticket=$3; shift 3
 [ -w "${HOME:-/none}" ] || export HOME=$(getent passwd "$(id -u)" | cut -d: -f6)
 case $scratch in
   "~"*) scratch=$HOME${scratch#"~"} ;;
@@ -133,7 +141,7 @@ good() { [ "$(sha256sum <"$1" | cut -d" " -f1)" = "$digest" ]; }
 fetch() { # HOST PORT: what is missing of the program
   timeout 10 bash -c "exec 3<>/dev/tcp/$1/$2" || return
   exec 3<>"/dev/tcp/$1/$2" || return
-  echo "program $digest $(stat -c %s "$part")" >&3
+  echo "program $digest $(stat -c %s "$part") $ticket" >&3
   timeout 120 cat <&3 >>"$part"
   exec 3<&-
 }
@@ -292,24 +300,46 @@ func (h *Hub) peek(raw net.Conn) (c net.Conn, asks bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
+	select {
+	case h.programs <- struct{}{}:
+	default:
+		return nil, false, errors.Join(errors.New("too many agents fetch the program at a time"), f.Close())
+	}
 	h.group.Go(func() {
+		defer func() { <-h.programs }()
 		defer func() { _, _ = raw.Close(), f.Close() }()
 		_, _ = io.Copy(steady{raw}, f)
 	})
 	return nil, true, nil
 }
 
-// program opens this program at the offset that a script asks for, while jobs with staged files are expected.
+// ticket lets the script of a job fetch the program. It travels in the clear and stands in the job's arguments, so it is
+// not the token, nor does it tell the token.
+func (i invitation) ticket() string {
+	mac := hmac.New(sha256.New, []byte(i.Token))
+	_, _ = mac.Write([]byte(programRequest))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// invited says whether a ticket is that of a job whose agent is expected.
+func (h *Hub) invited(ticket string) bool {
+	h.mu.Lock()
+	dirs := slices.Collect(maps.Values(h.dirs))
+	h.mu.Unlock()
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		i, err := readInvitation(filepath.Join(dir, joinName))
+		return err == nil && i.Token != "" && subtle.ConstantTimeCompare([]byte(i.ticket()), []byte(ticket)) == 1
+	})
+}
+
+// program opens this program at the offset that a script with a ticket asks for.
 func (h *Hub) program(line string) (*os.File, error) {
-	var digest string
+	var digest, ticket string
 	var offset int64
-	if _, err := fmt.Sscanf(line, programRequest+" %s %d", &digest, &offset); err != nil || offset < 0 {
+	if _, err := fmt.Sscanf(line, programRequest+" %s %d %s", &digest, &offset, &ticket); err != nil || offset < 0 {
 		return nil, errors.New("neither TLS nor a request for the program")
 	}
-	h.mu.Lock()
-	expected := len(h.dirs) > 0
-	h.mu.Unlock()
-	if !expected {
+	if !h.invited(ticket) {
 		return nil, fs.ErrPermission
 	}
 	path, err := program()

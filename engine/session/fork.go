@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Newest is the step of Fork that means the newest checkpoint.
@@ -185,7 +186,7 @@ func share(from, to string) error {
 }
 
 func duplicate(from, to string) error {
-	in, err := os.Open(from)
+	in, _, err := regular.Open(from)
 	if err != nil {
 		return err
 	}

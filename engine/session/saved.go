@@ -2,14 +2,15 @@ package session
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/plan"
-	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -45,7 +46,7 @@ type SavedSetting struct {
 }
 
 // SaveAs writes a plan to a file that only its owner can read.
-func (s *Session) SaveAs(path string, p *plan.Plan) error {
+func (s *Session) SaveAs(ctx context.Context, path string, p *plan.Plan) error {
 	rec, err := state.Read(s.Dir)
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func (s *Session) SaveAs(path string, p *plan.Plan) error {
 	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
-	if err := private.WriteFile(path, append(b, '\n')); err != nil {
+	if err := outfile.Write(ctx, path, append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Place is the location of a run directory. The engine writes it into place.json when it opens a run, so that a copied
@@ -176,11 +177,7 @@ func sameRun(named string, d Dir) bool {
 		return false
 	}
 	path := Dir(named).file()
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
-		return false
-	}
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path, maxFile)
 	if err != nil {
 		return false
 	}

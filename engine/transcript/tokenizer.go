@@ -13,6 +13,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Tokenizer turns token ids into text, as a tokenizer.json describes. It encodes nothing.
@@ -82,7 +83,7 @@ func (c *Tokenizers) load(path string) *Tokenizer {
 	defer c.mu.Unlock()
 	t, known := c.known[path]
 	if !known {
-		if text, err := os.ReadFile(path); err == nil {
+		if text, err := regular.FollowFile(path, maxTokenizer); err == nil {
 			t, _ = parseTokenizer(text) // without it, ids are shown
 		}
 		if c.known == nil {
@@ -92,6 +93,9 @@ func (c *Tokenizers) load(path string) *Tokenizer {
 	}
 	return t
 }
+
+// maxTokenizer bounds tokenizer.json, which has 35 MB for the largest vocabularies.
+const maxTokenizer = 256 << 20
 
 func parseTokenizer(text []byte) (*Tokenizer, error) {
 	var f struct {

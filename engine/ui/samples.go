@@ -32,7 +32,7 @@ func (r *run) record(block string) (*samples.Reader, error) {
 	reader := r.records[block]
 	if reader == nil {
 		var err error
-		if reader, err = samples.NewReader(filepath.Join(r.samplesDir(), block)); err != nil {
+		if reader, err = samples.NewReaderIn(string(r.dir), filepath.Join("samples", block)); err != nil {
 			return nil, err
 		}
 		r.records[block] = reader

@@ -130,6 +130,20 @@ func TestHostilePrograms(t *testing.T) {
 		"gives back too few": {"import json\njson.dumps = lambda *a, **k: '[2]'\ndef f(x):\n    return x + 1",
 			"failed"},
 		"gives back an enormous one": {"def f(x):\n    return 10**100000", "failed"},
+		"takes shared memory of System V": {"import ctypes\ndef f(x):\n    return x + 1 if " +
+			"ctypes.CDLL(None).shmget(0, ctypes.c_size_t(1 << 20), 0o1600) >= 0 else 0", "wrong"},
+		"takes semaphores": {"import ctypes\ndef f(x):\n    return x + 1 if ctypes.CDLL(None).semget(0, 9, 0o1600) " +
+			">= 0 else 0", "wrong"},
+		"takes queues of messages": {"import ctypes\ndef f(x):\n    return x + 1 if ctypes.CDLL(None).msgget(0, " +
+			"0o1600) >= 0 else 0", "wrong"},
+		"takes POSIX queues": {"import ctypes\ndef f(x):\n    return x + 1 if ctypes.CDLL(None).mq_open(b'/q', 0o102, " +
+			"0o600, None) >= 0 else 0", "wrong"},
+		"takes anonymous files": {"import os\ndef f(x):\n    return os.memfd_create('m') and x + 1", "failed"},
+		"takes names": {"import os\ndef f(x):\n    for at in ('/', '/tmp', '/dev', '/dev/shm', '.'):\n        try:\n" +
+			"            os.symlink('a' * 4000, at + '/l%d' % x); return x + 1\n        except OSError: pass\n    return 0",
+			"wrong"},
+		"takes folders": {"import os\ndef f(x):\n    for at in ('/', '/tmp', '/dev', '/dev/shm', '.'):\n        try:\n" +
+			"            os.mkdir(at + '/d%d' % x); return x + 1\n        except OSError: pass\n    return 0", "wrong"},
 		"leaves the namespace": {"import ctypes\ndef f(x):\n    return x + 1 if " +
 			"ctypes.CDLL(None).unshare(0x10000000) == 0 else 0", "wrong"},
 	} {

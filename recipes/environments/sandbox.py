@@ -1,7 +1,7 @@
 """Runs a function that a model wrote, and says what it returned. Nothing here knows of recipe or of atroposlib.
 
 The function runs in a process of its own inside bubblewrap: no network, no files but the interpreter's (read-only) and
-an empty folder in memory, no environment, no other processes to see and none to start, and limits on time and memory.
+an empty folder that stays so, no environment, no other processes to see and none to start, and limits on time and memory.
 Only what it returned for each input comes back, and only if these are integers; whether they are right is decided here,
 so there is no verdict that the function could print, no comparison that it could patch, and no exit status that it
 could fake.
@@ -32,9 +32,10 @@ job = json.load(sys.stdin)
 os.dup2(null, 0)
 space = job["megabytes"] << 20
 cpu = job["seconds"]
-limits = {"CPU": (cpu, cpu), "AS": (space, space), "FSIZE": (0, 0), "CORE": (0, 0), "NPROC": (0, 0), "NOFILE": (64, 64)}
+limits = {"MSGQUEUE": (0, 0), "MEMLOCK": (0, 0), "CPU": (cpu, cpu), "AS": (space, space), "FSIZE": (0, 0), "CORE": (0, 0), "NPROC": (0, 0), "NOFILE": (64, 64)}
 for name, pair in limits.items():
-    resource.setrlimit(getattr(resource, "RLIMIT_" + name), pair)
+    if hasattr(resource, "RLIMIT_" + name):  # macOS has fewer
+        resource.setrlimit(getattr(resource, "RLIMIT_" + name), pair)
 scope = {}
 exec(compile(job["program"], "program", "exec"), scope)
 results = [scope["f"](x) for x in job["inputs"]]
@@ -55,10 +56,19 @@ class TooMuch(Exception):
 
 
 # What no function needs and what has the most faults: new processes and threads, other namespaces, other processes'
-# memory.
+# memory. And memory that RLIMIT_AS does not count, as it stays when it is unmapped: System V segments, semaphores and
+# messages, POSIX queues, memfd.
 DENIED = {
-    "x86_64": (0xC000003E, [56, 57, 58, 101, 165, 248, 249, 250, 272, 298, 308, 310, 311, 321, 323, 425, 435]),
-    "aarch64": (0xC00000B7, [40, 97, 117, 217, 218, 219, 220, 241, 268, 270, 271, 280, 282, 425, 435]),
+    "x86_64": (
+        0xC000003E,
+        [56, 57, 58, 101, 165, 248, 249, 250, 272, 298, 308, 310, 311, 321, 323, 425, 435]
+        + [29, 30, 31, 64, 65, 68, 69, 220, 240, 319, 447],
+    ),
+    "aarch64": (
+        0xC00000B7,
+        [40, 97, 117, 217, 218, 219, 220, 241, 268, 270, 271, 280, 282, 425, 435]
+        + [180, 186, 189, 190, 192, 193, 194, 195, 196, 279, 447],
+    ),
 }
 
 
@@ -109,7 +119,19 @@ def bubblewrap(path: str) -> List[str]:
         "--chdir",
         "/tmp",
     ]
+    # Files, links and folders in these would be memory that no limit counts: nothing is made there.
+    for folder in ["/tmp", "/dev", "/"]:
+        command += ["--remount-ro", folder]
     return command
+
+
+def first_to_go() -> None:
+    """When the machine's memory runs out, the kernel ends this program, and not the trainer or another completion."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")
+    except OSError:  # not Linux
+        pass
 
 
 class Sandbox:
@@ -190,7 +212,7 @@ class Sandbox:
         try:
             child = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                cwd=folder, env={}, pass_fds=fds, start_new_session=True,
+                cwd=folder, env={}, pass_fds=fds, start_new_session=True, preexec_fn=first_to_go,
             )  # fmt: skip
         finally:
             for fd in fds:

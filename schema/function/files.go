@@ -17,6 +17,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
+
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // maxFile bounds the files that functions read. Data sets are passed by path, not read.
@@ -92,7 +94,7 @@ func (f *Files) load(path string) ([]byte, error) {
 			fmt.Errorf("%s has %d MiB; functions read files of at most %d MiB: pass the path instead", path,
 				info.Size()>>20, maxFile>>20)
 	}
-	in, err := os.Open(full)
+	in, _, err := regular.Follow(full)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
 	}

@@ -59,10 +59,10 @@ func All(o Options) map[string]function.Function {
 		"sort": stdlib.SortFunc, "values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
 		// encodings and hashes
 		"base64decode": base64decode(), "base64encode": base64encode(), "csvdecode": stdlib.CSVDecodeFunc,
-		"jsondecode": stdlib.JSONDecodeFunc,
+		"jsondecode": jsondecode(),
 		"jsonencode": stdlib.JSONEncodeFunc, "md5": digest("md5"), "sha1": digest("sha1"), "sha256": digest("sha256"),
 		"sha512":    digest("sha512"),
-		"urlencode": urlencode(), "yamldecode": yaml.YAMLDecodeFunc, "yamlencode": yaml.YAMLEncodeFunc,
+		"urlencode": urlencode(), "yamldecode": yamldecode(), "yamlencode": yaml.YAMLEncodeFunc,
 		// types and errors
 		"can": tried(tryfunc.CanFunc), "try": tried(tryfunc.TryFunc), "tobool": to("tobool", cty.Bool),
 		"tolist": to("tolist", cty.List(cty.DynamicPseudoType)),

@@ -52,6 +52,9 @@ func unpack(form string, packed, before []byte, width, size int) ([]byte, error)
 	if form == changes {
 		return change(coder, packed, before, width)
 	}
+	if err := promises(packed, size); err != nil {
+		return nil, err
+	}
 	data, err := coder.DecodeAll(packed, make([]byte, 0, size))
 	if err != nil {
 		return nil, err
@@ -64,6 +67,18 @@ func unpack(form string, packed, before []byte, width, size int) ([]byte, error)
 		subtle.XORBytes(data, data, before)
 	}
 	return data, nil
+}
+
+// promises is an error where the header of packed bytes names another size than expected: before memory is taken.
+func promises(packed []byte, size int) error {
+	var h zstd.Header
+	if err := h.Decode(packed); err != nil && len(packed) > 0 {
+		return err
+	}
+	if have := h.FrameContentSize; h.HasFCS && have != uint64(size) || !h.HasFCS && size > len(packed)<<10 {
+		return fmt.Errorf("it has %d bytes, expected %d", have, size)
+	}
+	return nil
 }
 
 // changed lists the elements of which a bit is set: how many lie between each and the one before, and the elements.
@@ -106,11 +121,12 @@ func change(coder *zstd.Decoder, packed, before []byte, width int) ([]byte, erro
 	if n <= 0 || length > uint64(len(packed)-n) {
 		return nil, errChanges
 	}
-	gaps, err := coder.DecodeAll(packed[n:n+int(length)], nil)
+	// A gap takes fewer bytes than the elements that it skips, so that neither list is longer than the part.
+	gaps, err := coder.DecodeAll(packed[n:n+int(length)], make([]byte, 0, len(before)+binary.MaxVarintLen64))
 	if err != nil {
 		return nil, err
 	}
-	values, err := coder.DecodeAll(packed[n+int(length):], nil)
+	values, err := coder.DecodeAll(packed[n+int(length):], make([]byte, 0, len(before)))
 	if err != nil {
 		return nil, err
 	}
@@ -167,6 +183,6 @@ var (
 		return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
 	})
 	decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
-		return zstd.NewReader(nil, zstd.WithDecoderMaxMemory(2*mostPart))
+		return zstd.NewReader(nil, zstd.WithDecoderMaxMemory(2*mostPart), zstd.WithDecodeAllCapLimit(true))
 	})
 )

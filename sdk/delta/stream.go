@@ -177,6 +177,9 @@ func apply(in *bufio.Reader, base *Folder, path string) (*Folder, error) {
 	return out, nil
 }
 
+// firstRead is how much of a part is read before more memory is taken for it.
+const firstRead = 1 << 20
+
 // take reads the packed bytes of a part, after a look at what the line says.
 func take(in io.Reader, p piece) ([]byte, error) {
 	known := slices.Contains([]string{same, changes, planes, whole}, p.Form) && slices.Contains([]int{1, 2, 4, 8}, p.Width)
@@ -184,9 +187,15 @@ func take(in io.Reader, p piece) ([]byte, error) {
 		!filepath.IsLocal(filepath.FromSlash(p.File)) {
 		return nil, fmt.Errorf("part %q of %q has a form, sizes or a name that cannot be", p.Tensor, p.File)
 	}
-	data := make([]byte, p.Packed)
-	if _, err := io.ReadFull(in, data); err != nil {
-		return nil, fmt.Errorf("read %s: %w", p.File, err)
+	// A line of a hundred bytes does not take the memory that it names before that has come.
+	data := make([]byte, 0, min(p.Packed, firstRead))
+	for len(data) < p.Packed {
+		n := min(p.Packed-len(data), max(len(data), firstRead))
+		data = slices.Grow(data, n)
+		if _, err := io.ReadFull(in, data[len(data):len(data)+n]); err != nil {
+			return nil, fmt.Errorf("read %s: %w", p.File, err)
+		}
+		data = data[:len(data)+n]
 	}
 	return data, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
+	"github.com/recipe-rl/recipe/sdk/regular"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/wire"
 )
@@ -165,7 +166,7 @@ func readFiles(path string, outputs *spec.Schema, want func(seq uint64) bool) (e
 // messages calls each for what is in both files, in order.
 func messages(path string, each func(*pluginpb.Event) error) error {
 	for _, name := range []string{oldPath(path), path} {
-		f, err := os.Open(name)
+		f, _, err := regular.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

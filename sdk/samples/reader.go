@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // MaxGroups is how many groups a Reader knows: the newest.
@@ -32,23 +34,28 @@ type Group struct {
 
 // Reader follows a record that another process may be writing.
 type Reader struct {
-	dir string
+	root, dir string // dir is relative to root
 
 	mu     sync.Mutex
-	groups []*Group // in order of their posts
-	byID   map[uint64]*Group
+	groups []*Group       // in order of their posts
+	first  int            // how many older groups are no longer known
+	at     map[uint64]int // by id: which of all groups
 	lost   int64
 	read   map[int]int64 // by segment: bytes of whole lines read
 	zstd   *zstd.Decoder
 }
 
 // NewReader makes a reader of the record in dir, which need not exist yet.
-func NewReader(dir string) (*Reader, error) {
+func NewReader(dir string) (*Reader, error) { return NewReaderIn(dir, ".") }
+
+// NewReaderIn makes a reader of the record in the folder dir of root, a run directory: no link leads the reader out of
+// root.
+func NewReaderIn(root, dir string) (*Reader, error) {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBody))
 	if err != nil {
 		return nil, fmt.Errorf("starting the decompression of samples: %w", err)
 	}
-	return &Reader{dir: dir, byID: map[uint64]*Group{}, read: map[int]int64{}, zstd: dec}, nil
+	return &Reader{root: root, dir: dir, at: map[uint64]int{}, read: map[int]int64{}, zstd: dec}, nil
 }
 
 // Close releases the reader's memory.
@@ -58,7 +65,7 @@ func (r *Reader) Close() { r.zstd.Close() }
 func (r *Reader) Refresh() (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	have, err := segments(r.dir)
+	have, err := segments(r.root, r.dir)
 	if err != nil {
 		return 0, err
 	}
@@ -77,12 +84,16 @@ func (r *Reader) Refresh() (int, error) {
 
 // finished says that all of an earlier segment has been read.
 func (r *Reader) finished(segment int) bool {
-	info, err := os.Stat(file(r.dir, segment, indexSuffix))
-	return err == nil && info.Size() == r.read[segment]
+	f, info, err := regular.OpenIn(r.root, file(r.dir, segment, indexSuffix))
+	if err != nil {
+		return false
+	}
+	_ = f.Close()
+	return info.Size() == r.read[segment]
 }
 
 func (r *Reader) lines(segment int) (n int, err error) {
-	f, err := os.Open(file(r.dir, segment, indexSuffix))
+	f, _, err := regular.OpenIn(r.root, file(r.dir, segment, indexSuffix))
 	if err != nil {
 		return 0, err
 	}
@@ -91,7 +102,7 @@ func (r *Reader) lines(segment int) (n int, err error) {
 	if _, err := f.Seek(at, io.SeekStart); err != nil {
 		return 0, fmt.Errorf("reading the record of samples: %w", err)
 	}
-	text, err := io.ReadAll(f)
+	text, err := regular.Read(f, MaxIndex-min(at, MaxIndex))
 	if err != nil {
 		return 0, fmt.Errorf("reading the record of samples: %w", err)
 	}
@@ -116,36 +127,28 @@ func (r *Reader) take(l Line, segment int) {
 		g := &Group{Line: l, segment: segment}
 		g.Mean, g.Spread = moments(l.Scores)
 		r.groups = append(r.groups, g)
-		r.byID[l.ID] = g
+		r.at[l.ID] = r.first + len(r.groups) - 1
 		if len(r.groups) > MaxGroups+MaxGroups/8 {
-			for _, old := range r.groups[:MaxGroups/8] {
-				delete(r.byID, old.ID)
+			for i, old := range r.groups[:MaxGroups/8] {
+				if r.at[old.ID] == r.first+i { // and not that of a later group with the same id
+					delete(r.at, old.ID)
+				}
 			}
+			r.first += MaxGroups / 8
 			r.groups = append([]*Group(nil), r.groups[MaxGroups/8:]...)
 		}
 	case Delivered, Trained, Dropped:
-		old := r.byID[l.ID]
-		if old == nil {
+		at, known := r.at[l.ID]
+		if !known {
 			return
 		}
-		g := *old // readers may hold the old one
+		g := *r.groups[at-r.first] // readers may hold the old one
 		if l.Type == Dropped {
 			g.Dropped = &l
 		} else {
 			g.Used, g.used = &l, segment
 		}
-		r.byID[l.ID] = &g
-		r.replace(old, &g)
-	}
-}
-
-// replace puts a group in place of its former self. Groups are used soon after they were posted, and ids grow.
-func (r *Reader) replace(old, g *Group) {
-	for i := len(r.groups) - 1; i >= 0; i-- {
-		if r.groups[i] == old {
-			r.groups[i] = g
-			return
-		}
+		r.groups[at-r.first] = &g
 	}
 }
 
@@ -180,7 +183,10 @@ func (r *Reader) Groups() (list []*Group, lost int64) {
 func (r *Reader) Group(id uint64) *Group {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.byID[id]
+	if at, known := r.at[id]; known {
+		return r.groups[at-r.first]
+	}
+	return nil
 }
 
 // Body is a group as it was posted, and what the trainer computed, if it told.
@@ -203,16 +209,13 @@ func (r *Reader) Body(g *Group) (group json.RawMessage, computed *Computed, err 
 }
 
 func (r *Reader) frame(segment int, offset, size int64) ([]byte, error) {
-	f, err := os.Open(file(r.dir, segment, bodySuffix))
+	f, info, err := regular.OpenIn(r.root, file(r.dir, segment, bodySuffix))
 	if err != nil {
 		return nil, fmt.Errorf("reading a sample, which may be too old to be kept: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err != nil || size <= 0 || offset < 0 || offset+size > info.Size() {
-		return nil, fmt.Errorf("reading a sample: %s does not hold the bytes %d to %d", f.Name(), offset, offset+size)
-	}
-	packed := make([]byte, size)
-	if _, err := f.ReadAt(packed, offset); err != nil {
+	packed, err := regular.Part(f, info, offset, size, maxBody)
+	if err != nil {
 		return nil, fmt.Errorf("reading a sample: %w", err)
 	}
 	text, err := r.zstd.DecodeAll(packed, nil)

@@ -8,6 +8,7 @@ package samples
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,6 +77,9 @@ const (
 	segmentAge   = 6 * time.Hour
 )
 
+// MaxIndex bounds what is read of an index file: a writer begins another one at an eighth of it.
+const MaxIndex = 64 << 20
+
 // Segment is two files of a record: an index, and the bodies that its lines name.
 type Segment struct {
 	Number        int    // from 1 on, without a gap but for those that are deleted
@@ -84,7 +88,7 @@ type Segment struct {
 
 // Segments lists the files in the folder of a record, oldest first. The last may be being written: its bodies first.
 func Segments(dir string) ([]Segment, error) {
-	numbers, err := segments(dir)
+	numbers, err := segments(dir, ".")
 	out := make([]Segment, len(numbers))
 	for i, n := range numbers {
 		out[i] = Segment{n, filepath.Base(file(dir, n, indexSuffix)), filepath.Base(file(dir, n, bodySuffix))}
@@ -92,9 +96,18 @@ func Segments(dir string) ([]Segment, error) {
 	return out, err
 }
 
-// segments lists the numbers of the files in dir, oldest first; none when the folder does not exist.
-func segments(dir string) ([]int, error) {
-	entries, err := os.ReadDir(dir)
+// segments lists the numbers of the files in dir, oldest first; none when the folder does not exist. dir is relative to
+// root, and no link leads out of root.
+func segments(root, dir string) ([]int, error) {
+	top, err := os.OpenRoot(root)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the record of samples: %w", err)
+	}
+	defer func() { _ = top.Close() }()
+	entries, err := fs.ReadDir(top.FS(), filepath.ToSlash(dir))
 	if os.IsNotExist(err) {
 		return nil, nil
 	}

@@ -64,7 +64,7 @@ func NewWriter(dir string, limits Limits, failed func(error)) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the compression of samples: %w", err)
 	}
-	have, err := segments(dir)
+	have, err := segments(dir, ".")
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func (w *Writer) closeFiles() error {
 
 // prune deletes the oldest files beyond the limits, never those being written.
 func prune(dir string, current int, limits Limits, now time.Time) error {
-	have, err := segments(dir)
+	have, err := segments(dir, ".")
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ type body struct {
 	since   time.Time // when the window began in which StallBytes must come
 	got     int       // in the window
 	over    bool
+	at      *place
 }
 
 // Read begins a new window when the one before has had its bytes. A window is moved on after a quarter of its time at
@@ -25,6 +26,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if now := time.Now(); b.since.IsZero() || b.got >= b.limits.StallBytes && now.Sub(b.since) > b.limits.Stall/4 {
 		if b.since.IsZero() { // the first read may write: 100 Continue
 			_ = b.control.SetWriteDeadline(now.Add(b.limits.Stall))
+			b.at.change(func() { b.at.bodySince = now })
 		}
 		b.since, b.got = now, 0
 		_ = b.control.SetReadDeadline(now.Add(b.limits.Stall)) // test recorders have none
@@ -38,6 +40,7 @@ func (b *body) Read(p []byte) (int, error) {
 		// From here on the standard library reads ahead to see whether the client leaves, for as long as the handler
 		// takes.
 		b.over = true
+		b.at.change(func() { b.at.bodySince = time.Time{} })
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err

@@ -12,8 +12,6 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
@@ -25,7 +23,7 @@ type Limits struct {
 	Stall       time.Duration
 	StallBytes  int
 	Idle        time.Duration // between two requests of a connection
-	Connections int           // at a time; others wait to be accepted
+	Connections int           // at a time; the next takes the place of one without a request, or waits
 }
 
 // Defaults are the limits of every server that does not say otherwise.
@@ -46,7 +44,7 @@ func Serve(server *http.Server, ln net.Listener) error { return Defaults().Serve
 // NewServer is a server with these limits.
 func (l Limits) NewServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: l.Handler(h), ReadHeaderTimeout: l.Header, MaxHeaderBytes: l.HeaderBytes,
-		IdleTimeout: l.Idle}
+		IdleTimeout: l.Idle, ConnContext: remember}
 }
 
 // Serve answers requests on a listener, on so many connections at a time.
@@ -68,12 +66,15 @@ func (l Limits) limit(server *http.Server, ln net.Listener) net.Listener {
 	if server.ErrorLog != nil {
 		say = func(message string) { server.ErrorLog.Print(message) }
 	}
-	return netutil.LimitListener(openfiles.Wait(ln, say), l.Connections)
+	return newCrowd(openfiles.Wait(ln, say), l)
 }
 
 // Handler puts the limits on progress around a handler.
 func (l Limits) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := placeOf(r)
+		at.begin()
+		defer at.end()
 		control := http.NewResponseController(w)
 		out := &answer{ResponseWriter: w, control: control, stall: l.Stall}
 		out.arm(time.Now())
@@ -82,7 +83,7 @@ func (l Limits) Handler(next http.Handler) http.Handler {
 			out.arm(time.Now()) // what the standard library still has to flush
 			return
 		}
-		in := &body{ReadCloser: r.Body, control: control, limits: l}
+		in := &body{ReadCloser: r.Body, control: control, limits: l, at: at}
 		r.Body = in
 		next.ServeHTTP(out, r)
 		out.arm(time.Now())

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -219,21 +220,95 @@ func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
 	})
 }
 
-func TestConnectionsBeyondTheLimitWait(t *testing.T) {
+// Clients that open connections and say nothing, or a byte at a time, keep nobody out.
+func TestSlowClientsLoseTheirPlace(t *testing.T) {
+	t.Parallel()
+	post := "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+	for _, c := range []struct {
+		name, sends string
+		least       time.Duration // until another client is answered
+	}{
+		{name: "silent", sends: ""},
+		{name: "headers without an end", sends: "GET / HTTP/1.1\r\nX:"},
+		{name: "between two requests", sends: "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
+		{name: "a body that comes slowly", sends: post, least: Defaults().Header},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := Defaults()
+			l.Connections = 2
+			serve(t, l, readAll, func(t *testing.T, dial func() net.Conn) {
+				stop, slow := make(chan struct{}), sync.WaitGroup{}
+				for range 5 {
+					conn := dial()
+					go func() { _, _ = io.Copy(io.Discard, conn) }()
+					_, _ = io.WriteString(conn, c.sends)
+					slow.Go(func() { // a hundred bytes a second, for as long as the server takes them
+						for c.sends == post {
+							select {
+							case <-time.After(time.Second):
+							case <-stop:
+								return
+							}
+							if _, err := conn.Write(bytes.Repeat([]byte("x"), l.StallBytes/10)); err != nil {
+								return
+							}
+						}
+					})
+					if c.sends != post {
+						synctest.Wait()
+					}
+				}
+				begun := time.Now()
+				conn := dial()
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				got, took := status(t, conn), time.Since(begun)
+				if got != http.StatusOK || took > 5*c.least {
+					t.Errorf("answered with %d after %s", got, took)
+				}
+				close(stop)
+				slow.Wait()
+			})
+		})
+	}
+}
+
+// A request that is being answered keeps its place, and a client beyond the limit waits until one is.
+func TestAnsweredRequestsKeepTheirPlace(t *testing.T) {
 	t.Parallel()
 	l := Defaults()
 	l.Connections = 2
-	serve(t, l, readAll, func(t *testing.T, dial func() net.Conn) {
+	var release chan struct{} // made where the fake clock is
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			_, _ = io.WriteString(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+			<-release
+		}
+	}
+	serve(t, l, answer, func(t *testing.T, dial func() net.Conn) {
+		release = make(chan struct{})
 		begun := time.Now()
+		var streams []net.Conn
 		for range 2 {
 			c := dial()
-			_, _ = io.WriteString(c, "GET") // occupies its place until its headers are due
+			_, _ = io.WriteString(c, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+			if got := status(t, c); got != http.StatusOK {
+				t.Fatal(got)
+			}
+			streams = append(streams, c)
+		}
+		go func() {
+			time.Sleep(10 * time.Minute)
+			close(release)
+		}()
+		for _, c := range streams {
 			go func() { _, _ = io.Copy(io.Discard, c) }()
 		}
 		c := dial()
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		if got := status(t, c); got != http.StatusOK || time.Since(begun) < l.Header {
-			t.Errorf("answered with %d after %s, expected 200 once there was room", got, time.Since(begun))
+		if got := status(t, c); got != http.StatusOK || time.Since(begun) < 10*time.Minute {
+			t.Errorf("answered with %d after %s, expected 200 once a stream has ended", got, time.Since(begun))
 		}
 	})
 }

@@ -73,7 +73,7 @@ func (r *recorded) list() (list []reference, q queue) {
 		reader := r.readers[e.Name()]
 		if reader == nil {
 			var err error
-			if reader, err = samples.NewReader(filepath.Join(folder, e.Name())); err != nil {
+			if reader, err = samples.NewReaderIn(string(r.dir), filepath.Join("samples", e.Name())); err != nil {
 				continue
 			}
 			if r.readers == nil {

@@ -4,6 +4,7 @@ package reference
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -154,7 +156,7 @@ func sentence(s string) string {
 // WriteOne writes the pages and leaves all others in the folder.
 func (p Pages) WriteOne(dir string) error {
 	for name, text := range p {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		if err := outfile.Write(context.Background(), filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("write a generated page: %w", err)
 		}
 	}

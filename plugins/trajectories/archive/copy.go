@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/sdk/regular"
 	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
@@ -101,19 +102,15 @@ func (a *Archive) has(s samples.Segment) bool {
 
 // copy copies a segment: what its index names when it is read lies in the file of bodies already.
 func (a *Archive) copy(ctx context.Context, s samples.Segment) error {
-	index, err := os.ReadFile(filepath.Join(a.dir, s.Index))
+	index, err := regular.ReadFile(filepath.Join(a.dir, s.Index), samples.MaxIndex)
 	if err != nil {
 		return orDeleted(err)
 	}
-	f, err := os.Open(filepath.Join(a.dir, s.Bodies))
+	f, info, err := regular.Open(filepath.Join(a.dir, s.Bodies))
 	if err != nil {
 		return orDeleted(err)
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("reading the record of samples: %w", err)
-	}
 	bodies, err := a.put(ctx, s.Bodies, f, info.Size())
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -94,7 +95,13 @@ func openBodies(dir string, limit int64) (*bodies, error) {
 
 // openSegment opens a file for reading; nil when it belongs to another program.
 func openSegment(name string, number uint32) (*segment, error) {
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err == nil {
+		if info, serr := f.Stat(); serr != nil || !info.Mode().IsRegular() {
+			_ = f.Close()
+			err = cmp.Or(serr, fmt.Errorf("%s is no regular file", name))
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening trajectory bodies: %w", err)
 	}
@@ -190,6 +197,9 @@ func (b *bodies) abandon(sync func(*os.File) error) error {
 	return nil
 }
 
+// largeBody is a length beyond which the size of the file is asked for before memory is taken.
+const largeBody = 16 << 20
+
 // read appends a body to dst and checks that it is what was written.
 func (b *bodies) read(p place, dst []byte) ([]byte, error) {
 	b.mu.RLock()
@@ -199,6 +209,11 @@ func (b *bodies) read(p place, dst []byte) ([]byte, error) {
 		return dst, fmt.Errorf("%w: its file %s is missing", ErrCorrupt, b.name(p.Segment))
 	}
 	from := len(dst)
+	if p.Length < 0 || p.Length > largeBody {
+		if info, err := s.file.Stat(); err != nil || p.Length < 0 || p.Length > info.Size() {
+			return dst, fmt.Errorf("%w: the index names %d bytes of %s", ErrCorrupt, p.Length, b.name(p.Segment))
+		}
+	}
 	dst = slices.Grow(dst, int(p.Length))[:from+int(p.Length)]
 	if _, err := s.file.ReadAt(dst[from:], p.Offset); err != nil {
 		return dst[:from], fmt.Errorf(

@@ -29,7 +29,7 @@ const (
 func FreePort() (int, error) { return ports().free() }
 
 // ports are held by locks on the bytes of one file, which end with the process.
-var ports = sync.OnceValue(func() *table { return openTable(tablePath()) })
+var ports = sync.OnceValue(func() *table { return openFirst(tablePaths()) })
 
 var errHeld = errors.New("other processes of this user hold those that were tried")
 
@@ -39,8 +39,24 @@ type table struct {
 	held map[int]time.Time
 }
 
-func tablePath() string {
-	return filepath.Join(os.TempDir(), fmt.Sprintf("recipe-ports-%d", os.Getuid()))
+// tablePaths are where the file is, best first. Another user can make the first one, whose name can be guessed, and
+// could then hold every port: a file of another user is not used, and all processes of this user go on to the same next.
+func tablePaths() []string {
+	paths := []string{filepath.Join(os.TempDir(), fmt.Sprintf("recipe-ports-%d", os.Getuid()))}
+	if cache, err := os.UserCacheDir(); err == nil {
+		paths = append(paths, filepath.Join(cache, "recipe-ports"))
+	}
+	return paths
+}
+
+// openFirst opens the first file that this user can have.
+func openFirst(paths []string) *table {
+	for _, path := range paths {
+		if t := openTable(path); t.file != nil {
+			return t
+		}
+	}
+	return &table{held: map[int]time.Time{}}
 }
 
 // openTable opens the file that all processes of this user share on this machine. It has no content. Where it cannot be
@@ -50,16 +66,22 @@ func tablePath() string {
 // work, and let another user end them.
 func openTable(path string) *table {
 	t := &table{held: map[int]time.Time{}}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600) //nolint:gosec // a name of ours
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) //nolint:gosec // a name of ours
 	if err != nil {
 		return t
 	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || !owned(info) {
 		_ = f.Close()
 		return t
 	}
 	t.file = f
 	return t
+}
+
+// owned says whether a file belongs to this user.
+func owned(info os.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(s.Uid) == os.Geteuid()
 }
 
 // lock locks or unlocks the byte of a port, and says whether it did: not, when another process holds it. An error is of

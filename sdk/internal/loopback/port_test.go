@@ -104,3 +104,26 @@ func TestAFailedLockIsNotAPortThatIsHeld(t *testing.T) {
 		t.Errorf("got %v, want the failure of the lock and what to do", err)
 	}
 }
+
+// A table that another user has made first is not used: they could hold every port. The next place is.
+func TestATableOfAnotherUserIsNotUsed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user")
+	}
+	dir := t.TempDir()
+	theirs, ours := filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
+	if err := os.WriteFile(theirs, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(theirs, 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	table := openFirst([]string{theirs, ours})
+	if table.file == nil || table.file.Name() != ours {
+		t.Fatalf("the table is %v", table.file)
+	}
+	defer func() { _ = table.file.Close() }()
+	if _, err := table.free(); err != nil {
+		t.Error(err)
+	}
+}
