@@ -47,7 +47,7 @@ secrets and without what was sampled. Look through it before you send it.`,
 				findings = nil
 			}
 			if len(args) > 0 {
-				opts, err := recipe.options(a)
+				opts, err := recipe.options(a, args[0])
 				if err != nil {
 					return err
 				}

@@ -142,7 +142,7 @@ func (f *recipeFlags) load(a *app, args []string) (*schema.Recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts, err := f.options(a)
+	opts, err := f.options(a, file)
 	if err != nil {
 		return nil, err
 	}

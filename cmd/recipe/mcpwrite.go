@@ -46,7 +46,7 @@ func (t *mcpTools) plan(ctx context.Context, _ *mcp.CallToolRequest, in planArgs
 	if in.Recipe != "" {
 		p.args = append(p.args, in.Recipe)
 	}
-	out, failed := t.run(ctx, append([]string{"plan", "--json", "--out=" + p.file}, p.args...)...)
+	out, failed := t.look(ctx, append([]string{"plan", "--json", "--out=" + p.file}, p.args...)...)
 	if failed {
 		result := answerText(out)
 		result.IsError = true

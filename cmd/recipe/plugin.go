@@ -85,16 +85,24 @@ func addPluginsOf(cmd *cobra.Command, file *string) {
 }
 
 func newPluginSchema(a *app) *cobra.Command {
-	var outputs bool
+	var outputs, beside bool
 	var file string
 	cmd := &cobra.Command{
 		Use:   "schema KIND NAME",
 		Short: "Print the JSON schema of a plugin's block",
-		Args:  cobra.ExactArgs(2),
+		Long: `Print the JSON schema of a plugin's block.
+
+With --sidecar write what the plugin says of its block beside it: words.schema.json for words.py or the program words.
+Commit it: where the plugin is not trusted, validate and plan check its blocks by this file, without running it. The
+file counts for the content that it was written for.`,
+		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := a.plugin(file, args[0], args[1])
 			if err != nil {
 				return err
+			}
+			if beside {
+				return a.writeSidecar(p)
 			}
 			if outputs {
 				return view.JSON(a.out, spec.JSONSchema(p.Outputs))
@@ -103,8 +111,25 @@ func newPluginSchema(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "of the block's outputs instead of its configuration")
+	cmd.Flags().BoolVar(&beside, "sidecar", false, "write NAME.schema.json beside the plugin's program, for where it is "+
+		"not trusted")
+	cmd.MarkFlagsMutuallyExclusive("outputs", "sidecar")
 	addPluginsOf(cmd, &file)
 	return cmd
+}
+
+// writeSidecar writes the file beside a plugin's program.
+func (a *app) writeSidecar(p *schema.PluginSchema) error {
+	catalog, err := a.catalog()
+	if err != nil {
+		return err
+	}
+	path, err := catalog.WriteSidecar(p)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.out, "Wrote "+path)
+	return err
 }
 
 func newPluginDocs(a *app) *cobra.Command {
