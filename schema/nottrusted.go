@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
@@ -22,6 +23,10 @@ func (e *NotTrusted) Error() string {
 func (e *NotTrusted) Remedy() string {
 	this := "--trust " + e.Digest
 	if e.Digest == "" {
+		if strings.Contains(e.Path, "://") {
+			return fmt.Sprintf("If you trust it, run \"recipe trust add %s\", or this command with %s; or have it signed by whom "+
+				"your settings name (verify)", e.Digest, this)
+		}
 		return fmt.Sprintf("Read it. If you trust it, run \"recipe trust add --folder\" with its folder, or this command with " +
 			"--trust all")
 	}

@@ -51,7 +51,8 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 			return nil, err
 		}
 		catalog.Program, catalog.Pass = build.Read().Version, s.PassEnvironment
-		catalog.Store, catalog.Trust = s.packageStore(), a.gate()
+		catalog.Store, catalog.Trust, catalog.Kubeconfigs = s.packageStore(), a.gate(), s.Kubeconfigs
+		catalog.Confine = trust.Confine
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.catalogs = append(a.catalogs, catalog)

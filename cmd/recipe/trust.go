@@ -65,7 +65,7 @@ func newTrustList(a *app) *cobra.Command {
 func newTrustAdd(a *app) *cobra.Command {
 	var folder bool
 	cmd := &cobra.Command{
-		Use:   "add FILE…",
+		Use:   "add FILE|DIGEST…",
 		Short: "Approve the content of programs, or folders with --folder",
 		Long: `Approve the content of programs: what they are now runs, also where it is copied to, and not what they become.
 Of a Python file the digest covers the files of its folder that it may import, too.
@@ -94,6 +94,9 @@ counts while the folder and the file are yours, and not in CI.`,
 }
 
 func entryOf(path string, folder bool) (trust.Entry, error) {
+	if trust.Check(path) && path != trust.All {
+		return trust.Entry{Digest: path}, nil
+	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return trust.Entry{}, err
@@ -160,20 +163,20 @@ func newTrustDigest(a *app) *cobra.Command {
 func newTrustLock(a *app) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use:   "lock [FILE]",
+		Use:   "lock [FILE [PROGRAM…]]",
 		Short: "Write the digests of what a recipe names to NAME.trust.json, for CI",
 		Long: `Write the digests of the programs that the recipe NAME.hcl names to NAME.trust.json beside it. Commit it: CI hands
-the file of the base branch over by --trust-lock (docs/ci.md), where a pull request cannot change it. Nothing is run.`,
-		Args: cobra.MaximumNArgs(1),
+the file of the base branch over by --trust-lock (docs/ci.md), where a pull request cannot change it. Nothing is run.
+Further files, such as a kubeconfig or the interpreter of a block, are those after the recipe.`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			file, err := recipeFile(args)
+			file, err := recipeFile(args[:min(len(args), 1)])
 			if err != nil {
 				return err
 			}
 			if out == "" {
 				out = strings.TrimSuffix(file, filepath.Ext(file)) + ".trust.json"
 			}
-			lock, err := lockOf(a, file)
+			lock, err := lockOf(a, file, args[min(len(args), 1):])
 			if err != nil {
 				return err
 			}
@@ -193,12 +196,13 @@ the file of the base branch over by --trust-lock (docs/ci.md), where a pull requ
 }
 
 // lockOf reads the recipe as far as it can be read without plugins and variables.
-func lockOf(a *app, file string) (trust.Lock, error) {
+func lockOf(a *app, file string, further []string) (trust.Lock, error) {
 	lock := trust.Lock{V: trust.FormatVersion, Trusted: []trust.LockedEntry{}}
 	if _, err := os.Stat(file); err != nil {
 		return lock, fmt.Errorf("read the recipe: %w", err)
 	}
 	r, _ := schema.Load(file, schema.Options{Environ: a.environ})
+	var paths []string
 	for _, q := range r.Required {
 		path := q.Source
 		if schema.IsPackage(path) {
@@ -207,6 +211,9 @@ func lockOf(a *app, file string) (trust.Lock, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(q.Range.Filename), path)
 		}
+		paths = append(paths, path)
+	}
+	for _, path := range append(paths, further...) {
 		e, err := entryOf(path, false)
 		if err != nil {
 			return lock, err

@@ -33,7 +33,8 @@ type Catalog struct {
 	Prepare func(sdk.Packages) error
 	Store   *packages.Store // where plugins from packages are; nil: such plugins cannot be used
 	// Trust is asked before a program is run that a recipe names. Nil: none is.
-	Trust *trust.Gate
+	Trust       *trust.Gate
+	Kubeconfigs []string // files that recipes may name without being asked about
 	// Confine is what such a program is run in when it is only asked for its schema; nil: nothing.
 	Confine script.Confine
 

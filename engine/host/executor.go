@@ -48,7 +48,14 @@ func (c *Catalog) OpenExecutor(name string, config cty.Value, dir string) (execu
 	if !ok {
 		return nil, fmt.Errorf("the executor %q was not made by executor.New", name)
 	}
-	return opener.Open(config, dir)
+	x, err := opener.Open(config, dir)
+	if err != nil {
+		return nil, err
+	}
+	if refused := c.allowReads(x); refused != nil {
+		return withheld{x, refused}, nil
+	}
+	return x, nil
 }
 
 // allowExecutor asks whether the program of an executor may be run. Its schema may be known without that.
@@ -57,7 +64,7 @@ func (c *Catalog) allowExecutor(e *external) error {
 	case e.own:
 		return nil
 	case e.index != "":
-		return c.Trust.Allow(trust.Use{Path: e.path, Digest: e.index, Why: whyExecutor})
+		return c.Trust.Allow(trust.Use{Path: e.from, Digest: e.index, Why: whyExecutor})
 	case c.Trust.HasAllowed(e.path):
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -40,6 +41,7 @@ type external struct {
 	check func() error    // of a plugin from a package: compares its files before they are run
 	unrun bool            // known by the file beside it alone; what a recipe names must be trusted before it runs
 	index string          // of a plugin from a package that nobody of the settings has signed: its digest
+	from  string          // of a plugin from a package: its source and version
 	own   bool            // the user names it, and not a recipe
 }
 
@@ -196,8 +198,16 @@ func (c *Catalog) describeBinary(ctx context.Context, path string) (d Document, 
 		return Document{}, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir,
-		Env: Asking(os.Environ()), temporary: true})
+	argv := []string{path}
+	if c.Confine != nil {
+		sockets, err := private.Root(socketRoot)
+		if err != nil {
+			return Document{}, err
+		}
+		argv = c.Confine(argv, dir, sockets)
+	}
+	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: argv, Dir: dir,
+		Env: interpreter.Asking(os.Environ()), temporary: true})
 	if err != nil {
 		return Document{}, err
 	}

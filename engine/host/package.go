@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
 // packaged is the plugin that a package has, or why it cannot be used.
@@ -63,7 +65,7 @@ func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, e
 		if err != nil {
 			return nil, err
 		}
-		e.index, e.own = index, index == ""
+		e.index, e.own, e.from = index, index == "", packageName(q, locked)
 		// A package of another platform has a schema and no program: the program is looked for when it is to run.
 		if _, e.path, err = locked.Tree(); err != nil {
 			e.check = func() error { return err }
@@ -84,7 +86,7 @@ func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, e
 	}
 	if p := (sdk.Packages{Project: f.Project}); c.Prepare != nil && f.Project != "" {
 		if index != "" {
-			if err := c.Trust.Allow(trust.Use{Path: f.Project, Digest: index, Why: whyPrepare}); err != nil {
+			if err := c.Trust.Allow(trust.Use{Path: packageName(q, locked), Digest: index, Why: whyPrepare}); err != nil {
 				return nil, err
 			}
 		}
@@ -96,8 +98,14 @@ func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, e
 	if err != nil {
 		return nil, err
 	}
+	e.index, e.own, e.from = index, index == "", packageName(q, locked)
 	e.schema.Version, e.schema.Source, e.check = d.Version, locked.Source(), locked.Check
 	return e, nil
+}
+
+// packageName is what a person is asked about: where a package is from, and its version.
+func packageName(q schema.Requirement, l *packages.Locked) string {
+	return q.Source + ":" + l.Entry.Version
 }
 
 // Module implements schema.ModuleFinder.
@@ -140,7 +148,7 @@ func (c *Catalog) Document(s *schema.PluginSchema, folder string) (d Document, e
 
 // loadFile describes an environment in a Python file. It runs the file only when it, or its lock, has changed.
 func (c *Catalog) loadFile(name, path string, own bool) (*external, error) {
-	l := script.Loader{Folder: filepath.Join(c.cacheDir, "environments"), Environ: Asking(os.Environ()),
+	l := script.Loader{Folder: filepath.Join(c.cacheDir, "environments"), Environ: interpreter.Asking(os.Environ()),
 		Prepare: c.Prepare, Confine: c.Confine}
 	if !own {
 		l.Allow = c.allowPython

@@ -15,7 +15,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // The reasons for which a plan and its like run a program or use a file of a recipe.
@@ -77,7 +76,7 @@ func (c *Catalog) allowRun(e *external) error {
 	case e.own || c.isVouched(e.path):
 		return nil
 	case e.index != "":
-		return c.Trust.Allow(trust.Use{Path: e.path, Digest: e.index, Why: whyRun})
+		return c.Trust.Allow(trust.Use{Path: e.from, Digest: e.index, Why: whyRun})
 	case c.Trust.HasAllowed(e.path):
 		return nil
 	}
@@ -98,11 +97,24 @@ func (c *Catalog) AllowBlocks(r *schema.Recipe) error {
 		if err == nil && e != nil {
 			err = c.allowRun(e)
 		}
+		if err == nil && e == nil && b.Addr.Kind == kind.Executor && b.Value.IsWhollyKnown() {
+			err = c.allowConfig(b)
+		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// allowConfig asks about the files that the body of an executor names.
+func (c *Catalog) allowConfig(b *schema.Block) error {
+	body, _ := b.Value.UnmarkDeep()
+	x, err := c.OpenExecutor(b.Plugin(), body, "")
+	if w, ok := x.(withheld); ok {
+		return w.err
+	}
+	return err
 }
 
 // Digests are what this catalog's gate has allowed.
@@ -113,22 +125,6 @@ func (c *Catalog) Trusted(digests []string) {
 	if c.Trust != nil {
 		c.Trust.Trust(slices.DeleteFunc(slices.Clone(digests), func(d string) bool { return d == trust.All })...)
 	}
-}
-
-// asking are the families of everyProgram that a program gets which is only asked what it is: nothing of the network,
-// whose proxies may hold passwords, of clusters or of hubs.
-var notAsking = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy",
-	"no_proxy", "SLURM_*", "HF_ENDPOINT", "XDG_RUNTIME_DIR"}
-
-// Asking is the environment of a program that is asked for its schema.
-func Asking(environ []string) []string {
-	var out []string
-	for _, entry := range Environment(environ) {
-		if name, _, _ := strings.Cut(entry, "="); !protocol.MatchesEnvironment(name, notAsking) {
-			out = append(out, entry)
-		}
-	}
-	return out
 }
 
 // Sidecar is the file beside a plugin's program or Python file that says what its block is, so that it need not be run

@@ -89,9 +89,13 @@ func (s *Session) askClusters(ctx context.Context, p *plan.Plan) {
 		}
 		f := plan.Finding{Severity: "error", Address: op.Address}
 		var refused *sdk.Error
+		var untrusted *schema.NotTrusted
 		switch {
 		case err == nil:
 			continue
+		case errors.As(err, &untrusted):
+			silent[op.Job.Executor] = true
+			f.Severity, f.Address, f.Summary, f.Detail = "warning", op.Job.Executor, untrusted.Error(), untrusted.Remedy()
 		case errors.As(err, &refused):
 			f.Summary, f.Detail = op.Job.Executor.String()+" refuses its job: "+refused.Error(), refused.Remedy
 		case errors.Is(err, executor.ErrUnreachable):

@@ -49,21 +49,6 @@ func OfPython(path string, beside ...string) (digest string, files []string, err
 	return "sha256:" + hex.EncodeToString(sum[:]), c.files, nil
 }
 
-// OfFiles is one digest over files, in any order, with the names that they are given.
-func OfFiles(what string, files map[string]string) (string, error) {
-	var sums []string
-	for name, path := range files {
-		h := sha256.New()
-		if err := copyRegular(h, path, maxBytes); err != nil {
-			return "", err
-		}
-		sums = append(sums, fmt.Sprintf("%x %q\n", h.Sum(nil), name))
-	}
-	slices.Sort(sums)
-	sum := sha256.Sum256([]byte(what + "\n" + strings.Join(sums, "")))
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
-}
-
 // closure collects the files of a folder that a Python file may import.
 type closure struct {
 	dir   string

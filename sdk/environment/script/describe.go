@@ -45,9 +45,8 @@ type asking struct {
 	confine      Confine
 }
 
-// Confine changes a command so that it can do less: argv, what it may write to, and its environment; it returns what to
-// run instead.
-type Confine func(argv []string, writable string) []string
+// Confine returns what to run instead of a command so that it can do less, and write to some folders alone.
+type Confine func(argv []string, writable ...string) []string
 
 func describe(ctx context.Context, a asking) (d described, err error) {
 	python, s := a.python, a.source
