@@ -31,6 +31,7 @@ type app struct {
 	newCatalog func() (*host.Catalog, error)
 	gate       func() *trust.Gate // decides which programs of a recipe run
 	ended      <-chan struct{}    // is closed when the command is to end
+	trusted    trustFlags         // of commands whose -r names a recipe only for its plugins
 
 	mu       sync.Mutex
 	lines    *bufio.Reader   // over in, of answers

@@ -52,7 +52,7 @@ func newPluginList(a *app) *cobra.Command {
 		},
 	}
 	addJSON(cmd, &asJSON)
-	addPluginsOf(cmd, &file)
+	a.addPluginsOf(cmd, &file)
 	return cmd
 }
 
@@ -78,7 +78,8 @@ func (a *app) listVersions(ctx context.Context, text string, asJSON bool) error 
 }
 
 // addPluginsOf adds the flag that names a recipe whose plugins are known, too.
-func addPluginsOf(cmd *cobra.Command, file *string) {
+func (a *app) addPluginsOf(cmd *cobra.Command, file *string) {
+	a.trusted.add(cmd)
 	cmd.Flags().StringVarP(file, "recipe", "r", "",
 		"also know the plugins that this recipe `FILE` names in required_plugins")
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
@@ -114,7 +115,7 @@ file counts for the content that it was written for.`,
 	cmd.Flags().BoolVar(&beside, "sidecar", false, "write NAME.schema.json beside the plugin's program, for where it is "+
 		"not trusted")
 	cmd.MarkFlagsMutuallyExclusive("outputs", "sidecar")
-	addPluginsOf(cmd, &file)
+	a.addPluginsOf(cmd, &file)
 	return cmd
 }
 
@@ -147,7 +148,7 @@ func newPluginDocs(a *app) *cobra.Command {
 			return err
 		},
 	}
-	addPluginsOf(cmd, &file)
+	a.addPluginsOf(cmd, &file)
 	return cmd
 }
 
@@ -169,6 +170,9 @@ func (a *app) catalogOf(file string) (*host.Catalog, error) {
 	}
 	if _, err := os.Stat(file); err != nil {
 		return nil, fmt.Errorf("read the recipe: %w", err)
+	}
+	if err := a.trusted.into(a, file); err != nil {
+		return nil, err
 	}
 	_, _ = schema.Load(file, schema.Options{Environ: a.environ, Plugins: catalog})
 	return catalog, nil

@@ -35,7 +35,7 @@ type Catalog struct {
 	// Trust is asked before a program is run that a recipe names. Nil: none is.
 	Trust       *trust.Gate
 	Kubeconfigs []string // files that recipes may name without being asked about
-	// Confine is what such a program is run in when it is only asked for its schema; nil: nothing.
+	// Confine is what a Python file is run in that is only asked for its schema; nil: nothing.
 	Confine script.Confine
 
 	builtins map[string]*sdk.Definition // by KIND/NAME

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
-	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -83,7 +82,7 @@ func (c *Catalog) loadExternal(path string, own bool) (*external, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
-	d, err := c.describeBinary(ctx, path)
+	d, err := describeBinary(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("ask for its description: %w", unusable(path, err))
 	}
@@ -192,21 +191,14 @@ func (d Document) external(path string) (*external, error) {
 }
 
 // describeBinary starts a binary, asks for its description, and ends it.
-func (c *Catalog) describeBinary(ctx context.Context, path string) (d Document, err error) {
+func describeBinary(ctx context.Context, path string) (d Document, err error) {
 	dir, remove, err := temporary.Dir("", "recipe-describe")
 	if err != nil {
 		return Document{}, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	argv := []string{path}
-	if c.Confine != nil {
-		sockets, err := private.Root(socketRoot)
-		if err != nil {
-			return Document{}, err
-		}
-		argv = c.Confine(argv, dir, sockets)
-	}
-	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: argv, Dir: dir,
+	// Not in Confine: the process that answers has to be the one that was started.
+	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir,
 		Env: interpreter.Asking(os.Environ()), temporary: true})
 	if err != nil {
 		return Document{}, err
