@@ -216,7 +216,7 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	switch {
 	case errors.As(err, &untrusted):
 		p.doubt(n, untrusted, "Not checked: not trusted",
-			fmt.Sprintf("The block is not checked: the %s plugin %q was not run, %s.", key.kind, key.plugin, untrusted.Why))
+			fmt.Sprintf("The block is not checked: the %s plugin %q was not %s.", key.kind, key.plugin, untrusted.Why))
 		s = nil
 	case err != nil:
 		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
@@ -238,7 +238,7 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	}
 	if s != nil && s.NotRun != nil {
 		p.doubt(n, s.NotRun, "Not run: not trusted", fmt.Sprintf("The block is checked by %s alone: the %s plugin %q was not "+
-			"run, %s.", s.NotRun.Schema, key.kind, key.plugin, s.NotRun.Why))
+			"%s.", s.NotRun.Schema, key.kind, key.plugin, s.NotRun.Why))
 	}
 	if s != nil {
 		p.reserved(n, s)

@@ -16,7 +16,7 @@ func (e *NotTrusted) Error() string {
 	if e.Digest != "" {
 		at = " (" + e.Digest + ")"
 	}
-	return fmt.Sprintf("not checked: not trusted: %s%s was not run, %s", e.Path, at, e.Why)
+	return fmt.Sprintf("not checked: not trusted: %s%s was not %s", e.Path, at, e.Why)
 }
 
 // Remedy says how a person allows it.

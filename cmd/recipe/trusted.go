@@ -116,7 +116,7 @@ func (a *app) askTrust(u trust.Use) (trust.Answer, error) {
 			at = "./" + rel
 		}
 	}
-	fmt.Fprintf(a.err, "\n%s\n", s.Bold(fmt.Sprintf("This recipe wants to run %q, %s.", at, u.Why)))
+	fmt.Fprintf(a.err, "\n%s\n", s.Bold(fmt.Sprintf("This recipe wants %q to be %s.", at, u.Why)))
 	if u.Digest != "" {
 		fmt.Fprintf(a.err, "  %s\n", u.Digest)
 	}

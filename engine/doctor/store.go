@@ -32,7 +32,7 @@ func storeOf(ctx context.Context, m Machine, b *schema.Block) (Finding, bool) {
 	at, err := objectstore.Parse(address)
 	if err == nil && at.Foreign() {
 		sum := sha256.Sum256([]byte("store " + at.Endpoint))
-		if f, ok := m.allow(trust.Use{Path: at.Endpoint, Digest: "sha256:" + hex.EncodeToString(sum[:]),
+		if f, ok := m.allow(trust.Use{Path: "https://" + at.Endpoint, Digest: "sha256:" + hex.EncodeToString(sum[:]),
 			Why: "asked with your keys for S3"}); !ok {
 			return f, true
 		}

@@ -23,7 +23,7 @@ const (
 	whyImport   = "imported for its schema"
 	whyRun      = "run as a block"
 	whyExecutor = "started to ask it about jobs"
-	whyPrepare  = "whose Python packages are installed, and built where they are no wheels"
+	whyPrepare  = "used to install the Python packages that it names, and to build those that are no wheels"
 )
 
 // allowFile asks the gate about the program at a path.

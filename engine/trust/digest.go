@@ -39,7 +39,7 @@ func OfPython(path string, beside ...string) (digest string, files []string, err
 		return "", nil, err
 	}
 	for _, b := range beside {
-		if err := c.include(b); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := c.project(b); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", nil, err
 		}
 	}
@@ -58,8 +58,21 @@ type closure struct {
 	left  int64
 }
 
-// include hashes a file of the folder.
-func (c *closure) include(name string) error { _, err := c.read(name); return err }
+// project hashes a file that names packages, and what its build may run of the folder.
+func (c *closure) project(name string) error {
+	text, err := c.read(name)
+	if err != nil || filepath.Base(name) != "pyproject.toml" {
+		return err
+	}
+	list := words(text)
+	list["setup"], list["hatch_build"] = true, true // which build backends run by their name
+	for word := range list {
+		if err := c.module(word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (c *closure) read(name string) ([]byte, error) {
 	if c.seen[name] {

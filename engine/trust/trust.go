@@ -20,7 +20,7 @@ const All = "all"
 // Use is something that a command wants to run, or to hand credentials to.
 type Use struct {
 	Path string // absolute
-	Why  string // ends "it wants to run PATH, …", for example "imported for its schema"
+	Why  string // ends "the recipe wants PATH to be …", for example "imported for its schema"
 	// Digest is that of the content, "sha256:…". Empty: no digest covers what would run, as of the packages of a virtual
 	// environment. Then a folder that the user trusts counts, and All.
 	Digest string
@@ -162,6 +162,16 @@ func (g *Gate) Digests() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Sorted(maps.Keys(g.digests))
+}
+
+// IsAll says whether the command trusts everything.
+func (g *Gate) IsAll() bool {
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all
 }
 
 // HasAllowed says whether this process was allowed to run what was at a path.
