@@ -138,9 +138,9 @@ type docsArgs struct {
 // addReaders adds the tools that change nothing.
 func (t *mcpTools) addReaders(server *mcp.Server) {
 	reader := func(name, description string) *mcp.Tool {
-		closed := false
+		clusters := name == "plan" || name == "status" // which are asked about jobs
 		return &mcp.Tool{Name: name, Description: description,
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}}
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &clusters}}
 	}
 	mcp.AddTool(server, reader("plan", "Check a recipe and show what applying it would do with each block."), t.plan)
 	mcp.AddTool(server, reader("runs", "The runs of this machine, newest first. Other tools take a name as recipe."),

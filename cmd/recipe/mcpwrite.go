@@ -76,8 +76,9 @@ type checkpointArgs struct {
 // addWriters adds the tools that change something and that the person has allowed.
 func (t *mcpTools) addWriters(server *mcp.Server, allowed []string) {
 	tool := func(name, description string, destructive bool) *mcp.Tool {
+		beyond := name == "apply" || name == "evaluate" || name == "stop" // programs of the recipe, jobs of clusters
 		return &mcp.Tool{Name: name, Description: description,
-			Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}}
+			Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive, OpenWorldHint: &beyond}}
 	}
 	add := map[string]func(){
 		"apply": func() {

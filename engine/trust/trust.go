@@ -43,7 +43,7 @@ type Gate struct {
 	Store Store // what this user has approved before; empty: nothing counts
 	// Folders says that folders which the user trusts count. They do not in CI, where a folder is a stranger's.
 	Folders bool
-	// Sealed: what was approved before does not count either. For agents, whose tools promise to run nothing.
+	// Sealed: nothing is allowed, whatever was approved. For tools of agents that promise to run nothing.
 	Sealed bool
 	// Ask asks a person. Nil: there is none, and nothing is asked.
 	Ask func(Use) (Answer, error)
@@ -89,6 +89,9 @@ func (g *Gate) Allow(u Use) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.Sealed {
+		return refusal
+	}
 	if u.Digest != "" && g.digests[u.Digest] {
 		g.note(u)
 		return nil
@@ -100,11 +103,11 @@ func (g *Gate) Allow(u Use) error {
 		}
 		return nil
 	}
-	if !g.Sealed && g.Store.Holds(u, g.Folders) {
+	if g.Store.Holds(u, g.Folders) {
 		g.note(u)
 		return nil
 	}
-	if g.Ask == nil || g.Sealed {
+	if g.Ask == nil {
 		return refusal
 	}
 	key := u.Path + " " + u.Digest
