@@ -83,6 +83,9 @@ func Check(word string) bool {
 
 // Allow returns nil when a use is allowed, else an error that is a *schema.NotTrusted, or why it is not known.
 func (g *Gate) Allow(u Use) error {
+	if absolute, err := filepath.Abs(u.Path); err == nil && !strings.Contains(u.Path, "://") {
+		u.Path = absolute
+	}
 	refusal := &schema.NotTrusted{Untrusted: diagnostic.Untrusted{Path: u.Path, Digest: u.Digest, Why: u.Why}}
 	if g == nil {
 		return refusal

@@ -10,8 +10,13 @@ from __future__ import annotations
 
 import sys
 from importlib.machinery import (
-    EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, ModuleSpec, SourceFileLoader,
-)  # fmt: skip
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
 from pathlib import Path
 from types import CodeType
 from typing import Any, cast
@@ -39,8 +44,8 @@ class Finder(FileFinder):
             return spec
         if fullname.partition(".")[0] in sys.stdlib_module_names:
             return None
-        raise ImportError(f"{spec.origin} was not allowed to run: write its import by its name, so that it is among the "
-                          "files that are allowed together", name=fullname)  # fmt: skip
+        raise ImportError(f"{spec.origin} was not allowed to run: import it by its name, so that it is among the files "
+                          "that are allowed together", name=fullname)  # fmt: skip
 
 
 _FINDER = Finder.path_hook((Loader, SOURCE_SUFFIXES), (ExtensionFileLoader, EXTENSION_SUFFIXES))
