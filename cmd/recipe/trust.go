@@ -11,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -203,10 +204,17 @@ func lockOf(a *app, file string, further []string) (trust.Lock, error) {
 	}
 	r, _ := schema.Load(file, schema.Options{Environ: a.environ})
 	var paths []string
+	locked, err := packages.ReadLock(schema.LockFile(file))
+	if err != nil {
+		return lock, err
+	}
 	for _, q := range r.Required {
 		path := q.Source
 		if schema.IsPackage(path) {
-			continue // its lock has its digest
+			if e, ok := locked.Plugins[q.Name]; ok && e.Index != "" {
+				lock.Trusted = append(lock.Trusted, trust.LockedEntry{Path: q.Source + ":" + e.Version, Digest: e.Index})
+			}
+			continue
 		}
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(q.Range.Filename), path)
