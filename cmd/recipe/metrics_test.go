@@ -44,7 +44,7 @@ class Words(Environment):
 			}
 		}
 	}
-	try := []string{"env", "try", "quickstart.hcl", wordsBlock, "-n", "1", "--group-size", "4"}
+	try := []string{"env", "try", "quickstart.hcl", wordsBlock, "-n", "1", "--group-size", "4", "--trust", "all"}
 	w.decode(&tried, append(try, "--json")...)
 	for _, c := range tried.Groups[0].Completions {
 		if names := slices.Sorted(maps.Keys(c.Metrics)); !slices.Equal(names, []string{"digits", "length"}) ||
