@@ -177,7 +177,7 @@ func TestAHostilePullRequestRunsNothing(t *testing.T) {
 	evil := "#!/bin/sh\nenv > " + filepath.Join(ran, "policy") + "\necho '{}'\n"
 	test := "run \"all\" {\n  command = apply\n}\n"
 	for name, text := range map[string]string{"ci/limits.py": evil, "ci/limits.test.hcl": test, "ci/more.test.hcl": test,
-		"recipe/config.hcl": "policies = [\"../ci/limits.py\"]\n", "train.lock.hcl": ""} {
+		"recipe/config.hcl": "policies = [\"../ci/limits.py\"]\n", "train.lock.hcl": "lock_version = 1\n"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}
