@@ -213,7 +213,12 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 		name = replaced.With
 	}
 	s, err := p.opts.Plugins.Lookup(n.block.kind, name)
+	var untrusted *NotTrusted
 	switch {
+	case errors.As(err, &untrusted):
+		p.doubt(n, untrusted, "Not checked: not trusted",
+			fmt.Sprintf("The block is not checked: the %s plugin %q was not %s.", key.kind, key.plugin, untrusted.Why))
+		s = nil
 	case err != nil:
 		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
 			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin,
@@ -232,6 +237,10 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 		copied.Config = &spec.Schema{}
 		s = &copied
 	}
+	if s != nil && s.NotRun != nil {
+		p.doubt(n, s.NotRun, "Not run: not trusted", fmt.Sprintf("The block is checked by %s alone: the %s plugin %q was not "+
+			"%s.", s.NotRun.Schema, key.kind, key.plugin, s.NotRun.Why))
+	}
 	if s != nil {
 		p.reserved(n, s)
 		if replaced == nil {
@@ -240,6 +249,20 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 	}
 	known[key] = s
 	return s
+}
+
+// doubt reports a program that was not run: an error where its block is not checked, else a warning.
+func (p *evaluator) doubt(n *node, u *NotTrusted, summary, detail string) {
+	at := u.Path
+	if u.Digest != "" {
+		at += " (" + u.Digest + ")"
+	}
+	d := problem(n.header, summary, fmt.Sprintf("%s\nIt is %s.\n%s.", detail, at, u.Remedy()))
+	if u.Schema != "" {
+		d.Severity = hcl.DiagWarning
+	}
+	d.Extra = u
+	p.diags = append(p.diags, d)
 }
 
 // guidance is what an error adds to its text for people: what was seen, and what to do.

@@ -30,6 +30,8 @@ type PluginSchema struct {
 	Source      string // of a plugin in a Python file: its name and hash, recorded with each block; empty for others
 	UsesNodes   bool   // its blocks may have several machines
 	Prepares    bool   // it has a stage before what its blocks refer to is ready
+	// NotRun is set where the schema is from a file beside a program that was not run, as nobody has allowed it.
+	NotRun *NotTrusted
 }
 
 // Plugins finds the schemas of plugins.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
@@ -28,8 +30,12 @@ type app struct {
 	catalog      func() (*host.Catalog, error)
 	// newCatalog makes a catalog of its own, for recipes of which one must not see what another requires
 	newCatalog func() (*host.Catalog, error)
+	gate       func() *trust.Gate // decides which programs of a recipe run
+	ended      <-chan struct{}    // is closed when the command is to end
+	trusted    trustFlags         // of commands whose -r names a recipe only for its plugins
 
 	mu       sync.Mutex
+	lines    *bufio.Reader   // over in, of answers
 	catalogs []*host.Catalog // all that were made
 }
 
@@ -47,13 +53,15 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 			return nil, err
 		}
 		catalog.Program, catalog.Pass = build.Read().Version, s.PassEnvironment
-		catalog.Store = s.packageStore()
+		catalog.Store, catalog.Trust, catalog.Kubeconfigs = s.packageStore(), a.gate(), s.Kubeconfigs
+		catalog.Confine = trust.Confine
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.catalogs = append(a.catalogs, catalog)
 		return catalog, nil
 	}
 	a.catalog = sync.OnceValues(a.newCatalog)
+	a.gate = sync.OnceValue(a.newGate)
 	return a
 }
 

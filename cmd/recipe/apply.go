@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk"
@@ -76,8 +77,16 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 			if err := a.lockPackages(cmd.Context(), file, "", f.locked, false, a.err); err != nil {
 				return err
 			}
+			a.tellRuns()
+			if f.approve || saved != nil { // the person's word for all that the recipe names
+				a.gate().Approve = true
+				a.gate().Trust(trust.All)
+			}
 			s, err := a.open(cmd.Context(), &f.recipe, args, f.targets, f.asJSON)
 			if err != nil {
+				return err
+			}
+			if err := a.allowBlocks(s.Recipe); err != nil {
 				return err
 			}
 			p, asked, err := f.policy.plan(cmd.Context(), a, s)
@@ -125,6 +134,7 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 				defer live.Close()
 				return a.handOver(cmd.Context(), live, s, p, approved)
 			}
+			a.gate().Settle() // what another apply adds to the run is asked about by that one
 			a.remember(s.Dir)
 			if f.detach {
 				return a.detach(cmd.Context(), s, approved, f.keep)

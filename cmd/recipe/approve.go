@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -31,7 +30,7 @@ func (a *app) approve(ctx context.Context, beforehand bool, question, check stri
 		}
 	}
 	fmt.Fprintf(a.out, "\n%s Type \"yes\" to approve: ", a.style().Bold(question))
-	answer, err := readAnswer(ctx, a.in)
+	answer, err := a.readAnswer(ctx.Done())
 	if err != nil {
 		fmt.Fprintln(a.out)
 		return errDeclined
@@ -43,21 +42,27 @@ func (a *app) approve(ctx context.Context, beforehand bool, question, check stri
 	return nil
 }
 
-// readAnswer reads a line, or gives up when ctx ends: on Ctrl-C, which a read from a terminal would not notice.
-func readAnswer(ctx context.Context, r io.Reader) (string, error) {
+// readAnswer reads a line, or gives up when over is closed: on Ctrl-C, which a read from a terminal would not notice.
+func (a *app) readAnswer(over <-chan struct{}) (string, error) {
 	type line struct {
 		text string
 		err  error
 	}
+	a.mu.Lock()
+	if a.lines == nil { // one for all questions: it may have read beyond the first line
+		a.lines = bufio.NewReader(a.in)
+	}
+	lines := a.lines
+	a.mu.Unlock()
 	read := make(chan line, 1)
 	go func() {
-		text, err := bufio.NewReader(r).ReadString('\n')
+		text, err := lines.ReadString('\n')
 		read <- line{strings.TrimSpace(text), err}
 	}()
 	select {
 	case l := <-read:
 		return l.text, l.err
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
+	case <-over:
+		return "", context.Canceled
 	}
 }

@@ -91,7 +91,7 @@ func (a *app) loadForBundle(recipe *recipeFlags, file string) *schema.Recipe {
 	if _, err := os.Stat(file); err != nil {
 		return nil
 	}
-	opts, err := recipe.options(a)
+	opts, err := recipe.options(a, file)
 	if err != nil {
 		return nil
 	}

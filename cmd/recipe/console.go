@@ -32,7 +32,7 @@ before they start. At a terminal it prompts; from a pipe it reads one expression
 			if err != nil {
 				return err
 			}
-			opts, err := recipe.options(a)
+			opts, err := recipe.options(a, file)
 			if err != nil {
 				return err
 			}

@@ -42,12 +42,14 @@ secrets and without what was sampled. Look through it before you send it.`,
 				return errors.New("--executor names a block of a recipe: recipe doctor FILE --executor slurm.NAME")
 			}
 			redacted := func(text string) string { return text }
-			findings := doctor.Examine(cmd.Context(), a.machine(dir))
+			local := a.machine(dir)
+			local.Allow = a.gate().Allow
+			findings := doctor.Examine(cmd.Context(), local)
 			if executor != "" {
 				findings = nil
 			}
 			if len(args) > 0 {
-				opts, err := recipe.options(a)
+				opts, err := recipe.options(a, args[0])
 				if err != nil {
 					return err
 				}
@@ -60,7 +62,7 @@ secrets and without what was sampled. Look through it before you send it.`,
 						return err
 					}
 					if executor == "" {
-						findings = append(findings, doctor.Blocks(cmd.Context(), a.machine(dir), args[0], r,
+						findings = append(findings, doctor.Blocks(cmd.Context(), local, args[0], r,
 							packagesOf(catalog))...)
 					} else {
 						found, err := executorFindings(cmd.Context(), run.Processes{Catalog: catalog}, r, executor)

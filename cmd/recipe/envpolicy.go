@@ -66,7 +66,7 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 		return nil, fmt.Errorf("%s is a block of kind %s; expected an environment, for example environment.NAME.NAME", at,
 			at.Kind)
 	}
-	opts, err := vars.options(a)
+	opts, err := vars.options(a, file)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk"
@@ -20,12 +22,25 @@ const (
 	exitChanges = 2 // plan --detailed-exitcode: there are changes
 	exitDenied  = 3 // a policy denied the plan
 	exitStopped = 4 // apply: the run was stopped before its end; another apply continues it
+	// exitUntrusted: the only errors are programs of the recipe that were not run, so that their blocks are not checked
+	exitUntrusted = 5
 )
 
 // exitError exits with a code without printing; the error is already reported.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// exitOf is the exit code of a command that has reported diagnostics; nil: none of them is an error.
+func exitOf(diags hcl.Diagnostics) error {
+	switch {
+	case diagnostic.OnlyUntrusted(diags):
+		return exitError(exitUntrusted)
+	case diags.HasErrors():
+		return exitError(exitFailed)
+	}
+	return nil
+}
 
 // finish reports an error and returns the exit code: to machines, too, when they have asked for JSON.
 func (a *app) finish(err error) int {

@@ -26,6 +26,7 @@ type recipeFlags struct {
 	opened   map[string][]byte         // of varFiles; nil: not read yet
 
 	annotations annotations // of commands that report to a CI system
+	trust       trustFlags
 }
 
 func (f *recipeFlags) add(cmd *cobra.Command) {
@@ -36,11 +37,15 @@ func (f *recipeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.settings, "set", nil,
 		"set an attribute of a block, `ADDRESS.ATTRIBUTE=VALUE`, in place of what the file says; repeatable")
 	_ = cmd.MarkFlagFilename("var-file", "tfvars", "hcl", "json")
+	f.trust.add(cmd)
 }
 
-// options are what the language needs to load the recipe.
-func (f *recipeFlags) options(a *app) (schema.Options, error) {
+// options are what the language needs to load the recipe in file.
+func (f *recipeFlags) options(a *app, file string) (schema.Options, error) {
 	vars, err := variables(f.vars)
+	if err == nil {
+		err = f.trust.into(a, file)
+	}
 	if err != nil {
 		return schema.Options{}, err
 	}
@@ -64,6 +69,9 @@ func (f *recipeFlags) request(a *app, args, targets []string) (session.Request, 
 		return session.Request{}, err
 	}
 	vars, err := variables(f.vars)
+	if err == nil {
+		err = f.trust.into(a, file)
+	}
 	if err != nil {
 		return session.Request{}, err
 	}

@@ -52,7 +52,7 @@ Keys are taken from this environment, and FILE must exist:
 			if err != nil {
 				return err
 			}
-			opts, err := recipe.options(a)
+			opts, err := recipe.options(a, file)
 			if err != nil {
 				return err
 			}

@@ -24,7 +24,7 @@ func newGraph(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			opts, err := recipe.options(a)
+			opts, err := recipe.options(a, file)
 			if err != nil {
 				return err
 			}

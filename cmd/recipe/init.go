@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -9,9 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/engine/tracking"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
@@ -83,8 +86,11 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 			if err != nil {
 				return err
 			}
-			maker := python.Maker{Log: a.err, Dir: r.Dir}
 			for i, e := range list {
+				maker, err := a.maker(catalog, e.Environment, e.Named, r.Dir)
+				if err != nil {
+					return err
+				}
 				if list[i].Made, err = maker.Prepare(ctx, e.Environment); err != nil {
 					return err
 				}
@@ -107,6 +113,45 @@ installed with "-e ./mypkg" apply at the block's next start.`,
 		"take packages from this OCI `LAYOUT` (a folder or a .tar) only, which recipe plugin vendor, pull or build wrote")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Hour, "maximum duration")
 	return cmd
+}
+
+// maker makes an environment, when all that it would run of the recipe's is trusted. Named: the recipe names the
+// packages; of an index it then takes wheels only, unless everything is trusted.
+func (a *app) maker(c *host.Catalog, e interpreter.Environment, named bool, dir string) (python.Maker, error) {
+	m := python.Maker{Log: a.err, Dir: dir}
+	if e.Ready() {
+		return m, nil
+	}
+	uses, err := python.Brings(e, dir)
+	if err != nil {
+		return m, err
+	}
+	for _, u := range uses {
+		if err := c.Trust.Allow(u); err != nil {
+			return m, untrusted(err)
+		}
+	}
+	m.NoBuild = named && len(uses) == 0 && !c.Trust.IsAll()
+	if path := python.Configuration(dir, checkoutOf(filepath.Join(dir, "x"))); path != "" {
+		digest, err := trust.OfFile(path)
+		if err != nil {
+			return m, err
+		}
+		if c.Trust.Allow(trust.Use{Path: path, Digest: digest, Why: "read by uv: it may name where packages come from"}) != nil {
+			m.Environ = append(m.Environ, "UV_NO_CONFIG=1")
+			fmt.Fprintf(a.err, "%s is not trusted: uv takes no configuration\n", path)
+		}
+	}
+	return m, nil
+}
+
+// untrusted adds to a refusal what a person can do.
+func untrusted(err error) error {
+	var not *schema.NotTrusted
+	if errors.As(err, &not) {
+		return &sdk.Error{Summary: not.Error(), Remedy: not.Remedy(), Err: nil}
+	}
+	return err
 }
 
 // prepareProject locks the packages of a plugin that is a Python file, and makes its environment.
@@ -142,7 +187,7 @@ func (f *recipeFlags) load(a *app, args []string) (*schema.Recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts, err := f.options(a)
+	opts, err := f.options(a, file)
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +216,7 @@ func environments(r *schema.Recipe, packages func(*schema.Block) sdk.Packages) (
 			index[e.Dir] = i
 			list = append(list, view.Environment{Environment: e})
 		}
+		list[i].Named = list[i].Named || len(runtime.Requirements) > 0
 		list[i].Blocks = append(list[i].Blocks, block)
 		return nil
 	}

@@ -95,7 +95,7 @@ func TestFailuresAsJSON(t *testing.T) {
 				}
 			}
 			switch c.CommandPath() {
-			case "recipe version", "recipe runs", "recipe plugin list", "recipe doctor": // succeed here
+			case "recipe version", "recipe runs", "recipe plugin list", "recipe doctor", "recipe trust list": // succeed here
 				return
 			}
 			args := append(words, "--json")

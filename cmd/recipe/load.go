@@ -48,6 +48,15 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 	return s, err
 }
 
+// allowBlocks asks about every program that the blocks of a recipe bring, before any of them starts.
+func (a *app) allowBlocks(r *schema.Recipe) error {
+	catalog, err := a.catalog()
+	if err != nil {
+		return err
+	}
+	return catalog.AllowBlocks(r)
+}
+
 // packagesOf says which Python packages a block's plugin needs on this machine.
 func packagesOf(catalog *host.Catalog) doctor.Packages {
 	gpu := interpreter.GPU()
@@ -65,8 +74,8 @@ func (a *app) diagnose(r *schema.Recipe, diags hcl.Diagnostics, asJSON bool) err
 	default:
 		err = view.Diagnostics(a.err, a.errStyle(), r, diags)
 	}
-	if err == nil && diags.HasErrors() {
-		return exitError(exitFailed)
+	if err == nil {
+		err = exitOf(diags)
 	}
 	return err
 }

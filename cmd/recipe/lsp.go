@@ -24,7 +24,8 @@ func newLSP(a *app) *cobra.Command {
 Editors start it; docs/editor.md has settings for them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			language, err := recipe.options(a)
+			a.unasked()
+			language, err := recipe.options(a, ".")
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 
 	_ "github.com/recipe-rl/recipe/cmd/recipe/early" // answers `recipe version`
 	"github.com/recipe-rl/recipe/engine/doctor"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
@@ -26,6 +27,7 @@ func program(machine func(dir string) doctor.Machine) int {
 		script.Serve()
 		sdk.ServeBuiltin(builtins())
 	}
+	trust.HideEnvironment()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// The first signal asks a command to end. A later one ends the program wherever it is, unless the command listens

@@ -44,9 +44,19 @@ func (t *mcpTools) command(ctx context.Context, args ...string) *mcp.CallToolRes
 // run runs a command in this process and returns its output. Each has a catalog of its own: a recipe must not know the
 // plugins of another.
 func (t *mcpTools) run(ctx context.Context, args ...string) (output string, failed bool) {
+	return t.runAs(ctx, func(*app) {}, args...)
+}
+
+// look is command for tools that promise to run nothing of a recipe's folder, also of what this user has approved.
+func (t *mcpTools) look(ctx context.Context, args ...string) (output string, failed bool) {
+	return t.runAs(ctx, (*app).sealed, args...)
+}
+
+func (t *mcpTools) runAs(ctx context.Context, limit func(*app), args ...string) (output string, failed bool) {
 	var out, errs bytes.Buffer
 	a := newApp(strings.NewReader(""), &out, &errs, t.app.environ)
 	a.joined, a.machine = true, t.app.machine
+	limit(a)
 	code := execute(ctx, a, args)
 	if code == exitDone {
 		return out.String(), false
@@ -128,9 +138,9 @@ type docsArgs struct {
 // addReaders adds the tools that change nothing.
 func (t *mcpTools) addReaders(server *mcp.Server) {
 	reader := func(name, description string) *mcp.Tool {
-		closed := false
+		clusters := name == "plan" || name == "status" // which are asked about jobs
 		return &mcp.Tool{Name: name, Description: description,
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}}
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &clusters}}
 	}
 	mcp.AddTool(server, reader("plan", "Check a recipe and show what applying it would do with each block."), t.plan)
 	mcp.AddTool(server, reader("runs", "The runs of this machine, newest first. Other tools take a name as recipe."),
@@ -173,7 +183,10 @@ func (t *mcpTools) addReaders(server *mcp.Server) {
 				f = flags{"plugin", "docs"}
 			}
 			f.set("recipe", in.Recipe)
-			return t.command(ctx, append(append(f, "--"), strings.Fields(in.Block)...)...), nil, nil
+			out, failed := t.look(ctx, append(append(f, "--"), strings.Fields(in.Block)...)...)
+			result := answerText(out)
+			result.IsError = failed
+			return result, nil, nil
 		})
 }
 

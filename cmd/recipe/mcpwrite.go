@@ -46,7 +46,7 @@ func (t *mcpTools) plan(ctx context.Context, _ *mcp.CallToolRequest, in planArgs
 	if in.Recipe != "" {
 		p.args = append(p.args, in.Recipe)
 	}
-	out, failed := t.run(ctx, append([]string{"plan", "--json", "--out=" + p.file}, p.args...)...)
+	out, failed := t.look(ctx, append([]string{"plan", "--json", "--out=" + p.file}, p.args...)...)
 	if failed {
 		result := answerText(out)
 		result.IsError = true
@@ -76,8 +76,9 @@ type checkpointArgs struct {
 // addWriters adds the tools that change something and that the person has allowed.
 func (t *mcpTools) addWriters(server *mcp.Server, allowed []string) {
 	tool := func(name, description string, destructive bool) *mcp.Tool {
+		beyond := name == "apply" || name == "evaluate" || name == "stop" // programs of the recipe, jobs of clusters
 		return &mcp.Tool{Name: name, Description: description,
-			Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}}
+			Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive, OpenWorldHint: &beyond}}
 	}
 	add := map[string]func(){
 		"apply": func() {

@@ -44,7 +44,7 @@ class Words(Environment):
 			}
 		}
 	}
-	try := []string{"env", "try", "quickstart.hcl", wordsBlock, "-n", "1", "--group-size", "4"}
+	try := []string{"env", "try", "quickstart.hcl", wordsBlock, "-n", "1", "--group-size", "4", "--trust", "all"}
 	w.decode(&tried, append(try, "--json")...)
 	for _, c := range tried.Groups[0].Completions {
 		if names := slices.Sorted(maps.Keys(c.Metrics)); !slices.Equal(names, []string{"digits", "length"}) ||
@@ -59,7 +59,7 @@ class Words(Environment):
 		Score   struct{ Mean float64 }
 		Metrics map[string]struct{ Mean, Low, High float64 }
 	}
-	evaluate := []string{"evaluate", wordsBlock, "-r", "quickstart.hcl", "--samples", "2"}
+	evaluate := []string{"evaluate", wordsBlock, "-r", "quickstart.hcl", "--samples", "2", "--trust", "all"}
 	w.decode(&scores, append(evaluate, "--json")...)
 	if m := scores.Metrics["digits"]; m.Mean != 2*scores.Score.Mean || m.Low > m.Mean || m.High < m.Mean {
 		t.Errorf("evaluated %+v; want digits at twice the score, within its interval", scores)

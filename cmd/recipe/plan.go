@@ -65,6 +65,11 @@ func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
 	if err != nil {
 		return err
 	}
+	for _, item := range found.items {
+		if item.Untrusted != nil {
+			p.Untrusted = append(p.Untrusted, *item.Untrusted)
+		}
+	}
 	found.findings(p)
 	if f.out != "" {
 		if err := s.SaveAs(cmd.Context(), f.out, p); err != nil {

@@ -52,7 +52,7 @@ func newPluginList(a *app) *cobra.Command {
 		},
 	}
 	addJSON(cmd, &asJSON)
-	addPluginsOf(cmd, &file)
+	a.addPluginsOf(cmd, &file)
 	return cmd
 }
 
@@ -78,23 +78,32 @@ func (a *app) listVersions(ctx context.Context, text string, asJSON bool) error 
 }
 
 // addPluginsOf adds the flag that names a recipe whose plugins are known, too.
-func addPluginsOf(cmd *cobra.Command, file *string) {
+func (a *app) addPluginsOf(cmd *cobra.Command, file *string) {
+	a.trusted.add(cmd)
 	cmd.Flags().StringVarP(file, "recipe", "r", "",
 		"also know the plugins that this recipe `FILE` names in required_plugins")
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }
 
 func newPluginSchema(a *app) *cobra.Command {
-	var outputs bool
+	var outputs, beside bool
 	var file string
 	cmd := &cobra.Command{
 		Use:   "schema KIND NAME",
 		Short: "Print the JSON schema of a plugin's block",
-		Args:  cobra.ExactArgs(2),
+		Long: `Print the JSON schema of a plugin's block.
+
+With --sidecar write what the plugin says of its block beside it: words.schema.json for words.py or the program words.
+Commit it: where the plugin is not trusted, validate and plan check its blocks by this file, without running it. The
+file counts for the content that it was written for.`,
+		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := a.plugin(file, args[0], args[1])
 			if err != nil {
 				return err
+			}
+			if beside {
+				return a.writeSidecar(p)
 			}
 			if outputs {
 				return view.JSON(a.out, spec.JSONSchema(p.Outputs))
@@ -103,8 +112,25 @@ func newPluginSchema(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&outputs, "outputs", false, "of the block's outputs instead of its configuration")
-	addPluginsOf(cmd, &file)
+	cmd.Flags().BoolVar(&beside, "sidecar", false, "write NAME.schema.json beside the plugin's program, for where it is "+
+		"not trusted")
+	cmd.MarkFlagsMutuallyExclusive("outputs", "sidecar")
+	a.addPluginsOf(cmd, &file)
 	return cmd
+}
+
+// writeSidecar writes the file beside a plugin's program.
+func (a *app) writeSidecar(p *schema.PluginSchema) error {
+	catalog, err := a.catalog()
+	if err != nil {
+		return err
+	}
+	path, err := catalog.WriteSidecar(p)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.out, "Wrote "+path)
+	return err
 }
 
 func newPluginDocs(a *app) *cobra.Command {
@@ -122,7 +148,7 @@ func newPluginDocs(a *app) *cobra.Command {
 			return err
 		},
 	}
-	addPluginsOf(cmd, &file)
+	a.addPluginsOf(cmd, &file)
 	return cmd
 }
 
@@ -144,6 +170,9 @@ func (a *app) catalogOf(file string) (*host.Catalog, error) {
 	}
 	if _, err := os.Stat(file); err != nil {
 		return nil, fmt.Errorf("read the recipe: %w", err)
+	}
+	if err := a.trusted.into(a, file); err != nil {
+		return nil, err
 	}
 	_, _ = schema.Load(file, schema.Options{Environ: a.environ, Plugins: catalog})
 	return catalog, nil

@@ -66,6 +66,9 @@ const checkTimeout = 30 * time.Minute
 
 // checkPlugin runs the suite in a process of its own: it is a Go test, whose report this one reads.
 func (a *app) checkPlugin(ctx context.Context, path string, f *checkFlags) error {
+	if err := f.vars.trust.into(a, f.file); err != nil {
+		return err
+	}
 	p, err := a.pluginAt(path, f.file)
 	if err != nil {
 		return err
@@ -86,7 +89,8 @@ func (a *app) checkPlugin(ctx context.Context, path string, f *checkFlags) error
 	child.Args[0] = "recipe"
 	child.Cancel = func() error { return child.Process.Signal(os.Interrupt) }
 	child.WaitDelay = time.Minute
-	child.Env = append(a.environ, "TMPDIR="+scratch)
+	child.Env = append(a.environ, "TMPDIR="+scratch,
+		trustVariable+"="+a.variable(trustVariable)+" "+strings.Join(f.vars.trust.words, " "))
 	request, err := f.encode()
 	if err != nil {
 		return err

@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/build"
 	"github.com/recipe-rl/recipe/cmd/recipe/scaffold"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
@@ -22,7 +25,8 @@ func newPluginNew(a *app) *cobra.Command {
 		Use:   "new KIND NAME",
 		Short: "Create a plugin that builds, passes its tests and trains",
 		Long: `Create a plugin: a folder with a program, its test, a recipe that trains with it, a CI file and a README that
-says how to go on. As created it builds, passes its tests and trains; then change it. No file is overwritten.
+says how to go on. As created it builds, passes its tests and trains; then change it. No file is overwritten. A folder
+that it makes is trusted (recipe trust), also after you have changed what is in it.
 
 KIND is ` + kinds() + `. Environments and trainers can be
 written in Go or in Python, the other kinds in Go; programs that a plugin starts can be in any language.`,
@@ -92,6 +96,12 @@ func checkout() string {
 	return ""
 }
 
+// isEmpty says whether a folder has nothing in it, or is not there.
+func isEmpty(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0
+}
+
 func (a *app) createPlugin(p scaffold.Plugin) error {
 	p.Dir, p.Module = cmp.Or(p.Dir, p.Name), cmp.Or(p.Module, p.Name)
 	if v := build.Read().Version; released.MatchString(v) {
@@ -110,9 +120,15 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 		}
 		p.SDK, p.Version = dir, "v0.0.0"
 	}
+	fresh := isEmpty(p.Dir)
 	files, err := p.Write()
 	if err != nil {
 		return err
+	}
+	if fresh { // what this user writes there runs without a question
+		if err := trust.Default(a.environ).Add(trust.Entry{Folder: p.Dir}); err != nil {
+			fmt.Fprintf(a.err, "The folder is not trusted: %v. recipe trust add --folder %s trusts it.\n", err, shellWord(p.Dir))
+		}
 	}
 	s := a.style()
 	fmt.Fprintf(a.out, "%s %q in %s:\n\n", s.Bold(string(p.Kind)), p.Name, p.Dir)

@@ -148,7 +148,7 @@ func TestACodeChangeIsInThePlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write("words.py", string(text)+"\n# changed\n")
-	plan := w.recipe("plan", "quickstart.hcl")
+	plan := w.recipe("plan", "--trust", "all", "quickstart.hcl")
 	if !strings.Contains(plan, "plugin_source") || !strings.Contains(plan, "words.py@sha256:") {
 		t.Errorf("the plan does not name the changed source:\n%s", plan)
 	}

@@ -26,7 +26,8 @@ inference, environments, trainer and weight sync; plan says what would happen, a
 happening.
 
 Exit codes: 0 done; 1 failed; 2 changes pending (plan --detailed-exitcode only); 3 denied by a policy; 4 the run was
-stopped before its end (apply only), and another apply continues it. NO_COLOR turns colors off; into a pipe every
+stopped before its end (apply only), and another apply continues it; 5 not checked: the recipe names a program that is
+not trusted, and there is no other error. NO_COLOR turns colors off; into a pipe every
 command writes plain lines, with --json machine-readable ones.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -61,7 +62,7 @@ command writes plain lines, with --json machine-readable ones.`,
 		newDestroy(a), newClaim(a))
 	add(groupLook, heedless(newRuns(a)), newReport(a), newStatus(a), newLogs(a), newUI(a), heedless(newShow(a)),
 		newOutput(a), newTrajectories(a), heedless(newLineage(a)), heedless(newDiff(a)))
-	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a),
+	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a), newTrust(a),
 		heedless(newCompletion(a)), heedless(newVersion(a)))
 	root.AddCommand(newDocs(a), newEngine(a), newAgentCommand(a))
 	root.SetHelpCommandGroupID(groupTools)
@@ -71,7 +72,7 @@ command writes plain lines, with --json machine-readable ones.`,
 
 // execute runs one command line and returns the program's exit code.
 func execute(ctx context.Context, a *app, args []string) int {
-	a.json = asksForJSON(args)
+	a.json, a.ended = asksForJSON(args), ctx.Done()
 	a.guardWorkflow(args)
 	root := newRoot(a)
 	root.SetArgs(args)

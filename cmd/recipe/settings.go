@@ -37,6 +37,9 @@ type settings struct {
 		Location string `hcl:"location"`
 	} `hcl:"mirror,block"`
 
+	// Kubeconfigs are kubeconfig files that recipes may name; paths are relative to the file.
+	Kubeconfigs []string `hcl:"kubeconfigs,optional"`
+
 	// Verify says who must have signed packages.
 	Verify []verifySettings `hcl:"verify,block"`
 }
@@ -94,7 +97,7 @@ func parseSettings(path string, source []byte) (s settings, err error) {
 		return s,
 			fmt.Errorf(
 				"%w; expected dev_overrides { NAME = \"PATH\" }, pass_environment = "+
-					"[\"NAME\", \"FAMILY_*\"], policies = [\"PATH\"], mirror \"HOST/PATH\" { location = \"…\" } "+
+					"[\"NAME\", \"FAMILY_*\"], policies = [\"PATH\"], kubeconfigs = [\"PATH\"], mirror \"HOST/PATH\" { location = \"…\" } "+
 					"and verify \"HOST/PATH\" { key = \"…\" }",
 				err)
 	}
@@ -124,6 +127,9 @@ func parseSettings(path string, source []byte) (s settings, err error) {
 		} else {
 			s.Verify[i].TrustedRoot = relative(v.TrustedRoot)
 		}
+	}
+	for i, file := range s.Kubeconfigs {
+		s.Kubeconfigs[i] = relative(file)
 	}
 	for i, executable := range s.Policies {
 		s.Policies[i] = relative(executable)

@@ -174,15 +174,15 @@ func TestAQuestionIsLeftByCtrlC(t *testing.T) {
 	t.Cleanup(func() { _ = w.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := readAnswer(ctx, silent); !errors.Is(err, context.Canceled) {
+	if _, err := (&app{in: silent}).readAnswer(ctx.Done()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that it was interrupted", err)
 	}
 	for text, want := range map[string]string{"yes\n": "yes", " no \n": "no"} {
-		if got, err := readAnswer(t.Context(), strings.NewReader(text)); err != nil || got != want {
+		if got, err := (&app{in: strings.NewReader(text)}).readAnswer(nil); err != nil || got != want {
 			t.Errorf("%q: got %q, %v", text, got, err)
 		}
 	}
-	if _, err := readAnswer(t.Context(), strings.NewReader("ye")); err == nil {
+	if _, err := (&app{in: strings.NewReader("ye")}).readAnswer(nil); err == nil {
 		t.Error("half an answer counts")
 	}
 }

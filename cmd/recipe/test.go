@@ -22,7 +22,8 @@ import (
 // testFlags are what a person chose for one call of test.
 type testFlags struct {
 	recipe, match, junit string
-	asJSON               bool
+	asJSON, noApply      bool
+	trust                trustFlags
 }
 
 func newTest(a *app) *cobra.Command {
@@ -41,6 +42,9 @@ Nothing of a run is left. docs/testing.md describes the files.`,
 		"only runs whose FILE/NAME matches this `REGEXP`, and the runs that they continue")
 	cmd.Flags().StringVar(&f.junit, "junit", "", "also write the results to a `FILE` as JUnit XML")
 	addJSON(cmd, &f.asJSON)
+	cmd.Flags().BoolVar(&f.noApply, "no-apply", false,
+		"start no block: a run with command = apply is an error; for a recipe of somebody else, as in a pull request")
+	f.trust.add(cmd)
 	_ = cmd.MarkFlagFilename("recipe", "hcl")
 	_ = cmd.MarkFlagFilename("junit", "xml")
 	return cmd
@@ -55,12 +59,15 @@ func (a *app) test(ctx context.Context, args []string, f *testFlags) error {
 	if err != nil {
 		return fmt.Errorf("--run: %w", err)
 	}
+	if err := f.trust.into(a, f.recipe); err != nil {
+		return err
+	}
 	catalog, err := a.catalog()
 	if err != nil {
 		return err
 	}
 	o := recipetest.Options{Plugins: catalog, Host: run.Processes{Catalog: catalog}, Environ: a.environ,
-		Recipe: f.recipe, Match: match, Sizing: session.Sizes(catalog, doctor.Hardware(ctx, a.machine("."))),
+		Recipe: f.recipe, NoApply: f.noApply, Match: match, Sizing: session.Sizes(catalog, doctor.Hardware(ctx, a.machine("."))),
 		CanRun: func() error { return doctor.CanRun(a.machine(".")) }}
 	if !f.asJSON {
 		o.Done = func(r *recipetest.Result) { view.TestResult(a.out, a.style(), r) }

@@ -22,7 +22,7 @@ func newValidate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			opts, err := recipe.options(a)
+			opts, err := recipe.options(a, file)
 			if err != nil {
 				return err
 			}
@@ -39,10 +39,7 @@ func newValidate(a *app) *cobra.Command {
 			if err := a.annotate(c.Context(), &recipe.annotations, file); err != nil {
 				return err
 			}
-			if diags.HasErrors() {
-				return exitError(exitFailed)
-			}
-			return nil
+			return exitOf(diags)
 		},
 	}
 	recipe.add(cmd)

@@ -4,9 +4,14 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/engine/trust"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // Verdict is how a check ended.
@@ -45,6 +50,26 @@ type Machine struct {
 	Size       func(dir string) (uint64, error)
 	ReadFile   func(path string) ([]byte, error)
 	Interfaces func() (names []string, err error) // of the network
+	// Allow is asked before an interpreter is run, or a store asked with this user's keys, that a recipe brings; nil: none
+	// is.
+	Allow func(trust.Use) error
+}
+
+// allow asks; the finding says what was not tried.
+func (m Machine) allow(u trust.Use) (Finding, bool) {
+	var err error = &schema.NotTrusted{Untrusted: diagnostic.Untrusted{Path: u.Path, Digest: u.Digest, Why: u.Why}}
+	if m.Allow != nil {
+		err = m.Allow(u)
+	}
+	if err == nil {
+		return Finding{}, true
+	}
+	f := Finding{Verdict: Warn, Found: err.Error()}
+	var refused *schema.NotTrusted
+	if errors.As(err, &refused) {
+		f.Remedy = refused.Remedy()
+	}
+	return f, false
 }
 
 // deadline bounds one check; a driver that hangs is a finding, not a hanging doctor.

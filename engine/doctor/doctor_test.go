@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/recipe-rl/recipe/engine/trust"
 )
 
 // healthy is a machine without any problem; each case breaks one thing.
@@ -19,7 +21,7 @@ func healthy(dir string) Machine {
 		"uv":         "uv 0.9.1\n",
 		"nvidia-smi": "NVIDIA H200, 143771, 12, 570.1\n",
 	}
-	return Machine{
+	return Machine{Allow: func(trust.Use) error { return nil },
 		Dir:       dir,
 		OS:        "linux",
 		LookPath:  func(name string) (string, error) { return name, nil },

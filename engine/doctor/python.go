@@ -11,6 +11,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	enginepython "github.com/recipe-rl/recipe/engine/python"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
@@ -28,6 +30,8 @@ type blockPython struct {
 	// makeable says that `recipe init` would create one and has not: path is then the python3 in PATH.
 	makeable bool
 	err      error // no interpreter
+	// foreign is set where the recipe brings it.
+	foreign *trust.Use
 }
 
 // runtimeOf says which Python a block will run in; false when it needs none.
@@ -50,6 +54,9 @@ func runtimeOf(m Machine, r *schema.Recipe, b *schema.Block, packages Packages) 
 	}
 	t.path, t.err = interpreter.Find(asked, t.packages, r.Dir, func(name string) string { return variable(m, b, name) })
 	t.made = managed && prepared.Ready() && t.path == prepared.Executable()
+	if use, foreign := enginepython.Foreign(b, t.path, r.Dir); t.err == nil && foreign {
+		t.foreign = &use
+	}
 	t.makeable = managed && !t.made && variable(m, b, "VIRTUAL_ENV") == ""
 	return t, true
 }
@@ -122,6 +129,11 @@ func pythonOf(ctx context.Context, m Machine, file string, t blockPython) Findin
 	}
 	if len(names) == 0 {
 		return Finding{Verdict: OK, Found: t.path}
+	}
+	if t.foreign != nil {
+		if f, ok := m.allow(*t.foreign); !ok {
+			return f
+		}
 	}
 	found, err := versionsOf(ctx, m, t.path, names)
 	if err != nil {

@@ -3,9 +3,12 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strings"
 
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/objectstore"
@@ -27,6 +30,13 @@ func storeOf(ctx context.Context, m Machine, b *schema.Block) (Finding, bool) {
 		bad = Warn
 	}
 	at, err := objectstore.Parse(address)
+	if err == nil && at.Foreign() {
+		sum := sha256.Sum256([]byte("store " + at.Endpoint))
+		if f, ok := m.allow(trust.Use{Path: "https://" + at.Endpoint, Digest: "sha256:" + hex.EncodeToString(sum[:]),
+			Why: "asked with your keys for S3"}); !ok {
+			return f, true
+		}
+	}
 	if err == nil {
 		var bucket *objectstore.Bucket
 		if bucket, err = objectstore.Open(at); err == nil {

@@ -12,12 +12,14 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/objectstore/storetest"
+
+	"github.com/recipe-rl/recipe/engine/trust"
 )
 
 // TestTheStoreIsTriedFromHere: Not parallel, for the keys in the process's environment.
 func TestTheStoreIsTriedFromHere(t *testing.T) {
 	s := storetest.New(t)
-	here := Machine{LookupEnv: os.LookupEnv}
+	here := Machine{LookupEnv: os.LookupEnv, Allow: func(trust.Use) error { return nil }}
 	one := func(store string) *schema.Block {
 		return &schema.Block{Addr: addr.Block{Kind: kind.Trainer, Plugin: "grpo", Name: "policy"},
 			Value: cty.ObjectVal(map[string]cty.Value{"checkpoints": cty.ObjectVal(map[string]cty.Value{

@@ -9,9 +9,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 )
 
-// Add makes a plugin known by its path alone. Its name is the one that a recipe or dev_overrides gave to that path
+// Add makes a plugin known by its path alone, which the user names: it is run without a question. Its name is the one that a recipe or dev_overrides gave to that path
 // before, else what a binary calls itself, or the name of a Python file without its ending.
-func (c *Catalog) Add(path string) (*schema.PluginSchema, error) {
+func (c *Catalog) Add(path string) (*schema.PluginSchema, error) { return c.add(path, true) }
+
+// Know is Add for a path that a file names, such as the record of a run: it is run only when it is trusted.
+func (c *Catalog) Know(path string) (*schema.PluginSchema, error) { return c.add(path, false) }
+
+func (c *Catalog) add(path string, own bool) (*schema.PluginSchema, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -20,12 +25,7 @@ func (c *Catalog) Add(path string) (*schema.PluginSchema, error) {
 	if name == "" && script.IsFile(absolute) {
 		name = strings.TrimSuffix(filepath.Base(absolute), filepath.Ext(absolute))
 	}
-	var e *external
-	if script.IsFile(absolute) {
-		e, err = c.loadFile(name, absolute)
-	} else {
-		e, err = loadExternal(absolute, c.cacheDir)
-	}
+	e, err := c.load(name, absolute, own)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s: %w", path, err)
 	}

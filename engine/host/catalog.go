@@ -13,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
@@ -31,6 +32,11 @@ type Catalog struct {
 	// whose remedy is `recipe init`.
 	Prepare func(sdk.Packages) error
 	Store   *packages.Store // where plugins from packages are; nil: such plugins cannot be used
+	// Trust is asked before a program is run that a recipe names. Nil: none is.
+	Trust       *trust.Gate
+	Kubeconfigs []string // files that recipes may name without being asked about
+	// Confine is what a Python file is run in that is only asked for its schema; nil: nothing.
+	Confine script.Confine
 
 	builtins map[string]*sdk.Definition // by KIND/NAME
 	cacheDir string
@@ -43,6 +49,7 @@ type Catalog struct {
 	external  map[string]*external            // by path
 	sources   map[string]*external            // of files and packages, by schema.PluginSchema.Source: all versions loaded
 	programs  map[string]*ExecutorProgram     // of executors that were opened
+	vouched   sync.Map                        // folders of modules that an identity of the settings has signed
 }
 
 var (
@@ -217,6 +224,11 @@ func (c *Catalog) Command(k kind.Kind, name, source string) (argv, env []string,
 			return nil, nil, err
 		}
 	}
+	if e != nil {
+		if err := c.allowRun(e); err != nil {
+			return nil, nil, err
+		}
+	}
 	if e != nil && e.check != nil {
 		if err := e.check(); err != nil {
 			return nil, nil, err
@@ -254,13 +266,10 @@ func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 	e := c.external[path]
 	if e == nil {
 		var err error
-		if script.IsFile(path) {
-			e, err = c.loadFile(name, path)
-		} else {
-			e, err = loadExternal(path, c.cacheDir)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("plugin %s = %q: %w", name, path, err)
+		if e, err = c.load(name, path, c.dev[name]); err != nil {
+			if e, err = c.static(name, path, err); err != nil {
+				return nil, fmt.Errorf("plugin %s = %q: %w", name, path, err)
+			}
 		}
 		c.external[path] = e
 		if e.file != nil {
@@ -275,6 +284,14 @@ func (c *Catalog) override(k kind.Kind, name string) (*external, error) {
 		return nil, nil
 	}
 	return e, nil
+}
+
+// load describes the plugin at a path. own: the user names it, and not a recipe.
+func (c *Catalog) load(name, path string, own bool) (*external, error) {
+	if script.IsFile(path) {
+		return c.loadFile(name, path, own)
+	}
+	return c.loadExternal(path, own)
 }
 
 // digestOf identifies a plugin's schemas and version: a saved plan is only valid for the same digest.

@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -132,6 +133,8 @@ func TestARecipeNamesABinaryByPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	catalog.Trust = &trust.Gate{}
+	catalog.Trust.Trust(trust.All)
 	dir := t.TempDir()
 	if err := os.Symlink(path, filepath.Join(dir, "ticker")); err != nil {
 		t.Fatal(err)

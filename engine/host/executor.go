@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
@@ -34,6 +35,9 @@ func (c *Catalog) OpenExecutor(name string, config cty.Value, dir string) (execu
 	if e, err := c.override(kind.Executor, name); err != nil {
 		return nil, err
 	} else if e != nil {
+		if err := c.allowExecutor(e); err != nil {
+			return nil, err
+		}
 		return c.executorProgram(name, config, dir)
 	}
 	def := c.builtins[string(kind.Executor)+"/"+name]
@@ -44,7 +48,27 @@ func (c *Catalog) OpenExecutor(name string, config cty.Value, dir string) (execu
 	if !ok {
 		return nil, fmt.Errorf("the executor %q was not made by executor.New", name)
 	}
-	return opener.Open(config, dir)
+	x, err := opener.Open(config, dir)
+	if err != nil {
+		return nil, err
+	}
+	if refused := c.allowReads(x); refused != nil {
+		return withheld{x, refused}, nil
+	}
+	return x, nil
+}
+
+// allowExecutor asks whether the program of an executor may be run. Its schema may be known without that.
+func (c *Catalog) allowExecutor(e *external) error {
+	switch {
+	case e.own:
+		return nil
+	case e.index != "":
+		return c.Trust.Allow(trust.Use{Path: e.from, Digest: e.index, Why: whyExecutor})
+	case c.Trust.HasAllowed(e.path):
+		return nil
+	}
+	return c.allowFile(e.path, whyExecutor)
 }
 
 // executorProgram is the one that was opened before, if there is one.

@@ -38,6 +38,10 @@ type external struct {
 	file  *script.File    // of a Python file
 	def   *sdk.Definition // of a Python file
 	check func() error    // of a plugin from a package: compares its files before they are run
+	unrun bool            // known by the file beside it alone; what a recipe names must be trusted before it runs
+	index string          // of a plugin from a package that nobody of the settings has signed: its digest
+	from  string          // of a plugin from a package: its source and version
+	own   bool            // the user names it, and not a recipe
 }
 
 // Document is what is known of a plugin without running it. It is cached for a binary, and part of a package, whose
@@ -61,15 +65,20 @@ type Document struct {
 // describeTimeout bounds the one start of a binary to learn its schema.
 const describeTimeout = 30 * time.Second
 
-func loadExternal(path, cacheDir string) (*external, error) {
+func (c *Catalog) loadExternal(path string, own bool) (*external, error) {
 	digest, err := fileDigest(path)
 	if err != nil {
 		return nil, unusable(path, err)
 	}
-	cached := filepath.Join(cacheDir, "schemas", digest+".4.json") // 4: with its Python packages
+	cached := filepath.Join(c.cacheDir, "schemas", digest+".4.json") // 4: with its Python packages
 	if e, err := readDescribed(path, cached); err == nil {
-		e.schema.Binary = "sha256:" + digest
+		e.schema.Binary, e.own = "sha256:"+digest, own
 		return e, nil
+	}
+	if !own {
+		if err := c.allowFile(path, whySchema); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
@@ -81,7 +90,7 @@ func loadExternal(path, cacheDir string) (*external, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.schema.Binary = "sha256:" + digest
+	e.schema.Binary, e.own = "sha256:"+digest, own
 	// Without a cache the binary is started again next time, which is only slower.
 	_ = writeDescribed(cached, d)
 	return e, nil
@@ -188,8 +197,9 @@ func describeBinary(ctx context.Context, path string) (d Document, err error) {
 		return Document{}, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
+	// Not in Confine: the process that answers has to be the one that was started.
 	p, err := Launch(ctx, LaunchSpec{Name: filepath.Base(path), Block: path, Command: []string{path}, Dir: dir,
-		temporary: true})
+		Env: interpreter.Asking(os.Environ()), temporary: true})
 	if err != nil {
 		return Document{}, err
 	}

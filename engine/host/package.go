@@ -8,9 +8,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
 // packaged is the plugin that a package has, or why it cannot be used.
@@ -53,11 +56,16 @@ func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, e
 	if d.Name != q.Name {
 		return nil, fmt.Errorf("the package has the %s plugin %q; use that name in required_plugins", d.Kind, d.Name)
 	}
+	index := locked.Entry.Index
+	if c.Store.Vouched(q.Source) {
+		index = ""
+	}
 	if d.Python == nil {
 		e, err := d.external("")
 		if err != nil {
 			return nil, err
 		}
+		e.index, e.own, e.from = index, index == "", packageName(q, locked)
 		// A package of another platform has a schema and no program: the program is looked for when it is to run.
 		if _, e.path, err = locked.Tree(); err != nil {
 			e.check = func() error { return err }
@@ -77,6 +85,11 @@ func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, e
 		return nil, err
 	}
 	if p := (sdk.Packages{Project: f.Project}); c.Prepare != nil && f.Project != "" {
+		if index != "" {
+			if err := c.Trust.Allow(trust.Use{Path: packageName(q, locked), Digest: index, Why: whyPrepare}); err != nil {
+				return nil, err
+			}
+		}
 		if err := c.Prepare(p); err != nil {
 			return nil, err
 		}
@@ -85,8 +98,14 @@ func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, e
 	if err != nil {
 		return nil, err
 	}
+	e.index, e.own, e.from = index, index == "", packageName(q, locked)
 	e.schema.Version, e.schema.Source, e.check = d.Version, locked.Source(), locked.Check
 	return e, nil
+}
+
+// packageName is what a person is asked about: where a package is from, and its version.
+func packageName(q schema.Requirement, l *packages.Locked) string {
+	return q.Source + ":" + l.Entry.Version
 }
 
 // Module implements schema.ModuleFinder.
@@ -94,7 +113,11 @@ func (c *Catalog) Module(recipe string, q schema.Requirement) (folder string, er
 	if c.Store == nil {
 		return "", errors.New("packages are not available here")
 	}
-	return c.Store.Module(recipe, q)
+	folder, err = c.Store.Module(recipe, q)
+	if err == nil && c.Store.Vouched(q.Source) {
+		c.vouched.Store(folder, true)
+	}
+	return folder, err
 }
 
 // Document returns what a package keeps of a plugin that Add has returned. folder is the root of the package, for a
@@ -124,14 +147,21 @@ func (c *Catalog) Document(s *schema.PluginSchema, folder string) (d Document, e
 }
 
 // loadFile describes an environment in a Python file. It runs the file only when it, or its lock, has changed.
-func (c *Catalog) loadFile(name, path string) (*external, error) {
-	environ := Environment(os.Environ(), c.Pass...)
-	f, err := script.Loader{Folder: filepath.Join(c.cacheDir, "environments"), Environ: environ, Prepare: c.Prepare}.
-		Load(context.Background(), name, path)
+func (c *Catalog) loadFile(name, path string, own bool) (*external, error) {
+	l := script.Loader{Folder: filepath.Join(c.cacheDir, "environments"), Environ: interpreter.Asking(os.Environ()),
+		Prepare: c.Prepare, Confine: c.Confine}
+	if !own {
+		l.Allow = c.allowPython
+	}
+	f, err := l.Load(context.Background(), name, path)
 	if err != nil {
 		return nil, err
 	}
-	return definedBy(f)
+	e, err := definedBy(f)
+	if err == nil {
+		e.own = own
+	}
+	return e, err
 }
 
 // definedBy makes the plugin of a Python file.

@@ -38,6 +38,20 @@ func (s *Store) Contains(path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
+// Vouched says whether the settings demand signatures of packages of a source, so that one in use has been signed by
+// whom they name. What the recipe itself demands does not count.
+func (s *Store) Vouched(source string) bool {
+	if IsArchive(source) { // which has no signature
+		return false
+	}
+	for _, p := range s.Policies {
+		if below(place(address(source)), place(p.Prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *Store) blobFile(digest v1.Hash) string {
 	return filepath.Join(s.dir, filepath.FromSlash(blobPath(digest)))
 }

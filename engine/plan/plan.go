@@ -15,7 +15,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.8"
+const FormatVersion = "1.9"
 
 // Action is what apply does with a block.
 type Action string
@@ -45,6 +45,8 @@ type Plan struct {
 	Alerts        []Alert        `json:"alerts,omitempty"`
 	Counts        map[Action]int `json:"counts"`
 	Findings      []Finding      `json:"findings"`
+	// Untrusted are programs of the recipe that were not run, so that their blocks are checked by a file alone.
+	Untrusted []diagnostic.Untrusted `json:"untrusted,omitempty"`
 
 	Saved string `json:"-"` // id of the saved plan that is applied, of which this is what it comes to now
 }

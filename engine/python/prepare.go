@@ -34,6 +34,8 @@ type Maker struct {
 	Dir string    // requirements that are paths are relative to it: the recipe's folder
 	// Environ is added to the environment of uv.
 	Environ []string
+	// NoBuild installs wheels only: nothing of a package that a recipe names is run while it is installed.
+	NoBuild bool
 }
 
 // Prepare creates the environment, unless it exists. Concurrent callers create it once. An incomplete environment is
@@ -82,6 +84,9 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 			return fmt.Errorf("write the overrides of a Python environment: %w", err)
 		}
 		args = append(args, "--override", path)
+	}
+	if m.NoBuild {
+		args = append(args, "--no-build")
 	}
 	list, err := requirements(e)
 	if err != nil {

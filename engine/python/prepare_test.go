@@ -231,3 +231,59 @@ esac
 		t.Errorf("uv was made %d times, want once", strings.Count(string(made), "made"))
 	}
 }
+
+// Packages that a stranger's recipe names are installed from wheels: a build runs code of the package.
+func TestPrepareWithoutBuilds(t *testing.T) {
+	for name, none := range map[string]bool{"wheels only": true, "as they come": false} {
+		calls := fake(t)
+		e := of(t, sdk.Packages{Requirements: []string{"one"}})
+		if _, err := (python.Maker{Log: io.Discard, Dir: t.TempDir(), NoBuild: none}).Prepare(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		if got := calls(); strings.Contains(got, " --no-build ") != none {
+			t.Errorf("%s: uv was called with\n%s", name, got)
+		}
+	}
+}
+
+// What would run of a recipe's when an environment is made is known before.
+func TestBrings(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for _, name := range []string{"pkg/pyproject.toml", "py"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("[project]\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		runtime sdk.Runtime
+		path    string // empty: nothing
+		digest  bool
+	}{
+		"an index":        {runtime: sdk.Runtime{Requirements: []string{"one==1"}}},
+		"a folder":        {runtime: sdk.Runtime{Requirements: []string{"./pkg"}}, path: filepath.Join(dir, "pkg"), digest: true},
+		"edited":          {runtime: sdk.Runtime{Requirements: []string{"-e ./pkg"}}, path: filepath.Join(dir, "pkg")},
+		"with extras":     {runtime: sdk.Runtime{Requirements: []string{"./pkg[all]"}}, path: filepath.Join(dir, "pkg"), digest: true},
+		"an address":      {runtime: sdk.Runtime{Requirements: []string{"a @ git+https://x/y"}}, path: "a @ git+https://x/y", digest: true},
+		"an interpreter":  {runtime: sdk.Runtime{Requirements: []string{"one"}, Python: "./py"}, path: filepath.Join(dir, "py"), digest: true},
+		"one of the path": {runtime: sdk.Runtime{Requirements: []string{"one"}, Python: "python3"}},
+	} {
+		e, managed, err := interpreter.Of(c.runtime, sdk.Packages{}, dir)
+		if err != nil || !managed {
+			t.Fatalf("%s: %v, %v", name, managed, err)
+		}
+		uses, err := python.Brings(e, dir)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if c.path == "" != (len(uses) == 0) || len(uses) > 1 {
+			t.Errorf("%s: %+v", name, uses)
+		} else if c.path != "" && (uses[0].Path != c.path || (uses[0].Digest != "") != c.digest) {
+			t.Errorf("%s: %+v, want %s with a digest: %v", name, uses[0], c.path, c.digest)
+		}
+	}
+}

@@ -38,8 +38,9 @@ type Options struct {
 	Environ []string // as os.Environ; RECIPE_VAR_NAME is not read, so that tests are the same everywhere
 	Recipe  string   // the recipe to test instead of those that the files name; empty: those
 	// Match selects runs by FILE/RUN; the runs that they continue run, too. Nil: all.
-	Match *regexp.Regexp
-	Done  func(*Result) // called after each run; may be nil
+	Match   *regexp.Regexp
+	Done    func(*Result) // called after each run; may be nil
+	NoApply bool          // a run that applies is an error: no block is started
 	// CanRun says why no block can be started on this machine; nil: nothing is known to be in its way.
 	CanRun func() error
 }
@@ -257,6 +258,10 @@ func (t *trial) execute(ctx context.Context) hcl.Diagnostics {
 	if t.run.Command == "plan" {
 		t.facts = t.factsOf(p, nil, nil)
 		return diags
+	}
+	if t.o.NoApply {
+		return append(diags, t.problem("Not applied", "The run has command = apply, and --no-apply forbids to start blocks. "+
+			"Use command = plan, or run the test without --no-apply where the recipe is your own."))
 	}
 	if err := t.o.CanRun(); err != nil {
 		return append(diags, t.problem("No run can be started", describe(err)))

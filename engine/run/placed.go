@@ -444,7 +444,7 @@ func OpenExecutor(c *host.Catalog, x remote.Executor) (executor.Executor, error)
 	}
 	if x.Program != "" { // no recipe may have named it to this command
 		if known, err := c.ExecutorPath(x.Plugin); err != nil || known == "" {
-			if _, err := c.Add(x.Program); err != nil {
+			if _, err := c.Know(x.Program); err != nil {
 				return nil, fmt.Errorf("find the program of %s: %w", x.Block, err)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
@@ -54,7 +55,11 @@ func (s *Session) addJobs(p *plan.Plan, rec *state.Run) {
 		if err != nil {
 			f := plan.Finding{Severity: "error", Address: op.Address, Summary: fmt.Sprintf("its job cannot be made: %v", err)}
 			var refused *sdk.Error
-			if errors.As(err, &refused) {
+			var untrusted *schema.NotTrusted
+			switch {
+			case errors.As(err, &untrusted):
+				f.Severity, f.Summary, f.Detail = "warning", untrusted.Error(), untrusted.Remedy()
+			case errors.As(err, &refused):
 				f.Detail = refused.Remedy
 			}
 			p.Findings = append(p.Findings, f)
@@ -84,9 +89,13 @@ func (s *Session) askClusters(ctx context.Context, p *plan.Plan) {
 		}
 		f := plan.Finding{Severity: "error", Address: op.Address}
 		var refused *sdk.Error
+		var untrusted *schema.NotTrusted
 		switch {
 		case err == nil:
 			continue
+		case errors.As(err, &untrusted):
+			silent[op.Job.Executor] = true
+			f.Severity, f.Address, f.Summary, f.Detail = "warning", op.Job.Executor, untrusted.Error(), untrusted.Remedy()
 		case errors.As(err, &refused):
 			f.Summary, f.Detail = op.Job.Executor.String()+" refuses its job: "+refused.Error(), refused.Remedy
 		case errors.Is(err, executor.ErrUnreachable):

@@ -38,6 +38,13 @@ type Request struct {
 	Set      []string                   `json:"set,omitempty"`
 	Environ  []string                   `json:"environ,omitempty"`
 	Targets  []addr.Block               `json:"targets,omitempty"`
+	Trusted  []string                   `json:"trusted,omitempty"` // digests of programs that the command was allowed to run
+}
+
+// trusting is what a catalog can do whose plugins a recipe may name.
+type trusting interface {
+	Trusted(digests []string)
+	Digests() []string
 }
 
 // absolute is the request with paths that mean the same in another working directory, that of a live engine.
@@ -81,6 +88,9 @@ func Open(req Request, plugins schema.Plugins, host run.Host,
 		return nil, r, diags
 	}
 	req.Environ = r.Environ(req.Environ)
+	if t, ok := plugins.(trusting); ok {
+		req.Trusted = t.Digests()
+	}
 	return New(req, r, state.DirOf(r.Dir, r.Name), plugins, host, check), r, diags
 }
 
@@ -90,6 +100,9 @@ func New(req Request, r *schema.Recipe, dir state.Dir, plugins schema.Plugins, h
 }
 
 func load(req Request, plugins schema.Plugins) (*schema.Recipe, hcl.Diagnostics) {
+	if t, ok := plugins.(trusting); ok {
+		t.Trusted(req.Trusted)
+	}
 	return schema.Load(req.File, schema.Options{Vars: req.Vars, VarFiles: req.VarFiles, Opened: req.Opened,
 		Planned: req.Planned, Set: req.Set, Environ: req.Environ, Plugins: plugins})
 }

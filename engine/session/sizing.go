@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/zclconf/go-cty/cty"
@@ -11,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -28,10 +30,34 @@ func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 				return sdk.Estimate{}, nil, err
 			}
 			placement := placementOf(b.Meta)
-			placement.Python = python.Find(b, c.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU()), r.Dir)
-			return def.Plan(value, placement)
+			var refused *schema.NotTrusted
+			placement.Python, refused = pythonOf(c, b, r.Dir)
+			estimate, problems, err := def.Plan(value, placement)
+			if refused != nil {
+				problems = append(problems, spec.Problem{Path: cty.GetAttrPath("runtime"), Warning: true,
+					Summary: refused.Error(), Detail: refused.Remedy()})
+			}
+			return estimate, problems, err
 		}, m, kept)
 	}
+}
+
+// pythonOf is the interpreter that a trainer's program may be asked with; empty, and why, where the recipe brings it and
+// it is not trusted.
+func pythonOf(c *host.Catalog, b *schema.Block, dir string) (string, *schema.NotTrusted) {
+	path := python.Find(b, c.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU()), dir)
+	if path == "" || b.Addr.Kind != kind.Trainer { // no other plugin asks its program
+		return "", nil
+	}
+	if use, foreign := python.Foreign(b, path, dir); foreign {
+		var refused *schema.NotTrusted
+		if err := c.Trust.Allow(use); errors.As(err, &refused) {
+			return "", refused
+		} else if err != nil {
+			return "", nil
+		}
+	}
+	return path, nil
 }
 
 // settled is a block's body without the values that are unknown before a start.

@@ -141,6 +141,48 @@ func kubeconfigPath(named string) (string, error) {
 		executor.ErrUnreachable, path)
 }
 
+// Reads implements executor.Reader: the kubeconfig file that the recipe names, unless it is the user's own, and the
+// program in it that prints credentials.
+func (k *kubernetes) Reads() []string {
+	if k.config.Kubeconfig == "" {
+		return nil
+	}
+	path, err := kubeconfigPath(k.config.Kubeconfig)
+	if err != nil || isStandard(path) {
+		return nil // it is not used, or the user's
+	}
+	reads := []string{path}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return reads
+	}
+	var file kubeconfig
+	if yaml.Unmarshal(data, &file) != nil {
+		return reads
+	}
+	for _, u := range file.Users {
+		if u.User.Exec != nil && strings.ContainsRune(u.User.Exec.Command, filepath.Separator) {
+			reads = append(reads, within(filepath.Dir(path), u.User.Exec.Command))
+		}
+	}
+	return reads
+}
+
+// isStandard says whether a path is that of a file which the user's environment names, or the default one.
+func isStandard(path string) bool {
+	home, _ := os.UserHomeDir()
+	info, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	for _, own := range append(filepath.SplitList(os.Getenv("KUBECONFIG")), filepath.Join(home, ".kube", "config")) {
+		if i, err := os.Stat(own); err == nil && filepath.IsAbs(own) && os.SameFile(i, info) {
+			return true
+		}
+	}
+	return false
+}
+
 func connectInPod(c Config) (*client, error) {
 	server := "https://" + net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
 	namespace, err := os.ReadFile(filepath.Join(inPod, "namespace"))

@@ -101,6 +101,7 @@ var (
 	_ executor.Executor = (*kubernetes)(nil)
 	_ executor.Tester   = (*kubernetes)(nil)
 	_ executor.Examiner = (*kubernetes)(nil)
+	_ executor.Reader   = (*kubernetes)(nil)
 )
 
 // New returns the executor of a cluster. It asks nobody yet.

@@ -181,7 +181,7 @@ func TestJSON(t *testing.T) {
 	if err := dec.Decode(&got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Valid || got.Errors != 1 || got.Warnings != 1 || got.FormatVersion != "1.1" || len(got.Diagnostics) != 2 {
+	if got.Valid || got.Errors != 1 || got.Warnings != 1 || got.FormatVersion != "1.2" || len(got.Diagnostics) != 2 {
 		t.Errorf("%+v", got)
 	}
 	if got.Diagnostics[0].Severity != "warning" || got.Diagnostics[0].Range != nil ||

@@ -10,7 +10,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form. A new field raises the second number, any other change the first.
-const FormatVersion = "1.1"
+const FormatVersion = "1.2"
 
 // Report is the JSON form: what WriteJSON writes, `recipe validate --json` prints, and each command with --json prints
 // when it fails.
@@ -19,7 +19,8 @@ type Report struct {
 	Valid         bool   `json:"valid"` // no errors
 	Errors        int    `json:"error_count"`
 	Warnings      int    `json:"warning_count"`
-	Diagnostics   []Item `json:"diagnostics"` // by file and line
+	NotChecked    int    `json:"not_checked_count"` // blocks whose program is not trusted; since 1.2
+	Diagnostics   []Item `json:"diagnostics"`       // by file and line
 }
 
 // Item is one diagnostic.
@@ -31,6 +32,8 @@ type Item struct {
 	Address  string   `json:"address,omitempty"` // of the block that it is about
 	Range    *Range   `json:"range,omitempty"`
 	Snippet  *Snippet `json:"snippet,omitempty"`
+	// Untrusted is the program that was not run, and so was not asked; since 1.2.
+	Untrusted *Untrusted `json:"untrusted,omitempty"`
 }
 
 // Range is a part of a file.
@@ -58,7 +61,10 @@ type Snippet struct {
 func NewReport(diags hcl.Diagnostics, files map[string]*hcl.File) Report {
 	r := Report{FormatVersion: FormatVersion, Diagnostics: make([]Item, 0, len(diags))}
 	for _, d := range diags {
-		item := Item{Severity: "error", Summary: d.Summary, Detail: d.Detail, Address: address(d)}
+		item := Item{Severity: "error", Summary: d.Summary, Detail: d.Detail, Address: address(d), Untrusted: UntrustedOf(d)}
+		if item.Untrusted != nil && item.Untrusted.Schema == "" {
+			r.NotChecked++
+		}
 		if d.Severity == hcl.DiagWarning {
 			item.Severity = "warning"
 			r.Warnings++

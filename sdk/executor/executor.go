@@ -36,6 +36,14 @@ type Executor interface {
 // all optional interfaces it is found by As.
 type OnThisMachine interface{ OnThisMachine() }
 
+// Reader is an Executor whose body names files that say whom this user's credentials are shown to, or which program
+// gives them.
+type Reader interface {
+	// Reads are those files, and the programs that they name by path; none that are the user's own by default. The engine
+	// uses such an executor only where they are trusted. What cannot be read yet is named all the same.
+	Reads() []string
+}
+
 // Tester is an Executor that can ask its cluster about a job without submitting it.
 type Tester interface {
 	// Test returns what the cluster says of a job that it would take, such as when it would start. The error is

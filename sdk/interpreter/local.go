@@ -62,6 +62,10 @@ func keyed(requirement, dir string) (string, error) {
 	return fmt.Sprintf("%s %s sha256:%s", requirement, local, hex.EncodeToString(sum.Sum(nil))), nil
 }
 
+// Keyed is a requirement with the content of what it names by a path, so that another text is another content. Paths
+// count from dir.
+func Keyed(requirement, dir string) (string, error) { return keyed(requirement, dir) }
+
 // CheckIndexed refuses a requirement that names no package of an index: an option, a path, or more than one line. A
 // plugin that was built elsewhere has no other.
 func CheckIndexed(requirement string) error {

@@ -110,6 +110,15 @@ func private(host string) bool {
 	return !strings.Contains(host, ".") || strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local")
 }
 
+// Foreign says whether the address itself names whom keys are shown to: not AWS, and not what the environment names.
+func (a Address) Foreign() bool {
+	if a.Endpoint == "" {
+		return false
+	}
+	own, err := Address{}.resolved()
+	return err != nil || own.Endpoint != a.Endpoint || own.Plain != a.Plain
+}
+
 // resolved is the address with what the environment says about endpoint and region, as for AWS's own tools.
 func (a Address) resolved() (Address, error) {
 	if a.Endpoint == "" {

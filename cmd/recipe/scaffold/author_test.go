@@ -85,7 +85,7 @@ func newAuthor(t *testing.T) *author {
 	return &author{t, dir, append(os.Environ(), "RECIPE_CONFIG="+settings, "GOFLAGS=-mod=mod -trimpath", "CGO_ENABLED=0",
 		"GOWORK=off", "NO_COLOR=1", "PLUGINTEST_DEADLINE=10m",
 		"PYTHONDONTWRITEBYTECODE=", "PYTHONPYCACHEPREFIX="+filepath.Join(filepath.Dir(program), "pycache"),
-		"XDG_STATE_HOME="+t.TempDir())}
+		"XDG_STATE_HOME="+t.TempDir(), "CI=", "GITHUB_ACTIONS=")} // at a terminal, as far as that matters
 }
 
 // run runs a command line and returns what it printed; a failure ends the test.

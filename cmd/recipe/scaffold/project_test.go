@@ -81,12 +81,15 @@ func TestAPythonProjectFromARegistry(t *testing.T) {
 
 	user := newAuthor(t)
 	user.withUV()
-	user.environ = append(user.environ, "UV_OFFLINE=0", "HOME="+t.TempDir())
+	user.environ = append(user.environ, "UV_OFFLINE=0", "HOME="+t.TempDir(), "RECIPE_TRUST=all")
 	recipe := strings.Replace(lockedRecipe, `source = "./words.py"`, `source = "`+source+`"`, 1)
 	if err := os.WriteFile(filepath.Join(user.dir, "words.hcl"), []byte(recipe), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	user.refused(user.dir, "it is not locked", "recipe", "validate", "words.hcl")
+	user.environ = append(user.environ, "RECIPE_TRUST=")
+	user.refused(user.dir, "Not checked: not trusted", "recipe", "init", "words.hcl")
+	user.environ = append(user.environ, "RECIPE_TRUST=all")
 	user.run(user.dir, "recipe", "init", "words.hcl")
 	out := user.run(user.dir, "recipe", "env", "try", "words.hcl", "environment.words.train", "-n", "1")
 	if !strings.Contains(out, "version 1.0") || !strings.Contains(out, "1 prompt, 2 completions") {

@@ -14,6 +14,7 @@ type Environment struct {
 	interpreter.Environment
 	Blocks []string // addresses of those that run in it
 	Made   bool     // just now; false: it was there
+	Named  bool     // the recipe names its packages, and not a plugin
 }
 
 // Environments says where the Python environments of a recipe are.

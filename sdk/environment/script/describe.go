@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -31,11 +32,24 @@ type described struct {
 // Describe imports the environment in Python, with an interpreter and the variables of environ, and returns what it
 // says of itself. The error names the file and line of a mistake.
 func Describe(ctx context.Context, python, name string, s Source, environ []string) (Description, error) {
-	d, err := describe(ctx, python, name, s, environ)
+	d, err := describe(ctx, asking{python: python, name: name, source: s, environ: environ})
 	return d.Description, err
 }
 
-func describe(ctx context.Context, python, name string, s Source, environ []string) (d described, err error) {
+// asking is one run of Python to learn what an environment says of itself.
+type asking struct {
+	python, name string
+	source       Source
+	environ      []string
+	allowed      []string // files of the source's folder that may be imported, absolute; nil: all
+	confine      Confine
+}
+
+// Confine returns what to run instead of a command so that it can do less, and write to some folders alone.
+type Confine func(argv []string, writable ...string) []string
+
+func describe(ctx context.Context, a asking) (d described, err error) {
+	python, s := a.python, a.source
 	dir, remove, err := temporary.Dir("", "recipe-describe")
 	if err != nil {
 		return d, err
@@ -54,13 +68,32 @@ func describe(ctx context.Context, python, name string, s Source, environ []stri
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	output := filepath.Join(dir, "description.json")
-	cmd := exec.CommandContext(ctx, python, "-m", "recipe_sdk.environment.describe", s.entry(), name, output)
-	cmd.Env = withPython(python, environ, nil, dir)
-	defer interpreter.ForgetBytecode(dir)
-	cmd.WaitDelay = time.Second
-	if s.File != "" {
-		cmd.Dir = filepath.Dir(s.File)
+	argv := []string{python, "-m", "recipe_sdk.environment.describe", s.entry(), a.name, output}
+	if a.allowed != nil {
+		list, err := json.Marshal(a.allowed)
+		if err != nil {
+			return d, err
+		}
+		argv = append(argv, filepath.Join(dir, "allowed.json"))
+		if err := os.WriteFile(argv[len(argv)-1], list, 0o600); err != nil {
+			return d, err
+		}
 	}
+	if a.confine != nil {
+		argv = a.confine(argv, dir)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = withPython(python, a.environ, nil, dir)
+	defer interpreter.ForgetBytecode(dir)
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	// What the file has started ends with the question.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	defer func() {
+		if cmd.Process != nil {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		}
+	}()
 	printed, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return d, &sdk.Error{Summary: fmt.Sprintf("importing it took longer than %s", describeTimeout),

@@ -43,6 +43,10 @@ type Loader struct {
 	Environ []string                          // for the Python process
 	Getenv  func(name string) string          // VIRTUAL_ENV is asked for; nil: os.Getenv
 	Prepare func(packages sdk.Packages) error // makes the file's Python environment when there is none; nil: an error then
+	// Allow is asked before the file is run, and before its environment is made. It returns the files of the file's
+	// folder that may be imported, absolute. Nil: it may run, and import all.
+	Allow   func(path, project string) ([]string, error)
+	Confine Confine // nil: the file is run as any program
 }
 
 // Load returns the environment in a file, for a plugin of that name. The error names the file and line of a mistake.
@@ -56,6 +60,9 @@ func (l Loader) Load(ctx context.Context, name, path string) (*File, error) {
 		return nil, err
 	}
 	if l.Prepare != nil && !packages.Empty() {
+		if _, err := l.allow(path, packages); err != nil {
+			return nil, err
+		}
 		if err := l.Prepare(packages); err != nil {
 			return nil, err
 		}
@@ -71,7 +78,11 @@ func (l Loader) Load(ctx context.Context, name, path string) (*File, error) {
 			return f, nil
 		}
 	}
-	f, err := l.describe(ctx, name, path, packages, locked)
+	allowed, err := l.allow(path, packages)
+	if err != nil {
+		return nil, err
+	}
+	f, err := l.describe(ctx, name, path, packages, locked, allowed)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +95,15 @@ func (l Loader) Load(ctx context.Context, name, path string) (*File, error) {
 	return f, nil
 }
 
-func (l Loader) describe(ctx context.Context, name, path string, packages sdk.Packages, locked string) (*File, error) {
+func (l Loader) allow(path string, packages sdk.Packages) ([]string, error) {
+	if l.Allow == nil {
+		return nil, nil
+	}
+	return l.Allow(path, packages.Project)
+}
+
+func (l Loader) describe(ctx context.Context, name, path string, packages sdk.Packages, locked string,
+	allowed []string) (*File, error) {
 	getenv := l.Getenv
 	if getenv == nil {
 		getenv = os.Getenv
@@ -93,7 +112,8 @@ func (l Loader) describe(ctx context.Context, name, path string, packages sdk.Pa
 	if err != nil {
 		return nil, err
 	}
-	d, err := describe(ctx, python, name, Source{File: path}, l.Environ)
+	d, err := describe(ctx, asking{python: python, name: name, source: Source{File: path}, environ: l.Environ,
+		allowed: allowed, confine: l.Confine})
 	if err != nil {
 		return nil, err
 	}
@@ -311,6 +331,16 @@ func packagesOf(path string, content []byte) (sdk.Packages, error) {
 		return sdk.Packages{}, err
 	}
 	return sdk.Packages{}, nil
+}
+
+// ProjectOf is the file that names the packages of a Python file, see sdk.Packages; empty: none.
+func ProjectOf(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	packages, err := packagesOf(path, content)
+	return packages.Project, err
 }
 
 func digestOf(parts ...string) string {

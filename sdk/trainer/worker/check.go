@@ -15,6 +15,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/temporary"
@@ -59,7 +60,7 @@ func Check(ctx context.Context, python, module string, source fs.FS, settings an
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-m", module, "--check", file)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(interpreter.Asking(os.Environ()), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
 	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

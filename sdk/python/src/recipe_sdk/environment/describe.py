@@ -1,14 +1,16 @@
-"""Says what an environment is: `python -m recipe_sdk.environment.describe SOURCE NAME OUTPUT` writes JSON to OUTPUT."""
+"""Says what an environment is: `python -m recipe_sdk.environment.describe SOURCE NAME OUTPUT [ALLOWED]` writes JSON to
+OUTPUT. ALLOWED is a JSON list of the files of the folder of SOURCE that may be imported; without it, all may."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from . import load
+from . import load, unkept
 from .base import Environment
 from .settings import schema
 
@@ -27,8 +29,12 @@ def describe(cls: type[Environment]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main(source: str, name: str, output: str) -> int:
+def main(source: str, name: str, output: str, allowed: str = "") -> int:
     """Writes the description, or what is wrong, which is not this program's failure."""
+    if allowed:
+        unkept.only(json.loads(Path(allowed).read_text(encoding="utf-8")))
+    if source.endswith(".py"):  # only now: Python before 3.11 takes modules from the working directory
+        os.chdir(Path(source).resolve().parent)
     try:
         module = load.module_of(source)
         answer = describe(load.environment_of(module, name))

@@ -1,28 +1,62 @@
-"""Keeps Python from writing __pycache__ beside an author's files. Packages are compiled once and kept, as always.
+"""Keeps Python from __pycache__ beside an author's files. Packages are compiled once and kept, as always.
 
 A few files are compiled in no time. And Python tells by second and length whether a compiled file is still that of its
-source: one changed within the same second, to the same length, would be run as it was."""
+source: one changed within the same second, to the same length, would be run as it was. A compiled file that came with
+the folder may be of any source: it is not read.
+
+Where a person has allowed some files to run, no other file of their folder is imported."""
 
 from __future__ import annotations
 
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
 from pathlib import Path
-from typing import Any
+from types import CodeType
+from typing import Any, cast
 
 INSTALLED = ("site-packages", "dist-packages")
 """Folders that hold packages."""
 
 
 class Loader(SourceFileLoader):
-    """Keeps nothing of what it compiles."""
+    """Compiles the source, and neither reads nor keeps what is compiled."""
 
-    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
-        """What a loader writes compiled code with."""
+    def get_code(self, fullname: str) -> CodeType:
+        """The code of a module."""
+        path = self.get_filename(fullname)
+        return cast(CodeType, self.source_to_code(self.get_data(path), path))
 
 
-_FINDER = FileFinder.path_hook((Loader, SOURCE_SUFFIXES), (ExtensionFileLoader, EXTENSION_SUFFIXES))
+class Finder(FileFinder):
+    """Finds in an author's folder what was allowed to run."""
+
+    def find_spec(self, fullname: str, target: Any = None) -> ModuleSpec | None:
+        """As a finder's; None for a module of Python's own, which a file of the folder must not replace then."""
+        spec = super().find_spec(fullname, target)
+        if _covered is None or spec is None or spec.origin is None or Path(spec.origin).resolve() in _covered:
+            return spec
+        if fullname.partition(".")[0] in sys.stdlib_module_names:
+            return None
+        raise ImportError(f"{spec.origin} was not allowed to run: import it by its name, so that it is among the files "
+                          "that are allowed together", name=fullname)  # fmt: skip
+
+
+_FINDER = Finder.path_hook((Loader, SOURCE_SUFFIXES), (ExtensionFileLoader, EXTENSION_SUFFIXES))
 _folders: set[Path] = set()
+_covered: set[Path] | None = None
+
+
+def only(files: list[str]) -> None:
+    """From now on only these files are imported from the folders of authors."""
+    global _covered
+    _covered = {Path(f).resolve() for f in files}
 
 
 def below(folder: Path) -> None:

@@ -1,0 +1,195 @@
+package trust
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Bounds of what a digest covers: more is no environment of one file.
+const (
+	maxFiles = 2000
+	maxBytes = 256 << 20
+)
+
+// OfFile is the digest of one file.
+func OfFile(path string) (string, error) {
+	h := sha256.New()
+	if err := copyRegular(h, path, 4<<30); err != nil {
+		return "", err
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// OfPython is the digest of a Python file with the files of its folder that it may import: those whose module name
+// stands anywhere in its text, and in theirs. Files are their paths relative to the folder, the file itself first. A
+// file that the code finds by a name which it puts together is not covered, and Python is kept from importing it when
+// the file is asked for its schema. Beside belongs to it, too: what names its packages.
+func OfPython(path string, beside ...string) (digest string, files []string, err error) {
+	c := closure{dir: filepath.Dir(path), seen: map[string]bool{}, left: maxBytes}
+	if err := c.add(filepath.Base(path)); err != nil {
+		return "", nil, err
+	}
+	for _, b := range beside {
+		if err := c.project(b); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", nil, err
+		}
+	}
+	sums := c.sums
+	slices.Sort(sums)
+	sum := sha256.Sum256([]byte("python " + filepath.Base(path) + "\n" + strings.Join(sums, "")))
+	return "sha256:" + hex.EncodeToString(sum[:]), c.files, nil
+}
+
+// closure collects the files of a folder that a Python file may import.
+type closure struct {
+	dir   string
+	seen  map[string]bool
+	files []string
+	sums  []string
+	left  int64
+}
+
+// project hashes a file that names packages, and what its build may run of the folder.
+func (c *closure) project(name string) error {
+	text, err := c.read(name)
+	if err != nil || filepath.Base(name) != "pyproject.toml" {
+		return err
+	}
+	list := words(text)
+	list["setup"], list["hatch_build"] = true, true // which build backends run by their name
+	for word := range list {
+		if err := c.module(word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *closure) read(name string) ([]byte, error) {
+	if c.seen[name] {
+		return nil, nil
+	}
+	if len(c.seen) >= maxFiles {
+		return nil, fmt.Errorf("it may import more than %d files of its folder: move it into a folder of its own", maxFiles)
+	}
+	var text strings.Builder
+	h := sha256.New()
+	if err := copyRegular(io.MultiWriter(h, &text), filepath.Join(c.dir, name), c.left); err != nil {
+		return nil, err
+	}
+	c.seen[name], c.left = true, c.left-int64(text.Len())
+	c.files = append(c.files, name)
+	c.sums = append(c.sums, fmt.Sprintf("%x %q\n", h.Sum(nil), name))
+	return []byte(text.String()), nil
+}
+
+// add includes a file and, when it is Python, what it may import.
+func (c *closure) add(name string) error {
+	text, err := c.read(name)
+	if err != nil || !strings.HasSuffix(name, ".py") {
+		return err
+	}
+	// A file in a package names its neighbours without the package.
+	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
+		for word := range words(text) {
+			if err := c.module(filepath.Join(dir, word)); err != nil {
+				return err
+			}
+		}
+		if dir == "." {
+			return nil
+		}
+	}
+}
+
+// endings are those of files that Python imports.
+func endings() []string { return []string{".py", ".pyc", ".so"} }
+
+// module adds the module of that name: a file, a compiled one, or a folder with all that can be imported in it.
+func (c *closure) module(name string) error {
+	entries, err := filepath.Glob(filepath.Join(escaped(c.dir), escaped(name)) + ".*")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if slices.Contains(endings(), filepath.Ext(e)) {
+			rel, err := filepath.Rel(c.dir, e)
+			if err != nil {
+				return err
+			}
+			if err := c.add(rel); err != nil {
+				return err
+			}
+		}
+	}
+	info, err := os.Stat(filepath.Join(c.dir, name))
+	if err != nil || !info.IsDir() || c.seen[name+"/"] {
+		return nil //nolint:nilerr // no such module
+	}
+	c.seen[name+"/"] = true
+	return filepath.WalkDir(filepath.Join(c.dir, name), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") || d.Name() == "__pycache__"):
+			return fs.SkipDir
+		case d.IsDir() || !slices.Contains(endings(), filepath.Ext(path)):
+			return nil
+		}
+		rel, err := filepath.Rel(c.dir, path)
+		if err != nil {
+			return err
+		}
+		return c.add(rel)
+	})
+}
+
+func escaped(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// words are the names in a text, as Python forms them.
+func words(text []byte) map[string]bool {
+	out := map[string]bool{}
+	for _, w := range strings.FieldsFunc(string(text), func(r rune) bool {
+		return !(r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 127)
+	}) {
+		if w[0] < '0' || w[0] > '9' {
+			out[w] = true
+		}
+	}
+	return out
+}
+
+// copyRegular copies a regular file of at most limit bytes; it never blocks on a pipe.
+func copyRegular(to io.Writer, path string, limit int64) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		if info.IsDir() {
+			return &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
+		}
+		return fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	n, err := io.Copy(to, io.LimitReader(f, limit+1))
+	if err == nil && n > limit {
+		err = fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return err
+}
