@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -59,8 +60,10 @@ type rollouts struct {
 	asked     int    // after so many steps, and one more, the API was asked whether they will; 0: it was not
 	finished  bool   // Next said that there are no more tasks
 	lost      lostGroups
+	masked    lostGroups // rollouts of groups that were posted without them
 	recorder  *trace.Recorder
-	trouble   bool // the last look at the API failed
+	trouble   bool         // the last look at the API failed
+	trained   atomic.Int64 // step, for scores
 
 	registered trajectory.Registered
 }
@@ -73,6 +76,7 @@ type outcome struct {
 	eof    bool
 	err    error // ends the block
 	bad    error // of this group alone: its score cannot be told
+	left   error // why rollouts of the group were left out, which is posted all the same
 }
 
 // run is the loop: it owns all state; groups are made in goroutines and report back.
@@ -279,12 +283,15 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		r.finished = true
 		r.stages.finished()
 	case o.bad != nil:
-		r.lost.add(r.host, o.bad)
+		r.lost.add(r.host, "group", o.bad)
 		if r.lost.inARow >= maxFailures {
 			return r.lost.failure(o.bad)
 		}
 	default:
 		r.lost.inARow = 0
+		if o.left != nil {
+			r.masked.add(r.host, "rollout", o.left)
+		}
 		r.pace.done(o.took)
 		if o.spans {
 			r.spanned(ctx, true)
@@ -309,6 +316,7 @@ func (r *rollouts) register(ctx context.Context) error {
 		})
 		if err == nil {
 			r.id, r.step = w.EnvID, w.StartingStep
+			r.trained.Store(int64(r.step))
 			r.stages.registered()
 			if err := r.registered.Keep(r.api, r.id); err != nil {
 				r.host.Log("warn", err.Error())
@@ -360,6 +368,7 @@ func (r *rollouts) look(ctx context.Context) error {
 		}
 		r.queued, r.own, r.posted, r.step, r.trouble = status.QueueSize, status.SelfQueueSize, 0, status.CurrentStep,
 			false
+		r.trained.Store(int64(r.step))
 		if r.batchSize <= 0 {
 			return r.learn(ctx)
 		}
@@ -419,8 +428,12 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
 	defer r.tally.begin()()
-	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength)})
+	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength),
+		least: r.settings.minRollouts()})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
+	if failed := tooManyAbandoned(err, made); failed != nil {
+		return r.ended(ctx, failed)
+	}
 	if err != nil {
 		var long *tooLong
 		if errors.As(err, &long) && ctx.Err() == nil {
@@ -430,12 +443,12 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		}
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
-			r.tally.lost(err)
+			r.tally.lost(err, r.plan.N)
 			return outcome{bad: err}
 		}
 		return r.ended(ctx, err)
 	}
-	all := outcome{took: time.Since(began)}
+	all := outcome{took: time.Since(began), left: made.why}
 	if err := t.awaitPost(working); err != nil {
 		return outcome{}
 	}
@@ -447,6 +460,18 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		}
 	}
 	return all
+}
+
+// tooManyAbandoned is what ends the block when calls of Score pile up that never return.
+func tooManyAbandoned(err error, made *rolled) error {
+	if made != nil {
+		err = cmp.Or(err, made.why)
+	}
+	var late *scoreTimedOut
+	if !errors.As(err, &late) || !late.abandoned {
+		return nil
+	}
+	return &sdk.Error{Summary: fmt.Sprintf("more than %d calls of Score have never returned", maxAbandoned), Err: late}
 }
 
 // take asks the environment for the next task, when it is the group's turn.
@@ -465,7 +490,7 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, id, ma
 	if err != nil {
 		return outcome{err: err}
 	}
-	send := !(r.settings.DropUninformative && len(g.Scores) > 1 && equal(g.Scores) && g.Advantages == nil)
+	send := !r.settings.DropUninformative || g.Advantages != nil || made.informative()
 	long := maxTokens > 0 && longest(g) > maxTokens
 	r.tally.add(task, made, send && !long, long)
 	switch {

@@ -27,7 +27,8 @@ type counts struct {
 	sequences, reward, rewardSent, sentSequences        float64
 	tokens, cut                                         float64
 	episodes, infraFailed, turns                        float64
-	infraGroups                                         float64
+	infraRollouts                                       float64
+	rollouts, failed                                    float64
 }
 
 func newTally() *tally { return &tally{} }
@@ -80,6 +81,14 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 	c := &t.counts
 	c.groups++
 	for _, s := range made.sequences {
+		if c.rollouts++; s.failed != nil {
+			c.failed++
+			var infra *InfraFailed
+			if errors.As(s.failed, &infra) {
+				c.infraRollouts++
+			}
+			continue
+		}
 		c.sequences++
 		c.reward += s.score
 		t.means.add(s.metrics)
@@ -101,8 +110,7 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 	default:
 		c.uninformative++
 	}
-	if t.show == nil {
-		first := made.sequences[0]
+	if first := made.first(); t.show == nil && first != nil {
 		t.show = &sdk.Sample{Prompt: task.text(), Completion: first.text, Score: first.score}
 		if t.show.Prompt == "" { // the environment said it, and not the task
 			t.show.Prompt = Task{Messages: first.conversation[:1]}.text()
@@ -143,15 +151,17 @@ func (t *tally) firstLong() error {
 	return t.long
 }
 
-// lost counts a group that got no score, and whether the environment, and not its code, is the cause.
-func (t *tally) lost(reason error) {
+// lost counts a group of so many rollouts that is left out, and whether the environment, and not its code, is the cause.
+func (t *tally) lost(reason error, rollouts int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts.groups++
 	t.counts.lost++
+	t.counts.rollouts += float64(rollouts)
+	t.counts.failed += float64(rollouts)
 	var infra *InfraFailed
 	if errors.As(reason, &infra) {
-		t.counts.infraGroups++
+		t.counts.infraRollouts += float64(rollouts)
 	}
 }
 
@@ -176,6 +186,9 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 		"groups_too_long": c.tooLong,
 		"groups_lost":     c.lost, "sampling_retries": c.retries,
 	}
+	if c.rollouts > 0 {
+		values["rollouts_failed"], values["rollouts_failed_fraction"] = c.failed, c.failed/c.rollouts
+	}
 	if c.groups > 0 {
 		values["dropped_fraction"] = (c.groups - c.sent) / c.groups
 	}
@@ -191,8 +204,8 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 		if c.sequences > 0 {
 			values["turns"] = c.turns / c.sequences
 		}
-	case c.groups > 0: // of one answer each: they fail as a group
-		values["infra_failed"], values["infra_failed_fraction"] = c.infraGroups, c.infraGroups/c.groups
+	case c.rollouts > 0: // of one answer each
+		values["infra_failed"], values["infra_failed_fraction"] = c.infraRollouts, c.infraRollouts/c.rollouts
 	}
 	if c.sentSequences > 0 {
 		values["reward_sent"] = c.rewardSent / c.sentSequences

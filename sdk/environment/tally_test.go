@@ -93,7 +93,7 @@ func TestReasonsThatAllDifferAreToldTogether(t *testing.T) {
 	t.Parallel()
 	host, lost := &loggedHost{}, lostGroups{}
 	for i := range 1000 {
-		lost.add(host, fmt.Errorf("KeyError: %d", i))
+		lost.add(host, "group", fmt.Errorf("KeyError: %d", i))
 	}
 	if most := maxReasons + 11; len(host.lines) > most || len(lost.same) > maxReasons+1 {
 		t.Errorf("%d lines and %d reasons for 1000 groups, want %d at most", len(host.lines), len(lost.same), most)

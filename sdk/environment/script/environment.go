@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sourcegraph/jsonrpc2"
+
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
@@ -42,6 +44,7 @@ type (
 
 var (
 	_ environment.Environment = (*program)(nil)
+	_ environment.GroupScorer = (*program)(nil)
 	_ environment.Closer      = (*program)(nil)
 	_ environment.Monitored   = (*program)(nil)
 	_ environment.Roller      = (*player)(nil)
@@ -107,7 +110,7 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 	}
 	host.Phase(sdk.Loading, "setting up the environment")
 	err = w.call(ctx, "open", map[string]any{"settings": settings, "name": setup.Name, "folder": block.RecipeDir,
-		"state": block.Dir}, nil)
+		"state": block.Dir, "score_timeout": setup.Config.ScoreLimit().Seconds()}, nil)
 	if err == nil {
 		return p, nil
 	}
@@ -164,17 +167,44 @@ func (p *program) Next(ctx context.Context) (environment.Task, error) {
 
 // Score implements environment.Environment.
 func (p *program) Score(ctx context.Context, t environment.Task, c environment.Completion) (float64, error) {
-	var got struct {
+	out, err := p.ScoreGroup(ctx, t, []environment.Completion{c}, 0)
+	if err != nil {
+		return 0, err
+	}
+	return out[0].Score, out[0].Err
+}
+
+// ScoreGroup implements environment.GroupScorer.
+func (p *program) ScoreGroup(ctx context.Context, t environment.Task, list []environment.Completion, step int64,
+) ([]environment.Scored, error) {
+	var got []struct {
 		Score   float64            `json:"score"`
 		Metrics map[string]float64 `json:"metrics"`
+		Error   *jsonrpc2.Error    `json:"error"`
 	}
-	if err := p.call(ctx, "score", map[string]any{"task": t.Data, "completion": completion(c)}, &got); err != nil {
-		return 0, p.explain(err)
+	completions := make([]map[string]any, len(list))
+	for i, c := range list {
+		completions[i] = completion(c)
 	}
-	for name, v := range got.Metrics {
-		c.Metric(name, v)
+	params := map[string]any{"task": t.Data, "completions": completions, "step": step}
+	if err := p.call(ctx, "score_group", params, &got); err != nil {
+		return nil, p.explain(err)
 	}
-	return got.Score, nil
+	if len(got) != len(list) {
+		return nil, fmt.Errorf("%d scores were returned for %d completions", len(got), len(list))
+	}
+	out := make([]environment.Scored, len(list))
+	for i, g := range got {
+		if g.Error != nil {
+			out[i].Err = p.explain(g.Error)
+			continue
+		}
+		out[i].Score = g.Score
+		for name, v := range g.Metrics {
+			list[i].Metric(name, v)
+		}
+	}
+	return out, nil
 }
 
 // completion is how the worker reads one.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-import math
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,9 +11,12 @@ from typing import Any
 
 from dataclasses import dataclass, field
 
-from recipe_sdk import Code, Completion, Environment, Score, Task, setting
+from recipe_sdk import Code, Completion, Environment, InfraFailure, Score, Task, setting
+from recipe_sdk.environment.base import TimedOut
+from recipe_sdk.environment.processes import Blocked, ScoreFailed, default_processes
 
 from .dataset import Row, read
+from .functions import Given, Returned, TrainerState, awaited, called
 
 
 @dataclass
@@ -37,13 +40,28 @@ class Settings:
     system_prompt: str = setting("", "Begins each conversation. With it a text becomes the user's message")
     eval_rows: int = setting(64, "How many rows are kept back for evaluation and never trained on", min=1)
     seed: int = setting(0, "Order in which the rows come; each once before any comes again")
+    score_processes: int = setting(
+        0,
+        "Processes in which reward functions run, one call at a time in each. 0: as many as there are cores, "
+        "but 4 to 16. Functions with async def share one more",
+        min=0,
+        unit="processes",
+    )
+
+
+@dataclass
+class _Reward:
+    """What one function gives for one completion; None: it does not apply."""
+
+    value: float | None
+    metrics: dict[str, float]
 
 
 class Reward(Environment):
     """A reward function in TRL's signature, and a dataset of prompts.
 
-    The function gets prompts, completions, completion_ids and the columns of the dataset, as lists of one element, and
-    returns a list of one number. docs/environments/reward.md explains it."""
+    The function gets prompts, completions, completion_ids and the columns of the dataset, as lists with one element for
+    each completion of a group, and returns a list of numbers. docs/environments/reward.md explains it."""
 
     settings: Settings
     version = "0.1.0"
@@ -54,8 +72,7 @@ class Reward(Environment):
         s = self.settings
         if (s.function is None) == (not s.functions):
             raise ValueError('set function = "FILE.py:NAME", or functions { … } for several, and not both')
-        named = s.functions or [Function(s.function)]  # type: ignore[arg-type]
-        self._functions = [(f.function.load(), name, f.weight) for f, name in zip(named, _names(named), strict=True)]
+        self.setup_scoring()
         rows = read(s.dataset, self.context.folder, split=s.split, config=s.dataset_config)
         if len(rows) <= s.eval_rows:
             raise ValueError(
@@ -69,6 +86,17 @@ class Reward(Environment):
         self._random = random.Random(s.seed)
         self._held, self._rows = rows[: s.eval_rows], rows[s.eval_rows :]
         self._next: list[Row] = []
+        self._drawn = 0
+
+    def setup_scoring(self) -> None:
+        """The functions, without the dataset."""
+        s = self.settings
+        named = s.functions or [Function(s.function)]  # type: ignore[arg-type]
+        self._functions = [(f.function.load(), name, f.weight) for f, name in zip(named, _names(named), strict=True)]
+        self._blocking: set[int] = set()  # async functions that hold up the event loop
+
+    def scoring_processes(self) -> int:
+        return self.settings.score_processes or default_processes()
 
     def _check(self, prompt: Any, number: int) -> None:
         """Whether a row's prompt is a text or a list of messages: else the run would lose groups later on."""
@@ -96,32 +124,84 @@ class Reward(Environment):
         if not self._next:
             self._next = self._rows.copy()
             self._random.shuffle(self._next)
+        self._drawn += 1
         return self._task(self._next.pop())
 
-    async def score(self, task: Task, completion: Completion) -> Score:
+    async def score_group(self, task: Task, completions: list[Completion], step: int) -> list[Any]:
+        """The scores of a group's completions, or what went wrong with each."""
+        state = TrainerState(global_step=step, epoch=self._drawn / len(self._rows))
+        texts = [[{"role": "assistant", "content": c.text}] if task.messages else c.text for c in completions]
         prompt: Any = list(task.messages) or task.prompt
-        answer: Any = [{"role": "assistant", "content": completion.text}] if task.messages else completion.text
-        columns = {name: [value] for name, value in task.data.items() if name not in ("prompt", "completion")}
-        total = 0.0
-        metrics: dict[str, float] = {}
-        rewards: dict[str, float] = {}
-        for function, name, weight in self._functions:
-            given = function(
-                prompts=[prompt],
-                completions=[answer],
-                completion_ids=[list(completion.tokens)],
-                trainer_state=None,
-                log_extra=_ignore,
-                log_metric=metrics.__setitem__,
-                **columns,
-            )
-            value = _single(await given if inspect.isawaitable(given) else given, name)
-            if value is not None:
-                total += weight * value
-                rewards[f"reward/{name}"] = value
+        given = Given(prompt, texts, [list(c.tokens) for c in completions], task.data, state)
+        found = await asyncio.gather(*(self._rewards(i, given) for i in range(len(self._functions))))
+        return [self._total([of[n] for of in found], given.alone(n)) for n in range(len(completions))]
+
+    async def score(self, task: Task, completion: Completion) -> Score:
+        (made,) = await self.score_group(task, [completion], 0)
+        if isinstance(made, Exception):
+            raise made
+        score: Score = made
+        return score
+
+    def _total(self, found: list[_Reward | Exception], given: Given) -> Score | Exception:
+        """The score of one completion, from what each function gave."""
+        total, rewards, metrics = 0.0, {}, {}
+        for (_, name, weight), of in zip(self._functions, found, strict=True):
+            if isinstance(of, Exception):
+                return of
+            metrics.update(of.metrics)
+            if of.value is not None:
+                total += weight * of.value
+                rewards[f"reward/{name}"] = of.value
         if not rewards:
-            raise ValueError(f"every reward function returned None for the prompt {str(prompt)[:80]!r}")
+            return ValueError(f"every reward function returned None for the prompt {str(given.prompt)[:80]!r}")
         return Score(total, metrics | rewards if self.settings.functions else metrics)
+
+    async def _rewards(self, index: int, given: Given) -> list[_Reward | Exception]:
+        """What one function gives for each completion. Where it fails with all of them together, it is called with each
+        by itself: one completion does not decide for the others."""
+        try:
+            made = await self._called(index, given)
+            return [_Reward(value, made.metrics) for value in made.values]
+        except (ScoreFailed, InfraFailure, TimedOut) as e:
+            name, count = self._functions[index][1], len(given.completions)
+            if count > 1:
+                if isinstance(e, TimedOut):
+                    self.log(f"{name} took longer than score_timeout for the {count} completions of a group; it is "
+                             "called with each by itself", "warn")  # fmt: skip
+                alone = await asyncio.gather(*(self._rewards(index, given.alone(n)) for n in range(count)))
+                return [one for (one,) in alone]
+            if isinstance(e, TimedOut):
+                e = TimedOut(e.limit, f"{name} with the completion {_text(given.completions[0])[:200]!r}")
+            return [e]
+
+    async def _called(self, index: int, given: Given) -> Returned:
+        """Calls a function in another process, within its time."""
+        scorers, limit = self.context.scorers, self.context.score_timeout
+        if scorers is None:  # in a test
+            return await asyncio.to_thread(self.call_function, index, given)
+        function, name, _ = self._functions[index]
+        if inspect.iscoroutinefunction(function) and index not in self._blocking:
+            try:
+                made: Returned = await scorers.call_together("await_function", index, given, limit=limit)
+                return made
+            except Blocked:
+                if index not in self._blocking:
+                    self._blocking.add(index)
+                    self.log(f"async functions of this block, such as {name}, hold up the event loop that they share: "
+                             f"from now on one call of {name} runs in a process at a time", "warn")  # fmt: skip
+        made = await scorers.call("call_function", index, given, limit=limit)
+        return made
+
+    def call_function(self, index: int, given: Given) -> Returned:
+        """Calls a function in this process."""
+        function, name, _ = self._functions[index]
+        return called(function, name, given)
+
+    async def await_function(self, index: int, given: Given) -> Returned:
+        """Calls an asynchronous function in this process."""
+        function, name, _ = self._functions[index]
+        return await awaited(function, name, given)
 
     def held_out(self) -> list[Task]:
         return [self._task(row) for row in self._held]
@@ -141,21 +221,6 @@ def _names(functions: list[Function]) -> list[str]:
     return out
 
 
-def _ignore(*_: Any, **__: Any) -> None:
-    """log_extra of TRL, columns of its table of completions: it is not shown."""
-
-
-def _single(given: Any, name: str) -> float | None:
-    """The one reward; None says that the function does not apply."""
-    try:
-        values = list(given)
-    except TypeError:
-        raise TypeError(f"{name} must return a list with one reward for each completion, got {given!r}") from None
-    if len(values) != 1:
-        raise ValueError(f"{name} must return one reward for each completion: one completion, {len(values)} rewards")
-    if values[0] is None:
-        return None
-    value = float(values[0])
-    if not math.isfinite(value):
-        raise ValueError(f"{name} returned {value}, which is no finite number")
-    return value
+def _text(completion: Any) -> str:
+    """The text of a completion as a function gets it."""
+    return completion if isinstance(completion, str) else str(completion[-1]["content"])

@@ -48,7 +48,15 @@ class Score:
 
 class InfraFailure(Exception):
     """Raise it when something that the environment needs is away (a sandbox, a judge, a network): the score is unknown,
-    and the group is left out and counted as `infra_failed` instead of being scored low."""
+    and the completion is left out of its group and counted as `infra_failed` instead of being scored low."""
+
+
+class TimedOut(Exception):
+    """A score took longer than it may, and was ended."""
+
+    def __init__(self, limit: float, what: str = "score") -> None:
+        super().__init__(f"{what} was not done after score_timeout = {limit:g}s, and was ended")
+        self.limit = limit
 
 
 class Raised(Exception):
@@ -67,6 +75,8 @@ class Context:
     folder: Path = field(default_factory=Path)  # of the recipe: relative paths of a recipe count from it
     state: Path = field(default_factory=Path)  # the block's own folder, for what it writes
     log: Callable[[str, str], None] = _silent
+    score_timeout: float = 120.0  # seconds that one score may take; 0: no limit
+    scorers: Any = None  # the processes in which score runs; None: it runs in this one
 
 
 class Environment:
@@ -110,9 +120,17 @@ class Environment:
         raise NotImplementedError("an environment needs a method next")
 
     def score(self, task: Task, completion: Completion) -> float | Score | Awaitable[float | Score]:
-        """How good a completion is; higher is better. An exception leaves the whole group out. A Score has metrics,
-        which are reported and not trained on."""
+        """How good a completion is; higher is better. An exception leaves this completion out of its group, and so does
+        a score that takes longer than score_timeout. A Score has metrics, which are reported and not trained on."""
         raise NotImplementedError("an environment needs a method score")
+
+    def setup_scoring(self) -> Awaitable[None] | None:
+        """What a process that scores needs instead of setup (`processes`). Default: setup."""
+        return self.setup()
+
+    def scoring_processes(self) -> int:
+        """How many processes score, as the settings have it. Default: processes."""
+        return self.processes
 
     def held_out(self) -> Sequence[Task] | Awaitable[Sequence[Task]]:
         """Tasks that are never trained on, always in the same order; `recipe evaluate` asks them."""
