@@ -7,6 +7,7 @@ package environment
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -68,8 +69,16 @@ var EOF = io.EOF
 type Task struct {
 	Prompt   string    // sent as it is
 	Messages []Message // sent as a conversation: the server applies the model's chat template
-	Data     any       // the author's own: the right answer, the test cases, …
-	Release  func()    // called once, when nothing more is done with the task; may be nil
+	// Template is what the chat template gets besides the messages of a conversation.
+	Template Template
+	Data     any    // the author's own: the right answer, the test cases, …
+	Release  func() // called once, when nothing more is done with the task; may be nil
+}
+
+// Template is what a chat template gets besides messages.
+type Template struct {
+	Tools     json.RawMessage `json:"tools,omitempty"`                // a list of JSON schemas of functions; nil: none
+	Arguments json.RawMessage `json:"chat_template_kwargs,omitempty"` // an object, such as {"enable_thinking": false}
 }
 
 // Message is one turn of a conversation.
@@ -82,6 +91,7 @@ type Message struct {
 type Completion struct {
 	Text     string
 	Finish   string // "stop": it ended by itself; "length": it was cut off at max_tokens
+	Stop     string // the stop text that ended it, which is not in Text; "": none did
 	Tokens   []int  // without the prompt
 	Logprobs []float64
 

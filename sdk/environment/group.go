@@ -49,8 +49,11 @@ func (r *rolled) overrides() []map[string]any {
 		if len(s.metrics) > 0 {
 			list[i][trajectory.OverrideMetrics], some = s.metrics, true
 		}
-		if s.finish != "" {
-			list[i][trajectory.OverrideFinish], some = s.finish, true
+		if finish := s.finish; finish != "" {
+			if s.cut {
+				finish = "length"
+			}
+			list[i][trajectory.OverrideFinish], some = finish, true
 		}
 		if s.failed != nil {
 			list[i][trajectory.OverrideFailed], some = brief([]byte(s.failed.Error())), true

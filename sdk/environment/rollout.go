@@ -173,7 +173,7 @@ func (r *single) roll(ctx, working context.Context, task Task, p sampling, l lim
 		return nil, err
 	}
 	end := r.stages.draw.begin()
-	drawn, err := r.ask(ctx, question{text: task.Prompt, messages: task.Messages}, p)
+	drawn, err := r.ask(ctx, question{text: task.Prompt, messages: task.Messages, template: task.Template}, p)
 	end()
 	if err != nil {
 		return nil, err

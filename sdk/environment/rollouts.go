@@ -66,6 +66,8 @@ type rollouts struct {
 	trained   atomic.Int64 // step, for scores
 
 	registered trajectory.Registered
+	place      *place
+	source     any // the author's environment
 }
 
 // outcome is how the groups of one task ended: one, or one for each agent.
@@ -76,6 +78,8 @@ type outcome struct {
 	eof    bool
 	err    error // ends the block
 	bad    error // of this group alone: its score cannot be told
+	done   bool  // nothing more is done with the task
+	drawn  int64 // number of the task that is done; 0: none
 	left   error // why rollouts of the group were left out, which is posted all the same
 }
 
@@ -83,6 +87,9 @@ type outcome struct {
 func (r *rollouts) run(ctx context.Context) error {
 	r.registered.Leave(ctx, r.api) // a life before this one that was killed
 	if err := r.register(ctx); err != nil {
+		return err
+	}
+	if err := r.settleDown(ctx); err != nil {
 		return err
 	}
 	// What is scored when the block is told to stop is still posted.
@@ -98,16 +105,44 @@ func (r *rollouts) run(ctx context.Context) error {
 		defer patience.Stop()
 		for r.inFlight > 0 {
 			select {
-			case <-done:
+			case o := <-done:
 				r.inFlight--
+				r.place.end(o.drawn)
 			case <-patience.C:
 				cancel()
 			}
 		}
 	}
 	r.report(true)
+	if err := r.place.save(true); err != nil {
+		r.host.Log("warn", err.Error())
+	}
 	r.registered.Leave(ctx, r.api)
 	return err
+}
+
+// settleDown goes on behind the tasks that the trainer has used.
+func (r *rollouts) settleDown(ctx context.Context) error {
+	waiting := 0
+	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if status, err := r.api.EnvStatus(asking, r.id); err == nil { // else what waits comes twice
+		waiting = status.QueueSize
+	}
+	n := r.place.resume(r.step, waiting)
+	if r.order != nil {
+		r.order.tasks = n
+	}
+	err := r.skip(ctx, n)
+	if errors.Is(err, EOF) {
+		r.finished = true
+		r.stages.finished()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("skip the tasks that were used: %w", err)
+	}
+	return nil
 }
 
 func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
@@ -276,6 +311,7 @@ func (r *rollouts) noRoom() string {
 func (r *rollouts) idle() bool { return r.inFlight == 0 && !r.finished && !r.trouble && !r.room() }
 
 func (r *rollouts) settle(ctx context.Context, o outcome) error {
+	r.place.end(o.drawn)
 	switch {
 	case o.err != nil:
 		return o.err
@@ -369,6 +405,10 @@ func (r *rollouts) look(ctx context.Context) error {
 		r.queued, r.own, r.posted, r.step, r.trouble = status.QueueSize, status.SelfQueueSize, 0, status.CurrentStep,
 			false
 		r.trained.Store(int64(r.step))
+		r.place.at(r.step, r.queued)
+		if err := r.place.save(false); err != nil {
+			r.host.Log("warn", err.Error())
+		}
 		if r.batchSize <= 0 {
 			return r.learn(ctx)
 		}
@@ -425,6 +465,12 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	if err != nil {
 		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
 	}
+	drawn := r.place.begin()
+	defer func() {
+		if o.bad != nil || o.done {
+			o.drawn = drawn
+		}
+	}()
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
 	defer r.tally.begin()()
@@ -439,7 +485,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		if errors.As(err, &long) && ctx.Err() == nil {
 			r.tally.tooLong(long)
 			r.stages.made(longPrompt)
-			return outcome{}
+			return outcome{done: true}
 		}
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
@@ -448,13 +494,14 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		}
 		return r.ended(ctx, err)
 	}
-	all := outcome{took: time.Since(began), left: made.why}
+	all := outcome{took: time.Since(began), left: made.why, done: true}
 	if err := t.awaitPost(working); err != nil {
 		return outcome{}
 	}
 	for _, part := range made.byAgent() {
 		one := r.send(working, task, part, id, maxTokens)
 		all.posted, all.spans = all.posted+one.posted, all.spans || one.spans
+		all.done = all.done && one.done
 		if all.err, all.bad = one.err, one.bad; all.err != nil || all.bad != nil {
 			break
 		}
@@ -496,10 +543,10 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, id, ma
 	switch {
 	case long:
 		r.stages.made(longSequence)
-		return outcome{}
+		return outcome{done: true}
 	case !send:
 		r.stages.made(flatScores)
-		return outcome{}
+		return outcome{done: true}
 	}
 	r.stages.made("")
 	end := r.stages.post.begin()
@@ -514,7 +561,7 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, id, ma
 		}
 		return outcome{bad: fmt.Errorf("post a group: %w", err)}
 	}
-	return outcome{posted: 1, spans: g.PolicyVersion != nil && g.PolicyVersion.Max > g.PolicyVersion.Min}
+	return outcome{done: true, posted: 1, spans: g.PolicyVersion != nil && g.PolicyVersion.Max > g.PolicyVersion.Min}
 }
 
 // least is the smaller of two bounds of which 0 is none.

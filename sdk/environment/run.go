@@ -111,6 +111,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 		maxLength: int(served.MaxModelLen), tally: newTally(),
 		registered: trajectory.Registered{File: filepath.Join(req.Dir, "registered.json")},
 		recorder:   trace.NewRecorder(req.Environment, host.Span),
+		place:      openPlace(filepath.Join(req.Dir, "tasks.json"), orderOf(env), host.Log), source: env,
 	}
 	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
 	r.set(&env, r.rolls(env, req.Config, rolling{ask: telling(sampler.draw), stages: &stages{}, tally: newTally(),
@@ -130,6 +131,14 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 		return monitored(ctx, m, rollouts.run)
 	}
 	return rollouts.run(ctx)
+}
+
+// orderOf is what the order of an environment's tasks depends on; empty: it does not say.
+func orderOf(env any) string {
+	if o, ok := env.(Ordered); ok {
+		return o.Order()
+	}
+	return ""
 }
 
 // monitored runs a function until the environment fails, and returns its failure then.

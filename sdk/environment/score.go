@@ -251,12 +251,16 @@ func (l *lostGroups) failure(reason error) error {
 		i *InfraFailed
 		o *sdk.Error
 
-		late *scoreTimedOut
+		late   *scoreTimedOut
+		prompt *promptRefused
 	)
 	switch {
 	case !errors.As(reason, &u):
 		e.Summary = fmt.Sprintf("%d groups in a row could not be posted", l.inARow)
 		e.Remedy = "see whether the trajectories block answers (recipe status); the groups were scored and are lost"
+	case errors.As(reason, &prompt):
+		e.Summary = fmt.Sprintf("%d prompts in a row were refused by the inference block", l.inARow)
+		e.Remedy = "correct or leave out such prompts; what the server says of them is above"
 	case errors.As(reason, &i):
 		e.Summary = fmt.Sprintf("%d groups in a row were lost because the environment failed", l.inARow)
 		e.Remedy = "see what the environment's server says in its own log; nothing of these groups was trained on"

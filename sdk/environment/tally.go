@@ -20,6 +20,14 @@ type tally struct {
 	show   *sdk.Sample
 	long   error // why the first group was too long for the model's context
 	told   bool  // about it
+	flat   flatRow
+}
+
+// flatRow are groups in a row whose scores were all equal.
+type flatRow struct {
+	groups int
+	reward float64 // sum of their means
+	told   bool
 }
 
 type counts struct {
@@ -101,6 +109,11 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 			c.rewardSent += s.score
 			c.sentSequences++
 		}
+	}
+	if made.informative() {
+		t.flat = flatRow{}
+	} else if first := made.first(); first != nil {
+		t.flat.groups, t.flat.reward = t.flat.groups+1, t.flat.reward+first.score
 	}
 	switch {
 	case sent:
@@ -214,6 +227,17 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 	return values, show
 }
 
+// flatRow returns the number of groups in a row whose scores were all equal and their mean, once when they are many.
+func (t *tally) flatRow() (int, float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.flat.told || t.flat.groups < manyGroups {
+		return 0, 0
+	}
+	t.flat.told = true
+	return t.flat.groups, t.flat.reward / float64(t.flat.groups)
+}
+
 // manyGroups without a difference in their scores are worth a warning: the trainer waits and would not say why.
 const manyGroups = 20
 
@@ -224,9 +248,14 @@ func (r *rollouts) report(last bool) {
 		return
 	}
 	r.host.Metrics(int64(r.step), values)
-	if n := values["groups"]; n >= manyGroups && values["groups_uninformative"] == n {
-		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %.0f groups (mean %.3g), so there is "+
-			"nothing to train on: the tasks are too easy, too hard, or scored wrongly", n, values["reward"]))
+	if n, reward := r.tally.flatRow(); n > 0 {
+		what := "drop_uninformative leaves them out, so there is nothing to train on"
+		if !r.settings.DropUninformative {
+			what = "they are trained on all the same (drop_uninformative = false), and have no advantage"
+		}
+		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %d groups (mean %.3g); %s. Use easier "+
+			"tasks where scores are low and harder ones where they are high, give scores in finer steps, or raise "+
+			"group_size. This is said once until scores differ again", n, reward, what))
 	}
 	if long := r.tally.firstLong(); long != nil {
 		r.host.Log("warn", fmt.Sprintf("a group is left out, and counted as groups_too_long like all later ones: %v", long))

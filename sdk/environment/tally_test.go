@@ -3,6 +3,7 @@ package environment
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,7 +71,7 @@ func TestGroupsThatAreAllTooLongAreReported(t *testing.T) {
 		"one fits":           {manyGroups, 1, true, false},
 	} {
 		host := &loggedHost{}
-		r := &rollouts{host: host, tally: newTally()}
+		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host, tally: newTally()}
 		for range c.long {
 			r.tally.tooLong(errors.New("too long, says the server"))
 		}

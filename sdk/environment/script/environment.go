@@ -2,6 +2,8 @@ package script
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +33,7 @@ type program struct {
 	*worker
 	grace   time.Duration
 	bundled string // folder of the code where it is part of recipe
+	order   string // digest of the settings
 }
 
 // player is a program with rollouts of its own.
@@ -45,6 +48,8 @@ type (
 var (
 	_ environment.Environment = (*program)(nil)
 	_ environment.GroupScorer = (*program)(nil)
+	_ environment.Skipper     = (*program)(nil)
+	_ environment.Ordered     = (*program)(nil)
 	_ environment.Closer      = (*program)(nil)
 	_ environment.Monitored   = (*program)(nil)
 	_ environment.Roller      = (*player)(nil)
@@ -104,7 +109,7 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 	if err != nil {
 		return nil, err
 	}
-	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace)}
+	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace), order: orderOf(settings)}
 	if o.source.Tree != nil {
 		p.bundled = folder
 	}
@@ -142,13 +147,14 @@ type task struct {
 	Task     int                   `json:"task"`
 	Prompt   string                `json:"prompt"`
 	Messages []environment.Message `json:"messages"`
+	environment.Template
 }
 
 func (p *program) task(t task) environment.Task {
 	if len(t.Messages) == 0 {
 		t.Messages = nil
 	}
-	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Data: t.Task, Release: func() {
+	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Template: t.Template, Data: t.Task, Release: func() {
 		_ = p.conn.Notify(context.Background(), "release", map[string]int{"task": t.Task})
 	}}
 }
@@ -163,6 +169,38 @@ func (p *program) Next(ctx context.Context) (environment.Task, error) {
 		return environment.Task{}, environment.EOF
 	}
 	return p.task(*got), nil
+}
+
+// Skip implements environment.Skipper.
+func (p *program) Skip(ctx context.Context, n int64) error {
+	var ended bool
+	if err := p.call(ctx, "skip", map[string]int64{"count": n}, &ended); err != nil {
+		return p.explain(err)
+	}
+	if ended {
+		return environment.EOF
+	}
+	return nil
+}
+
+// Order implements environment.Ordered.
+func (p *program) Order() string { return p.order }
+
+// orderOf is a digest of what an author's settings say. A reference to another block is left out: its address and its
+// key are others in each life.
+func orderOf(settings map[string]json.RawMessage) string {
+	known := map[string]json.RawMessage{}
+	for name, value := range settings {
+		var reference struct {
+			BaseURL string `json:"base_url"`
+		}
+		if json.Unmarshal(value, &reference) != nil || reference.BaseURL == "" {
+			known[name] = value
+		}
+	}
+	data, _ := json.Marshal(known) // JSON already
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Score implements environment.Environment.
@@ -209,7 +247,7 @@ func (p *program) ScoreGroup(ctx context.Context, t environment.Task, list []env
 
 // completion is how the worker reads one.
 func completion(c environment.Completion) map[string]any {
-	return map[string]any{"text": c.Text, "finish": c.Finish, "tokens": append([]int{}, c.Tokens...), // never null
+	return map[string]any{"text": c.Text, "finish": c.Finish, "stop": c.Stop, "tokens": append([]int{}, c.Tokens...), // never null
 		"logprobs": append([]float64{}, c.Logprobs...)}
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ class Function:
 @dataclass
 class Settings:
     dataset: str = setting(
-        doc="A file (.jsonl, .json, .csv, .parquet) or a folder beside the recipe, or a name of the Hugging Face hub"
+        doc="A file (.jsonl, .ndjson, .json, .csv, .tsv, each also as .gz, or .parquet) or a folder beside the recipe, or a name of the Hugging Face hub"
     )
     function: Code | None = setting(None, "The reward function, such as rewards.py:accuracy, in TRL's signature")
     functions: list[Function] = field(
@@ -37,7 +38,9 @@ class Settings:
     split: str = setting("train", "Split of a dataset of the hub")
     dataset_config: str = setting("", "Configuration of a dataset of the hub, such as main")
     prompt_column: str = setting("prompt", "Column with the prompt: a text, sent as it is, or a list of messages")
-    system_prompt: str = setting("", "Begins each conversation. With it a text becomes the user's message")
+    system_prompt: str = setting(
+        "", "Begins each conversation that has no system message. With it a text becomes the user's message"
+    )
     eval_rows: int = setting(64, "How many rows are kept back for evaluation and never trained on", min=1)
     seed: int = setting(0, "Order in which the rows come; each once before any comes again")
     score_processes: int = setting(
@@ -83,6 +86,8 @@ class Reward(Environment):
             raise ValueError(f"{s.dataset} has no column {s.prompt_column!r}; it has {', '.join(rows[0])}")
         for n, row in enumerate(rows, 1):
             self._check(row.get(s.prompt_column), n)
+        if s.system_prompt and (own := sum(_has_system(row[s.prompt_column]) for row in rows)):
+            self.log(f"{own} of {len(rows)} rows have a system message, which stays in the place of system_prompt", "warn")
         self._random = random.Random(s.seed)
         self._held, self._rows = rows[: s.eval_rows], rows[s.eval_rows :]
         self._next: list[Row] = []
@@ -102,7 +107,7 @@ class Reward(Environment):
         """Whether a row's prompt is a text or a list of messages: else the run would lose groups later on."""
         if isinstance(prompt, str) and prompt:
             return
-        turn = {"role": str, "content": str}
+        turn = {"role": str, "content": (str, list)}
         if prompt and not isinstance(prompt, (str, Mapping)) and isinstance(prompt, Iterable):
             if all(isinstance(m, Mapping) and all(isinstance(m.get(k), t) for k, t in turn.items()) for m in prompt):
                 return
@@ -115,10 +120,11 @@ class Reward(Environment):
         prompt, system = row[self.settings.prompt_column], self.settings.system_prompt
         if isinstance(prompt, str) and not system:
             return Task(prompt=prompt, data=row)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        if system:
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_plain(m) for m in prompt]
+        if system and not _has_system(messages):
             messages.insert(0, {"role": "system", "content": system})
-        return Task(messages=messages, data=row)
+        tools, more = (_read(row.get(name)) for name in ("tools", "chat_template_kwargs"))
+        return Task(messages=messages, data=row, tools=tools or None, chat_template_kwargs=more or None)
 
     def next(self) -> Task:
         if not self._next:
@@ -130,7 +136,9 @@ class Reward(Environment):
     async def score_group(self, task: Task, completions: list[Completion], step: int) -> list[Any]:
         """The scores of a group's completions, or what went wrong with each."""
         state = TrainerState(global_step=step, epoch=self._drawn / len(self._rows))
-        texts = [[{"role": "assistant", "content": c.text}] if task.messages else c.text for c in completions]
+        # as in TRL, which decodes the tokens: with the text at which it stopped
+        plain = [c.text + c.stop for c in completions]
+        texts = [[{"role": "assistant", "content": text}] if task.messages else text for text in plain]
         prompt: Any = list(task.messages) or task.prompt
         given = Given(prompt, texts, [list(c.tokens) for c in completions], task.data, state)
         found = await asyncio.gather(*(self._rewards(i, given) for i in range(len(self._functions))))
@@ -219,6 +227,26 @@ def _names(functions: list[Function]) -> list[str]:
         number = known.index(file) + 1
         out.append(f.function if number == 1 else f"{f.function}_{number}")
     return out
+
+
+def _has_system(prompt: Any) -> bool:
+    """Whether a conversation begins with a system message."""
+    return not isinstance(prompt, str) and bool(prompt) and prompt[0].get("role") in ("system", "developer")
+
+
+def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message whose content is one text: parts of text are put together."""
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    if wrong := [part for part in content if not isinstance(part, Mapping) or part.get("type") != "text"]:
+        raise ValueError(f"a message has a part that is no text, and only texts can be sent: {wrong[0]!r:.80}")
+    return {**message, "content": "".join(part["text"] for part in content)}
+
+
+def _read(column: Any) -> Any:
+    """A column with a list or an object, or with its JSON, as columns of one type must have it."""
+    return json.loads(column) if isinstance(column, str) and column else column
 
 
 def _text(completion: Any) -> str:

@@ -18,6 +18,8 @@ class Task:
     prompt: str = ""  # sent as it is
     messages: Sequence[Message] = ()  # sent as a conversation: the server applies the model's chat template
     data: Any = None
+    tools: Sequence[Mapping[str, Any]] | None = None  # JSON schemas of functions, for the chat template
+    chat_template_kwargs: Mapping[str, Any] | None = None  # such as {"enable_thinking": False}
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Completion:
     finish: str  # "stop": it ended by itself; "length": it was cut off at max_tokens
     tokens: Sequence[int] = ()  # without the prompt
     logprobs: Sequence[float] = ()
+    stop: str = ""  # the stop text that ended it, which is not in text
 
     @property
     def truncated(self) -> bool:
@@ -116,7 +119,11 @@ class Environment:
         return None
 
     def next(self) -> Task | Awaitable[Task | None] | None:
-        """The next task. None says that there are no more."""
+        """The next task. None says that there are no more.
+
+        A block that goes on after a stop or a crash calls next for the tasks that the trainer has used and drops them:
+        an order that depends on a seed goes on where it was. Write `skip(self, count)` where that can be done faster,
+        or does nothing because you keep the place yourself."""
         raise NotImplementedError("an environment needs a method next")
 
     def score(self, task: Task, completion: Completion) -> float | Score | Awaitable[float | Score]:

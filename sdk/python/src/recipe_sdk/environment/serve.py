@@ -174,6 +174,22 @@ class Server:
             task = await (self.call(method) if inspect.iscoroutinefunction(method) else self.call(next_of, method))
         return None if task is None else self.keep(task)
 
+    async def on_skip(self, count: int) -> bool:
+        """Leaves out the next tasks; true: there are no more."""
+        own = getattr(self.env, "skip", None)
+        async with self.one_next:
+            if own is not None:
+                await self.call(own, count)
+                return False
+            method = self.env.next
+            for _ in range(count):
+                task = await (
+                    self.call(method) if inspect.iscoroutinefunction(method) else self.call(next_of, method)
+                )
+                if task is None:
+                    return True
+        return False
+
     async def on_held_out(self) -> list[dict[str, Any]]:
         """The tasks of the held-out set."""
         return [self.keep(task) for task in await self.call(self.env.held_out)]
@@ -190,7 +206,13 @@ class Server:
             raise ValueError("a task needs a prompt or messages: the model would be asked nothing")
         self.numbers += 1
         self.tasks[self.numbers] = task
-        return {"task": self.numbers, "prompt": task.prompt, "messages": messages}
+        kept = {"task": self.numbers, "prompt": task.prompt, "messages": messages}
+        if messages and not hasattr(self.cls, "rollout"):
+            if task.tools:
+                kept["tools"] = [dict(tool) for tool in task.tools]
+            if task.chat_template_kwargs:
+                kept["chat_template_kwargs"] = dict(task.chat_template_kwargs)
+        return kept
 
     async def on_score(self, task: int, completion: dict[str, Any]) -> dict[str, Any]:
         """The score of one completion, with its metrics."""
