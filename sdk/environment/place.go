@@ -53,6 +53,7 @@ type place struct {
 	written time.Time
 	pause   time.Duration
 	changed bool
+	resumed bool // kept is of this life
 }
 
 // openPlace reads a place; one of another order, or that cannot be read, is forgotten.
@@ -82,7 +83,7 @@ func (p *place) resume(step, waiting int) int64 {
 		at = p.kept.Used[n-1].Tasks
 		at += min(int64(waiting), max(0, p.kept.Settled-at))
 	}
-	p.next, p.kept.Settled = at, at
+	p.next, p.kept.Settled, p.resumed = at, at, true
 	return at
 }
 
@@ -115,6 +116,9 @@ func (p *place) end(task int64) {
 func (p *place) at(step, waiting int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.resumed {
+		return
+	}
 	tasks := max(0, p.kept.Settled-int64(waiting))
 	last := len(p.kept.Used) - 1
 	switch {

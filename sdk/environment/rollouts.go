@@ -89,9 +89,6 @@ func (r *rollouts) run(ctx context.Context) error {
 	if err := r.register(ctx); err != nil {
 		return err
 	}
-	if err := r.settleDown(ctx); err != nil {
-		return err
-	}
 	// What is scored when the block is told to stop is still posted.
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -121,15 +118,10 @@ func (r *rollouts) run(ctx context.Context) error {
 	return err
 }
 
-// settleDown goes on behind the tasks that the trainer has used.
+// settleDown goes on behind the tasks that the trainer has used. Where the API has not said how many groups wait, their
+// tasks come again.
 func (r *rollouts) settleDown(ctx context.Context) error {
-	waiting := 0
-	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if status, err := r.api.EnvStatus(asking, r.id); err == nil { // else what waits comes twice
-		waiting = status.QueueSize
-	}
-	n := r.place.resume(r.step, waiting)
+	n := r.place.resume(r.step, r.queued)
 	if r.order != nil {
 		r.order.tasks = n
 	}
@@ -151,6 +143,9 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	report, began := time.NewTimer(reportFirst), time.Now()
 	defer report.Stop()
 	if err := r.look(ctx); err != nil {
+		return err
+	}
+	if err := r.settleDown(ctx); err != nil {
 		return err
 	}
 	for !(r.finished && r.inFlight == 0) {
