@@ -87,7 +87,8 @@ class Reward(Environment):
         for n, row in enumerate(rows, 1):
             self._check(row.get(s.prompt_column), n)
         if s.system_prompt and (own := sum(_has_system(row[s.prompt_column]) for row in rows)):
-            self.log(f"{own} of {len(rows)} rows have a system message, which stays in the place of system_prompt", "warn")
+            told = "have a system message, which stays in the place of system_prompt"
+            self.log(f"{own} of {len(rows)} rows {told}", "warn")
         self._random = random.Random(s.seed)
         self._held, self._rows = rows[: s.eval_rows], rows[s.eval_rows :]
         self._next: list[Row] = []

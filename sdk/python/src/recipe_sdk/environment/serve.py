@@ -183,9 +183,7 @@ class Server:
                 return False
             method = self.env.next
             for _ in range(count):
-                task = await (
-                    self.call(method) if inspect.iscoroutinefunction(method) else self.call(next_of, method)
-                )
+                task = await (self.call(method) if inspect.iscoroutinefunction(method) else self.call(next_of, method))
                 if task is None:
                     return True
         return False
