@@ -97,7 +97,8 @@ def test_columns_are_read_like_lists():
             odd = r.choice([[-0.5], [-0.5, 0.0, 5e-4], [-0.5, 1.0], [-0.5, 0.7], [-0.5, 1e39], [-0.5, math.nan]])
             return [[r.choice(odd) for _ in range(r.choice([n, n, n, n, 1, 0]))]]
 
-        raw = group([r.choice([5, 8]) for _ in range(n)], [r.choice([-100, 7]) for _ in range(n)])
+        tokens = [r.choice([5, 8]) for _ in range(n)]
+        raw = group(tokens, [r.choice([-100, token]) for token in tokens])
         raw["tokens"][0][0] = r.choice([5] * 9 + [-1])
         raw |= {name: numbers() for name in types if name not in ("tokens", "masks") and r.random() < 0.7}
         columns = {k: [np.array(x, types[k]) for x in v] if k in types else v for k, v in raw.items()}

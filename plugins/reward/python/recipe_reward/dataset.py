@@ -71,7 +71,8 @@ def _text(path: Path) -> str:
     """A file's text, with or without a byte order mark."""
     try:
         data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix.lower() == ".gz" else data).decode("utf-8-sig").replace("\r\n", "\n")
+        data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
     except (gzip.BadGzipFile, EOFError) as e:
         raise ValueError(f"{path}: it is no whole gzip file: {e}") from e
     except UnicodeDecodeError as e:

@@ -29,7 +29,8 @@ class Function:
 @dataclass
 class Settings:
     dataset: str = setting(
-        doc="A file (.jsonl, .ndjson, .json, .csv, .tsv, each also as .gz, or .parquet) or a folder beside the recipe, or a name of the Hugging Face hub"
+        doc="A file (.jsonl, .ndjson, .json, .csv, .tsv, each also as .gz, or .parquet) or "
+        "a folder beside the recipe, or a name of the Hugging Face hub"
     )
     function: Code | None = setting(None, "The reward function, such as rewards.py:accuracy, in TRL's signature")
     functions: list[Function] = field(
