@@ -61,7 +61,7 @@ def as_in_trl(completions, trainer_state, log_extra, **kwargs):
 
 // One completion that cannot be scored is masked, by its reason, and its group is sent.
 func TestOneCompletionDoesNotDecide(t *testing.T) {
-	python := scripttest.Python(t, "")
+	python := scripttest.Python(t, "atropos")
 	for name, c := range map[string]struct {
 		limit  string
 		failed string // "": all have a score

@@ -157,6 +157,25 @@ func (p *place) save(now bool) error {
 	return nil
 }
 
+// settleDown goes on behind the tasks that the trainer has used. Where the API has not said how many groups wait, their
+// tasks come again.
+func (r *rollouts) settleDown(ctx context.Context) error {
+	n := r.place.resume(r.step, r.queued)
+	if r.order != nil {
+		r.order.tasks = n
+	}
+	err := r.skip(ctx, n)
+	if errors.Is(err, EOF) {
+		r.finished = true
+		r.stages.finished()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("skip the tasks that were used: %w", err)
+	}
+	return nil
+}
+
 // skip leaves out the tasks that earlier lives of the block have used.
 func (r *rollouts) skip(ctx context.Context, n int64) error {
 	if n == 0 {

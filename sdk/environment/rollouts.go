@@ -118,25 +118,6 @@ func (r *rollouts) run(ctx context.Context) error {
 	return err
 }
 
-// settleDown goes on behind the tasks that the trainer has used. Where the API has not said how many groups wait, their
-// tasks come again.
-func (r *rollouts) settleDown(ctx context.Context) error {
-	n := r.place.resume(r.step, r.queued)
-	if r.order != nil {
-		r.order.tasks = n
-	}
-	err := r.skip(ctx, n)
-	if errors.Is(err, EOF) {
-		r.finished = true
-		r.stages.finished()
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("skip the tasks that were used: %w", err)
-	}
-	return nil
-}
-
 func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	steer, wait := time.NewTimer(steerEvery), steerEvery
 	defer steer.Stop()
