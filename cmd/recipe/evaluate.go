@@ -51,6 +51,7 @@ applied with, unless --var, --var-file or RECIPE_VAR_NAME gives others; sensitiv
 environment draws N completions of each task. The result is pass@k, the probability that at least one of k completions
 passes, by the unbiased estimator of Chen et al. 2021, with a 95 % interval over the tasks, and the mean score. With
 --out the scores are kept as they come, and the same command later evaluates only what is missing.
+A completion that cannot be scored counts as not passed, and its reason is shown.
 
 Ctrl-C and --timeout end the evaluation.`,
 		Example: `  recipe evaluate environment.arithmetic.sums --limit 100

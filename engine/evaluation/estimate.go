@@ -81,6 +81,10 @@ type Summary struct {
 	Score  Estimate `json:"score"`
 	// Metrics are what the environment gives beside scores, by name, each over the tasks that have it.
 	Metrics map[string]Estimate `json:"metrics,omitempty"`
+	// Failed counts the completions without a score. They count as not passed, and not in Score.
+	Failed int `json:"failed"`
+	// Reasons are why, with the number of completions.
+	Reasons map[string]int `json:"failed_reasons,omitempty"`
 }
 
 // Summarize estimates pass@k for each k, where a completion passes whose score is at least pass.
@@ -89,11 +93,25 @@ func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error)
 	if len(results) == 0 {
 		return s, fmt.Errorf("no task has been evaluated")
 	}
-	means := make([]float64, len(results))
-	for i, r := range results {
-		for _, score := range r.Scores {
-			means[i] += score / float64(len(r.Scores))
+	var means []float64 // of the tasks of which a completion has a score
+	for _, r := range results {
+		s.Failed += len(r.Failed)
+		for _, why := range r.Failed {
+			if s.Reasons == nil {
+				s.Reasons = map[string]int{}
+			}
+			s.Reasons[why]++
 		}
+		mean := 0.0
+		for _, score := range r.Scores {
+			mean += score / float64(len(r.Scores))
+		}
+		if len(r.Scores) > 0 {
+			means = append(means, mean)
+		}
+	}
+	if len(means) == 0 {
+		return s, fmt.Errorf("no completion of %d tasks got a score: %s", len(results), results[0].Failed[0])
 	}
 	s.Score = Mean(means)
 	s.Metrics = metrics(results)
@@ -106,10 +124,11 @@ func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error)
 					passed++
 				}
 			}
-			if k < 1 || k > len(r.Scores) {
-				return s, fmt.Errorf("pass@%d cannot be estimated from %d completions a task", k, len(r.Scores))
+			drawn := len(r.Scores) + len(r.Failed) // what has no score has not passed
+			if k < 1 || k > drawn {
+				return s, fmt.Errorf("pass@%d cannot be estimated from %d completions a task", k, drawn)
 			}
-			values[i] = PassAtK(len(r.Scores), passed, k)
+			values[i] = PassAtK(drawn, passed, k)
 		}
 		s.PassAt = append(s.PassAt, At{k, Proportion(values)})
 	}

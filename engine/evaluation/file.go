@@ -98,7 +98,7 @@ func (f *File) read(data []byte, path string, h Header) (whole int, err error) {
 				return 0, &sdk.Error{Summary: fmt.Sprintf("%s holds scores of another evaluation: %s", path, difference),
 					Remedy: "name another file, or remove this one"}
 			}
-		case n > 1 && json.Unmarshal(line, &t) == nil && len(t.Scores) == h.Samples:
+		case n > 1 && json.Unmarshal(line, &t) == nil && len(t.Scores)+len(t.Failed) == h.Samples:
 			f.Done[t.Task] = t
 		default:
 			return 0, &sdk.Error{Summary: fmt.Sprintf("%s:%d is not a line of scores", path, n),

@@ -35,7 +35,7 @@ func TestTheDescriptionIsTheCodes(t *testing.T) {
 // rewards are functions as people have them for TRL.
 const rewards = `
 def letters(completions, letter, log_metric, **kwargs):
-    log_metric("counted", completions[0].count(letter[0]))
+    log_metric("counted", len(completions))
     return [float(text.count(want)) for text, want in zip(completions, letter)]
 
 async def chat(prompts, completions, completion_ids, letter, **kwargs):
@@ -166,8 +166,12 @@ func TestScores(t *testing.T) {
 					letter := string(rune('a' + row))
 					for _, name := range c.metrics {
 						own := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
-						if own[name] != float64(strings.Count(said[c.turns-1].Content, letter)) || len(own) != len(c.metrics) {
-							t.Errorf("metrics %v for %+v, want %v with the number of %s", own, said, c.metrics, letter)
+						want := float64(len(g.Scores)) // the function gets the whole group
+						if name != "counted" {
+							want = float64(strings.Count(said[c.turns-1].Content, letter))
+						}
+						if own[name] != want || len(own) != len(c.metrics) {
+							t.Errorf("metrics %v for %+v, want %v with %s of %s %v", own, said, c.metrics, name, letter, want)
 						}
 					}
 					if want := c.weight * float64(strings.Count(said[c.turns-1].Content, letter)); g.Scores[i] != want {

@@ -151,7 +151,16 @@ func (s scribe) group() string {
 	for i := range lengths {
 		lengths[i] = s.IntN(12)
 	}
-	fields := []string{`"tokens":` + nested(s.id, false), `"masks":` + nested(s.id, false),
+	var ids []string
+	tokens := nested(func() string { ids = append(ids, s.id()); return ids[len(ids)-1] }, false)
+	masks := nested(func() string {
+		id := ids[0]
+		if ids = ids[1:]; s.IntN(3) == 0 {
+			return "-100"
+		}
+		return id
+	}, false)
+	fields := []string{`"tokens":` + tokens, `"masks":` + masks,
 		`"scores":` + s.list(n, s.score)}
 	for _, name := range []string{"ref_logprobs", "inference_logprobs", "advantages"} {
 		switch s.IntN(4) {

@@ -7,6 +7,7 @@ package environment
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -22,9 +23,24 @@ import (
 type Environment interface {
 	// Next returns the next task to sample completions of. It may block; io.EOF says that there are no more.
 	Next(ctx context.Context) (Task, error)
-	// Score says how good a completion is; higher is better. An error means that the score is unknown: then the whole
-	// group is left out, because an invented score would train the model wrongly.
+	// Score says how good a completion is; higher is better. An error means that the score is unknown: then this
+	// completion is left out of its group, because an invented score would train the model wrongly. It has
+	// score_timeout, after which ctx is done.
 	Score(ctx context.Context, task Task, completion Completion) (float64, error)
+}
+
+// GroupScorer is an environment that scores all completions of a task together, as reward functions that compare them
+// need. It keeps score_timeout itself.
+type GroupScorer interface {
+	// ScoreGroup returns a Scored for each completion, in order. step is how many steps the trainer has made. The error
+	// is of all of them.
+	ScoreGroup(ctx context.Context, task Task, completions []Completion, step int64) ([]Scored, error)
+}
+
+// Scored is the score of a completion, or why it has none.
+type Scored struct {
+	Score float64
+	Err   error
 }
 
 // Evaluable is an environment with a held-out set, on which it can be evaluated on demand.
@@ -53,8 +69,16 @@ var EOF = io.EOF
 type Task struct {
 	Prompt   string    // sent as it is
 	Messages []Message // sent as a conversation: the server applies the model's chat template
-	Data     any       // the author's own: the right answer, the test cases, …
-	Release  func()    // called once, when nothing more is done with the task; may be nil
+	// Template is what the chat template gets besides the messages of a conversation.
+	Template Template
+	Data     any    // the author's own: the right answer, the test cases, …
+	Release  func() // called once, when nothing more is done with the task; may be nil
+}
+
+// Template is what a chat template gets besides messages.
+type Template struct {
+	Tools     json.RawMessage `json:"tools,omitempty"`                // a list of JSON schemas of functions; nil: none
+	Arguments json.RawMessage `json:"chat_template_kwargs,omitempty"` // an object, such as {"enable_thinking": false}
 }
 
 // Message is one turn of a conversation.
@@ -67,6 +91,7 @@ type Message struct {
 type Completion struct {
 	Text     string
 	Finish   string // "stop": it ended by itself; "length": it was cut off at max_tokens
+	Stop     string // the stop text that ended it, which is not in Text; "": none did
 	Tokens   []int  // without the prompt
 	Logprobs []float64
 
@@ -94,11 +119,25 @@ type Settings struct {
 	Weight              float64       `recipe:"weight" default:"1" min:"0" doc:"Share of this environment in the mix"`
 	MinBatchAllocation  *float64      `recipe:"min_batch_allocation" min:"0" max:"1" doc:"Part of every batch that must come from this environment"`
 	DropUninformative   bool          `recipe:"drop_uninformative" default:"true" doc:"Leave out groups whose scores are all equal: they have no advantage to learn from. They count in the metrics all the same"`
+	MinRollouts         int64         `recipe:"min_rollouts" default:"0" min:"0" unit:"completions" doc:"Completions of a group that must have a score. One that fails, raises or takes too long is masked and does not count; a group with fewer is left out whole. 0: half of group_size, and 2 at least"`
+	ScoreTimeout        time.Duration `recipe:"score_timeout" default:"2m" min:"0s" doc:"How long the score of one completion may take; 0s: as long as it likes. Then it is ended, and the completion is left out of its group. Environments with rollouts have rollout_timeout or episode_timeout besides"`
 	RequestTimeout      time.Duration `recipe:"request_timeout" default:"20m" min:"1s" doc:"How long one group may take to sample, waiting for a weight update or a restart included"`
 }
 
 // settings lets a generic function reach the embedded Settings.
 func (s Settings) settings() Settings { return s }
+
+// ScoreLimit is how long one score may take.
+func (s Settings) ScoreLimit() time.Duration { return s.ScoreTimeout }
+
+// minRollouts is how many completions of a group must have a score.
+func (s Settings) minRollouts() int {
+	n := int(s.MinRollouts)
+	if n == 0 {
+		n = max(2, (int(s.GroupSize)+1)/2)
+	}
+	return min(n, int(s.GroupSize))
+}
 
 // Config is the configuration of an environment: a struct that embeds Settings.
 type Config interface{ settings() Settings }
@@ -143,7 +182,7 @@ func TryDefine[C Config, E Environment](
 }
 
 func oneAnswer[C Config, E Environment](env E, _ C, with rolling) roller {
-	return &single{env: env, ask: with.ask, stages: with.stages}
+	return &single{env: env, ask: with.ask, stages: with.stages, step: with.step, timeout: with.scoreTimeout}
 }
 
 // factory makes the services of blocks.

@@ -39,7 +39,7 @@ type Step struct {
 
 // InfraFailed says that the environment and not the model is the cause of a failure: its server does not answer, has
 // died, or answers nonsense. It costs time and never becomes a low reward: the episode begins again, as often as
-// episode_attempts says; then its group is left out.
+// episode_attempts says; then it is left out of its group.
 type InfraFailed struct{ Err error }
 
 func (f *InfraFailed) Error() string { return "infra_failed: " + f.Err.Error() }
@@ -51,7 +51,7 @@ type EpisodeSettings struct {
 	MaxTurns        int64         `recipe:"max_turns" default:"16" min:"1" unit:"turns" doc:"Answers of the model in one episode at most. What is cut off here keeps the rewards so far"`
 	Reward          string        `recipe:"reward" default:"sum" enum:"sum,last" doc:"What an episode scores: the sum of the rewards of its turns, or that of its last turn"`
 	EpisodeTimeout  time.Duration `recipe:"episode_timeout" default:"30m" min:"1s" doc:"How long one episode may take once it has begun, waiting for inference included; then it counts as infra_failed"`
-	EpisodeAttempts int64         `recipe:"episode_attempts" default:"3" min:"1" doc:"How often an episode is begun whose environment fails (infra_failed), before its group is left out"`
+	EpisodeAttempts int64         `recipe:"episode_attempts" default:"3" min:"1" doc:"How often an episode is begun whose environment fails (infra_failed), before it is left out of its group (min_rollouts)"`
 }
 
 func (s EpisodeSettings) episodes() EpisodeSettings { return s }

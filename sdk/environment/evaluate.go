@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -60,16 +62,30 @@ func (h *heldOut) each(ctx context.Context, f func(i int, list []sequence)) erro
 	atOnce := max(1, evaluating/int(h.plan.N))
 	return each(ctx, atOnce, h.tasks, func(ctx context.Context, i int, task Task) error {
 		made, err := h.rolls.roll(ctx, ctx, task, h.plan, h.limits)
-		if err != nil {
-			var p *panicked
-			if errors.As(err, &p) {
-				fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
-			}
+		if err != nil && (ctx.Err() != nil || !ofTask(err)) {
 			return fmt.Errorf("a held-out task: %w", err)
+		}
+		if err != nil {
+			made = &rolled{sequences: slices.Repeat([]sequence{{failed: err}}, int(h.plan.N)), why: err}
+		}
+		var p *panicked
+		if errors.As(made.why, &p) {
+			fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
 		}
 		f(i, made.sequences)
 		return nil
 	})
+}
+
+// ofTask says whether an error is of one task, and says nothing about others.
+func ofTask(err error) bool {
+	var (
+		u *unscored
+		i *InfraFailed
+		l *tooLong
+		r *refusal
+	)
+	return errors.As(err, &u) || errors.As(err, &i) || errors.As(err, &l) || errors.As(err, &r)
 }
 
 // Evaluate answers the held-out set greedily and scores it.
@@ -87,8 +103,12 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 	if err := h.each(ctx, func(_ int, list []sequence) { e.add(list[0]) }); err != nil {
 		return nil, 0, err
 	}
-	n := float64(len(h.tasks))
-	values := map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": n, "completion_tokens": e.tokens / n}
+	if e.scored == 0 {
+		return nil, 0, fmt.Errorf("none of %s got a score: %w", count(len(h.tasks), "held-out task"), e.failure)
+	}
+	n := e.scored
+	values := map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": float64(len(h.tasks)),
+		"completion_tokens": e.tokens / n, "failed": e.failed}
 	e.means.each(func(name string, mean float64) { values[metricPrefix+name] = mean })
 	return values, e.version(), nil
 }
@@ -114,12 +134,16 @@ func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTas
 	out.Results = make([]sdk.TaskScore, len(h.tasks))
 	err = h.each(ctx, func(i int, list []sequence) {
 		result := sdk.TaskScore{Task: first + i, Digest: h.tasks[i].digest(), Prompt: h.tasks[i].text(),
-			Scores: make([]float64, len(list))}
+			Scores: []float64{}}
 		var own means
-		for j, s := range list {
-			result.Scores[j] = s.score
-			own.add(s.metrics)
+		for _, s := range list {
 			e.add(s)
+			if s.failed != nil {
+				result.Failed = append(result.Failed, brief([]byte(s.failed.Error())))
+				continue
+			}
+			result.Scores = append(result.Scores, s.score)
+			own.add(s.metrics)
 		}
 		own.each(func(name string, mean float64) {
 			if result.Metrics == nil {
@@ -146,6 +170,8 @@ var _ sdk.TaskEvaluator = (*evaluated[Settings, Environment])(nil)
 type evaluation struct {
 	mu               sync.Mutex
 	sum, cut, tokens float64
+	scored, failed   float64
+	failure          error // of the first that failed
 	means            means
 	oldest           int64
 }
@@ -153,6 +179,12 @@ type evaluation struct {
 func (e *evaluation) add(s sequence) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if s.failed != nil {
+		e.failed++
+		e.failure = cmp.Or(e.failure, s.failed)
+		return
+	}
+	e.scored++
 	e.sum += s.score
 	e.means.add(s.metrics)
 	e.tokens += float64(s.sampled)

@@ -3,6 +3,8 @@ package environment
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -47,6 +49,15 @@ func (r *rolled) overrides() []map[string]any {
 		if len(s.metrics) > 0 {
 			list[i][trajectory.OverrideMetrics], some = s.metrics, true
 		}
+		if finish := s.finish; finish != "" {
+			if s.cut {
+				finish = "length"
+			}
+			list[i][trajectory.OverrideFinish], some = finish, true
+		}
+		if s.failed != nil {
+			list[i][trajectory.OverrideFailed], some = brief([]byte(s.failed.Error())), true
+		}
 	}
 	if !some {
 		return nil
@@ -78,12 +89,17 @@ func longest(g *trajectory.Group) int {
 	return most
 }
 
+// Scores that differ by less than rounding are equal: 0.1 + 0.2 and 0.3 are one score.
+const (
+	roundingOf = 1e-9 // of the larger one
+	rounding   = 1e-12
+)
+
 // equal says whether there is nothing to learn from the scores.
 func equal(scores []float64) bool {
-	for _, s := range scores {
-		if s != scores[0] {
-			return false
-		}
+	if len(scores) == 0 {
+		return true
 	}
-	return true
+	low, high := slices.Min(scores), slices.Max(scores)
+	return high-low <= max(rounding, roundingOf*max(math.Abs(low), math.Abs(high)))
 }

@@ -3,6 +3,9 @@ package environment
 import (
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // tooLong says that what the model is to read and its answer are longer than its context.
@@ -14,8 +17,11 @@ func (t *tooLong) Error() string {
 
 func (t *tooLong) Unwrap() error { return t.err }
 
-// telling returns an asker whose error is a tooLong when the server refuses a question for its length. Engines say that
-// in words of their own, so the server is asked: it takes the same question with hardly any content.
+// ofLength are the words in which servers refuse a question for its length.
+var ofLength = lazyregexp.New(`(?i)context|too (long|large|many)|not fit|length|max_model_len|max_tokens|(exceed|maximum|limit|more than).*token|token.*(exceed|maximum|limit|more)`)
+
+// telling returns an asker that says of a refused question whether others of its form are answered: then it is a tooLong
+// error where the server speaks of lengths, and else a reason to lose this group alone.
 func telling(ask asker) asker {
 	return func(ctx context.Context, q question, p sampling) (*sample, error) {
 		drawn, err := ask(ctx, q, p)
@@ -24,12 +30,21 @@ func telling(ask asker) asker {
 			return drawn, err
 		}
 		p.N = 1
-		if _, short := ask(ctx, q.shortest(), p); short == nil {
+		if _, short := ask(ctx, q.shortest(), p); short != nil {
+			return nil, err
+		}
+		if ofLength.MatchString(no.text) {
 			return nil, &tooLong{err}
 		}
-		return nil, err
+		text := fmt.Sprintf("the prompt is refused, and another one is answered: %v", err)
+		return nil, &unscored{text: text, causes: []error{&promptRefused{err}}}
 	}
 }
+
+// promptRefused is the refusal of one prompt by a server that answers others.
+type promptRefused struct{ err error }
+
+func (p *promptRefused) Error() string { return p.err.Error() }
 
 // shortest is a question of the same form and roles with hardly any content.
 func (q question) shortest() question {
@@ -39,7 +54,7 @@ func (q question) shortest() question {
 	case q.messages == nil:
 		return question{text: "?"}
 	}
-	short := question{messages: make([]Message, len(q.messages))}
+	short := question{messages: make([]Message, len(q.messages)), template: q.template}
 	for i, m := range q.messages {
 		short.messages[i] = Message{m.Role, "?"}
 	}

@@ -19,7 +19,7 @@ type Roller interface {
 	// Next returns the next task; EOF says that there are no more. All rollouts of a group are of one task.
 	Next(ctx context.Context) (Task, error)
 	// Rollout makes one rollout of a task. It scores every conversation that it began with the policy. An error that is an
-	// InfraFailed lets the rollout begin again; any other one leaves the group out, because an invented score would train
+	// InfraFailed lets the rollout begin again; any other one leaves the rollout out of its group, because an invented score would train
 	// the model wrongly. It is called from several goroutines at once.
 	Rollout(ctx context.Context, task Task, policy *Policy) error
 }
@@ -28,7 +28,7 @@ type Roller interface {
 type RolloutSettings struct {
 	MaxTurns        int64         `recipe:"max_turns" default:"16" min:"1" unit:"turns" doc:"Answers of the model in one conversation at most"`
 	RolloutTimeout  time.Duration `recipe:"rollout_timeout" default:"30m" min:"1s" doc:"How long one rollout may take, waiting for inference included; then it counts as infra_failed"`
-	RolloutAttempts int64         `recipe:"rollout_attempts" default:"3" min:"1" doc:"How often a rollout is begun whose environment fails (infra_failed), before its group is left out"`
+	RolloutAttempts int64         `recipe:"rollout_attempts" default:"3" min:"1" doc:"How often a rollout is begun whose environment fails (infra_failed), before it is left out of its group (min_rollouts)"`
 }
 
 func (s RolloutSettings) rollouts() RolloutSettings { return s }
@@ -261,14 +261,35 @@ func (r *owns) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*r
 			return nil, err
 		}
 	}
+	return gathered(made, errs, l.least)
+}
+
+// gathered is the group of rollouts, of which some may have failed: each agent's group has a place for them.
+func gathered(made [][]sequence, errs []error, least int) (*rolled, error) {
 	out := &rolled{}
-	for _, list := range made {
-		out.sequences = append(out.sequences, list...)
+	ok := 0
+	for i, list := range made {
+		if errs[i] == nil {
+			out.sequences, ok = append(out.sequences, list...), ok+1
+		}
 	}
-	if err := together(errs, "rollouts"); err != nil {
+	err := together(errs, "rollouts")
+	if ok < least || ok == 0 && err != nil {
 		return nil, err
 	}
-	return out, out.complete(int(p.N))
+	if err := out.complete(ok); err != nil {
+		return nil, err
+	}
+	for _, part := range out.byAgent() {
+		for _, failed := range errs {
+			if failed != nil {
+				out.sequences = append(out.sequences, part.sequences[0].placeholder(failed))
+			}
+		}
+	}
+	out.mask()
+	out.why = err
+	return out, nil
 }
 
 // complete keeps the agents that have a conversation in each of so many rollouts: the scores of a group are compared

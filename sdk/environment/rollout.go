@@ -3,6 +3,8 @@ package environment
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -24,11 +26,13 @@ type roller interface {
 // limits bound one sequence.
 type limits struct {
 	tokens int // of prompt and completions together; 0: not known
+	least  int // rollouts of a group that must have a score
 }
 
 // rolled are the sequences of one group.
 type rolled struct {
 	sequences []sequence
+	why       error // of those that failed
 }
 
 // byAgent are the groups of the agents, in the order in which these began. Scores are compared within one of them.
@@ -42,6 +46,7 @@ func (r *rolled) byAgent() []*rolled {
 			index[s.agent], out = i, append(out, &rolled{})
 		}
 		out[i].sequences = append(out[i].sequences, s)
+		out[i].why = r.why
 	}
 	return out
 }
@@ -92,6 +97,8 @@ type sequence struct {
 	agent         string
 	answers       []trajectory.VersionSpan // where each answer is; their versions are in spans
 	advantages    []float64                // one for each token; nil: the trainer computes them
+	failed        error                    // why it has no score: it stands in its group and is not trained on
+	finish        string                   // of the last answer: "stop" or "length"
 }
 
 // read adds tokens that the model was given.
@@ -111,7 +118,7 @@ func (s *sequence) answered(c Completion, versions *trajectory.Versions, spans [
 	s.answers = append(s.answers, trajectory.VersionSpan{Start: start, End: start + len(c.Tokens)})
 	s.sampled += len(c.Tokens)
 	s.turns++
-	s.text, s.cut = c.Text, c.Finish == "length"
+	s.text, s.cut, s.finish = c.Text, c.Finish == "length", c.Finish
 	if versions == nil {
 		s.unknown, s.versions = true, nil
 		return
@@ -145,9 +152,12 @@ func (s *sequence) versionSpans() []trajectory.VersionSpan {
 
 // single makes rollouts of one answer each.
 type single struct {
-	env    Environment
-	ask    asker
-	stages *stages
+	env     Environment
+	ask     asker
+	stages  *stages
+	step    *atomic.Int64
+	timeout time.Duration // of one score; 0: none
+	running atomic.Int64  // calls of Score that have not returned
 }
 
 func (r *single) next(ctx context.Context) (Task, error) {
@@ -158,33 +168,45 @@ func (r *single) next(ctx context.Context) (Task, error) {
 	return task, err
 }
 
-func (r *single) roll(ctx, working context.Context, task Task, p sampling, _ limits) (*rolled, error) {
+func (r *single) roll(ctx, working context.Context, task Task, p sampling, l limits) (*rolled, error) {
 	if err := task.check(); err != nil { // held-out tasks do not come from next
 		return nil, err
 	}
 	end := r.stages.draw.begin()
-	drawn, err := r.ask(ctx, question{text: task.Prompt, messages: task.Messages}, p)
+	drawn, err := r.ask(ctx, question{text: task.Prompt, messages: task.Messages, template: task.Template}, p)
 	end()
 	if err != nil {
 		return nil, err
 	}
 	scoring := trace.Start(ctx, "score")
-	scores, err := r.score(working, task, drawn.completions)
+	scores := r.score(working, task, drawn.completions)
+	errs := make([]error, len(scores))
+	for i, s := range scores {
+		errs[i] = s.Err
+	}
+	err = together(errs, "completions")
 	scoring.End(err)
-	if err != nil {
+	if working.Err() != nil {
+		return nil, working.Err()
+	}
+	out := drawn.rolled(task, scores)
+	if err := out.settle(l.least, err); err != nil {
 		return nil, fmt.Errorf("score %q: %w", brief([]byte(task.text())), err)
 	}
-	return drawn.rolled(task, scores), nil
+	return out, nil
 }
 
 // rolled makes the sequences of answers to one task: each is the prompt and one answer.
-func (s *sample) rolled(task Task, scores []float64) *rolled {
+func (s *sample) rolled(task Task, scores []Scored) *rolled {
 	out := &rolled{sequences: make([]sequence, len(s.completions))}
 	for i, c := range s.completions {
 		one := &out.sequences[i]
 		one.read(s.prompt)
 		one.answered(c, s.versions, s.spans[i])
-		one.score, one.metrics = scores[i], c.metrics.all()
+		one.score, one.failed = scores[i].Score, scores[i].Err
+		if one.failed == nil {
+			one.metrics = c.metrics.all()
+		}
 		one.conversation = append(task.conversation(), Message{"assistant", c.Text})
 	}
 	return out

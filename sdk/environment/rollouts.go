@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -59,10 +60,14 @@ type rollouts struct {
 	asked     int    // after so many steps, and one more, the API was asked whether they will; 0: it was not
 	finished  bool   // Next said that there are no more tasks
 	lost      lostGroups
+	masked    lostGroups // rollouts of groups that were posted without them
 	recorder  *trace.Recorder
-	trouble   bool // the last look at the API failed
+	trouble   bool         // the last look at the API failed
+	trained   atomic.Int64 // step, for scores
 
 	registered trajectory.Registered
+	place      *place
+	source     any // the author's environment
 }
 
 // outcome is how the groups of one task ended: one, or one for each agent.
@@ -73,6 +78,9 @@ type outcome struct {
 	eof    bool
 	err    error // ends the block
 	bad    error // of this group alone: its score cannot be told
+	done   bool  // nothing more is done with the task
+	drawn  int64 // number of the task that is done; 0: none
+	left   error // why rollouts of the group were left out, which is posted all the same
 }
 
 // run is the loop: it owns all state; groups are made in goroutines and report back.
@@ -94,14 +102,18 @@ func (r *rollouts) run(ctx context.Context) error {
 		defer patience.Stop()
 		for r.inFlight > 0 {
 			select {
-			case <-done:
+			case o := <-done:
 				r.inFlight--
+				r.place.end(o.drawn)
 			case <-patience.C:
 				cancel()
 			}
 		}
 	}
 	r.report(true)
+	if err := r.place.save(true); err != nil {
+		r.host.Log("warn", err.Error())
+	}
 	r.registered.Leave(ctx, r.api)
 	return err
 }
@@ -112,6 +124,9 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	report, began := time.NewTimer(reportFirst), time.Now()
 	defer report.Stop()
 	if err := r.look(ctx); err != nil {
+		return err
+	}
+	if err := r.settleDown(ctx); err != nil {
 		return err
 	}
 	for !(r.finished && r.inFlight == 0) {
@@ -272,6 +287,7 @@ func (r *rollouts) noRoom() string {
 func (r *rollouts) idle() bool { return r.inFlight == 0 && !r.finished && !r.trouble && !r.room() }
 
 func (r *rollouts) settle(ctx context.Context, o outcome) error {
+	r.place.end(o.drawn)
 	switch {
 	case o.err != nil:
 		return o.err
@@ -279,12 +295,15 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		r.finished = true
 		r.stages.finished()
 	case o.bad != nil:
-		r.lost.add(r.host, o.bad)
+		r.lost.add(r.host, "group", o.bad)
 		if r.lost.inARow >= maxFailures {
 			return r.lost.failure(o.bad)
 		}
 	default:
 		r.lost.inARow = 0
+		if o.left != nil {
+			r.masked.add(r.host, "rollout", o.left)
+		}
 		r.pace.done(o.took)
 		if o.spans {
 			r.spanned(ctx, true)
@@ -309,6 +328,7 @@ func (r *rollouts) register(ctx context.Context) error {
 		})
 		if err == nil {
 			r.id, r.step = w.EnvID, w.StartingStep
+			r.trained.Store(int64(r.step))
 			r.stages.registered()
 			if err := r.registered.Keep(r.api, r.id); err != nil {
 				r.host.Log("warn", err.Error())
@@ -360,6 +380,11 @@ func (r *rollouts) look(ctx context.Context) error {
 		}
 		r.queued, r.own, r.posted, r.step, r.trouble = status.QueueSize, status.SelfQueueSize, 0, status.CurrentStep,
 			false
+		r.trained.Store(int64(r.step))
+		r.place.at(r.step, r.queued)
+		if err := r.place.save(false); err != nil {
+			r.host.Log("warn", err.Error())
+		}
 		if r.batchSize <= 0 {
 			return r.learn(ctx)
 		}
@@ -416,37 +441,60 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	if err != nil {
 		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
 	}
+	drawn := r.place.begin()
+	defer func() {
+		if o.bad != nil || o.done {
+			o.drawn = drawn
+		}
+	}()
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
 	defer r.tally.begin()()
-	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength)})
+	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength),
+		least: r.settings.minRollouts()})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
+	if failed := tooManyAbandoned(err, made); failed != nil {
+		return r.ended(ctx, failed)
+	}
 	if err != nil {
 		var long *tooLong
 		if errors.As(err, &long) && ctx.Err() == nil {
 			r.tally.tooLong(long)
 			r.stages.made(longPrompt)
-			return outcome{}
+			return outcome{done: true}
 		}
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
-			r.tally.lost(err)
+			r.tally.lost(err, r.plan.N)
 			return outcome{bad: err}
 		}
 		return r.ended(ctx, err)
 	}
-	all := outcome{took: time.Since(began)}
+	all := outcome{took: time.Since(began), left: made.why, done: true}
 	if err := t.awaitPost(working); err != nil {
 		return outcome{}
 	}
 	for _, part := range made.byAgent() {
 		one := r.send(working, task, part, id, maxTokens)
 		all.posted, all.spans = all.posted+one.posted, all.spans || one.spans
+		all.done = all.done && one.done
 		if all.err, all.bad = one.err, one.bad; all.err != nil || all.bad != nil {
 			break
 		}
 	}
 	return all
+}
+
+// tooManyAbandoned is what ends the block when calls of Score pile up that never return.
+func tooManyAbandoned(err error, made *rolled) error {
+	if made != nil {
+		err = cmp.Or(err, made.why)
+	}
+	var late *scoreTimedOut
+	if !errors.As(err, &late) || !late.abandoned {
+		return nil
+	}
+	return &sdk.Error{Summary: fmt.Sprintf("more than %d calls of Score have never returned", maxAbandoned), Err: late}
 }
 
 // take asks the environment for the next task, when it is the group's turn.
@@ -465,16 +513,16 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, id, ma
 	if err != nil {
 		return outcome{err: err}
 	}
-	send := !(r.settings.DropUninformative && len(g.Scores) > 1 && equal(g.Scores) && g.Advantages == nil)
+	send := !r.settings.DropUninformative || g.Advantages != nil || made.informative()
 	long := maxTokens > 0 && longest(g) > maxTokens
 	r.tally.add(task, made, send && !long, long)
 	switch {
 	case long:
 		r.stages.made(longSequence)
-		return outcome{}
+		return outcome{done: true}
 	case !send:
 		r.stages.made(flatScores)
-		return outcome{}
+		return outcome{done: true}
 	}
 	r.stages.made("")
 	end := r.stages.post.begin()
@@ -489,7 +537,7 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, id, ma
 		}
 		return outcome{bad: fmt.Errorf("post a group: %w", err)}
 	}
-	return outcome{posted: 1, spans: g.PolicyVersion != nil && g.PolicyVersion.Max > g.PolicyVersion.Min}
+	return outcome{done: true, posted: 1, spans: g.PolicyVersion != nil && g.PolicyVersion.Max > g.PolicyVersion.Min}
 }
 
 // least is the smaller of two bounds of which 0 is none.

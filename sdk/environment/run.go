@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -38,6 +39,9 @@ type rolling struct {
 	stages *stages
 	tally  *tally
 	log    func(level, message string)
+	step   *atomic.Int64 // of the trainer, as far as it is known
+	// of one score
+	scoreTimeout time.Duration
 }
 
 var (
@@ -103,29 +107,39 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	sampler := newSampler(served, name, s.RequestTimeout)
 	defer sampler.http.CloseIdleConnections()
 	plan := sampling{N: s.GroupSize, MaxTokens: s.MaxTokens, Temperature: s.Temperature, TopP: s.TopP, Stop: s.Stop}
-	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
-	r.set(&env, r.rolls(env, req.Config, rolling{ask: telling(sampler.draw), stages: &stages{}, tally: newTally(),
-		log: host.Log}), plan, limits{tokens: int(served.MaxModelLen)})
-	defer r.set(nil, nil, sampling{}, limits{})
-	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and
-	// the trainer waits for its environments to be ready.
-	host.Ready(outputs.Environment{Name: name, GroupSize: s.GroupSize})
 	rollouts := &rollouts{
 		host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),
 		registered: trajectory.Registered{File: filepath.Join(req.Dir, "registered.json")},
 		recorder:   trace.NewRecorder(req.Environment, host.Span),
+		place:      openPlace(filepath.Join(req.Dir, "tasks.json"), orderOf(env), host.Log), source: env,
 	}
+	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
+	r.set(&env, r.rolls(env, req.Config, rolling{ask: telling(sampler.draw), stages: &stages{}, tally: newTally(),
+		log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout}), plan,
+		limits{tokens: int(served.MaxModelLen)})
+	defer r.set(nil, nil, sampling{}, limits{})
+	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and
+	// the trainer waits for its environments to be ready.
+	host.Ready(outputs.Environment{Name: name, GroupSize: s.GroupSize})
 	if s.Deterministic {
 		rollouts.order = newOrder(name, req.Config)
 	}
 	rollouts.roller = r.rolls(env, req.Config, rolling{ask: telling(rollouts.draw), stages: &rollouts.stages,
-		tally: rollouts.tally, log: host.Log})
+		tally: rollouts.tally, log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout})
 	host.Activities(rollouts.activities)
 	if m, ok := any(env).(Monitored); ok {
 		return monitored(ctx, m, rollouts.run)
 	}
 	return rollouts.run(ctx)
+}
+
+// orderOf is what the order of an environment's tasks depends on; empty: it does not say.
+func orderOf(env any) string {
+	if o, ok := env.(Ordered); ok {
+		return o.Order()
+	}
+	return ""
 }
 
 // monitored runs a function until the environment fails, and returns its failure then.

@@ -72,6 +72,7 @@ type question struct {
 	text     string
 	tokens   []int // as they are: the server adds nothing
 	messages []Message
+	template Template
 }
 
 // asker samples the answers to a question; the sampler's draw, or that with repetitions.
@@ -86,11 +87,13 @@ func (s *sampler) draw(ctx context.Context, q question, p sampling) (*sample, er
 		sampling
 		Logprobs any  `json:"logprobs"`
 		TokenIDs bool `json:"return_token_ids"`
+		conversation
 	}{Model: s.model, Messages: q.messages, sampling: p, Logprobs: 0, TokenIDs: true}
 	route := "/completions"
 	switch {
 	case q.messages != nil:
 		route, body.Logprobs = "/chat/completions", true
+		body.conversation = q.conversation()
 	case q.tokens != nil:
 		body.Prompt = q.tokens
 	default:
@@ -132,6 +135,28 @@ func (s *sampler) draw(ctx context.Context, q question, p sampling) (*sample, er
 	return drawn, err
 }
 
+// conversation are the members of a request for a chat completion that depend on its messages.
+type conversation struct {
+	Template
+	ToolChoice string `json:"tool_choice,omitempty"`
+	Continue   *bool  `json:"continue_final_message,omitempty"`
+	Begin      *bool  `json:"add_generation_prompt,omitempty"`
+}
+
+// conversation has the model go on with a turn of its own that ends the messages, as TRL does, instead of beginning
+// another one behind it. Tools stand in the prompt, and what the model answers stays the text that it is.
+func (q question) conversation() conversation {
+	c := conversation{Template: q.template}
+	if c.Tools != nil {
+		c.ToolChoice = "none"
+	}
+	if n := len(q.messages); n > 0 && q.messages[n-1].Role == "assistant" {
+		yes, no := true, false
+		c.Continue, c.Begin = &yes, &no
+	}
+	return c
+}
+
 func brief(text []byte) string {
 	s := strings.TrimSpace(string(text))
 	if len(s) > 500 {
@@ -151,6 +176,8 @@ type completionAnswer struct {
 			Content string `json:"content"`
 		} `json:"message"`
 		Finish         string          `json:"finish_reason"`
+		StopReason     any             `json:"stop_reason"`  // of vLLM: the stop text, or the id of a token
+		Matched        any             `json:"matched_stop"` // of SGLang: the same
 		TokenIDs       []int           `json:"token_ids"`
 		PromptTokenIDs []int           `json:"prompt_token_ids"`
 		Spans          json.RawMessage `json:"weight_versions"`
@@ -212,6 +239,11 @@ func readSample(data []byte, want int) (*sample, error) {
 	}
 	for i, c := range a.Choices {
 		out := Completion{Text: c.Text + c.Message.Content, Finish: c.Finish, Tokens: c.TokenIDs}
+		for _, ended := range []any{c.StopReason, c.Matched} {
+			if stop, ok := ended.(string); ok && !strings.HasSuffix(out.Text, stop) {
+				out.Stop = stop
+			}
+		}
 		var names []string
 		if c.Logprobs != nil {
 			names = c.Logprobs.Tokens

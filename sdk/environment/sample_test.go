@@ -52,7 +52,7 @@ func TestGroupsCarryTheVersionsOfTheirTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.rolled(Task{Prompt: "p"}, []float64{0, 1}).group(sampling{}, 0)
+		g, err := s.rolled(Task{Prompt: "p"}, scored(0, 1)).group(sampling{}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func FuzzReadSample(f *testing.F) {
 		if err != nil {
 			return
 		}
-		g, err := s.rolled(Task{Prompt: "p"}, []float64{0}).group(sampling{}, 0)
+		g, err := s.rolled(Task{Prompt: "p"}, scored(0)).group(sampling{}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,4 +110,12 @@ func TestNameOf(t *testing.T) {
 			t.Errorf("%s: %q, want %q", address, got, want)
 		}
 	}
+}
+
+func scored(values ...float64) []Scored {
+	out := make([]Scored, len(values))
+	for i, v := range values {
+		out[i].Score = v
+	}
+	return out
 }

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -37,23 +38,102 @@ const largest = 1e15
 // trainable says whether a score, a reward or an advantage can be trained on; NaN cannot.
 func trainable(x float64) bool { return math.Abs(x) <= largest }
 
-// score asks for the score of every completion. The error names each cause once, with the number of completions that
-// have it.
-func (r *single) score(ctx context.Context, task Task, list []Completion) ([]float64, error) {
+// maxAbandoned is how many calls of Score may be left running that have not returned after their time and the grace.
+const maxAbandoned = 64
+
+// scoreGrace is how long a Score may take to return after its context is done.
+const scoreGrace = 5 * time.Second
+
+// score asks for the score of every completion.
+func (r *single) score(ctx context.Context, task Task, list []Completion) []Scored {
 	for i := range list {
 		list[i].metrics = newMetrics()
 	}
-	scores := make([]float64, len(list))
-	errs := make([]error, len(list))
+	if env, ok := any(r.env).(GroupScorer); ok {
+		return r.scoreGroup(ctx, env, task, list)
+	}
+	out := make([]Scored, len(list))
 	var wg sync.WaitGroup
 	for i, c := range list {
 		wg.Go(func() {
 			defer r.stages.score.begin()()
-			scores[i], errs[i] = scoreOne(ctx, r.env, task, c)
+			out[i] = r.scoreWithin(ctx, task, c)
 		})
 	}
 	wg.Wait()
-	return scores, together(errs, "completions")
+	return out
+}
+
+// scoreGroup asks for all scores together.
+func (r *single) scoreGroup(ctx context.Context, env GroupScorer, task Task, list []Completion) []Scored {
+	for range list {
+		defer r.stages.score.begin()()
+	}
+	out, err := env.ScoreGroup(ctx, task, list, r.step.Load())
+	if err == nil && len(out) != len(list) {
+		err = fmt.Errorf("ScoreGroup returned %d scores for %d completions", len(out), len(list))
+	}
+	if err != nil {
+		out = make([]Scored, len(list))
+	}
+	for i := range out {
+		switch {
+		case err != nil:
+			out[i].Err = err
+		case out[i].Err == nil:
+			out[i].Err = checked(out[i].Score, list[i])
+		}
+	}
+	return out
+}
+
+// scoreWithin asks for one score, in its time. A Score that returns neither then nor when its context is done is left to
+// itself: a goroutine cannot be ended.
+func (r *single) scoreWithin(ctx context.Context, task Task, c Completion) Scored {
+	if r.timeout <= 0 {
+		score, err := scoreOne(ctx, r.env, task, c)
+		return Scored{score, err}
+	}
+	within, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	done := make(chan Scored, 1)
+	r.running.Add(1)
+	go func() {
+		defer r.running.Add(-1)
+		score, err := scoreOne(within, r.env, task, c)
+		done <- Scored{score, err}
+	}()
+	late := &scoreTimedOut{limit: r.timeout, completion: brief([]byte(c.Text))}
+	select {
+	case s := <-done:
+		if s.Err != nil && within.Err() != nil && ctx.Err() == nil {
+			s.Err = late
+		}
+		return s
+	case <-within.Done():
+	}
+	grace := time.NewTimer(scoreGrace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+		late.abandoned = r.running.Load() > maxAbandoned
+	}
+	if ctx.Err() != nil {
+		return Scored{Err: ctx.Err()}
+	}
+	return Scored{Err: late}
+}
+
+// scoreTimedOut is a score that took too long.
+type scoreTimedOut struct {
+	limit      time.Duration
+	completion string
+	abandoned  bool // too many have never returned
+}
+
+func (s *scoreTimedOut) Error() string {
+	return fmt.Sprintf("Score of the completion %q was not done after score_timeout = %s", s.completion, s.limit)
 }
 
 // scoreOne asks for one score. A panic of the author's code becomes an error.
@@ -64,13 +144,21 @@ func scoreOne(ctx context.Context, env Environment, task Task, c Completion) (sc
 		}
 	}()
 	score, err = env.Score(ctx, task, c)
-	if err == nil && !trainable(score) {
-		err = notFinite(score)
-	}
-	if err == nil && c.metrics != nil {
-		err = c.metrics.err
+	if err == nil {
+		err = checked(score, c)
 	}
 	return score, err
+}
+
+// checked finds what cannot be trained on in a score and its metrics.
+func checked(score float64, c Completion) error {
+	if !trainable(score) {
+		return notFinite(score)
+	}
+	if c.metrics != nil {
+		return c.metrics.err
+	}
+	return nil
 }
 
 // manyCauses are as many as one message names.
@@ -119,8 +207,8 @@ type lostGroups struct {
 // maxReasons are told one by one: a reason with the group's own data in it would make a line of log for each group.
 const maxReasons = 32
 
-// add counts a group that is left out and tells of it: the first time of each reason, then when its number doubles.
-func (l *lostGroups) add(host sdk.Host, reason error) {
+// add counts a group or a rollout (what) that is left out and reports it: the first time of each reason, then when its number doubles.
+func (l *lostGroups) add(host sdk.Host, what string, reason error) {
 	l.inARow++
 	if l.same == nil {
 		l.same = map[string]int{}
@@ -141,12 +229,12 @@ func (l *lostGroups) add(host sdk.Host, reason error) {
 	}
 	again := ""
 	if n > 1 {
-		again = fmt.Sprintf(" (%d groups for this reason so far)", n)
+		again = fmt.Sprintf(" (%d %ss for this reason so far)", n, what)
 		if text == "" {
-			again = fmt.Sprintf(" (%d groups for reasons other than the first %d)", n, maxReasons)
+			again = fmt.Sprintf(" (%d %ss for reasons other than the first %d)", n, what, maxReasons)
 		}
 	}
-	host.Log("warn", fmt.Sprintf("a group is left out: %v%s", reason, again))
+	host.Log("warn", fmt.Sprintf("a %s is left out: %v%s", what, reason, again))
 	var p *panicked
 	if n == 1 && errors.As(reason, &p) {
 		fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
@@ -162,11 +250,17 @@ func (l *lostGroups) failure(reason error) error {
 		u *unscored
 		i *InfraFailed
 		o *sdk.Error
+
+		late   *scoreTimedOut
+		prompt *promptRefused
 	)
 	switch {
 	case !errors.As(reason, &u):
 		e.Summary = fmt.Sprintf("%d groups in a row could not be posted", l.inARow)
 		e.Remedy = "see whether the trajectories block answers (recipe status); the groups were scored and are lost"
+	case errors.As(reason, &prompt):
+		e.Summary = fmt.Sprintf("%d prompts in a row were refused by the inference block", l.inARow)
+		e.Remedy = "correct or leave out such prompts; what the server says of them is above"
 	case errors.As(reason, &i):
 		e.Summary = fmt.Sprintf("%d groups in a row were lost because the environment failed", l.inARow)
 		e.Remedy = "see what the environment's server says in its own log; nothing of these groups was trained on"
@@ -175,11 +269,13 @@ func (l *lostGroups) failure(reason error) error {
 	case errors.As(reason, &s):
 		e.Remedy = "correct the environment's Score: it must return a finite number, and an error when the score cannot be " +
 			"computed (a division by zero is a usual cause)"
+	case errors.As(reason, &late):
+		e.Remedy = "let Score end in time, or raise score_timeout"
 	case errors.As(reason, &o) && o.Remedy != "": // it knows the line
-		e.Remedy = o.Remedy + ". A wrong answer is a low score and no error: an error loses the whole group"
+		e.Remedy = o.Remedy + ". A wrong answer is a low score and no error: an error leaves the completion out"
 	default:
 		e.Remedy = "remove the cause that Score reports (a judge or a sandbox that is away?). A wrong answer is a low " +
-			"score and no error: an error loses the whole group"
+			"score and no error: an error leaves the completion out"
 	}
 	return e
 }

@@ -20,6 +20,14 @@ type tally struct {
 	show   *sdk.Sample
 	long   error // why the first group was too long for the model's context
 	told   bool  // about it
+	flat   flatRow
+}
+
+// flatRow are groups in a row whose scores were all equal.
+type flatRow struct {
+	groups int
+	reward float64 // sum of their means
+	told   bool
 }
 
 type counts struct {
@@ -27,7 +35,8 @@ type counts struct {
 	sequences, reward, rewardSent, sentSequences        float64
 	tokens, cut                                         float64
 	episodes, infraFailed, turns                        float64
-	infraGroups                                         float64
+	infraRollouts                                       float64
+	rollouts, failed                                    float64
 }
 
 func newTally() *tally { return &tally{} }
@@ -80,6 +89,14 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 	c := &t.counts
 	c.groups++
 	for _, s := range made.sequences {
+		if c.rollouts++; s.failed != nil {
+			c.failed++
+			var infra *InfraFailed
+			if errors.As(s.failed, &infra) {
+				c.infraRollouts++
+			}
+			continue
+		}
 		c.sequences++
 		c.reward += s.score
 		t.means.add(s.metrics)
@@ -93,6 +110,11 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 			c.sentSequences++
 		}
 	}
+	if made.informative() {
+		t.flat = flatRow{}
+	} else if first := made.first(); first != nil {
+		t.flat.groups, t.flat.reward = t.flat.groups+1, t.flat.reward+first.score
+	}
 	switch {
 	case sent:
 		c.sent++
@@ -101,8 +123,7 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 	default:
 		c.uninformative++
 	}
-	if t.show == nil {
-		first := made.sequences[0]
+	if first := made.first(); t.show == nil && first != nil {
 		t.show = &sdk.Sample{Prompt: task.text(), Completion: first.text, Score: first.score}
 		if t.show.Prompt == "" { // the environment said it, and not the task
 			t.show.Prompt = Task{Messages: first.conversation[:1]}.text()
@@ -143,15 +164,17 @@ func (t *tally) firstLong() error {
 	return t.long
 }
 
-// lost counts a group that got no score, and whether the environment, and not its code, is the cause.
-func (t *tally) lost(reason error) {
+// lost counts a group of so many rollouts that is left out, and whether the environment, and not its code, is the cause.
+func (t *tally) lost(reason error, rollouts int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts.groups++
 	t.counts.lost++
+	t.counts.rollouts += float64(rollouts)
+	t.counts.failed += float64(rollouts)
 	var infra *InfraFailed
 	if errors.As(reason, &infra) {
-		t.counts.infraGroups++
+		t.counts.infraRollouts += float64(rollouts)
 	}
 }
 
@@ -176,6 +199,9 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 		"groups_too_long": c.tooLong,
 		"groups_lost":     c.lost, "sampling_retries": c.retries,
 	}
+	if c.rollouts > 0 {
+		values["rollouts_failed"], values["rollouts_failed_fraction"] = c.failed, c.failed/c.rollouts
+	}
 	if c.groups > 0 {
 		values["dropped_fraction"] = (c.groups - c.sent) / c.groups
 	}
@@ -191,14 +217,25 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 		if c.sequences > 0 {
 			values["turns"] = c.turns / c.sequences
 		}
-	case c.groups > 0: // of one answer each: they fail as a group
-		values["infra_failed"], values["infra_failed_fraction"] = c.infraGroups, c.infraGroups/c.groups
+	case c.rollouts > 0: // of one answer each
+		values["infra_failed"], values["infra_failed_fraction"] = c.infraRollouts, c.infraRollouts/c.rollouts
 	}
 	if c.sentSequences > 0 {
 		values["reward_sent"] = c.rewardSent / c.sentSequences
 	}
 	own.each(func(name string, mean float64) { values[metricPrefix+name] = mean })
 	return values, show
+}
+
+// flatRow returns the number of groups in a row whose scores were all equal and their mean, once when they are many.
+func (t *tally) flatRow() (int, float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.flat.told || t.flat.groups < manyGroups {
+		return 0, 0
+	}
+	t.flat.told = true
+	return t.flat.groups, t.flat.reward / float64(t.flat.groups)
 }
 
 // manyGroups without a difference in their scores are worth a warning: the trainer waits and would not say why.
@@ -211,9 +248,14 @@ func (r *rollouts) report(last bool) {
 		return
 	}
 	r.host.Metrics(int64(r.step), values)
-	if n := values["groups"]; n >= manyGroups && values["groups_uninformative"] == n {
-		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %.0f groups (mean %.3g), so there is "+
-			"nothing to train on: the tasks are too easy, too hard, or scored wrongly", n, values["reward"]))
+	if n, reward := r.tally.flatRow(); n > 0 {
+		what := "drop_uninformative leaves them out, so there is nothing to train on"
+		if !r.settings.DropUninformative {
+			what = "they are trained on all the same (drop_uninformative = false), and have no advantage"
+		}
+		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %d groups (mean %.3g); %s. Use easier "+
+			"tasks where scores are low and harder ones where they are high, give scores in finer steps, or raise "+
+			"group_size. This is said once until scores differ again", n, reward, what))
 	}
 	if long := r.tally.firstLong(); long != nil {
 		r.host.Log("warn", fmt.Sprintf("a group is left out, and counted as groups_too_long like all later ones: %v", long))

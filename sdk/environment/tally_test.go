@@ -3,6 +3,7 @@ package environment
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,7 +71,7 @@ func TestGroupsThatAreAllTooLongAreReported(t *testing.T) {
 		"one fits":           {manyGroups, 1, true, false},
 	} {
 		host := &loggedHost{}
-		r := &rollouts{host: host, tally: newTally()}
+		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host, tally: newTally()}
 		for range c.long {
 			r.tally.tooLong(errors.New("too long, says the server"))
 		}
@@ -93,7 +94,7 @@ func TestReasonsThatAllDifferAreToldTogether(t *testing.T) {
 	t.Parallel()
 	host, lost := &loggedHost{}, lostGroups{}
 	for i := range 1000 {
-		lost.add(host, fmt.Errorf("KeyError: %d", i))
+		lost.add(host, "group", fmt.Errorf("KeyError: %d", i))
 	}
 	if most := maxReasons + 11; len(host.lines) > most || len(lost.same) > maxReasons+1 {
 		t.Errorf("%d lines and %d reasons for 1000 groups, want %d at most", len(host.lines), len(lost.same), most)

@@ -23,11 +23,14 @@ func (r *episodes) next(ctx context.Context) (Task, error) { return r.env.Next(c
 
 // roll plays the episodes of one group at once.
 func (r *episodes) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*rolled, error) {
-	out := &rolled{sequences: make([]sequence, p.N)}
+	made := make([][]sequence, p.N)
 	errs := make([]error, p.N)
 	var wg sync.WaitGroup
-	for i := range out.sequences {
-		wg.Go(func() { out.sequences[i], errs[i] = r.play(ctx, task, p.seededFor(int64(i)), l) })
+	for i := range made {
+		wg.Go(func() {
+			s, err := r.play(ctx, task, p.seededFor(int64(i)), l)
+			made[i], errs[i] = []sequence{s}, err
+		})
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
@@ -39,7 +42,7 @@ func (r *episodes) roll(ctx, _ context.Context, task Task, p sampling, l limits)
 			return nil, err
 		}
 	}
-	return out, together(errs, "episodes")
+	return gathered(made, errs, l.least)
 }
 
 // play plays one episode, again when the environment fails.

@@ -16,9 +16,7 @@ func saltMember(c *call, salt string) string {
 	if c.method != http.MethodPost {
 		return ""
 	}
-	switch c.path {
-	case "/v1/completions", "/v1/chat/completions", "/v1/responses":
-	default:
+	if !salted(c.path) {
 		return ""
 	}
 	// A scan of every body would cost more than the salt saves; the name is looked for first.
@@ -28,6 +26,29 @@ func saltMember(c *call, salt string) string {
 		}
 	}
 	return `"cache_salt":` + string(appendString(nil, salt)) // at the end: of two members of one name the last counts
+}
+
+// salted says whether an engine that keeps prefixes apart by cache_salt reads it on a route.
+func salted(path string) bool {
+	switch path {
+	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages":
+		return true
+	}
+	return false
+}
+
+// unsalted says whether a request may read keys and values that other weights have computed: it is posted to a route
+// that may use the engine's cache of prefixes and is not known to keep versions apart.
+func unsalted(method, path string) bool {
+	if method != http.MethodPost || salted(path) {
+		return false
+	}
+	switch path {
+	case "/generate", "/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/load_lora_adapter",
+		"/v1/unload_lora_adapter": // /generate becomes /v1/completions; the others compute no keys
+		return false
+	}
+	return true
 }
 
 // salt names the weights that a request starts with. During an update without a hold either version may compute the

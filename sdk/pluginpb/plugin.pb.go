@@ -3045,6 +3045,7 @@ type TaskScores struct {
 	Prompt        string                 `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"` // its end, for people
 	Scores        []float64              `protobuf:"fixed64,4,rep,packed,name=scores,proto3" json:"scores,omitempty"`
 	Metrics       map[string]float64     `protobuf:"bytes,5,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // means over the completions of the numbers beside the scores
+	Failed        []string               `protobuf:"bytes,6,rep,name=failed,proto3" json:"failed,omitempty"`                                                                               // why other completions of the task have no score, one each
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3110,6 +3111,13 @@ func (x *TaskScores) GetScores() []float64 {
 func (x *TaskScores) GetMetrics() map[string]float64 {
 	if x != nil {
 		return x.Metrics
+	}
+	return nil
+}
+
+func (x *TaskScores) GetFailed() []string {
+	if x != nil {
+		return x.Failed
 	}
 	return nil
 }
@@ -4813,14 +4821,15 @@ const file_plugin_proto_rawDesc = "" +
 	"\aresults\x18\x04 \x03(\v2\x1c.recipe.plugin.v1.TaskScoresR\aresults\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xe9\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x81\x02\n" +
 	"\n" +
 	"TaskScores\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\x03R\x04task\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +
 	"\x06prompt\x18\x03 \x01(\tR\x06prompt\x12\x16\n" +
 	"\x06scores\x18\x04 \x03(\x01R\x06scores\x12C\n" +
-	"\ametrics\x18\x05 \x03(\v2).recipe.plugin.v1.TaskScores.MetricsEntryR\ametrics\x1a:\n" +
+	"\ametrics\x18\x05 \x03(\v2).recipe.plugin.v1.TaskScores.MetricsEntryR\ametrics\x12\x16\n" +
+	"\x06failed\x18\x06 \x03(\tR\x06failed\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"&\n" +

@@ -105,6 +105,14 @@ const OverrideVersions = "policy_versions"
 // OverrideMetrics is the key of Overrides under which the numbers beside a sequence's score stand, by name.
 const OverrideMetrics = "metrics"
 
+// OverrideFinish is the key of Overrides under which stands how the model's last answer ended: "stop" by itself or at a
+// stop text, "length" cut off at max_tokens.
+const OverrideFinish = "finish_reason"
+
+// OverrideFailed is the key of Overrides under which stands why a sequence has no score: none of its tokens is trained,
+// and its score, the mean of its group, counts for nothing.
+const OverrideFailed = "failed"
+
 // At is the range of a group that one version sampled.
 func At(version int64) *Versions { return &Versions{version, version} }
 

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -65,8 +66,36 @@ func (e Scores) Show(w io.Writer, s Style) error {
 			return err
 		}
 	}
+	if e.Failed > 0 {
+		if err := e.showFailed(w, s); err != nil {
+			return err
+		}
+	}
 	_, err := fmt.Fprintf(w, "%s\n%s\n",
 		s.Dim(fmt.Sprintf("  %d tasks, %d completions each at temperature %g", e.Tasks, e.Samples, e.Temperature)),
 		s.Dim(fmt.Sprintf("  a score of %g passes; 95 %% intervals over the tasks", e.Pass)))
 	return err
+}
+
+// mostReasons are as many as are shown.
+const mostReasons = 5
+
+// showFailed lists why completions have no score, the most frequent reason first.
+func (e Scores) showFailed(w io.Writer, s Style) error {
+	reasons := slices.SortedFunc(maps.Keys(e.Reasons), func(a, b string) int {
+		return cmp.Or(cmp.Compare(e.Reasons[b], e.Reasons[a]), cmp.Compare(a, b))
+	})
+	lines := []string{fmt.Sprintf("  %d of %d completions have no score and count as not passed:", e.Failed, e.Tasks*e.Samples)}
+	for _, why := range reasons[:min(len(reasons), mostReasons)] {
+		lines = append(lines, fmt.Sprintf("    %d × %s", e.Reasons[why], why))
+	}
+	if more := len(reasons) - mostReasons; more > 0 {
+		lines = append(lines, fmt.Sprintf("    and %d other reasons", more))
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(w, s.Yellow(line)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"io"
+	"math"
 	"maps"
 	"slices"
 	"strings"
@@ -63,7 +64,10 @@ func (g TriedGroup) prompt() []TriedMessage {
 
 // equal says whether nothing can be learned from the group.
 func (g TriedGroup) equal() bool {
-	return !slices.ContainsFunc(g.Completions, func(c TriedCompletion) bool { return c.Score != g.Completions[0].Score })
+	return !slices.ContainsFunc(g.Completions, func(c TriedCompletion) bool {
+		a, b := c.Score, g.Completions[0].Score
+		return math.Abs(a-b) > max(1e-12, 1e-9*max(math.Abs(a), math.Abs(b))) // less is rounding
+	})
 }
 
 // Show writes prompts and completions for people.

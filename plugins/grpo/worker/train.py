@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import torch
 from recipe_sdk import Bridge, Checkpoint, GroupBatch, ReadOptions, stage
 from recipe_sdk.errors import MismatchError
 from recipe_sdk.fields import ConfigError, changed
-from recipe_sdk.groups import Group
+from recipe_sdk.groups import Group, differ
 from torch import Tensor
 
 from . import (
@@ -201,7 +200,7 @@ class Trainer:
         """Leaves out groups of equal scores, where that is asked for."""
         a, kept = self.config.advantages, groups
         if a.drop_equal_scores:
-            kept = [g for g in groups if len({x.score for x in g.completions if not math.isnan(x.score)}) > 1
+            kept = [g for g in groups if differ([x.score for x in g.completions])
                     or (a.use_advantages and any(len(x.advantage) for x in g.completions if x.advantage is not None))
                     ]  # fmt: skip
         return kept, {"groups/equal_dropped": float(len(groups) - len(kept))}

@@ -236,6 +236,10 @@ func (r *Reader) group() *Group {
 			}
 		}
 	}
+	tokens, masks := r.spans[fieldTokens], r.spans[fieldMasks]
+	if checkMasks(r.body[tokens.from:tokens.to], r.body[masks.from:masks.to]) != nil {
+		return nil
+	}
 	g.Logprobs = r.counts[fieldInferenceLogprobs] == g.Size
 	if s := r.spans[fieldEnvID]; s != (span{}) && r.body[s.from] != 'n' {
 		if id, err := strconv.ParseInt(string(r.body[s.from:s.to]), 10, 32); err == nil {

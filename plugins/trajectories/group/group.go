@@ -158,6 +158,7 @@ func (c *complaints) group(n *node, at *path) *Group {
 		)
 		return nil
 	}
+	var texts [fieldCount]span
 	out := make([]byte, 0, len(n.raw)+256)
 	out = append(out, '{')
 	for i := range all {
@@ -182,11 +183,19 @@ func (c *complaints) group(n *node, at *path) *Group {
 		}
 		from := len(out)
 		out = f.read(c, out, value, at.to(f.name))
+		texts[i] = span{from, len(out)}
 		g.note(i, out[from:])
 	}
 	g.JSON = append(out, '}')
 	if len(c.details) == before {
 		c.shape(g, &all, &given, at)
+	}
+	if len(c.details) == before {
+		tokens, masks := texts[fieldTokens], texts[fieldMasks]
+		if bad := checkMasks(out[tokens.from:tokens.to], out[masks.from:masks.to]); bad != nil {
+			place := at.to("masks").to(bad.sequence).to(bad.position)
+			c.add(place, "mask_value", bad.String(), given[fieldMasks], map[string]any{"token": bad.token, "mask": bad.value})
+		}
 	}
 	return g
 }

@@ -34,7 +34,14 @@ func TestWhatNoTrainerCanReadIsRefused(t *testing.T) {
 		{"a negative id", text("[[-1]]", "[[1]]", "[1]", ""), "body.tokens.0.0: Input should be greater than or equal to 0"},
 		{"an id below -10^26", text("[[-100000000000000000000000000]]", "[[1]]", "[1]", ""),
 			"body.tokens.0.0: Input should be greater than or equal to 0"},
-		{"the smallest mask", text("[[1]]", "[[-2147483648]]", "[1]", ""), ""},
+		{"the smallest mask", text("[[1]]", "[[-2147483648]]", "[1]", ""), "body.masks.0.0: Input should be -100"},
+		{"a mask of 0 and 1", text("[[11,12,13]]", "[[0,1,1]]", "[1]", ""), "body.masks.0.0: Input should be -100 (not " +
+			"trained) or the token's own id, 11 (trained), not 0"},
+		{"a mask of 1 in the second sequence", text("[[11],[12, 13]]", "[[11],[-100,1]]", "[1,0]", ""), "body.masks.1.1: "},
+		{"a mask of true and false", text("[[11,12]]", "[[false,true]]", "[1]", ""), "body.masks.0.0: "},
+		{"a mask of -1", text("[[11,12]]", "[[-1,12]]", "[1]", ""), "body.masks.0.0: "},
+		{"labels shifted by one", text("[[11,12,13]]", "[[-100,13,-100]]", "[1]", ""), "body.masks.0.1: "},
+		{"a mask with holes", text("[[11,12,13]]", "[[11,-100,13]]", "[1]", ""), ""},
 		{"a smaller mask", text("[[1]]", "[[-2147483649]]", "[1]", ""), "body.masks.0.0: Input should be greater than " +
 			"or equal to -2147483648"},
 		{"a large mask", text("[[1]]", "[[10000000000]]", "[1]", ""), "body.masks.0.0: Input should be less than " +

@@ -2,6 +2,8 @@ package script
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
@@ -29,6 +33,7 @@ type program struct {
 	*worker
 	grace   time.Duration
 	bundled string // folder of the code where it is part of recipe
+	order   string // digest of the settings
 }
 
 // player is a program with rollouts of its own.
@@ -42,6 +47,9 @@ type (
 
 var (
 	_ environment.Environment = (*program)(nil)
+	_ environment.GroupScorer = (*program)(nil)
+	_ environment.Skipper     = (*program)(nil)
+	_ environment.Ordered     = (*program)(nil)
 	_ environment.Closer      = (*program)(nil)
 	_ environment.Monitored   = (*program)(nil)
 	_ environment.Roller      = (*player)(nil)
@@ -101,13 +109,13 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 	if err != nil {
 		return nil, err
 	}
-	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace)}
+	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace), order: orderOf(settings)}
 	if o.source.Tree != nil {
 		p.bundled = folder
 	}
 	host.Phase(sdk.Loading, "setting up the environment")
 	err = w.call(ctx, "open", map[string]any{"settings": settings, "name": setup.Name, "folder": block.RecipeDir,
-		"state": block.Dir}, nil)
+		"state": block.Dir, "score_timeout": setup.Config.ScoreLimit().Seconds()}, nil)
 	if err == nil {
 		return p, nil
 	}
@@ -139,13 +147,14 @@ type task struct {
 	Task     int                   `json:"task"`
 	Prompt   string                `json:"prompt"`
 	Messages []environment.Message `json:"messages"`
+	environment.Template
 }
 
 func (p *program) task(t task) environment.Task {
 	if len(t.Messages) == 0 {
 		t.Messages = nil
 	}
-	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Data: t.Task, Release: func() {
+	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Template: t.Template, Data: t.Task, Release: func() {
 		_ = p.conn.Notify(context.Background(), "release", map[string]int{"task": t.Task})
 	}}
 }
@@ -162,24 +171,83 @@ func (p *program) Next(ctx context.Context) (environment.Task, error) {
 	return p.task(*got), nil
 }
 
+// Skip implements environment.Skipper.
+func (p *program) Skip(ctx context.Context, n int64) error {
+	var ended bool
+	if err := p.call(ctx, "skip", map[string]int64{"count": n}, &ended); err != nil {
+		return p.explain(err)
+	}
+	if ended {
+		return environment.EOF
+	}
+	return nil
+}
+
+// Order implements environment.Ordered.
+func (p *program) Order() string { return p.order }
+
+// orderOf is a digest of what an author's settings say. A reference to another block is left out: its address and its
+// key are others in each life.
+func orderOf(settings map[string]json.RawMessage) string {
+	known := map[string]json.RawMessage{}
+	for name, value := range settings {
+		var reference struct {
+			BaseURL string `json:"base_url"`
+		}
+		if json.Unmarshal(value, &reference) != nil || reference.BaseURL == "" {
+			known[name] = value
+		}
+	}
+	data, _ := json.Marshal(known) // JSON already
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
 // Score implements environment.Environment.
 func (p *program) Score(ctx context.Context, t environment.Task, c environment.Completion) (float64, error) {
-	var got struct {
+	out, err := p.ScoreGroup(ctx, t, []environment.Completion{c}, 0)
+	if err != nil {
+		return 0, err
+	}
+	return out[0].Score, out[0].Err
+}
+
+// ScoreGroup implements environment.GroupScorer.
+func (p *program) ScoreGroup(ctx context.Context, t environment.Task, list []environment.Completion, step int64,
+) ([]environment.Scored, error) {
+	var got []struct {
 		Score   float64            `json:"score"`
 		Metrics map[string]float64 `json:"metrics"`
+		Error   *jsonrpc2.Error    `json:"error"`
 	}
-	if err := p.call(ctx, "score", map[string]any{"task": t.Data, "completion": completion(c)}, &got); err != nil {
-		return 0, p.explain(err)
+	completions := make([]map[string]any, len(list))
+	for i, c := range list {
+		completions[i] = completion(c)
 	}
-	for name, v := range got.Metrics {
-		c.Metric(name, v)
+	params := map[string]any{"task": t.Data, "completions": completions, "step": step}
+	if err := p.call(ctx, "score_group", params, &got); err != nil {
+		return nil, p.explain(err)
 	}
-	return got.Score, nil
+	if len(got) != len(list) {
+		return nil, fmt.Errorf("%d scores were returned for %d completions", len(got), len(list))
+	}
+	out := make([]environment.Scored, len(list))
+	for i, g := range got {
+		if g.Error != nil {
+			out[i].Err = p.explain(g.Error)
+			continue
+		}
+		out[i].Score = g.Score
+		for name, v := range g.Metrics {
+			list[i].Metric(name, v)
+		}
+	}
+	return out, nil
 }
 
 // completion is how the worker reads one.
 func completion(c environment.Completion) map[string]any {
-	return map[string]any{"text": c.Text, "finish": c.Finish, "tokens": append([]int{}, c.Tokens...), // never null
+	return map[string]any{"text": c.Text, "finish": c.Finish, "stop": c.Stop, "tokens": append([]int{}, c.Tokens...), // never null
 		"logprobs": append([]float64{}, c.Logprobs...)}
 }
 

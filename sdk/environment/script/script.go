@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -103,6 +104,7 @@ func seedOf(body cty.Value) int64 {
 // config is what both have.
 type config interface {
 	environment.Config
+	ScoreLimit() time.Duration
 	values() cty.Value
 }
 

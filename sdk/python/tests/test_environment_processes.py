@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from multiprocessing.context import SpawnProcess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recipe_sdk import Completion, InfraFailure, Score, Task
 from recipe_sdk.environment import load
-from recipe_sdk.environment.processes import Origin, ScoreFailed, Scorers
+from recipe_sdk.environment.base import TimedOut
+from recipe_sdk.environment.processes import Blocked, Origin, ScoreFailed, Scorers
 
 SOURCE = """
-import os, threading
+import asyncio, os, subprocess, threading, time
 from recipe_sdk import Environment, InfraFailure, Score, Task
 
 class Pool(Environment):
@@ -41,16 +41,19 @@ class Pool(Environment):
             case "quit": exit(3)
             case "kill": os.kill(os.getpid(), 9)
             case "sleep": threading.Event().wait()
+            case "main": return float(threading.current_thread() is threading.main_thread())
+            case "loop": return asyncio.run(self.same(0.25))
+            case "program":
+                with open(os.path.join(str(self.context.state), "program"), "w") as file:
+                    file.write(str(subprocess.Popen(["sleep", "1000"]).pid))
+                threading.Event().wait()
         return task.data
+    async def same(self, value, seconds=0.0):
+        await asyncio.sleep(seconds)
+        return value
+    async def holds_up(self): threading.Event().wait()
     def close(self): open(os.path.join(str(self.context.state), f"closed-{os.getpid()}"), "w").close()
 """
-
-
-@pytest.fixture
-def scorers(tmp_path: Path) -> Iterator[Scorers]:
-    made = Scorers(origin(tmp_path), 2)
-    yield made
-    made.close()
 
 
 def origin(folder: Path) -> Origin:
@@ -58,22 +61,43 @@ def origin(folder: Path) -> Origin:
     return Origin(str(folder / "pool.py"), "", "pool", "test", str(folder), str(folder), {})
 
 
-async def scores(scorers: Scorers, *texts: str, data: object = 0.5) -> list[object]:
+def with_scorers(folder: Path, use: Callable[[Scorers], Awaitable[Any]]) -> Any:
+    """Runs a coroutine that uses two processes, and ends them."""
+
+    async def run() -> Any:
+        scorers = Scorers(origin(folder), 2)
+        try:
+            return await asyncio.wait_for(use(scorers), 120)
+        finally:
+            await scorers.close(within=30)
+            assert all(p.popen.poll() is not None for p in scorers.all)
+
+    return asyncio.run(run())
+
+
+async def scores(scorers: Scorers, *texts: str, data: object = 0.5, limit: float = 100) -> list[Any]:
     task = Task("x", data=data)
-    return await asyncio.gather(*(scorers.score(task, Completion(t, "stop")) for t in texts), return_exceptions=True)
+    each = (scorers.score(task, Completion(t, "stop"), limit) for t in texts)
+    return await asyncio.gather(*each, return_exceptions=True)
 
 
-def test_scores_come_from_other_processes(scorers: Scorers, tmp_path: Path) -> None:
-    pids = asyncio.run(scores(scorers, *["pid"] * 8))
+def test_scores_come_from_other_processes(tmp_path: Path) -> None:
+    async def use(scorers: Scorers) -> list[Any]:
+        assert await scores(scorers, "", data=[0.25]) == [[0.25]]
+        assert await scores(scorers, "metrics", "main", "loop") == [Score(0.5, {"a": 1}), 1.0, 0.25]
+        return await scores(scorers, *["pid"] * 8)
+
+    pids = with_scorers(tmp_path, use)
     assert os.getpid() not in pids and 1 <= len(set(pids)) <= 2
-    assert asyncio.run(scores(scorers, "", data=[0.25])) == [[0.25]]
-    assert asyncio.run(scores(scorers, "metrics")) == [Score(0.5, {"a": 1})]
-    scorers.close()
     assert {f"closed-{pid}" for pid in pids} <= {path.name for path in tmp_path.glob("closed-*")}
 
 
-def test_failures_name_their_line_and_kind(scorers: Scorers) -> None:
-    error, quit, infra, unpicklable = asyncio.run(_failures(scorers))
+def test_failures_name_their_line_and_kind(tmp_path: Path) -> None:
+    async def use(scorers: Scorers) -> list[Any]:
+        found = await scores(scorers, "error", "quit", "infra")
+        return found + await scores(scorers, "", data=threading.Lock())
+
+    error, quit, infra, unpicklable = with_scorers(tmp_path, use)
     assert isinstance(error, ScoreFailed) and error.problem["message"] == "ZeroDivisionError: division by zero"
     assert error.problem["file"].endswith("pool.py") and error.problem["code"] == 'case "error": return 1 / 0'
     assert isinstance(quit, ScoreFailed) and quit.problem["code"] == 'case "quit": exit(3)'
@@ -81,122 +105,64 @@ def test_failures_name_their_line_and_kind(scorers: Scorers) -> None:
     assert isinstance(unpicklable, Exception) and "pickle" in str(unpicklable)
 
 
-def test_what_setup_raises_in_a_process_is_told(scorers: Scorers, tmp_path: Path) -> None:
+def test_what_setup_raises_in_a_process_is_told(tmp_path: Path) -> None:
     (tmp_path / "unlicensed").touch()
-    for _ in range(2):
-        (failed,) = asyncio.run(scores(scorers, ""))
-        assert isinstance(failed, ScoreFailed) and failed.problem["message"] == "ValueError: no license"
-        assert failed.problem["file"].endswith("pool.py") and "raise ValueError" in failed.problem["code"]
+    (failed,) = with_scorers(tmp_path, lambda scorers: scores(scorers, ""))
+    assert isinstance(failed, ScoreFailed) and failed.problem["message"] == "ValueError: no license"
+    assert failed.problem["file"].endswith("pool.py") and "raise ValueError" in failed.problem["code"]
 
 
-async def _failures(scorers: Scorers) -> list[object]:
-    found = await scores(scorers, "error", "quit", "infra")
-    return found + await scores(scorers, "", data=threading.Lock())
+@pytest.mark.parametrize(("text", "how"), [("exit", "exit code 7"), ("kill", "signal 9 (Killed)")])
+def test_a_process_that_dies_is_replaced(tmp_path: Path, text: str, how: str) -> None:
+    async def use(scorers: Scorers) -> list[Any]:
+        return await scores(scorers, text, "", "") + await scores(scorers, "", "")
+
+    died, *others = with_scorers(tmp_path, use)
+    assert isinstance(died, InfraFailure) and how in str(died)
+    assert others == [0.5] * 4  # those of the other process go on
 
 
-def test_a_process_that_dies_is_an_infra_failure_and_replaced(scorers: Scorers) -> None:
-    for _ in range(2):
-        (died,) = asyncio.run(scores(scorers, "exit"))
-        assert isinstance(died, InfraFailure) and "a process that scores has ended: " in str(died)
-        assert "exit code 7" in str(died)  # beside that of one which had not quite started
-        assert asyncio.run(scores(scorers, "")) == [0.5]
-    (killed,) = asyncio.run(scores(scorers, "kill"))
-    assert "signal 9 (Killed)" in str(killed)
+def test_a_score_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """With the program that it has started."""
+
+    async def use(scorers: Scorers) -> list[Any]:
+        return await scores(scorers, "program", "sleep", limit=3) + await scores(scorers, "", "")
+
+    program, slept, *others = with_scorers(tmp_path, use)
+    assert isinstance(program, TimedOut) and isinstance(slept, TimedOut) and "score_timeout = 3s" in str(slept)
+    assert others == [0.5, 0.5]
+    gone(int((tmp_path / "program").read_text()))
 
 
-def test_the_death_of_a_process_that_was_started_late_is_noticed(scorers: Scorers) -> None:
-    """The pool waits for what it knew of when the first score was given."""
+def test_coroutines_run_together(tmp_path: Path) -> None:
+    async def use(scorers: Scorers) -> list[Any]:
+        calls = [scorers.call_together("same", n, 0.5, limit=60) for n in range(200)]  # serially 100 seconds
+        late = scorers.call_together("same", 0, 1000, limit=1)
+        return await asyncio.gather(*calls, late, return_exceptions=True)
 
-    async def run() -> list[object]:
-        first = asyncio.ensure_future(scores(scorers, "sleep"))
-        while not scorers.context.made or not scorers.context.made[0].is_alive():
+    *found, late = with_scorers(tmp_path, use)
+    assert found == list(range(200)) and isinstance(late, TimedOut)
+
+
+def test_a_coroutine_that_holds_up_others_is_ended(tmp_path: Path) -> None:
+    async def use(scorers: Scorers) -> list[Any]:
+        held = await asyncio.gather(scorers.call_together("same", 1, 0.2, limit=1),
+                                    scorers.call_together("holds_up", limit=1), return_exceptions=True)  # fmt: skip
+        return [*held, await scorers.call_together("same", 2, limit=60)]
+
+    one, two, after = with_scorers(tmp_path, use)
+    assert isinstance(one, Blocked) and isinstance(two, Blocked) and after == 2
+
+
+def test_a_call_that_is_canceled_is_ended(tmp_path: Path) -> None:
+    async def use(scorers: Scorers) -> list[Any]:
+        waiting = asyncio.ensure_future(scores(scorers, "sleep", "sleep"))
+        while len([p for p in scorers.all if p.owed]) < 2:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)  # it waits for the first process alone now
-        second = asyncio.ensure_future(scores(scorers, "exit"))
-        done, _ = await asyncio.wait([first, second], timeout=60)
-        assert len(done) == 2, "nobody has noticed"
-        return first.result() + second.result()
+        waiting.cancel()
+        return await scores(scorers, "", "")
 
-    assert [type(x) for x in asyncio.run(run())] == [InfraFailure, InfraFailure]
-    assert asyncio.run(scores(scorers, "")) == [0.5]
-
-
-def test_a_process_that_starts_while_another_dies_is_ended(scorers: Scorers) -> None:
-    """The pool ends all that it knows of, comes to know of this one only then, and would wait for it for ever."""
-
-    async def run() -> tuple[object, int]:
-        waiting = asyncio.ensure_future(scores(scorers, "sleep"))
-        while not scorers.context.made or not scorers.context.made[0].is_alive():
-            await asyncio.sleep(0.01)
-        pool, known = scorers.pool, scorers.pool._processes
-        ((pid, late),) = known.items()
-        for _ in range(2):  # the pool sees to processes that are new to it with the next thing that it is given
-            dies = asyncio.ensure_future(scores(scorers, "exit"))
-        while len(known) < 2:
-            await asyncio.sleep(0.01)
-        known.pop(pid)
-        close = pool._call_queue._reader.close  # what the pool does between ending processes and waiting for them
-
-        def after() -> None:
-            known[pid] = late
-            close()
-
-        pool._call_queue._reader.close = after
-        await asyncio.wait([waiting, dies], timeout=60)
-        manager = pool._executor_manager_thread
-        if manager is not None:
-            await asyncio.to_thread(manager.join, 60)
-        return waiting.result()[0], pid
-
-    failed, pid = asyncio.run(run())
-    assert isinstance(failed, InfraFailure)
-    deadline = time.monotonic() + 60
-    while alive(pid):
-        assert time.monotonic() < deadline, "the pool waits for a process that nobody ends"
-        time.sleep(0.05)
-
-
-def test_a_process_that_dies_while_another_is_started(scorers: Scorers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pool closes then what the other would get, and its start says something else than that the pool is broken."""
-    assert asyncio.run(scores(scorers, "")) == [0.5]
-    pool = scorers.pool
-    reader = pool._call_queue._reader
-    none_is_idle(scorers)
-    start = SpawnProcess.start
-
-    def late(self: SpawnProcess) -> None:
-        deadline = time.monotonic() + 5  # other versions of Python than 3.11 close it after the start only
-        while not reader.closed and time.monotonic() < deadline:
-            time.sleep(0.01)
-        start(self)
-
-    monkeypatch.setattr(SpawnProcess, "start", late)
-    (died,) = asyncio.run(scores(scorers, "exit"))
-    monkeypatch.undo()
-    assert isinstance(died, InfraFailure) and "a process that scores has ended" in str(died)
-    assert scorers.pool is not pool and asyncio.run(scores(scorers, "")) == [0.5]
-
-
-def test_a_process_that_cannot_be_started_is_an_infra_failure(
-    scorers: Scorers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And those that there are go on."""
-    (pid,) = asyncio.run(scores(scorers, "pid"))
-
-    def refused(self: SpawnProcess) -> None:
-        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
-
-    none_is_idle(scorers)
-    monkeypatch.setattr(SpawnProcess, "start", refused)
-    (failed,) = asyncio.run(scores(scorers, ""))
-    assert isinstance(failed, InfraFailure) and "no process that scores can be started: [Errno 11]" in str(failed)
-    monkeypatch.undo()
-    assert alive(pid) and asyncio.run(scores(scorers, "")) == [0.5]
-
-
-def none_is_idle(scorers: Scorers) -> None:
-    """Makes the pool start a process for the next score: it asks this whether one is idle."""
-    scorers.pool._idle_worker_semaphore.acquire = lambda blocking: False
+    assert with_scorers(tmp_path, use) == [0.5, 0.5]
 
 
 def test_processes_end_with_their_parent(tmp_path: Path) -> None:
@@ -220,10 +186,15 @@ if __name__ == "__main__":
         pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        deadline = time.monotonic() + 60
-        while alive(pid):
-            assert time.monotonic() < deadline, f"process {pid} outlived its parent by a minute"
-            time.sleep(0.05)
+        gone(pid)
+
+
+def gone(pid: int) -> None:
+    """Waits for the end of a process."""
+    deadline = time.monotonic() + 60
+    while alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} has not ended"
+        time.sleep(0.05)
 
 
 def alive(pid: int) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recipe_sdk.aside import SetAside
-from recipe_sdk.groups import GroupRejected, ReadOptions, read_group
+from recipe_sdk.groups import GroupRejected, ReadOptions, differ, read_group
 
 
 def group(tokens=(5, 6, 7, 8), mask=(-100, 6, 7, 8), logprobs=(1.0, -0.5, -1.5, -2.5)):
@@ -97,7 +97,8 @@ def test_columns_are_read_like_lists():
             odd = r.choice([[-0.5], [-0.5, 0.0, 5e-4], [-0.5, 1.0], [-0.5, 0.7], [-0.5, 1e39], [-0.5, math.nan]])
             return [[r.choice(odd) for _ in range(r.choice([n, n, n, n, 1, 0]))]]
 
-        raw = group([r.choice([5, 8]) for _ in range(n)], [r.choice([-100, 7]) for _ in range(n)])
+        tokens = [r.choice([5, 8]) for _ in range(n)]
+        raw = group(tokens, [r.choice([-100, token]) for token in tokens])
         raw["tokens"][0][0] = r.choice([5] * 9 + [-1])
         raw |= {name: numbers() for name in types if name not in ("tokens", "masks") and r.random() < 0.7}
         columns = {k: [np.array(x, types[k]) for x in v] if k in types else v for k, v in raw.items()}
@@ -117,3 +118,39 @@ def test_a_group_of_columns_can_be_set_aside_and_named(tmp_path):
     (kept,) = (json.loads(p.read_text()) for p in tmp_path.iterdir())
     assert kept["group"] == group() and kept["batch"] == 3
     assert "[5, 6, 7, 8]" in read_group(raw, ReadOptions()).label()
+
+
+@pytest.mark.parametrize(
+    ("mask", "place"),
+    [
+        ([0, 0, 1, 1], "masks[0][0] is 0, expected -100"),
+        ([False, False, True, True], "masks[0][0] is 0"),
+        ([-1, -1, 7, 8], "masks[0][0] is -1"),
+        ([-100, 7, 8, -100], "masks[0][1] is 7, expected -100 (not trained) or the token's own id, 6"),
+    ],
+)
+def test_other_masks_are_refused(mask: list[int], place: str) -> None:
+    raw = {"tokens": [[5, 6, 7, 8]], "masks": [mask], "scores": [1.0]}
+    with pytest.raises(GroupRejected) as e:
+        read_group(raw, ReadOptions())
+    assert e.value.reason == "mask" and place in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "last", "trained"),
+    [({"finish_reason": "stop"}, 8, 2), ({"finish_reason": "length"}, 2, 0), ({}, 8, 0), ({}, 2, 2)],
+)
+def test_truncation_goes_by_the_finish_reason(override: dict[str, str], last: int, trained: int) -> None:
+    raw = {"tokens": [[5, 6, 7, last]], "masks": [[-100, -100, 7, last]], "scores": [1.0], "overrides": [override]}
+    made = read_group(raw, ReadOptions(mask_truncated=True, eos=frozenset({2}))).completions[0]
+    assert len(made.positions) == trained
+
+
+def test_what_has_failed_has_no_score() -> None:
+    raw = {"tokens": [[5, 6]], "masks": [[-100, -100]], "scores": [1.0], "overrides": [{"failed": "it hangs"}]}
+    made = read_group(raw, ReadOptions()).completions[0]
+    assert np.isnan(made.score) and len(made.positions) == 0
+
+
+def test_scores_that_differ_by_rounding_are_equal() -> None:
+    assert not differ([0.1 + 0.2, 0.3, float("nan")]) and differ([0.0, 1e-6]) and not differ([])

@@ -161,6 +161,11 @@ class ReasoningGym(Environment):
             "make the datasets larger by config"
         )
 
+    def skip(self, count: int) -> None:
+        for _ in range(count):
+            self._name(self._random)
+        self._count += count
+
     def _answer(self, text: str) -> str | None:
         if self._pattern is None:
             answer: str | None = self._extract(text)

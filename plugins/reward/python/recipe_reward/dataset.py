@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,31 +14,67 @@ Row = dict[str, Any]
 
 def read(name: str, folder: Path, *, split: str, config: str) -> list[Row]:
     """The rows of a file, if name ends as one does, or of a directory, both below folder; else of the hub."""
-    ending, path = Path(name).suffix, folder / name
-    if ending not in (".jsonl", ".json", ".csv", ".parquet"):
-        return _hub(str(path) if path.is_dir() else name, split, config)
-    if ending == ".jsonl":
-        lines = _text(path).split("\n")  # not splitlines, which ends a line at characters that JSON strings may hold
-        return [_object(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
-    if ending == ".json":
-        rows = json.loads(_text(path))
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ValueError(f"{path}: want a list of objects")
-        return rows
-    if ending == ".csv":
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            return [_line(row, f"{path}:{reader.line_num}") for row in reader]
-    import pyarrow.parquet
+    path = folder / name
+    packed = path.suffix.lower() == ".gz"
+    ending = (path.with_suffix("") if packed else path).suffix.lower()
+    if ending == ".parquet" and not packed:
+        import pyarrow.parquet
 
-    found: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
-    return found
+        found: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
+        return found
+    if ending in (".jsonl", ".ndjson"):
+        return _lines(_text(path), path)
+    if ending == ".json":
+        return _json(path)
+    if ending in (".csv", ".tsv"):
+        return _table(path, "," if ending == ".csv" else "\t")
+    if path.is_file():
+        known = ".jsonl, .ndjson, .json, .csv and .tsv, each also as .gz, and .parquet"
+        raise ValueError(f"{path}: the name of a file of rows ends in {known}")
+    return _hub(str(path) if path.is_dir() else name, split, config)
+
+
+def _lines(text: str, path: Path) -> list[Row]:
+    """JSON objects, one a line."""
+    lines = text.split("\n")  # not splitlines, which ends a line at characters that JSON strings may hold
+    return [_object(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+
+
+def _json(path: Path) -> list[Row]:
+    """A list of objects, or objects one a line, as datasets and pandas write them."""
+    text = _text(path)
+    try:
+        rows = json.loads(text)
+    except ValueError as e:
+        if text.lstrip().startswith("{"):
+            return _lines(text, path)
+        raise ValueError(f"{path}: want a list of JSON objects, or one object a line: {e}") from e
+    if isinstance(rows, dict):
+        return _lines(text, path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path}: want a list of objects")
+    return rows
+
+
+def _table(path: Path, delimiter: str) -> list[Row]:
+    """The lines of a table with a line of names."""
+    csv.field_size_limit(1 << 30)  # a prompt may be longer than 131072 characters
+    with io.StringIO(_text(path), newline="") as file:
+        reader = csv.DictReader(file, delimiter=delimiter)
+        try:
+            return [_line(row, f"{path}:{reader.line_num}") for row in reader]
+        except csv.Error as e:
+            raise ValueError(f"{path}:{reader.line_num}: {e}") from e
 
 
 def _text(path: Path) -> str:
     """A file's text, with or without a byte order mark."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except (gzip.BadGzipFile, EOFError) as e:
+        raise ValueError(f"{path}: it is no whole gzip file: {e}") from e
     except UnicodeDecodeError as e:
         raise ValueError(f"{path}: want text in UTF-8: {e}") from e
 

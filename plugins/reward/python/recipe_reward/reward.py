@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-import math
+import json
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 
 from dataclasses import dataclass, field
 
-from recipe_sdk import Code, Completion, Environment, Score, Task, setting
+from recipe_sdk import Code, Completion, Environment, InfraFailure, Score, Task, setting
+from recipe_sdk.environment.base import TimedOut
+from recipe_sdk.environment.processes import Blocked, ScoreFailed, default_processes
 
 from .dataset import Row, read
+from .functions import Given, Returned, TrainerState, awaited, called
 
 
 @dataclass
@@ -25,7 +29,8 @@ class Function:
 @dataclass
 class Settings:
     dataset: str = setting(
-        doc="A file (.jsonl, .json, .csv, .parquet) or a folder beside the recipe, or a name of the Hugging Face hub"
+        doc="A file (.jsonl, .ndjson, .json, .csv, .tsv, each also as .gz, or .parquet) or "
+        "a folder beside the recipe, or a name of the Hugging Face hub"
     )
     function: Code | None = setting(None, "The reward function, such as rewards.py:accuracy, in TRL's signature")
     functions: list[Function] = field(
@@ -34,16 +39,33 @@ class Settings:
     split: str = setting("train", "Split of a dataset of the hub")
     dataset_config: str = setting("", "Configuration of a dataset of the hub, such as main")
     prompt_column: str = setting("prompt", "Column with the prompt: a text, sent as it is, or a list of messages")
-    system_prompt: str = setting("", "Begins each conversation. With it a text becomes the user's message")
+    system_prompt: str = setting(
+        "", "Begins each conversation that has no system message. With it a text becomes the user's message"
+    )
     eval_rows: int = setting(64, "How many rows are kept back for evaluation and never trained on", min=1)
     seed: int = setting(0, "Order in which the rows come; each once before any comes again")
+    score_processes: int = setting(
+        0,
+        "Processes in which reward functions run, one call at a time in each. 0: as many as there are cores, "
+        "but 4 to 16. Functions with async def share one more",
+        min=0,
+        unit="processes",
+    )
+
+
+@dataclass
+class _Reward:
+    """What one function gives for one completion; None: it does not apply."""
+
+    value: float | None
+    metrics: dict[str, float]
 
 
 class Reward(Environment):
     """A reward function in TRL's signature, and a dataset of prompts.
 
-    The function gets prompts, completions, completion_ids and the columns of the dataset, as lists of one element, and
-    returns a list of one number. docs/environments/reward.md explains it."""
+    The function gets prompts, completions, completion_ids and the columns of the dataset, as lists with one element for
+    each completion of a group, and returns a list of numbers. docs/environments/reward.md explains it."""
 
     settings: Settings
     version = "0.1.0"
@@ -54,8 +76,7 @@ class Reward(Environment):
         s = self.settings
         if (s.function is None) == (not s.functions):
             raise ValueError('set function = "FILE.py:NAME", or functions { … } for several, and not both')
-        named = s.functions or [Function(s.function)]  # type: ignore[arg-type]
-        self._functions = [(f.function.load(), name, f.weight) for f, name in zip(named, _names(named), strict=True)]
+        self.setup_scoring()
         rows = read(s.dataset, self.context.folder, split=s.split, config=s.dataset_config)
         if len(rows) <= s.eval_rows:
             raise ValueError(
@@ -66,15 +87,29 @@ class Reward(Environment):
             raise ValueError(f"{s.dataset} has no column {s.prompt_column!r}; it has {', '.join(rows[0])}")
         for n, row in enumerate(rows, 1):
             self._check(row.get(s.prompt_column), n)
+        if s.system_prompt and (own := sum(_has_system(row[s.prompt_column]) for row in rows)):
+            told = "have a system message, which stays in the place of system_prompt"
+            self.log(f"{own} of {len(rows)} rows {told}", "warn")
         self._random = random.Random(s.seed)
         self._held, self._rows = rows[: s.eval_rows], rows[s.eval_rows :]
         self._next: list[Row] = []
+        self._drawn = 0
+
+    def setup_scoring(self) -> None:
+        """The functions, without the dataset."""
+        s = self.settings
+        named = s.functions or [Function(s.function)]  # type: ignore[arg-type]
+        self._functions = [(f.function.load(), name, f.weight) for f, name in zip(named, _names(named), strict=True)]
+        self._blocking: set[int] = set()  # async functions that hold up the event loop
+
+    def scoring_processes(self) -> int:
+        return self.settings.score_processes or default_processes()
 
     def _check(self, prompt: Any, number: int) -> None:
         """Whether a row's prompt is a text or a list of messages: else the run would lose groups later on."""
         if isinstance(prompt, str) and prompt:
             return
-        turn = {"role": str, "content": str}
+        turn = {"role": str, "content": (str, list)}
         if prompt and not isinstance(prompt, (str, Mapping)) and isinstance(prompt, Iterable):
             if all(isinstance(m, Mapping) and all(isinstance(m.get(k), t) for k, t in turn.items()) for m in prompt):
                 return
@@ -87,41 +122,96 @@ class Reward(Environment):
         prompt, system = row[self.settings.prompt_column], self.settings.system_prompt
         if isinstance(prompt, str) and not system:
             return Task(prompt=prompt, data=row)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        if system:
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_plain(m) for m in prompt]
+        if system and not _has_system(messages):
             messages.insert(0, {"role": "system", "content": system})
-        return Task(messages=messages, data=row)
+        tools, more = (_read(row.get(name)) for name in ("tools", "chat_template_kwargs"))
+        return Task(messages=messages, data=row, tools=tools or None, chat_template_kwargs=more or None)
 
     def next(self) -> Task:
         if not self._next:
             self._next = self._rows.copy()
             self._random.shuffle(self._next)
+        self._drawn += 1
         return self._task(self._next.pop())
 
-    async def score(self, task: Task, completion: Completion) -> Score:
+    async def score_group(self, task: Task, completions: list[Completion], step: int) -> list[Any]:
+        """The scores of a group's completions, or what went wrong with each."""
+        state = TrainerState(global_step=step, epoch=self._drawn / len(self._rows))
+        # as in TRL, which decodes the tokens: with the text at which it stopped
+        plain = [c.text + c.stop for c in completions]
+        texts = [[{"role": "assistant", "content": text}] if task.messages else text for text in plain]
         prompt: Any = list(task.messages) or task.prompt
-        answer: Any = [{"role": "assistant", "content": completion.text}] if task.messages else completion.text
-        columns = {name: [value] for name, value in task.data.items() if name not in ("prompt", "completion")}
-        total = 0.0
-        metrics: dict[str, float] = {}
-        rewards: dict[str, float] = {}
-        for function, name, weight in self._functions:
-            given = function(
-                prompts=[prompt],
-                completions=[answer],
-                completion_ids=[list(completion.tokens)],
-                trainer_state=None,
-                log_extra=_ignore,
-                log_metric=metrics.__setitem__,
-                **columns,
-            )
-            value = _single(await given if inspect.isawaitable(given) else given, name)
-            if value is not None:
-                total += weight * value
-                rewards[f"reward/{name}"] = value
+        given = Given(prompt, texts, [list(c.tokens) for c in completions], task.data, state)
+        found = await asyncio.gather(*(self._rewards(i, given) for i in range(len(self._functions))))
+        return [self._total([of[n] for of in found], given.alone(n)) for n in range(len(completions))]
+
+    async def score(self, task: Task, completion: Completion) -> Score:
+        (made,) = await self.score_group(task, [completion], 0)
+        if isinstance(made, Exception):
+            raise made
+        score: Score = made
+        return score
+
+    def _total(self, found: list[_Reward | Exception], given: Given) -> Score | Exception:
+        """The score of one completion, from what each function gave."""
+        total, rewards, metrics = 0.0, {}, {}
+        for (_, name, weight), of in zip(self._functions, found, strict=True):
+            if isinstance(of, Exception):
+                return of
+            metrics.update(of.metrics)
+            if of.value is not None:
+                total += weight * of.value
+                rewards[f"reward/{name}"] = of.value
         if not rewards:
-            raise ValueError(f"every reward function returned None for the prompt {str(prompt)[:80]!r}")
+            return ValueError(f"every reward function returned None for the prompt {str(given.prompt)[:80]!r}")
         return Score(total, metrics | rewards if self.settings.functions else metrics)
+
+    async def _rewards(self, index: int, given: Given) -> list[_Reward | Exception]:
+        """What one function gives for each completion. Where it fails with all of them together, it is called with each
+        by itself: one completion does not decide for the others."""
+        try:
+            made = await self._called(index, given)
+            return [_Reward(value, made.metrics) for value in made.values]
+        except (ScoreFailed, InfraFailure, TimedOut) as e:
+            name, count = self._functions[index][1], len(given.completions)
+            if count > 1:
+                if isinstance(e, TimedOut):
+                    self.log(f"{name} took longer than score_timeout for the {count} completions of a group; it is "
+                             "called with each by itself", "warn")  # fmt: skip
+                alone = await asyncio.gather(*(self._rewards(index, given.alone(n)) for n in range(count)))
+                return [one for (one,) in alone]
+            if isinstance(e, TimedOut):
+                e = TimedOut(e.limit, f"{name} with the completion {_text(given.completions[0])[:200]!r}")
+            return [e]
+
+    async def _called(self, index: int, given: Given) -> Returned:
+        """Calls a function in another process, within its time."""
+        scorers, limit = self.context.scorers, self.context.score_timeout
+        if scorers is None:  # in a test
+            return await asyncio.to_thread(self.call_function, index, given)
+        function, name, _ = self._functions[index]
+        if inspect.iscoroutinefunction(function) and index not in self._blocking:
+            try:
+                made: Returned = await scorers.call_together("await_function", index, given, limit=limit)
+                return made
+            except Blocked:
+                if index not in self._blocking:
+                    self._blocking.add(index)
+                    self.log(f"async functions of this block, such as {name}, hold up the event loop that they share: "
+                             f"from now on one call of {name} runs in a process at a time", "warn")  # fmt: skip
+        made = await scorers.call("call_function", index, given, limit=limit)
+        return made
+
+    def call_function(self, index: int, given: Given) -> Returned:
+        """Calls a function in this process."""
+        function, name, _ = self._functions[index]
+        return called(function, name, given)
+
+    async def await_function(self, index: int, given: Given) -> Returned:
+        """Calls an asynchronous function in this process."""
+        function, name, _ = self._functions[index]
+        return await awaited(function, name, given)
 
     def held_out(self) -> list[Task]:
         return [self._task(row) for row in self._held]
@@ -141,21 +231,26 @@ def _names(functions: list[Function]) -> list[str]:
     return out
 
 
-def _ignore(*_: Any, **__: Any) -> None:
-    """log_extra of TRL, columns of its table of completions: it is not shown."""
+def _has_system(prompt: Any) -> bool:
+    """Whether a conversation begins with a system message."""
+    return not isinstance(prompt, str) and bool(prompt) and prompt[0].get("role") in ("system", "developer")
 
 
-def _single(given: Any, name: str) -> float | None:
-    """The one reward; None says that the function does not apply."""
-    try:
-        values = list(given)
-    except TypeError:
-        raise TypeError(f"{name} must return a list with one reward for each completion, got {given!r}") from None
-    if len(values) != 1:
-        raise ValueError(f"{name} must return one reward for each completion: one completion, {len(values)} rewards")
-    if values[0] is None:
-        return None
-    value = float(values[0])
-    if not math.isfinite(value):
-        raise ValueError(f"{name} returned {value}, which is no finite number")
-    return value
+def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message whose content is one text: parts of text are put together."""
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    if wrong := [part for part in content if not isinstance(part, Mapping) or part.get("type") != "text"]:
+        raise ValueError(f"a message has a part that is no text, and only texts can be sent: {wrong[0]!r:.80}")
+    return {**message, "content": "".join(part["text"] for part in content)}
+
+
+def _read(column: Any) -> Any:
+    """A column with a list or an object, or with its JSON, as columns of one type must have it."""
+    return json.loads(column) if isinstance(column, str) and column else column
+
+
+def _text(completion: Any) -> str:
+    """The text of a completion as a function gets it."""
+    return completion if isinstance(completion, str) else str(completion[-1]["content"])

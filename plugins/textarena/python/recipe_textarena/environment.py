@@ -55,6 +55,9 @@ class TextArena(Environment):
         self._count += 1
         return Task(data=self.settings.seed + self._count - 1)
 
+    def skip(self, count: int) -> None:
+        self._count += count
+
     def held_out(self) -> list[Task]:
         return [Task(data=HELD_OUT + self.settings.seed + i) for i in range(self.settings.eval_tasks)]
 

@@ -149,6 +149,33 @@ def trained(mask: Any) -> Integers:
     return np.array([t for t, m in enumerate(mask) if m != IGNORED], dtype=np.int64)
 
 
+def _own_ids(mask: Any, tokens: Integers, marked: Integers, sequence: int) -> None:
+    """Refuses a mask that marks tokens by anything but their own ids: what it means is not known."""
+    values = np.array(mask, dtype=np.int64)[marked]
+    wrong = np.flatnonzero(values != tokens[marked])
+    if len(wrong):
+        at = int(marked[wrong[0]])
+        raise GroupRejected(
+            "mask",
+            f"masks[{sequence}][{at}] is {values[wrong[0]]}, expected {IGNORED} (not trained) or the token's own id, "
+            f"{tokens[at]} (trained)",
+        )
+
+
+def _truncated(override: dict[str, Any], last: int, eos: frozenset[int]) -> bool:
+    """Whether a completion was cut off: the environment's finish_reason says so, else the lack of an end token."""
+    finish = override.get("finish_reason")
+    if isinstance(finish, str):
+        return finish == "length"
+    return bool(eos) and last not in eos
+
+
+def differ(scores: list[float]) -> bool:
+    """Whether scores differ by more than rounding: 0.1 + 0.2 and 0.3 are one score."""
+    known = [x for x in scores if not math.isnan(x)]
+    return bool(known) and max(known) - min(known) > max(1e-12, 1e-9 * max(map(abs, known)))
+
+
 def read_advantage(value: object, tokens: int, trained: Integers, layout: str) -> Numbers | None:
     """One sequence's override as values for its trained positions `trained`, or None when it sends none.
 
@@ -233,6 +260,7 @@ def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | N
     if not isinstance(mask, (list, np.ndarray)) or len(mask) != len(tokens):
         raise GroupRejected("shape", f"masks[{i}] and tokens[{i}] have different lengths")
     marked = trained(mask)
+    _own_ids(mask, tokens, marked, i)
     prompt = int(marked[0]) if len(marked) else len(tokens)
     for limit, length, what in (
         (o.max_length, len(tokens), "max_length"),
@@ -242,9 +270,10 @@ def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | N
         if limit and length > limit:
             raise GroupRejected("too_long", f"sequence {i} has {length} tokens, {what} is {limit}")
     override = _object((fields["overrides"] or [None] * (i + 1))[i], f"overrides[{i}]")
-    score = math.nan if score is None else _score(score, f"scores[{i}]")
+    # a rollout that has failed is no part of its group's statistics
+    score = math.nan if score is None or override.get("failed") else _score(score, f"scores[{i}]")
     sent = read_advantage((fields["advantages"] or [None] * (i + 1))[i], len(tokens), marked, o.advantage_layout)
-    if o.mask_truncated and o.eos and len(marked) and int(tokens[marked[-1]]) not in o.eos:
+    if o.mask_truncated and len(marked) and _truncated(override, int(tokens[marked[-1]]), o.eos):
         marked, sent = marked[:0], None
     positions = marked[1:] if prompt == 0 else marked
     if sent is not None and len(positions) < len(marked):

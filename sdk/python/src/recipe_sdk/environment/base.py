@@ -18,6 +18,8 @@ class Task:
     prompt: str = ""  # sent as it is
     messages: Sequence[Message] = ()  # sent as a conversation: the server applies the model's chat template
     data: Any = None
+    tools: Sequence[Mapping[str, Any]] | None = None  # JSON schemas of functions, for the chat template
+    chat_template_kwargs: Mapping[str, Any] | None = None  # such as {"enable_thinking": False}
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Completion:
     finish: str  # "stop": it ended by itself; "length": it was cut off at max_tokens
     tokens: Sequence[int] = ()  # without the prompt
     logprobs: Sequence[float] = ()
+    stop: str = ""  # the stop text that ended it, which is not in text
 
     @property
     def truncated(self) -> bool:
@@ -48,7 +51,15 @@ class Score:
 
 class InfraFailure(Exception):
     """Raise it when something that the environment needs is away (a sandbox, a judge, a network): the score is unknown,
-    and the group is left out and counted as `infra_failed` instead of being scored low."""
+    and the completion is left out of its group and counted as `infra_failed` instead of being scored low."""
+
+
+class TimedOut(Exception):
+    """A score took longer than it may, and was ended."""
+
+    def __init__(self, limit: float, what: str = "score") -> None:
+        super().__init__(f"{what} was not done after score_timeout = {limit:g}s, and was ended")
+        self.limit = limit
 
 
 class Raised(Exception):
@@ -67,6 +78,8 @@ class Context:
     folder: Path = field(default_factory=Path)  # of the recipe: relative paths of a recipe count from it
     state: Path = field(default_factory=Path)  # the block's own folder, for what it writes
     log: Callable[[str, str], None] = _silent
+    score_timeout: float = 120.0  # seconds that one score may take; 0: no limit
+    scorers: Any = None  # the processes in which score runs; None: it runs in this one
 
 
 class Environment:
@@ -106,13 +119,25 @@ class Environment:
         return None
 
     def next(self) -> Task | Awaitable[Task | None] | None:
-        """The next task. None says that there are no more."""
+        """The next task. None says that there are no more.
+
+        A block that goes on after a stop or a crash calls next for the tasks that the trainer has used and drops them:
+        an order that depends on a seed goes on where it was. Write `skip(self, count)` where that can be done faster,
+        or does nothing because you keep the place yourself."""
         raise NotImplementedError("an environment needs a method next")
 
     def score(self, task: Task, completion: Completion) -> float | Score | Awaitable[float | Score]:
-        """How good a completion is; higher is better. An exception leaves the whole group out. A Score has metrics,
-        which are reported and not trained on."""
+        """How good a completion is; higher is better. An exception leaves this completion out of its group, and so does
+        a score that takes longer than score_timeout. A Score has metrics, which are reported and not trained on."""
         raise NotImplementedError("an environment needs a method score")
+
+    def setup_scoring(self) -> Awaitable[None] | None:
+        """What a process that scores needs instead of setup (`processes`). Default: setup."""
+        return self.setup()
+
+    def scoring_processes(self) -> int:
+        """How many processes score, as the settings have it. Default: processes."""
+        return self.processes
 
     def held_out(self) -> Sequence[Task] | Awaitable[Sequence[Task]]:
         """Tasks that are never trained on, always in the same order; `recipe evaluate` asks them."""

@@ -129,25 +129,30 @@ def problem(error: BaseException) -> dict[str, Any]:
     if within and isinstance(within[0], BaseException):
         return problem(within[0])
     trace = traceback.extract_tb(error.__traceback__)
-    own = [f for f in trace if not _ours(f.filename)]
+    own = [f for f in trace if not ours(f.filename)]
     out: dict[str, Any] = {"message": _text(error)}
     if isinstance(error, SyntaxError) and error.filename:
         out.update(file=error.filename, line=error.lineno or 0)
         if error.text:
             out["code"] = error.text.strip()
     elif own:
-        here = [f for f in own if not f.filename.startswith(_INSTALLED)] or own
+        here = [f for f in own if not installed(f.filename)] or own
         out.update(file=here[-1].filename, line=here[-1].lineno or 0, code=(here[-1].line or "").strip())
         out["trace"] = "".join(traceback.format_list(own[-FRAMES:])).rstrip()
     return out
 
 
-def _ours(filename: str) -> bool:
+def ours(filename: str) -> bool:
     """Whether a frame belongs to this package or to Python's own machinery."""
     if filename.startswith("<frozen"):
         return True
     path = Path(filename)
     return PACKAGE in path.parents or "asyncio" in path.parts or path.parts[-2:] == ("futures", "thread.py")
+
+
+def installed(filename: str) -> bool:
+    """Whether a file belongs to Python or to an installed package."""
+    return filename.startswith(_INSTALLED)
 
 
 def _text(error: BaseException) -> str:

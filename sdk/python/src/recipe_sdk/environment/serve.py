@@ -14,17 +14,19 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from concurrent.futures import CancelledError, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, InvalidStateError
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from . import load, tools
 from .away import away
-from .base import Completion, Context, Environment, InfraFailure, Raised, Task
+from .base import Completion, Context, Environment, InfraFailure, Raised, Task, TimedOut
 from .policy import Policy, PolicyError, read, turns, whole
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
+from .watch import Threads, Watch
 
 INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
 REPLACED = (CancelledError, InvalidStateError, TimeoutError)  # asyncio makes new ones of a thread's, without their line
@@ -42,7 +44,7 @@ class Server:
         self.numbers = 0
         self.running: dict[Any, asyncio.Task[None]] = {}
         self.asked: dict[str, asyncio.Future[Any]] = {}
-        self.pool = ThreadPoolExecutor(cls.workers, thread_name_prefix="environment")
+        self.pool = Threads(cls.workers)
         self.loop: asyncio.AbstractEventLoop
         self.writer: asyncio.StreamWriter
         self.one_next: asyncio.Lock
@@ -50,6 +52,7 @@ class Server:
     async def run(self, connection: socket.socket) -> None:
         """Answers until the connection ends."""
         self.loop, self.one_next = asyncio.get_running_loop(), asyncio.Lock()
+        self.loop.set_default_executor(self.pool)  # of asyncio.to_thread in an author's code
         reader, self.writer = await asyncio.open_connection(sock=connection, limit=1 << 30)
         while line := await reader.readline():
             message = json.loads(line)
@@ -130,13 +133,15 @@ class Server:
         assert self.environment is not None, "the environment is not open"
         return self.environment
 
-    async def on_open(self, settings: dict[str, Any], name: str, folder: str, state: str) -> dict[str, Any]:
+    async def on_open(
+        self, settings: dict[str, Any], name: str, folder: str, state: str, score_timeout: float = Context.score_timeout
+    ) -> dict[str, Any]:
         """Makes the environment."""
 
         def log(level: str, message: str) -> None:
             self.tell("log", level=level, message=message)
 
-        context = Context(name, Path(folder), Path(state), log)
+        context = Context(name, Path(folder), Path(state), log, score_timeout)
         try:
             made = build(load.settings_of(self.cls), settings)
         except Exception as e:
@@ -147,8 +152,11 @@ class Server:
             if away(e):
                 raise SetupAway from e
             raise
-        if self.cls.processes and self.code[0]:
-            self.scorers = Scorers(Origin(*self.code, name, folder, state, settings), self.cls.processes)
+        count = self.env.scoring_processes()
+        if count and self.code[0]:
+            self.scorers = Scorers(Origin(*self.code, name, folder, state, settings), count)
+            self.env.context = replace(context, scorers=self.scorers)
+        Watch(self.loop, score_timeout)
         return {}
 
     async def open(self, context: Context, settings: Any) -> None:
@@ -166,6 +174,20 @@ class Server:
             task = await (self.call(method) if inspect.iscoroutinefunction(method) else self.call(next_of, method))
         return None if task is None else self.keep(task)
 
+    async def on_skip(self, count: int) -> bool:
+        """Leaves out the next tasks; true: there are no more."""
+        own = getattr(self.env, "skip", None)
+        async with self.one_next:
+            if own is not None:
+                await self.call(own, count)
+                return False
+            method = self.env.next
+            for _ in range(count):
+                task = await (self.call(method) if inspect.iscoroutinefunction(method) else self.call(next_of, method))
+                if task is None:
+                    return True
+        return False
+
     async def on_held_out(self) -> list[dict[str, Any]]:
         """The tasks of the held-out set."""
         return [self.keep(task) for task in await self.call(self.env.held_out)]
@@ -182,18 +204,84 @@ class Server:
             raise ValueError("a task needs a prompt or messages: the model would be asked nothing")
         self.numbers += 1
         self.tasks[self.numbers] = task
-        return {"task": self.numbers, "prompt": task.prompt, "messages": messages}
+        kept = {"task": self.numbers, "prompt": task.prompt, "messages": messages}
+        if messages and not hasattr(self.cls, "rollout"):
+            if task.tools:
+                kept["tools"] = [dict(tool) for tool in task.tools]
+            if task.chat_template_kwargs:
+                kept["chat_template_kwargs"] = dict(task.chat_template_kwargs)
+        return kept
 
     async def on_score(self, task: int, completion: dict[str, Any]) -> dict[str, Any]:
         """The score of one completion, with its metrics."""
-        made = read(await self.score(self.tasks[task], Completion(**completion)), "score")
-        return {"score": made.value, "metrics": made.metrics}
+        (outcome,) = await self.scores(self.tasks[task], [Completion(**completion)], 0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def on_score_group(self, task: int, completions: list[dict[str, Any]], step: int = 0) -> list[dict[str, Any]]:
+        """The scores of the completions of one group, in order; where one has none, why."""
+        outcomes = await self.scores(self.tasks[task], [Completion(**c) for c in completions], step)
+        return [refusal(o) if isinstance(o, Exception) else o for o in outcomes]
+
+    async def scores(self, task: Task, completions: list[Completion], step: int) -> list[dict[str, Any] | Exception]:
+        """The scores of completions, or what went wrong with each."""
+        group = getattr(self.env, "score_group", None)
+        if group is not None:
+            outcomes = await self.call(group, task, completions, step)
+        else:
+            outcomes = await asyncio.gather(*(self.score(task, c) for c in completions), return_exceptions=True)
+        out: list[dict[str, Any] | Exception] = []
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                out.append(outcome)
+                continue
+            if isinstance(outcome, BaseException):  # the call was canceled
+                raise outcome
+            try:
+                made = read(outcome, "score")
+                out.append({"score": made.value, "metrics": made.metrics})
+            except (TypeError, ValueError) as e:
+                out.append(e)
+        return out
 
     async def score(self, task: Task, completion: Completion) -> Any:
-        """Calls the environment's score, where it is to run."""
-        if self.scorers is not None:
-            return await self.scorers.score(task, completion)
-        return await self.call(self.env.score, task, completion)
+        """Calls the environment's score, where it is to run, within its time."""
+        limit = self.env.context.score_timeout
+        try:
+            if self.scorers is not None:
+                return await self.scorers.score(task, completion, limit)
+            return await self.timed(limit, self.env.score, task, completion)
+        except TimedOut:
+            raise TimedOut(limit, f"score of the completion {completion.text[:200]!r}") from None
+
+    async def timed(self, limit: float, method: Callable[..., Any], *args: Any) -> Any:
+        """call within a time, which begins when a thread is free. A coroutine is canceled then, and a thread, which
+        cannot be ended, is left to itself."""
+        began = self.loop.create_future()
+
+        def start() -> None:
+            if not began.done():
+                began.set_result(None)
+
+        if inspect.iscoroutinefunction(method):
+            start()
+            timed = method
+        else:
+
+            def timed(*args: Any) -> Any:
+                self.loop.call_soon_threadsafe(start)
+                return method(*args)
+
+        called = asyncio.ensure_future(self.call(timed, *args))
+        try:
+            await asyncio.wait([began, called], return_when=asyncio.FIRST_COMPLETED)
+            if not (await asyncio.wait([called], timeout=limit or None))[0]:
+                raise TimedOut(limit)
+            return called.result()
+        finally:
+            began.cancel()
+            called.cancel()
 
     async def on_rollout(self, task: int, rollout: int) -> list[dict[str, Any]]:
         """Makes one rollout; the scores of its conversations."""
@@ -225,7 +313,7 @@ class Server:
     async def on_close(self) -> None:
         """Releases what the environment holds."""
         if self.scorers is not None:
-            await self.loop.run_in_executor(None, self.scorers.close)
+            await self.scorers.close()
         if self.environment is not None:
             await self.call(self.environment.close)
 

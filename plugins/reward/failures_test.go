@@ -1,0 +1,112 @@
+package reward
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
+	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// failing are reward functions of which one completion of each group, the first in the alphabet, decides nothing for
+// the others.
+const failing = `
+import asyncio, os, re, time
+
+def chosen(completions):
+    "Marks the first of a group for when it comes again by itself."
+    for text in completions[:1] if len(completions) == 1 else [min(completions)]:
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mark-" + text)
+        if len(completions) > 1: open(path, "w").close()
+        return os.path.exists(path)
+
+def scores(completions): return [float(sum(map(ord, c))) for c in completions]
+
+def raises(completions, **kwargs):
+    if chosen(completions): raise ValueError("no parse")
+    return scores(completions)
+
+def hangs(completions, **kwargs):
+    if chosen(completions): re.match("(a+)+$", "a" * 60 + "b")  # holds Python's lock
+    return scores(completions)
+
+def dies(completions, **kwargs):
+    if chosen(completions): os._exit(9)
+    return scores(completions)
+
+async def sleeps(completions, **kwargs):
+    if chosen(completions): await asyncio.sleep(1000)
+    return scores(completions)
+
+async def blocks(completions, **kwargs):
+    if chosen(completions): time.sleep(1000)
+    return scores(completions)
+
+def nothing(completions, **kwargs):
+    marked = chosen(completions)
+    return [None if marked and c == min(completions) else s for c, s in zip(completions, scores(completions))]
+
+def as_in_trl(completions, trainer_state, log_extra, **kwargs):
+    async def value(): return trainer_state.global_step
+    asyncio.run(value())
+    log_extra("column", completions)
+    return scores(completions)
+`
+
+// One completion that cannot be scored is masked, by its reason, and its group is sent.
+func TestOneCompletionDoesNotDecide(t *testing.T) {
+	python := scripttest.Python(t, "atropos")
+	for name, c := range map[string]struct {
+		limit  string
+		failed string // "": all have a score
+	}{
+		"raises":    {limit: "1m", failed: "ValueError: no parse"},
+		"hangs":     {limit: "500ms", failed: "hangs with the completion"},
+		"dies":      {limit: "1m", failed: "a process that scores has ended: exit code 9"},
+		"sleeps":    {limit: "500ms", failed: "sleeps with the completion"},
+		"blocks":    {limit: "500ms", failed: "blocks with the completion"},
+		"nothing":   {limit: "1m", failed: "every reward function returned None"},
+		"as_in_trl": {limit: "1m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t, "")
+			if err := os.WriteFile(filepath.Join(dir, "failing.py"), []byte(failing), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			def := Plugin()
+			config, api := body(t, def, map[string]cty.Value{"function": cty.StringVal("failing.py:" + name),
+				"score_timeout": cty.StringVal(c.limit), "score_processes": cty.NumberIntVal(2),
+				"drop_uninformative": cty.False})
+			block := plugintest.Harness(t, def)
+			block.Start(config, in(dir), scripttest.With(python))
+			g := api.Wait(1)[0]
+			var failed []string
+			for i := range g.Scores {
+				why, is := "", false
+				if g.Overrides != nil {
+					why, is = g.Overrides[i][trajectory.OverrideFailed].(string)
+				}
+				trained := slices.ContainsFunc(g.Masks[i], func(m int) bool { return m != -100 })
+				if trained == is {
+					t.Errorf("completion %d: trained %v, failed %q", i, trained, why)
+				}
+				if is {
+					failed = append(failed, why)
+				}
+			}
+			switch {
+			case c.failed == "" && len(failed) > 0:
+				t.Errorf("failed: %q", failed)
+			case c.failed != "" && (len(failed) != 1 || !strings.Contains(failed[0], c.failed)):
+				t.Errorf("failed: %q, want one: %q", failed, c.failed)
+			}
+		})
+	}
+}

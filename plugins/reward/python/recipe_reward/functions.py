@@ -1,0 +1,122 @@
+"""Calls reward functions as TRL's GRPOTrainer calls them, and reads what they return."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Columns that TRL does not pass on, and arguments of its own that win over a column of that name.
+LEFT_OUT = frozenset(("prompt", "completion", "completion_ids"))
+OWN = frozenset(("prompts", "completions", "trainer_state", "log_extra", "log_metric"))
+
+Values = Sequence["float | None"]
+
+
+@dataclass
+class TrainerState:
+    """What is known here of transformers.TrainerState, under its names; 0: not known."""
+
+    global_step: int = 0  # optimizer steps that the trainer has made
+    epoch: float = 0.0  # how often all rows of the dataset have come, as a fraction
+    max_steps: int = 0
+    num_train_epochs: int = 0
+    logging_steps: int = 0
+    eval_steps: int = 0
+    save_steps: int = 0
+    log_history: list[dict[str, float]] = field(default_factory=list)
+    best_metric: float | None = None
+    is_local_process_zero: bool = True
+    is_world_process_zero: bool = True
+
+
+@dataclass
+class Given:
+    """What a reward function is called with: completions of one row."""
+
+    prompt: Any
+    completions: list[Any]
+    ids: list[list[int]]
+    row: dict[str, Any]
+    state: TrainerState
+
+    def alone(self, index: int) -> Given:
+        """One of the completions by itself."""
+        return Given(self.prompt, [self.completions[index]], [self.ids[index]], self.row, self.state)
+
+
+@dataclass
+class Returned:
+    """What a reward function returned, and what it has logged."""
+
+    values: Values
+    metrics: dict[str, float]
+
+
+def arguments(given: Given, metrics: dict[str, float]) -> dict[str, Any]:
+    """The keyword arguments, each a list with one element for each completion."""
+    count = len(given.completions)
+    columns = {name: [value] * count for name, value in given.row.items() if name not in LEFT_OUT | OWN}
+    return {
+        "prompts": [given.prompt] * count, "completions": list(given.completions), "completion_ids": given.ids,
+        "trainer_state": given.state, "log_extra": _ignore, "log_metric": metrics.__setitem__, **columns,
+    }  # fmt: skip
+
+
+def called(function: Any, name: str, given: Given) -> Returned:
+    """Calls a function outside of any event loop."""
+    metrics: dict[str, float] = {}
+    result = function(**arguments(given, metrics))
+    if inspect.isawaitable(result):
+
+        async def wait() -> Any:
+            return await result
+
+        result = asyncio.run(wait())
+    return Returned(values_of(result, name, len(given.completions)), metrics)
+
+
+async def awaited(function: Any, name: str, given: Given) -> Returned:
+    """Calls an asynchronous function."""
+    metrics: dict[str, float] = {}
+    return Returned(values_of(await function(**arguments(given, metrics)), name, len(given.completions)), metrics)
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    """log_extra of TRL, columns of its table of completions: it is not shown."""
+
+
+def values_of(result: Any, name: str, count: int) -> list[float | None]:
+    """The rewards that a function has returned: a list with a number, or None, for each completion."""
+    wanted = f"{name} must return a list with one number for each completion, or None where it does not apply"
+    if isinstance(result, (str, bytes, dict)) or not hasattr(result, "__iter__"):
+        raise TypeError(f"{wanted}; it returned {_shown(result)} for {_completions(count)}")
+    try:
+        found = list(result)
+    except TypeError:  # of a tensor without dimensions
+        raise TypeError(f"{wanted}; it returned {_shown(result)} for {_completions(count)}") from None
+    if len(found) != count:
+        raise ValueError(f"{wanted}; it returned {len(found)} for {_completions(count)}")
+    return [None if value is None else _number(value, f"{wanted}; it returned a list with", name) for value in found]
+
+
+def _number(value: Any, wanted: str, name: str) -> float:
+    """One reward. A text is none, and neither is what has elements, though float takes both at times."""
+    if isinstance(value, (str, bytes)) or getattr(value, "shape", ()) != () or not hasattr(value, "__float__"):
+        raise TypeError(f"{wanted} {_shown(value)}")
+    made = float(value)
+    if not math.isfinite(made):
+        raise ValueError(f"{name} returned {made}, which is no finite number")
+    return made
+
+
+def _shown(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"{value!r:.80} ({type(value).__name__}{f' of shape {tuple(shape)}' if shape is not None else ''})"
+
+
+def _completions(count: int) -> str:
+    return "one completion" if count == 1 else f"{count} completions"
