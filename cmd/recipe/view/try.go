@@ -3,8 +3,8 @@ package view
 import (
 	"fmt"
 	"io"
-	"math"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
