@@ -70,7 +70,8 @@ executor "kubernetes" "token" {
 }
 inference "tiny" "policy" { placement { executor = executor.kubernetes.gpu } }
 inference "tiny" "other" { placement { executor = executor.kubernetes.token } }
-inference "vllm" "served" {
+`,
+		"python.hcl": `inference "vllm" "served" {
   model = "./model"
   runtime { python = "./py" }
 }
@@ -144,7 +145,7 @@ func TestAStrangersFolderRunsNothing(t *testing.T) {
 		"plugin schema environment program -r train.hcl", "apply train.hcl", "test -r train.hcl plan.test.hcl",
 		"env try train.hcl environment.words.w", "trust digest words.py program", "trust lock -o ../lock.json train.hcl",
 		"plan known.hcl", "doctor known.hcl", "doctor --executor kubernetes.gpu known.hcl",
-		"doctor --executor kubernetes.token known.hcl", "init --gpu no packages.hcl", "doctor packages.hcl", "plan packages.hcl",
+		"doctor --executor kubernetes.token known.hcl", "plan python.hcl", "doctor python.hcl", "init --gpu no packages.hcl", "doctor packages.hcl", "plan packages.hcl",
 	} {
 		test := "run \"p\" {\n  command = plan\n}\n"
 		if err := os.WriteFile(filepath.Join(dir, "plan.test.hcl"), []byte(test), 0o600); err != nil {
