@@ -13,7 +13,7 @@ const module = "github.com/recipe-rl/recipe/"
 // of those listed before it.
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
-		"sdk/lazyregexp", "sdk/nearest", "sdk/disk", "sdk/kind", "sdk/protocol", "sdk/spec", "sdk/pluginpb",
+		"sdk/lazyregexp", "sdk/nearest", "sdk/regular", "sdk/disk", "sdk/kind", "sdk/protocol", "sdk/spec", "sdk/pluginpb",
 		"sdk/protocol/handshake", "sdk/proc", "sdk/proc/python", "sdk/openfiles", "sdk/web", "sdk/web/proxy",
 		"sdk/redact", "sdk/tail", "sdk/temporary", "sdk/chat",
 		"sdk/modelinfo",
