@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
 	"github.com/recipe-rl/recipe/sdk/redact"
@@ -77,6 +78,12 @@ func (s *Server) dispatch(
 	if !ok {
 		reply(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
 		return
+	}
+	if h.admin && s.cfg.AdminToken != "" {
+		if err := peer.CheckClient(r); err != nil { // whoever has the token, it is of use to this user alone
+			reply(w, http.StatusForbidden, map[string]string{"detail": err.Error()})
+			return
+		}
 	}
 	if !h.open && !s.allowed(token, h.admin) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
