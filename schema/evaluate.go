@@ -33,7 +33,8 @@ type evaluator struct {
 	code      *codeFiles
 }
 
-// evaluation is one pass over the values of a recipe. While loading there are no outputs and results stay in the nodes;
+// evaluation is one pass over the values of a recipe. While loading there are no outputs and results stay in the
+// nodes;
 // later, results that draw on outputs are computed again on demand and kept for the length of the pass.
 type evaluation struct {
 	p       *evaluator

@@ -145,7 +145,8 @@ func plain(e hclsyntax.Expression) hclsyntax.Expression {
 }
 
 // guard meters every for expression, call and operator below a body or expression, and rejects numbers that are too
-// large to be written out. What an earlier load has guarded, of a file that an editor holds, is charged to this budget.
+// large to be written out. What an earlier load has guarded, of a file that an editor holds, is charged to this
+// budget.
 func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 	return hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n := n.(type) {

@@ -19,7 +19,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/event/eventtest"
 )
 
-// outputFlags are the flags that name an output. With arguments the command is run on a named pipe and a device; R is a
+// outputFlags are the flags that name an output. With arguments the command is run on a named pipe and a device; R is
+// a
 // recipe, F the output. Without, what is written needs more than a recipe: TestOutputsHaveOneWriter holds its code.
 var outputFlags = map[string][]string{
 	"recipe plan --out":                   {"plan", "R", "--out", "F"},

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Python packages are pinned in one version, so that an advisory is mended in one place; scripts/python/several.md lists
+// Python packages are pinned in one version, so that an advisory is mended in one place; scripts/python/several.md
+// lists
 // the others, with the reason.
 func TestPinsAgree(t *testing.T) {
 	t.Parallel()

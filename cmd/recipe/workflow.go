@@ -9,7 +9,8 @@ import (
 )
 
 // Runners of CI systems read commands from what a step prints: GitHub in lines that begin with ::, also behind spaces,
-// and after ##[ anywhere in a line; Azure after ##vso[ and ##[ anywhere. What a recipe, a plugin or a model says may be
+// and after ##[ anywhere in a line; Azure after ##vso[ and ##[ anywhere. What a recipe, a plugin or a model says may
+// be
 // printed anywhere, so everything that recipe prints there goes through a guard; its own annotations do not.
 
 // protocolCommands speak a protocol on standard output, whose bytes may not change.

@@ -98,7 +98,8 @@ func (a *archive) add(name string, text []byte) {
 	}
 }
 
-// file adds the end of a file, from the beginning of a line. One that is not there, or not a regular file, is left out.
+// file adds the end of a file, from the beginning of a line. One that is not there, or not a regular file, is left
+// out.
 func (a *archive) file(name string, open func() (*os.File, fs.FileInfo, error), most int64) {
 	text, err := tail(open, most)
 	if errors.Is(err, fs.ErrNotExist) || text == nil && err == nil {

@@ -140,7 +140,8 @@ func (f *File) Results(limit int) []sdk.TaskScore {
 	return out
 }
 
-// Missing are the first tasks in a row below limit whose scores are not known: from first, count of them, at most most.
+// Missing are the first tasks in a row below limit whose scores are not known: from first, count of them, at most
+// most.
 // Count is 0 when none is missing.
 func (f *File) Missing(limit, most int) (first, count int) {
 	for first < limit {

@@ -21,7 +21,8 @@ import (
 // FormatVersion is the version of lineage.json. A new minor version only adds fields.
 const FormatVersion = "1.2"
 
-// FileName is the name of the file in a run directory and in a checkpoint that is a folder. Beside a checkpoint that is
+// FileName is the name of the file in a run directory and in a checkpoint that is a folder. Beside a checkpoint that
+// is
 // a file its name follows that of the checkpoint.
 const FileName = "lineage.json"
 
@@ -142,7 +143,8 @@ func givenOf(r *schema.Recipe) map[string]schema.Planned {
 	return values
 }
 
-// Resolve adds the revisions of models and datasets that were not known before: programs download them when they start.
+// Resolve adds the revisions of models and datasets that were not known before: programs download them when they
+// start.
 // dir is the recipe's folder.
 func (l *Lineage) Resolve(dir string) *Lineage {
 	revisions := map[string]string{} // by name: several blocks name one model, whose digest takes time

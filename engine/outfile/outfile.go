@@ -1,10 +1,13 @@
-// Package outfile writes the files that a person names as the output of a command (-o, --out, --junit, …). A command may
+// Package outfile writes the files that a person names as the output of a command (-o, --out, --junit, …). A command
+// may
 // run as root, and the name may lead to anything:
 //
 //   - A missing file is created, a regular file is replaced or, for a stream, emptied.
-//   - A link is followed, by the kernel and with its protection of links in shared folders; the file that it leads to is
+//   - A link is followed, by the kernel and with its protection of links in shared folders; the file that it leads to
+//     is
 //     written in place. A link to a missing file is refused.
-//   - A device or a named pipe is written to. It is never replaced: a rename over /dev/null would turn the device into a
+//   - A device or a named pipe is written to. It is never replaced: a rename over /dev/null would turn the device
+//     into a
 //     file for the whole machine.
 //   - Folders and sockets are refused.
 package outfile
@@ -38,8 +41,10 @@ func (e *Error) Error() string {
 
 const remedyOther = "name a file, or - where the command allows standard output"
 
-// Write makes content the content of path. A new file gets mode less the umask, a replaced one keeps its own unless mode
-// is 0600. A file is replaced at once: after a crash it has the old or the new content. An end of ctx ends a write to a pipe that is full.
+// Write makes content the content of path. A new file gets mode less the umask, a replaced one keeps its own unless
+// mode
+// is 0600. A file is replaced at once: after a crash it has the old or the new content. An end of ctx ends a write to
+// a pipe that is full.
 func Write(ctx context.Context, path string, content []byte, mode fs.FileMode) error {
 	replaced, err := replaceable(path)
 	if err != nil {
@@ -91,7 +96,8 @@ func Check(path string) error {
 	return nil
 }
 
-// Replace renames a finished file to path, where nothing but a regular file may be: for outputs that cannot be streamed.
+// Replace renames a finished file to path, where nothing but a regular file may be: for outputs that cannot be
+// streamed.
 func Replace(from, path string) error {
 	if err := Check(path); err != nil {
 		return err

@@ -160,7 +160,8 @@ func (r Resolver) vendor(ctx context.Context, e Entry, dir string) error {
 	return r.pull(ctx, source, e.Version, e.Index, dir)
 }
 
-// writeTar writes the files of a folder, in the order of their names, without times and owners. The file is complete or
+// writeTar writes the files of a folder, in the order of their names, without times and owners. The file is complete
+// or
 // not there.
 func writeTar(dir, to string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(to), ".vendor-*.tar")

@@ -323,7 +323,8 @@ func TestModesAreNormalised(t *testing.T) {
 	}
 }
 
-// FuzzExtract: whatever an archive has, nothing appears outside of the folder, only plain files are in it, and they are
+// FuzzExtract: whatever an archive has, nothing appears outside of the folder, only plain files are in it, and they
+// are
 // those of the archive.
 func FuzzExtract(f *testing.F) {
 	good, err := archive(program("1.0.0"), zip.Deflate)

@@ -110,7 +110,8 @@ func addTagged(ctx context.Context, dir, reference string, what mutate.Appendabl
 	return addToLayout(ctx, dir, what, match.Annotation(refName, reference), map[string]string{refName: reference})
 }
 
-// addToLayout adds an index or an image to the layout in a folder, which is made when it is not there, in place of what
+// addToLayout adds an index or an image to the layout in a folder, which is made when it is not there, in place of
+// what
 // matches. (Package layout of go-containerregistry writes in place: a blob or a list that it was killed in stays as it
 // is, and is believed.)
 func addToLayout(ctx context.Context, dir string, what mutate.Appendable, replaces match.Matcher,

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// fileNames are the names in an archive. Two that differ by case or by the form of Unicode are one file on some systems
+// fileNames are the names in an archive. Two that differ by case or by the form of Unicode are one file on some
+// systems
 // (macOS, Windows) and two on others, so that what was looked at is not what is used: such archives are refused.
 type fileNames struct{ spelled map[string]string }
 

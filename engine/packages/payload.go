@@ -57,7 +57,8 @@ func archive(files map[string]File, method uint16) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// checkName accepts the name of a file inside a package: relative, in its shortest form, below the folder, and the same
+// checkName accepts the name of a file inside a package: relative, in its shortest form, below the folder, and the
+// same
 // file on every system.
 func checkName(name string) error {
 	switch {
@@ -156,7 +157,8 @@ func modeOf(f *zip.File) fs.FileMode {
 	return 0o444
 }
 
-// compare says how the files below dir differ from those of an archive: nil when they are the same, bit by bit, with no
+// compare says how the files below dir differ from those of an archive: nil when they are the same, bit by bit, with
+// no
 // other file among them.
 func compare(r io.ReaderAt, size int64, dir string) error {
 	z, err := zip.NewReader(r, size)

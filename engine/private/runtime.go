@@ -32,7 +32,8 @@ func Roots() []string {
 	return out
 }
 
-// Root is the first of Roots that only this user can enter, created if missing, and whose path has at most limit bytes.
+// Root is the first of Roots that only this user can enter, created if missing, and whose path has at most limit
+// bytes.
 func Root(limit int) (string, error) {
 	var errs []error
 	for _, root := range Roots() {

@@ -26,9 +26,12 @@ import (
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
-// A machine that has no file system in common with the engine's gets neither the recipe program nor a bootstrap file by
-// it. Its job is a script that fetches the program from the engine's port, with a ticket that stands for the job's token
-// and is good for this alone, checks its digest, which stands in the script, and gives it an agent.Join on the standard input. The program is no secret, so it is sent as it is; the
+// A machine that has no file system in common with the engine's gets neither the recipe program nor a bootstrap file
+// by
+// it. Its job is a script that fetches the program from the engine's port, with a ticket that stands for the job's
+// token
+// and is good for this alone, checks its digest, which stands in the script, and gives it an agent.Join on the
+// standard input. The program is no secret, so it is sent as it is; the
 // bootstrap goes over TLS, to the first agent on each machine that shows the job's token.
 
 const (
@@ -313,7 +316,8 @@ func (h *Hub) peek(raw net.Conn) (c net.Conn, asks bool, err error) {
 	return nil, true, nil
 }
 
-// ticket lets the script of a job fetch the program. It travels in the clear and stands in the job's arguments, so it is
+// ticket lets the script of a job fetch the program. It travels in the clear and stands in the job's arguments, so it
+// is
 // not the token, nor does it tell the token.
 func (i invitation) ticket() string {
 	mac := hmac.New(sha256.New, []byte(i.Token))

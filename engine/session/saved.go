@@ -21,7 +21,8 @@ import (
 const SavedVersion = 1
 
 // Saved is a plan in a file, with what it was made of: the values of variables and settings, and the digests of
-// everything else that it depends on. It contains no value of a sensitive variable or setting and no value of env(), so
+// everything else that it depends on. It contains no value of a sensitive variable or setting and no value of env(),
+// so
 // apply needs the same ones again.
 type Saved struct {
 	FormatVersion int               `json:"saved_plan_version"`
@@ -116,7 +117,8 @@ func appliedAlready(saved *Saved, rec *state.Run) error {
 	}
 }
 
-// Fits compares a saved plan with the current recipe, plugins and run, and returns a *MovedError with every difference,
+// Fits compares a saved plan with the current recipe, plugins and run, and returns a *MovedError with every
+// difference,
 // unless it no longer fits because it was applied. now is the current plan.
 func (s *Session) Fits(saved *Saved, now *plan.Plan) error {
 	rec, err := state.Read(s.Dir)

@@ -178,7 +178,8 @@ func (t *Tokenizer) text(ids []int) string {
 	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }
 
-// byteAlphabet is the alphabet of GPT-2's byte-level tokens: printable characters stand for themselves, other bytes for
+// byteAlphabet is the alphabet of GPT-2's byte-level tokens: printable characters stand for themselves, other bytes
+// for
 // characters from 256 on.
 func byteAlphabet() map[rune]byte {
 	out, next := map[rune]byte{}, rune(256)

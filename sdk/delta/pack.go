@@ -145,7 +145,8 @@ func change(coder *zstd.Decoder, packed, before []byte, width int) ([]byte, erro
 	return out, nil
 }
 
-// split puts the first bytes of all elements beside each other, then the second bytes, and so on: what training changes
+// split puts the first bytes of all elements beside each other, then the second bytes, and so on: what training
+// changes
 // least (signs, exponents, the upper bits of a mantissa) is then a long run of zeros.
 func split(data []byte, width int) []byte {
 	count := len(data) / width

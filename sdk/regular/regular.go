@@ -1,4 +1,5 @@
-// Package regular opens the files of directories that someone else may have made: of a run that was cloned, unpacked or
+// Package regular opens the files of directories that someone else may have made: of a run that was cloned, unpacked
+// or
 // copied. Only regular files are opened, so that a named pipe or a device cannot hold the reader up or feed it without
 // end; no link leads out of the directory; and what is read has a limit.
 package regular

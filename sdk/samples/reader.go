@@ -171,7 +171,8 @@ func moments(scores []float32) (mean, spread float64) {
 	return mean, math.Sqrt(spread)
 }
 
-// Groups are those known, in order of their posts, and how many more were posted but not recorded. The list and what it
+// Groups are those known, in order of their posts, and how many more were posted but not recorded. The list and what
+// it
 // points to are not changed later.
 func (r *Reader) Groups() (list []*Group, lost int64) {
 	r.mu.Lock()

@@ -2,7 +2,8 @@
 // trainer computed for its tokens. The trajectory API writes it, views of a run read it. The format is in
 // docs/recording.md.
 //
-// It is a record for people, not the queue: it is written behind the posts, never delays them, and may lose groups when
+// It is a record for people, not the queue: it is written behind the posts, never delays them, and may lose groups
+// when
 // the disk is slower than they come, which it counts.
 package samples
 
@@ -96,7 +97,8 @@ func Segments(dir string) ([]Segment, error) {
 	return out, err
 }
 
-// segments lists the numbers of the files in dir, oldest first; none when the folder does not exist. dir is relative to
+// segments lists the numbers of the files in dir, oldest first; none when the folder does not exist. dir is relative
+// to
 // root, and no link leads out of root.
 func segments(root, dir string) ([]int, error) {
 	top, err := os.OpenRoot(root)

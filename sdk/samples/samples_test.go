@@ -299,7 +299,8 @@ func TestOffsetsOfAnIndexAreChecked(t *testing.T) {
 	}
 }
 
-// What is no file, or lies elsewhere, is neither waited for nor read: a named pipe once held recipe report for ever, and
+// What is no file, or lies elsewhere, is neither waited for nor read: a named pipe once held recipe report for ever,
+// and
 // a link to /dev/zero ended it out of memory.
 func TestWhatIsNoFileIsNotRead(t *testing.T) {
 	t.Parallel()

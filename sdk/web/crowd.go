@@ -10,7 +10,8 @@ import (
 )
 
 // crowd is a listener with a bound on its connections. When the bound is reached, a new connection takes the place of
-// the one that has waited longest without a request: whoever opens connections and says nothing, or sends headers byte by
+// the one that has waited longest without a request: whoever opens connections and says nothing, or sends headers
+// byte by
 // byte, cannot keep others out. A connection whose body has come for longer than the time for headers comes next. One
 // whose request is being answered keeps its place; when all are, a new one waits.
 type crowd struct {

@@ -1,6 +1,7 @@
 // Package web is what all HTTP servers of recipe have in common: how long a client may take, and how much it may hold.
 //
-// A server of the standard library waits for ever for a body that does not come and for a client that does not read, so
+// A server of the standard library waits for ever for a body that does not come and for a client that does not read,
+// so
 // a few hundred idle connections stop it. The limits here ask for progress and not for a total time: a large body on a
 // slow line may take as long as it needs, and a stream of tokens may pause for as long as its model thinks.
 package web

@@ -15,7 +15,8 @@ import (
 //
 // The checksum starts from the file's seed and the frame's place, so that neither a stale frame nor a body that
 // resembles a frame is read as one. A frame is valid when its checksum and those of its bodies are right; the first
-// that is not ends the log. Since nothing was acknowledged before its frame was complete, nothing acknowledged is lost.
+// that is not ends the log. Since nothing was acknowledged before its frame was complete, nothing acknowledged is
+// lost.
 const (
 	frameMark = 0x4d524654
 	frameHead = 24

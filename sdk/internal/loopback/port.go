@@ -23,7 +23,8 @@ const (
 	tries   = 200
 )
 
-// FreePort is a port on loopback for a server that is about to be started. For a quarter of an hour no other process of
+// FreePort is a port on loopback for a server that is about to be started. For a quarter of an hour no other process
+// of
 // this user gets it from FreePort: of two servers that start side by side, the second would not get its port, and who
 // has started it would talk to the first.
 func FreePort() (int, error) { return ports().free() }
@@ -40,7 +41,8 @@ type table struct {
 }
 
 // tablePaths are where the file is, best first. Another user can make the first one, whose name can be guessed, and
-// could then hold every port: a file of another user is not used, and all processes of this user go on to the same next.
+// could then hold every port: a file of another user is not used, and all processes of this user go on to the same
+// next.
 func tablePaths() []string {
 	paths := []string{filepath.Join(os.TempDir(), fmt.Sprintf("recipe-ports-%d", os.Getuid()))}
 	if cache, err := os.UserCacheDir(); err == nil {
@@ -59,7 +61,8 @@ func openFirst(paths []string) *table {
 	return &table{held: map[int]time.Time{}}
 }
 
-// openTable opens the file that all processes of this user share on this machine. It has no content. Where it cannot be
+// openTable opens the file that all processes of this user share on this machine. It has no content. Where it cannot
+// be
 // opened, as in a read-only TMPDIR, or when another user has put a file there, this process alone knows what it has
 // given, and nobody is told: ports are drawn at random, so two processes that choose side by side get the same one in
 // one of 17,000 cases, as those of different users and of different TMPDIRs do anyway. An error would end runs that
@@ -84,7 +87,8 @@ func owned(info os.FileInfo) bool {
 	return ok && int(s.Uid) == os.Geteuid()
 }
 
-// lock locks or unlocks the byte of a port, and says whether it did: not, when another process holds it. An error is of
+// lock locks or unlocks the byte of a port, and says whether it did: not, when another process holds it. An error is
+// of
 // the lock itself, such as of a file system that has none.
 func (t *table) lock(port int, kind int16) (bool, error) {
 	if t.file == nil {
