@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/delta"
 	"github.com/recipe-rl/recipe/sdk/disk"
@@ -153,8 +154,8 @@ func answer(w http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the caller has gone if this fails
 }
 
-// authorized lets through requests that carry the bearer token. Without a token the endpoint is open: it listens on
-// loopback.
+// authorized lets through requests of this user that carry the bearer token. Without a token the endpoint is open to
+// this user: it listens on loopback.
 func authorized(token string, next http.Handler) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -162,6 +163,10 @@ func authorized(token string, next http.Handler) http.Handler {
 		got := sha256.Sum256([]byte(given))
 		if token != "" && subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
 			answer(w, http.StatusUnauthorized, errorBody{"the bearer token is missing or wrong"})
+			return
+		}
+		if err := peer.CheckClient(r); err != nil {
+			answer(w, http.StatusForbidden, errorBody{err.Error()})
 			return
 		}
 		next.ServeHTTP(w, r)
