@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"fmt"
 	"math/big"
 	"sync"
@@ -308,6 +309,7 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 			len(src)>>20))
 	}
 	depth, line, begin, run, questions, digits := 0, 1, 0, 0, 0, 0
+	heredoc := bytes.Contains(src, []byte("<<"))
 	var operators [maxNesting + 2]int // in brackets of each depth, since the last comma
 	for i, c := range src {
 		if digits++; c < '0' || c > '9' {
@@ -320,7 +322,12 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 		}
 		switch c {
 		case '\n':
-			line, begin = line+1, i+1
+			if line, begin = line+1, i+1; line > maxLines && heredoc { // hcl makes a part of each line of a heredoc
+				at.Start = hcl.Pos{Line: line, Column: 1, Byte: i + 1}
+				at.End = at.Start
+				return problem(at, "File too long", fmt.Sprintf("A recipe file with a heredoc (<<) has at most %d lines; read "+
+					"longer texts with file(\"…\").", maxLines))
+			}
 			continue
 		case ' ', '\t', '\r':
 			continue
