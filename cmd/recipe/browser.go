@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
@@ -35,7 +34,7 @@ func openBrowser(address string) (forget func(), err error) {
 	}
 	forget = func() { _ = remove() }
 	page := filepath.Join(dir, "open.html")
-	if err = private.WriteFile(page, redirect(address)); err == nil {
+	if err = newFile(page, redirect(address)); err == nil {
 		cmd := exec.Command(program, page)
 		if err = cmd.Start(); err == nil {
 			go func() { _ = cmd.Wait() }()
@@ -44,6 +43,16 @@ func openBrowser(address string) (forget func(), err error) {
 	}
 	forget()
 	return nil, err
+}
+
+// newFile writes a file of this user only at a path where there is none.
+func newFile(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
 }
 
 func redirect(address string) []byte {

@@ -194,6 +194,9 @@ func TestEditorSeesWhatValidateSays(t *testing.T) {
 	broken := 0
 	for _, path := range files {
 		want := validated(t, path)
+		for i, text := range want { // an editor shows paths as they are from its folder
+			want[i] = strings.ReplaceAll(text, dir+string(filepath.Separator), "")
+		}
 		if len(want) > 0 {
 			broken++
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -169,7 +170,7 @@ func newTrustLock(a *app) *cobra.Command {
 		Long: `Write the digests of the programs that the recipe NAME.hcl names to NAME.trust.json beside it. Commit it: CI hands
 the file of the base branch over by --trust-lock (docs/ci.md), where a pull request cannot change it. Nothing is run.
 Further files, such as a kubeconfig or the interpreter of a block, are those after the recipe.`,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := recipeFile(args[:min(len(args), 1)])
 			if err != nil {
 				return err
@@ -183,7 +184,7 @@ Further files, such as a kubeconfig or the interpreter of a block, are those aft
 			}
 			text, err := json.MarshalIndent(lock, "", "  ")
 			if err == nil {
-				err = os.WriteFile(out, append(text, '\n'), 0o644) //nolint:gosec // it is committed
+				err = outfile.Write(cmd.Context(), out, append(text, '\n'), 0o644)
 			}
 			if err != nil {
 				return fmt.Errorf("write what is trusted: %w", err)

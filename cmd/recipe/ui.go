@@ -149,7 +149,7 @@ func (f *uiFlags) token() (string, error) {
 	data, err := private.ReadFile(f.tokenFile, maxTokenFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		token := rand.Text()
-		return token, private.WriteFile(f.tokenFile, []byte(token+"\n"))
+		return token, newFile(f.tokenFile, []byte(token+"\n"))
 	}
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
