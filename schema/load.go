@@ -238,8 +238,9 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 		s = &copied
 	}
 	if s != nil && s.NotRun != nil {
-		p.doubt(n, s.NotRun, "Not run: not trusted", fmt.Sprintf("The block is checked by %s alone: the %s plugin %q was not "+
-			"%s.", s.NotRun.Schema, key.kind, key.plugin, s.NotRun.Why))
+		p.doubt(n, s.NotRun, "Not run: not trusted",
+			fmt.Sprintf("The block is checked by %s alone: the %s plugin %q was not "+
+				"%s.", s.NotRun.Schema, key.kind, key.plugin, s.NotRun.Why))
 	}
 	if s != nil {
 		p.reserved(n, s)

@@ -44,7 +44,8 @@ func TestMarksOfUnusedValues(t *testing.T) {
 		`{ k = 1, s = var.s }[local.k]`, `nonsensitive({ k = 1 }[var.s])`} {
 		source := "variable \"s\" {\n type = string\n sensitive = true\n}\nlocals {\n k = \"k\"\n}\n" +
 			"output \"x\" {\n value = " + expression + "\n}\n"
-		if _, diags := schema.LoadSource("x.hcl", []byte(source), schema.Options{Environ: []string{"RECIPE_VAR_s=k"}}); diags.HasErrors() {
+		if _, diags := schema.LoadSource("x.hcl", []byte(source),
+			schema.Options{Environ: []string{"RECIPE_VAR_s=k"}}); diags.HasErrors() {
 			t.Errorf("%s: %v", expression, diags)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // Limits keep a faulty recipe from exhausting the machine. They are far above what a real one needs.
 const (
 	maxFileBytes   = 16 << 20
-	maxLines       = 50_000 // of a file with a heredoc
+	maxLines       = 20_000 // of a file with a heredoc
 	maxNesting     = 200    // brackets inside brackets
 	maxInstances   = 10_000 // of one block or module
 	maxTotal       = 20_000 // blocks of a recipe

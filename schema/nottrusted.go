@@ -24,13 +24,16 @@ func (e *NotTrusted) Remedy() string {
 	this := "--trust " + e.Digest
 	if e.Digest == "" {
 		if strings.Contains(e.Path, "://") {
-			return fmt.Sprintf("If you trust it, run \"recipe trust add %s\", or this command with %s; or have it signed by whom "+
+			return fmt.Sprintf("If you trust it, run \"recipe trust add %s\", or this command with %s; or have it signed by "+
+				"whom "+
 				"your settings name (verify)", e.Digest, this)
 		}
-		return fmt.Sprintf("Read it. If you trust it, run \"recipe trust add --folder\" with its folder, or this command with " +
+		return fmt.Sprintf("Read it. If you trust it, run \"recipe trust add --folder\" with its folder, or this command " +
+			"with " +
 			"--trust all")
 	}
-	return fmt.Sprintf("Read it. If you trust it, run \"recipe trust add %s\", or this command with %s; in CI take the digest "+
+	return fmt.Sprintf("Read it. If you trust it, run \"recipe trust add %s\", or this command with %s; in CI take the "+
+		"digest "+
 		"from outside of the checkout (docs/ci.md)", e.Path, this)
 }
 

@@ -50,7 +50,8 @@ func githubSteps(t *testing.T) (plan, comment []ciStep) {
 			if step.Uses != "" && !pinned.MatchString(step.Uses) {
 				t.Errorf("%s is not pinned by digest", step.Uses)
 			}
-			if strings.HasPrefix(step.Uses, "actions/checkout") && (name != "plan" || step.With["persist-credentials"] != false) {
+			if strings.HasPrefix(step.Uses, "actions/checkout") && (name != "plan" ||
+				step.With["persist-credentials"] != false) {
 				t.Errorf("%s: a checkout keeps the token, or lies beside the right to comment: %v", name, step.With)
 			}
 			if strings.Contains(step.Run, "${{") {
@@ -92,7 +93,8 @@ func TestTheExamplesOfCIRun(t *testing.T) {
 			t.Fatalf("the file has other scripts than this test knows: %+v %+v", plan, comment)
 		}
 		for _, step := range plan {
-			out, err := shell(t, filepath.Join(top, step.Dir), step.Run, "GITHUB_ACTIONS=true", "CI=true", "GITHUB_WORKSPACE="+top,
+			out, err := shell(t, filepath.Join(top, step.Dir), step.Run, "GITHUB_ACTIONS=true", "CI=true",
+				"GITHUB_WORKSPACE="+top,
 				"GITHUB_OUTPUT="+output)
 			if err != nil {
 				t.Errorf("%s: %v\n%s", step.Name, err, out)
@@ -190,7 +192,8 @@ func TestAHostilePullRequestRunsNothing(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	output := filepath.Join(t.TempDir(), "output")
-	environ := append(fresh(t)[len(os.Environ()):], "GITHUB_ACTIONS=true", "CI=true", "GITHUB_WORKSPACE="+top, "GITHUB_OUTPUT="+output,
+	environ := append(fresh(t)[len(os.Environ()):], "GITHUB_ACTIONS=true", "CI=true", "GITHUB_WORKSPACE="+top,
+		"GITHUB_OUTPUT="+output,
 		"GITHUB_TOKEN=canary", "BASE="+filepath.Join(top, "base"), "CI_PROJECT_DIR="+dir)
 	type script struct{ name, dir, run string }
 	var scripts []script

@@ -137,7 +137,8 @@ func (a *app) maker(c *host.Catalog, e interpreter.Environment, named bool, dir 
 		if err != nil {
 			return m, err
 		}
-		if c.Trust.Allow(trust.Use{Path: path, Digest: digest, Why: "read by uv: it may name where packages come from"}) != nil {
+		if c.Trust.Allow(trust.Use{Path: path, Digest: digest,
+			Why: "read by uv: it may name where packages come from"}) != nil {
 			m.Environ = append(m.Environ, "UV_NO_CONFIG=1")
 			fmt.Fprintf(a.err, "%s is not trusted: uv takes no configuration\n", path)
 		}

@@ -97,7 +97,8 @@ func parseSettings(path string, source []byte) (s settings, err error) {
 		return s,
 			fmt.Errorf(
 				"%w; expected dev_overrides { NAME = \"PATH\" }, pass_environment = "+
-					"[\"NAME\", \"FAMILY_*\"], policies = [\"PATH\"], kubeconfigs = [\"PATH\"], mirror \"HOST/PATH\" { location = \"…\" } "+
+					"[\"NAME\", \"FAMILY_*\"], policies = [\"PATH\"], kubeconfigs = [\"PATH\"], mirror \"HOST/PATH\" { location = "+
+					"\"…\" } "+
 					"and verify \"HOST/PATH\" { key = \"…\" }",
 				err)
 	}

@@ -36,7 +36,8 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 	for name, text := range map[string]string{
 		"program": leaves("program"), "py": leaves("interpreter"), "login": leaves("login"), "cluster": leaves("executor"),
 		"venv/bin/python": leaves("venv"), "venv/pyvenv.cfg": "", "words.py": python, "mod/inner.py": python,
-		"kc.yaml": kubeconfig, "tokens.yaml": strings.Replace(kubeconfig, "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./login}",
+		"kc.yaml": kubeconfig, "tokens.yaml": strings.Replace(kubeconfig,
+			"exec: {apiVersion: client.authentication.k8s.io/v1, command: ./login}",
 			"tokenFile: secret", 1), "secret": "canary", "uv.toml": `index-url = "` + asked.URL + `"`,
 		"pkg/pyproject.toml": "[project]\nname = \"pkg\"\nversion = \"1\"\n", "pkg/setup.py": python,
 		"sitecustomize.py": python, "recipe_sdk/__init__.py": python,
@@ -145,7 +146,8 @@ func TestAStrangersFolderRunsNothing(t *testing.T) {
 		"plugin schema environment program -r train.hcl", "apply train.hcl", "test -r train.hcl plan.test.hcl",
 		"env try train.hcl environment.words.w", "trust digest words.py program", "trust lock -o ../lock.json train.hcl",
 		"plan known.hcl", "doctor known.hcl", "doctor --executor kubernetes.gpu known.hcl",
-		"doctor --executor kubernetes.token known.hcl", "plan python.hcl", "doctor python.hcl", "init --gpu no packages.hcl", "doctor packages.hcl", "plan packages.hcl",
+		"doctor --executor kubernetes.token known.hcl", "plan python.hcl", "doctor python.hcl", "init --gpu no packages.hcl",
+		"doctor packages.hcl", "plan packages.hcl",
 	} {
 		test := "run \"p\" {\n  command = plan\n}\n"
 		if err := os.WriteFile(filepath.Join(dir, "plan.test.hcl"), []byte(test), 0o600); err != nil {
@@ -190,7 +192,8 @@ func TestToolsThatOnlyReadRunNothing(t *testing.T) {
 	}
 	reading := map[string]bool{"docs": true, "logs": true, "metrics": true, "runs": true, "samples": true, "status": true,
 		"why": true, "plan": true}
-	open := map[string]bool{"plan": true, "status": true, "apply": true, "evaluate": true, "stop": true} // may ask a cluster, or run what the recipe names
+	// may ask a cluster, or run what the recipe names
+	open := map[string]bool{"plan": true, "status": true, "apply": true, "evaluate": true, "stop": true}
 	for _, tool := range list.Tools {
 		a := tool.Annotations
 		if a.ReadOnlyHint != reading[tool.Name] {

@@ -67,7 +67,8 @@ func (a *app) test(ctx context.Context, args []string, f *testFlags) error {
 		return err
 	}
 	o := recipetest.Options{Plugins: catalog, Host: run.Processes{Catalog: catalog}, Environ: a.environ,
-		Recipe: f.recipe, NoApply: f.noApply, Match: match, Sizing: session.Sizes(catalog, doctor.Hardware(ctx, a.machine("."))),
+		Recipe: f.recipe, NoApply: f.noApply, Match: match, Sizing: session.Sizes(catalog, doctor.Hardware(ctx,
+			a.machine("."))),
 		CanRun: func() error { return doctor.CanRun(a.machine(".")) }}
 	if !f.asJSON {
 		o.Done = func(r *recipetest.Result) { view.TestResult(a.out, a.style(), r) }

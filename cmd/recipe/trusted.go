@@ -127,7 +127,8 @@ func (a *app) askTrust(u trust.Use) (trust.Answer, error) {
 		}
 		fmt.Fprintf(a.err, "  with %q\n", f)
 	}
-	fmt.Fprint(a.err, "It runs with your rights. Allow? \"yes\" remembers this content, \"once\" does not, anything else is no: ")
+	fmt.Fprint(a.err, "It runs with your rights. Allow? \"yes\" remembers this content, \"once\" does not, anything "+
+		"else is no: ")
 	answer, err := a.readAnswer(a.ended)
 	fmt.Fprintln(a.err)
 	switch {

@@ -156,7 +156,8 @@ func (f *uiFlags) token() (string, error) {
 	}
 	token := strings.TrimSpace(string(data))
 	if !tokenPattern.MatchString(token) {
-		return "", &sdk.Error{Summary: "--token-file " + f.tokenFile + " holds no token: expected 20 or more letters, digits, " +
+		return "", &sdk.Error{Summary: "--token-file " + f.tokenFile +
+			" holds no token: expected 20 or more letters, digits, " +
 			"- and _ on one line", Remedy: "remove the file: a token is written into a new one"}
 	}
 	return token, nil
@@ -167,7 +168,8 @@ const maxTokenFile = 4096
 // tokenPattern holds for tokens that are hard to guess and need no escapes in a URL.
 var tokenPattern = lazyregexp.New(`^[A-Za-z0-9_-]{20,}$`)
 
-// secure sets a token, and TLS where other machines can reach the server, and returns the query that contains the token.
+// secure sets a token, and TLS where other machines can reach the server, and returns the query that contains the
+// token.
 func (f *uiFlags) secure(o *ui.Options) (query string, err error) {
 	if f.certificate != "" || f.key != "" {
 		pair, err := tls.LoadX509KeyPair(f.certificate, f.key)

@@ -204,7 +204,8 @@ func TestBrowserGetsAFile(t *testing.T) {
 	}
 	defer forget()
 	var said []byte
-	for deadline := time.Now().Add(time.Minute); len(said) == 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(said) == 0 &&
+		time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		said, _ = os.ReadFile(log)
 	}
 	arguments, page, _ := strings.Cut(string(said), "\n")

@@ -71,7 +71,7 @@ func TestARecipeForgesNoAnnotations(t *testing.T) {
   default = 1
   validation {
     condition     = var.x > 5
-    error_message = "bad\n::set-output name=owned::1\n  ::error file=README.md,line=1::approved\r::add-mask::recipe ##[error]x"
+    error_message = "bad\n::set-output name=owned::1\n  ::error file=R.md::approved\r::add-mask::recipe ##[error]x"
   }
 }
 inference "tiny" "policy" {}

@@ -146,7 +146,8 @@ func FuzzEvents(f *testing.F) {
 // A secret is found however it was encoded, and whatever stands before and behind it in what was encoded.
 func TestSecretsThatAreEncoded(t *testing.T) {
 	t.Parallel()
-	for _, secret := range []string{"from-the-recipe", "p\u00e4ss/w<ord&\"+ ?~\n1", "\xfb\xff\xbf\xfe\xff\xef\xff", "sechs6"} {
+	for _, secret := range []string{"from-the-recipe", "p\u00e4ss/w<ord&\"+ ?~\n1", "\xfb\xff\xbf\xfe\xff\xef\xff",
+		"sechs6"} {
 		r := NewRedactor([]string{secret}, nil)
 		texts := map[string]string{
 			"query": url.QueryEscape(secret), "path": url.PathEscape(secret), "hex": hex.EncodeToString([]byte(secret)),

@@ -152,7 +152,8 @@ func TestAnInterruptedEvaluationIsContinued(t *testing.T) {
 	if err := os.WriteFile(path, []byte("something else\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenFile(t.Context(), path, h); err == nil || !strings.Contains(err.Error(), ":1 is not a line of scores") {
+	if _, err := OpenFile(t.Context(), path, h); err == nil || !strings.Contains(err.Error(),
+		":1 is not a line of scores") {
 		t.Errorf("another file: %v", err)
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 )
 
-// Add makes a plugin known by its path alone, which the user names: it is run without a question. Its name is the one that a recipe or dev_overrides gave to that path
-// before, else what a binary calls itself, or the name of a Python file without its ending.
+// Add makes a plugin known by its path alone, which the user names: it is run without a question. Its name is the one
+// that a recipe or dev_overrides gave to that path before, else what a binary calls itself, or the name of a Python
+// file without its ending.
 func (c *Catalog) Add(path string) (*schema.PluginSchema, error) { return c.add(path, true) }
 
 // Know is Add for a path that a file names, such as the record of a run: it is run only when it is trusted.

@@ -214,7 +214,8 @@ func (c *Catalog) static(name, path string, refused error) (*external, error) {
 		return nil, refused
 	}
 	var s sidecar
-	if err := json.Unmarshal(text, &s); err != nil || s.Format != sidecarFormat || s.Describe != not.Digest || s.Name != name {
+	if err := json.Unmarshal(text, &s); err != nil || s.Format != sidecarFormat || s.Describe != not.Digest ||
+		s.Name != name {
 		return nil, refused
 	}
 	e, err := s.known(name, path, not.Digest)

@@ -518,7 +518,8 @@ func TestASignatureAmongJunk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		img, err := newArtifact(bundleType+".v0.3+json", document(fmt.Append(nil, "junk ", i), bundleType+".v0.3+json"), subject)
+		img, err := newArtifact(bundleType+".v0.3+json", document(fmt.Append(nil, "junk ", i), bundleType+".v0.3+json"),
+			subject)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,8 @@ func Roots() []string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		roots = append(roots, filepath.Join(dir, "recipe"))
 	}
-	roots = append(roots, filepath.Join("/var/tmp", name), filepath.Join("/run/user", strconv.Itoa(os.Geteuid()), "recipe"))
+	roots = append(roots, filepath.Join("/var/tmp", name), filepath.Join("/run/user", strconv.Itoa(os.Geteuid()),
+		"recipe"))
 	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
 		roots = append(roots, filepath.Join(home, ".recipe-sockets"))
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Foreign says whether the interpreter at path, of a block of the recipe in dir, is one that the recipe brings: it names
-// its path or its virtual environment, or it leads into the recipe's folder. Such a one is run by a plan only where it
-// is trusted. One of the system, or in PATH, is the user's.
+// Foreign says whether the interpreter at path, of a block of the recipe in dir, is one that the recipe brings: it
+// names its path or its virtual environment, or it leads into the recipe's folder. Such a one is run by a plan only
+// where it is trusted. One of the system, or in PATH, is the user's.
 func Foreign(b *schema.Block, path, dir string) (trust.Use, bool) {
 	use := trust.Use{Path: path, Why: "used as the Python of " + b.Addr.String()}
 	real, err := filepath.EvalSymlinks(path)

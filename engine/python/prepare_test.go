@@ -264,12 +264,16 @@ func TestBrings(t *testing.T) {
 		path    string // empty: nothing
 		digest  bool
 	}{
-		"an index":        {runtime: sdk.Runtime{Requirements: []string{"one==1"}}},
-		"a folder":        {runtime: sdk.Runtime{Requirements: []string{"./pkg"}}, path: filepath.Join(dir, "pkg"), digest: true},
-		"edited":          {runtime: sdk.Runtime{Requirements: []string{"-e ./pkg"}}, path: filepath.Join(dir, "pkg")},
-		"with extras":     {runtime: sdk.Runtime{Requirements: []string{"./pkg[all]"}}, path: filepath.Join(dir, "pkg"), digest: true},
-		"an address":      {runtime: sdk.Runtime{Requirements: []string{"a @ git+https://x/y"}}, path: "a @ git+https://x/y", digest: true},
-		"an interpreter":  {runtime: sdk.Runtime{Requirements: []string{"one"}, Python: "./py"}, path: filepath.Join(dir, "py"), digest: true},
+		"an index": {runtime: sdk.Runtime{Requirements: []string{"one==1"}}},
+		"a folder": {runtime: sdk.Runtime{Requirements: []string{"./pkg"}}, path: filepath.Join(dir, "pkg"),
+			digest: true},
+		"edited": {runtime: sdk.Runtime{Requirements: []string{"-e ./pkg"}}, path: filepath.Join(dir, "pkg")},
+		"with extras": {runtime: sdk.Runtime{Requirements: []string{"./pkg[all]"}}, path: filepath.Join(dir, "pkg"),
+			digest: true},
+		"an address": {runtime: sdk.Runtime{Requirements: []string{"a @ git+https://x/y"}}, path: "a @ git+https://x/y",
+			digest: true},
+		"an interpreter": {runtime: sdk.Runtime{Requirements: []string{"one"}, Python: "./py"}, path: filepath.Join(dir,
+			"py"), digest: true},
 		"one of the path": {runtime: sdk.Runtime{Requirements: []string{"one"}, Python: "python3"}},
 	} {
 		e, managed, err := interpreter.Of(c.runtime, sdk.Packages{}, dir)

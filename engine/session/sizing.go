@@ -42,8 +42,8 @@ func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 	}
 }
 
-// pythonOf is the interpreter that a trainer's program may be asked with; empty, and why, where the recipe brings it and
-// it is not trusted.
+// pythonOf is the interpreter that a trainer's program may be asked with; empty, and why, where the recipe brings it
+// and it is not trusted.
 func pythonOf(c *host.Catalog, b *schema.Block, dir string) (string, *schema.NotTrusted) {
 	path := python.Find(b, c.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU()), dir)
 	if path == "" || b.Addr.Kind != kind.Trainer { // no other plugin asks its program

@@ -27,10 +27,11 @@ var bubblewrap = sync.OnceValue(func() string {
 	return path
 })
 
-// confinement are the options of bubblewrap: no network, no other processes, and a file system that is read-only but for
-// some folders.
+// confinement are the options of bubblewrap: no network, no other processes, and a file system that is read-only but
+// for some folders.
 func confinement(writable []string) []string {
-	argv := []string{"--die-with-parent", "--unshare-net", "--unshare-ipc", "--unshare-pid", "--ro-bind", "/", "/", "--dev", "/dev",
+	argv := []string{"--die-with-parent", "--unshare-net", "--unshare-ipc", "--unshare-pid", "--ro-bind", "/", "/",
+		"--dev", "/dev",
 		"--proc", "/proc"}
 	for _, dir := range writable {
 		argv = append(argv, "--bind", dir, dir)

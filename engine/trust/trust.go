@@ -1,6 +1,6 @@
-// Package trust decides whether a program that a recipe brings may be run: a file of the recipe's folder, of an archive,
-// or at any other path that the recipe names. It runs when this user has approved its content or the folder, or when
-// the command says so; never because the checkout says so. SECURITY.md has the table of what asks here.
+// Package trust decides whether a program that a recipe brings may be run: a file of the recipe's folder, of an
+// archive, or at any other path that the recipe names. It runs when this user has approved its content or the folder,
+// or when the command says so; never because the checkout says so. SECURITY.md has the table of what asks here.
 package trust
 
 import (

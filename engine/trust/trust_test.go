@@ -59,24 +59,33 @@ func TestGate(t *testing.T) {
 		allowed bool
 		stored  int // entries afterwards
 	}{
-		"no gate":                        {gate: nil, use: use},
-		"nothing is trusted":             {gate: &trust.Gate{Store: store()}, use: use},
-		"no store":                       {gate: &trust.Gate{}, use: use},
-		"its digest":                     {gate: &trust.Gate{}, words: []string{use.Digest}, use: use, allowed: true},
-		"another digest":                 {gate: &trust.Gate{}, words: []string{digest(t, filepath.Join(dir, "other"))}, use: use},
-		"all":                            {gate: &trust.Gate{Store: store()}, words: []string{"all"}, use: use, allowed: true},
-		"all of an apply is remembered":  {gate: &trust.Gate{Store: store(), Approve: true}, words: []string{"all"}, use: use, allowed: true, stored: 1},
-		"approved before":                {gate: &trust.Gate{Store: store(approved)}, use: use, allowed: true, stored: 1},
-		"approved before, sealed":        {gate: &trust.Gate{Store: store(approved), Sealed: true}, use: use, stored: 1},
-		"a trusted folder":               {gate: &trust.Gate{Store: store(folder), Folders: true}, use: use, allowed: true, stored: 1},
-		"a trusted folder in CI":         {gate: &trust.Gate{Store: store(folder)}, use: use, stored: 1},
-		"a trusted folder, no digest":    {gate: &trust.Gate{Store: store(folder), Folders: true}, use: venv, allowed: true, stored: 1},
+		"no gate":            {gate: nil, use: use},
+		"nothing is trusted": {gate: &trust.Gate{Store: store()}, use: use},
+		"no store":           {gate: &trust.Gate{}, use: use},
+		"its digest":         {gate: &trust.Gate{}, words: []string{use.Digest}, use: use, allowed: true},
+		"another digest": {gate: &trust.Gate{}, words: []string{digest(t, filepath.Join(dir, "other"))},
+			use: use},
+		"all": {gate: &trust.Gate{Store: store()}, words: []string{"all"}, use: use,
+			allowed: true},
+		"all of an apply is remembered": {gate: &trust.Gate{Store: store(), Approve: true}, words: []string{"all"}, use: use,
+			allowed: true, stored: 1},
+		"approved before":         {gate: &trust.Gate{Store: store(approved)}, use: use, allowed: true, stored: 1},
+		"approved before, sealed": {gate: &trust.Gate{Store: store(approved), Sealed: true}, use: use, stored: 1},
+		"a trusted folder": {gate: &trust.Gate{Store: store(folder), Folders: true}, use: use, allowed: true,
+			stored: 1},
+		"a trusted folder in CI": {gate: &trust.Gate{Store: store(folder)}, use: use, stored: 1},
+		"a trusted folder, no digest": {gate: &trust.Gate{Store: store(folder), Folders: true}, use: venv, allowed: true,
+			stored: 1},
 		"no digest, and one is approved": {gate: &trust.Gate{Store: store(approved), Folders: true}, use: venv, stored: 1},
 		"a person says no":               {gate: &trust.Gate{Store: store(), Ask: answers(trust.No, nil)}, use: use},
-		"a person does not answer":       {gate: &trust.Gate{Store: store(), Ask: answers(trust.Always, errors.New("EOF"))}, use: use},
-		"a person allows it once":        {gate: &trust.Gate{Store: store(), Ask: answers(trust.Once, nil)}, use: use, allowed: true},
-		"a person allows it":             {gate: &trust.Gate{Store: store(), Ask: answers(trust.Always, nil)}, use: use, allowed: true, stored: 1},
-		"sealed, with somebody to ask":   {gate: &trust.Gate{Store: store(), Sealed: true, Ask: answers(trust.Always, nil)}, use: use},
+		"a person does not answer": {gate: &trust.Gate{Store: store(), Ask: answers(trust.Always, errors.New("EOF"))},
+			use: use},
+		"a person allows it once": {gate: &trust.Gate{Store: store(), Ask: answers(trust.Once, nil)}, use: use,
+			allowed: true},
+		"a person allows it": {gate: &trust.Gate{Store: store(), Ask: answers(trust.Always, nil)}, use: use,
+			allowed: true, stored: 1},
+		"sealed, with somebody to ask": {gate: &trust.Gate{Store: store(), Sealed: true, Ask: answers(trust.Always, nil)},
+			use: use},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if len(c.words) > 0 {
@@ -221,7 +230,8 @@ func TestTheDigestOfAPythonFile(t *testing.T) {
 	}
 	for name, covered := range map[string]bool{
 		"words.py": true, "deep.py": true, "late.py": true, "pkg/near.py": true, "pyproject.toml": true, "uv.lock": true,
-		"json.py": true, "pkg/new.py": true, "helper.so": true, "apart.py": false, "pkg/data.txt": false, "sub/helper.py": false,
+		"json.py": true, "pkg/new.py": true, "helper.so": true, "apart.py": false, "pkg/data.txt": false,
+		"sub/helper.py": false,
 	} {
 		before, existed := base[name]
 		write(t, dir, map[string]string{name: before + "\n# changed\n"})

@@ -42,7 +42,8 @@ func TestOthersCannotReadTheEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		if seen := strings.Contains(string(out), "canary"); seen != c.seen || !strings.Contains(string(out), "own: true <nil>") {
+		if seen := strings.Contains(string(out), "canary"); seen != c.seen || !strings.Contains(string(out),
+			"own: true <nil>") {
 			t.Errorf("%s: the secret is seen: %v\n%s", name, seen, out)
 		}
 	}

@@ -52,9 +52,9 @@ var inherited = sync.OnceValue(func() *inheritance {
 // Inherit takes what the environment names, so that programs that this process starts get none of it. Call it first.
 func Inherit() { inherited() }
 
-// Open listens at an earlier address of the block: on the socket that was kept, else anew when the port is free. earlier
-// comes from the run's record, which may have been edited: it is used only if may allows it. Otherwise Open listens at
-// address.
+// Open listens at an earlier address of the block: on the socket that was kept, else anew when the port is free.
+// earlier comes from the run's record, which may have been edited: it is used only if may allows it. Otherwise Open
+// listens at address.
 func Open(ctx context.Context, earlier string, may func(netip.AddrPort) bool, address string) (net.Listener, error) {
 	i := inherited()
 	l, err := i.open(ctx, earlier, may, address)
@@ -169,7 +169,7 @@ func Take(ctx context.Context, path string) (*Kept, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take the listening socket at %s: %w", path, err)
 	}
-	k := &Kept{Address: string(text[:n]), File: os.NewFile(uintptr(fd), "listener of "+string(text[:n]))} //nolint:gosec // a descriptor
+	k := &Kept{Address: string(text[:n]), File: os.NewFile(uintptr(fd), "listener of "+string(text[:n]))}
 	if err := listens(fd); err != nil {
 		return nil, errors.Join(fmt.Errorf("take the listening socket of %s: %w", k.Address, err), k.Close())
 	}

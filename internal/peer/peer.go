@@ -33,8 +33,8 @@ var errUnknown = errors.New("the kernel does not tell which user owns a TCP conn
 // dialTimeout bounds the dialing of a connection by a client whose transport has no dialer of its own.
 const dialTimeout = 10 * time.Second
 
-// Check returns an *Error when the process at the other end belongs to another user: of a unix socket to any other, of a
-// TCP connection on loopback to neither this user nor root. Connections that leave the machine pass. Where the kernel
+// Check returns an *Error when the process at the other end belongs to another user: of a unix socket to any other, of
+// a TCP connection on loopback to neither this user nor root. Connections that leave the machine pass. Where the kernel
 // has no answer the connection is refused, except on systems that never have one for TCP (macOS).
 func Check(conn net.Conn) error {
 	if socket, ok := conn.(*net.UnixConn); ok {

@@ -181,7 +181,10 @@ func TestClientOfAnotherUser(t *testing.T) {
 		t.Skip("only root can act as another user")
 	}
 	answers := make(chan error, 2)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { answers <- CheckClient(r) }))
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		answers <- CheckClient(r)
+	}))
 	defer server.Close()
 	address := netip.MustParseAddrPort(server.Listener.Addr().String())
 	done := make(chan error, 1)
@@ -291,7 +294,8 @@ func TestTransportOfAnotherMachine(t *testing.T) {
 }
 
 func FuzzLine(f *testing.F) {
-	f.Add("   1: 0100007F:E1D1 0100007F:CCD4 01 00000000:00000000 00:00000000 00000000     0        0 19934 1 0 20 0 0 10 -1")
+	f.Add("   1: 0100007F:E1D1 0100007F:CCD4 01 00000000:00000000 00:00000000 00000000     0        0 19934 1 0 20 0 0 " +
+		"10 -1")
 	f.Add("   0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0:0 00:0 0 1000 0 7 1")
 	f.Fuzz(func(t *testing.T, text string) {
 		local, remote, e, err := line(text)

@@ -44,7 +44,8 @@ func TestSamplingRunsFurtherAheadOnceTheAPISaysThatAnswersGoOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), api: api, host: silent{}, batchSize: 8}
+			r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), api: api, host: silent{},
+				batchSize: 8}
 			r.settings.GroupSize = 4
 			look := func() {
 				if err := r.look(t.Context()); err != nil {
@@ -93,7 +94,8 @@ func TestSamplingRunsFurtherAheadWhereAnswersSpanUpdates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), api: api, host: silent{}, batchSize: 8, queued: 2}
+			r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), api: api, host: silent{},
+				batchSize: 8, queued: 2}
 			r.settings.GroupSize, r.settings.MaxBatchesOffpolicy, r.settings.Concurrency = 4, c.set, 8
 			if err := r.settle(t.Context(), outcome{spans: c.spans}); err != nil {
 				t.Fatal(err)

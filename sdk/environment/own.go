@@ -19,8 +19,8 @@ type Roller interface {
 	// Next returns the next task; EOF says that there are no more. All rollouts of a group are of one task.
 	Next(ctx context.Context) (Task, error)
 	// Rollout makes one rollout of a task. It scores every conversation that it began with the policy. An error that is an
-	// InfraFailed lets the rollout begin again; any other one leaves the rollout out of its group, because an invented score would train
-	// the model wrongly. It is called from several goroutines at once.
+	// InfraFailed lets the rollout begin again; any other one leaves the rollout out of its group, because an invented
+	// score would train the model wrongly. It is called from several goroutines at once.
 	Rollout(ctx context.Context, task Task, policy *Policy) error
 }
 

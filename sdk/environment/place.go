@@ -18,7 +18,8 @@ type Skipper interface {
 	Skip(ctx context.Context, n int64) error
 }
 
-// Ordered is an environment whose order of tasks depends on settings. A place is kept only as long as they are the same.
+// Ordered is an environment whose order of tasks depends on settings. A place is kept only as long as they are the
+// same.
 type Ordered interface {
 	// Order names what the order depends on, such as the data set and the seed.
 	Order() string

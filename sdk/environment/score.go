@@ -87,8 +87,8 @@ func (r *single) scoreGroup(ctx context.Context, env GroupScorer, task Task, lis
 	return out
 }
 
-// scoreWithin asks for one score, in its time. A Score that returns neither then nor when its context is done is left to
-// itself: a goroutine cannot be ended.
+// scoreWithin asks for one score, in its time. A Score that returns neither then nor when its context is done is left
+// to itself: a goroutine cannot be ended.
 func (r *single) scoreWithin(ctx context.Context, task Task, c Completion) Scored {
 	if r.timeout <= 0 {
 		score, err := scoreOne(ctx, r.env, task, c)
@@ -207,7 +207,8 @@ type lostGroups struct {
 // maxReasons are told one by one: a reason with the group's own data in it would make a line of log for each group.
 const maxReasons = 32
 
-// add counts a group or a rollout (what) that is left out and reports it: the first time of each reason, then when its number doubles.
+// add counts a group or a rollout (what) that is left out and reports it: the first time of each reason, then when its
+// number doubles.
 func (l *lostGroups) add(host sdk.Host, what string, reason error) {
 	l.inARow++
 	if l.same == nil {

@@ -164,7 +164,8 @@ func (t *tally) firstLong() error {
 	return t.long
 }
 
-// lost counts a group of so many rollouts that is left out, and whether the environment, and not its code, is the cause.
+// lost counts a group of so many rollouts that is left out, and whether the environment, and not its code, is the
+// cause.
 func (t *tally) lost(reason error, rollouts int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,7 +18,8 @@ func TestWeightsOutsideTheRunAreRefused(t *testing.T) {
 	s := newServer()
 	b := plugintest.Harness(t, s.definition())
 	at := engine(t)
-	b.Start(serverConfig{Engines: []string{at}}, func(r *pluginpb.StartRequest) { r.SyncedBy = []string{"sync.weights.w"} })
+	b.Start(serverConfig{Engines: []string{at}},
+		func(r *pluginpb.StartRequest) { r.SyncedBy = []string{"sync.weights.w"} })
 	b.Ready()
 	replicas(t, b, "replica that serves", func(s gateway.Status) bool { return through(s) == 1 })
 	g := gateway.NewClient(b.Output("control_url"), b.Output("control_token"))

@@ -350,7 +350,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte(`{"v":1,"type":"group","id":1,"offset":9223372036854775807,"bytes":9}`+"\n"), body)
 	f.Add([]byte(`{"v":1,"type":"lost","groups":-1}`+"\n"), []byte{})
 	root := hostile(f, "", nil)
-	index, bodies := file(filepath.Join(root, "samples", "b"), 1, indexSuffix), file(filepath.Join(root, "samples", "b"), 1,
+	index, bodies := file(filepath.Join(root, "samples", "b"), 1, indexSuffix), file(filepath.Join(root, "samples", "b"),
+		1,
 		bodySuffix)
 	f.Fuzz(func(t *testing.T, lines, packed []byte) {
 		must(t, os.WriteFile(index, lines, 0o600))

@@ -85,7 +85,8 @@ func (e Scores) showFailed(w io.Writer, s Style) error {
 	reasons := slices.SortedFunc(maps.Keys(e.Reasons), func(a, b string) int {
 		return cmp.Or(cmp.Compare(e.Reasons[b], e.Reasons[a]), cmp.Compare(a, b))
 	})
-	lines := []string{fmt.Sprintf("  %d of %d completions have no score and count as not passed:", e.Failed, e.Tasks*e.Samples)}
+	lines := []string{fmt.Sprintf("  %d of %d completions have no score and count as not passed:", e.Failed,
+		e.Tasks*e.Samples)}
 	for _, why := range reasons[:min(len(reasons), mostReasons)] {
 		lines = append(lines, fmt.Sprintf("    %d × %s", e.Reasons[why], why))
 	}

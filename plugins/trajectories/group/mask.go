@@ -15,7 +15,8 @@ type badMask struct {
 }
 
 // checkMasks compares the texts of tokens and masks, lists of lists of integers of equal lengths: each value of a mask
-// is -100 or the token's own id. Other conventions (0 and 1, labels shifted by one) would train other tokens than meant.
+// is -100 or the token's own id. Other conventions (0 and 1, labels shifted by one) would train other tokens than
+// meant.
 func checkMasks(tokens, masks []byte) *badMask {
 	t, m := integers{text: tokens}, integers{text: masks}
 	for {
@@ -30,7 +31,8 @@ func checkMasks(tokens, masks []byte) *badMask {
 }
 
 func (b *badMask) String() string {
-	return fmt.Sprintf("Input should be -100 (not trained) or the token's own id, %s (trained), not %s. Masks of 0 and 1 and "+
+	return fmt.Sprintf("Input should be -100 (not trained) or the token's own id, %s (trained), not %s. Masks of 0 and "+
+		"1 and "+
 		"shifted labels have another meaning", b.token, b.value)
 }
 

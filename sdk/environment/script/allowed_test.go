@@ -29,10 +29,12 @@ func TestOnlyAllowedFilesAreImported(t *testing.T) {
 		version string
 		wrong   string // expected of the error
 	}{
-		"one that is allowed":       {text: "from beside import A", allowed: []string{"words.py", "beside.py"}, version: "1"},
-		"one that is not":           {text: "from beside import A", allowed: []string{"words.py"}, wrong: "was not allowed to run"},
-		"by a name made at runtime": {text: "A = __import__('bes' + 'ide').A", allowed: []string{"words.py"}, wrong: "was not allowed to run"},
-		"all are":                   {text: "A = __import__('bes' + 'ide').A", version: "1"},
+		"one that is allowed": {text: "from beside import A", allowed: []string{"words.py", "beside.py"}, version: "1"},
+		"one that is not": {text: "from beside import A", allowed: []string{"words.py"},
+			wrong: "was not allowed to run"},
+		"by a name made at runtime": {text: "A = __import__('bes' + 'ide').A", allowed: []string{"words.py"},
+			wrong: "was not allowed to run"},
+		"all are": {text: "A = __import__('bes' + 'ide').A", version: "1"},
 		"instead of Python's own": {text: "A = getattr(__import__('color' + 'sys'), 'A', 3)", allowed: []string{"words.py"},
 			version: "3"},
 		"a folder of one": {text: "from pkg.inner import A", allowed: []string{"words.py", "pkg/__init__.py"},
@@ -44,7 +46,8 @@ func TestOnlyAllowedFilesAreImported(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "pkg"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			write(t, dir, map[string]string{"words.py": c.text + environmentInIt, "beside.py": "A = 1\n", "colorsys.py": "A = 2\n",
+			write(t, dir, map[string]string{"words.py": c.text + environmentInIt, "beside.py": "A = 1\n",
+				"colorsys.py":     "A = 2\n",
 				"pkg/__init__.py": "", "pkg/inner.py": "A = 4\n", "other.py": "A = 5\n"})
 			poison(t, path, dir)
 			l := script.Loader{Folder: t.TempDir(), Environ: os.Environ()}

@@ -247,7 +247,8 @@ func (p *program) ScoreGroup(ctx context.Context, t environment.Task, list []env
 
 // completion is how the worker reads one.
 func completion(c environment.Completion) map[string]any {
-	return map[string]any{"text": c.Text, "finish": c.Finish, "stop": c.Stop, "tokens": append([]int{}, c.Tokens...), // never null
+	// never null
+	return map[string]any{"text": c.Text, "finish": c.Finish, "stop": c.Stop, "tokens": append([]int{}, c.Tokens...),
 		"logprobs": append([]float64{}, c.Logprobs...)}
 }
 

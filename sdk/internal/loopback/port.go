@@ -69,7 +69,7 @@ func openFirst(paths []string) *table {
 // work, and let another user end them.
 func openTable(path string) *table {
 	t := &table{held: map[int]time.Time{}}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) //nolint:gosec // a name of ours
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return t
 	}
