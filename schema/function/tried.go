@@ -11,7 +11,7 @@ import (
 func tried(f function.Function) function.Function {
 	return function.New(&function.Spec{
 		Params: f.Params(), VarParam: f.VarParam(),
-		Type: func(args []cty.Value) (cty.Type, error) { return f.ReturnTypeForValues(args) },
+		Type: f.ReturnTypeForValues,
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			v, err := f.Call(args)
 			if err != nil {
