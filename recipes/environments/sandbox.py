@@ -1,7 +1,7 @@
 """Runs a function that a model wrote, and says what it returned. Nothing here knows of recipe or of atroposlib.
 
 The function runs in a process of its own inside bubblewrap: no network, no files but the interpreter's (read-only) and
-an empty folder that stays so, no environment, no other processes to see and none to start, and limits on time and memory.
+an empty folder that stays so, no environment, no other processes to see and none to start, limits on time and memory.
 Only what it returned for each input comes back, and only if these are integers; whether they are right is decided here,
 so there is no verdict that the function could print, no comparison that it could patch, and no exit status that it
 could fake.
@@ -32,7 +32,8 @@ job = json.load(sys.stdin)
 os.dup2(null, 0)
 space = job["megabytes"] << 20
 cpu = job["seconds"]
-limits = {"MSGQUEUE": (0, 0), "MEMLOCK": (0, 0), "CPU": (cpu, cpu), "AS": (space, space), "FSIZE": (0, 0), "CORE": (0, 0), "NPROC": (0, 0), "NOFILE": (64, 64)}
+limits = {"MSGQUEUE": (0, 0), "MEMLOCK": (0, 0), "CPU": (cpu, cpu), "AS": (space, space), "FSIZE": (0, 0),
+          "CORE": (0, 0), "NPROC": (0, 0), "NOFILE": (64, 64)}
 for name, pair in limits.items():
     if hasattr(resource, "RLIMIT_" + name):  # macOS has fewer
         resource.setrlimit(getattr(resource, "RLIMIT_" + name), pair)
