@@ -25,6 +25,10 @@ import (
 // uvVersion is the version to install if PATH has no uv.
 const uvVersion = "0.13.8"
 
+// isolated keeps Python from importing modules of the folder that it is started in, which is the recipe's: a folder
+// "venv" there would be run in place of Python's own.
+const isolated = "-I"
+
 // creating is what a wait for the lock of an environment waits for.
 const creating = "another recipe init that creates the same environment"
 
@@ -168,10 +172,10 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 	if _, err := os.Stat(path); err == nil { // created meanwhile by another call, which may be using it
 		return path, nil
 	}
-	if err := m.run(ctx, "create an environment for uv", python, "-m", "venv", "--clear", dir); err != nil {
+	if err := m.run(ctx, "create an environment for uv", python, isolated, "-m", "venv", "--clear", dir); err != nil {
 		return "", err
 	}
-	if err := m.run(ctx, "install uv", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet",
+	if err := m.run(ctx, "install uv", filepath.Join(dir, "bin", "python"), isolated, "-m", "pip", "install", "--quiet",
 		"--disable-pip-version-check", "uv=="+uvVersion); err != nil {
 		return "", errors.Join(err, os.RemoveAll(dir))
 	}

@@ -1,0 +1,26 @@
+package python
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// uv is installed by a Python that is started in the recipe's folder, where "venv" may be a stranger's code.
+func TestUvIsInstalledWithoutTheFoldersModules(t *testing.T) {
+	dir, bin := t.TempDir(), t.TempDir()
+	said := filepath.Join(bin, "said")
+	script := "#!/bin/sh\necho \"$@\" >" + said + "\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	_, err := Maker{Log: t.Output(), Dir: dir}.uv(t.Context())
+	text, _ := os.ReadFile(said)
+	if err == nil || !strings.HasPrefix(string(text), "-I -m venv") {
+		t.Errorf("got %q, %v, want python3 -I -m venv, which fails", text, err)
+	}
+}
