@@ -77,6 +77,9 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	if err != nil {
 		return err
 	}
+	if err := m.isName(base); err != nil {
+		return err
+	}
 	if err := m.run(ctx, "create a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
 		return err
 	}
@@ -148,6 +151,18 @@ func base(python string) (string, error) {
 			Remedy: "install Python 3.10 or newer, or set it: runtime { python = \"/path/to/python\" }", Err: err}
 	}
 	return path, nil
+}
+
+// isName refuses a version or name that uv would take for a folder with an interpreter: nobody was asked about that.
+func (m Maker) isName(python string) error {
+	if strings.ContainsRune(python, filepath.Separator) {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(m.Dir, python)); err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	return &sdk.Error{Summary: fmt.Sprintf("runtime.python = %q is also a file or folder beside the recipe", python),
+		Remedy: fmt.Sprintf("rename it, or name an interpreter by its path, such as \"./%s/bin/python\"", python)}
 }
 
 // uv returns the program's path.
