@@ -82,9 +82,11 @@ func variable(m Machine, b *schema.Block, name string) string {
 }
 
 // versionsProgram asks for the versions of distributions by their metadata: nothing is imported, which takes seconds
-// for torch.
+// for torch. Python looks for modules in the folder that it is started in first, which may be a stranger's checkout.
 const versionsProgram = `
-import importlib.metadata as m, json, sys
+import sys
+sys.path = [folder for folder in sys.path if folder]
+import importlib.metadata as m, json
 found = {}
 for name in sys.argv[1:]:
     try:

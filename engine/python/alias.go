@@ -19,7 +19,7 @@ print(version(sys.argv[1]))`
 
 // addAlias makes an installed distribution visible under a second name, with metadata of that name.
 func addAlias(ctx context.Context, e interpreter.Environment, alias, name string) error {
-	out, err := exec.CommandContext(ctx, e.Executable(), "-c", ask, name).Output()
+	out, err := exec.CommandContext(ctx, e.Executable(), isolated, "-c", ask, name).Output()
 	if err != nil {
 		return fmt.Errorf("ask for the version of %s: %w", name, err)
 	}

@@ -25,6 +25,10 @@ import (
 // uvVersion is the version to install if PATH has no uv.
 const uvVersion = "0.13.8"
 
+// isolated keeps Python from importing modules of the folder that it is started in, which is the recipe's: a folder
+// "venv" there would be run in place of Python's own.
+const isolated = "-I"
+
 // creating is what a wait for the lock of an environment waits for.
 const creating = "another recipe init that creates the same environment"
 
@@ -71,6 +75,9 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	}
 	base, err := base(e.Python)
 	if err != nil {
+		return err
+	}
+	if err := m.isName(base); err != nil {
 		return err
 	}
 	if err := m.run(ctx, "create a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
@@ -146,6 +153,18 @@ func base(python string) (string, error) {
 	return path, nil
 }
 
+// isName refuses a version or name that uv would take for a folder with an interpreter: nobody was asked about that.
+func (m Maker) isName(python string) error {
+	if strings.ContainsRune(python, filepath.Separator) {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(m.Dir, python)); err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	return &sdk.Error{Summary: fmt.Sprintf("runtime.python = %q is also a file or folder beside the recipe", python),
+		Remedy: fmt.Sprintf("rename it, or name an interpreter by its path, such as \"./%s/bin/python\"", python)}
+}
+
 // uv returns the program's path.
 func (m Maker) uv(ctx context.Context) (string, error) {
 	if path, err := exec.LookPath("uv"); err == nil {
@@ -168,10 +187,10 @@ func (m Maker) uv(ctx context.Context) (string, error) {
 	if _, err := os.Stat(path); err == nil { // created meanwhile by another call, which may be using it
 		return path, nil
 	}
-	if err := m.run(ctx, "create an environment for uv", python, "-m", "venv", "--clear", dir); err != nil {
+	if err := m.run(ctx, "create an environment for uv", python, isolated, "-m", "venv", "--clear", dir); err != nil {
 		return "", err
 	}
-	if err := m.run(ctx, "install uv", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet",
+	if err := m.run(ctx, "install uv", filepath.Join(dir, "bin", "python"), isolated, "-m", "pip", "install", "--quiet",
 		"--disable-pip-version-check", "uv=="+uvVersion); err != nil {
 		return "", errors.Join(err, os.RemoveAll(dir))
 	}

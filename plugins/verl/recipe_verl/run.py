@@ -14,7 +14,7 @@ import torch.distributed as dist
 from hydra.errors import InstantiationException
 from recipe_sdk import Bridge, dtypes, leave, products, settings, work
 from recipe_sdk.errors import CheckpointError, WorkerError
-from recipe_sdk.ranks import default_device
+from recipe_sdk.ranks import default_device, join
 
 from . import cpu, logprob
 from .packing import mixed
@@ -26,10 +26,13 @@ def run(file: str, given: dict[str, Any]) -> None:
     block = settings.from_dict({k: v for k, v in given.items() if k != "backend"}, settings.Settings)
     cuda = torch.cuda.is_available()
     timeout = timedelta(seconds=block.collective_timeout)
-    alone = {} if "WORLD_SIZE" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
     if cuda:
         torch.cuda.set_device(default_device())
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout, **alone)  # verl needs one
+    if "WORLD_SIZE" in os.environ:
+        join(backend, timeout)
+    else:  # verl needs one
+        dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
     leave(work(block, partial(train, given["backend"]), imports))
 
 

@@ -59,8 +59,16 @@ func Check(ctx context.Context, python, module string, source fs.FS, settings an
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+	if strings.ContainsRune(python, filepath.Separator) {
+		if python, err = filepath.Abs(python); err != nil {
+			return nil, err
+		}
+	}
 	cmd := exec.CommandContext(ctx, python, "-m", module, "--check", file)
-	cmd.Env = append(interpreter.Asking(os.Environ()), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
+	// Python imports from the folder that it is started in before its own: not from the recipe's, whose code a plan must
+	// not run.
+	cmd.Dir = dir
+	cmd.Env = append(interpreter.Asking(os.Environ()), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1", "PYTHONSAFEPATH=1")
 	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

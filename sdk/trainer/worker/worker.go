@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -205,9 +206,25 @@ func (t *Trainer[C]) interpreter() (string, error) {
 func (t *Trainer[C]) configFile() string { return filepath.Join(t.req.Dir, "config.json") }
 func (t *Trainer[C]) sourceDir() string  { return filepath.Join(t.req.Dir, "python") }
 
+// meetingFile is where torchrun and the ranks of one machine find each other; a store on TCP is open to all users.
+func (t *Trainer[C]) meetingFile() string { return filepath.Join(t.req.Dir, "ranks.torchrun") }
+
+// ranksFile names the file through which the ranks find each other (recipe_sdk.ranks); torchrun has one of its own.
+const ranksFile = "RECIPE_RANKS_FILE"
+
+// forget removes both files: what an earlier attempt has left there is of processes that have gone.
+func (t *Trainer[C]) forget() error {
+	for _, path := range []string{t.meetingFile(), t.meetingFile() + ".ranks"} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove what an earlier worker has left: %w", err)
+		}
+	}
+	return nil
+}
+
 // write puts the worker's source, its configuration and nothing else into the block's directory.
 func (t *Trainer[C]) write(settings, more map[string]any) error {
-	if err := extract(t.sourceDir(), t.program.Source); err != nil {
+	if err := errors.Join(extract(t.sourceDir(), t.program.Source), t.forget()); err != nil {
 		return err
 	}
 	data, err := json.MarshalIndent(merged(settings, more), "", " ")
@@ -246,7 +263,9 @@ func (t *Trainer[C]) argv(python string) []string {
 	case machines > 1:
 		return slices.Concat(torchrun, []string{"--nnodes", strconv.Itoa(machines)}, program)
 	case n > 1:
-		return slices.Concat(torchrun, []string{"--standalone"}, program)
+		// Not --standalone: its store listens on all interfaces, and what anyone writes there is unpickled.
+		return slices.Concat(torchrun, []string{"--nnodes", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file",
+			"--rdzv-endpoint", t.meetingFile(), "--rdzv-id", "worker"}, program)
 	}
 	return append([]string{python}, program...)
 }
@@ -255,6 +274,12 @@ func (t *Trainer[C]) environ(python string) []string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 	if own := nodes.Address(); own != "" { // inference may be on another machine
 		env[weightsAddress] = own
+	}
+	if t.gpus() > 1 && len(nodes.Addresses()) < 2 {
+		env[ranksFile], env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = t.meetingFile()+".ranks", "1"
+		if runtime.GOOS == "linux" && os.Getenv("GLOO_SOCKET_IFNAME") == "" {
+			env["GLOO_SOCKET_IFNAME"] = "lo"
+		}
 	}
 	if len(t.req.Placement.Devices) > 0 {
 		env["CUDA_VISIBLE_DEVICES"] = strings.Join(t.req.Placement.Devices, ",")

@@ -18,6 +18,7 @@ import json
 import os
 import secrets
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -111,13 +112,18 @@ class _Listener:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self.listener = socket.create_server((self.host, 0), family=family)
         self.port = self.listener.getsockname()[1]
-        # Torch would listen on every interface; it takes a socket that is bound to ours instead.
-        listener = socket.create_server((self.host, 0), family=family)
-        self.store_port = listener.getsockname()[1]
-        self.store = dist.TCPStore(
-            self.host, self.store_port, None, True, timedelta(seconds=owner.deadline), wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-        )  # fmt: skip
+        self.folder: Any = None
+        if peer.on_loopback(f"//[{self.host}]" if ":" in self.host else f"//{self.host}"):
+            # A store on TCP asks for no token and lists its keys: every user could take the place of one side.
+            self.folder = tempfile.TemporaryDirectory(prefix="recipe-weights-")
+        else:
+            # Torch would listen on every interface; it takes a socket that is bound to ours instead.
+            listener = socket.create_server((self.host, 0), family=family)
+            self.store_port = listener.getsockname()[1]
+            self.store = dist.TCPStore(
+                self.host, self.store_port, None, True, timedelta(seconds=owner.deadline), wait_for_workers=False,
+                master_listen_fd=listener.detach(),
+            )  # fmt: skip
         self.receivers: set[socket.socket] = set()
         threading.Thread(target=self._listen, name="weights", daemon=True).start()
 
@@ -146,7 +152,7 @@ class _Listener:
 
             def make() -> Any:
                 return process_group.make_group(
-                    0, self.backend, self.host, self.store_port, prefix, here, seconds, self.device
+                    0, self.backend, self.host, self._store(prefix), prefix, here, seconds, self.device
                 )
 
             group = process_group.within(seconds, receiver, "the receiver's part of the group", make)
@@ -180,8 +186,12 @@ class _Listener:
             line.write({"refused": why})
             return None
         prefix = secrets.token_urlsafe(16)
-        line.write({"store": self.store_port, "prefix": prefix})
+        line.write({"store": self._store(prefix), "prefix": prefix})
         return prefix
+
+    def _store(self, prefix: str) -> int | str:
+        """Where both sides of a group find each other."""
+        return os.path.join(self.folder.name, prefix) if self.folder else self.store_port
 
     def _answer(
         self, line: Lines, receiver: socket.socket, group: Any, packer: Packer, request: dict[str, Any]
@@ -210,6 +220,8 @@ class _Listener:
         for receiver in list(self.receivers):
             with contextlib.suppress(OSError):  # it has gone by itself
                 receiver.shutdown(socket.SHUT_RDWR)
+        if self.folder is not None:
+            self.folder.cleanup()
 
 
 class Packer:

@@ -23,12 +23,12 @@ class Lost(RuntimeError):
 
 
 def make_group(
-    rank: int, backend: str, host: str, port: int, prefix: str, here: str, seconds: float, device: torch.device
+    rank: int, backend: str, host: str, at: int | str, prefix: str, here: str, seconds: float, device: torch.device
 ) -> Any:
     """This side of a group of two, in which one byte has gone from rank 0, who sends weights, to rank 1, who receives
-    them. here: the address to be reached at."""
+    them. at: the port of a store, or the file of one on this machine. here: the address to be reached at."""
     timeout = timedelta(seconds=seconds)
-    store = dist.PrefixStore(prefix, dist.TCPStore(host, port, None, False, timeout))
+    store = dist.PrefixStore(prefix, store_at(host, at, timeout))
     if backend == "gloo":
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timeout
@@ -49,6 +49,17 @@ def make_group(
     byte = torch.zeros(1, dtype=torch.uint8, device=device)
     (group.send([byte], 1, 0) if rank == 0 else group.recv([byte], 0, 0)).wait(timeout)
     return group
+
+
+def store_at(host: str, at: int | str, timeout: timedelta) -> Any:
+    """A client of the store at a port, or a store in a file of this user."""
+    if isinstance(at, int):
+        return dist.TCPStore(host, at, None, False, timeout)
+    if os.stat(os.path.dirname(at)).st_uid not in (0, os.geteuid()):
+        raise PermissionError(f"{at} is in a folder of another user")
+    store = dist.FileStore(at, 2)
+    store.set_timeout(timeout)
+    return store
 
 
 def within(seconds: float, connection: socket.socket, what: str, make: Callable[[], Any]) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+FILE = "RECIPE_RANKS_FILE"  # of the trainer's plugin: where the ranks of one machine find each other
+
 
 def default_device() -> torch.device:
     """CUDA device LOCAL_RANK, or the CPU on a machine without one."""
@@ -29,6 +31,21 @@ def pieces(tensors: list[Tensor], most: int) -> Iterator[list[Tensor]]:
         size += x.nbytes
     if now:
         yield now
+
+
+def join(backend: str, timeout: timedelta) -> None:
+    """Makes the process group of torchrun's ranks. On one machine they find each other in a file of this user: every
+    user can read and write a store on TCP, and ranks unpickle what they take for another rank's."""
+    import torch.distributed as dist
+
+    path = os.environ.get(FILE)
+    ranks: dict[str, Any] = {}
+    if path:
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        store = dist.FileStore(path, world)  # type: ignore[attr-defined]
+        store.set_timeout(timeout)
+        ranks = {"store": store, "rank": rank, "world_size": world}
+    dist.init_process_group(backend, timeout=timeout, **ranks)
 
 
 class Ranks:
@@ -52,7 +69,7 @@ class Ranks:
             torch.cuda.set_device(self.device)
         if not dist.is_initialized():
             self.own = True
-            dist.init_process_group("nccl" if cuda else "gloo", timeout=timeout)
+            join("nccl" if cuda else "gloo", timeout)
         self.mesh = init_device_mesh(self.device.type, (self.world,))
         # Commands and batches travel over gloo: a rank that waits for work must not spin on the GPU.
         self.objects = dist.new_group(backend="gloo", timeout=timeout) if cuda else dist.group.WORLD

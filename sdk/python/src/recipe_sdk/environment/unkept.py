@@ -19,7 +19,7 @@ from importlib.machinery import (
 )
 from pathlib import Path
 from types import CodeType
-from typing import Any, cast
+from typing import Any
 
 INSTALLED = ("site-packages", "dist-packages")
 """Folders that hold packages."""
@@ -31,7 +31,7 @@ class Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """The code of a module."""
         path = self.get_filename(fullname)
-        return cast(CodeType, self.source_to_code(self.get_data(path), path))
+        return self.source_to_code(self.get_data(path), path)
 
 
 class Finder(FileFinder):
