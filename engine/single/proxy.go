@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/web"
 	"github.com/recipe-rl/recipe/sdk/web/proxy"
@@ -41,9 +42,12 @@ func NewProxy(ctx context.Context, base, model, key string) (*Proxy, error) {
 	if !strings.HasSuffix(base, "/v1") {
 		base += "/v1"
 	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, Proxy: proxy.Of}
+	if key != "" { // else the server may be anyone's
+		transport = peer.Transport(base, transport)
+	}
 	p := &Proxy{base: base, model: model, key: key, Token: rand.Text(), served: make(chan error, 1),
-		client: &http.Client{Timeout: proxyTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 64,
-			Proxy: proxy.Of}}}
+		client: &http.Client{Timeout: proxyTimeout, Transport: transport}}
 	if err := p.reach(ctx); err != nil {
 		return nil, err
 	}

@@ -18,8 +18,8 @@ import (
 // MaxGroups is how many groups a Reader knows: the newest.
 const MaxGroups = 200_000
 
-// maxBody bounds the memory of one body.
-const maxBody = 512 << 20
+// maxBody bounds the memory of one body: a group of 16 completions of 32,768 tokens has some 40 MB.
+const maxBody = 128 << 20
 
 // Group is what a record says of one group, without its body.
 type Group struct {
