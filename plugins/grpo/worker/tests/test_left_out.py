@@ -27,7 +27,7 @@ def draw(seed: int) -> list[dict]:
         for _ in range(n):
             length = r.randint(1, 4)
             group["tokens"].append([r.randrange(10, 90) for _ in range(length + 2)])
-            group["masks"].append([-100, -100] + [1] * length)
+            group["masks"].append([-100, -100, *group["tokens"][-1][2:]])
             group["scores"].append(r.uniform(-1, 1))
             group["overrides"].append({"rewards": [r.random(), r.random()]})
             group["values"].append([r.uniform(-1, 1) for _ in range(length + 2)])
