@@ -174,11 +174,11 @@ func testValidation(t *testing.T, a *api) {
 func testCoercion(t *testing.T, a *api) {
 	a.trainer(1)
 	r := a.send(http.MethodPost, "/scored_data", []byte(
-		`{"tokens":[["7",1.0,true,2]],"masks":[[false,"-100",0.0,2]],"scores":["1.5"],"tools":"dropped"}`))
+		`{"tokens":[["7",1.0,true,2]],"masks":[[7.0,"-100",true,2]],"scores":["1.5"],"tools":"dropped"}`))
 	want(t, "the answer", string(r.body), `{"status":"received"}`)
 	g := a.get("/batch")["batch"].([]any)[0].(object)
 	want(t, "tokens", g["tokens"], "[[7 1 1 2]]")
-	want(t, "masks", g["masks"], "[[0 -100 0 2]]")
+	want(t, "masks", g["masks"], "[[7 -100 1 2]]")
 	want(t, "scores", g["scores"], "[1.5]")
 	if _, ok := g["tools"]; ok {
 		t.Error("an unknown field is passed on, expected it to be dropped")
