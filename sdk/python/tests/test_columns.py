@@ -23,14 +23,16 @@ def a_group(rng: random.Random) -> dict:
     lengths = [rng.randrange(0, 9) for _ in range(rng.randrange(1, 5))]
     top = rng.choice([2**17, 2**31 - 1])
 
-    def ids(least: int) -> list:
-        return [[rng.choice([least, 0, top, rng.randrange(200_000)]) for _ in range(n)] for n in lengths]
+    def ids() -> list:
+        return [[rng.choice([0, top, rng.randrange(200_000)]) for _ in range(n)] for n in lengths]
 
     def numbers() -> list:
         odd = [0.0, -0.0, 1.0, 5e-324, 3.4028234663852886e38, 123456789.125, 1, 2**60, 1e-7]
         return [[rng.choice([*odd, -rng.expovariate(1), math.log(rng.random())]) for _ in range(n)] for n in lengths]
 
-    g = {"tokens": ids(0), "masks": ids(-100), "scores": [rng.random() for _ in lengths]}
+    tokens = ids()
+    masks = [[rng.choice([-100, token]) for token in row] for row in tokens]
+    g = {"tokens": tokens, "masks": masks, "scores": [rng.random() for _ in lengths]}
     for name in ("inference_logprobs", "ref_logprobs", "advantages"):
         match rng.randrange(4):
             case 0:

@@ -37,7 +37,7 @@ def test_values_are_laid_over_the_tokens_that_the_masks_mark():
 
 def test_a_sequence_that_is_left_out_of_the_loss_has_no_values():
     raw = make_group(3)
-    raw["tokens"][1][-1] = 2  # the only one that ends
+    raw["tokens"][1][-1] = raw["masks"][1][-1] = 2  # the only one that ends
     batch = taken([raw], [0], mask_truncated=True, eos=frozenset([2]))
     kept = [len(c.positions) for c in batch.groups[0].completions]
     assert kept[0] == 0 and kept[1] > 0

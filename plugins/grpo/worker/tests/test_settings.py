@@ -161,7 +161,7 @@ def test_dr_grpo_divides_by_no_deviation():
 @pytest.mark.parametrize("beta", [0.0, 1e-9])
 def test_shorter_ones_among_the_best_are_favoured_whatever_the_estimator(name, beta):
     """A KL in the reward makes every score different; the best of a group are still chosen by the environment's scores."""
-    raw = {"tokens": [[9, 9, 9, 9], [9, 9], [9, 9, 9]], "masks": [[-100, 1, 1, 1], [-100, 1], [-100, 1, 1]],
+    raw = {"tokens": [[9, 9, 9, 9], [9, 9], [9, 9, 9]], "masks": [[-100, 9, 9, 9], [-100, 9], [-100, 9, 9]],
            "scores": [1.0, 1.0, 0.0], "group_overrides": {"reward_baseline": 0.25}}  # fmt: skip
     b = batches.build([read_group(raw, ReadOptions())])
     # the short answer is worth 1.5: its single token against the mean of 2 tokens of the best
