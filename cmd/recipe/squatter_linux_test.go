@@ -159,7 +159,7 @@ func TestSquatterGetsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "clients come to the other user", func() bool { _, clients, _ := s.seen(); return clients > 0 })
+	eventually(t, "clients connect to the other user", func() bool { _, clients, _ := s.seen(); return clients > 0 })
 	w.recipe("apply", "-y", "--detach", "--var", "steps=1000000", "quickstart.hcl")
 	w.awaitProcesses(5, func(now map[string]int) bool {
 		return now["environment.arithmetic.sums"] != processes["environment.arithmetic.sums"]

@@ -37,7 +37,7 @@ func (f *trustFlags) into(a *app, file string) error {
 	if f.lock != "" {
 		if root := checkoutOf(file); trust.Below(f.lock, root) {
 			return &sdk.Error{Summary: fmt.Sprintf("--trust-lock %s lies in the checkout of the recipe, %s", f.lock, root),
-				Remedy: "name a file from elsewhere, such as that of the base branch: whoever changes the checkout could change " +
+				Remedy: "name a file from elsewhere, such as the one of the base branch: a change of the checkout could change " +
 					"this one"}
 		}
 		digests, err := trust.ReadLock(f.lock)
