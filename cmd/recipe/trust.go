@@ -24,7 +24,8 @@ func newTrust(a *app) *cobra.Command {
 		Short: "Say which programs of recipes may run on this machine",
 		Long: `A recipe names programs: a plugin's, a Python file, an executor's. validate, plan, graph, doctor, init, editors
 and agents run one only where it is trusted: its content by digest, which this user has approved, or its folder. What
-recipe plugin new writes is trusted from the start. In CI, trusted folders do not count. apply lists what it runs and asks.
+recipe plugin new writes is trusted from the start. In CI, trusted folders do not count. apply lists what it
+runs and asks.
 
 What is trusted stands in recipe/trust in XDG_STATE_HOME (~/.local/state), readable by this user only.`,
 		Args: cobra.NoArgs,

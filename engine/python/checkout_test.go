@@ -31,7 +31,7 @@ func TestUvIsInstalledWithoutTheFoldersModules(t *testing.T) {
 func TestANameOfAnInterpreterIsNoFolder(t *testing.T) {
 	dir, bin := t.TempDir(), t.TempDir()
 	ran := filepath.Join(bin, "ran")
-	if err := os.WriteFile(filepath.Join(bin, "uv"), []byte("#!/bin/sh\n: >"+ran+"\nexit 1\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(bin, "uv"), []byte("#!/bin/sh\n: >"+ran+"\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin)
