@@ -79,3 +79,23 @@ func TestServersOfOneMachineDoNotShareItsFirstGPU(t *testing.T) {
 		t.Errorf("two servers on each machine with GPUs: %v", err)
 	}
 }
+
+// Another user who knows the block's folder must not be able to make the folder first.
+func TestTemporaryNamesCannotBeGuessed(t *testing.T) {
+	t.Parallel()
+	name := func(dir, token, id string) string {
+		r := replica{s: &Supervisor{block: Block{Dir: dir, ControlToken: token}}, id: id}
+		return r.temporary()
+	}
+	first := name("/run/a", "token", "0")
+	if again := name("/run/a", "token", "0"); again != first {
+		t.Errorf("the next attempt looks at %s instead of %s", again, first)
+	}
+	for what, other := range map[string]string{
+		"token": name("/run/a", "another", "0"), "folder": name("/run/b", "token", "0"), "replica": name("/run/a", "token", "1"),
+	} {
+		if other == first {
+			t.Errorf("another %s gives the same folder, %s", what, first)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -17,15 +18,17 @@ const longestParent = 103 - len("/recipe-server-123456789abc/") - 36
 const temporaryPrefix = "recipe-server-"
 
 // temporary is the folder for temporary files of the replica's server. vLLM and SGLang leave sockets behind when they
-// end, also by themselves; here they are removed with the folder. Its name depends on the block's folder and the
-// replica alone, so the next attempt finds what a killed one has left, and a copy of the block's folder does not.
+// end, also by themselves; here they are removed with the folder. Its name depends on the block's folder, its token and
+// the replica: the next attempt finds what a killed one has left, a copy of the block's folder does not, and another
+// user cannot make it first.
 func (r *replica) temporary() string {
 	parent := os.TempDir()
 	if len(parent) > longestParent {
 		parent = "/tmp"
 	}
-	sum := sha256.Sum256([]byte(r.s.block.Dir + "\x00" + r.id))
-	return filepath.Join(parent, temporaryPrefix+hex.EncodeToString(sum[:6]))
+	name := hmac.New(sha256.New, []byte(r.s.block.ControlToken))
+	name.Write([]byte("temporary\x00" + r.s.block.Dir + "\x00" + r.id))
+	return filepath.Join(parent, temporaryPrefix+hex.EncodeToString(name.Sum(nil)[:6]))
 }
 
 // makeTemporary creates the folder, empty and for this user only. The server is to inherit held, so that the folder is

@@ -1,11 +1,15 @@
 """A tiny model with a tokenizer, a trajectory server, and runs of the trainer on the CPU with the real TRL."""
 
+import contextlib
+import ipaddress
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from recipe_sdk import Bridge, settings
@@ -90,6 +94,19 @@ def metrics(folder):
     return {e["step"]: e["metrics"] for e in events(folder, "metric")}
 
 
+def exposed(run, limit):
+    """Waits for the end of a run; returns the addresses beyond loopback at which it or a child of it has listened."""
+    found, end = set(), time.monotonic() + limit
+    while run.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            top = psutil.Process(run.pid)
+            for process in [top, *top.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found |= {c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+        time.sleep(0.1)
+    return {a for a in found if not ipaddress.ip_address(a.ip).is_loopback}
+
+
 def trained(folder, settings_):
     """A whole run inside this process; its metrics by step."""
     folder.mkdir(exist_ok=True)
@@ -111,7 +128,13 @@ def start():
         sources = [ROOT / "sdk/python/src", ROOT / "plugins/trl"]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources)), "OMP_NUM_THREADS": "1",
                "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
-        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+        launch = []
+        if ranks > 1:  # as the plugin starts them (sdk/trainer/worker): they find each other in files
+            env |= {"RECIPE_RANKS_FILE": str(folder / "ranks"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+                    "GLOO_SOCKET_IFNAME": "lo"}  # fmt: skip
+            launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--nnodes", "1", "--rdzv-id", "worker",
+                      "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-endpoint",
+                      str(folder / "meeting")]  # fmt: skip
         with open(folder / "log", "ab") as log:
             made.append(subprocess.Popen([sys.executable, *launch, "-m", "recipe_trl", "--config", path], env=env,
                                          stdout=log, stderr=log))  # fmt: skip

@@ -11,7 +11,7 @@ from recipe_sdk.checkpoint import complete
 from recipe_sdk.fields import ConfigError
 from recipe_sdk.testing import Supervisor, scores_of
 
-from .conftest import LIMIT, events, given, metrics, ragged, trained
+from .conftest import LIMIT, events, exposed, given, metrics, ragged, trained
 
 ADAPTERS = {"use_peft": True, "lora_r": 4, "lora_dropout": 0.1, "lora_target_modules": ["q_proj", "v_proj"]}
 
@@ -146,7 +146,8 @@ def test_two_ranks_train_as_one(tmp_path, tiny, api, start):
     for name, config, expected in (("sum", {}, one), ("mean of rows", {"loss_type": "grpo"}, means)):
         folder = tmp_path / name
         run = start(folder, given(folder, tiny, api().url, config, steps=2), ranks=2)
-        assert run.wait(LIMIT) == 0, (folder / "log").read_text()
+        assert not exposed(run, LIMIT), "others can write to a store of its ranks"
+        assert run.wait(1) == 0, (folder / "log").read_text()
         found = metrics(folder)
         for step in (1, 2):
             same(found[step], expected[step], rel=1e-4)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -64,3 +66,43 @@ def sync_tree(path: Path) -> None:
         for name in files:
             sync_path(Path(directory) / name)
         sync_path(Path(directory))
+
+
+LOCK = ".recipe-lock"
+
+
+class Temporary:
+    """A folder for this user only. It goes with close, or, when this process was killed, with the next one of the same
+    prefix: the process holds a lock in it while it lives. sdk/temporary is the same in Go."""
+
+    def __init__(self, prefix: str):
+        parent = Path(tempfile.gettempdir())
+        for left in parent.glob(f"{prefix}*"):
+            _sweep(left)
+        # The folder gets its name once the lock is held: another process takes no folder of this one for a left one.
+        made = Path(tempfile.mkdtemp(prefix=f".new-{prefix}"))
+        self.lock = os.open(made / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.path = made.rename(parent / made.name.removeprefix(".new-"))
+
+    def close(self) -> None:
+        """Removes the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+
+
+def _sweep(left: Path) -> None:
+    """Removes a folder of this user whose process has ended. What cannot be removed stays for the next one."""
+    try:
+        if left.is_symlink() or left.lstat().st_uid != os.geteuid():
+            return
+        lock = os.open(left / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(left, ignore_errors=True)
+    except OSError:
+        pass  # its process lives
+    finally:
+        os.close(lock)

@@ -18,7 +18,6 @@ import json
 import os
 import secrets
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import torch
 from torch import Tensor
 
 from . import dtypes, ipc, peer, process_group
+from .files import Temporary
 from .ipc import Agree, Named, Storage, alone
 from .process_group import dist
 
@@ -112,10 +112,10 @@ class _Listener:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self.listener = socket.create_server((self.host, 0), family=family)
         self.port = self.listener.getsockname()[1]
-        self.folder: Any = None
+        self.folder: Temporary | None = None
         if peer.on_loopback(f"//[{self.host}]" if ":" in self.host else f"//{self.host}"):
             # A store on TCP asks for no token and lists its keys: every user could take the place of one side.
-            self.folder = tempfile.TemporaryDirectory(prefix="recipe-weights-")
+            self.folder = Temporary("recipe-weights-")
         else:
             # Torch would listen on every interface; it takes a socket that is bound to ours instead.
             listener = socket.create_server((self.host, 0), family=family)
@@ -191,7 +191,7 @@ class _Listener:
 
     def _store(self, prefix: str) -> int | str:
         """Where both sides of a group find each other."""
-        return os.path.join(self.folder.name, prefix) if self.folder else self.store_port
+        return str(self.folder.path / prefix) if self.folder else self.store_port
 
     def _answer(
         self, line: Lines, receiver: socket.socket, group: Any, packer: Packer, request: dict[str, Any]
@@ -221,7 +221,7 @@ class _Listener:
             with contextlib.suppress(OSError):  # it has gone by itself
                 receiver.shutdown(socket.SHUT_RDWR)
         if self.folder is not None:
-            self.folder.cleanup()
+            self.folder.close()
 
 
 class Packer:
