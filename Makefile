@@ -10,8 +10,8 @@ COMMIT   ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
-# Packages of test-go; those that run the real atroposlib have a target of their own.
-TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
+# Packages of test-go; those that run the real atroposlib have a target of their own, and so has schema.
+TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/recipe/schema$$|/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
 # Longer than the longest package takes on a busy machine: cmd/recipe, whose tests start whole runs, 12 minutes on an idle one.
@@ -27,7 +27,7 @@ RUFF_VERSION := 0.17.5
 # Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
 
-.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
+.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -44,7 +44,7 @@ test: test-venv test-go ## run every test (race detector on)
 
 # Each of these keeps one core busy, so two run at a time, where make can keep their output apart (GNU make 4).
 SIDE_BY_SIDE := $(if $(filter output-sync,$(.FEATURES)),-j2 -Otarget)
-test-python-parts: test-atropos test-python test-environments test-trl-short test-trackers
+test-python-parts: test-schema test-atropos test-python test-environments test-trl-short test-trackers
 
 # Go tests of Python workers need it too, so it is made before any of them.
 test-venv:
@@ -64,6 +64,10 @@ test-go:
 
 # What a test waits for there may import for half a minute, several times that beside other work.
 PATIENT := PLUGINTEST_DEADLINE=5m
+
+# No goroutine is in it, and the race detector makes its tests, which compute, five times slower.
+test-schema:
+	$(GOTESTSUM) -vet=off -timeout $(TIMEOUT) ./schema
 
 # Real atroposlib environments and its run-api, by themselves: each imports for seconds, which beside other tests become minutes.
 test-atropos:
