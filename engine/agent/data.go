@@ -117,17 +117,11 @@ func accept(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// state is where other agents connect, and what was asked for so far.
-func (d *data) state() (address string, forwards []Forward, exposes []Exposure) {
+// reachable is where other agents connect.
+func (d *data) reachable() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, f := range d.forwards {
-		forwards = append(forwards, f.Forward)
-	}
-	for _, e := range d.exposes {
-		exposes = append(exposes, e)
-	}
-	return d.address, forwards, exposes
+	return d.address
 }
 
 // expose allows an agent to connect to a port of this machine.
