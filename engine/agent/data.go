@@ -27,6 +27,8 @@ type data struct {
 
 	engine func(net.Conn) // takes a connection that an engine has opened
 
+	strangers Strangers
+
 	mu       sync.Mutex
 	listener net.Listener
 	address  string                 // HOST:PORT where others reach the listener
@@ -170,6 +172,8 @@ type opening struct {
 
 // serve carries a connection of another agent to a port of this machine.
 func (d *data) serve(raw net.Conn) {
+	known := d.strangers.Add(raw)
+	defer known()
 	c := tls.Server(raw, d.server)
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(dialTimeout))
@@ -178,6 +182,7 @@ func (d *data) serve(raw net.Conn) {
 	if err := c.Handshake(); err != nil {
 		return
 	}
+	known()
 	if err := readLine(in, &o); err != nil {
 		return
 	}

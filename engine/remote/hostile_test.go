@@ -236,7 +236,7 @@ func TestSilentConnectionsKeepNoAgentOut(t *testing.T) {
 	s := newSite(t)
 	h := s.hub(time.Minute)
 	s.submit(h, "trainer.tiny.a")
-	for n := range 2 * strangersAtOnce {
+	for n := range 2 * agent.StrangersAtOnce {
 		c, err := net.Dial("tcp", h.listeners[true].Addr().String())
 		if err != nil {
 			t.Fatal(err)

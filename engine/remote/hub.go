@@ -182,7 +182,7 @@ func (h *Hub) expectRecorded() error {
 func (h *Hub) accept(l net.Listener) {
 	defer h.group.Done()
 	l = openfiles.Wait(l, nil)
-	var unknown strangers
+	var unknown agent.Strangers
 	for {
 		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -192,41 +192,13 @@ func (h *Hub) accept(l net.Listener) {
 			time.Sleep(50 * time.Millisecond) // the network is down, for one; it passes
 			continue
 		}
-		known := unknown.add(c)
+		known := unknown.Add(c)
 		h.group.Go(func() {
 			defer known()
 			if err := h.greet(c); err != nil {
 				_ = c.Close()
 			}
 		})
-	}
-}
-
-// strangersAtOnce bounds the connections of which it is not known yet whose they are.
-const strangersAtOnce = 256
-
-// strangers are these connections, the oldest first. One more than the bound takes the place of the oldest: an agent is
-// known in far less than helloTimeout, so connections that say nothing keep no agent out.
-type strangers struct {
-	mu   sync.Mutex
-	list []net.Conn
-}
-
-// add returns what is to be called when it is known whose the connection is.
-func (s *strangers) add(c net.Conn) (known func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.list) >= strangersAtOnce {
-		_ = s.list[0].Close()
-		s.list = slices.Delete(s.list, 0, 1)
-	}
-	s.list = append(s.list, c)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if i := slices.Index(s.list, c); i >= 0 {
-			s.list = slices.Delete(s.list, i, i+1)
-		}
 	}
 }
 
