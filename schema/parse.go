@@ -18,6 +18,9 @@ func ParseFile(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
 	return hclsyntax.ParseConfig(src, path, hcl.InitialPos)
 }
 
+// Readable says whether ParseFile would parse a text, be it with or without errors.
+func Readable(src []byte) bool { return tooLarge("", src) == nil }
+
 // ParseExpression is ParseFile for an expression; nil after an error.
 func ParseExpression(path string, src []byte) (hclsyntax.Expression, hcl.Diagnostics) {
 	if d := unreadable(path, src); d != nil {

@@ -22,6 +22,9 @@ func TestParsersRefuseBombs(t *testing.T) {
 		if !diags.HasErrors() || file == nil || file.Body == nil {
 			t.Errorf("%s: %v, expected a file and an error", name, diags)
 		}
+		if schema.Readable([]byte(src)) {
+			t.Errorf("%s: an editor takes it apart", name)
+		}
 		if out := schema.Unnamed([]byte(src)); string(out) != src {
 			t.Errorf("%s: its name was removed", name)
 		}
