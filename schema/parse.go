@@ -8,9 +8,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// ParseFile parses a file of HCL with the limits of a recipe's files. Use it wherever a file may come from someone else:
-// the parser alone overflows the stack, or takes gigabytes and minutes, for a few hundred kilobytes. The file has a body
-// in any case.
+// ParseFile parses a file of HCL with the limits of a recipe's files. Use it wherever a file may come from someone
+// else: the parser alone overflows the stack, or takes gigabytes and minutes, for a few hundred kilobytes. The file has
+// a body in any case.
 func ParseFile(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
 	if d := unreadable(path, src); d != nil {
 		return &hcl.File{Body: &hclsyntax.Body{}, Bytes: src}, hcl.Diagnostics{d}

@@ -281,7 +281,8 @@ func TestOnlyMembersOfTheRunAreHeard(t *testing.T) {
 		{name: "the certificate of another run", config: &tls.Config{Certificates: []tls.Certificate{pair}}},
 		{name: "joins and something else", config: &tls.Config{NextProtos: []string{agent.JoinProtocol, "h2"}}},
 		{name: "TLS 1.2", config: &tls.Config{MaxVersion: tls.VersionTLS12}},
-		{name: "a session of a join", config: &tls.Config{NextProtos: []string{agent.JoinProtocol}, ClientSessionCache: cache}},
+		{name: "a session of a join",
+			config: &tls.Config{NextProtos: []string{agent.JoinProtocol}, ClientSessionCache: cache}},
 		{name: "that session again", config: &tls.Config{ClientSessionCache: cache}},
 	} {
 		c.config.InsecureSkipVerify, c.config.ServerName = true, agent.EngineName

@@ -20,8 +20,8 @@ import (
 // route is a way from a block to a port of a block on another machine.
 type route struct{ from, to, target string }
 
-// routesFile holds the routes of a run, in its directory, for the next engine. An agent is not asked for them: a machine
-// that is not ours could name any port of the others.
+// routesFile holds the routes of a run, in its directory, for the next engine. An agent is not asked for them: a
+// machine that is not ours could name any port of the others.
 const routesFile = "routes.json"
 
 // routesLimit is the most that is read of it: a route has some hundred bytes.

@@ -296,7 +296,8 @@ func TestSilentClientsLeaveOpenFiles(t *testing.T) {
 				c := dial()
 				_, _ = io.WriteString(c, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
 				go func() {
-					if _, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+					if r, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+						_ = r.Body.Close()
 						answered.Add(1)
 					}
 				}()
