@@ -94,7 +94,13 @@ func bombs() map[string]string {
 		"wide CSV":                  local("csvdecode(" + many("a,b\n", 100_000) + ")"),
 		"a template file of itself": local("templatefile(\"self.tpl\", {})"),
 		"an endless file":           local("file(\"zero\")"),
+		"modules in modules":        modules("a"),
 	}
+}
+
+// modules calls a module a thousand times.
+func modules(name string) string {
+	return "module \"m\" {\n  source = \"./" + name + "\"\n  count  = 1000\n}\n"
 }
 
 func numbered(n int, form string) string {
@@ -121,6 +127,15 @@ func TestBombsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "self.tpl"), []byte(`${templatefile("self.tpl", {})}`), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"a": modules("b"), "a/b": modules("c"), "a/b/c": modules("d"),
+		"a/b/c/d": "inference \"tiny\" \"p\" {}\n"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "m.hcl"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.Symlink("/dev/zero", filepath.Join(dir, "zero")); err != nil {
 		t.Fatal(err)

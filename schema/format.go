@@ -11,6 +11,9 @@ func Format(src []byte) []byte { return hclwrite.Format(src) }
 
 // Unnamed is the source of a recipe without the name that it gives itself: its run is called like its file.
 func Unnamed(src []byte) []byte {
+	if unreadable("", src) != nil {
+		return src
+	}
 	f, diags := hclwrite.ParseConfig(src, "", hcl.InitialPos)
 	if diags.HasErrors() {
 		return src

@@ -45,6 +45,7 @@ type module struct {
 	blocks    map[blockName]*node
 	observers []*node
 
+	refused   bool // there would be too many instances: no more are made, in any instance of its parent
 	instances []*moduleInstance
 	within    map[*moduleInstance][]*moduleInstance // instances by the parent's instance, in order of their keys
 }

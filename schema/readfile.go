@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -16,8 +17,21 @@ func ReadFile(path string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	src, err := io.ReadAll(io.LimitReader(f, maxRead+1))
+	if err == nil && len(src) > maxRead {
+		err = fmt.Errorf("the file %s has more than %d MiB", path, maxRead>>20)
+	}
+	return src, err
 }
+
+// maxRead is the most that is read of a file: a recipe's has at most maxFileBytes, and a sparse one may have terabytes
+// on an empty disk.
+const maxRead = 64 << 20
 
 // ReadOpened reads those of paths that stand for what this process was given open, such as --var-file <(…): that can be
 // read only once, and by no other process. A path that cannot be read is left out.

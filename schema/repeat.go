@@ -162,7 +162,7 @@ func given(v cty.Value) string {
 // expandCall makes the instances of the module that a call names, inside one instance of the module it stands in.
 func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 	child := n.child
-	if child == nil || ev.outputs != nil {
+	if child == nil || ev.outputs != nil || child.refused {
 		return
 	}
 	if child.within == nil {
@@ -170,6 +170,7 @@ func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 	}
 	reps, _ := ev.repeat(n, mi, n.call.count, n.call.forEach)
 	if len(child.instances)+len(reps) > maxInstances {
+		child.refused = true
 		ev.diags = append(ev.diags, problem(n.header, "Too many instances",
 			fmt.Sprintf("A module has at most %d instances.", maxInstances)))
 		return

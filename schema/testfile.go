@@ -85,10 +85,7 @@ func LoadTest(path string, environment []string) (*TestFile, hcl.Diagnostics) {
 // LoadTestSource is LoadTest for a text that need not be on disk.
 func LoadTestSource(path string, src []byte, environment []string) (*TestFile, hcl.Diagnostics) {
 	t := &TestFile{Path: path, File: &hcl.File{Bytes: src}}
-	if d := unreadable(path, src); d != nil {
-		return t, hcl.Diagnostics{d}
-	}
-	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	file, diags := ParseFile(path, src)
 	t.File = file
 	body, ok := file.Body.(*hclsyntax.Body)
 	if diags.HasErrors() || !ok {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -106,7 +105,7 @@ func (a *app) formatFile(path string, f formatting) (differs bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("format: %w", err)
 	}
-	src, err := os.ReadFile(path)
+	src, err := schema.ReadFile(path)
 	if err != nil {
 		return false, fmt.Errorf("format: %w", err)
 	}
@@ -154,7 +153,7 @@ func replaceFile(path string, content []byte) error {
 
 // formatted refuses what does not parse: laying out a file that is broken would only hide where.
 func (a *app) formatted(path string, src []byte) ([]byte, error) {
-	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	file, diags := schema.ParseFile(path, src)
 	if diags.HasErrors() {
 		return nil, a.diagnose(&schema.Recipe{Files: map[string]*hcl.File{path: file}}, diags, false)
 	}

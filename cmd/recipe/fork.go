@@ -16,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 func newFork(a *app) *cobra.Command {
@@ -105,6 +106,9 @@ func (p parent) fork(ctx context.Context, r *schema.Recipe, step int64, out io.W
 	return session.ForkStored(ctx, p.name, r, step, func(line string) { fmt.Fprintln(out, line) })
 }
 
+// copiedBytes is the most that a recipe or its lock may have that a fork copies.
+const copiedBytes = 16 << 20
+
 // recipe is the recipe of a fork; it is copied from that of the other run when it is not there, with the lock of its
 // packages. copied are the files that were made.
 func (p parent) recipe(file string) (path string, copied []string, err error) {
@@ -115,11 +119,11 @@ func (p parent) recipe(file string) (path string, copied []string, err error) {
 		return "", nil, fmt.Errorf("%s does not exist, and a store has no recipes to copy: name a recipe that declares "+
 			"the trainer", file)
 	}
-	recorded := p.run.File
+	recorded := recipePath(p.dir, p.run)
 	if info, err := os.Stat(p.name); err == nil && !info.IsDir() {
 		recorded = p.name
 	}
-	text, err := os.ReadFile(recorded)
+	text, err := regular.FollowFile(recorded, copiedBytes)
 	if err == nil {
 		err = outfile.Write(context.Background(), file, schema.Unnamed(text), 0o644)
 	}
@@ -131,7 +135,7 @@ func (p parent) recipe(file string) (path string, copied []string, err error) {
 	if _, err := os.Stat(lock); !errors.Is(err, fs.ErrNotExist) {
 		return file, copied, nil // somebody's own
 	}
-	locked, err := os.ReadFile(schema.LockFile(recorded))
+	locked, err := regular.FollowFile(schema.LockFile(recorded), copiedBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return file, copied, nil
 	}

@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/packages/signature"
@@ -89,7 +87,7 @@ func settingsRemedy(err error, given bool) string {
 }
 
 func parseSettings(path string, source []byte) (s settings, err error) {
-	file, diags := hclsyntax.ParseConfig(source, filepath.Base(path), hcl.InitialPos)
+	file, diags := schema.ParseFile(filepath.Base(path), source)
 	if !diags.HasErrors() {
 		diags = gohcl.DecodeBody(file.Body, nil, &s)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -20,6 +21,8 @@ type workshop struct {
 	t   *testing.T
 	dir string
 	env []string // added to that of the test
+	// files is how many files a process may have open; 0: as many as this one.
+	files int
 }
 
 func newWorkshop(t *testing.T) *workshop {
@@ -43,6 +46,10 @@ func workshopIn(t *testing.T, dir string) *workshop {
 
 func (w *workshop) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("recipe", args...)
+	if w.files > 0 {
+		limited := fmt.Sprintf(`ulimit -n %d && exec recipe "$@"`, w.files)
+		cmd = exec.Command("sh", append([]string{"-c", limited, "sh"}, args...)...)
+	}
 	cmd.Dir = w.dir
 	cmd.Env = append(os.Environ(), w.env...)
 	return cmd

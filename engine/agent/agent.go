@@ -320,7 +320,7 @@ func (a *Agent) hello(lease time.Duration, engine []string) *Hello {
 		a.addresses = engine
 	}
 	h := &Hello{Job: a.boot.Job, Node: a.boot.Node, Instance: a.instance, Host: name}
-	h.Data, h.Forwards, h.Exposes = a.data.state()
+	h.Data = a.data.reachable()
 	h.Also = a.data.also()
 	if a.staging != nil {
 		h.Folder, h.Program = a.staging.dir, a.staging.program

@@ -27,6 +27,8 @@ type data struct {
 
 	engine func(net.Conn) // takes a connection that an engine has opened
 
+	strangers Strangers
+
 	mu       sync.Mutex
 	listener net.Listener
 	address  string                 // HOST:PORT where others reach the listener
@@ -117,17 +119,11 @@ func accept(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// state is where other agents connect, and what was asked for so far.
-func (d *data) state() (address string, forwards []Forward, exposes []Exposure) {
+// reachable is where other agents connect.
+func (d *data) reachable() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, f := range d.forwards {
-		forwards = append(forwards, f.Forward)
-	}
-	for _, e := range d.exposes {
-		exposes = append(exposes, e)
-	}
-	return d.address, forwards, exposes
+	return d.address
 }
 
 // expose allows an agent to connect to a port of this machine.
@@ -176,6 +172,8 @@ type opening struct {
 
 // serve carries a connection of another agent to a port of this machine.
 func (d *data) serve(raw net.Conn) {
+	known := d.strangers.Add(raw)
+	defer known()
 	c := tls.Server(raw, d.server)
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(dialTimeout))
@@ -184,6 +182,7 @@ func (d *data) serve(raw net.Conn) {
 	if err := c.Handshake(); err != nil {
 		return
 	}
+	known()
 	if err := readLine(in, &o); err != nil {
 		return
 	}

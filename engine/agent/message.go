@@ -87,8 +87,6 @@ type Hello struct {
 	Host     string       `json:"host"`
 	Data     string       `json:"data"`           // HOST:PORT where other agents connect
 	Also     []string     `json:"also,omitempty"` // and those of the machine's other addresses
-	Forwards []Forward    `json:"forwards,omitempty"`
-	Exposes  []Exposure   `json:"exposes,omitempty"`
 	// Folder is that of the job, and Program this program in it, where files are staged.
 	Folder  string `json:"folder,omitempty"`
 	Program string `json:"program,omitempty"`

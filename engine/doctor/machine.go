@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/engine/usage"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Local is the machine that this process runs on; dir is where run directories will be.
@@ -58,7 +59,8 @@ func Local(dir string) Machine {
 			}
 			return s.Blocks * uint64(s.Bsize), nil
 		},
-		ReadFile: os.ReadFile,
+		// Some are beside a recipe of someone else.
+		ReadFile: func(path string) ([]byte, error) { return regular.FollowFile(path, 1<<20) },
 		Interfaces: func() (names []string, err error) {
 			list, err := net.Interfaces()
 			for _, i := range list {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-
-	"github.com/recipe-rl/recipe/engine/private"
 )
 
 // Pick chooses among events. Both functions are asked beforehand about more lines than are needed in the end; Event is
@@ -60,9 +58,9 @@ type back struct {
 }
 
 func (b *back) load(path string) error {
-	f, err := private.OpenFile(path, os.O_RDONLY)
+	f, err := openSegment(path)
 	if err != nil {
-		return fmt.Errorf("opening the event log: %w", err)
+		return err
 	}
 	defer func() { _ = f.Close() }()
 	b.text.Reset()

@@ -110,9 +110,9 @@ func (l *Log) recall(segments []string) (good int64, err error) {
 }
 
 func beginsWithCursors(path string) (bool, error) {
-	f, err := private.OpenFile(path, os.O_RDONLY)
+	f, err := openSegment(path)
 	if err != nil {
-		return false, fmt.Errorf("opening the event log: %w", err)
+		return false, err
 	}
 	defer func() { _ = f.Close() }()
 	line, err := bufio.NewReader(f).ReadBytes('\n')
@@ -123,11 +123,32 @@ func beginsWithCursors(path string) (bool, error) {
 	return err == nil && derr == nil && e.Type == LogFile, nil
 }
 
-// scan reads one segment into the cursors and returns how many bytes of it are whole lines.
-func (l *Log) scan(path string) (int64, error) {
+// segmentLimit is the most that is read of one file of a log. The engine begins another one after segmentBytes, so a
+// larger file is not the engine's: it would be read for ever, or into all memory.
+const segmentLimit = 256 << 20
+
+// openSegment opens a file of a log to be read.
+func openSegment(path string) (*os.File, error) {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
-		return 0, fmt.Errorf("opening the event log: %w", err)
+		return nil, fmt.Errorf("opening the event log: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() > segmentLimit {
+		err = fmt.Errorf("%s has %d bytes, expected at most %d: it is damaged or was not written by recipe; move it away "+
+			"to continue without its events", path, info.Size(), segmentLimit)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the event log: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+// scan reads one segment into the cursors and returns how many bytes of it are whole lines.
+func (l *Log) scan(path string) (int64, error) {
+	f, err := openSegment(path)
+	if err != nil {
+		return 0, err
 	}
 	defer func() { _ = f.Close() }()
 	r := bufio.NewReaderSize(f, 1<<16)

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/recipe-rl/recipe/engine/private"
 )
 
 // pollEvery is how often a follower of another process's log looks for new lines.
@@ -184,9 +182,9 @@ func WrittenBefore(dir string, at time.Time) (seq uint64, err error) {
 
 func (r *reader) open(path string) error {
 	r.close()
-	f, err := private.OpenFile(path, os.O_RDONLY)
+	f, err := openSegment(path)
 	if err != nil {
-		return fmt.Errorf("opening the event log: %w", err)
+		return err
 	}
 	r.path, r.file, r.buf, r.whole, r.line = path, f, bufio.NewReaderSize(f, 1<<16), 0, 0
 	return nil

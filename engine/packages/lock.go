@@ -11,7 +11,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/renameio/v2"
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsimple"
+	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
 
@@ -104,8 +104,12 @@ func parseLock(name string, source []byte) (Lock, error) {
 		Version int      `hcl:"lock_version"`
 		Rest    hcl.Body `hcl:",remain"`
 	}
-	if err := hclsimple.Decode(name, source, nil, &newest); err != nil {
-		return wrong("%w", err)
+	parsed, diags := schema.ParseFile(name, source) // a stranger may have written it
+	if !diags.HasErrors() {
+		diags = gohcl.DecodeBody(parsed.Body, nil, &newest)
+	}
+	if diags.HasErrors() {
+		return wrong("%w", diags)
 	}
 	if newest.Version > LockVersion {
 		return Lock{}, &sdk.Error{
@@ -113,8 +117,8 @@ func parseLock(name string, source []byte) (Lock, error) {
 			Remedy:  "use the newer recipe that wrote it"}
 	}
 	var file lockSyntax
-	if err := hclsimple.Decode(name, source, nil, &file); err != nil {
-		return wrong("%w", err)
+	if diags := gohcl.DecodeBody(parsed.Body, nil, &file); diags.HasErrors() {
+		return wrong("%w", diags)
 	}
 	if file.Version != LockVersion {
 		return wrong("lock_version is %d; this program reads %d", file.Version, LockVersion)

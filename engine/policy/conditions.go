@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -41,7 +40,7 @@ func conditions(path string, input []byte) (findings []plan.Finding, diags hcl.D
 	if err != nil {
 		return failed("cannot be read: "+err.Error(), ""), nil
 	}
-	file, diags := hclsyntax.ParseConfig(src, filepath.Base(path), hcl.InitialPos)
+	file, diags := schema.ParseFile(filepath.Base(path), src)
 	if diags.HasErrors() {
 		return nil, diags
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -65,9 +66,6 @@ type Hub struct {
 	every  time.Duration
 	report func(Machine)
 }
-
-// route is a way from a block to a port of a block on another machine.
-type route struct{ from, to, target string }
 
 // New returns the hub of a run. Lease is how long agents live without an engine; 0: no limit.
 func New(run, id string, lease time.Duration) *Hub {
@@ -178,32 +176,29 @@ func (h *Hub) expectRecorded() error {
 	if r, err := readRelay(h.run); err == nil && r.Program.Alive() {
 		h.relay = h.expectLocked(r.Job, 1)[0]
 	}
-	return nil
+	return h.recallRoutes()
 }
 
 func (h *Hub) accept(l net.Listener) {
 	defer h.group.Done()
-	limit := make(chan struct{}, 64) // connections of which it is not known yet whose they are
 	l = openfiles.Wait(l, nil)
+	var unknown agent.Strangers
 	for {
-		limit <- struct{}{}
 		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			<-limit
 			time.Sleep(50 * time.Millisecond) // the network is down, for one; it passes
 			continue
 		}
-		h.group.Add(1)
-		go func() {
-			defer h.group.Done()
-			defer func() { <-limit }()
+		known := unknown.Add(c)
+		h.group.Go(func() {
+			defer known()
 			if err := h.greet(c); err != nil {
 				_ = c.Close()
 			}
-		}()
+		})
 	}
 }
 
@@ -248,16 +243,7 @@ func (h *Hub) session(ctx context.Context, c *tls.Conn) error {
 	if hello.Folder != "" {
 		_ = h.announce(p) // without it a later engine at another port waits until the agent gives up
 	}
-	h.mu.Lock()
-	for _, f := range hello.Forwards {
-		h.routes[route{p.block(), f.Block, f.Target}] = h.relay != nil && f.Name == h.relay.name
-	}
-	h.mu.Unlock()
-	h.group.Add(1)
-	go func() {
-		defer h.group.Done()
-		h.reroute(p)
-	}()
+	h.group.Go(func() { h.reroute(p) })
 	return nil
 }
 
@@ -293,10 +279,10 @@ func (h *Hub) forgetOne(p *peer) {
 	delete(h.peers, p.name)
 	delete(h.dirs, p.key)
 	_ = os.Remove(agent.AddressFile(filepath.Join(h.run, addressFile), p.name)) // of one that is to connect no more
-	for r := range h.routes {
-		if r.from == p.block() {
-			delete(h.routes, r)
-		}
+	before := len(h.routes)
+	maps.DeleteFunc(h.routes, func(r route, _ bool) bool { return r.from == p.block() })
+	if len(h.routes) < before {
+		_ = h.keepRoutes() // one too many leads to a job that is over
 	}
 	if h.current[p.key.Block] == p {
 		delete(h.current, p.key.Block)

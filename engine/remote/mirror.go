@@ -112,11 +112,11 @@ func (j *Job) pull(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// here is the path on this machine of a file of the job's folder. Only the block's own folders are written to.
+// here is the path on this machine of a file of the job's folder. Only the block's own folders are written to, whatever
+// the agent names.
 func (j *Job) here(path string) (string, error) {
 	parts := strings.Split(path, "/")
-	if len(parts) < 4 || parts[0] != agent.RunFolder || parts[2] != filepath.Base(j.dir) ||
-		!filepath.IsLocal(filepath.FromSlash(path)) {
+	if len(parts) < 4 || parts[0] != agent.RunFolder || parts[2] != filepath.Base(j.dir) || !fs.ValidPath(path) {
 		return "", fmt.Errorf("it is in no folder of %s", j.record.Handle.Block)
 	}
 	return filepath.Join(j.hub.run, filepath.FromSlash(strings.Join(parts[1:], "/"))), nil

@@ -17,6 +17,54 @@ import (
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
+// route is a way from a block to a port of a block on another machine.
+type route struct{ from, to, target string }
+
+// routesFile holds the routes of a run, in its directory, for the next engine. An agent is not asked for them: a
+// machine that is not ours could name any port of the others.
+const routesFile = "routes.json"
+
+// routesLimit is the most that is read of it: a route has some hundred bytes.
+const routesLimit = 64 << 20
+
+// keptRoute is a route in that file.
+type keptRoute struct {
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Target string `json:"target"`
+	Here   bool   `json:"here"` // To is on the engine's machine
+}
+
+// keepRoutes is called with the lock held.
+func (h *Hub) keepRoutes() error {
+	list := make([]keptRoute, 0, len(h.routes))
+	for r, here := range h.routes {
+		list = append(list, keptRoute{r.from, r.to, r.target, here})
+	}
+	return agent.WriteJSON(filepath.Join(h.run, routesFile), list)
+}
+
+// recallRoutes reads the routes of an earlier engine; it is called with the lock held.
+func (h *Hub) recallRoutes() error {
+	data, err := private.ReadFile(filepath.Join(h.run, routesFile), routesLimit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var list []keptRoute
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return fmt.Errorf("read the connections between the run's blocks: %w", err)
+	}
+	for _, r := range list {
+		if at := (route{r.From, r.To, r.Target}); !h.routes[at] {
+			h.routes[at] = r.Here
+		}
+	}
+	return nil
+}
+
 // Reach returns an address on the machine of one block that leads to a loopback port on the machine of another. A block
 // without a job is on this machine. The address stays valid when the other block moves, if its port stays the same.
 func (h *Hub) Reach(ctx context.Context, from, to, target string) (string, error) {
@@ -53,9 +101,13 @@ func (h *Hub) Reach(ctx context.Context, from, to, target string) (string, error
 		return "", fmt.Errorf("give %s of %s an address beside %s: %w", target, to, from, err)
 	}
 	h.mu.Lock()
-	h.routes[route{from, to, target}] = producer == h.relay
-	h.mu.Unlock()
-	return address, nil
+	defer h.mu.Unlock()
+	r, here := route{from, to, target}, producer == h.relay
+	if old, known := h.routes[r]; known && old == here {
+		return address, nil
+	}
+	h.routes[r] = here
+	return address, h.keepRoutes()
 }
 
 // beside is the agent on the machine of a block: that of its job, else the relay of this machine.

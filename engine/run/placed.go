@@ -159,14 +159,21 @@ func (s *supervisor) valuesFor(b *blockState) map[addr.Block]cty.Value {
 	}
 	out := make(map[addr.Block]cty.Value, len(s.values))
 	for a, v := range s.values {
-		if other := s.blocks[a]; a != b.addr() && other != nil && (IsPlaced(b.block.Meta) || IsPlaced(other.block.Meta)) {
-			v = inStrings(v, func(text string) string {
-				return replaceAll(loopbackAddress, text, func(m []string) string { return nameOf(a) + ":" + m[2] })
-			})
-		}
-		out[a] = v
+		other := s.blocks[a]
+		away := a != b.addr() && other != nil && (IsPlaced(b.block.Meta) || IsPlaced(other.block.Meta))
+		out[a] = inStrings(v, func(text string) string { return named(text, a, away) })
 	}
 	return out
+}
+
+// named is a text of the outputs of a block as another one sees it: where that is away, addresses on loopback stand as
+// the block's name. A name that the block itself has written is none: it would lead to a port of a third block.
+func named(text string, of addr.Block, away bool) string {
+	text = replaceAll(namedAddress, text, func([]string) string { return "block.invalid" })
+	if !away {
+		return text
+	}
+	return replaceAll(loopbackAddress, text, func(m []string) string { return nameOf(of) + ":" + m[2] })
 }
 
 // replaceAll replaces every match of a pattern.

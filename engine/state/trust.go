@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Check rejects a run directory with files of another user, links or pipes. It may have come with a cloned project or
@@ -58,7 +59,7 @@ func (d Dir) RemoveParent() {
 	if err != nil || filepath.Base(parent) != folder || len(entries) > 1 {
 		return
 	}
-	if text, err := os.ReadFile(ignorePath(parent)); err == nil && string(text) == ignoreAll {
+	if text, err := regular.ReadFile(ignorePath(parent), int64(len(ignoreAll))); err == nil && string(text) == ignoreAll {
 		_ = os.Remove(ignorePath(parent))
 	}
 	_ = os.Remove(parent)

@@ -163,6 +163,26 @@ func TestPrintShowsValuesButNoSecrets(t *testing.T) {
 	}
 }
 
+// Errors in one long line do not repeat the line each.
+func TestLongLinesAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	src := []byte("a = \"" + strings.Repeat("x", 1<<20) + "\"")
+	files := map[string]*hcl.File{"r.hcl": {Bytes: src}}
+	var diags hcl.Diagnostics
+	for i := range 100 {
+		at := hcl.Pos{Line: 1, Column: i + 1, Byte: i}
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Wrong",
+			Subject: &hcl.Range{Filename: "r.hcl", Start: at, End: at}})
+	}
+	var out bytes.Buffer
+	if err := diagnostic.WriteJSON(&out, diags, files); err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > 1<<20 {
+		t.Errorf("100 errors in a line of a megabyte make %d bytes", out.Len())
+	}
+}
+
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	d, files := at("a = 1\nbé = [\n  日本,\n]\n", "[\n  日本,\n]")

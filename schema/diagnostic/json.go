@@ -57,6 +57,10 @@ type Snippet struct {
 	Highlight [2]int `json:"highlight"`  // bytes of code that are meant: from, to
 }
 
+// maxSnippet is the length of the longest code that is shown: a thousand errors in one line of a megabyte would make a
+// gigabyte.
+const maxSnippet = 16 << 10
+
 // NewReport makes the JSON form of diagnostics.
 func NewReport(diags hcl.Diagnostics, files map[string]*hcl.File) Report {
 	r := Report{FormatVersion: FormatVersion, Diagnostics: make([]Item, 0, len(diags))}
@@ -96,6 +100,9 @@ func snippet(files map[string]*hcl.File, at *hcl.Range) *Snippet {
 		texts[i] = line.text
 	}
 	code := strings.Join(texts, "\n")
+	if len(code) > maxSnippet {
+		return nil
+	}
 	from := min(max(0, at.Start.Byte-lines[0].at), len(code))
 	to := max(from, min(at.End.Byte-lines[0].at, len(code)))
 	if !utf8.ValidString(code) { // JSON is UTF-8: the places of bytes would not hold

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/sourcegraph/jsonrpc2"
 	"go.lsp.dev/protocol"
 	"go.lsp.dev/uri"
@@ -89,7 +88,7 @@ func (v view) diagnose() map[string][]protocol.Diagnostic {
 	for path, d := range v.documents {
 		out[path] = []protocol.Diagnostic{}
 		if !schema.IsRecipeFile(filepath.Base(path)) {
-			_, diags := hclsyntax.ParseConfig([]byte(d.text.src), path, hcl.InitialPos)
+			_, diags := schema.ParseFile(path, []byte(d.text.src))
 			v.place(out, path, diags)
 			continue
 		}

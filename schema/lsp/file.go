@@ -30,6 +30,10 @@ type piece struct {
 // pieces are those of the last version of a file, by their text.
 type pieces map[string]*piece
 
+// maxFile is the size of the largest file that is taken apart: tokens take a thousand times the memory of their text. A
+// recipe of 1,000 blocks has a quarter of it.
+const maxFile = 512 << 10
+
 // maxJoined bounds how many lines with a brace alone a part may contain: reading it again after each would be
 // quadratic.
 const maxJoined = 20
@@ -38,6 +42,9 @@ const maxJoined = 20
 // reads those parts that known lacks. The pieces that it returns are known to the next version.
 func readFile(t *text, known pieces) (*file, pieces) {
 	f, now := &file{text: t}, pieces{}
+	if len(t.src) > maxFile {
+		return f, now
+	}
 	get := func(src string) *piece {
 		p := now[src]
 		if p == nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"go.lsp.dev/protocol"
 
 	"github.com/recipe-rl/recipe/schema"
@@ -20,7 +18,7 @@ func (s *server) formatting(ctx context.Context, p *protocol.DocumentFormattingP
 		return nil, nil
 	}
 	src := d.text.src
-	if _, diags := hclsyntax.ParseConfig([]byte(src), path, hcl.InitialPos); diags.HasErrors() {
+	if _, diags := schema.ParseFile(path, []byte(src)); diags.HasErrors() {
 		return nil, nil
 	}
 	edits := difference(d.text, string(schema.Format([]byte(src))))

@@ -5,9 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema"
@@ -151,7 +149,7 @@ func (v view) moduleSchema(path string, f *file, b *block, own *spec.Schema) *sp
 func variableOf(name string, p part, b *block) *spec.Attribute {
 	out := &spec.Attribute{Name: name, Type: cty.DynamicPseudoType, Required: b.attribute("default") == nil}
 	if a := b.attribute("type"); a != nil {
-		expr, diags := hclsyntax.ParseExpression([]byte(a.value.of(p.src)), "", hcl.InitialPos)
+		expr, diags := schema.ParseExpression("", []byte(a.value.of(p.src)))
 		if !diags.HasErrors() {
 			if t, _, diags := typeexpr.TypeConstraintWithDefaults(expr); !diags.HasErrors() {
 				out.Type = t
@@ -162,11 +160,8 @@ func variableOf(name string, p part, b *block) *spec.Attribute {
 		out.Doc = strings.Trim(a.value.of(p.src), `"`)
 	}
 	if a := b.attribute("default"); a != nil {
-		expr, diags := hclsyntax.ParseExpression([]byte(a.value.of(p.src)), "", hcl.InitialPos)
-		if !diags.HasErrors() {
-			if value, diags := expr.Value(nil); !diags.HasErrors() {
-				out.Default = value
-			}
+		if value, err := schema.Constant("", []byte(a.value.of(p.src))); err == nil {
+			out.Default = value
 		}
 	}
 	if a := b.attribute("sensitive"); a != nil {

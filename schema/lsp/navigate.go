@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/sourcegraph/jsonrpc2"
 	"go.lsp.dev/protocol"
 	"go.lsp.dev/uri"
+
+	"github.com/recipe-rl/recipe/schema"
 )
 
 // place is where a request points to.
@@ -196,7 +197,7 @@ func (at place) renamed() (found, []occurrence, error) {
 			return f, nil, refused("%s is of a module from a package, which is not changed here.", f.symbol.name)
 		}
 		src := at.view.file(at.snapshot, o.path).text.src
-		if _, diags := hclsyntax.ParseConfig([]byte(src), o.path, hcl.InitialPos); diags.HasErrors() {
+		if _, diags := schema.ParseFile(o.path, []byte(src)); diags.HasErrors() {
 			return f, nil, refused("%s has syntax errors, which could hide uses of the name. Mend them first.", o.path)
 		}
 	}

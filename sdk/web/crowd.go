@@ -13,15 +13,18 @@ import (
 // the one that has waited longest without a request: whoever opens connections and says nothing, or sends headers
 // byte by
 // byte, cannot keep others out. A connection whose body has come for longer than the time for headers comes next. One
-// whose request is being answered keeps its place; when all are, a new one waits.
+// whose request is being answered keeps its place; when all are, a new one waits. Connections without a request have a
+// bound of their own, below the number of files that the process may have open: it needs some to answer the others.
 type crowd struct {
 	net.Listener
 	limit   int
+	waiting int           // the bound on connections without a request; 0: limit
 	patient time.Duration // how long a body may come before its connection can lose its place
 
 	mu     sync.Mutex
 	room   sync.Cond // signalled when a connection ends or can lose its place
 	places map[*place]struct{}
+	quiet  int // how many of them have no request
 	closed bool
 }
 
@@ -34,12 +37,14 @@ type place struct {
 	// guarded by the crowd's mutex
 	known     bool      // the server tells what it does; else it keeps its place
 	since     time.Time // without a request
+	gone      bool      // it has lost its place
 	busy      int       // requests that are being answered
 	bodySince time.Time // of the body that is being read; zero: none
 }
 
 func newCrowd(l net.Listener, limits Limits) *crowd {
-	c := &crowd{Listener: l, limit: limits.Connections, patient: limits.Header, places: map[*place]struct{}{}}
+	c := &crowd{Listener: l, limit: limits.Connections, waiting: limits.waiting, patient: limits.Header,
+		places: map[*place]struct{}{}}
 	c.room.L = &c.mu
 	return c
 }
@@ -52,8 +57,15 @@ func (c *crowd) Accept() (net.Conn, error) {
 	}
 	p := &place{Conn: conn, crowd: c, since: time.Now()}
 	c.mu.Lock()
-	for len(c.places) >= c.limit && !c.closed {
+	for !c.closed {
+		full := len(c.places) >= c.limit
+		if !full && (c.waiting == 0 || c.quiet < c.waiting) {
+			break
+		}
 		victim, wait := c.longest()
+		if !full && (victim == nil || victim.busy > 0) {
+			break
+		}
 		if victim == nil {
 			var timer *time.Timer
 			if wait > 0 {
@@ -65,7 +77,7 @@ func (c *crowd) Accept() (net.Conn, error) {
 			}
 			continue
 		}
-		delete(c.places, victim)
+		victim.leave()
 		c.mu.Unlock()
 		_ = victim.Close()
 		c.mu.Lock()
@@ -76,8 +88,21 @@ func (c *crowd) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	c.places[p] = struct{}{}
+	c.quiet++
 	c.mu.Unlock()
 	return p, nil
+}
+
+// leave gives the place up. It is called with the crowd's mutex held.
+func (p *place) leave() {
+	if p.gone {
+		return
+	}
+	p.gone = true
+	delete(p.crowd.places, p)
+	if p.busy == 0 {
+		p.crowd.quiet--
+	}
 }
 
 // longest is the connection that loses its place; nil: none can, and one may after wait, if that is not 0.
@@ -117,7 +142,7 @@ func (c *crowd) Close() error {
 func (p *place) Close() error {
 	p.once.Do(func() {
 		p.crowd.mu.Lock()
-		delete(p.crowd.places, p)
+		p.leave()
 		p.crowd.room.Broadcast()
 		p.crowd.mu.Unlock()
 	})
@@ -136,11 +161,19 @@ func (p *place) change(f func()) {
 }
 
 // begin and end stand around the answer to a request.
-func (p *place) begin() { p.change(func() { p.busy++ }) }
+func (p *place) begin() {
+	p.change(func() {
+		if p.busy++; p.busy == 1 && !p.gone {
+			p.crowd.quiet--
+		}
+	})
+}
 
 func (p *place) end() {
 	p.change(func() {
-		p.busy--
+		if p.busy--; p.busy == 0 && !p.gone {
+			p.crowd.quiet++
+		}
 		p.since, p.bodySince = time.Now(), time.Time{}
 	})
 }

@@ -25,12 +25,23 @@ type Limits struct {
 	StallBytes  int
 	Idle        time.Duration // between two requests of a connection
 	Connections int           // at a time; the next takes the place of one without a request, or waits
+	waiting     int           // of them without a request; the next takes the place of one; 0: as Connections
 }
 
 // Defaults are the limits of every server that does not say otherwise.
 func Defaults() Limits {
 	return Limits{Header: 10 * time.Second, HeaderBytes: 64 << 10, Stall: 30 * time.Second, StallBytes: 1 << 10,
-		Idle: 5 * time.Minute, Connections: 4096}
+		Idle: 5 * time.Minute, Connections: 4096, waiting: share()}
+}
+
+// share is how many of this process's open files may be connections without a request, for each server: a process may
+// have two, and needs files to answer requests.
+func share() int {
+	files, err := openfiles.Limit()
+	if err != nil {
+		return 0
+	}
+	return int(min(max(files/4, 16), 1<<20)) //nolint:gosec // it is in these bounds
 }
 
 // ErrStalled says that a request's body stopped arriving. It means status 408.

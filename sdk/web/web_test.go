@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -269,6 +270,56 @@ func TestSlowClientsLoseTheirPlace(t *testing.T) {
 				close(stop)
 				slow.Wait()
 			})
+		})
+	}
+}
+
+// Connections without a request leave a server the open files that it needs: few are kept, however many come.
+func TestSilentClientsLeaveOpenFiles(t *testing.T) {
+	t.Parallel()
+	if l := Defaults(); l.waiting <= 0 || l.waiting > 1<<20 {
+		t.Errorf("%d connections without a request are kept; expected a share of the open files", l.waiting)
+	}
+	l := Defaults()
+	l.waiting = 2
+	var release chan struct{} // made where the fake clock is
+	answer := func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			<-release
+		}
+	}
+	for _, sends := range []string{"", "GET / HTTP/1.1\r\nX:", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		serve(t, l, answer, func(t *testing.T, dial func() net.Conn) {
+			release = make(chan struct{})
+			var answered, lost atomic.Int64
+			for range 3 { // what is answered has no bound but that of all connections
+				c := dial()
+				_, _ = io.WriteString(c, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
+				go func() {
+					if r, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+						_ = r.Body.Close()
+						answered.Add(1)
+					}
+				}()
+				synctest.Wait()
+			}
+			for range 7 {
+				c := dial()
+				go func() {
+					_, _ = io.Copy(io.Discard, c)
+					lost.Add(1)
+				}()
+				_, _ = io.WriteString(c, sends)
+				synctest.Wait()
+			}
+			if got := lost.Load(); got != 5 {
+				t.Errorf("%q: of 7 connections without a request %d have lost their place, expected all but 2", sends, got)
+			}
+			close(release)
+			synctest.Wait()
+			if got := answered.Load(); got != 3 {
+				t.Errorf("%q: %d of 3 requests were answered", sends, got)
+			}
 		})
 	}
 }

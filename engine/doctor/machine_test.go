@@ -1,0 +1,38 @@
+package doctor_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/recipe-rl/recipe/engine/doctor"
+)
+
+// The folder of runs may be anyone's: a pipe, a device or a huge file in it does not hold doctor up.
+func TestWhatIsNoSmallFileIsNotRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe, zero, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "zero"), filepath.Join(dir, "large")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/zero", zero); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	read := doctor.Local(dir).ReadFile
+	for _, path := range []string{pipe, zero, large} {
+		if text, err := read(path); err == nil {
+			t.Errorf("%s: %d bytes were read", filepath.Base(path), len(text))
+		}
+	}
+	if text, err := read("/dev/null"); err == nil {
+		t.Errorf("a device: %d bytes were read", len(text))
+	}
+}

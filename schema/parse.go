@@ -1,0 +1,51 @@
+package schema
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// ParseFile parses a file of HCL with the limits of a recipe's files. Use it wherever a file may come from someone
+// else: the parser alone overflows the stack, or takes gigabytes and minutes, for a few hundred kilobytes. The file has
+// a body in any case.
+func ParseFile(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
+	if d := unreadable(path, src); d != nil {
+		return &hcl.File{Body: &hclsyntax.Body{}, Bytes: src}, hcl.Diagnostics{d}
+	}
+	return hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+}
+
+// Readable says whether ParseFile would parse a text, be it with or without errors.
+func Readable(src []byte) bool { return tooLarge("", src) == nil }
+
+// ParseExpression is ParseFile for an expression; nil after an error.
+func ParseExpression(path string, src []byte) (hclsyntax.Expression, hcl.Diagnostics) {
+	if d := unreadable(path, src); d != nil {
+		return nil, hcl.Diagnostics{d}
+	}
+	return hclsyntax.ParseExpression(src, path, hcl.InitialPos)
+}
+
+// Constant is the value of an expression without names, with the limits of a recipe's expressions.
+func Constant(path string, src []byte) (cty.Value, error) {
+	expr, diags := ParseExpression(path, src)
+	if diags.HasErrors() {
+		return noValue, diags
+	}
+	b := &budget{}
+	b.refill()
+	if diags := b.guard(expr); diags.HasErrors() {
+		return noValue, diags
+	}
+	v, diags := expr.Value(nil)
+	if diags.HasErrors() {
+		return noValue, diags
+	}
+	if d, _ := implausible(v, expr.Range()); d != nil {
+		return noValue, fmt.Errorf("%s: %s", d.Summary, d.Detail)
+	}
+	return v, nil
+}
