@@ -49,3 +49,12 @@ func TestAJobThatAListOmitsIsFoundAndCanceled(t *testing.T) {
 		t.Errorf("without an answer the job is %q, %v; expected the error", got, err)
 	}
 }
+
+func TestLabelsOfTheExecutorAreRefused(t *testing.T) {
+	t.Parallel()
+	c := Config{Labels: map[string]string{managedLabel: "me", runLabel: "x", "kueue.x-k8s.io/queue-name": "rl"},
+		Annotations: map[string]string{keyAnnotation: "x", "team": "rl"}}
+	if problems := (Config{}).Validate(c); len(problems) != 3 {
+		t.Errorf("refused are %v; expected two labels and an annotation", problems)
+	}
+}
