@@ -34,6 +34,7 @@ Policies are asked about the plan; a plan that one denies cannot be applied. doc
 	f.recipe.annotations.add(cmd)
 	f.policy.add(cmd)
 	addTarget(cmd, &f.targets)
+	addFromScratch(cmd, &f.recipe)
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVar(&f.markdown, "markdown", false, "print Markdown, for a comment of a pull request")
 	cmd.Flags().StringVarP(&f.out, "out", "o", "", "save the plan in this file, for apply --plan")
