@@ -72,6 +72,9 @@ func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
 		}
 	}
 	found.findings(p)
+	if a.planned != nil {
+		a.planned(p)
+	}
 	if f.out != "" {
 		if err := s.SaveAs(cmd.Context(), f.out, p); err != nil {
 			return err
