@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
@@ -32,6 +33,7 @@ type app struct {
 	newCatalog func() (*host.Catalog, error)
 	gate       func() *trust.Gate // decides which programs of a recipe run
 	ended      <-chan struct{}    // is closed when the command is to end
+	planned    func(*plan.Plan)   // is called with what recipe plan makes; nil: nobody asks for it
 	trusted    trustFlags         // of commands whose -r names a recipe only for its plugins
 
 	mu       sync.Mutex

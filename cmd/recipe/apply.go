@@ -145,6 +145,7 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 	f.recipe.add(cmd)
 	f.policy.add(cmd)
 	addTarget(cmd, &f.targets)
+	addFromScratch(cmd, &f.recipe)
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVarP(&f.approve, "auto-approve", "y", false, "do not ask")
 	cmd.Flags().StringVar(&f.saved, "plan", "",
@@ -242,6 +243,7 @@ func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) 
 		}
 	}
 	f.recipe.planned, f.recipe.savedID = saved.Variables, saved.ID
+	f.recipe.fromScratch = f.recipe.fromScratch || saved.FromScratch
 	if f.recipe.settings, err = saved.Set(f.recipe.settings); err != nil {
 		return nil, nil, err
 	}

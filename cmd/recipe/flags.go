@@ -25,6 +25,8 @@ type recipeFlags struct {
 	savedID  string                    // of the plan of apply --plan
 	opened   map[string][]byte         // of varFiles; nil: not read yet
 
+	fromScratch bool // of plan and apply
+
 	annotations annotations // of commands that report to a CI system
 	trust       trustFlags
 }
@@ -80,7 +82,8 @@ func (f *recipeFlags) request(a *app, args, targets []string) (session.Request, 
 		return session.Request{}, err
 	}
 	return session.Request{File: file, Vars: vars, VarFiles: f.varFiles, Opened: f.read(), Planned: f.planned,
-		SavedID: f.savedID, Set: f.settings, Environ: a.environ, Targets: blocks}, nil
+		SavedID: f.savedID, Set: f.settings, Environ: a.environ, Targets: blocks,
+		FromScratch: f.fromScratch}, nil
 }
 
 func variables(given []string) (map[string]schema.VarValue, error) {
@@ -111,6 +114,12 @@ func addresses(given []string) ([]addr.Block, error) {
 func addTarget(cmd *cobra.Command, v *[]string) {
 	cmd.Flags().StringArrayVar(v, "target", nil,
 		"only the block at `ADDRESS` and the blocks it needs; repeatable")
+}
+
+// addFromScratch gives a command the --from-scratch flag.
+func addFromScratch(cmd *cobra.Command, f *recipeFlags) {
+	cmd.Flags().BoolVar(&f.fromScratch, "from-scratch", false,
+		"start trainers at step 0 whose recorded checkpoints are all gone, which is an error otherwise")
 }
 
 // addRun adds the flag that selects a run.

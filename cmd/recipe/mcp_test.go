@@ -208,7 +208,7 @@ func TestAnAgentAppliesWhatAPersonApproves(t *testing.T) {
 		cmd.Dir = dir
 		_ = cmd.Run()
 	})
-	if len(asked) != 2 || !strings.Contains(asked[1], "create trainer.tiny.policy") {
+	if len(asked) != 2 || !strings.Contains(asked[1], "+ trainer.tiny.policy") {
 		t.Errorf("the person was asked %q", asked)
 	}
 

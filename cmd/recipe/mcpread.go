@@ -178,6 +178,9 @@ func (t *mcpTools) addReaders(server *mcp.Server) {
 	mcp.AddTool(server, reader("samples", "What was sampled: groups of completions, scores, advantages."), t.samples)
 	mcp.AddTool(server, reader("docs", "Reference of the blocks of a recipe: what they are, arguments, outputs."),
 		func(ctx context.Context, _ *mcp.CallToolRequest, in docsArgs) (*mcp.CallToolResult, any, error) {
+			if err := allowedRecipe(in.Recipe); err != nil {
+				return nil, nil, err
+			}
 			f := flags{"plugin", "list"}
 			if in.Block != "" {
 				f = flags{"plugin", "docs"}

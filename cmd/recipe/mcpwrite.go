@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -24,12 +23,21 @@ type planArgs struct {
 
 // plannedByAgent is a plan that can be applied: its file, and the arguments that it was made with.
 type plannedByAgent struct {
-	file string
-	args []string
+	file  string
+	args  []string
+	shown *plan.Plan // as it was made, with the blocks
 }
 
 // plan makes a plan, and keeps it for apply.
 func (t *mcpTools) plan(ctx context.Context, _ *mcp.CallToolRequest, in planArgs) (*mcp.CallToolResult, any, error) {
+	if err := allowedRecipe(in.Recipe); err != nil {
+		return nil, nil, err
+	}
+	for _, at := range slices.Sorted(maps.Keys(in.Set)) {
+		if err := allowedValue(at, in.Set[at]); err != nil {
+			return nil, nil, err
+		}
+	}
 	id := rand.Text()
 	p := plannedByAgent{file: filepath.Join(t.folder, id+".json")}
 	var given flags
@@ -46,7 +54,10 @@ func (t *mcpTools) plan(ctx context.Context, _ *mcp.CallToolRequest, in planArgs
 	if in.Recipe != "" {
 		p.args = append(p.args, in.Recipe)
 	}
-	out, failed := t.look(ctx, append([]string{"plan", "--json", "--out=" + p.file}, p.args...)...)
+	out, failed := t.runAs(ctx, func(a *app) {
+		a.sealed()
+		a.planned = func(made *plan.Plan) { p.shown = made }
+	}, append([]string{"plan", "--json", "--out=" + p.file}, p.args...)...)
 	if failed {
 		result := answerText(out)
 		result.IsError = true
@@ -151,7 +162,7 @@ func (t *mcpTools) apply(ctx context.Context, req *mcp.CallToolRequest, in apply
 	if !t.approve {
 		answer, asked := req.Params.InputResponses[approval].(*mcp.ElicitResult)
 		if !asked {
-			return askFor(req, saved)
+			return askFor(req, saved, p.shown)
 		}
 		if answer.Action != "accept" {
 			return nil, nil, errDeclined
@@ -161,29 +172,17 @@ func (t *mcpTools) apply(ctx context.Context, req *mcp.CallToolRequest, in apply
 }
 
 // askFor makes the client ask the person about a plan; the client calls the tool again with the answer.
-func askFor(req *mcp.CallToolRequest, saved *session.Saved) (*mcp.CallToolResult, any, error) {
+func askFor(req *mcp.CallToolRequest, saved *session.Saved, shown *plan.Plan) (*mcp.CallToolResult, any, error) {
 	client := req.Session.InitializeParams()
 	if client == nil || client.Capabilities == nil || client.Capabilities.Elicitation == nil {
 		return nil, nil, fmt.Errorf("this client cannot ask a person for approval; nothing was changed. Let the person run "+
 			"recipe apply %s, or start recipe mcp with --auto-approve", shellWord(saved.File))
 	}
-	question := &mcp.ElicitParams{Message: question(saved),
-		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}}
-	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{approval: question}}, nil, nil
-}
-
-// question says what applying a plan would do.
-func question(saved *session.Saved) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Apply this plan of %s?\n", saved.File)
-	for _, op := range saved.Plan.Operations {
-		if op.Action != plan.Nothing {
-			fmt.Fprintf(&b, "%s %s", op.Action, op.Address)
-			for i, reason := range op.Reasons {
-				fmt.Fprintf(&b, "%s%s", []string{": ", "; "}[min(i, 1)], reason.Text)
-			}
-			b.WriteByte('\n')
-		}
+	text, err := question(saved, shown)
+	if err != nil {
+		return nil, nil, err
 	}
-	return b.String()
+	ask := &mcp.ElicitParams{Message: text,
+		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}}
+	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{approval: ask}}, nil, nil
 }

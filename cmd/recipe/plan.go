@@ -34,6 +34,7 @@ Policies are asked about the plan; a plan that one denies cannot be applied. doc
 	f.recipe.annotations.add(cmd)
 	f.policy.add(cmd)
 	addTarget(cmd, &f.targets)
+	addFromScratch(cmd, &f.recipe)
 	addJSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVar(&f.markdown, "markdown", false, "print Markdown, for a comment of a pull request")
 	cmd.Flags().StringVarP(&f.out, "out", "o", "", "save the plan in this file, for apply --plan")
@@ -71,6 +72,9 @@ func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
 		}
 	}
 	found.findings(p)
+	if a.planned != nil {
+		a.planned(p)
+	}
 	if f.out != "" {
 		if err := s.SaveAs(cmd.Context(), f.out, p); err != nil {
 			return err

@@ -37,6 +37,9 @@ func Make(in Input) (*Plan, error) {
 		if err != nil {
 			return nil, fmt.Errorf("planning %s: %w", b.Addr, err)
 		}
+		if rec := in.Recorded.Blocks[b.Addr]; rec != nil {
+			p.Findings = append(p.Findings, op.lost(in, rec)...)
+		}
 		ops[b.Addr] = op
 		p.Operations = append(p.Operations, op)
 	}
@@ -90,7 +93,7 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 		op.moved(seen.Moved)
 	}
 	if op.Action == Nothing && !seen.Alive && !settled(rec, b.Addr.Kind) {
-		op.revive(rec)
+		op.revive(rec, in.Kept[b.Addr])
 	}
 	return op, nil
 }
@@ -137,7 +140,7 @@ func (op *Operation) moved(from string) {
 }
 
 // revive restarts a block that is recorded but has no process.
-func (op *Operation) revive(rec *state.Block) {
+func (op *Operation) revive(rec *state.Block, kept state.Kept) {
 	why := "it is not running"
 	switch {
 	case rec.Phase == "failed" && rec.Intent == state.IntentDone && rec.Error != "":
@@ -154,9 +157,12 @@ func (op *Operation) revive(rec *state.Block) {
 	op.Action = Restart
 	if op.Kind.Life() == kind.Job {
 		op.Action = Resume
-		if rec.Checkpoint != nil {
+		switch {
+		case rec.Checkpoint != nil && !kept.Gone:
 			why += fmt.Sprintf(": continues from step %d", rec.Checkpoint.Step)
-		} else {
+		case kept.Left != nil:
+			why += fmt.Sprintf(": continues from step %d, the newest checkpoint that is left", kept.Left.Step)
+		case rec.Checkpoint == nil:
 			why += ": no checkpoint yet, starts from the beginning"
 		}
 	}

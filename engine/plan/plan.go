@@ -163,6 +163,9 @@ type Input struct {
 	Devices  map[addr.Block][]string // the GPUs of each block that has some
 
 	Nondeterminism map[addr.Block][]string // why equal seeds may not give equal weights
+
+	Kept        map[addr.Block]state.Kept // what the disk has of recorded checkpoints
+	FromScratch bool                      // trainers whose checkpoints are all gone start at step 0
 }
 
 // Changes says whether apply would do anything.

@@ -39,7 +39,7 @@ func (h *Hub) Together(ctx context.Context, specs []Spec, open Open, report func
 	h.gangs.Lock()
 	defer h.gangs.Unlock()
 	if r, err := readRecord(specs[0].Dir); err == nil && r.waits(specs[0]) && r.Handle.ID != "" {
-		if now, err := executor.One(ctx, x, r.Handle); err != nil || !now.State.Over() {
+		if now, err := executor.Settled(ctx, x, r.Handle); err != nil || !now.State.Over() {
 			return err
 		}
 	}
@@ -180,14 +180,29 @@ func (h *Hub) submitGang(ctx context.Context, gangs executor.Gangs, near bool,
 // EndWaiting gives back the jobs in a run directory that were submitted with a gang and in which nothing was started:
 // no block may know of them.
 func EndWaiting(ctx context.Context, run string, open Open) error {
+	return endRecorded(ctx, run, open, func(r record) bool { return r.Gang != "" && !r.Used })
+}
+
+// EndAll gives back every job that is recorded in a run directory, also of blocks that the run's own record does not
+// hold.
+func EndAll(ctx context.Context, run string, open Open) error {
+	return endRecorded(ctx, run, open, nil)
+}
+
+// endRecorded gives back the recorded jobs that which selects; nil: all of them.
+func endRecorded(ctx context.Context, run string, open Open, which func(record) bool) error {
 	paths, err := filepath.Glob(filepath.Join(run, "blocks", "*", recordName))
 	if err != nil {
-		return fmt.Errorf("find the jobs of gangs: %w", err)
+		return fmt.Errorf("find the jobs of the run: %w", err)
 	}
 	var errs []error
 	for _, path := range paths {
 		dir := filepath.Dir(path)
-		if r, err := readRecord(dir); err == nil && r.Gang != "" && !r.Used {
+		r, err := readRecord(dir)
+		switch {
+		case err != nil && which == nil: // what runs is not known
+			errs = append(errs, err)
+		case err == nil && (which == nil || which(r)):
 			errs = append(errs, Sweep(ctx, dir, open))
 		}
 	}

@@ -29,7 +29,10 @@ type cluster struct {
 	without int  // machines of each job whose agents do not start
 	keep    bool // Cancel is not heard, as from an engine that was killed
 	printed string
-	unread  error // why more of what jobs printed cannot be read
+	unread  error                           // why more of what jobs printed cannot be read
+	omit    int                             // answers that do not name any job
+	says    map[executor.Key]executor.State // instead of how the job is
+	ended   []executor.Key                  // for which Cancel was called, in this order
 	// engine is the file of addresses that agents read instead of the engine's own; nil: the engine's.
 	engine func(own string) string
 
@@ -122,8 +125,11 @@ func (c *cluster) Status(_ context.Context, handles []executor.Handle) ([]execut
 	defer c.mu.Unlock()
 	out := make([]executor.Status, len(handles))
 	for i, h := range handles {
-		out[i].State = executor.Lost
-		if j := c.jobs[h.Key]; j != nil {
+		out[i] = executor.Status{State: executor.Unknown, Reason: "it is not in the list"}
+		if state := c.says[h.Key]; state != "" {
+			out[i].State = state
+		} else if j := c.jobs[h.Key]; j != nil && c.omit <= 0 {
+			out[i].Reason = ""
 			select {
 			case <-j.done:
 				out[i].State = executor.Succeeded
@@ -135,6 +141,7 @@ func (c *cluster) Status(_ context.Context, handles []executor.Handle) ([]execut
 			}
 		}
 	}
+	c.omit--
 	return out, nil
 }
 
@@ -146,6 +153,7 @@ func (c *cluster) Logs(_ context.Context, _ executor.Handle, to io.Writer) error
 func (c *cluster) Cancel(ctx context.Context, h executor.Handle, _ time.Duration) error {
 	c.mu.Lock()
 	j, keep := c.jobs[h.Key], c.keep
+	c.ended = append(c.ended, h.Key)
 	c.mu.Unlock()
 	if j == nil || keep {
 		return nil

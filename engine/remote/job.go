@@ -112,8 +112,11 @@ type Job struct {
 	pulled map[string]agent.Entry // files as they were when they came here, by path; see pull
 	ended  chan struct{}          // closed by End: nothing is pulled any more
 
-	mu     sync.Mutex
-	status executor.Status
+	mu         sync.Mutex
+	status     executor.Status
+	misses     executor.Misses
+	unanswered error  // of the newest question, if it has no answer
+	omitted    string // why the newest answer says nothing of it; empty: it does
 }
 
 var _ host.Runner = (*Job)(nil)
@@ -205,9 +208,12 @@ func (s *Spec) takeOver(ctx context.Context, x executor.Executor, report func(st
 		return nil //nolint:nilerr // there is none
 	}
 	if old.Handle.ID != "" {
-		now, err := executor.One(ctx, x, old.Handle)
-		if err != nil || now.State.Over() {
+		now, err := executor.Settled(ctx, x, old.Handle)
+		if err != nil {
 			return err
+		}
+		if now.State.Over() { // its record is about to be replaced, so nothing may be left of it
+			return end(ctx, x, old.Handle)
 		}
 		if old.Gang == "" {
 			report(fmt.Sprintf("job %s of an earlier engine is taken over", old.Handle.ID))
@@ -238,6 +244,7 @@ func (j *Job) submit(ctx context.Context, described executor.Job, report func(st
 // connected waits for the agents of all machines, and makes them known to each other.
 func (j *Job) connected(ctx context.Context, report func(string)) error {
 	var said executor.Status
+	var doubted string
 	var running time.Time
 	for {
 		missing, over, changed := j.missing()
@@ -261,6 +268,11 @@ func (j *Job) connected(ctx context.Context, report func(string)) error {
 			said = status
 			report(fmt.Sprintf("job %s is %s", j.record.Handle.ID, status))
 		}
+		if doubt := j.doubt(); doubt != doubted {
+			if doubted = doubt; doubt != "" {
+				report(doubt)
+			}
+		}
 		select {
 		case <-changed:
 		case <-time.After(time.Second / 4):
@@ -268,6 +280,20 @@ func (j *Job) connected(ctx context.Context, report func(string)) error {
 			return fmt.Errorf("job %s was %s: %w", j.record.Handle.ID, status, context.Cause(ctx))
 		}
 	}
+}
+
+// doubt is why the status of the job may be an old one; empty: it is that of the newest answer.
+func (j *Job) doubt() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.unanswered != nil:
+		return fmt.Sprintf("job %s: the cluster did not answer, and is asked again: %v", j.record.Handle.ID, j.unanswered)
+	case j.omitted != "":
+		return fmt.Sprintf("job %s is not known to the cluster now (%s), and is asked for again", j.record.Handle.ID,
+			j.omitted)
+	}
+	return ""
 }
 
 // differs says whether a status is news: an expected start that has moved by less than a minute is none.
@@ -313,7 +339,7 @@ func (h *Hub) Find(ctx context.Context, dir string, open Open) (*Job, error) {
 	if !r.Used {
 		return nil, fmt.Errorf("nothing was started in job %q: %w", r.Handle.ID, host.ErrGone)
 	}
-	s, err := executor.One(ctx, x, r.Handle)
+	s, err := executor.Settled(ctx, x, r.Handle)
 	if err != nil {
 		return nil, err
 	}
@@ -362,18 +388,37 @@ func (j *Job) End(ctx context.Context) error {
 	return errors.Join(err, j.removeRecord(err), lost)
 }
 
+// looks is how often a job is looked for whose submission was interrupted, and lookEvery the time between two looks: a
+// scheduler may list a job late.
+const (
+	looks     = 3
+	lookEvery = time.Second
+)
+
 // end cancels a job. One whose submission was interrupted is looked for.
 func end(ctx context.Context, x executor.Executor, h executor.Handle) error {
 	if h.ID != "" {
 		return x.Cancel(ctx, h, cancelGrace)
 	}
-	list, err := x.List(ctx, h.Run)
-	for _, other := range list {
-		if other.Key == h.Key {
-			err = errors.Join(err, x.Cancel(ctx, other, cancelGrace))
+	for look := range looks {
+		if look > 0 {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("look for job %s: %w", h.Key, context.Cause(ctx))
+			case <-time.After(lookEvery):
+			}
+		}
+		list, err := x.List(ctx, h.Run)
+		if err != nil {
+			return err
+		}
+		for _, other := range list {
+			if other.Key == h.Key {
+				return x.Cancel(ctx, other, cancelGrace)
+			}
 		}
 	}
-	return err
+	return nil
 }
 
 // removeRecord removes the record of a job that has ended; not after an error, so that it is tried again.

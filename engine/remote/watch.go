@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/executor"
@@ -68,7 +69,7 @@ func (h *Hub) watchAll() {
 }
 
 // askFor asks an executor for the status of its jobs. An executor that does not answer is asked again: its jobs may run
-// all the same.
+// all the same. So may a job that an answer does not name: it is lost after several such answers.
 func (h *Hub) askFor(jobs []*Job) {
 	ctx, cancel := context.WithTimeout(h.ctx, askLimit)
 	defer cancel()
@@ -77,15 +78,23 @@ func (h *Hub) askFor(jobs []*Job) {
 		handles[i] = j.record.Handle
 	}
 	list, err := jobs[0].executor.Status(ctx, handles)
-	if err != nil || len(list) != len(jobs) {
-		return
+	if err == nil && len(list) != len(jobs) {
+		err = fmt.Errorf("%d answers for %d jobs", len(list), len(jobs))
 	}
 	for i, j := range jobs {
 		j.mu.Lock()
-		j.status = list[i]
+		if j.unanswered = err; err == nil {
+			j.omitted = ""
+			if s := j.misses.Judge(list[i], time.Now()); s.State == executor.Unknown {
+				j.omitted = s.Reason
+			} else {
+				j.status = s
+			}
+		}
+		over := j.status
 		j.mu.Unlock()
-		if list[i].State.Over() {
-			j.over(list[i].String())
+		if err == nil && over.State.Over() {
+			j.over(over.String())
 		}
 	}
 }

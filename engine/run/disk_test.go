@@ -16,8 +16,6 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/sdk"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // limitKey is the largest file size in bytes of an engine and its plugins: it imitates a full disk for one process.
@@ -128,7 +126,7 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 				p.ready("running")
 				if first {
 					first = false
-					p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c", Step: 1, Version: 1}})
+					p.save(1)
 					offset.Store(int64(jump))
 					p.exit() // its restart is scheduled by the clock that has just jumped
 					return

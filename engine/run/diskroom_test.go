@@ -2,6 +2,8 @@ package run_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -167,11 +169,15 @@ func TestAStopWhileAStartWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	f := onSmallDisk(t)
 	tell := make(chan struct{})
+	saved := filepath.Join(t.TempDir(), "step-99") // on a disk that has room
+	if err := os.WriteFile(saved, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	f.host.scripts[trainer] = func(p *fakeProcess) {
 		p.ready("running")
 		<-tell
 		for i := range int64(100) { // more than the rest of a page of the record holds
-			p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c/1", Step: i, Version: i}})
+			p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: saved, Step: i, Version: i}})
 		}
 		<-p.stopping
 		p.say(sdk.Stopped, "", "")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -222,6 +223,15 @@ func (p *fakeProcess) emit(b blockevent.Body) {
 	}
 	p.events = append(p.events, blockevent.Event{Seq: p.req.FirstEvent + uint64(len(p.events)), Time: time.Now(), Body: b})
 	p.cond.Broadcast()
+}
+
+// save writes a checkpoint of a step, and reports it.
+func (p *fakeProcess) save(step int64) {
+	path := filepath.Join(p.req.CheckpointDir, fmt.Sprintf("step-%d", step))
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		panic(err)
+	}
+	p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: path, Step: step, Version: step}})
 }
 
 // after returns the events after a number; p.mu is held.
@@ -447,7 +457,7 @@ func job(steps int64, each time.Duration) script {
 		for i := int64(1); i <= steps; i++ {
 			select {
 			case <-p.stopping:
-				p.emit(blockevent.Checkpoint{CheckpointInfo: sdk.CheckpointInfo{Path: "/c", Step: i, Version: i}})
+				p.save(i)
 				p.say(sdk.Stopped, "", "")
 				return
 			case <-time.After(each):

@@ -398,6 +398,11 @@ func (p Processes) EndWaiting(ctx context.Context, run string) error {
 	return remote.EndWaiting(ctx, run, p.openExecutor)
 }
 
+// EndAll gives back every job that is recorded in the run directory.
+func (p Processes) EndAll(ctx context.Context, run string) error {
+	return remote.EndAll(ctx, run, p.openExecutor)
+}
+
 // Examine looks at the cluster of an executor.
 func (p Processes) Examine(ctx context.Context, x remote.Executor) ([]executor.Check, error) {
 	opened, err := p.openExecutor(x)

@@ -106,13 +106,14 @@ func (Processes) Reattach(ctx context.Context, dir string) (Process, error) {
 	return p, nil
 }
 
-// Probe implements Host. A block with a job is alive while that is not over; its pid is on another machine.
+// Probe implements Host. A block with a job is alive until its executor says that the job is over; its pid is on another
+// machine.
 func (p Processes) Probe(ctx context.Context, dir string) (int, bool) {
 	if !remote.Placed(dir) {
 		return host.Probe(ctx, dir, nil)
 	}
 	s, err := remote.Probe(ctx, dir, p.openExecutor)
-	return 0, err == nil && !s.State.Over()
+	return 0, err != nil || !s.State.Over()
 }
 
 // Sweep implements Host. A job is given back.

@@ -182,6 +182,11 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 	if b.discard {
 		req.Resume, b.discard = false, false
 	}
+	if req.Resume {
+		if err := s.hasCheckpoint(b); err != nil {
+			return host.Start{}, err
+		}
+	}
 	if !req.Resume {
 		if err := s.setAside(b); err != nil {
 			return host.Start{}, err

@@ -57,9 +57,9 @@ func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool
 		}
 	}
 	if host, ok := host.(interface {
-		EndWaiting(ctx context.Context, run string) error
+		EndAll(ctx context.Context, run string) error
 	}); ok {
-		errs = append(errs, host.EndWaiting(ctx, string(dir)))
+		errs = append(errs, host.EndAll(ctx, string(dir)))
 	}
 	errs = append(errs, remote.EndRelay(ctx, string(dir)))
 	if err := errors.Join(errs...); err != nil {

@@ -38,7 +38,9 @@ type Request struct {
 	Set      []string                   `json:"set,omitempty"`
 	Environ  []string                   `json:"environ,omitempty"`
 	Targets  []addr.Block               `json:"targets,omitempty"`
-	Trusted  []string                   `json:"trusted,omitempty"` // digests of programs that the command was allowed to run
+	// FromScratch lets trainers whose recorded checkpoints are all gone start at step 0.
+	FromScratch bool     `json:"from_scratch,omitempty"`
+	Trusted     []string `json:"trusted,omitempty"` // digests of programs that the command was allowed to run
 }
 
 // trusting is what a catalog can do whose plugins a recipe may name.
@@ -157,7 +159,14 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan
 	if err := s.owns(rec); err != nil {
 		return nil, err
 	}
-	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets}
+	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets,
+		FromScratch: s.Request.FromScratch, Kept: map[addr.Block]state.Kept{}}
+	for a, b := range rec.Blocks {
+		var err error
+		if in.Kept[a], err = s.Dir.Kept(a, b.Checkpoint); err != nil {
+			return nil, err
+		}
+	}
 	if s.check != nil {
 		kept := sizing.Devices{}
 		for a, b := range rec.Blocks {

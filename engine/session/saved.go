@@ -36,7 +36,9 @@ type Saved struct {
 	Variables map[string]schema.Planned `json:"variables,omitempty"`
 	Settings  []SavedSetting            `json:"settings,omitempty"` // --set, in the order given
 	Targets   []addr.Block              `json:"targets,omitempty"`
-	Plan      *plan.Plan                `json:"plan"`
+	// FromScratch is --from-scratch.
+	FromScratch bool       `json:"from_scratch,omitempty"`
+	Plan        *plan.Plan `json:"plan"`
 }
 
 // SavedSetting is one --set of a plan.
@@ -62,7 +64,7 @@ func (s *Session) SaveAs(ctx context.Context, path string, p *plan.Plan) error {
 	}
 	b, err := json.MarshalIndent(Saved{FormatVersion: SavedVersion, File: s.Recipe.File, ID: id, Run: rec.ID,
 		Schemas: schemas(s.Recipe), Sources: sources(s.Recipe), Variables: variables, Settings: settings(s.Recipe),
-		Targets: s.Request.Targets, Plan: p}, "", "  ")
+		Targets: s.Request.Targets, FromScratch: s.Request.FromScratch, Plan: p}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}

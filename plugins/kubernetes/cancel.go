@@ -57,10 +57,11 @@ func (k *kubernetes) cancel(ctx context.Context, c *client, h executor.Handle, g
 	if err != nil {
 		return err
 	}
-	j := jobs[h.ID]
-	if j == nil || j.job.key() != h.Key {
-		return nil
+	j, err := c.find(ctx, h, jobs)
+	if err != nil || j == nil || j.job.key() != h.Key {
+		return err
 	}
+	jobs[h.ID] = j
 	grace = max(grace, time.Second)
 	if j.status().State == executor.Lost {
 		grace = 0
@@ -72,7 +73,7 @@ func (k *kubernetes) cancel(ctx context.Context, c *client, h executor.Handle, g
 		}
 	}
 	for _, name := range names {
-		err = errors.Join(err, c.gone(ctx, h.Run, name, grace))
+		err = errors.Join(err, c.gone(ctx, executor.Handle{Key: executor.Key{Run: h.Run}, ID: name}, grace))
 	}
 	return err
 }
@@ -101,16 +102,20 @@ func (c *client) remove(ctx context.Context, path string, options object) error 
 
 // gone waits until a Job that is being deleted is gone, with its pods, which get as long as grace to end. Without grace
 // their nodes are not waited for.
-func (c *client) gone(ctx context.Context, run, name string, grace time.Duration) error {
+func (c *client) gone(ctx context.Context, h executor.Handle, grace time.Duration) error {
 	asked, began := map[string]bool{}, time.Now()
 	for {
-		jobs, err := c.look(ctx, []string{run})
-		if err == nil && jobs[name] == nil {
+		var j *seen
+		jobs, err := c.look(ctx, []string{h.Run})
+		if err == nil {
+			j, err = c.find(ctx, h, jobs)
+		}
+		if err == nil && j == nil {
 			return nil
 		}
 		late := grace == 0 || time.Since(began) > grace+killLate
 		if err == nil {
-			for _, p := range jobs[name].pods {
+			for _, p := range j.pods {
 				seconds := int64((grace + time.Second - 1) / time.Second)
 				if late {
 					seconds = 0

@@ -71,6 +71,15 @@ func (Config) Validate(c Config) []spec.Problem {
 				Detail: err.Error()})
 		}
 	}
+	for attribute, names := range map[string]map[string]string{"labels": c.Labels, "annotations": c.Annotations} {
+		for name := range names {
+			if name == managedLabel || strings.HasPrefix(name, ownPrefix) {
+				out = append(out, spec.Problem{Path: cty.GetAttrPath(attribute).IndexString(name),
+					Summary: "A name that the executor sets itself",
+					Detail:  fmt.Sprintf("Remove %q: jobs are found again by %s and names that begin with %s.", name, managedLabel, ownPrefix)})
+			}
+		}
+	}
 	for name, from := range c.SecretEnvironment {
 		if secret, key, ok := strings.Cut(from, "/"); !ok || secret == "" || key == "" {
 			out = append(out, spec.Problem{Path: cty.GetAttrPath("secret_environment").IndexString(name),

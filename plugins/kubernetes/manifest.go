@@ -23,7 +23,8 @@ import (
 const (
 	// labels and annotation of everything that is submitted
 	managedLabel  = "app.kubernetes.io/managed-by"
-	runLabel      = "recipe-rl/run"
+	ownPrefix     = "recipe-rl/"
+	runLabel      = ownPrefix + "run"
 	jobLabel      = "recipe-rl/job"
 	keyAnnotation = "recipe-rl/key"
 

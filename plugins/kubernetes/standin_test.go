@@ -33,6 +33,7 @@ type standIn struct {
 	secrets map[string]object
 	groups  map[string]object   // PodGroups
 	refuse  map[string]apiError // by method and path
+	hidden  bool                // lists by the label of runs hold nothing
 }
 
 type standInJob struct {
@@ -277,11 +278,15 @@ func (s *standIn) start(name string, j *standInJob) error {
 	return nil
 }
 
-// selected says whether the label selector of a request, "LABEL in (RUN,RUN)", names the run of a job.
-func selected(r *http.Request, j *standInJob) bool {
+// selected says whether the label selector of a request, "LABEL in (RUN,RUN)", names the run of a job, or the job.
+func (s *standIn) selected(r *http.Request, j *standInJob) bool {
 	labels := j.manifest["metadata"].(object)["labels"].(object)
-	_, runs, _ := strings.Cut(r.URL.Query().Get("labelSelector"), runLabel+" in (")
-	return slices.Contains(strings.Split(strings.TrimSuffix(runs, ")"), ","), labels[runLabel].(string))
+	selector := r.URL.Query().Get("labelSelector")
+	if name, one := strings.CutPrefix(selector, jobLabel+"="); one {
+		return name == j.manifest["metadata"].(object)["name"]
+	}
+	_, runs, _ := strings.Cut(selector, runLabel+" in (")
+	return !s.hidden && slices.Contains(strings.Split(strings.TrimSuffix(runs, ")"), ","), labels[runLabel].(string))
 }
 
 func (s *standIn) listJobs(w http.ResponseWriter, r *http.Request) {
@@ -289,7 +294,7 @@ func (s *standIn) listJobs(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	items := []any{}
 	for _, j := range s.jobs {
-		if selected(r, j) {
+		if s.selected(r, j) {
 			items = append(items, j.manifest)
 		}
 	}
@@ -311,7 +316,7 @@ func (s *standIn) listPods(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	items := []any{}
 	for name, j := range s.jobs {
-		if !selected(r, j) || j.gone || j.cmd == nil {
+		if !s.selected(r, j) || j.gone || j.cmd == nil {
 			continue
 		}
 		status := object{"phase": "Running"}

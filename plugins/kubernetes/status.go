@@ -157,7 +157,25 @@ func (c *client) whyNone(ctx context.Context, jobs map[string]*seen) error {
 	return err
 }
 
-// Status implements executor.Executor.
+// find is look, and asks by name for one Job that the answer does not hold: its labels may have been taken from it. Nil:
+// the cluster has no such Job.
+func (c *client) find(ctx context.Context, h executor.Handle, jobs map[string]*seen) (*seen, error) {
+	if j := jobs[h.ID]; j != nil {
+		return j, nil
+	}
+	found := &seen{}
+	if err := c.do(ctx, http.MethodGet, c.jobs()+"/"+url.PathEscape(h.ID), nil, &found.job); isCode(err, http.StatusNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var pods struct{ Items []pod }
+	err := c.do(ctx, http.MethodGet, c.core("pods")+"?labelSelector="+url.QueryEscape(jobLabel+"="+h.ID), nil, &pods)
+	found.pods = pods.Items
+	return found, err
+}
+
+// Status implements executor.Executor. A Job that the list does not hold is asked for by its name.
 func (k *kubernetes) Status(ctx context.Context, handles []executor.Handle) ([]executor.Status, error) {
 	c, err := k.cluster()
 	if err != nil {
@@ -173,16 +191,25 @@ func (k *kubernetes) Status(ctx context.Context, handles []executor.Handle) ([]e
 	if err != nil {
 		return nil, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	out := make([]executor.Status, len(handles))
 	for i, h := range handles {
-		if j := jobs[h.ID]; j != nil && j.job.key() == h.Key {
-			out[i] = j.status()
-		} else if was, ok := k.canceled[h.ID]; ok {
+		k.mu.Lock()
+		was, canceled := k.canceled[h.ID]
+		k.mu.Unlock()
+		if canceled && jobs[h.ID] == nil {
 			out[i] = was
-		} else {
-			out[i] = executor.Status{State: executor.Lost, Reason: "the cluster has no Job " + h.ID}
+			continue
+		}
+		j, err := c.find(ctx, h, jobs)
+		switch {
+		case err != nil:
+			return nil, err
+		case j == nil:
+			out[i] = executor.Status{State: executor.Unknown, Reason: "the cluster has no Job " + h.ID}
+		case j.job.key() != h.Key:
+			out[i] = executor.Status{State: executor.Lost, Reason: "Job " + h.ID + " of the cluster is not one of this run"}
+		default:
+			out[i] = j.status()
 		}
 	}
 	return out, nil

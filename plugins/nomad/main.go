@@ -126,9 +126,18 @@ func (c *cluster) Cancel(ctx context.Context, h executor.Handle, grace time.Dura
 			return c.explain(err)
 		}
 	}
-	job, _, err := c.client.Jobs().Info(h.ID, query(ctx))
-	var refused nomad.UnexpectedResponseError
-	if errors.As(err, &refused) && refused.StatusCode() == http.StatusNotFound || err == nil && *job.Status == "dead" {
+	job, err := c.named(ctx, h.ID)
+	if isNotFound(err) { // the list is the second source
+		st, err := executor.One(ctx, c, h)
+		if err != nil || st.State == executor.Unknown || st.State.Over() {
+			return err
+		}
+		job, err = c.named(ctx, h.ID)
+		if err != nil {
+			return c.explain(err)
+		}
+	}
+	if err == nil && *job.Status == "dead" {
 		return nil
 	}
 	if err == nil {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -21,6 +23,17 @@ func (c *cluster) jobs(ctx context.Context, prefix string) ([]*nomad.JobListStub
 	return list, c.explain(err)
 }
 
+// named is the job with a name.
+func (c *cluster) named(ctx context.Context, id string) (*nomad.Job, error) {
+	job, _, err := c.client.Jobs().Info(id, query(ctx))
+	return job, err
+}
+
+func isNotFound(err error) bool {
+	var refused nomad.UnexpectedResponseError
+	return errors.As(err, &refused) && refused.StatusCode() == http.StatusNotFound
+}
+
 // allocations are those of jobs whose names begin so: one for each machine of a job.
 func (c *cluster) allocations(ctx context.Context, prefix string) ([]*nomad.AllocationListStub, error) {
 	q := query(ctx)
@@ -30,7 +43,7 @@ func (c *cluster) allocations(ctx context.Context, prefix string) ([]*nomad.Allo
 }
 
 // Status implements executor.Executor. Two questions are enough for all jobs of a run, and one more for each that is
-// pending.
+// pending. A job that the list does not hold is asked for by its name.
 func (c *cluster) Status(ctx context.Context, handles []executor.Handle) ([]executor.Status, error) {
 	known := map[string]executor.Status{} // by the jobs' names
 	asked := map[string]bool{}
@@ -57,7 +70,13 @@ func (c *cluster) Status(ctx context.Context, handles []executor.Handle) ([]exec
 	for i, h := range handles {
 		s, ok := known[h.ID]
 		if !ok {
-			s = executor.Status{State: executor.Lost, Reason: "Nomad does not know the job"}
+			if _, err := c.named(ctx, h.ID); err == nil { // it is there, and the next list holds it
+				s = executor.Status{State: executor.Pending, Reason: "Nomad has not listed it yet"}
+			} else if isNotFound(err) {
+				s = executor.Status{State: executor.Unknown, Reason: "Nomad does not know the job"}
+			} else {
+				return nil, c.explain(err)
+			}
 		} else if s.State == executor.Pending && s.Reason == "" {
 			s.Reason = c.waits(ctx, h.ID)
 		}

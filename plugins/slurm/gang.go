@@ -92,7 +92,10 @@ func (s *slurm) SubmitTogether(ctx context.Context, jobs []executor.Job) ([]exec
 	if err != nil {
 		return nil, fmt.Errorf("submit a gang of %d jobs: %w", len(jobs), s.explain(ctx, err))
 	}
-	id, _, _ := strings.Cut(strings.TrimSpace(out), ";") // ID;CLUSTER in a federation
+	id, err := submittedID(out)
+	if err != nil {
+		return nil, fmt.Errorf("submit a gang of %d jobs: %w", len(jobs), err)
+	}
 	for i, j := range jobs {
 		h := executor.Handle{Key: j.Key, ID: id + "+" + strconv.Itoa(i)}
 		if err := s.record(h, j); err != nil {

@@ -2,8 +2,8 @@ package slurm
 
 import (
 	"context"
-	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,34 +14,61 @@ import (
 // queued is a job in the queue, or one that has ended a short time ago (MinJobAge).
 type queued struct {
 	id     string
-	key    executor.Key
+	key    executor.Key // zero: its comment is not one of recipe's
 	status executor.Status
 }
 
-// queueFormat is id, state, reason, nodes, start, comment. Text and not JSON: its fields are the same in all versions.
+// queueFormat is id, state, reason, nodes, start, comment. Text and not JSON: its fields are the same in all versions,
+// and with --json old versions list the jobs of everyone. None of the fields before the comment can hold a "|".
 const queueFormat = "%i|%T|%r|%N|%S|%k"
 
+// noSuchJob is in what Slurm's commands print of an ID that the controller does not know.
+const noSuchJob = "nvalid job id"
+
 // queue lists the jobs of this user that recipe has submitted, by one command.
-func queue(ctx context.Context) ([]queued, error) {
-	out, err := run(ctx, "", "squeue", "--noheader", "--states=all", "--user="+strconv.Itoa(os.Getuid()),
-		"--format="+queueFormat)
+func queue(ctx context.Context) ([]queued, error) { return squeue(ctx) }
+
+// queueOf lists the jobs of handles, by one command, which names no other jobs.
+func queueOf(ctx context.Context, handles []executor.Handle) ([]queued, error) {
+	var ids []string
+	for _, h := range handles {
+		if id, _ := leader(h.ID); number(id) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	list, err := squeue(ctx, "--jobs="+strings.Join(ids, ","))
+	if err != nil && strings.Contains(err.Error(), noSuchJob) { // of one ID; of several, those known are listed
+		return nil, nil
+	}
+	return list, err
+}
+
+// number says whether an ID can be one of Slurm's, so that it can stand in an argument.
+func number(id string) bool {
+	_, err := strconv.ParseUint(id, 10, 64)
+	return err == nil
+}
+
+func squeue(ctx context.Context, which ...string) ([]queued, error) {
+	out, err := run(ctx, "", append([]string{"squeue", "--noheader", "--states=all", "--user=" + strconv.Itoa(os.Getuid()),
+		"--format=" + queueFormat}, which...)...)
 	if err != nil {
 		return nil, err
 	}
-	return parseQueue(out)
+	return parseQueue(out), nil
 }
 
-func parseQueue(text string) ([]queued, error) {
-	var list []queued
+// parseQueue skips what is no job: a comment of another job may have several lines, and a site may print a greeting.
+func parseQueue(text string) (list []queued) {
 	for line := range strings.Lines(text) {
 		fields := strings.SplitN(strings.TrimRight(line, "\n"), "|", 6)
-		if len(fields) != 6 {
-			return nil, fmt.Errorf("squeue printed %q; expected six fields", line)
-		}
-		key, ours := keyIn(fields[5])
-		if !ours {
+		if id, _ := leader(fields[0]); len(fields) != 6 || !number(id) {
 			continue
 		}
+		key, _ := keyIn(fields[5])
 		st := statusOf(fields[1], fields[2], fields[3])
 		if st.State == executor.Pending {
 			st.Reason = inWords(st.Reason)
@@ -52,7 +79,7 @@ func parseQueue(text string) ([]queued, error) {
 		}
 		list = append(list, queued{id: fields[0], key: key, status: st})
 	}
-	return list, nil
+	return list
 }
 
 // statusOf translates a state of Slurm. The reason of a job that has not simply ended is its state.

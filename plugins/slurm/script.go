@@ -58,7 +58,7 @@ func (s *slurm) header(j executor.Job) (string, error) {
 			return "", fmt.Errorf("job %s: %q cannot stand in a script of sbatch", j.Key, path)
 		}
 	}
-	option("job-name", unusual.ReplaceAllString("recipe-"+j.Block, "_"))
+	option("job-name", jobName(j.Block))
 	option("comment", comment(j.Key))
 	option("partition", s.config.Partition)
 	option("account", s.config.Account)
@@ -110,6 +110,9 @@ func (s *slurm) header(j executor.Job) (string, error) {
 	}
 	return b.String(), nil
 }
+
+// jobName is the name of a block's jobs in the queue.
+func jobName(block string) string { return unusual.ReplaceAllString("recipe-"+block, "_") }
 
 // endOfInput ends the standard input of a job's program in its script.
 const endOfInput = "END_OF_INPUT"

@@ -14,18 +14,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/renameio/v2"
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/protocol"
-	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // Config is the configuration of an `executor "slurm"` block.
@@ -38,18 +36,6 @@ type Config struct {
 	executor.Files
 	Image
 	Setup []string `recipe:"setup" doc:"lines of shell that run on the machine before the block, such as \"module load cuda\"; the block gets the environment variables that they change"`
-}
-
-// Validate implements sdk.Validator.
-func (Config) Validate(c Config) []spec.Problem {
-	out := c.problems()
-	for i, o := range c.Options {
-		if !strings.HasPrefix(o, "--") || strings.ContainsAny(o, "\n\r") {
-			out = append(out, spec.Problem{Path: cty.GetAttrPath("options").IndexInt(i), Summary: "Not an option of sbatch",
-				Detail: fmt.Sprintf("Expected an option such as \"--exclusive\" or \"--nice=100\"; got %q.", o)})
-		}
-	}
-	return out
 }
 
 var _ sdk.Validator[Config] = Config{}
@@ -98,7 +84,7 @@ func execute(ctx context.Context, stdin string, argv ...string) (stdout, stderr 
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var out, printed bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &printed
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
+	cmd.Env = append(withoutFilters(os.Environ()), "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
 	if argv[0] == "sbatch" {
 		cmd.Env = append(jobEnvironment(os.Environ()), "SLURM_TIME_FORMAT=standard")
 	}
@@ -124,11 +110,23 @@ func jobEnvironment(own []string) []string {
 	var out []string
 	for _, entry := range own {
 		name, _, _ := strings.Cut(entry, "=")
-		if protocol.MatchesEnvironment(name, ofTheJob) && name != "SBATCH_EXPORT" && name != "SBATCH_GET_USER_ENV" {
+		if protocol.MatchesEnvironment(name, ofTheJob) && !slices.Contains(reservedVariables, name) {
 			out = append(out, entry)
 		}
 	}
 	return out
+}
+
+// reservedVariables are those of sbatch that set an option which is reserved; they go before the script's own.
+var reservedVariables = []string{"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_EXPORT", "SBATCH_GET_USER_ENV",
+	"SBATCH_REQUEUE", "SBATCH_NO_REQUEUE", "SBATCH_SIGNAL", "SBATCH_WAIT"}
+
+// withoutFilters is an environment without the variables by which a person has commands of Slurm leave out jobs or ask
+// before they act.
+func withoutFilters(own []string) []string {
+	return slices.DeleteFunc(slices.Clone(own), func(entry string) bool {
+		return protocol.MatchesEnvironment(strings.SplitN(entry, "=", 2)[0], []string{"SQUEUE_*", "SCANCEL_*", "SACCT_*"})
+	})
 }
 
 // submitted is what is recorded of a job, so that it is not submitted twice and its log is found.
@@ -188,9 +186,21 @@ func (s *slurm) Submit(ctx context.Context, j executor.Job) (executor.Handle, er
 		if err != nil {
 			return h, fmt.Errorf("submit %s: %w", j.Key, s.explain(ctx, err))
 		}
-		h.ID, _, _ = strings.Cut(strings.TrimSpace(out), ";") // ID;CLUSTER in a federation
+		if h.ID, err = submittedID(out); err != nil {
+			return h, fmt.Errorf("submit %s: %w", j.Key, err)
+		}
 	}
 	return h, s.record(h, j)
+}
+
+// submittedID is the ID that sbatch --parsable prints, ID;CLUSTER in a federation. A site's sbatch may print more.
+func submittedID(out string) (string, error) {
+	for line := range strings.Lines(out) {
+		if id, _, _ := strings.Cut(strings.TrimSpace(line), ";"); number(id) {
+			return id, nil
+		}
+	}
+	return "", fmt.Errorf("sbatch printed %q; expected the ID of the job", out)
 }
 
 func (s *slurm) record(h executor.Handle, j executor.Job) error {
@@ -204,9 +214,21 @@ func (s *slurm) record(h executor.Handle, j executor.Job) error {
 	return nil
 }
 
-// Status implements executor.Executor.
+// Status implements executor.Executor. The first source is squeue, which is asked for all jobs at once. Of a job that it
+// does not name, scontrol and the accounting are asked, too.
 func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]executor.Status, error) {
-	list, err := queue(ctx)
+	out := make([]executor.Status, len(handles))
+	var open []executor.Handle
+	s.mu.Lock()
+	for i, h := range handles {
+		if known, over := s.over[h.ID]; over {
+			out[i] = known
+		} else {
+			open = append(open, h)
+		}
+	}
+	s.mu.Unlock()
+	list, err := queueOf(ctx, open)
 	if err != nil {
 		return nil, err
 	}
@@ -214,53 +236,79 @@ func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]execut
 	for _, q := range list {
 		now[q.id] = q
 	}
-	out := make([]executor.Status, len(handles))
 	for i, h := range handles {
-		s.mu.Lock()
-		known, over := s.over[h.ID]
-		s.mu.Unlock()
-		if over {
-			out[i] = known
+		if out[i].State != "" {
 			continue
 		}
-		q, queued := now[h.ID]
-		if queued && q.key == h.Key {
-			out[i] = s.component(h, q.status)
-			if q.status.State == executor.Pending {
-				out[i].Place = s.place(ctx, h.ID)
-			}
+		q, listed := now[h.ID]
+		if out[i], err = s.status(ctx, h, q, listed); err != nil {
+			return nil, err
 		}
-		if out[i].State.Over() || out[i].State == "" {
-			out[i] = s.ended(ctx, h, out[i])
+		if out[i].State.Over() {
+			s.mu.Lock()
+			s.over[h.ID] = out[i]
+			s.mu.Unlock()
 		}
 	}
 	return out, nil
 }
 
-// ended completes the status of a job that has ended, of which slurmctld may know nothing any more.
-func (s *slurm) ended(ctx context.Context, h executor.Handle, st executor.Status) executor.Status {
-	if st.State == "" {
-		if st = accounted(ctx, h.ID); st.State == "" {
-			return executor.Status{State: executor.Lost, Reason: "Slurm does not know job " + h.ID + " any more"}
+// status is that of a job by its line of squeue, if there is one, and by the other sources.
+func (s *slurm) status(ctx context.Context, h executor.Handle, q queued, listed bool) (executor.Status, error) {
+	if !listed || q.key != h.Key {
+		return unlisted(ctx, h)
+	}
+	st := s.component(h, q.status)
+	switch {
+	case st.State == executor.Pending:
+		st.Place = s.place(ctx, h.ID)
+	case st.State.Over() && st.ExitCode == nil: // it is that of a component, which may be over while its gang is not
+		if out, err := run(ctx, "", "scontrol", "show", "job", "--oneliner", h.ID); err == nil {
+			st.ExitCode = exitCode(field(out, "ExitCode"))
 		}
-	} else if st.ExitCode != nil {
-		return st // a component's, which may be over while its gang is not
-	} else if out, err := run(ctx, "", "scontrol", "show", "job", "--oneliner", h.ID); err == nil {
-		st.ExitCode = exitCode(field(out, "ExitCode"))
 	}
-	if st.State.Over() {
-		s.mu.Lock()
-		s.over[h.ID] = st
-		s.mu.Unlock()
-	}
-	return st
+	return st, nil
 }
 
-// accounted asks the accounting, which many clusters do not have.
-func accounted(ctx context.Context, id string) executor.Status {
-	if _, err := strconv.Atoi(id); err != nil {
-		return executor.Status{}
+// unlisted is the status of a job that squeue did not name, or whose comment a site has replaced.
+func unlisted(ctx context.Context, h executor.Handle) (executor.Status, error) {
+	id, _ := leader(h.ID)
+	if !number(id) {
+		return executor.Status{State: executor.Unknown, Reason: fmt.Sprintf("%q is no job ID of Slurm", h.ID)}, nil
 	}
+	out, err := run(ctx, "", "scontrol", "show", "job", "--oneliner", h.ID)
+	if err == nil {
+		return shown(h, out)
+	}
+	if !strings.Contains(err.Error(), noSuchJob) {
+		return executor.Status{}, err // no answer
+	}
+	if st := accounted(ctx, id); st.State.Over() {
+		return st, nil
+	}
+	return executor.Status{State: executor.Unknown, Reason: "neither squeue nor scontrol knows job " + h.ID}, nil
+}
+
+// shown is the status of a job that scontrol shows.
+func shown(h executor.Handle, text string) (executor.Status, error) {
+	state := field(text, "JobState")
+	if state == "" {
+		return executor.Status{}, fmt.Errorf("scontrol show job %s printed %q; expected a JobState", h.ID,
+			strings.TrimSpace(text))
+	}
+	if key, ours := keyIn(field(text, "Comment")); ours && key != h.Key || !ours && field(text, "JobName") != jobName(h.Block) {
+		return executor.Status{State: executor.Lost, Reason: "Slurm has given the ID " + h.ID + " to another job"}, nil
+	}
+	st := statusOf(state, field(text, "Reason"), strings.TrimPrefix(field(text, "NodeList"), "(null)"))
+	if st.State.Over() {
+		st.ExitCode = exitCode(field(text, "ExitCode"))
+	}
+	return st, nil
+}
+
+// accounted asks the accounting, which many clusters do not have. Only that a job has ended is taken from it: it may name
+// jobs for ever that the controller has lost.
+func accounted(ctx context.Context, id string) executor.Status {
 	out, err := run(ctx, "", "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+id,
 		"--format=State,ExitCode,NodeList")
 	fields := strings.Split(strings.TrimSpace(out), "|")
@@ -314,6 +362,9 @@ func (s *slurm) Cancel(ctx context.Context, h executor.Handle, grace time.Durati
 		}
 	}
 	if err := s.kill(ctx, h, st); err != nil {
+		if st.State == executor.Unknown && strings.Contains(err.Error(), noSuchJob) {
+			return nil // the controller has no such job, as the other commands said
+		}
 		if st, again := executor.One(ctx, s, h); again == nil && st.State.Over() {
 			return nil // it ended meanwhile
 		}

@@ -26,7 +26,8 @@ type Executor interface {
 	// Logs writes what the job's program has printed so far.
 	Logs(ctx context.Context, h Handle, to io.Writer) error
 	// Cancel asks the program to end, and ends it with everything that it has started after the grace. It returns when
-	// the job is over. A job that is over, or unknown, is no error.
+	// the job is over. A job that is over is no error. The scheduler is asked to cancel an Unknown job all the same, by
+	// its ID; it is no error when the scheduler refuses because it has no such job.
 	Cancel(ctx context.Context, h Handle, grace time.Duration) error
 	// List returns the jobs of a run that are not over.
 	List(ctx context.Context, run string) ([]Handle, error)
@@ -184,11 +185,15 @@ const (
 	Succeeded State = "succeeded" // its program has ended with status 0
 	Failed    State = "failed"
 	Canceled  State = "canceled"
-	Lost      State = "lost" // its machine was lost, or the scheduler does not know it
+	Lost      State = "lost" // its machine was lost, or it was Unknown for long
+	// Unknown: the scheduler answered and named no such job. It may be there all the same, as after a restart of a
+	// scheduler. An executor asks a second source before it returns Unknown, and returns an error, not Unknown, when a
+	// source gave no answer. Misses decides when such a job is Lost.
+	Unknown State = "unknown"
 )
 
-// Over says whether the job has ended.
-func (s State) Over() bool { return s != Pending && s != Running }
+// Over says whether the job has ended. An Unknown job has not, nor has one without a state.
+func (s State) Over() bool { return s != Pending && s != Running && s != Unknown && s != "" }
 
 // Status is the scheduler's knowledge of a job. The agent's connection may be ahead of it.
 type Status struct {
@@ -239,14 +244,23 @@ func One(ctx context.Context, e Executor, h Handle) (Status, error) {
 // Wait polls until a job is over, as implementations of Cancel need it. The error names the job when the context ends
 // first.
 func Wait(ctx context.Context, e Executor, h Handle, every time.Duration) error {
+	_, err := poll(ctx, e, h, every, func(s Status) bool { return s.State.Over() })
+	return err
+}
+
+// poll asks until a status is as wanted. A job that is Unknown for long is Lost.
+func poll(ctx context.Context, e Executor, h Handle, every time.Duration, wanted func(Status) bool) (Status, error) {
+	var misses Misses
 	for {
 		s, err := One(ctx, e, h)
-		if err == nil && s.State.Over() {
-			return nil
+		if err == nil {
+			if s = misses.Judge(s, time.Now()); wanted(s) {
+				return s, nil
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("job %s (%s) is still %s: %w", h.ID, h.Key, s.State, ctx.Err()), err)
+			return s, errors.Join(fmt.Errorf("job %s (%s) is still %s: %w", h.ID, h.Key, s.State, ctx.Err()), err)
 		case <-time.After(every):
 		}
 	}

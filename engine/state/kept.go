@@ -1,0 +1,88 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+)
+
+// Kept is what the disk has of a recorded checkpoint. The zero value: it is there.
+type Kept struct {
+	// Gone says that the checkpoint is not there, or that nothing is in its folder.
+	Gone bool
+	// Left is the newest of the others in the folder, from which a trainer would go on; nil: there is none.
+	Left *Checkpoint
+}
+
+// numbered is a name that ends with a number, and maybe an extension, as the names of checkpoints do.
+var numbered = lazyregexp.New(`^(.*?)([0-9]+)(\.[A-Za-z]+)?$`)
+
+// complete is the file that ends a checkpoint which is a folder named as those of recipe_sdk are: one without it was
+// never finished.
+const complete, completed = "COMPLETE", "step_"
+
+// Kept compares the recorded checkpoint of a block with the disk. That a folder cannot be read is an error, not a
+// checkpoint that is gone.
+func (d Dir) Kept(a addr.Block, recorded *Checkpoint) (Kept, error) {
+	if recorded == nil || recorded.Path == "" {
+		return Kept{}, nil
+	}
+	there, err := whole(recorded.Path)
+	if err != nil || there {
+		return Kept{}, err
+	}
+	folder := d.Checkpoints(a)
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Kept{}, fmt.Errorf("look for the checkpoints of %s: %w", a, err)
+	}
+	kept := Kept{Gone: true}
+	name := numbered.FindStringSubmatch(filepath.Base(recorded.Path))
+	for _, e := range entries {
+		parts := numbered.FindStringSubmatch(e.Name())
+		if parts == nil || name == nil || parts[1] != name[1] || parts[3] != name[3] {
+			continue
+		}
+		step, err := strconv.ParseInt(parts[2], 10, 64)
+		if err != nil || kept.Left != nil && step < kept.Left.Step {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
+		if there, err := whole(path); err != nil || !there {
+			continue
+		}
+		kept.Left = &Checkpoint{Path: path, Step: step, Version: recorded.Version}
+	}
+	if kept.Left != nil && kept.Left.Step == recorded.Step { // the run directory was moved
+		return Kept{}, nil
+	}
+	return kept, nil
+}
+
+// whole says whether a checkpoint is at a path, as far as that is seen without reading it.
+func whole(path string) (bool, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for a checkpoint: %w", err)
+	case !info.IsDir():
+		return info.Size() > 0, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return false, fmt.Errorf("look for a checkpoint: %w", err)
+	}
+	if parts := numbered.FindStringSubmatch(filepath.Base(path)); parts != nil && parts[1] == completed {
+		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == complete }), nil
+	}
+	return len(entries) > 0, nil
+}

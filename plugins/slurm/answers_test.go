@@ -1,0 +1,155 @@
+package slurm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk/executor"
+)
+
+// commands are stand-ins for Slurm's: each prints the file with its name, and its error; each call is a line of calls.
+type commands struct {
+	*testing.T
+	dir string
+	x   executor.Executor
+}
+
+const command = `#!/bin/sh
+name=${0##*/} ANSWERS=${0%/bin/*}
+echo "$name $*" >>"$ANSWERS/calls"
+cat "$ANSWERS/$name" 2>/dev/null
+[ ! -s "$ANSWERS/$name.error" ] || { cat "$ANSWERS/$name.error" >&2; exit 1; }
+`
+
+func newCommands(t *testing.T) *commands {
+	t.Helper()
+	c := &commands{T: t, dir: t.TempDir()}
+	for _, name := range []string{"squeue", "scontrol", "sacct", "scancel", "sbatch"} {
+		if err := os.WriteFile(filepath.Join(c.bin(), name), []byte(command), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", c.bin()+":/usr/bin:/bin")
+	c.x = New(Config{}, filepath.Join(c.dir, "records"))
+	return c
+}
+
+func (c *commands) bin() string {
+	c.Helper()
+	bin := filepath.Join(c.dir, "bin")
+	if err := os.MkdirAll(bin, 0o700); err != nil {
+		c.Fatal(err)
+	}
+	return bin
+}
+
+// answer sets what commands print; a name with .error is what they fail with.
+func (c *commands) answer(by map[string]string) {
+	c.Helper()
+	for name, text := range by {
+		if err := os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o600); err != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
+func (c *commands) calls() string {
+	text, _ := os.ReadFile(filepath.Join(c.dir, "calls"))
+	return string(text)
+}
+
+const (
+	unknownJob = "slurm_load_jobs error: Invalid job id specified\n"
+	shownJob   = "JobId=7 JobName=NAME Comment=COMMENT JobState=STATE Reason=None NodeList=n1 ExitCode=0:0\n"
+)
+
+// TestNoAnswerOfOneCommandEndsAJob: what squeue leaves out is looked for by other commands, and is unknown at most.
+func TestNoAnswerOfOneCommandEndsAJob(t *testing.T) {
+	h := executor.Handle{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, ID: "7"}
+	other := h.Key
+	other.Attempt = 2
+	show := func(name, comment, state string) string {
+		return strings.NewReplacer("NAME", name, "COMMENT", comment, "STATE", state).Replace(shownJob)
+	}
+	for name, c := range map[string]struct {
+		answers map[string]string
+		want    executor.State // empty: an error
+	}{
+		"named": {map[string]string{"squeue": "7|RUNNING|None|n1|N/A|" + comment(h.Key) + "\n"}, executor.Running},
+		"among lines that are no jobs": {map[string]string{"squeue": "Welcome!\n9|RUNNING|None|n9|N/A|first\nsecond\n" +
+			"7|RUNNING|None|n1|N/A|" + comment(h.Key) + "\n"}, executor.Running},
+		"squeue prints nothing, scontrol knows it": {
+			map[string]string{"scontrol": show("x", comment(h.Key), "PENDING")}, executor.Pending},
+		"squeue refuses the ID, scontrol knows it": {map[string]string{"squeue.error": unknownJob,
+			"scontrol": show("x", comment(h.Key), "RUNNING")}, executor.Running},
+		"a site has replaced the comment": {map[string]string{"squeue": "7|RUNNING|None|n1|N/A|billed to rl\n",
+			"scontrol": show("recipe-trainer.tiny.a", "billed", "RUNNING")}, executor.Running},
+		"the ID is another job's": {map[string]string{"squeue": "7|RUNNING|None|n1|N/A|" + comment(other) + "\n",
+			"scontrol": show("recipe-trainer.tiny.a", comment(other), "RUNNING")}, executor.Lost},
+		"the ID is a stranger's": {map[string]string{"scontrol": show("blast", "", "RUNNING")}, executor.Lost},
+		"only the accounting knows it": {map[string]string{"scontrol.error": unknownJob, "sacct": "TIMEOUT|0:15|n1\n"},
+			executor.Failed},
+		"the accounting has it running for ever": {
+			map[string]string{"scontrol.error": unknownJob, "sacct": "RUNNING|0:0|n1\n"}, executor.Unknown},
+		"no command knows it": {map[string]string{"scontrol.error": unknownJob, "sacct.error": "disabled\n"},
+			executor.Unknown},
+		"scontrol does not answer":     {map[string]string{"scontrol.error": "Socket timed out\n"}, ""},
+		"scontrol prints what is none": {map[string]string{"scontrol": "JobId= ExitCode=0:0\n"}, ""},
+		"squeue does not answer":       {map[string]string{"squeue.error": "Unable to contact slurm controller\n"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newCommands(t)
+			s.answer(c.answers)
+			got, err := executor.One(t.Context(), s.x, h)
+			if c.want == "" && err == nil || c.want != "" && (err != nil || got.State != c.want) {
+				t.Errorf("the job is %q, %v; expected %q", got, err, c.want)
+			}
+			if calls := s.calls(); !strings.Contains(calls, "--jobs=7") {
+				t.Errorf("squeue was not asked by ID:\n%s", calls)
+			}
+		})
+	}
+}
+
+// TestAnUnknownJobIsCanceledByItsID is what keeps a job that squeue omits from being left in the queue.
+func TestAnUnknownJobIsCanceledByItsID(t *testing.T) {
+	h := executor.Handle{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, ID: "7"}
+	s := newCommands(t)
+	s.answer(map[string]string{"scontrol.error": unknownJob, "scancel.error": "scancel: error: Kill job error on job id 7: " +
+		"Invalid job id specified\n"})
+	if err := s.x.Cancel(t.Context(), h, time.Second); err != nil {
+		t.Errorf("cancel a job that no command knows: %v", err)
+	}
+	if !strings.Contains(s.calls(), "scancel 7\n") {
+		t.Errorf("the job was not canceled by its ID:\n%s", s.calls())
+	}
+	s.answer(map[string]string{"scancel.error": "Unable to contact slurm controller\n"})
+	if err := s.x.Cancel(t.Context(), h, time.Second); !errors.Is(err, executor.ErrUnreachable) {
+		t.Errorf("a cancel that the controller has not answered returns %v; expected that it is not reached", err)
+	}
+}
+
+// TestTheIDOfASubmissionIsFound: a wrapper of sbatch greets.
+func TestTheIDOfASubmissionIsFound(t *testing.T) {
+	job := executor.Job{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, Argv: []string{"true"}}
+	for out, want := range map[string]string{"7\n": "7", "7;c1\n": "7", "Welcome to the cluster\n7\n": "7", "Welcome\n": ""} {
+		s := newCommands(t)
+		s.answer(map[string]string{"sbatch": out})
+		h, err := s.x.Submit(t.Context(), job)
+		if h.ID != want || (err == nil) != (want != "") {
+			t.Errorf("sbatch printed %q: ID %q, %v; expected %q", out, h.ID, err, want)
+		}
+	}
+}
+
+func TestFiltersOfAPersonAreLeftOut(t *testing.T) {
+	t.Parallel()
+	got := withoutFilters([]string{"SQUEUE_PARTITION=cpu", "SCANCEL_INTERACTIVE=1", "SLURM_CONF=/etc/slurm.conf"})
+	if strings.Join(got, " ") != "SLURM_CONF=/etc/slurm.conf" {
+		t.Errorf("commands get %q", got)
+	}
+}
