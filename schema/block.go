@@ -51,6 +51,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	if n.plugin != nil {
 		b.Value = d.block(n.plugin.Config, n.block.body)
 		d.ask(n.plugin, n.block.body, b.Value)
+		b.Contents = d.reads
 	}
 	b.Mock = ev.mock(b)
 	b.Meta = d.meta(n, b.Value, inst.waiting)

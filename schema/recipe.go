@@ -102,6 +102,8 @@ type Block struct {
 	Meta  Meta
 	// Mock is the block's outputs where a test gives them without running it; cty.NilVal for every other block.
 	Mock cty.Value
+	// Contents are the files and folders beside the recipe that the block reads, in the order of its attributes.
+	Contents []Content
 	// Needs are the blocks that must come first, by reference (healthy) or depends_on, sorted by address.
 	Needs []Need
 	Range hcl.Range // of the block's header

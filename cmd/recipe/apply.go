@@ -139,7 +139,11 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 			if f.detach {
 				return a.detach(cmd.Context(), s, approved, f.keep)
 			}
-			return a.apply(cmd.Context(), s, approved, &f)
+			if err := a.apply(cmd.Context(), s, approved, &f); err != nil || f.asJSON || p.Trains() ||
+				p.Status != state.Completed {
+				return err
+			}
+			return view.NothingTrained(a.out, a.style(), s.Recipe.File)
 		},
 	}
 	f.recipe.add(cmd)
@@ -220,7 +224,10 @@ func (a *app) nothingToDo(s *session.Session, p *plan.Plan, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	return a.conclude(s, snap)
+	if err := a.conclude(s, snap); err != nil {
+		return err
+	}
+	return view.NothingTrained(a.out, a.style(), s.Recipe.File)
 }
 
 // savedPlan reads the plan of --plan, which also says which recipe is meant. Who saved a plan and names it has approved

@@ -46,6 +46,7 @@ func Make(in Input) (*Plan, error) {
 		p.Operations = append(p.Operations, removed(in, ops)...)
 	}
 	p.Findings = append(p.Findings, endings(p.Operations, in.Recorded)...)
+	p.Findings = append(p.Findings, finished(p.Operations, in)...)
 	p.Findings = append(p.Findings, seeds(p.Operations)...)
 	for _, a := range Actions() {
 		p.Counts[a] = 0
@@ -72,6 +73,9 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 		if config["plugin_source"], err = json.Marshal(b.Schema.Source); err != nil {
 			return nil, err
 		}
+	}
+	if err := contents(config, b); err != nil {
+		return nil, err
 	}
 	seen := in.Observed[b.Addr]
 	op := &Operation{
@@ -105,7 +109,11 @@ func settled(rec *state.Block, k kind.Kind) bool {
 
 // compare finds the changed attributes and the hardest action that one of them forces.
 func (op *Operation) compare(rec *state.Block, b *schema.Block) {
+	op.compareContents(rec, b)
 	for _, name := range changed(rec.Config, op.Config) {
+		if name == ContentsName {
+			continue
+		}
 		change := changeOf(b.Schema.Config, name)
 		op.because(reason(name, change, rec.Config[name], op.Config[name]))
 		op.harden(actionFor(change, op.Kind, op.Alive, rec))

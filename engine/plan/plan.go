@@ -15,7 +15,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.9"
+const FormatVersion = "1.10"
 
 // Action is what apply does with a block.
 type Action string

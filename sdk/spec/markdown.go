@@ -100,6 +100,9 @@ func (a *Attribute) meaning() string {
 	if a.Unit != "" {
 		parts = append(parts, "in "+a.Unit)
 	}
+	if a.Format == FormatFile {
+		parts = append(parts, "its content counts")
+	}
 	if len(a.Environment) > 0 {
 		parts = append(parts, "with it the process gets `"+strings.Join(a.Environment, "`, `")+"` of the environment")
 	}

@@ -55,6 +55,9 @@ type Attribute struct {
 	// attribute; NAME_* is a family.
 	Environment []string `json:"environment,omitempty"`
 	Format      string   `json:"format,omitempty"` // what Type cannot say: FormatInteger, …
+	// Within names the attribute with the folder that a path of FormatFile is relative to. Empty, or that attribute
+	// unset: the recipe's folder.
+	Within string `json:"within,omitempty"`
 
 	pattern *regexp.Regexp // Pattern, compiled by verify
 }
@@ -66,6 +69,7 @@ const (
 	FormatList     = "list"     // of dynamic type, but a list
 	FormatMap      = "map"      // of dynamic type, but a map or object
 	FormatCode     = "code"     // a function in a Python file, see Code
+	FormatFile     = "file"     // the path of a file or folder whose content counts as part of the value
 )
 
 // Nesting is how often a nested block may stand in its parent.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
@@ -43,6 +44,12 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 	add("recipe show -r "+r.File, "the record of the run")
 	add("recipe graph "+r.File, "the start order of the blocks")
 	_, err := io.WriteString(w, "\n"+s.Bold("What to try next:")+"\n"+strings.Join(Rows(rows, 0), "\n")+"\n")
+	return err
+}
+
+// NothingTrained says that the result of a finished run is an old one, and how to make a new one.
+func NothingTrained(w io.Writer, s Style, file string) error {
+	_, err := fmt.Fprintf(w, "\n%s\n%s\n", s.Bold("The run is finished: nothing was trained."), plan.Anew(file))
 	return err
 }
 

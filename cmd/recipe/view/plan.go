@@ -157,6 +157,7 @@ func config(w io.Writer, s Style, op *plan.Operation) {
 	width, defaults := 0, 0
 	for name, raw := range op.Config {
 		switch text := string(raw); {
+		case name == plan.ContentsName: // digests, of no use before there is something to compare them with
 		case text == "null" || text == "[]" || text == "{}":
 		case isDefault(op, name):
 			defaults++

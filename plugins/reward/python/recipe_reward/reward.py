@@ -30,7 +30,8 @@ class Function:
 class Settings:
     dataset: str = setting(
         doc="A file (.jsonl, .ndjson, .json, .csv, .tsv, each also as .gz, or .parquet) or "
-        "a folder beside the recipe, or a name of the Hugging Face hub"
+        "a folder beside the recipe, or a name of the Hugging Face hub",
+        file=True,
     )
     function: Code | None = setting(None, "The reward function, such as rewards.py:accuracy, in TRL's signature")
     functions: list[Function] = field(
