@@ -83,8 +83,14 @@ type Template struct {
 
 // Message is one turn of a conversation.
 type Message struct {
-	Role    string `json:"role"` // system, user or assistant
+	Role    string `json:"role"` // system, user, assistant or tool
 	Content string `json:"content"`
+	// ToolCalls are the calls of an assistant's turn as an OpenAI-compatible server takes them: a list, whose arguments
+	// are JSON texts. The chat template writes them.
+	ToolCalls json.RawMessage `json:"tool_calls,omitempty"`
+	// ToolCallID and Name say which call and tool a turn of the role tool answers.
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Name       string `json:"name,omitempty"`
 }
 
 // Completion is one answer of the model.

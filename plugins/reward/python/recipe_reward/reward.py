@@ -112,7 +112,9 @@ class Reward(Environment):
             return
         turn = {"role": str, "content": (str, list)}
         if prompt and not isinstance(prompt, (str, Mapping)) and isinstance(prompt, Iterable):
-            if all(isinstance(m, Mapping) and all(isinstance(m.get(k), t) for k, t in turn.items()) for m in prompt):
+            if all(isinstance(m, Mapping) and all(isinstance(m.get(k), t) for k, t in turn.items())
+                   or isinstance(m, Mapping) and m.get("role") == "assistant" and m.get("tool_calls") and not m.get("content")
+                   for m in prompt):  # fmt: skip
                 return
         raise ValueError(
             f"row {number} of {self.settings.dataset}: want in column {self.settings.prompt_column!r} a text, or a "
@@ -239,7 +241,9 @@ def _has_system(prompt: Any) -> bool:
 
 def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """A message whose content is one text: parts of text are put together."""
-    content = message["content"]
+    # columns of one type (Parquet) have every key in each message
+    message = {key: value for key, value in message.items() if value is not None}
+    content = message.setdefault("content", "")
     if isinstance(content, str):
         return message
     if wrong := [part for part in content if not isinstance(part, Mapping) or part.get("type") != "text"]:
