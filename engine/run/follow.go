@@ -87,6 +87,11 @@ func (s *supervisor) progress(b *blockState, ev event.Event) {
 	case event.Metrics:
 		if b.rules != nil {
 			s.endByRule(b, b.rules.metrics(ev.Step, ev.Metrics))
+			for _, name := range b.rules.absent() {
+				s.e.append(event.Event{Type: event.Notice, Address: b.addr().String(), Level: "warn",
+					Message: fmt.Sprintf("stop_when waits for the metric %s, which has not come in %d reports: the rule cannot "+
+						"hold", name, absentAfter)})
+			}
 		}
 	case event.Progress:
 		// Kept in memory by readers of the log; the record only needs it now and then.

@@ -176,7 +176,7 @@ type Setup[C Config] struct {
 func Define[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {
-	return New(name, summary, factory(open, oneAnswer[C, E]), opts...)
+	return New(name, summary, factory(open, oneAnswer[C, E]), declared(opts)...)
 }
 
 // TryDefine is Define for a definition that is made of what a user has written: a mistake in it is an error.
@@ -184,7 +184,7 @@ func TryDefine[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) (*sdk.Definition, error) {
 	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open, oneAnswer[C, E]), run[C],
-		opts...)
+		declared(opts)...)
 }
 
 func oneAnswer[C Config, E Environment](env E, _ C, with rolling) roller {

@@ -17,6 +17,8 @@ type Schema struct {
 	Doc        string       `json:"doc,omitempty"`
 	Attributes []*Attribute `json:"attributes,omitempty"`
 	Blocks     []*Block     `json:"blocks,omitempty"`
+	// Metrics are those that blocks report, of the schema of a whole block; none: the plugin does not say.
+	Metrics []Metric `json:"metrics,omitempty"`
 }
 
 // Change is what a new value of an attribute does to a block that is already running.
