@@ -1,0 +1,30 @@
+package view
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
+)
+
+// What a trainer measures of training is not called an evaluation, however it is called.
+func TestOnlyHeldOutTasksAreEvaluation(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"eval/accuracy": true, "accuracy": false, "metrics/accuracy": false,
+		"percent_correct": false, "eval/policy_version": false} {
+		snap := &snapshot.Snapshot{}
+		for i := range 3 {
+			snap.Apply(event.Event{Type: event.Metrics, Address: "environment.x.e", Step: int64(i),
+				Metrics: map[string]float64{name: float64(i)}})
+		}
+		var out bytes.Buffer
+		if err := Summary(&out, Style{}, snap); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "evaluation of held-out tasks"); got != want {
+			t.Errorf("%s: called an evaluation: %v\n%s", name, got, out.String())
+		}
+	}
+}
