@@ -71,3 +71,20 @@ func TestAChangedFile(t *testing.T) {
 		})
 	}
 }
+
+// A value that was not known when the run was recorded and is known now is no change.
+func TestAValueThatIsKnownEarlier(t *testing.T) {
+	t.Parallel()
+	for before, want := range map[string]plan.Action{`{"unknown":true}`: plan.Nothing, `3`: plan.Replace} {
+		rec := recorded("running", state.IntentStart, nil)
+		rec.Config["replace"] = json.RawMessage(before)
+		p, err := plan.Make(plan.Input{
+			Recipe:   &schema.Recipe{Name: "r", Blocks: []*schema.Block{block(inf, map[string]int{"replace": 4})}},
+			Recorded: &state.Run{Status: state.Running, Blocks: map[addr.Block]*state.Block{at(inf): rec}},
+			Observed: map[addr.Block]plan.Observed{at(inf): {Alive: true}}, Dir: state.Dir(t.TempDir()),
+		})
+		if err != nil || p.Operation(at(inf)).Action != want {
+			t.Errorf("%s, then 4: %v, %v; want %s", before, p.Operation(at(inf)).Action, err, want)
+		}
+	}
+}

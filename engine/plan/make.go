@@ -255,7 +255,7 @@ func needs(b *schema.Block) []Dependency {
 func changed(before, after map[string]json.RawMessage) []string {
 	var out []string
 	for name, v := range after {
-		if string(before[name]) != string(v) {
+		if string(before[name]) != string(v) && !waited(before[name]) {
 			out = append(out, name)
 		}
 	}
@@ -267,6 +267,10 @@ func changed(before, after map[string]json.RawMessage) []string {
 	sort.Strings(out)
 	return out
 }
+
+// waited says that a recorded value was not known when it was recorded. It is no change that it is known now: a version
+// of the language, or of a plugin, that knows more before anything runs is no other declaration.
+func waited(recorded json.RawMessage) bool { return string(recorded) == `{"unknown":true}` }
 
 // changeOf is the change that the schema declares for an attribute; for a nested block, the hardest in it.
 func changeOf(s *spec.Schema, name string) spec.Change {

@@ -56,7 +56,10 @@ type Attribute struct {
 	// Environment names the variables that the block's process gets of the engine's environment when the recipe sets the
 	// attribute; NAME_* is a family.
 	Environment []string `json:"environment,omitempty"`
-	Format      string   `json:"format,omitempty"` // what Type cannot say: FormatInteger, …
+	// SameAs, of an output, names attributes of the block: the output is the first that is set, unless that is the path of
+	// a file or folder. So other blocks know it before the block runs.
+	SameAs []string `json:"same_as,omitempty"`
+	Format string   `json:"format,omitempty"` // what Type cannot say: FormatInteger, …
 	// Within names the attribute with the folder that a path of FormatFile is relative to. Empty, or that attribute
 	// unset: the recipe's folder.
 	Within string `json:"within,omitempty"`

@@ -116,8 +116,11 @@ func (h *host) Metrics(step int64, values map[string]float64) {
 	h.Host.Metrics(step, h.tokens.add(step, values))
 }
 
-// counted declares the metric of every trainer, where a plugin declares its own.
+// counted declares the metric of every trainer, where a plugin declares its own, and which output a plan knows.
 func counted(d *sdk.Definition) error {
+	if d.Schema.Attribute("model") != nil && d.Outputs.Attribute("model") != nil {
+		d.Outputs.Attribute("model").SameAs = []string{"model"}
+	}
 	if len(d.Schema.Metrics) > 0 {
 		d.Schema.Metrics = append(d.Schema.Metrics, spec.Metric{Name: MetricTokens, Unit: "tokens",
 			Doc: "completion tokens that the weights were trained on, each batch once"})
