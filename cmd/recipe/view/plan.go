@@ -53,6 +53,11 @@ func Plan(out io.Writer, s Style, p *plan.Plan) error {
 		alerts(w, s, p.Alerts)
 	}
 	findings(w, s, p.Findings)
+	if errs := len(p.Errors()); errs > 0 {
+		fmt.Fprintf(w, "%s this plan cannot be applied. Without %s: %s\n", s.Red(s.Bold(count(errs, "error")+":")),
+			map[bool]string{true: "it", false: "them"}[errs == 1], Counts(s, p))
+		return w.Flush()
+	}
 	fmt.Fprintln(w, Counts(s, p))
 	return w.Flush()
 }

@@ -2,6 +2,7 @@ package script
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -34,5 +35,16 @@ func TestAProblemNamesALineThatTheUserCanCorrect(t *testing.T) {
 					c.what)
 			}
 		})
+	}
+}
+
+// A package that a user's file imports and that is not installed is no line to correct.
+func TestAMissingPackageHasItsRemedy(t *testing.T) {
+	t.Parallel()
+	p := &problem{Message: "ModuleNotFoundError: No module named 'sympy.core'", File: "/r/rewards.py", Line: 1, Trace: "t"}
+	var e *sdk.Error
+	if !errors.As(p.asError("set up", "/bundled"), &e) || e.Detail != "" ||
+		!strings.Contains(e.Remedy, `runtime { requirements = ["sympy"] }`) {
+		t.Errorf("%+v", e)
 	}
 }

@@ -17,7 +17,7 @@ from recipe_sdk.environment.base import TimedOut
 from recipe_sdk.environment.processes import Blocked, ScoreFailed, default_processes
 
 from .dataset import Row, read
-from .functions import Given, Returned, TrainerState, awaited, called
+from .functions import Given, Returned, TrainerState, awaited, called, missing
 
 
 @dataclass
@@ -86,6 +86,13 @@ class Reward(Environment):
             )
         if s.prompt_column not in rows[0]:
             raise ValueError(f"{s.dataset} has no column {s.prompt_column!r}; it has {', '.join(rows[0])}")
+        for function, name, _ in self._functions:
+            if absent := missing(function, list(rows[0])):
+                raise ValueError(
+                    f"{name} needs {' and '.join(map(repr, absent))}, which {s.dataset} does not have as a column; it "
+                    f"has {', '.join(rows[0])}. Besides columns a function gets prompts, completions, "
+                    "completion_ids, trainer_state, log_extra and log_metric"
+                )
         for n, row in enumerate(rows, 1):
             self._check(row.get(s.prompt_column), n)
         if s.system_prompt and (own := sum(_has_system(row[s.prompt_column]) for row in rows)):
@@ -112,8 +119,7 @@ class Reward(Environment):
             return
         turn = {"role": str, "content": (str, list)}
         if prompt and not isinstance(prompt, (str, Mapping)) and isinstance(prompt, Iterable):
-            if all(isinstance(m, Mapping) and all(isinstance(m.get(k), t) for k, t in turn.items())
-                   or isinstance(m, Mapping) and m.get("role") == "assistant" and m.get("tool_calls") and not m.get("content")
+            if all(isinstance(m, Mapping) and (_calls(m) or all(isinstance(m.get(k), t) for k, t in turn.items()))
                    for m in prompt):  # fmt: skip
                 return
         raise ValueError(
@@ -232,6 +238,11 @@ def _names(functions: list[Function]) -> list[str]:
         number = known.index(file) + 1
         out.append(f.function if number == 1 else f"{f.function}_{number}")
     return out
+
+
+def _calls(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a turn of calls of tools, which needs no content."""
+    return message.get("role") == "assistant" and bool(message.get("tool_calls")) and not message.get("content")
 
 
 def _has_system(prompt: Any) -> bool:

@@ -240,7 +240,8 @@ def _fields(cls: type) -> list[_Field]:
             default = f.default
         elif f.default_factory is not dataclasses.MISSING:
             default = f.default_factory()
-        limits = {k: v for k, v in f.metadata.items() if k in ("min", "max", "enum", "pattern", "unit", "sensitive", "format")}
+        known = ("min", "max", "enum", "pattern", "unit", "sensitive", "format")
+        limits = {k: v for k, v in f.metadata.items() if k in known}
         out.append(_Field(f.name, hints[f.name], default, f.metadata.get("doc") or docs.get(f.name, ""), limits))
     return out
 
