@@ -329,6 +329,9 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	default:
 		err = a.conclude(s, b.snap)
 	}
+	if err == nil && !f.asJSON {
+		err = view.Behind(a.out, a.style(), s.Behind())
+	}
 	if err != nil && !gone(err) { // the run has ended; lost output is already reported
 		return err
 	}

@@ -54,7 +54,7 @@ func Make(in Input) (*Plan, error) {
 	for _, op := range p.Operations {
 		p.Counts[op.Action]++
 	}
-	p.Outputs, p.Alerts = outputs(in.Recipe), alerts(in.Recipe)
+	p.Outputs, p.Alerts, p.Tracking = outputs(in.Recipe), alerts(in.Recipe), trackers(in.Recipe, in.Missing)
 	return p, nil
 }
 

@@ -43,6 +43,7 @@ type Plan struct {
 	Operations    []*Operation   `json:"operations"`
 	Outputs       []Output       `json:"outputs"`
 	Alerts        []Alert        `json:"alerts,omitempty"`
+	Tracking      []Tracker      `json:"tracking,omitempty"` // since 1.10
 	Counts        map[Action]int `json:"counts"`
 	Findings      []Finding      `json:"findings"`
 	// Untrusted are programs of the recipe that were not run, so that their blocks are checked by a file alone.
@@ -163,6 +164,8 @@ type Input struct {
 	Devices  map[addr.Block][]string // the GPUs of each block that has some
 
 	Nondeterminism map[addr.Block][]string // why equal seeds may not give equal weights
+	// Missing says what a tracker lacks on this machine; nil: it is not known.
+	Missing func(schema.Tracking) string
 }
 
 // Changes says whether apply would do anything.

@@ -72,6 +72,7 @@ type Session struct {
 	host    run.Host
 	plugins schema.Plugins
 	check   Sizing
+	behind  []string
 	attempt string // of the detached engine that this process is
 }
 
@@ -157,7 +158,8 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan
 	if err := s.owns(rec); err != nil {
 		return nil, err
 	}
-	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets}
+	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets,
+		Missing: func(t schema.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
 	if s.check != nil {
 		kept := sizing.Devices{}
 		for a, b := range rec.Blocks {
@@ -242,12 +244,18 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 	if err != nil {
 		return nil, err
 	}
-	defer trackers.Stop()
+	defer func() {
+		trackers.Stop()
+		s.behind = trackers.Behind()
+	}()
 	done := make(chan struct{})
 	defer close(done)
 	go relay(ctx, e, o, done)
 	return e.Apply(ctx, s.Recipe, p)
 }
+
+// Behind are the trackers that did not take all of the run by the end of Apply, each with the reason.
+func (s *Session) Behind() []string { return s.behind }
 
 // track begins to pass the run on to the recipe's trackers.
 func (s *Session) track(ctx context.Context, e *run.Engine, p *plan.Plan) (*tracking.Trackers, error) {

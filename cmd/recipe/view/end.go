@@ -53,6 +53,18 @@ func NothingTrained(w io.Writer, s Style, file string) error {
 	return err
 }
 
+// Behind says which trackers have not all of a run.
+func Behind(w io.Writer, s Style, trackers []string) error {
+	for _, t := range trackers {
+		_, err := fmt.Fprintf(w, "\n%s %s\n  Not all of the run was passed on; the next recipe apply passes the rest on.\n",
+			s.Yellow("Warning:"), OneLine(t))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // LastLines sets off the last lines of a log.
 func LastLines(lines []string) string {
 	if len(lines) == 0 {

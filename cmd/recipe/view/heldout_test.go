@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
@@ -26,5 +27,19 @@ func TestOnlyHeldOutTasksAreEvaluation(t *testing.T) {
 		if got := strings.Contains(out.String(), "evaluation of held-out tasks"); got != want {
 			t.Errorf("%s: called an evaluation: %v\n%s", name, got, out.String())
 		}
+	}
+}
+
+func TestTrackersAreInAPlan(t *testing.T) {
+	t.Parallel()
+	p := &plan.Plan{Recipe: "r", Operations: []*plan.Operation{{Action: plan.Create}}, Counts: map[plan.Action]int{plan.Create: 1},
+		Tracking: []plan.Tracker{{Tracker: "wandb", Name: "w", Missing: "run recipe init"}, {Tracker: "otlp", Name: "o"}}}
+	var out bytes.Buffer
+	if err := Plan(&out, Style{}, p); err != nil {
+		t.Fatal(err)
+	}
+	const want = "Tracking:\n  wandb w\n    Warning: run recipe init\n  otlp o\n"
+	if !strings.Contains(out.String(), want) {
+		t.Errorf("%s\nwant in it:\n%s", out.String(), want)
 	}
 }

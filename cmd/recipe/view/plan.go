@@ -51,6 +51,7 @@ func Plan(out io.Writer, s Style, p *plan.Plan) error {
 		}
 		outputs(w, s, p.Outputs)
 		alerts(w, s, p.Alerts)
+		trackers(w, s, p.Tracking)
 	}
 	findings(w, s, p.Findings)
 	if errs := len(p.Errors()); errs > 0 {
@@ -218,6 +219,20 @@ func alerts(w io.Writer, s Style, all []plan.Alert) {
 	fmt.Fprintln(w, s.Bold("Alerts:"))
 	for _, a := range all {
 		fmt.Fprintf(w, "  %s: when %s → %s\n", a.Name, a.When, OneLine(strings.Join(a.Tells, ", ")))
+	}
+	fmt.Fprintln(w)
+}
+
+func trackers(w io.Writer, s Style, all []plan.Tracker) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(w, s.Bold("Tracking:"))
+	for _, t := range all {
+		fmt.Fprintf(w, "  %s %s\n", t.Tracker, t.Name)
+		if t.Missing != "" {
+			fmt.Fprintf(w, "    %s %s\n", s.Yellow("Warning:"), OneLine(t.Missing))
+		}
 	}
 	fmt.Fprintln(w)
 }
