@@ -204,8 +204,8 @@ func (s *supervisor) failed(b *blockState, end ending) {
 	b.history = v.History
 	s.record(b, end, state.IntentRun)
 	// What a plugin has diagnosed before it was ever ready asks a person for something: a retry cannot fix it.
-	// Nor can it fix values that the plugin refuses.
-	final := end.remedy != "" && !end.ready || end.invalid
+	// Nor can it fix values that the plugin refuses, or what the plugin calls final.
+	final := end.remedy != "" && !end.ready || end.invalid || end.final
 	if final || !v.Restart {
 		msg := end.message()
 		if !final && policy.Attempts > 0 {

@@ -59,7 +59,8 @@ func (p *problem) asError(doing, bundled string) error {
 	if p.Kind == kindInfra { // the line that asked is in the summary; the frames of a client say nothing of what is away
 		trace = ""
 	}
-	e := &sdk.Error{Summary: summary, Detail: trace}
+	// what is away may come back; a mistake in a file does not go away by itself
+	e := &sdk.Error{Summary: summary, Detail: trace, Final: p.Kind != kindInfra && p.File != "" && p.Line > 0}
 	if p.File != "" && p.Line > 0 && p.Kind != kindInfra { // what is away may come back: an error with a remedy is final
 		e.Remedy = fmt.Sprintf("correct line %d of %s", p.Line, p.File)
 		if !theirs {

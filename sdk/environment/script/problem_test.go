@@ -30,6 +30,9 @@ func TestAProblemNamesALineThatTheUserCanCorrect(t *testing.T) {
 			if !errors.As(p.asError("set up", c.bundled), &e) {
 				t.Fatal("it is no error for a user")
 			}
+			if final := c.kind != "infra"; e.Final != final {
+				t.Errorf("final: %v, want %v", e.Final, final)
+			}
 			if e.Summary != c.summary || e.Detail != c.detail || e.Remedy != c.what {
 				t.Errorf("summary %q, detail %q, remedy %q; want %q, %q, %q", e.Summary, e.Detail, e.Remedy, c.summary, c.detail,
 					c.what)
