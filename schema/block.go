@@ -26,7 +26,7 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 	ctx := ev.context(n.exprs, mi)
 	for _, rep := range reps {
 		inst := &instance{node: n, in: mi, each: rep.each, block: &Block{Addr: mi.address(n, rep.key), Schema: n.plugin,
-			Range: n.header}}
+			Range: n.header, dir: ev.p.code.files.Dir}}
 		if d := longAddress(n, mi, inst.block.Addr); d != nil {
 			ev.diags = append(ev.diags, d)
 			res.whole = noValue // one error says it for all instances
@@ -51,6 +51,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	if n.plugin != nil {
 		b.Value = d.block(n.plugin.Config, n.block.body)
 		d.ask(n.plugin, n.block.body, b.Value)
+		b.Contents = d.reads
 	}
 	b.Mock = ev.mock(b)
 	b.Meta = d.meta(n, b.Value, inst.waiting)

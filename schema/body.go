@@ -22,6 +22,8 @@ type decoder struct {
 	exprs    []*expression        // of the node
 	in       *moduleInstance
 	diags    hcl.Diagnostics
+	part     string // attribute or nested block of the block that is decoded
+	reads    []Content
 }
 
 // blamed says whether an expression without a known value has none because something that it uses is wrong, which has
@@ -54,16 +56,17 @@ func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContex
 	values := make(map[string]cty.Value, len(s.Attributes)+len(s.Blocks))
 	used := 0
 	for _, a := range s.Attributes {
-		attr := body.Attributes[a.Name]
-		if attr != nil {
+		if body.Attributes[a.Name] != nil {
 			used++
 		}
-		values[a.Name] = d.attribute(a, attr, ctx, where, at, top)
+		d.enter(a.Name, top)
+		values[a.Name] = d.attribute(a, body, ctx, where, at, top)
 	}
 	if used < len(body.Attributes) {
 		d.leftAttributes(s, body, where, top)
 	}
 	for _, b := range s.Blocks {
+		d.enter(b.Name, top)
 		values[b.Name] = d.blocks(b, body, ctx, where, at)
 	}
 	if len(body.Blocks) > 0 {
@@ -72,8 +75,9 @@ func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContex
 	return cty.ObjectVal(values)
 }
 
-func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *hcl.EvalContext, where string,
+func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.EvalContext, where string,
 	at hcl.Range, top bool) cty.Value {
+	attr := body.Attributes[a.Name]
 	t := a.Type.WithoutOptionalAttributesDeep()
 	if attr == nil {
 		if v, ok := d.fallback[a.Name]; ok && top {
@@ -115,6 +119,7 @@ func (d *decoder) attribute(a *spec.Attribute, attr *hclsyntax.Attribute, ctx *h
 	}
 	if converted, err := spec.Convert(v, a.Type); err == nil {
 		v = d.pin(a, converted, attr, where)
+		d.content(a, v, attr, body, where)
 	} else {
 		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where,
 			a.Friendly(), err)))

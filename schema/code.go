@@ -71,6 +71,7 @@ func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 		return refuse("Function not found", fmt.Sprintf("%s defines no %s at its top level. It has %s.%s",
 			code.File, code.Function, orNothing(public), didYouMean(code.Function, public)))
 	}
+	d.imported(code.File, content)
 	pinned := code.Of(content)
 	if code.Digest != "" && code.Digest != pinned.Digest {
 		return refuse("File has changed", fmt.Sprintf("%s has the SHA-256 %s; the recipe expects %s.",

@@ -87,6 +87,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.finish(r, root, files)
 	p.withholdSensitive()
 	p.checkAlerts()
+	p.checkMetrics()
 	p.checkLoop(r)
 	p.checkQueues(r)
 	p.checkSync(r)

@@ -1,7 +1,10 @@
 package schema
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -55,12 +58,52 @@ func refValue(b *Block, config, outputs cty.Value) cty.Value {
 	cutReferences(b.Schema.Config, values)
 	if b.Schema.Outputs != nil {
 		for _, a := range b.Schema.Outputs.Attributes {
+			known := sameAs(b, a, values)
 			values[a.Name] = outputValue(a, outputs)
+			if known != cty.NilVal && outputs == cty.NilVal {
+				values[a.Name] = known
+			}
 		}
 	}
 	values["address"] = cty.StringVal(b.Addr.String())
 	values["kind"] = cty.StringVal(string(b.Addr.Kind))
 	return cty.ObjectVal(values)
+}
+
+// sameAs is the value of an output that a block declares itself; cty.NilVal when it is not known before the block runs.
+func sameAs(b *Block, output *spec.Attribute, values map[string]cty.Value) cty.Value {
+	if b.Meta.External != nil || output.Sensitive {
+		return cty.NilVal
+	}
+	for _, name := range output.SameAs {
+		v, ok := values[name]
+		switch {
+		case !ok || v == cty.NilVal:
+			return cty.NilVal
+		case !v.IsKnown():
+			return cty.NilVal
+		case v.IsNull():
+			continue
+		}
+		text, _ := v.Unmark()
+		if text.Type() == cty.String && b.local(text.AsString()) {
+			return cty.NilVal // a folder has another name on the server
+		}
+		if converted, err := spec.Convert(v, output.Type); err == nil {
+			return converted
+		}
+		return cty.NilVal
+	}
+	return cty.NilVal
+}
+
+// local says whether a name is that of a file or folder.
+func (b *Block) local(name string) bool {
+	if strings.HasPrefix(name, "~") || isFileName(name) {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(b.dir, name))
+	return err == nil
 }
 
 func outputValue(a *spec.Attribute, outputs cty.Value) cty.Value {

@@ -100,8 +100,11 @@ type Block struct {
 	// Sensitive values carry the mark Sensitive, values of env() also Ephemeral.
 	Value cty.Value
 	Meta  Meta
+	dir   string // folder of the recipe
 	// Mock is the block's outputs where a test gives them without running it; cty.NilVal for every other block.
 	Mock cty.Value
+	// Contents are the files and folders beside the recipe that the block reads, in the order of its attributes.
+	Contents []Content
 	// Needs are the blocks that must come first, by reference (healthy) or depends_on, sorted by address.
 	Needs []Need
 	Range hcl.Range // of the block's header

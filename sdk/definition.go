@@ -112,6 +112,34 @@ func WithEnvironmentVariables(names ...string) Option {
 	}
 }
 
+// WithKnownOutput says that an output is the first of some attributes that is set (see spec.Attribute.SameAs), so that a
+// plan knows it. It comes after WithOutputs.
+func WithKnownOutput(output string, attributes ...string) Option {
+	return func(d *Definition) error {
+		a := d.Outputs.Attribute(output)
+		if a == nil {
+			return fmt.Errorf("WithKnownOutput: there is no output %q", output)
+		}
+		for _, name := range attributes {
+			if d.Schema.Attribute(name) == nil {
+				return fmt.Errorf("WithKnownOutput: there is no attribute %q", name)
+			}
+		}
+		a.SameAs = attributes
+		return nil
+	}
+}
+
+// WithMetrics says which metrics blocks of the plugin report (Host.Metrics), so that a plan can check the names that
+// alerts and stop rules use: sdk.WithMetrics(spec.Metrics("reward/{mean,std}", "", "of the batch")...). A plugin that
+// reports others as well, whose names are not known before it runs, adds the name *.
+func WithMetrics(metrics ...spec.Metric) Option {
+	return func(d *Definition) error {
+		d.Schema.Metrics = append(d.Schema.Metrics, metrics...)
+		return nil
+	}
+}
+
 // WithPackages says which Python packages the plugin's program needs on a machine with or without a GPU. They are what
 // a block gets whose recipe names no interpreter and no requirements of its own.
 func WithPackages(packages func(gpu bool) Packages) Option {

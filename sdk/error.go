@@ -16,7 +16,10 @@ type Error struct {
 	// Places has the paths of several settings at fault, by what a line about one begins with, before a colon. People are
 	// shown the file and line of each.
 	Places map[string]cty.Path
-	Err    error
+	// Final says that another attempt of the block would fail likewise, as with a mistake in a file of the user's: the
+	// block is not restarted, also if it was ready before.
+	Final bool
+	Err   error
 }
 
 func (e *Error) Error() string {

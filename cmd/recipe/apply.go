@@ -139,7 +139,11 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 			if f.detach {
 				return a.detach(cmd.Context(), s, approved, f.keep)
 			}
-			return a.apply(cmd.Context(), s, approved, &f)
+			if err := a.apply(cmd.Context(), s, approved, &f); err != nil || f.asJSON || p.Trains() ||
+				p.Status != state.Completed {
+				return err
+			}
+			return view.NothingTrained(a.out, a.style(), s.Recipe.File)
 		},
 	}
 	f.recipe.add(cmd)
@@ -221,7 +225,10 @@ func (a *app) nothingToDo(s *session.Session, p *plan.Plan, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	return a.conclude(s, snap)
+	if err := a.conclude(s, snap); err != nil {
+		return err
+	}
+	return view.NothingTrained(a.out, a.style(), s.Recipe.File)
 }
 
 // savedPlan reads the plan of --plan, which also says which recipe is meant. Who saved a plan and names it has approved
@@ -323,6 +330,9 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 		err = view.Stopped(a.out, a.style(), again(s.Recipe, f), changedSince(s))
 	default:
 		err = a.conclude(s, b.snap)
+	}
+	if err == nil && !f.asJSON {
+		err = view.Behind(a.out, a.style(), s.Behind())
 	}
 	if err != nil && !gone(err) { // the run has ended; lost output is already reported
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,6 +55,10 @@ unless --checkpoints is set.`,
 			}
 			if d.Checkpoints != "" {
 				_, err = fmt.Fprintf(a.out, "Its checkpoints are still in %s.\n", d.Checkpoints)
+			}
+			if len(d.Unsynced) > 0 && err == nil {
+				_, err = fmt.Fprintf(a.out, "Kept, as W&B does not have them: pass these on with wandb sync, then remove them.\n"+
+					"  %s\n", strings.Join(d.Unsynced, "\n  "))
 			}
 			return err
 		},

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // rule is the state of one alert. It fires when its condition begins to hold, and can fire again once it has ceased to.
@@ -20,6 +22,28 @@ type rule struct {
 	firing bool
 	series map[string]*window // by block, for a condition on a metric
 	since  map[string]bool    // blocks for which the condition holds
+	absent map[string]int     // reports by block without the metric, while none has come
+	told   bool               // and that was said
+}
+
+// absentAfter is how many reports of a block may come without a metric before that is worth a warning.
+const absentAfter = 20
+
+// missing takes an event and returns, once, what to say of a metric that does not come.
+func (r *rule) missing(e event.Event) string {
+	if r.Metric == "" || e.Type != event.Metrics || len(r.series) > 0 || r.told ||
+		r.Block != e.Address && (r.Block != "" || !strings.HasPrefix(e.Address, "trainer.")) {
+		return ""
+	}
+	if r.absent == nil {
+		r.absent = map[string]int{}
+	}
+	if r.absent[e.Address]++; r.absent[e.Address] < absentAfter {
+		return ""
+	}
+	r.told = true
+	return fmt.Sprintf("alert %s waits for the metric %s, which has not come in %d reports of %s: it cannot fire", r.Name,
+		r.Metric, absentAfter, e.Address)
 }
 
 func newRule(a schema.Alert) *rule {
@@ -69,7 +93,7 @@ func (r *rule) take(e event.Event) *change {
 }
 
 func (r *rule) metric(e event.Event) *change {
-	v, ok := e.Metrics[r.Metric]
+	v, ok := spec.MetricValue(e.Metrics, r.Metric)
 	if e.Type != event.Metrics || !ok {
 		return nil
 	}
@@ -175,6 +199,9 @@ func concerns(rules []*rule) func(line []byte) bool {
 		switch {
 		case r.Metric != "":
 			texts = append(texts, r.Metric)
+			if alias := spec.MetricAlias(r.Metric); alias != "" {
+				texts = append(texts, alias)
+			}
 		case r.Stalled > 0:
 			texts = append(texts, event.Stalled, event.StallOver, event.RunEnded)
 		case r.State != "":

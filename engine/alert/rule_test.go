@@ -108,3 +108,32 @@ func TestDiskRule(t *testing.T) {
 		t.Errorf("room again: %+v", c)
 	}
 }
+
+// A metric that does not come is worth one warning, after many reports of the block that it is about.
+func TestAMetricThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		alert schema.Alert
+		want  int
+	}{
+		"of any block":      {alert: schema.Alert{Metric: "acuracy", Op: ">"}, want: 1},
+		"of this block":     {alert: schema.Alert{Metric: "acuracy", Block: trainer, Op: ">"}, want: 1},
+		"of another block":  {alert: schema.Alert{Metric: "acuracy", Block: "trainer.x.y", Op: ">"}},
+		"by its other name": {alert: schema.Alert{Metric: "reward/mean", Op: ">"}},
+		"of a state":        {alert: schema.Alert{State: "failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, said := newRule(c.alert), 0
+			for _, e := range rewards(make([]float64, 2*absentAfter)...) {
+				r.take(e)
+				if r.missing(e) != "" {
+					said++
+				}
+			}
+			if said != c.want {
+				t.Errorf("said %d times, want %d", said, c.want)
+			}
+		})
+	}
+}

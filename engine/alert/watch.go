@@ -107,8 +107,12 @@ func (w *Watch) take(e event.Event) error {
 	for _, r := range w.rules {
 		w.mu.Lock()
 		c := r.take(e)
+		absent := r.missing(e)
 		w.mu.Unlock()
 		w.tell(c, e.Time)
+		if absent != "" {
+			w.notice(absent)
+		}
 	}
 	return nil
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/sizing"
+	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // Blocks are the findings about what a recipe's blocks need of this machine: their Python, their GPUs, their models,
@@ -58,6 +60,28 @@ func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packa
 		if name := text(b, "model"); python && name != "" && !models[name] {
 			models[name] = true
 			add("model", modelOf(m, r, b, name))
+		}
+	}
+	for _, t := range r.Trackers { // as a block with the packages of the tracker
+		b := &schema.Block{Meta: schema.Meta{Runtime: &t.Runtime}}
+		needs := func(*schema.Block) sdk.Packages {
+			p := tracking.Packages(t.Tracker)
+			p.Needs = []string{t.Tracker}
+			if t.Tracker == "mlflow" {
+				p.Needs = []string{"mlflow-skinny"}
+			}
+			return p
+		}
+		if tracking.Packages(t.Tracker).Empty() {
+			continue
+		}
+		if python, ok := runtimeOf(m, r, b, needs); ok {
+			f := pythonOf(ctx, m, file, python)
+			if f.Verdict == Fail { // a run goes on without its trackers
+				f.Verdict = Warn
+			}
+			f.Name = "tracking." + t.Tracker + "." + t.Name + " python"
+			found = append(found, f)
 		}
 	}
 	return found

@@ -49,6 +49,7 @@ func Make(in Input) (*Plan, error) {
 		p.Operations = append(p.Operations, removed(in, ops)...)
 	}
 	p.Findings = append(p.Findings, endings(p.Operations, in.Recorded)...)
+	p.Findings = append(p.Findings, finished(p.Operations, in)...)
 	p.Findings = append(p.Findings, seeds(p.Operations)...)
 	for _, a := range Actions() {
 		p.Counts[a] = 0
@@ -56,7 +57,7 @@ func Make(in Input) (*Plan, error) {
 	for _, op := range p.Operations {
 		p.Counts[op.Action]++
 	}
-	p.Outputs, p.Alerts = outputs(in.Recipe), alerts(in.Recipe)
+	p.Outputs, p.Alerts, p.Tracking = outputs(in.Recipe), alerts(in.Recipe), trackers(in.Recipe, in.Missing)
 	return p, nil
 }
 
@@ -75,6 +76,9 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 		if config["plugin_source"], err = json.Marshal(b.Schema.Source); err != nil {
 			return nil, err
 		}
+	}
+	if err := contents(config, b); err != nil {
+		return nil, err
 	}
 	seen := in.Observed[b.Addr]
 	op := &Operation{
@@ -108,7 +112,11 @@ func settled(rec *state.Block, k kind.Kind) bool {
 
 // compare finds the changed attributes and the hardest action that one of them forces.
 func (op *Operation) compare(rec *state.Block, b *schema.Block) {
+	op.compareContents(rec, b)
 	for _, name := range changed(rec.Config, op.Config) {
+		if name == ContentsName {
+			continue
+		}
 		change := changeOf(b.Schema.Config, name)
 		op.because(reason(name, change, rec.Config[name], op.Config[name]))
 		op.harden(actionFor(change, op.Kind, op.Alive, rec))
@@ -253,7 +261,7 @@ func needs(b *schema.Block) []Dependency {
 func changed(before, after map[string]json.RawMessage) []string {
 	var out []string
 	for name, v := range after {
-		if string(before[name]) != string(v) {
+		if string(before[name]) != string(v) && !waited(before[name]) {
 			out = append(out, name)
 		}
 	}
@@ -265,6 +273,10 @@ func changed(before, after map[string]json.RawMessage) []string {
 	sort.Strings(out)
 	return out
 }
+
+// waited says that a recorded value was not known when it was recorded. It is no change that it is known now: a version
+// of the language, or of a plugin, that knows more before anything runs is no other declaration.
+func waited(recorded json.RawMessage) bool { return string(recorded) == `{"unknown":true}` }
 
 // changeOf is the change that the schema declares for an attribute; for a nested block, the hardest in it.
 func changeOf(s *spec.Schema, name string) spec.Change {

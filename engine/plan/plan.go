@@ -15,7 +15,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.9"
+const FormatVersion = "1.10"
 
 // Action is what apply does with a block.
 type Action string
@@ -43,6 +43,7 @@ type Plan struct {
 	Operations    []*Operation   `json:"operations"`
 	Outputs       []Output       `json:"outputs"`
 	Alerts        []Alert        `json:"alerts,omitempty"`
+	Tracking      []Tracker      `json:"tracking,omitempty"` // since 1.10
 	Counts        map[Action]int `json:"counts"`
 	Findings      []Finding      `json:"findings"`
 	// Untrusted are programs of the recipe that were not run, so that their blocks are checked by a file alone.
@@ -166,6 +167,8 @@ type Input struct {
 
 	Kept        map[addr.Block]state.Kept // what the disk has of recorded checkpoints
 	FromScratch bool                      // trainers whose checkpoints are all gone start at step 0
+	// Missing says what a tracker lacks on this machine; nil: it is not known.
+	Missing func(schema.Tracking) string
 }
 
 // Changes says whether apply would do anything.

@@ -427,7 +427,7 @@ func (w *watcher) phase(ctx context.Context, ph blockevent.PhaseChange) {
 			w.end.phase, w.end.err = sdk.Failed, w.unasked(ph.Message)
 		}
 	case sdk.Failed:
-		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy,
+		w.end = &ending{phase: sdk.Failed, ready: w.ready, err: errors.New(ph.Message), remedy: ph.Remedy, final: ph.Final,
 			ordered: w.ordered != nil, logged: true}
 	case sdk.Prepared:
 		w.startDeadline.Stop() // it waits for others now

@@ -24,6 +24,7 @@ type ending struct {
 	kill    bool      // its process is not asked to exit any more
 	logged  bool      // the log already holds its last phase
 	invalid bool      // the plugin refused the block's values
+	final   bool      // the plugin says that another attempt would fail likewise
 	stalled bool      // it had stood still for too long
 }
 

@@ -87,6 +87,11 @@ func (s *supervisor) progress(b *blockState, ev event.Event) {
 	case event.Metrics:
 		if b.rules != nil {
 			s.endByRule(b, b.rules.metrics(ev.Step, ev.Metrics))
+			for _, name := range b.rules.absent() {
+				s.e.append(event.Event{Type: event.Notice, Address: b.addr().String(), Level: "warn",
+					Message: fmt.Sprintf("stop_when waits for the metric %s, which has not come in %d reports: the rule cannot "+
+						"hold", name, absentAfter)})
+			}
 		}
 	case event.Progress:
 		// Kept in memory by readers of the log; the record only needs it now and then.
@@ -199,8 +204,8 @@ func (s *supervisor) failed(b *blockState, end ending) {
 	b.history = v.History
 	s.record(b, end, state.IntentRun)
 	// What a plugin has diagnosed before it was ever ready asks a person for something: a retry cannot fix it.
-	// Nor can it fix values that the plugin refuses.
-	final := end.remedy != "" && !end.ready || end.invalid
+	// Nor can it fix values that the plugin refuses, or what the plugin calls final.
+	final := end.remedy != "" && !end.ready || end.invalid || end.final
 	if final || !v.Restart {
 		msg := end.message()
 		if !final && policy.Attempts > 0 {

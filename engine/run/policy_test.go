@@ -1,6 +1,7 @@
 package run
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -105,6 +106,21 @@ func TestStopRules(t *testing.T) {
 	}
 	if got := s.wall(start.Add(time.Hour)); got == "" {
 		t.Error("the hour did not end it")
+	}
+}
+
+// A metric that does not come is worth one warning.
+func TestStopRulesWithoutTheirMetric(t *testing.T) {
+	t.Parallel()
+	s := newStopRules([]schema.StopRule{{Metric: "acuracy", Op: ">"}, {Metric: "reward/mean", Op: ">", Value: 1},
+		{Tokens: 1000}}, time.Now())
+	var said []string
+	for step := range int64(2 * absentAfter) {
+		s.metrics(step, map[string]float64{"reward": 0}) // reward/mean is its other name
+		said = append(said, s.absent()...)
+	}
+	if want := []string{"acuracy", "tokens_total"}; !slices.Equal(said, want) {
+		t.Errorf("absent: %q, want %q", said, want)
 	}
 }
 

@@ -5,32 +5,40 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // stopRules follows the stop_when rules of one trainer.
 type stopRules struct {
 	rules   []schema.StopRule
-	held    []int // consecutive steps for which a metric rule held
+	held    []int  // consecutive steps for which a metric rule held
+	seen    []bool // the metric of a rule has come
+	told    []bool // and it was said that it has not
+	reports int
 	step    int64
 	started time.Time
 }
 
 func newStopRules(rules []schema.StopRule, started time.Time) *stopRules {
-	return &stopRules{rules: rules, held: make([]int, len(rules)), started: started}
+	return &stopRules{rules: rules, held: make([]int, len(rules)), seen: make([]bool, len(rules)),
+		told: make([]bool, len(rules)), started: started}
 }
 
 // metrics takes a step's metrics and returns why the trainer should end, or "".
 func (s *stopRules) metrics(step int64, values map[string]float64) string {
 	for i, r := range s.rules {
 		if r.Tokens > 0 {
-			if total := values["tokens_total"]; total >= float64(r.Tokens) {
+			total, ok := values["tokens_total"]
+			s.seen[i] = s.seen[i] || ok
+			if total >= float64(r.Tokens) {
 				return fmt.Sprintf("stop_when: %.0f tokens trained, limit %d", total, r.Tokens)
 			}
 		}
-		value, ok := values[r.Metric]
+		value, ok := spec.MetricValue(values, r.Metric)
 		if r.Metric == "" || !ok {
 			continue
 		}
+		s.seen[i] = true
 		if !holds(value, r.Op, r.Value) {
 			s.held[i] = 0
 			continue
@@ -44,6 +52,26 @@ func (s *stopRules) metrics(step int64, values map[string]float64) string {
 	}
 	s.step = step
 	return ""
+}
+
+// absentAfter is how many reports of a trainer may come without a metric before that is worth a warning.
+const absentAfter = 20
+
+// absent returns the metrics of rules that have not come in as many reports, each once.
+func (s *stopRules) absent() []string {
+	s.reports++
+	var out []string
+	for i, r := range s.rules {
+		name := r.Metric
+		if r.Tokens > 0 {
+			name = "tokens_total"
+		}
+		if s.reports >= absentAfter && name != "" && !s.seen[i] && !s.told[i] {
+			s.told[i] = true
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // wall returns why the trainer should end by the clock, or "".

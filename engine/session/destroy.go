@@ -16,7 +16,9 @@ const destroyTimeout = 2 * time.Minute
 
 // Destroyed is the result of Destroy.
 type Destroyed struct {
-	Ended       int    // processes that were still alive
+	Ended int // processes that were still alive
+	// Unsynced are offline runs of W&B that wandb sync has not passed on: they are kept, with the rest of the trackers.
+	Unsynced    []string
 	Checkpoints string // folder of the remaining checkpoints; empty when there are none
 }
 

@@ -6,16 +6,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-const checkpointsDir = "checkpoints"
+const checkpointsDir, trackingDir = "checkpoints", "tracking"
 
 // Removable checks, before anything is ended, that the run directory can be removed, with or without its checkpoints.
 // The error names the folders that cannot.
@@ -73,11 +75,16 @@ func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
 	}
 	last := map[string]int{"key": 1, "place.json": 2, "run.journal": 3, "run.json": 4}
 	sort.SliceStable(entries, func(i, j int) bool { return last[entries[i].Name()] < last[entries[j].Name()] })
+	out.Unsynced = tracking.Unsynced(dir)
 	var errs []error
 	for _, e := range entries {
 		path := filepath.Join(string(dir), e.Name())
 		if e.Name() == checkpointsDir && !checkpoints && holdsFiles(path) {
 			out.Checkpoints = path
+			continue
+		}
+		if e.Name() == trackingDir && len(out.Unsynced) > 0 {
+			errs = append(errs, forgetTracking(path, out.Unsynced)...)
 			continue
 		}
 		if last[e.Name()] > 0 && len(errs) > 0 {
@@ -94,13 +101,33 @@ func forget(dir state.Dir, checkpoints bool, out *Destroyed) error {
 			Remedy:  "fix the cause and run recipe destroy again: it removes the rest",
 		}
 	}
-	if out.Checkpoints == "" {
+	if out.Checkpoints == "" && len(out.Unsynced) == 0 {
 		if err := os.Remove(string(dir)); err != nil {
 			return fmt.Errorf("remove the run: %w", err)
 		}
 		dir.RemoveParent()
 	}
 	return nil
+}
+
+// forgetTracking removes the folders of trackers, but for the files of those with runs that are kept: how far they are
+// belongs to the run that is removed.
+func forgetTracking(dir string, kept []string) (errs []error) {
+	trackers, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, tracker := range trackers {
+		inside, _ := filepath.Glob(filepath.Join(tracker, "*"))
+		for _, path := range inside {
+			holds := func(run string) bool { return strings.HasPrefix(run, path+string(filepath.Separator)) }
+			if slices.ContainsFunc(kept, holds) {
+				continue
+			}
+			if err := os.RemoveAll(path); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		_ = os.Remove(tracker) // when it is empty
+	}
+	return errs
 }
 
 func holdsFiles(dir string) bool {

@@ -74,6 +74,7 @@ type Session struct {
 	host    run.Host
 	plugins schema.Plugins
 	check   Sizing
+	behind  []string
 	attempt string // of the detached engine that this process is
 }
 
@@ -160,7 +161,8 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan
 		return nil, err
 	}
 	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets,
-		FromScratch: s.Request.FromScratch, Kept: map[addr.Block]state.Kept{}}
+		FromScratch: s.Request.FromScratch, Kept: map[addr.Block]state.Kept{},
+		Missing: func(t schema.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
 	for a, b := range rec.Blocks {
 		var err error
 		if in.Kept[a], err = s.Dir.Kept(a, b.Checkpoint); err != nil {
@@ -251,12 +253,18 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 	if err != nil {
 		return nil, err
 	}
-	defer trackers.Stop()
+	defer func() {
+		trackers.Stop()
+		s.behind = trackers.Behind()
+	}()
 	done := make(chan struct{})
 	defer close(done)
 	go relay(ctx, e, o, done)
 	return e.Apply(ctx, s.Recipe, p)
 }
+
+// Behind are the trackers that did not take all of the run by the end of Apply, each with the reason.
+func (s *Session) Behind() []string { return s.behind }
 
 // track begins to pass the run on to the recipe's trackers.
 func (s *Session) track(ctx context.Context, e *run.Engine, p *plan.Plan) (*tracking.Trackers, error) {

@@ -77,7 +77,8 @@ type follower struct {
 	sink     sink
 	last     uint64 // written, not flushed yet
 	next     time.Time
-	degraded bool // and the log says so
+	degraded bool   // and the log says so
+	behind   string // why it has not all of the run at its end
 }
 
 // Start begins to follow.
@@ -112,6 +113,17 @@ func (t *Trackers) Stop() {
 	t.end(nil)
 }
 
+// Behind are the trackers that have not all of the run, each with the reason. It is called after Stop.
+func (t *Trackers) Behind() []string {
+	var out []string
+	for _, f := range t.followers {
+		if f.behind != "" {
+			out = append(out, f.behind)
+		}
+	}
+	return out
+}
+
 // follow passes events on until ended is closed, and then those that are left. What a tracker could not take is passed
 // on again later. Nothing is waited for once ctx ends.
 func (f *follower) follow(ctx context.Context, ended <-chan struct{}) {
@@ -128,6 +140,7 @@ func (f *follower) follow(ctx context.Context, ended <-chan struct{}) {
 		case err == nil:
 			return
 		case over:
+			f.behind = fmt.Sprintf("tracking.%s.%s: %v", f.Tracker, f.Name, err)
 			f.warn(err, "the next apply passes the rest on")
 			return
 		case !f.degraded:

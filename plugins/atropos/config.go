@@ -9,7 +9,7 @@ import (
 // Config is the body of `environment "atropos" "name"`. Everything that has no attribute of its own goes into config
 // (what the environment's class declares) or openai (how it calls inference), under atroposlib's own names.
 type Config struct {
-	Script string `recipe:"script" doc:"File of the environment, which ends in Class.cli(). Relative to path, else to the recipe"`
+	Script string `recipe:"script" file:"content" within:"path" doc:"File of the environment, which ends in Class.cli(). Relative to path, else to the recipe"`
 	Module string `recipe:"module" doc:"Importable module of the environment, instead of script"`
 	Path   string `recipe:"path" doc:"Folder to run in and to import from: a checkout of Atropos (its ATROPOS_PATH), or any other. Default: the recipe's folder"`
 

@@ -26,6 +26,8 @@ func Plugin() *sdk.Definition {
 	return trainer.New("axolotl", "Trains a model with Axolotl's GRPO trainer",
 		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
 		sdk.WithOutputs(worker.Outputs{}),
+		worker.Metrics(spec.Metrics("trl/*", "", "what TRL reports, by its names"),
+			spec.Metrics("*", "", "what the trainer reports besides")),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*", "AXOLOTL_*"),
 		sdk.WithDoc("Trains a transformers model with Axolotl "+version+": config is an Axolotl configuration, such as "+

@@ -22,6 +22,7 @@ func Plugin() *sdk.Definition {
 		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
 		worker.Describe[Config](described().Settings),
 		sdk.WithOutputs(worker.Outputs{}),
+		metrics(),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),
 		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs "+

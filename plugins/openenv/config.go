@@ -28,7 +28,7 @@ type Config struct {
 	CapacityTimeout   time.Duration     `recipe:"capacity_timeout" default:"10m" min:"1s" doc:"How long an episode waits for a session while the server is full"`
 
 	Reset     map[string]any `recipe:"reset" doc:"Parameters of each reset besides seed, as the environment's reset declares them"`
-	Tasks     string         `recipe:"tasks" doc:"File of JSON lines, relative to the recipe: each is an object of parameters of reset, and one task. Without it each task is another seed"`
+	Tasks     string         `recipe:"tasks" file:"content" doc:"File of JSON lines, relative to the recipe: each is an object of parameters of reset, and one task. Without it each task is another seed"`
 	Seed      int64          `recipe:"seed" default:"0" min:"0" doc:"Seed of the first task; the next has the next. All episodes of a group have that of their task. With tasks: the order"`
 	EvalTasks int64          `recipe:"eval_tasks" default:"64" min:"1" unit:"tasks" doc:"How many tasks the held-out set has: seeds that training does not reach, or the last lines of tasks, which are not trained on then"`
 

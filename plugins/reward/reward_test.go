@@ -49,6 +49,9 @@ def none(completions, **kwargs):
 def one(completions, **kwargs):
     return 1.0
 
+def needs(completions, difficulty, letter, **kwargs):
+    return [1.0] * len(completions)
+
 def broken(completions, **kwargs):
     raise ValueError("the judge is on strike")
 `
@@ -118,6 +121,7 @@ func TestCompliance(t *testing.T) {
 			"no dataset":       bad("dataset", "rewards.json"),
 			"no list":          bad("function", "rewards.py:one"),
 			"no reward at all": bad("function", "rewards.py:none"),
+			"no such argument": bad("function", "rewards.py:needs"),
 			"an exception":     bad("function", "rewards.py:broken"),
 		},
 	})

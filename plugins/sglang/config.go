@@ -45,7 +45,7 @@ type Config struct {
 	LoraTargetModules []string `recipe:"lora_target_modules" doc:"Modules that adapters may change. Default: all"`
 	LoraBackend       string   `recipe:"lora_backend" doc:"LoRA kernels: csgmv, triton, torch_native, …. Default: SGLang's choice; torch_native on a CPU"`
 
-	ChatTemplate       string `recipe:"chat_template" doc:"File with a Jinja chat template, or the template itself"`
+	ChatTemplate       string `recipe:"chat_template" file:"content" doc:"File with a Jinja chat template, or the template itself"`
 	HFChatTemplateName string `recipe:"hf_chat_template_name" doc:"Which template to take from a tokenizer that has several (a dict or list, as Hermes models have). Default: default"`
 	ToolCallParser     string `recipe:"tool_call_parser" doc:"Parser of tool calls in the text: qwen25, llama3, mistral, …"`
 	ReasoningParser    string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek-r1, qwen3, …"`

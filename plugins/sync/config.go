@@ -41,7 +41,10 @@ func Definition() *sdk.Definition {
 		"Moves weights from a trainer to inference and verifies that every server has loaded them.",
 		func() sdk.Service[Config] {
 			return &syncer{updates: make(chan Config, 1)}
-		})
+		}, sdk.WithMetrics(slices.Concat(
+			spec.Metrics("policy_version", "", "version that inference serves"),
+			spec.Metrics("{sync_seconds,sync_*_seconds}", "seconds", "of a weight update, in all and by phase"),
+			spec.Metrics("sync_logprob_difference", "nats", "of the text that verifies an update"))...))
 }
 
 var _ sdk.Validator[Config] = (*syncer)(nil)

@@ -31,6 +31,8 @@ type InferenceConfig struct {
 func Inference() *sdk.Definition {
 	return inference.New("tiny", "Serves a small character model in pure Go",
 		func() inference.Plugin[InferenceConfig] { return tinyPlugin{} },
+		inferenceMetrics(),
+		sdk.WithKnownOutput("model", "model"),
 		sdk.WithDoc("A decoder-only transformer on the CPU, without Python: for trying recipes out, for tests, and for "+
 			"machines without a GPU. It answers like vLLM's OpenAI-compatible server and takes new weights between two tokens."))
 }

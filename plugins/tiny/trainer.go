@@ -24,6 +24,7 @@ import (
 func Trainer() *sdk.Definition {
 	return trainer.New("tiny", "Trains the small character model with GRPO in pure Go",
 		func() trainer.Plugin[TrainerConfig] { return &training{} },
+		trainerMetrics(),
 		sdk.WithDoc("Group relative policy optimization with Adam on the CPU, without Python. It takes batches from the "+
 			"trajectory API as every trainer does, writes checkpoints and continues from the newest."))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
@@ -17,6 +18,8 @@ func Plugin() *sdk.Definition {
 	return trainer.New("trl", "Trains a model with TRL's GRPOTrainer",
 		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
 		sdk.WithOutputs(worker.Outputs{}),
+		worker.Metrics(spec.Metrics("trl/*", "", "what TRL reports, by its names"),
+			spec.Metrics("*", "", "what the trainer reports besides")),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*", "TRACKIO_*"),
 		sdk.WithDoc("Trains a transformers model with TRL "+oldestVersion+" to "+newestVersion+": its losses, LoRA and "+

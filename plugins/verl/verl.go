@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
@@ -18,6 +19,8 @@ func Plugin() *sdk.Definition {
 	return trainer.New("verl", "Trains a model with verl's engines and algorithms",
 		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
 		sdk.WithOutputs(worker.Outputs{}),
+		worker.Metrics(spec.Metrics("verl/*", "", "what verl reports, by its names"),
+			spec.Metrics("*", "", "what the trainer reports besides")),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),
 		sdk.WithDoc("Trains a transformers model with verl "+oldestVersion+" to "+newestVersion+": its model engines, "+

@@ -42,7 +42,7 @@ type Config struct {
 	MaxLoraRank int64 `recipe:"max_lora_rank" default:"16" min:"1" doc:"Largest rank of an adapter"`
 	MaxLoras    int64 `recipe:"max_loras" min:"1" doc:"Adapters in one step"`
 
-	ChatTemplate         string `recipe:"chat_template" doc:"File with a Jinja chat template, or the template itself"`
+	ChatTemplate         string `recipe:"chat_template" file:"content" doc:"File with a Jinja chat template, or the template itself"`
 	ChatTemplateName     string `recipe:"chat_template_name" doc:"Which template to take from a tokenizer that has several (a dict or list, as Hermes models have). Default: default"`
 	EnableAutoToolChoice *bool  `recipe:"enable_auto_tool_choice" doc:"Let the model choose tools. Default: on when tool_call_parser is set"`
 	ToolCallParser       string `recipe:"tool_call_parser" doc:"Parser of tool calls in the text: hermes, llama3_json, mistral, qwen3_coder, …"`

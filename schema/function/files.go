@@ -28,8 +28,10 @@ const maxFile = 4 << 20
 type Files struct {
 	Dir string
 
-	mu   sync.Mutex
-	read map[string]string // path to sha256
+	mu       sync.Mutex
+	read     map[string]string // path to sha256
+	contents map[string]string // by path, of files that blocks read
+	whole    int64             // bytes that were read for contents
 }
 
 // Read lists the files read so far with the SHA-256 of their content.

@@ -76,7 +76,7 @@ func (b *bridge) head(ctx context.Context, first []int, messages []Message) ([]i
 // render lets the server turn a conversation into tokens: those of the prompt of a chat request, which the training
 // reads of the first turn as well. Engines differ in their routes for it, and all have this one.
 func (b *bridge) render(ctx context.Context, answer string, messages []Message) ([]int, error) {
-	conversation := append([]Message{{"user", "?"}, {"assistant", answer}}, messages...)
+	conversation := append([]Message{{Role: "user", Content: "?"}, {Role: "assistant", Content: answer}}, messages...)
 	drawn, err := b.ask(ctx, question{messages: conversation}, sampling{N: 1, MaxTokens: 1, TopP: 1})
 	if err != nil {
 		return nil, fmt.Errorf("render what the environment said: %w", err)

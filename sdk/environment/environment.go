@@ -83,8 +83,14 @@ type Template struct {
 
 // Message is one turn of a conversation.
 type Message struct {
-	Role    string `json:"role"` // system, user or assistant
+	Role    string `json:"role"` // system, user, assistant or tool
 	Content string `json:"content"`
+	// ToolCalls are the calls of an assistant's turn as an OpenAI-compatible server takes them: a list, whose arguments
+	// are JSON texts. The chat template writes them.
+	ToolCalls json.RawMessage `json:"tool_calls,omitempty"`
+	// ToolCallID and Name say which call and tool a turn of the role tool answers.
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Name       string `json:"name,omitempty"`
 }
 
 // Completion is one answer of the model.
@@ -170,7 +176,7 @@ type Setup[C Config] struct {
 func Define[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) *sdk.Definition {
-	return New(name, summary, factory(open, oneAnswer[C, E]), opts...)
+	return New(name, summary, factory(open, oneAnswer[C, E]), declared(opts)...)
 }
 
 // TryDefine is Define for a definition that is made of what a user has written: a mistake in it is an error.
@@ -178,7 +184,7 @@ func TryDefine[C Config, E Environment](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) (*sdk.Definition, error) {
 	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open, oneAnswer[C, E]), run[C],
-		opts...)
+		declared(opts)...)
 }
 
 func oneAnswer[C Config, E Environment](env E, _ C, with rolling) roller {

@@ -73,5 +73,5 @@ func DefineEpisodes[C EpisodeConfig, E Episodic](
 ) *sdk.Definition {
 	return New(name, summary, factory(open, func(env E, c C, with rolling) roller {
 		return &episodes{env: env, settings: c.episodes(), rolling: with, bridge: newBridge(with.ask)}
-	}), opts...)
+	}), declared(opts)...)
 }

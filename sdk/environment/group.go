@@ -67,7 +67,7 @@ func (r *rolled) overrides() []map[string]any {
 
 func (t Task) conversation() []Message {
 	if t.Messages == nil {
-		return []Message{{"user", t.Prompt}}
+		return []Message{{Role: "user", Content: t.Prompt}}
 	}
 	return append([]Message(nil), t.Messages...)
 }

@@ -56,7 +56,7 @@ func (q question) shortest() question {
 	}
 	short := question{messages: make([]Message, len(q.messages)), template: q.template}
 	for i, m := range q.messages {
-		short.messages[i] = Message{m.Role, "?"}
+		short.messages[i] = Message{Role: m.Role, Content: "?", ToolCallID: m.ToolCallID, Name: m.Name}
 	}
 	return short
 }

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 )
@@ -43,7 +44,7 @@ func TestOtherRefusalsAreNotCalledTooLong(t *testing.T) {
 
 func TestPrefillAndTools(t *testing.T) {
 	t.Parallel()
-	turns := []Message{{"user", "2+2="}, {"assistant", "<think>"}}
+	turns := []Message{{Role: "user", Content: "2+2="}, {Role: "assistant", Content: "<think>"}}
 	if c := (question{messages: turns}).conversation(); c.Continue == nil || !*c.Continue || c.Begin == nil || *c.Begin {
 		t.Errorf("a prompt that ends in a turn of the model: %+v", c)
 	}
@@ -69,5 +70,19 @@ func TestScoresThatDifferByRoundingAreEqual(t *testing.T) {
 		if got := equal(c.scores); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// The calls of tools in a conversation reach the server as they are.
+func TestCallsOfToolsAreSent(t *testing.T) {
+	t.Parallel()
+	const said = `[{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",` +
+		`"function":{"name":"add","arguments":"{}"}}]},{"role":"tool","content":"2","tool_call_id":"c","name":"add"}]`
+	var turns []Message
+	if err := json.Unmarshal([]byte(said), &turns); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := json.Marshal(turns); err != nil || string(body) != said {
+		t.Errorf("sent %s (%v), want %s", body, err, said)
 	}
 }

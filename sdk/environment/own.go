@@ -50,7 +50,7 @@ func TryDefineRollouts[C RolloutConfig, E Roller](
 	factory := factory(open, func(env E, c C, with rolling) roller {
 		return &owns{env: env, settings: c.rollouts(), rolling: with, bridge: newBridge(with.ask)}
 	})
-	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory, run[C], opts...)
+	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory, run[C], declared(opts)...)
 }
 
 // Policy is what one rollout asks. Its methods may be called from several goroutines at once.

@@ -207,7 +207,7 @@ func (s *sample) rolled(task Task, scores []Scored) *rolled {
 		if one.failed == nil {
 			one.metrics = c.metrics.all()
 		}
-		one.conversation = append(task.conversation(), Message{"assistant", c.Text})
+		one.conversation = append(task.conversation(), Message{Role: "assistant", Content: c.Text})
 	}
 	return out
 }

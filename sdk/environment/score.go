@@ -273,6 +273,7 @@ func (l *lostGroups) failure(reason error) error {
 	case errors.As(reason, &late):
 		e.Remedy = "let Score end in time, or raise score_timeout"
 	case errors.As(reason, &o) && o.Remedy != "": // it knows the line
+		e.Final = o.Final
 		e.Remedy = o.Remedy + ". A wrong answer is a low score and no error: an error leaves the completion out"
 	default:
 		e.Remedy = "remove the cause that Score reports (a judge or a sandbox that is away?). A wrong answer is a low " +

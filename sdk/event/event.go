@@ -29,6 +29,7 @@ type (
 		Message, Remedy string
 		Path            cty.Path
 		Places          map[string]cty.Path
+		Final           bool // of a failure: another attempt would fail likewise
 	}
 	// MemoryTaken says whether a block that is starting holds all memory of its accelerators whose amount it decides by
 	// what is free there.

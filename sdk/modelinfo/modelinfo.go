@@ -60,6 +60,9 @@ var errUnsaid = errors.New("does not have num_hidden_layers, hidden_size, num_at
 
 // Unknown says in a plan why nothing is known of a model, for which Of returned false.
 func Unknown(model string) string {
+	if model == "" {
+		return "its model is known after another block has started, so its memory is not known"
+	}
 	if _, err := os.Stat(filepath.Join(model, "config.json")); err == nil {
 		return fmt.Sprintf("%s %s, so its memory is not known", filepath.Join(model, "config.json"), errUnsaid)
 	}

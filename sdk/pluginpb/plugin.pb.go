@@ -2134,6 +2134,7 @@ type Phase struct {
 	Path    []byte                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"` // of a failure: the setting in the block's body that it is about, as in Diagnostic; empty: none
 	// of a failure for several settings: the path of each, by what a line of message about it begins with, before a colon
 	Places        map[string][]byte `protobuf:"bytes,5,rep,name=places,proto3" json:"places,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Final         bool              `protobuf:"varint,6,opt,name=final,proto3" json:"final,omitempty"` // of a failure: another attempt would fail likewise, so there is none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2201,6 +2202,13 @@ func (x *Phase) GetPlaces() map[string][]byte {
 		return x.Places
 	}
 	return nil
+}
+
+func (x *Phase) GetFinal() bool {
+	if x != nil {
+		return x.Final
+	}
+	return false
 }
 
 // MemoryTaken says that a block that is starting holds all memory of its accelerators whose amount it decides by what is
@@ -4735,13 +4743,14 @@ const file_plugin_proto_rawDesc = "" +
 	"\x03gap\x18\f \x01(\v2\x15.recipe.plugin.v1.GapH\x00R\x03gap\x12,\n" +
 	"\x04span\x18\r \x01(\v2\x16.recipe.plugin.v1.SpanH\x00R\x04span\x12B\n" +
 	"\fmemory_taken\x18\x0e \x01(\v2\x1d.recipe.plugin.v1.MemoryTakenH\x00R\vmemoryTakenB\x06\n" +
-	"\x04body\"\xdb\x01\n" +
+	"\x04body\"\xf1\x01\n" +
 	"\x05Phase\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
 	"\x06remedy\x18\x03 \x01(\tR\x06remedy\x12\x12\n" +
 	"\x04path\x18\x04 \x01(\fR\x04path\x12;\n" +
-	"\x06places\x18\x05 \x03(\v2#.recipe.plugin.v1.Phase.PlacesEntryR\x06places\x1a9\n" +
+	"\x06places\x18\x05 \x03(\v2#.recipe.plugin.v1.Phase.PlacesEntryR\x06places\x12\x14\n" +
+	"\x05final\x18\x06 \x01(\bR\x05final\x1a9\n" +
 	"\vPlacesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"#\n" +

@@ -14,6 +14,17 @@ import (
 func Markdown(schema *Schema) string {
 	var b strings.Builder
 	writeMarkdown(&b, schema, "")
+	if len(schema.Metrics) > 0 {
+		b.WriteString("Metrics (* stands for any text; in alerts and stop rules):\n\n| metric | unit | meaning |\n|---|---|---|\n")
+		for _, m := range schema.Metrics {
+			meaning := m.Doc
+			if m.Since != "" {
+				meaning = strings.TrimSpace(meaning + " (since " + m.Since + ")")
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, cell(m.Unit), cell(meaning))
+		}
+		b.WriteString("\n")
+	}
 	return b.String()
 }
 
@@ -99,6 +110,9 @@ func (a *Attribute) meaning() string {
 	}
 	if a.Unit != "" {
 		parts = append(parts, "in "+a.Unit)
+	}
+	if a.Format == FormatFile {
+		parts = append(parts, "its content counts")
 	}
 	if len(a.Environment) > 0 {
 		parts = append(parts, "with it the process gets `"+strings.Join(a.Environment, "`, `")+"` of the environment")

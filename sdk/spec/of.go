@@ -30,6 +30,7 @@ import (
 //	pattern:"[a-z]+"       RE2, must match the whole string
 //	reference:"inference"  kinds that the field, a Ref, *Ref or []Ref, may refer to
 //	code:"python"          a function in a file beside the recipe, "FILE.py:FUNCTION" (see Code)
+//	file:"content"         a file or folder whose content counts as part of the value; within:"NAME": see Attribute
 //	change:"live"          live, resume, restart (default) or replace
 //	environment:"AWS_*"    variables that the block's process gets of the engine's environment when this is set
 //	doc, unit, deprecated  text; sensitive:"true" never shown and never stored
@@ -153,6 +154,12 @@ func attributeOf(f field) (*Attribute, error) {
 			return nil, fmt.Errorf("`code:\"python\"` goes with a string, got %s and %q", f.typ, tag.Get("code"))
 		}
 		a.Format = FormatCode
+	}
+	if tag.Get("file") != "" {
+		if a.Type != cty.String || tag.Get("file") != "content" {
+			return nil, fmt.Errorf("`file:\"content\"` goes with a string, got %s and %q", f.typ, tag.Get("file"))
+		}
+		a.Format, a.Within = FormatFile, tag.Get("within")
 	}
 	isRef := indirect(f.typ) == refType
 	isRefList := f.typ.Kind() == reflect.Slice && f.typ.Elem() == refType

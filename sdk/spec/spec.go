@@ -17,6 +17,8 @@ type Schema struct {
 	Doc        string       `json:"doc,omitempty"`
 	Attributes []*Attribute `json:"attributes,omitempty"`
 	Blocks     []*Block     `json:"blocks,omitempty"`
+	// Metrics are those that blocks report, of the schema of a whole block; none: the plugin does not say.
+	Metrics []Metric `json:"metrics,omitempty"`
 }
 
 // Change is what a new value of an attribute does to a block that is already running.
@@ -54,7 +56,13 @@ type Attribute struct {
 	// Environment names the variables that the block's process gets of the engine's environment when the recipe sets the
 	// attribute; NAME_* is a family.
 	Environment []string `json:"environment,omitempty"`
-	Format      string   `json:"format,omitempty"` // what Type cannot say: FormatInteger, …
+	// SameAs, of an output, names attributes of the block: the output is the first that is set, unless that is the path of
+	// a file or folder. So other blocks know it before the block runs.
+	SameAs []string `json:"same_as,omitempty"`
+	Format string   `json:"format,omitempty"` // what Type cannot say: FormatInteger, …
+	// Within names the attribute with the folder that a path of FormatFile is relative to. Empty, or that attribute
+	// unset: the recipe's folder.
+	Within string `json:"within,omitempty"`
 
 	pattern *regexp.Regexp // Pattern, compiled by verify
 }
@@ -66,6 +74,7 @@ const (
 	FormatList     = "list"     // of dynamic type, but a list
 	FormatMap      = "map"      // of dynamic type, but a map or object
 	FormatCode     = "code"     // a function in a Python file, see Code
+	FormatFile     = "file"     // the path of a file or folder whose content counts as part of the value
 )
 
 // Nesting is how often a nested block may stand in its parent.

@@ -26,6 +26,7 @@ type host struct {
 	url          string
 	controlToken string
 	archive      *archive.Archive // nil: checkpoints are on this machine only
+	tokens       *tokens
 	syncing      atomic.Pointer[sdk.Ongoing]
 }
 
@@ -39,6 +40,9 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 	}
 	base.Listening(listener.Addr().String())
 	h := &host{Host: base, url: "http://" + listener.Addr().String(), controlToken: req.ControlToken}
+	if h.tokens, err = openTokens(req.Dir); err != nil {
+		base.Log("warn", err.Error())
+	}
 	weights := weightserver.New(weightserver.Config{
 		Address: req.Address, Dir: req.Dir, SyncedBy: req.SyncedBy, Version: req.Policy.Version, Resumed: req.Resume,
 		Guard: base.Call, Reached: base.ReachVersion, Taken: func() { h.syncing.Load().End() },

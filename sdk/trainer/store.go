@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -70,6 +71,9 @@ var ended = func() context.Context {
 }()
 
 func (h *host) Checkpoint(c sdk.CheckpointInfo) {
+	if err := h.tokens.checkpoint(c.Step); err != nil {
+		h.Log("warn", fmt.Sprintf("%s of step %d is not kept: %v", MetricTokens, c.Step, err))
+	}
 	h.Host.Checkpoint(c)
 	if h.archive != nil {
 		h.archive.Add(c)

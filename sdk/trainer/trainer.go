@@ -15,7 +15,8 @@ import (
 // New defines a trainer. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh
 // plugin value for each attempt of a block. It panics when a tag is wrong.
 func New[C any](name, summary string, factory func() Plugin[C], opts ...sdk.Option) *sdk.Definition {
-	return define.New(kind.Trainer, name, summary, outputs.Trainer{}, factory, run[C], opts...)
+	return define.New(kind.Trainer, name, summary, outputs.Trainer{}, factory, run[C],
+		append(opts, counted)...)
 }
 
 // PublishRequest asks a trainer to write its current weights.

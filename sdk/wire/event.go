@@ -18,7 +18,7 @@ func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
 	m := &pluginpb.Event{Seq: e.Seq, TimeUnixNano: e.Time.UnixNano()}
 	switch b := e.Body.(type) {
 	case event.PhaseChange:
-		phase := &pluginpb.Phase{Phase: string(b.Phase), Message: b.Message, Remedy: b.Remedy}
+		phase := &pluginpb.Phase{Phase: string(b.Phase), Message: b.Message, Remedy: b.Remedy, Final: b.Final}
 		if len(b.Path) > 0 {
 			var err error
 			if phase.Path, err = spec.MarshalPath(b.Path); err != nil {
@@ -99,7 +99,8 @@ func DecodeEvent(m *pluginpb.Event, outputs *spec.Schema) (event.Event, error) {
 			path = nil
 		}
 		e.Body = event.PhaseChange{Phase: sdk.Phase(b.Phase.GetPhase()), Message: b.Phase.GetMessage(),
-			Remedy: b.Phase.GetRemedy(), Path: path, Places: places(b.Phase.GetPlaces())}
+			Remedy: b.Phase.GetRemedy(), Path: path, Places: places(b.Phase.GetPlaces()),
+			Final: b.Phase.GetFinal()}
 	case *pluginpb.Event_MemoryTaken:
 		e.Body = event.MemoryTaken{Taken: b.MemoryTaken.GetTaken()}
 	case *pluginpb.Event_Progress:

@@ -49,6 +49,12 @@ func describe(r *schema.Recipe) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, k))
 		}
 	}
+	if n := len(r.Alerts); n > 0 {
+		parts = append(parts, count(n, "alert"))
+	}
+	if n := len(r.Trackers); n > 0 {
+		parts = append(parts, count(n, "tracker"))
+	}
 	text := fmt.Sprintf("Recipe %s declares %s", r.Name, count(len(r.Blocks), "block"))
 	if len(parts) == 0 {
 		return text + "."

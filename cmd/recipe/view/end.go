@@ -7,6 +7,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
@@ -44,6 +45,24 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 	add("recipe graph "+r.File, "the start order of the blocks")
 	_, err := io.WriteString(w, "\n"+s.Bold("What to try next:")+"\n"+strings.Join(Rows(rows, 0), "\n")+"\n")
 	return err
+}
+
+// NothingTrained says that the result of a finished run is an old one, and how to make a new one.
+func NothingTrained(w io.Writer, s Style, file string) error {
+	_, err := fmt.Fprintf(w, "\n%s\n%s\n", s.Bold("The run is finished: nothing was trained."), plan.Anew(file))
+	return err
+}
+
+// Behind says which trackers have not all of a run.
+func Behind(w io.Writer, s Style, trackers []string) error {
+	for _, t := range trackers {
+		_, err := fmt.Fprintf(w, "\n%s %s\n  Not all of the run was passed on; the next recipe apply passes the rest on.\n",
+			s.Yellow("Warning:"), OneLine(t))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // LastLines sets off the last lines of a log.

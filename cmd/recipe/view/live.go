@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -136,7 +137,7 @@ func (l *Live) Print(text string) {
 func headline(m map[string]float64) map[string]float64 {
 	out := map[string]float64{}
 	for name, value := range m {
-		if measuresSkill(name) || slices.Contains(Headlines(), name) {
+		if heldOut(name) || strings.Contains(name, "accuracy") || slices.Contains(Headlines(), name) {
 			out[name] = value
 		}
 	}

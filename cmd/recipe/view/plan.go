@@ -51,8 +51,14 @@ func Plan(out io.Writer, s Style, p *plan.Plan) error {
 		}
 		outputs(w, s, p.Outputs)
 		alerts(w, s, p.Alerts)
+		trackers(w, s, p.Tracking)
 	}
 	findings(w, s, p.Findings)
+	if errs := len(p.Errors()); errs > 0 {
+		fmt.Fprintf(w, "%s this plan cannot be applied. Without %s: %s\n", s.Red(s.Bold(count(errs, "error")+":")),
+			map[bool]string{true: "it", false: "them"}[errs == 1], Counts(s, p))
+		return w.Flush()
+	}
 	fmt.Fprintln(w, Counts(s, p))
 	return w.Flush()
 }
@@ -157,6 +163,7 @@ func config(w io.Writer, s Style, op *plan.Operation) {
 	width, defaults := 0, 0
 	for name, raw := range op.Config {
 		switch text := string(raw); {
+		case name == plan.ContentsName: // digests, of no use before there is something to compare them with
 		case text == "null" || text == "[]" || text == "{}":
 		case isDefault(op, name):
 			defaults++
@@ -212,6 +219,20 @@ func alerts(w io.Writer, s Style, all []plan.Alert) {
 	fmt.Fprintln(w, s.Bold("Alerts:"))
 	for _, a := range all {
 		fmt.Fprintf(w, "  %s: when %s → %s\n", a.Name, a.When, OneLine(strings.Join(a.Tells, ", ")))
+	}
+	fmt.Fprintln(w)
+}
+
+func trackers(w io.Writer, s Style, all []plan.Tracker) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(w, s.Bold("Tracking:"))
+	for _, t := range all {
+		fmt.Fprintf(w, "  %s %s\n", t.Tracker, t.Name)
+		if t.Missing != "" {
+			fmt.Fprintf(w, "    %s %s\n", s.Yellow("Warning:"), OneLine(t.Missing))
+		}
 	}
 	fmt.Fprintln(w)
 }

@@ -67,11 +67,11 @@ func trained(s Style, blk *snapshot.Block) []string {
 	return lines
 }
 
-// evaluated is how the measures of skill of a block have changed between its first report and its last.
+// evaluated is how the results of held-out tasks of a block have changed between its first report and its last.
 func evaluated(s Style, blk *snapshot.Block) []string {
 	var names []string
 	for name, series := range blk.History {
-		if measuresSkill(name) && series.Count > 1 && series.First != series.Last {
+		if heldOut(name) && series.Count > 1 && series.First != series.Last {
 			names = append(names, name)
 		}
 	}
@@ -79,7 +79,7 @@ func evaluated(s Style, blk *snapshot.Block) []string {
 		return nil
 	}
 	sort.Strings(names)
-	lines := []string{"", s.Bold(blk.Address) + ": evaluation, before → after"}
+	lines := []string{"", s.Bold(blk.Address) + ": evaluation of held-out tasks, before → after"}
 	for _, name := range names {
 		series := blk.History[name]
 		lines = append(lines, fmt.Sprintf("  %s %s → %s", OneLine(name), Number(series.First), s.Bold(Number(series.Last))))
@@ -87,10 +87,10 @@ func evaluated(s Style, blk *snapshot.Block) []string {
 	return lines
 }
 
-// measuresSkill picks the metrics that say how good the policy is, by the names that trainers and environments use.
-func measuresSkill(name string) bool {
-	return strings.HasPrefix(name, "eval/") && name != "eval/policy_version" || strings.Contains(name, "accuracy") ||
-		strings.Contains(name, "percent_correct")
+// heldOut says whether a metric comes from held-out tasks. What a trainer or environment measures of training, such as
+// an accuracy, does not.
+func heldOut(name string) bool {
+	return strings.HasPrefix(name, "eval/") && name != "eval/policy_version"
 }
 
 func unit(u string) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // problem is an exception of the Python side.
@@ -21,6 +22,9 @@ type problem struct {
 	Code    string `json:"code"`  // the line itself
 	Trace   string `json:"trace"` // the frames of the author's code
 }
+
+// missingModule is what Python says of a module that is not installed.
+var missingModule = lazyregexp.New(`^ModuleNotFoundError: No module named '([^']+)'`)
 
 // The kinds of a problem.
 const (
@@ -55,12 +59,19 @@ func (p *problem) asError(doing, bundled string) error {
 	if p.Kind == kindInfra { // the line that asked is in the summary; the frames of a client say nothing of what is away
 		trace = ""
 	}
-	e := &sdk.Error{Summary: summary, Detail: trace}
+	// what is away may come back; a mistake in a file does not go away by itself
+	e := &sdk.Error{Summary: summary, Detail: trace, Final: p.Kind != kindInfra && p.File != "" && p.Line > 0}
 	if p.File != "" && p.Line > 0 && p.Kind != kindInfra { // what is away may come back: an error with a remedy is final
 		e.Remedy = fmt.Sprintf("correct line %d of %s", p.Line, p.File)
 		if !theirs {
 			e.Remedy = "correct the block's attributes, or the files that they name"
 		}
+	}
+	if m := missingModule.FindStringSubmatch(p.Message); m != nil {
+		name, _, _ := strings.Cut(m[1], ".")
+		e.Detail = ""
+		e.Remedy = fmt.Sprintf("add the package of the module %[1]s to the block, as runtime { requirements = [%[1]q] } if it "+
+			"has the module's name, and run recipe init; a module of yours belongs beside %[2]s", name, filepath.Base(p.File))
 	}
 	if p.Kind == kindSettings {
 		e.Remedy = "correct the block's attributes"

@@ -2,6 +2,7 @@ package script
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -29,10 +30,24 @@ func TestAProblemNamesALineThatTheUserCanCorrect(t *testing.T) {
 			if !errors.As(p.asError("set up", c.bundled), &e) {
 				t.Fatal("it is no error for a user")
 			}
+			if final := c.kind != "infra"; e.Final != final {
+				t.Errorf("final: %v, want %v", e.Final, final)
+			}
 			if e.Summary != c.summary || e.Detail != c.detail || e.Remedy != c.what {
 				t.Errorf("summary %q, detail %q, remedy %q; want %q, %q, %q", e.Summary, e.Detail, e.Remedy, c.summary, c.detail,
 					c.what)
 			}
 		})
+	}
+}
+
+// A package that a user's file imports and that is not installed is no line to correct.
+func TestAMissingPackageHasItsRemedy(t *testing.T) {
+	t.Parallel()
+	p := &problem{Message: "ModuleNotFoundError: No module named 'sympy.core'", File: "/r/rewards.py", Line: 1, Trace: "t"}
+	var e *sdk.Error
+	if !errors.As(p.asError("set up", "/bundled"), &e) || e.Detail != "" ||
+		!strings.Contains(e.Remedy, `runtime { requirements = ["sympy"] }`) {
+		t.Errorf("%+v", e)
 	}
 }

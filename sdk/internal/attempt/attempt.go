@@ -157,7 +157,7 @@ func (a *Attempt) finish(ctx context.Context, err error) {
 	}
 	end := event.PhaseChange{Phase: sdk.Failed, Message: sdk.Message(err)}
 	if errors.As(err, &broken) {
-		end.Remedy, end.Path, end.Places = broken.Remedy, broken.Path, broken.Places
+		end.Remedy, end.Path, end.Places, end.Final = broken.Remedy, broken.Path, broken.Places, broken.Final
 	}
 	a.setPhase(end)
 }

@@ -90,3 +90,28 @@ def test_functions_that_are_called_alike_have_metrics_of_their_own(tmp_path: Pat
     given = [("a.py", "f"), ("b.py", "f"), ("a.py", "f"), ("b.py", "g")]
     functions = [reward.Function(Code(tmp_path / file, name)) for file, name in given]
     assert reward._names(functions) == ["f", "f_2", "f", "g"]
+
+
+@pytest.mark.parametrize(
+    ("signature", "absent"),
+    [
+        ("completions, answer, **kwargs", []),
+        ("prompts, completions, completion_ids, trainer_state, log_metric, log_extra", []),
+        ("completions, answer=None, level=3", []),
+        ("completions, answr, level, **kwargs", ["answr", "level"]),
+        ("completions, *, level", ["level"]),
+    ],
+)
+def test_columns_that_a_function_needs_are_named_before_anything_is_trained(
+    tmp_path: Path, signature: str, absent: list[str]
+) -> None:
+    (tmp_path / "r.py").write_text(f"def f({signature}): return [1.0]\n")
+    (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "1"}\n' * 3)
+    made = reward.Reward()
+    made.context = Context("e", tmp_path, tmp_path)
+    made.settings = reward.Settings("d.jsonl", function=Code(tmp_path / "r.py", "f"), eval_rows=1)
+    if not absent:
+        made.setup()
+        return
+    with pytest.raises(ValueError, match=f"f needs {' and '.join(map(repr, absent))}.*it has prompt, answer"):
+        made.setup()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from recipe_sdk import Code, Completion, Environment, InfraFailure, Policy, Reference, Score, Task, setting, tool
 from recipe_sdk.environment import describe, load
+from recipe_sdk.environment.policy import turns
 from recipe_sdk.environment.settings import SettingsError, build, schema
 from recipe_sdk.testing import Played, run_environment  # noqa: F401
 
@@ -291,3 +292,18 @@ def test_a_task_that_asks_nothing_is_refused(run_environment: Run) -> None:  # n
     with pytest.raises(ValueError, match="a task needs a prompt or messages"):
         run_environment(Empty, answers=["a"], tasks=1)
     assert [p.reward for p in run_environment(Begins, answers=["a"], tasks=1, rollouts=1)] == [1]
+
+
+def test_calls_of_tools_are_sent_in_the_form_of_openai() -> None:
+    row = [
+        {"role": "user", "content": "1+1=", "tool_calls": None},
+        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]},
+        {"role": "tool", "content": "2", "name": "add", "tool_call_id": "call_0"},
+    ]
+    call = {"id": "call_0", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    assert turns(row) == [
+        {"role": "user", "content": "1+1="},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "2", "tool_call_id": "call_0", "name": "add"},
+    ]
+    assert turns(turns(row)) == turns(row)

@@ -201,7 +201,9 @@ def test_next_still_ends_by_stopiteration() -> None:
         (Task(messages=[{"role": "user", "content": "a"}, {"role": "", "content": "b"}]), "messages[1] must have a"),
         (Task(messages=[{"from": "human", "value": "1+1="}]), "messages[0] has no role; it has from, value"),
         (Task(messages=[{"role": "user", "content": None}]), "messages[0] must have a text as its content, got None"),
-        (Task(messages=[{"role": "assistant", "content": "", "tool_calls": [1]}]), "messages[0] has tool_calls"),
+        (Task(messages=[{"role": "assistant", "content": "", "tool_calls": [1]}]), "messages[0] must have a list of"),
+        (Task(messages=[{"role": "assistant", "content": "", "tool_calls": "x"}]), "messages[0] must have a list"),
+        (Task(messages=[{"role": "assistant", "content": "", "function_call": {"n": 1}}]), "messages[0] has func"),
         (Task("12\ud800"), "a task's prompt has '\\ud800' at position 2, which is half of a character"),
         (Task(messages=[{"role": "user", "content": "\udce9"}]), "messages[0]'s content has '\\udce9' at position 0"),
         (Task(messages=["hello"]), "messages[0] must be like"),  # type: ignore[list-item]

@@ -7,7 +7,7 @@ import { Route, change } from "./route";
 // topics are the charts that are put together from metrics of several plugins, by the names of those metrics.
 const topics: [string, RegExp][] = [
   ["Reward", /^(reward|reward\/mean|scores\/mean)$/],
-  ["Evaluation", /^(eval\/(?!policy_version$).*|.*accuracy|.*percent_correct)$/],
+  ["Evaluation", /^eval\/(?!policy_version$).*$/],
   ["Loss", /^(loss|policy_loss|loss\/(?!.*(min|max)).*)$/],
   ["KL divergence", /^(kl|policy_kl|kl\/(?!.*coefficient).*|mismatch\/.*kl)$/],
   ["Throughput (tokens a second)", /^(tokens_per_second|tokens\/per_second)$/],

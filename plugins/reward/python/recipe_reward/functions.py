@@ -85,6 +85,17 @@ async def awaited(function: Any, name: str, given: Given) -> Returned:
     return Returned(values_of(await function(**arguments(given, metrics)), name, len(given.completions)), metrics)
 
 
+def missing(function: Any, columns: Sequence[str]) -> list[str]:
+    """The arguments that a function needs and that no column gives; none where its signature is not known."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    given = {*columns} - LEFT_OUT | OWN | {"completion_ids"}
+    return [p.name for p in parameters if p.kind in kinds and p.default is p.empty and p.name not in given]
+
+
 def _ignore(*_: Any, **__: Any) -> None:
     """log_extra of TRL, columns of its table of completions: it is not shown."""
 

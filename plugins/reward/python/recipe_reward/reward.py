@@ -17,7 +17,7 @@ from recipe_sdk.environment.base import TimedOut
 from recipe_sdk.environment.processes import Blocked, ScoreFailed, default_processes
 
 from .dataset import Row, read
-from .functions import Given, Returned, TrainerState, awaited, called
+from .functions import Given, Returned, TrainerState, awaited, called, missing
 
 
 @dataclass
@@ -30,7 +30,8 @@ class Function:
 class Settings:
     dataset: str = setting(
         doc="A file (.jsonl, .ndjson, .json, .csv, .tsv, each also as .gz, or .parquet) or "
-        "a folder beside the recipe, or a name of the Hugging Face hub"
+        "a folder beside the recipe, or a name of the Hugging Face hub",
+        file=True,
     )
     function: Code | None = setting(None, "The reward function, such as rewards.py:accuracy, in TRL's signature")
     functions: list[Function] = field(
@@ -85,6 +86,13 @@ class Reward(Environment):
             )
         if s.prompt_column not in rows[0]:
             raise ValueError(f"{s.dataset} has no column {s.prompt_column!r}; it has {', '.join(rows[0])}")
+        for function, name, _ in self._functions:
+            if absent := missing(function, list(rows[0])):
+                raise ValueError(
+                    f"{name} needs {' and '.join(map(repr, absent))}, which {s.dataset} does not have as a column; it "
+                    f"has {', '.join(rows[0])}. Besides columns a function gets prompts, completions, "
+                    "completion_ids, trainer_state, log_extra and log_metric"
+                )
         for n, row in enumerate(rows, 1):
             self._check(row.get(s.prompt_column), n)
         if s.system_prompt and (own := sum(_has_system(row[s.prompt_column]) for row in rows)):
@@ -111,7 +119,8 @@ class Reward(Environment):
             return
         turn = {"role": str, "content": (str, list)}
         if prompt and not isinstance(prompt, (str, Mapping)) and isinstance(prompt, Iterable):
-            if all(isinstance(m, Mapping) and all(isinstance(m.get(k), t) for k, t in turn.items()) for m in prompt):
+            if all(isinstance(m, Mapping) and (_calls(m) or all(isinstance(m.get(k), t) for k, t in turn.items()))
+                   for m in prompt):  # fmt: skip
                 return
         raise ValueError(
             f"row {number} of {self.settings.dataset}: want in column {self.settings.prompt_column!r} a text, or a "
@@ -231,6 +240,11 @@ def _names(functions: list[Function]) -> list[str]:
     return out
 
 
+def _calls(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a turn of calls of tools, which needs no content."""
+    return message.get("role") == "assistant" and bool(message.get("tool_calls")) and not message.get("content")
+
+
 def _has_system(prompt: Any) -> bool:
     """Whether a conversation begins with a system message."""
     return not isinstance(prompt, str) and bool(prompt) and prompt[0].get("role") in ("system", "developer")
@@ -238,7 +252,9 @@ def _has_system(prompt: Any) -> bool:
 
 def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """A message whose content is one text: parts of text are put together."""
-    content = message["content"]
+    # columns of one type (Parquet) have every key in each message
+    message = {key: value for key, value in message.items() if value is not None}
+    content = message.setdefault("content", "")
     if isinstance(content, str):
         return message
     if wrong := [part for part in content if not isinstance(part, Mapping) or part.get("type") != "text"]:

@@ -25,7 +25,7 @@ class Settings:
     config: Any = setting(None, "Settings of the taskset, under its own names")
     env: str = setting("", "What plays the tasks, such as best-of-n. Empty: the taskset's environment, else one agent")
     env_config: Any = setting(None, "Settings of the environment and its agents, under verifiers' names")
-    path: str = setting("", "Folder beside the recipe with further packages, such as tasksets of your own")
+    path: str = setting("", "Folder beside the recipe with further packages, such as tasksets of your own", file=True)
     eval_config: Any = setting(
         None, 'Settings of the taskset that are others in the held-out set, such as { split = "test" }'
     )

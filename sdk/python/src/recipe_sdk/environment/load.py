@@ -138,8 +138,13 @@ def problem(error: BaseException) -> dict[str, Any]:
     elif own:
         here = [f for f in own if not installed(f.filename)] or own
         out.update(file=here[-1].filename, line=here[-1].lineno or 0, code=(here[-1].line or "").strip())
-        out["trace"] = "".join(traceback.format_list(own[-FRAMES:])).rstrip()
+        out["trace"] = "".join(traceback.format_list([_plain(f) for f in own[-FRAMES:]])).rstrip()
     return out
+
+
+def _plain(frame: traceback.FrameSummary) -> traceback.FrameSummary:
+    """A frame without the columns of its expression, for which a line of carets would be printed."""
+    return traceback.FrameSummary(frame.filename, frame.lineno, frame.name, line=frame.line)
 
 
 def ours(filename: str) -> bool:

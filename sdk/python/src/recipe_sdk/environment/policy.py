@@ -7,6 +7,7 @@ answers is turned into tokens, by the server's chat template: the tokens that we
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -157,27 +158,48 @@ def whole(text: str, what: str) -> None:
         ) from None
 
 
-#: Keys of a message that say something, and that are not passed on.
-_LOST = ("tool_calls", "tool_call_id", "function_call")
-
-
-def turns(messages: Sequence[Message]) -> list[dict[str, str]]:
+def turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages of the author's as they are sent. What cannot be sent is an error: the model would read another text."""
     out = []
     for n, message in enumerate(messages):
         where = f"messages[{n}]"
         if not isinstance(message, Mapping):
             raise TypeError(f'{where} must be like {{"role": "user", "content": "…"}}, got {message!r:.80}')
-        if lost := [key for key in _LOST if message.get(key)]:
-            raise ValueError(
-                f"{where} has {' and '.join(lost)}, which the model would not see: write calls and results into its "
-                "content, or mark methods with @tool"
-            )
+        if message.get("function_call"):
+            raise ValueError(f"{where} has function_call, which is no longer sent: write it as tool_calls")
+        if message.get("tool_calls") and message.get("content") is None:
+            message = {**message, "content": ""}
         for key in ("role", "content"):
             if key not in message:
                 raise TypeError(f"{where} has no {key}; it has {', '.join(map(str, message)) or 'nothing'}")
             if not isinstance(message[key], str) or (key == "role" and not message[key]):
                 raise TypeError(f"{where} must have a text as its {key}, got {message[key]!r:.80}")
             whole(message[key], f"{where}'s {key}")
-        out.append({"role": message["role"], "content": message["content"]})
+        turn = {"role": message["role"], "content": message["content"]}
+        if calls := message.get("tool_calls"):
+            turn["tool_calls"] = _calls(calls, where)
+        for key in ("tool_call_id", "name"):
+            if value := message.get(key):
+                if not isinstance(value, str):
+                    raise TypeError(f"{where} must have a text as its {key}, got {value!r:.80}")
+                whole(value, f"{where}'s {key}")
+                turn[key] = value
+        out.append(turn)
+    return out
+
+
+def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    """Calls of tools in the form of OpenAI's API. Rows for TRL have arguments as objects, and no ids."""
+    form = '{"function": {"name": "…", "arguments": {…}}}'
+    if isinstance(calls, (str, Mapping)) or not isinstance(calls, Sequence):
+        raise TypeError(f"{where} must have a list of {form} as its tool_calls, got {calls!r:.80}")
+    out = []
+    for n, call in enumerate(calls):
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise TypeError(f"{where} must have a list of {form} as its tool_calls, got {call!r:.80}")
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
+        out.append({"id": str(call.get("id") or f"call_{n}"), "type": "function",
+                    "function": {"name": function["name"], "arguments": text}})  # fmt: skip
     return out

@@ -24,10 +24,14 @@ class SettingsError(TypeError):
 def setting(
     default: Any = _UNSET, doc: str = "", *, min: float | None = None, max: float | None = None,
     choices: typing.Sequence[str] = (), pattern: str = "", unit: str = "", sensitive: bool = False,
+    file: bool = False,
 ) -> Any:  # fmt: skip
-    """A field of a settings dataclass with its description and limits. Without a default it is required."""
+    """A field of a settings dataclass with its description and limits. Without a default it is required.
+
+    file: the value is the path of a file or folder, relative to the recipe, whose content counts as part of the value:
+    a plan shows a change of it, and apply restarts the block."""
     metadata = {"doc": doc, "min": min, "max": max, "enum": tuple(choices), "pattern": pattern, "unit": unit,
-                "sensitive": sensitive}  # fmt: skip
+                "sensitive": sensitive, "format": "file" if file else ""}  # fmt: skip
     if default is _UNSET:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (list, dict)):
@@ -236,7 +240,8 @@ def _fields(cls: type) -> list[_Field]:
             default = f.default
         elif f.default_factory is not dataclasses.MISSING:
             default = f.default_factory()
-        limits = {k: v for k, v in f.metadata.items() if k in ("min", "max", "enum", "pattern", "unit", "sensitive")}
+        known = ("min", "max", "enum", "pattern", "unit", "sensitive", "format")
+        limits = {k: v for k, v in f.metadata.items() if k in known}
         out.append(_Field(f.name, hints[f.name], default, f.metadata.get("doc") or docs.get(f.name, ""), limits))
     return out
 

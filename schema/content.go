@@ -1,0 +1,149 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Content is a file or folder beside the recipe that a block reads, as it was when the recipe was loaded.
+type Content struct {
+	Attribute string // attribute or nested block of the block that names it
+	File      string // as the recipe or the code that imports it writes it
+	Digest    string // "sha256:…", or "sampled:…" of a large file
+}
+
+// enter notes which part of a block is decoded.
+func (d *decoder) enter(name string, top bool) {
+	if top {
+		d.part = name
+	}
+}
+
+// fileEndings are of names that can only mean a file: with another one a name may be a data set of a hub, or a template.
+const fileEndings = ".jsonl .ndjson .json .csv .tsv .gz .parquet .arrow .py .jinja .j2 .txt .yaml .yml"
+
+// content records what an attribute of FormatFile names. A file that does not exist is refused where the value can mean
+// nothing else and the block runs on this machine.
+func (d *decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, body *hclsyntax.Body,
+	where string) {
+	if a.Format != spec.FormatFile || d.ev.outputs != nil || v.IsMarked() || v.IsNull() || !v.IsKnown() {
+		return
+	}
+	name := v.AsString()
+	if name == "" || len(name) > 4096 || strings.ContainsAny(name, "\n{\x00") {
+		return
+	}
+	file := name
+	if folder, ok := d.within(a, body); !ok {
+		return
+	} else if folder != "" && !filepath.IsAbs(name) {
+		file = path.Join(folder, name)
+	}
+	digest, err := d.ev.p.code.files.Content(file)
+	switch {
+	case err == nil:
+		d.note(file, digest)
+	case !errors.Is(err, fs.ErrNotExist):
+		d.report(problem(attr.Expr.Range(), "File not readable", fmt.Sprintf("%q in %s: %s.", a.Name, where,
+			upperFirst(err.Error()))))
+	case !isFileName(name):
+	case body.Attributes["placement"] != nil || slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool {
+		return b.Type == "placement"
+	}): // it may be on that machine
+	default:
+		near, _ := filepath.Glob(filepath.Join(d.ev.p.code.files.Dir, filepath.Dir(file), "*"+filepath.Ext(file)))
+		names := make([]string, 0, len(near))
+		for _, n := range near {
+			names = append(names, path.Join(path.Dir(file), filepath.Base(n)))
+		}
+		has := ""
+		if len(names) > 0 {
+			has = fmt.Sprintf(" There is %s.", strings.Join(names[:min(len(names), 8)], ", "))
+		}
+		d.report(problem(attr.Expr.Range(), "File not found", fmt.Sprintf(
+			"%q in %s: there is no file %s (paths are relative to the folder of the recipe, %s).%s%s", a.Name, where, file,
+			d.ev.p.code.files.Dir, has, didYouMean(file, names))))
+	}
+}
+
+// within is the folder that a path is relative to, "" for the recipe's. Not ok: it is not known.
+func (d *decoder) within(a *spec.Attribute, body *hclsyntax.Body) (string, bool) {
+	attr := body.Attributes[a.Within]
+	if a.Within == "" || attr == nil {
+		return "", true
+	}
+	v, _ := d.ev.eval(attr.Expr, d.ctx) // what is wrong with it is reported where it is decoded
+	v, marks := v.Unmark()
+	if len(marks) > 0 || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+		return "", false
+	}
+	return v.AsString(), true
+}
+
+func isFileName(name string) bool {
+	for _, prefix := range []string{"/", "./", "../"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	ending := strings.ToLower(path.Ext(name))
+	return ending != "" && slices.Contains(strings.Fields(fileEndings), ending)
+}
+
+func (d *decoder) note(file, digest string) {
+	one := Content{Attribute: d.part, File: file, Digest: digest}
+	if !slices.Contains(d.reads, one) {
+		d.reads = append(d.reads, one)
+	}
+}
+
+// importing finds the names of modules in import statements, also in those within functions.
+var importing = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^[ \t]*(?:from[ \t]+\.?([A-Za-z_]\w*)[\w.]*[ \t]+import\b|` +
+		`import[ \t]+([A-Za-z_][\w., \t]*))`)
+})
+
+// imported records the modules beside a Python file that it imports, and what they import of the same folder.
+func (d *decoder) imported(file string, source []byte) {
+	if d.ev.outputs != nil {
+		return
+	}
+	folder, files := filepath.Dir(file), d.ev.p.code.files
+	seen := map[string]bool{file: true}
+	for rest := [][]byte{source}; len(rest) > 0 && len(seen) < 100; rest = rest[1:] {
+		for _, m := range importing().FindAllSubmatch(rest[0], -1) {
+			for _, name := range strings.Split(string(m[1])+string(m[2]), ",") {
+				name, _, _ = strings.Cut(strings.TrimSpace(name), " ") // import a as b
+				name, _, _ = strings.Cut(name, ".")
+				module := filepath.Join(folder, name+".py")
+				if name == "" || seen[module] {
+					continue
+				}
+				seen[module] = true
+				if digest, err := files.Content(module); err == nil {
+					d.note(module, digest)
+					if text, err := d.ev.p.code.load(module); err == nil {
+						rest = append(rest, text)
+					}
+				} else if digest, err := files.Content(filepath.Join(folder, name, "__init__.py")); err == nil {
+					if whole, err := files.Content(filepath.Join(folder, name)); err == nil {
+						digest = whole
+					}
+					d.note(filepath.Join(folder, name), digest)
+				}
+			}
+		}
+	}
+}

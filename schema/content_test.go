@@ -1,0 +1,131 @@
+package schema_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// readers is one environment plugin whose attributes name files.
+type readers struct{ config *spec.Schema }
+
+func (r readers) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
+	if k != kind.Environment {
+		return nil, nil //nolint:nilnil // as the interface requires
+	}
+	return &schema.PluginSchema{Kind: k, Name: name, Config: r.config, Outputs: &spec.Schema{}}, nil
+}
+
+func (r readers) Names(kind.Kind) []string { return []string{"mine"} }
+
+func contentRecipe(t *testing.T, dir, body string) (*schema.Recipe, string) {
+	t.Helper()
+	config, err := spec.Of(struct {
+		Data   string `recipe:"data" file:"content"`
+		Script string `recipe:"script" file:"content" within:"path"`
+		Path   string `recipe:"path"`
+		Code   string `recipe:"code" code:"python"`
+	}{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "r.hcl")
+	if err := os.WriteFile(file, []byte("environment \"mine\" \"e\" {\n"+body+"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, diags := schema.Load(file, schema.Options{Plugins: readers{config}})
+	var text []string
+	for _, d := range diags.Errs() {
+		d := d.(*hcl.Diagnostic) //nolint:errcheck,forcetypeassert // every error of diagnostics is one
+		text = append(text, d.Summary+": "+d.Detail)
+	}
+	return r, strings.Join(text, "\n")
+}
+
+// write makes files below a folder.
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestContentsOfABlock(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		body    string
+		change  map[string]string
+		changed string // the file whose digest is another; "": none
+	}{
+		"a file":               {body: `data = "rows.jsonl"`, change: map[string]string{"rows.jsonl": "{}"}, changed: "rows.jsonl"},
+		"a folder":             {body: `data = "rows"`, change: map[string]string{"rows/a.json": "1"}, changed: "rows"},
+		"a cache in a folder":  {body: `data = "rows"`, change: map[string]string{"rows/__pycache__/a.pyc": "1"}},
+		"another file":         {body: `data = "rows.jsonl"`, change: map[string]string{"other.jsonl": "{}"}},
+		"within a folder":      {body: "path = \"sub\"\n script = \"run.py\"", change: map[string]string{"sub/run.py": "2"}, changed: "sub/run.py"},
+		"an imported module":   {body: `code = "mine.py:f"`, change: map[string]string{"helper.py": "x = 2"}, changed: "helper.py"},
+		"imported by a module": {body: `code = "mine.py:f"`, change: map[string]string{"inner.py": "x = 2"}, changed: "inner.py"},
+		"an imported package":  {body: `code = "mine.py:f"`, change: map[string]string{"pack/of.py": "x = 2"}, changed: "pack"},
+		"a module beside it":   {body: `code = "mine.py:f"`, change: map[string]string{"beside.py": "x = 2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			write(t, dir, map[string]string{"rows.jsonl": "{\"a\": 1}", "rows/a.json": "[]", "sub/run.py": "1",
+				"mine.py":   "import os, helper as h\ndef f():\n    from pack.of import x\n",
+				"helper.py": "from inner import x\n", "inner.py": "x = 1", "pack/__init__.py": "", "pack/of.py": "x = 1"})
+			before, problems := contentRecipe(t, dir, c.body)
+			if problems != "" {
+				t.Fatal(problems)
+			}
+			write(t, dir, c.change)
+			after, _ := contentRecipe(t, dir, c.body)
+			was := map[string]string{}
+			for _, one := range before.Blocks[0].Contents {
+				was[one.File] = one.Digest
+			}
+			changed := ""
+			for _, one := range after.Blocks[0].Contents {
+				if was[one.File] != one.Digest {
+					changed += one.File
+				}
+			}
+			if changed != c.changed || (changed == "") != (before.Digest == after.Digest) {
+				t.Errorf("changed: %q, want %q; digests of the recipe %s, %s", changed, c.changed, before.Digest, after.Digest)
+			}
+		})
+	}
+}
+
+func TestAFileThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"train.jsonl": "{}"})
+	for body, want := range map[string]string{
+		`data = "trian.jsonl"`:                             `there is no file trian.jsonl`,
+		`data = "train.jsonk"`:                             "",
+		`data = "./train"`:                                 "there is no file ./train",
+		`data = "openai/gsm8k"`:                            "",
+		`data = "{% for m in messages %}{{ m }}.jinja"`:    "",
+		"data = \"trian.jsonl\"\nplacement {\ncpus = 1\n}": "",
+	} {
+		if _, problems := contentRecipe(t, dir, body); (want == "") != (problems == "") || !strings.Contains(problems, want) {
+			t.Errorf("%s: %q, want %q", body, problems, want)
+		}
+	}
+	if _, problems := contentRecipe(t, dir, `data = "trian.jsonl"`); !strings.Contains(problems, `Did you mean "train.jsonl"?`) {
+		t.Errorf("%q names no file that exists", problems)
+	}
+}

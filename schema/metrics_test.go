@@ -1,0 +1,60 @@
+package schema_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// reporters are plugins that declare their metrics: of a trainer by its name.
+type reporters map[string][]spec.Metric
+
+func (r reporters) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
+	config := &spec.Schema{Metrics: r[name]}
+	return &schema.PluginSchema{Kind: k, Name: name, Config: config, Outputs: &spec.Schema{}}, nil
+}
+
+func (r reporters) Names(kind.Kind) []string { return nil }
+
+func TestNamesOfMetrics(t *testing.T) {
+	t.Parallel()
+	plugins := reporters{
+		"closed": spec.Metrics("{reward,tokens_total,parts/*}", "", ""),
+		"python": spec.Metrics("reward/{mean,std}", "", ""),
+		"open":   spec.Metrics("{reward,*}", "", ""),
+		"silent": nil,
+	}
+	const stop, alarm = "trainer \"PLUGIN\" \"t\" {\n  stop_when {\n    metric = \"NAME\"\n    above  = 1\n  }\n}\n",
+		"trainer \"PLUGIN\" \"t\" {}\nalert \"a\" {\n  metric  = \"NAME\"\n  above   = 1\n  desktop = true\n}\n"
+	for name, c := range map[string]struct{ plugin, metric, want string }{
+		"declared":          {plugin: "closed", metric: "reward"},
+		"of a family":       {plugin: "closed", metric: "parts/format"},
+		"an alias":          {plugin: "closed", metric: "reward/mean"},
+		"the other alias":   {plugin: "python", metric: "reward"},
+		"misspelt":          {plugin: "closed", metric: "rewrad", want: `does not report. Did you mean "reward"?`},
+		"nothing like it":   {plugin: "closed", metric: "accuracy", want: "Unknown metric"},
+		"a family's name":   {plugin: "closed", metric: "parts/", want: "Unknown metric"},
+		"open":              {plugin: "open", metric: "rewrad", want: "Metric not known"},
+		"without any claim": {plugin: "silent", metric: "rewrad"},
+	} {
+		for form, source := range map[string]string{"stop_when": stop, "alert": alarm} {
+			t.Run(name+", "+form, func(t *testing.T) {
+				t.Parallel()
+				source := strings.NewReplacer("PLUGIN", c.plugin, "NAME", c.metric).Replace(source)
+				_, diags := schema.LoadSource(filepath.Join(t.TempDir(), "r.hcl"), []byte(source),
+					schema.Options{Plugins: plugins})
+				text := ""
+				for _, d := range diags {
+					text += d.Summary + ": " + d.Detail + "\n"
+				}
+				if strings.Contains(text, "etric") != (c.want != "") || !strings.Contains(text, c.want) {
+					t.Errorf("%q, want %q", text, c.want)
+				}
+			})
+		}
+	}
+}

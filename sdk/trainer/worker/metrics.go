@@ -1,0 +1,28 @@
+package worker
+
+import (
+	"slices"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Metrics declares what recipe_sdk reports of each step of a trainer in Python, and what its program adds (spec.Metrics).
+func Metrics(own ...[]spec.Metric) sdk.Option {
+	return sdk.WithMetrics(slices.Concat(append([][]spec.Metric{
+		spec.Metrics("reward/{mean,std,min,max}", "", "scores of the batch"),
+		spec.Metrics("env/*/reward/{mean,std,min,max}", "", "scores of the groups of one environment"),
+		spec.Metrics("env/*/{groups,zero_variance_groups}", "groups", "groups of one environment"),
+		spec.Metrics("groups/{count,zero_variance}", "groups", "groups of the batch, and those of equal scores"),
+		spec.Metrics("length/response_{mean,std,min,max}", "tokens", "trained tokens of a sequence"),
+		spec.Metrics("length/total_{mean,max}", "tokens", "tokens of a sequence, prompt included"),
+		spec.Metrics("sequences/count", "completions", "sequences of the batch"),
+		spec.Metrics("tokens/{trained,total}", "tokens", "tokens of the batch"),
+		spec.Metrics("staleness/{mean,max}", "policy versions", "between sampling and training"),
+		spec.Metrics("staleness/{unknown_groups,mixed_groups,dropped_groups,histogram/*}", "groups", ""),
+		spec.Metrics("mismatch/*", "", "log-probabilities of the sampler against the trainer's"),
+		spec.Metrics("rejected_groups/*", "groups", "groups that were left out, in all (total) and by reason"),
+		spec.Metrics("time/*", "seconds", "phases of the step"),
+		spec.Metrics("step", "steps", ""),
+	}, own...)...)...)
+}
