@@ -63,10 +63,11 @@ func (f *Files) Content(path string) (string, error) {
 func (f *Files) folder(path string) (string, error) {
 	h, entries := sha256.New(), 0
 	err := filepath.WalkDir(path, func(at string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
 		name := d.Name()
 		switch {
-		case err != nil:
-			return err
 		case at == path:
 			return nil
 		case d.IsDir() && (name[0] == '.' || name == "__pycache__"):
