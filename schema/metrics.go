@@ -59,7 +59,8 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 		}
 		open = open || more
 		reporting = append(reporting, b.Addr.String())
-		if near := nearest.Name(name, b.Schema.Config.MetricNames()); meant == "" || b.Addr.Kind == kind.Trainer && near != "" {
+		near := nearest.Name(name, b.Schema.Config.MetricNames())
+		if meant == "" || b.Addr.Kind == kind.Trainer && near != "" {
 			meant = near
 		}
 	}
