@@ -31,7 +31,8 @@ func (d *decoder) enter(name string, top bool) {
 	}
 }
 
-// fileEndings are of names that can only mean a file: with another one a name may be a data set of a hub, or a template.
+// fileEndings are of names that can only mean a file: with another one a name may be a data set of a hub, or a
+// template.
 const fileEndings = ".jsonl .ndjson .json .csv .tsv .gz .parquet .arrow .py .jinja .j2 .txt .yaml .yml"
 
 // content records what an attribute of FormatFile names. A file that does not exist is refused where the value can mean

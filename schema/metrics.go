@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may
@@ -38,7 +39,7 @@ func (p *evaluator) checkMetrics() {
 
 func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range) {
 	slices.SortFunc(about, func(x, y *Block) int { return addr.Compare(x.Addr, y.Addr) })
-	reporting, nearest, open := []string{}, "", false
+	reporting, meant, open := []string{}, "", false
 	for _, b := range about {
 		if b.Addr.Kind == kind.Trajectories || b.Addr.Kind.Life() == kind.Config {
 			continue // report none
@@ -58,13 +59,14 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 		}
 		open = open || more
 		reporting = append(reporting, b.Addr.String())
-		if near := b.Schema.Config.NearestMetric(name); nearest == "" || b.Addr.Kind == kind.Trainer && near != "" {
-			nearest = near
+		near := nearest.Name(name, b.Schema.Config.MetricNames())
+		if meant == "" || b.Addr.Kind == kind.Trainer && near != "" {
+			meant = near
 		}
 	}
 	hint := ""
-	if nearest != "" {
-		hint = fmt.Sprintf(" Did you mean %q?", nearest)
+	if meant != "" {
+		hint = fmt.Sprintf(" Did you mean %q?", meant)
 	}
 	if open {
 		p.diags = append(p.diags, warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, which is not "+

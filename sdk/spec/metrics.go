@@ -3,8 +3,6 @@ package spec
 import (
 	"slices"
 	"strings"
-
-	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // Metric describes a metric that blocks of a plugin report.
@@ -75,8 +73,8 @@ func (s *Schema) Reports(name string) (found, open bool) {
 	return found, open
 }
 
-// NearestMetric is the known metric that a name was probably meant to be; empty: none is near.
-func (s *Schema) NearestMetric(name string) string {
+// MetricNames are the names of the declared metrics, without families, and their aliases.
+func (s *Schema) MetricNames() []string {
 	var known []string
 	for _, m := range s.Metrics {
 		if !strings.Contains(m.Name, "*") {
@@ -86,7 +84,7 @@ func (s *Schema) NearestMetric(name string) string {
 			}
 		}
 	}
-	return nearest.Name(name, known)
+	return known
 }
 
 // like says whether a name is one of a family, in which * stands for any text.
