@@ -43,15 +43,22 @@ the stop continues.`,
 				return err
 			}
 			live, err := session.Dial(cmd.Context(), dir)
-			if errors.Is(err, session.ErrNoEngine) {
-				return a.nothingToStop(err, r)
-			}
-			if err != nil {
+			var silent *session.SilentError
+			switch {
+			case errors.Is(err, session.ErrNoEngine):
+				return a.withoutEngine(cmd.Context(), dir, err, r, f.kill)
+			case errors.As(err, &silent) && f.kill:
+				return a.lastResort(cmd.Context(), dir)
+			case err != nil:
 				return err
 			}
 			defer live.Close()
 			if f.noWait {
-				if err := live.Stop(cmd.Context(), "recipe stop", f.kill); err != nil {
+				err := live.Stop(cmd.Context(), "recipe stop", f.kill)
+				if errors.As(err, &silent) && f.kill {
+					return a.lastResort(cmd.Context(), dir)
+				}
+				if err != nil {
 					return err
 				}
 				_, err = fmt.Fprintln(a.out,
@@ -90,7 +97,10 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 		defer cancel()
 	}
 	err := session.Stop(waiting, dir, live, "recipe stop", f.kill, view.Stopping(a.out, a.style()))
+	var silent *session.SilentError
 	switch {
+	case errors.As(err, &silent) && f.kill:
+		return a.lastResort(ctx, dir)
 	case errors.Is(err, errWaited) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return unfinished(dir, f)
 	case err != nil:
@@ -133,9 +143,17 @@ func unfinished(dir state.Dir, f *stopFlags) error {
 	return e
 }
 
-// nothingToStop gives the reason, and a remedy for a run that continues without an engine. A run that has ended is no
-// error: stop may be repeated.
-func (a *app) nothingToStop(err error, r *state.Run) error {
+// withoutEngine gives the reason why there is nothing to stop, and a remedy for a run that continues without an engine,
+// whose processes --kill ends. A run that has ended is no error: stop may be repeated.
+func (a *app) withoutEngine(ctx context.Context, dir state.Dir, err error, r *state.Run, kill bool) error {
+	catalog, failed := a.catalog()
+	if failed != nil {
+		return failed
+	}
+	left := session.Leftovers(ctx, dir, run.Processes{Catalog: catalog})
+	if kill && state.Holder(dir) == nil && (len(left) > 0 || r.Status == state.Running) {
+		return a.lastResort(ctx, dir)
+	}
 	if r.Status == state.New {
 		_, werr := fmt.Fprintln(a.out, "This run was never started, or it was destroyed; there is nothing to stop.")
 		return werr
@@ -144,10 +162,35 @@ func (a *app) nothingToStop(err error, r *state.Run) error {
 		_, werr := fmt.Fprintf(a.out, "The run is %s; there is nothing to stop.\n", r.Status)
 		return werr
 	}
-	return &sdk.Error{
+	e := &sdk.Error{
 		Summary: "its engine was killed", Err: err,
 		Remedy: "recipe apply " + r.File +
-			" adopts the live processes, so that recipe stop can end them at a checkpoint; without an engine they " +
-			"exit within " + run.DefaultLease.String() + " (recipe destroy ends them at once and removes the run)",
+			" adopts the live processes, so that recipe stop can end them at a checkpoint; recipe stop --kill ends them at " +
+			"once (after apply --detach they never end by themselves, else within " + run.DefaultLease.String() + ")",
 	}
+	if len(left) > 0 {
+		e.Detail = "These still run: " + session.Named(left)
+	}
+	return e
+}
+
+// lastResort ends a run without its engine.
+func (a *app) lastResort(ctx context.Context, dir state.Dir) error {
+	catalog, err := a.catalog()
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(a.out, "Its engine does not answer: every process is ended without it."); err != nil {
+		return err
+	}
+	left, err := session.KillWithout(ctx, dir, run.Processes{Catalog: catalog}, "recipe stop --kill")
+	if err != nil {
+		return &sdk.Error{Summary: "not everything was ended", Err: err, Remedy: "recipe stop --kill tries again"}
+	}
+	text := "The run is stopped. recipe apply continues it from its newest checkpoint."
+	if len(left) > 0 {
+		text = "Ended: " + session.Named(left) + ".\n" + text
+	}
+	_, err = fmt.Fprintln(a.out, text)
+	return err
 }

@@ -29,9 +29,10 @@ const callTimeout = time.Minute
 type Client struct {
 	http *http.Client // with callTimeout
 	wait *http.Client // without
+	pid  int          // of the engine; 0: the system does not say
 }
 
-// Dial connects to the engine of the run in dir, or returns ErrNoEngine.
+// Dial connects to the engine of the run in dir, or returns ErrNoEngine, or an error with a *SilentError.
 func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
 	paths, err := socketPaths(dir)
 	if err != nil {
@@ -45,9 +46,15 @@ func Dial(ctx context.Context, dir state.Dir) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (%s)", ErrNoEngine, dir)
 	}
+	pid, _ := peer.PID(conn) // it is for messages
 	_ = conn.Close()
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
-	return &Client{http: &http.Client{Transport: t, Timeout: callTimeout}, wait: &http.Client{Transport: t}}, nil
+	c := &Client{http: &http.Client{Transport: t, Timeout: callTimeout}, wait: &http.Client{Transport: t}, pid: pid}
+	if err := c.answersAtAll(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 var errNoSocket = errors.New("no engine of this user listens")
@@ -102,6 +109,15 @@ func (c *Client) Why(ctx context.Context, req WhyRequest) (*why.Document, error)
 
 // Stop drains the run, or kills it.
 func (c *Client) Stop(ctx context.Context, why string, kill bool) error {
+	if kill { // a person who kills has waited long enough
+		within, cancel := context.WithTimeout(ctx, orderWithin)
+		defer cancel()
+		err := c.call(within, http.MethodPost, "/v1/stop", orderRequest{Why: why, Kill: true}, nil)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return silent(c.pid, orderWithin)
+		}
+		return err
+	}
 	return c.call(ctx, http.MethodPost, "/v1/stop", orderRequest{Why: why, Kill: kill}, nil)
 }
 
@@ -173,6 +189,9 @@ func (c *Client) callWith(ctx context.Context, client *http.Client, method, path
 		return fmt.Errorf("call the engine: %w", err)
 	}
 	resp, err := client.Do(req)
+	if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() && ctx.Err() == nil {
+		return silent(c.pid, client.Timeout)
+	}
 	if err != nil {
 		return fmt.Errorf("call the engine: %w", err)
 	}

@@ -70,17 +70,21 @@ func Destroy(ctx context.Context, dir state.Dir, host run.Host, checkpoints bool
 	return out, forget(dir, checkpoints, &out)
 }
 
-// stopLive makes the engine of a run kill everything and waits until it has released the run.
+// stopLive makes the engine of a run kill everything and waits until it has released the run. One that does not answer
+// is killed; what it leaves is ended without it.
 func stopLive(ctx context.Context, dir state.Dir) error {
 	c, err := Dial(ctx, dir)
-	if errors.Is(err, ErrNoEngine) {
+	if err == nil {
+		defer c.Close()
+		err = c.Stop(ctx, "recipe destroy", true)
+	}
+	var still *SilentError
+	switch {
+	case errors.Is(err, ErrNoEngine):
 		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if err := c.Stop(ctx, "recipe destroy", true); err != nil && !errors.Is(err, run.ErrOver) {
+	case errors.As(err, &still):
+		return killEngine(ctx, dir)
+	case err != nil && !errors.Is(err, run.ErrOver):
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)

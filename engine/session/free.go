@@ -23,7 +23,12 @@ func whenFree[T any](ctx context.Context, dir state.Dir, evenLive bool, take fun
 	for {
 		got, err := take()
 		var locked *state.LockedError
-		if !errors.As(err, &locked) || !onThisMachine(locked.Owner) || !evenLive && answers(ctx, dir) {
+		if !errors.As(err, &locked) || !onThisMachine(locked.Owner) {
+			return got, err
+		}
+		if live, silent := answers(ctx, dir); silent != nil {
+			return got, silent
+		} else if live && !evenLive {
 			return got, err
 		}
 		select {
@@ -39,11 +44,15 @@ func onThisMachine(o state.Owner) bool {
 	return err == nil && here == o.Host
 }
 
-func answers(ctx context.Context, dir state.Dir) bool {
+// answers says whether the engine of a run answers. The error is that of an engine that listens and does not.
+func answers(ctx context.Context, dir state.Dir) (bool, error) {
 	c, err := Dial(ctx, dir)
+	if still := (*SilentError)(nil); errors.As(err, &still) {
+		return false, err
+	}
 	if err != nil {
-		return false
+		return false, nil //nolint:nilerr // it starts or ends
 	}
 	c.Close()
-	return true
+	return true, nil
 }

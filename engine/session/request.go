@@ -115,7 +115,11 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 	if err := Belongs(ctx, s.Dir, s.host); err != nil {
 		return nil, err
 	}
-	if c, err := Dial(ctx, s.Dir); err == nil {
+	c, err := Dial(ctx, s.Dir)
+	if still := (*SilentError)(nil); errors.As(err, &still) {
+		return nil, err
+	}
+	if err == nil {
 		defer c.Close()
 		p, err := c.Plan(ctx, s.Request)
 		if err != nil {

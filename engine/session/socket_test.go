@@ -33,6 +33,17 @@ func listen(t *testing.T, path string) net.Listener {
 	return l
 }
 
+// answering listens as an engine does, which answers whatever it is asked.
+func answering(t *testing.T, path string) net.Listener {
+	t.Helper()
+	l := listen(t, path)
+	server := &http.Server{Handler: http.NotFoundHandler()}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close(); <-done })
+	return l
+}
+
 func TestTheSocketOfALongPathIsPrivate(t *testing.T) {
 	d := runDir(t, strings.Repeat("x", 120))
 	path, err := listenPath(d)
@@ -46,7 +57,7 @@ func TestTheSocketOfALongPathIsPrivate(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("its folder: %v, %v; want mode 0700", info, err)
 	}
-	l := listen(t, path)
+	l := answering(t, path)
 	c, err := Dial(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +76,7 @@ func TestTheSocketOfALongPathIsFoundAfterAMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen(t, path)
+	answering(t, path)
 	at := string(old)
 	for _, name := range []string{strings.Repeat("y", 120), "short"} {
 		moved := filepath.Join(filepath.Dir(string(old)), name)
@@ -161,8 +172,9 @@ output "x" {
 	got := make(chan string, 1)
 	server := &http.Server{Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			got <- string(body)
+			if body, _ := io.ReadAll(r.Body); r.URL.Path != "/v1/engine" {
+				got <- string(body)
+			}
 			_, _ = w.Write([]byte("{}"))
 		})}
 	l := listen(t, path)

@@ -60,7 +60,7 @@ func (d Dir) Kept(a addr.Block, recorded *Checkpoint) (Kept, error) {
 		}
 		kept.Left = &Checkpoint{Path: path, Step: step, Version: recorded.Version}
 	}
-	if kept.Left != nil && kept.Left.Step == recorded.Step { // the run directory was moved
+	if kept.Left != nil && kept.Left.Step >= recorded.Step { // the run directory was moved, or its engine had not heard of newer ones
 		return Kept{}, nil
 	}
 	return kept, nil

@@ -40,3 +40,21 @@ func (l Listener) Accept() (net.Conn, error) {
 		_ = conn.Close()
 	}
 }
+
+// PID is the process that listens on the unix socket to which conn leads, as the kernel says.
+func PID(conn net.Conn) (int, error) {
+	unix, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, fmt.Errorf("find the process at the other end: %T is no unix socket", conn)
+	}
+	raw, err := unix.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("find the process at the other end of a socket: %w", err)
+	}
+	var pid int
+	var perr error
+	if err := raw.Control(func(fd uintptr) { pid, perr = socketPID(int(fd)) }); err != nil || perr != nil {
+		return 0, fmt.Errorf("find the process at the other end of a socket: %w", errors.Join(err, perr))
+	}
+	return pid, nil
+}

@@ -9,3 +9,7 @@ func socketUID(fd int) (int, error) {
 	}
 	return int(cred.Uid), nil
 }
+
+func socketPID(fd int) (int, error) {
+	return unix.GetsockoptInt(fd, unix.SOL_LOCAL, unix.LOCAL_PEERPID)
+}
