@@ -92,7 +92,8 @@ func TestAPersonSeesWhatAnAgentChose(t *testing.T) {
 		}
 	}
 	g.refused("plan", map[string]any{"recipe": "r.hcl", "set": map[string]any{
-		"environment.atropos.sums.script": `file("secrets.txt")`, "trainer.tiny.policy.steps": `length(file("secrets.txt"))`}},
+		"environment.atropos.sums.script": `file("secrets.txt")`,
+		"trainer.tiny.policy.steps":       `length(file("secrets.txt"))`}},
 		"the tool plan takes values only")
 	for _, tool := range []string{"status", "logs", "why", "metrics", "samples"} {
 		if text, failed := g.call(tool, map[string]any{"recipe": "/etc/passwd"}); !failed || strings.Contains(text, "root:") {
