@@ -27,7 +27,8 @@ import (
 const maxQuestion = 64 << 10
 
 // question is everything that decides what an apply of a plan does, for the person who approves it: the values that the
-// agent chose, the plan as recipe plan prints it, and the files that it names. Plan and values are those of the saved plan,
+// agent chose, the plan as recipe plan prints it, and the files that it names. Plan and values are those of the saved
+// plan,
 // whatever the folder holds by now; digests of files are those of the moment of the question.
 func question(saved *session.Saved, shown *plan.Plan) (string, error) {
 	var b strings.Builder
@@ -63,13 +64,15 @@ func question(saved *session.Saved, shown *plan.Plan) (string, error) {
 		return "", err
 	}
 	if b.Len() > maxQuestion {
-		return "", fmt.Errorf("the plan has %d bytes, more than can be shown to a person here (%d): let the person run recipe apply "+
+		return "", fmt.Errorf("the plan has %d bytes, more than can be shown to a person here (%d): let the person run "+
+			"recipe apply "+
 			"in a terminal", b.Len(), maxQuestion)
 	}
 	return b.String(), nil
 }
 
-// filesOf lists the files that the blocks of a plan name, with a digest and where they are, and the plugins that are not
+// filesOf lists the files that the blocks of a plan name, with a digest and where they are, and the plugins that are
+// not
 // built in.
 func filesOf(saved *session.Saved, shown *plan.Plan) ([]string, error) {
 	var out []string
@@ -156,7 +159,8 @@ func allowedRecipe(path string) error {
 		return nil
 	}
 	refused := func(why string) error {
-		return fmt.Errorf("recipe %q %s: name a recipe, *.hcl, in the folder where recipe mcp was started or below it", path, why)
+		return fmt.Errorf("recipe %q %s: name a recipe, *.hcl, in the folder where recipe mcp was started or below it",
+			path, why)
 	}
 	here, err := os.Getwd()
 	if err == nil {
@@ -201,6 +205,7 @@ func allowedValue(at, value string) error {
 	if called == "" {
 		return nil
 	}
-	return fmt.Errorf("the value of %s calls %s(); the tool plan takes values only: write the value itself, or the expression "+
+	return fmt.Errorf("the value of %s calls %s(); the tool plan takes values only: write the value itself, or the "+
+		"expression "+
 		"into the recipe", at, called)
 }

@@ -67,7 +67,8 @@ func TestAPersonSeesWhatAnAgentChose(t *testing.T) {
 				"+ trainer.tiny.policy", "learning_rate = 50", "Plan: "}, "hunter2"},
 		"another script": {map[string]any{"vars": map[string]any{"script": "evil.py"}},
 			[]string{`var.script = "evil.py"`, "evil.py, named by script of environment.atropos.sums (sha256 "}, ""},
-		"a terminal escape": {map[string]any{"vars": map[string]any{"script": "env.py\x1b[2J"}}, []string{"var.script"}, "\x1b"},
+		"a terminal escape": {map[string]any{"vars": map[string]any{"script": "env.py\x1b[2J"}}, []string{"var.script"},
+			"\x1b"},
 	} {
 		c.plan["recipe"] = "r.hcl"
 		id, _, _ := strings.Cut(strings.TrimPrefix(g.must("plan", c.plan), "plan_id: "), "\n")
@@ -91,7 +92,8 @@ func TestAPersonSeesWhatAnAgentChose(t *testing.T) {
 		}
 	}
 	g.refused("plan", map[string]any{"recipe": "r.hcl", "set": map[string]any{
-		"environment.atropos.sums.script": `file("secrets.txt")`, "trainer.tiny.policy.steps": `length(file("secrets.txt"))`}},
+		"environment.atropos.sums.script": `file("secrets.txt")`,
+		"trainer.tiny.policy.steps":       `length(file("secrets.txt"))`}},
 		"the tool plan takes values only")
 	for _, tool := range []string{"status", "logs", "why", "metrics", "samples"} {
 		if text, failed := g.call(tool, map[string]any{"recipe": "/etc/passwd"}); !failed || strings.Contains(text, "root:") {

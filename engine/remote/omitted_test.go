@@ -29,7 +29,8 @@ func TestAJobThatIsOmittedOnceIsNotLost(t *testing.T) {
 	if len(s.cluster.jobs) != 1 || len(s.cluster.ended) != 0 {
 		t.Errorf("%d jobs were submitted and %v canceled; expected one and none", len(s.cluster.jobs), s.cluster.ended)
 	}
-	if text := strings.Join(said, "\n"); !strings.Contains(text, "is not known to the cluster now (it is not in the list)") {
+	text := strings.Join(said, "\n")
+	if !strings.Contains(text, "is not known to the cluster now (it is not in the list)") {
 		t.Errorf("nothing says that the job was omitted:\n%s", text)
 	}
 	if err := j.End(s.ctx); err != nil {

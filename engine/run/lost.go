@@ -10,7 +10,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// hasCheckpoint refuses to start a trainer at step 0 that has a recorded checkpoint: it may have been moved, or its disk
+// hasCheckpoint refuses to start a trainer at step 0 that has a recorded checkpoint: it may have been moved, or its
+// disk
 // is not mounted. That an older one is left is said, and recorded.
 func (s *supervisor) hasCheckpoint(b *blockState) error {
 	rec := s.e.store.Block(b.addr())

@@ -39,7 +39,8 @@ func (e *SilentError) Error() string { return fmt.Sprintf("pid %d %s", e.PID, e.
 // silent is the error of an engine that has not answered for so long.
 func silent(pid int, long time.Duration) error {
 	e := &SilentError{PID: pid, State: proc.Halted(pid)}
-	remedy := "recipe stop --kill ends the engine and every process of the run, and recipe apply continues the run from its " +
+	remedy := "recipe stop --kill ends the engine and every process of the run, and recipe apply continues the run " +
+		"from its " +
 		"newest checkpoint"
 	if e.State == "" {
 		e.State = fmt.Sprintf("has not answered within %s", long.Round(time.Second))
@@ -112,7 +113,8 @@ func KillWithout(ctx context.Context, dir state.Dir, host run.Host, command stri
 type heldError struct{ pid int }
 
 func (e *heldError) Error() string {
-	return fmt.Sprintf("the engine (pid %d) was killed and is not gone after %s: it waits in the kernel, as for a dead mount, "+
+	return fmt.Sprintf("the engine (pid %d) was killed and is not gone after %s: it waits in the kernel, as for a dead "+
+		"mount, "+
 		"and ends when that answers; it does nothing more before", e.pid, killedWithin)
 }
 
@@ -138,7 +140,8 @@ func killEngine(ctx context.Context, dir state.Dir) error {
 	pid, err := peer.PID(conn)
 	_ = conn.Close()
 	if err != nil || pid != owner.PID {
-		return fmt.Errorf("the lock of the run names pid %d, and pid %d listens on its socket: end the engine by kill -9, then "+
+		return fmt.Errorf("the lock of the run names pid %d, and pid %d listens on its socket: end the engine by kill -9, "+
+			"then "+
 			"run recipe stop --kill again", owner.PID, pid)
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -152,7 +155,8 @@ func killEngine(ctx context.Context, dir state.Dir) error {
 	return nil
 }
 
-// noteKilled writes down that the run is stopped. The intents of blocks stay: what these have reported since their engine
+// noteKilled writes down that the run is stopped. The intents of blocks stay: what these have reported since their
+// engine
 // has listened is read by the next one.
 func noteKilled(dir state.Dir, command string) error {
 	lock, err := state.TryLock(dir, command)
@@ -172,7 +176,8 @@ func noteKilled(dir state.Dir, command string) error {
 	for a, b := range store.Run().Blocks {
 		if !sdk.Phase(b.Phase).Over() {
 			store.NoteBlock(a, func(b *state.Block) { b.Phase = string(sdk.Stopped) })
-			events = append(events, event.Event{Type: event.Phase, Address: a.String(), Phase: string(sdk.Stopped), Message: why})
+			events = append(events, event.Event{Type: event.Phase, Address: a.String(),
+				Phase: string(sdk.Stopped), Message: why})
 		}
 	}
 	events = append(events, event.Event{Type: event.RunEnded, Phase: string(state.Stopped), Message: why})

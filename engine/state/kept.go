@@ -60,7 +60,8 @@ func (d Dir) Kept(a addr.Block, recorded *Checkpoint) (Kept, error) {
 		}
 		kept.Left = &Checkpoint{Path: path, Step: step, Version: recorded.Version}
 	}
-	if kept.Left != nil && kept.Left.Step >= recorded.Step { // the run directory was moved, or its engine had not heard of newer ones
+	// the run directory was moved, or its engine had not heard of newer ones
+	if kept.Left != nil && kept.Left.Step >= recorded.Step {
 		return Kept{}, nil
 	}
 	return kept, nil
@@ -81,7 +82,7 @@ func whole(path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for a checkpoint: %w", err)
 	}
-	if parts := numbered.FindStringSubmatch(filepath.Base(path)); parts != nil && parts[1] == completed {
+	if parts := numbered.FindStringSubmatch(filepath.Base(path)); len(parts) > 1 && parts[1] == completed {
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == complete }), nil
 	}
 	return len(entries) > 0, nil

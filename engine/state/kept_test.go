@@ -20,12 +20,13 @@ func TestCheckpointsAreComparedWithTheDisk(t *testing.T) {
 		gone     bool
 		left     int64 // 0: none
 	}{
-		"there, a file":                   {[]string{"step-00000129.tiny"}, "step-00000129.tiny", false, 0},
-		"there, a folder":                 {[]string{"step_129/COMPLETE"}, "step_129", false, 0},
-		"there, recorded elsewhere":       {[]string{"step_129/COMPLETE"}, "../old/step_129", false, 0},
-		"a newer one is there":            {[]string{"step_130/COMPLETE"}, "step_129", false, 0},
-		"gone, with the folder":           {nil, "step_129", true, 0},
-		"gone, an older file is left":     {[]string{"step-00000064.tiny", "step-00000010.tiny"}, "step-00000129.tiny", true, 64},
+		"there, a file":             {[]string{"step-00000129.tiny"}, "step-00000129.tiny", false, 0},
+		"there, a folder":           {[]string{"step_129/COMPLETE"}, "step_129", false, 0},
+		"there, recorded elsewhere": {[]string{"step_129/COMPLETE"}, "../old/step_129", false, 0},
+		"a newer one is there":      {[]string{"step_130/COMPLETE"}, "step_129", false, 0},
+		"gone, with the folder":     {nil, "step_129", true, 0},
+		"gone, an older file is left": {[]string{"step-00000064.tiny", "step-00000010.tiny"}, "step-00000129.tiny",
+			true, 64},
 		"gone, an older folder is left":   {[]string{"step_9/COMPLETE", "step_64/COMPLETE"}, "step_129", true, 64},
 		"gone, what is left is not whole": {[]string{"step_64/model", "step_9/COMPLETE"}, "step_129", true, 9},
 		"an empty folder":                 {[]string{"step_129/"}, "step_129", true, 0},

@@ -76,7 +76,8 @@ func (Config) Validate(c Config) []spec.Problem {
 			if name == managedLabel || strings.HasPrefix(name, ownPrefix) {
 				out = append(out, spec.Problem{Path: cty.GetAttrPath(attribute).IndexString(name),
 					Summary: "A name that the executor sets itself",
-					Detail:  fmt.Sprintf("Remove %q: jobs are found again by %s and names that begin with %s.", name, managedLabel, ownPrefix)})
+					Detail: fmt.Sprintf("Remove %q: jobs are found again by %s and names that begin with %s.", name, managedLabel,
+						ownPrefix)})
 			}
 		}
 	}

@@ -157,20 +157,22 @@ func (c *client) whyNone(ctx context.Context, jobs map[string]*seen) error {
 	return err
 }
 
-// find is look, and asks by name for one Job that the answer does not hold: its labels may have been taken from it. Nil:
+// find is look, and asks by name for one Job that the answer does not hold: its labels may have been taken from it.
+// Nil:
 // the cluster has no such Job.
 func (c *client) find(ctx context.Context, h executor.Handle, jobs map[string]*seen) (*seen, error) {
 	if j := jobs[h.ID]; j != nil {
 		return j, nil
 	}
 	found := &seen{}
-	if err := c.do(ctx, http.MethodGet, c.jobs()+"/"+url.PathEscape(h.ID), nil, &found.job); isCode(err, http.StatusNotFound) {
+	err := c.do(ctx, http.MethodGet, c.jobs()+"/"+url.PathEscape(h.ID), nil, &found.job)
+	if isCode(err, http.StatusNotFound) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
 	var pods struct{ Items []pod }
-	err := c.do(ctx, http.MethodGet, c.core("pods")+"?labelSelector="+url.QueryEscape(jobLabel+"="+h.ID), nil, &pods)
+	err = c.do(ctx, http.MethodGet, c.core("pods")+"?labelSelector="+url.QueryEscape(jobLabel+"="+h.ID), nil, &pods)
 	found.pods = pods.Items
 	return found, err
 }

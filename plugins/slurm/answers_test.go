@@ -119,7 +119,8 @@ func TestNoAnswerOfOneCommandEndsAJob(t *testing.T) {
 func TestAnUnknownJobIsCanceledByItsID(t *testing.T) {
 	h := executor.Handle{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, ID: "7"}
 	s := newCommands(t)
-	s.answer(map[string]string{"scontrol.error": unknownJob, "scancel.error": "scancel: error: Kill job error on job id 7: " +
+	s.answer(map[string]string{"scontrol.error": unknownJob, "scancel.error": "scancel: error: Kill job error on " +
+		"job id 7: " +
 		"Invalid job id specified\n"})
 	if err := s.x.Cancel(t.Context(), h, time.Second); err != nil {
 		t.Errorf("cancel a job that no command knows: %v", err)
@@ -136,7 +137,8 @@ func TestAnUnknownJobIsCanceledByItsID(t *testing.T) {
 // TestTheIDOfASubmissionIsFound: a wrapper of sbatch greets.
 func TestTheIDOfASubmissionIsFound(t *testing.T) {
 	job := executor.Job{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, Argv: []string{"true"}}
-	for out, want := range map[string]string{"7\n": "7", "7;c1\n": "7", "Welcome to the cluster\n7\n": "7", "Welcome\n": ""} {
+	for out, want := range map[string]string{"7\n": "7", "7;c1\n": "7", "Welcome to the cluster\n7\n": "7",
+		"Welcome\n": ""} {
 		s := newCommands(t)
 		s.answer(map[string]string{"sbatch": out})
 		h, err := s.x.Submit(t.Context(), job)

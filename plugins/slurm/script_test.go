@@ -158,7 +158,8 @@ func TestTheQueueIsRead(t *testing.T) {
 		"7|PREEMPTED|None|n1|N/A|":                  {State: executor.Failed, Reason: "PREEMPTED", Node: "n1"},
 		"7|NODE_FAIL|NodeDown|n1|N/A|":              {State: executor.Lost, Reason: "NODE_FAIL", Node: "n1"},
 	} {
-		list := parseQueue("CLUSTER: c1\n3|RUNNING|None|n1|N/A|another's | comment\nwith a | second line\n\n" + line + ours + "\n")
+		list := parseQueue("CLUSTER: c1\n3|RUNNING|None|n1|N/A|another's | comment\nwith a | second line\n\n" +
+			line + ours + "\n")
 		if len(list) != 2 || list[0].key != (executor.Key{}) {
 			t.Errorf("%s: %+v; expected two jobs, the first without a key", line, list)
 		} else if got := list[1]; got.id != "7" || got.key != key || got.status != want {
@@ -199,7 +200,8 @@ func TestLimitsAreRead(t *testing.T) {
 func TestWhatAJobGetsOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	got := jobEnvironment([]string{"HOME=/home/me", "HF_TOKEN=secret", "SLURM_CONF=/etc/slurm.conf", "SBATCH_ACCOUNT=me",
-		"SBATCH_EXPORT=NONE", "SBATCH_ARRAY_INX=0-9", "PATH=/bin", "WANDB_API_KEY=secret", "BASH_FUNC_module%%=() { :; }", "HOMEPAGE=x"})
+		"SBATCH_EXPORT=NONE", "SBATCH_ARRAY_INX=0-9", "PATH=/bin", "WANDB_API_KEY=secret", "BASH_FUNC_module%%=() { :; }",
+		"HOMEPAGE=x"})
 	want := []string{"HOME=/home/me", "SLURM_CONF=/etc/slurm.conf", "SBATCH_ACCOUNT=me", "PATH=/bin",
 		"BASH_FUNC_module%%=() { :; }"}
 	if !slices.Equal(got, want) {

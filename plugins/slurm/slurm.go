@@ -214,7 +214,8 @@ func (s *slurm) record(h executor.Handle, j executor.Job) error {
 	return nil
 }
 
-// Status implements executor.Executor. The first source is squeue, which is asked for all jobs at once. Of a job that it
+// Status implements executor.Executor. The first source is squeue, which is asked for all jobs at once. Of a job that
+// it
 // does not name, scontrol and the accounting are asked, too.
 func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]executor.Status, error) {
 	out := make([]executor.Status, len(handles))
@@ -296,7 +297,8 @@ func shown(h executor.Handle, text string) (executor.Status, error) {
 		return executor.Status{}, fmt.Errorf("scontrol show job %s printed %q; expected a JobState", h.ID,
 			strings.TrimSpace(text))
 	}
-	if key, ours := keyIn(field(text, "Comment")); ours && key != h.Key || !ours && field(text, "JobName") != jobName(h.Block) {
+	key, ours := keyIn(field(text, "Comment"))
+	if ours && key != h.Key || !ours && field(text, "JobName") != jobName(h.Block) {
 		return executor.Status{State: executor.Lost, Reason: "Slurm has given the ID " + h.ID + " to another job"}, nil
 	}
 	st := statusOf(state, field(text, "Reason"), strings.TrimPrefix(field(text, "NodeList"), "(null)"))
@@ -306,7 +308,8 @@ func shown(h executor.Handle, text string) (executor.Status, error) {
 	return st, nil
 }
 
-// accounted asks the accounting, which many clusters do not have. Only that a job has ended is taken from it: it may name
+// accounted asks the accounting, which many clusters do not have. Only that a job has ended is taken from it: it may
+// name
 // jobs for ever that the controller has lost.
 func accounted(ctx context.Context, id string) executor.Status {
 	out, err := run(ctx, "", "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+id,
