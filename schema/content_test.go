@@ -42,8 +42,10 @@ func contentRecipe(t *testing.T, dir, body string) (*schema.Recipe, string) {
 	}
 	r, diags := schema.Load(file, schema.Options{Plugins: readers{config}})
 	var text []string
-	for _, d := range diags.Errs() {
-		d := d.(*hcl.Diagnostic) //nolint:errcheck,forcetypeassert // every error of diagnostics is one
+	for _, d := range diags {
+		if d.Severity != hcl.DiagError {
+			continue
+		}
 		text = append(text, d.Summary+": "+d.Detail)
 	}
 	return r, strings.Join(text, "\n")
@@ -70,11 +72,12 @@ func TestContentsOfABlock(t *testing.T) {
 		change  map[string]string
 		changed string // the file whose digest is another; "": none
 	}{
-		"a file":               {body: `data = "rows.jsonl"`, change: map[string]string{"rows.jsonl": "{}"}, changed: "rows.jsonl"},
-		"a folder":             {body: `data = "rows"`, change: map[string]string{"rows/a.json": "1"}, changed: "rows"},
-		"a cache in a folder":  {body: `data = "rows"`, change: map[string]string{"rows/__pycache__/a.pyc": "1"}},
-		"another file":         {body: `data = "rows.jsonl"`, change: map[string]string{"other.jsonl": "{}"}},
-		"within a folder":      {body: "path = \"sub\"\n script = \"run.py\"", change: map[string]string{"sub/run.py": "2"}, changed: "sub/run.py"},
+		"a file":              {body: `data = "rows.jsonl"`, change: map[string]string{"rows.jsonl": "{}"}, changed: "rows.jsonl"},
+		"a folder":            {body: `data = "rows"`, change: map[string]string{"rows/a.json": "1"}, changed: "rows"},
+		"a cache in a folder": {body: `data = "rows"`, change: map[string]string{"rows/__pycache__/a.pyc": "1"}},
+		"another file":        {body: `data = "rows.jsonl"`, change: map[string]string{"other.jsonl": "{}"}},
+		"within a folder": {body: "path = \"sub\"\n script = \"run.py\"",
+			change: map[string]string{"sub/run.py": "2"}, changed: "sub/run.py"},
 		"an imported module":   {body: `code = "mine.py:f"`, change: map[string]string{"helper.py": "x = 2"}, changed: "helper.py"},
 		"imported by a module": {body: `code = "mine.py:f"`, change: map[string]string{"inner.py": "x = 2"}, changed: "inner.py"},
 		"an imported package":  {body: `code = "mine.py:f"`, change: map[string]string{"pack/of.py": "x = 2"}, changed: "pack"},

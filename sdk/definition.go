@@ -112,8 +112,8 @@ func WithEnvironmentVariables(names ...string) Option {
 	}
 }
 
-// WithKnownOutput says that an output is the first of some attributes that is set (see spec.Attribute.SameAs), so that a
-// plan knows it. It comes after WithOutputs.
+// WithKnownOutput says that an output is the first of some attributes that is set (see spec.Attribute.SameAs), so that
+// a plan knows it. It comes after WithOutputs.
 func WithKnownOutput(output string, attributes ...string) Option {
 	return func(d *Definition) error {
 		a := d.Outputs.Attribute(output)

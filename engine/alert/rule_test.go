@@ -116,9 +116,9 @@ func TestAMetricThatDoesNotCome(t *testing.T) {
 		alert schema.Alert
 		want  int
 	}{
-		"of any block":      {alert: schema.Alert{Metric: "acuracy", Op: ">"}, want: 1},
-		"of this block":     {alert: schema.Alert{Metric: "acuracy", Block: trainer, Op: ">"}, want: 1},
-		"of another block":  {alert: schema.Alert{Metric: "acuracy", Block: "trainer.x.y", Op: ">"}},
+		"of any block":      {alert: schema.Alert{Metric: "eval/acc", Op: ">"}, want: 1},
+		"of this block":     {alert: schema.Alert{Metric: "eval/acc", Block: trainer, Op: ">"}, want: 1},
+		"of another block":  {alert: schema.Alert{Metric: "eval/acc", Block: "trainer.x.y", Op: ">"}},
 		"by its other name": {alert: schema.Alert{Metric: "reward/mean", Op: ">"}},
 		"of a state":        {alert: schema.Alert{State: "failed"}},
 	} {

@@ -112,14 +112,14 @@ func TestStopRules(t *testing.T) {
 // A metric that does not come is worth one warning.
 func TestStopRulesWithoutTheirMetric(t *testing.T) {
 	t.Parallel()
-	s := newStopRules([]schema.StopRule{{Metric: "acuracy", Op: ">"}, {Metric: "reward/mean", Op: ">", Value: 1},
+	s := newStopRules([]schema.StopRule{{Metric: "eval/acc", Op: ">"}, {Metric: "reward/mean", Op: ">", Value: 1},
 		{Tokens: 1000}}, time.Now())
 	var said []string
 	for step := range int64(2 * absentAfter) {
 		s.metrics(step, map[string]float64{"reward": 0}) // reward/mean is its other name
 		said = append(said, s.absent()...)
 	}
-	if want := []string{"acuracy", "tokens_total"}; !slices.Equal(said, want) {
+	if want := []string{"eval/acc", "tokens_total"}; !slices.Equal(said, want) {
 		t.Errorf("absent: %q, want %q", said, want)
 	}
 }

@@ -92,7 +92,8 @@ func TestTemporaryNamesCannotBeGuessed(t *testing.T) {
 		t.Errorf("the next attempt looks at %s instead of %s", again, first)
 	}
 	for what, other := range map[string]string{
-		"token": name("/run/a", "another", "0"), "folder": name("/run/b", "token", "0"), "replica": name("/run/a", "token", "1"),
+		"token": name("/run/a", "another", "0"), "folder": name("/run/b", "token", "0"),
+		"replica": name("/run/a", "token", "1"),
 	} {
 		if other == first {
 			t.Errorf("another %s gives the same folder, %s", what, first)

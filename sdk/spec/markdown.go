@@ -15,7 +15,8 @@ func Markdown(schema *Schema) string {
 	var b strings.Builder
 	writeMarkdown(&b, schema, "")
 	if len(schema.Metrics) > 0 {
-		b.WriteString("Metrics (* stands for any text; in alerts and stop rules):\n\n| metric | unit | meaning |\n|---|---|---|\n")
+		b.WriteString("Metrics (* stands for any text; in alerts and stop rules):\n\n" +
+			"| metric | unit | meaning |\n|---|---|---|\n")
 		for _, m := range schema.Metrics {
 			meaning := m.Doc
 			if m.Since != "" {

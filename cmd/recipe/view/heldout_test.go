@@ -32,8 +32,10 @@ func TestOnlyHeldOutTasksAreEvaluation(t *testing.T) {
 
 func TestTrackersAreInAPlan(t *testing.T) {
 	t.Parallel()
-	p := &plan.Plan{Recipe: "r", Operations: []*plan.Operation{{Action: plan.Create}}, Counts: map[plan.Action]int{plan.Create: 1},
-		Tracking: []plan.Tracker{{Tracker: "wandb", Name: "w", Missing: "run recipe init"}, {Tracker: "otlp", Name: "o"}}}
+	p := &plan.Plan{Recipe: "r", Operations: []*plan.Operation{{Action: plan.Create}},
+		Counts: map[plan.Action]int{plan.Create: 1},
+		Tracking: []plan.Tracker{{Tracker: "wandb", Name: "w", Missing: "run recipe init"},
+			{Tracker: "otlp", Name: "o"}}}
 	var out bytes.Buffer
 	if err := Plan(&out, Style{}, p); err != nil {
 		t.Fatal(err)

@@ -70,8 +70,8 @@ func (p *problem) asError(doing, bundled string) error {
 	if m := missingModule.FindStringSubmatch(p.Message); m != nil {
 		name, _, _ := strings.Cut(m[1], ".")
 		e.Detail = ""
-		e.Remedy = fmt.Sprintf("add the package of the module %[1]s to the block, as runtime { requirements = [%[1]q] } if it "+
-			"has the module's name, and run recipe init; a module of yours belongs beside %[2]s", name, filepath.Base(p.File))
+		e.Remedy = fmt.Sprintf("add the package of the module %[1]s to the block, as runtime { requirements = [%[1]q] } if "+
+			"it has the module's name, and run recipe init; a module of yours belongs beside %[2]s", name, filepath.Base(p.File))
 	}
 	if p.Kind == kindSettings {
 		e.Remedy = "correct the block's attributes"

@@ -7,7 +7,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Metrics declares what recipe_sdk reports of each step of a trainer in Python, and what its program adds (spec.Metrics).
+// Metrics declares what recipe_sdk reports of each step of a trainer in Python, and what its program adds
+// (spec.Metrics).
 func Metrics(own ...[]spec.Metric) sdk.Option {
 	return sdk.WithMetrics(slices.Concat(append([][]spec.Metric{
 		spec.Metrics("reward/{mean,std,min,max}", "", "scores of the batch"),
