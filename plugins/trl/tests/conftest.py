@@ -132,9 +132,9 @@ def start():
         if ranks > 1:  # as the plugin starts them (sdk/trainer/worker): they find each other in files
             env |= {"RECIPE_RANKS_FILE": str(folder / "ranks"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
                     "GLOO_SOCKET_IFNAME": "lo"}  # fmt: skip
-            launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--nnodes", "1", "--rdzv-id", "worker",
-                      "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-endpoint",
-                      str(folder / "meeting")]  # fmt: skip
+            launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--nnodes", "1",
+                      "--rdzv-id", "worker", "--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file",
+                      "--rdzv-endpoint", str(folder / "meeting")]  # fmt: skip
         with open(folder / "log", "ab") as log:
             made.append(subprocess.Popen([sys.executable, *launch, "-m", "recipe_trl", "--config", path], env=env,
                                          stdout=log, stderr=log))  # fmt: skip
