@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -144,7 +146,10 @@ func checkPage(t *testing.T, name string) {
 		t.Errorf("%s shows no recipe", name)
 	}
 	for _, m := range recipes {
-		if _, diags := schema.LoadSource(name, m[1], schema.Options{Plugins: catalog}); diags.HasErrors() {
+		_, diags := schema.LoadSource(name, m[1], schema.Options{Plugins: catalog})
+		// The reader has the data and the environment that a page names.
+		diags = slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool { return d.Summary == "File not found" })
+		if diags.HasErrors() {
 			t.Errorf("a recipe of %s does not load: %v", name, diags)
 		}
 	}

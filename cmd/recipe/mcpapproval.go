@@ -191,7 +191,7 @@ func allowedRecipe(path string) error {
 
 // allowedValue refuses a value of an attribute that calls a function: file() would read what the agent may not see.
 func allowedValue(at, value string) error {
-	expr, diags := hclsyntax.ParseExpression([]byte(value), at, hcl.InitialPos)
+	expr, diags := schema.ParseExpression(at, []byte(value))
 	if diags.HasErrors() {
 		return nil // it is text, or refused by the plan
 	}
