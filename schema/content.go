@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
@@ -64,19 +65,33 @@ func (d *decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 		return b.Type == "placement"
 	}): // it may be on that machine
 	default:
-		near, _ := filepath.Glob(filepath.Join(d.ev.p.code.files.Dir, filepath.Dir(file), "*"+filepath.Ext(file)))
-		names := make([]string, 0, len(near))
-		for _, n := range near {
-			names = append(names, path.Join(path.Dir(file), filepath.Base(n)))
-		}
-		has := ""
-		if len(names) > 0 {
-			has = fmt.Sprintf(" There is %s.", strings.Join(names[:min(len(names), 8)], ", "))
-		}
-		d.report(problem(attr.Expr.Range(), "File not found", fmt.Sprintf(
-			"%q in %s: there is no file %s (paths are relative to the folder of the recipe, %s).%s%s", a.Name, where, file,
-			d.ev.p.code.files.Dir, has, didYouMean(file, names))))
+		d.notThere(a.Name, file, attr.Expr.Range(), where)
 	}
+}
+
+// notThere reports a file that does not exist. A path from the root is often one of another machine, where the recipe
+// is applied: it is a warning.
+func (d *decoder) notThere(attribute, file string, at hcl.Range, where string) {
+	full, relative := file, ""
+	if !filepath.IsAbs(file) {
+		full = filepath.Join(d.ev.p.code.files.Dir, file)
+		relative = fmt.Sprintf(" (paths are relative to the folder of the recipe, %s)", d.ev.p.code.files.Dir)
+	}
+	near, _ := filepath.Glob(filepath.Join(filepath.Dir(full), "*"+filepath.Ext(file)))
+	names := make([]string, 0, len(near))
+	for _, n := range near {
+		names = append(names, path.Join(path.Dir(file), filepath.Base(n)))
+	}
+	has := ""
+	if len(names) > 0 {
+		has = fmt.Sprintf(" There is %s.", strings.Join(names[:min(len(names), 8)], ", "))
+	}
+	diag := problem(at, "File not found", fmt.Sprintf("%q in %s: there is no file %s%s.%s%s", attribute, where, file,
+		relative, has, didYouMean(file, names)))
+	if relative == "" {
+		diag.Severity = hcl.DiagWarning
+	}
+	d.report(diag)
 }
 
 // within is the folder that a path is relative to, "" for the recipe's. Not ok: it is not known.

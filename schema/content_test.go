@@ -119,6 +119,7 @@ func TestAFileThatIsNotThere(t *testing.T) {
 	for body, want := range map[string]string{
 		`data = "trian.jsonl"`:                             `there is no file trian.jsonl`,
 		`data = "train.jsonk"`:                             "",
+		`data = "/not-on-this-machine/train.jsonl"`:        "",
 		`data = "./train"`:                                 "there is no file ./train",
 		`data = "openai/gsm8k"`:                            "",
 		`data = "{% for m in messages %}{{ m }}.jinja"`:    "",
