@@ -34,6 +34,9 @@ sync "weights" "policy" {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "tables.py"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(filepath.Join(repository(t), "bin", "recipe"), "init", "--json",
 		file)
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir(), "PATH="+withoutUV())
