@@ -375,6 +375,7 @@ func TestItPausesWhenThereIsEnoughToTrainOn(t *testing.T) {
 			t.Fatalf("it does not wait for the trainer after %s", plugintest.Deadline)
 		}
 	}
+	a.until(t, "the last group of the batch", func(a *api) bool { return len(a.groups) >= 4 })
 	var before int
 	a.set(func(a *api) { before = a.looked })
 	a.until(t, "two more looks at the queue", func(a *api) bool { return a.looked >= before+2 })
