@@ -33,7 +33,7 @@ type app struct {
 	newCatalog func() (*host.Catalog, error)
 	gate       func() *trust.Gate // decides which programs of a recipe run
 	ended      <-chan struct{}    // is closed when the command is to end
-	planned    func(*plan.Plan)   // is called with what recipe plan makes; nil: nobody asks for it
+	planned    func(*plan.Plan)   // receives the plan that recipe plan makes; nil: it is not needed
 	trusted    trustFlags         // of commands whose -r names a recipe only for its plugins
 
 	mu       sync.Mutex

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -20,16 +17,16 @@ import (
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 )
 
 // maxQuestion bounds what a person is asked to read, in bytes. A longer plan is not cut: what is approved is shown.
 const maxQuestion = 64 << 10
 
-// question is everything that decides what an apply of a plan does, for the person who approves it: the values that the
-// agent chose, the plan as recipe plan prints it, and the files that it names. Plan and values are those of the saved
-// plan,
-// whatever the folder holds by now; digests of files are those of the moment of the question.
+// question is the text that a person approves. It holds everything that decides what an apply of a plan does: the
+// values that the agent chose, the plan as recipe plan prints it, and the files that the plan names. Values and plan
+// come from the saved plan. Digests are computed now, so they show what would run.
 func question(saved *session.Saved, shown *plan.Plan) (string, error) {
 	var b strings.Builder
 	line := func(format string, values ...any) { fmt.Fprintln(&b, printable.Text(fmt.Sprintf(format, values...))) }
@@ -65,15 +62,12 @@ func question(saved *session.Saved, shown *plan.Plan) (string, error) {
 	}
 	if b.Len() > maxQuestion {
 		return "", fmt.Errorf("the plan has %d bytes, more than can be shown to a person here (%d): let the person run "+
-			"recipe apply "+
-			"in a terminal", b.Len(), maxQuestion)
+			"recipe apply in a terminal", b.Len(), maxQuestion)
 	}
 	return b.String(), nil
 }
 
-// filesOf lists the files that the blocks of a plan name, with a digest and where they are, and the plugins that are
-// not
-// built in.
+// filesOf lists the files that the blocks of a plan name, with path and digest, and the plugins that are not built in.
 func filesOf(saved *session.Saved, shown *plan.Plan) ([]string, error) {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(saved.Sources)) {
@@ -104,7 +98,7 @@ func filesOf(saved *session.Saved, shown *plan.Plan) ([]string, error) {
 					path = filepath.Join(folder, path)
 				}
 				if digest := digestOfFile(path); digest != "" {
-					out = append(out, fmt.Sprintf("file %s, named by %s of %s (sha256 %s)", path, attribute, op.Address, digest))
+					out = append(out, fmt.Sprintf("file %s, named by %s of %s (%s)", path, attribute, op.Address, digest))
 				}
 			}
 		}
@@ -129,28 +123,17 @@ func texts(value any) (out []string) {
 	return out
 }
 
-// largestDigest bounds the files that are read for a question.
-const largestDigest = 16 << 20
-
-// digestOfFile is the beginning of a regular file's digest, or its size when it is large; empty: it is no such file.
+// digestOfFile is the digest of a regular file as recipe trust shows it, or why there is none; empty: it is no such file.
 func digestOfFile(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
-	if info.Size() > largestDigest {
-		return fmt.Sprintf("not computed, %d bytes", info.Size())
-	}
-	f, err := os.Open(path)
+	digest, err := trust.OfFile(path)
 	if err != nil {
-		return "not readable"
+		return err.Error()
 	}
-	defer func() { _ = f.Close() }()
-	h := sha256.New()
-	if _, err := io.Copy(h, io.LimitReader(f, largestDigest)); err != nil {
-		return "not readable"
-	}
-	return hex.EncodeToString(h.Sum(nil))[:16]
+	return digest
 }
 
 // allowedRecipe refuses what is no recipe of the folder in which recipe mcp was started: errors quote lines of a file.
@@ -206,6 +189,5 @@ func allowedValue(at, value string) error {
 		return nil
 	}
 	return fmt.Errorf("the value of %s calls %s(); the tool plan takes values only: write the value itself, or the "+
-		"expression "+
-		"into the recipe", at, called)
+		"expression into the recipe", at, called)
 }

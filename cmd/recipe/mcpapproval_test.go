@@ -66,7 +66,7 @@ func TestAPersonSeesWhatAnAgentChose(t *testing.T) {
 			[]string{"var.steps = 999999 (--var)", "--set trainer.tiny.policy.learning_rate = 50", "var.token = (sensitive)",
 				"+ trainer.tiny.policy", "learning_rate = 50", "Plan: "}, "hunter2"},
 		"another script": {map[string]any{"vars": map[string]any{"script": "evil.py"}},
-			[]string{`var.script = "evil.py"`, "evil.py, named by script of environment.atropos.sums (sha256 "}, ""},
+			[]string{`var.script = "evil.py"`, "evil.py, named by script of environment.atropos.sums (sha256:"}, ""},
 		"a terminal escape": {map[string]any{"vars": map[string]any{"script": "env.py\x1b[2J"}}, []string{"var.script"},
 			"\x1b"},
 	} {

@@ -167,7 +167,7 @@ type Input struct {
 
 	Kept        map[addr.Block]state.Kept // what the disk has of recorded checkpoints
 	FromScratch bool                      // trainers whose checkpoints are all gone start at step 0
-	// Missing says what a tracker lacks on this machine; nil: it is not known.
+	// Missing returns what a tracker lacks on this machine, empty when it lacks nothing; nil: it cannot be found out.
 	Missing func(schema.Tracking) string
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// hasCheckpoint refuses to start a trainer at step 0 that has a recorded checkpoint: it may have been moved, or its
-// disk
-// is not mounted. That an older one is left is said, and recorded.
+// hasCheckpoint compares the recorded checkpoint of a trainer with the disk before a start. With no checkpoint left it
+// refuses the start at step 0: the files may have been moved, or their disk is not mounted. With an older one left it
+// warns and records that one.
 func (s *supervisor) hasCheckpoint(b *blockState) error {
 	rec := s.e.store.Block(b.addr())
 	if rec == nil || rec.Checkpoint == nil || b.addr().Kind != kind.Trainer {

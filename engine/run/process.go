@@ -106,9 +106,8 @@ func (Processes) Reattach(ctx context.Context, dir string) (Process, error) {
 	return p, nil
 }
 
-// Probe implements Host. A block with a job is alive until its executor says that the job is over; its pid is on
-// another
-// machine.
+// Probe implements Host. A block with a job is alive until its executor reports the job as over. Its pid belongs to
+// another machine.
 func (p Processes) Probe(ctx context.Context, dir string) (int, bool) {
 	if !remote.Placed(dir) {
 		return host.Probe(ctx, dir, nil)

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// silentAfter is how long an engine may take to say that it is there, which it does at once however busy it is.
+	// silentAfter is how long an engine may take to answer a request for its identity. A busy one answers at once.
 	silentAfter = 10 * time.Second
 	// killedWithin is how long a process that was killed may take to be gone.
 	killedWithin = 10 * time.Second
@@ -36,12 +36,11 @@ type SilentError struct {
 
 func (e *SilentError) Error() string { return fmt.Sprintf("pid %d %s", e.PID, e.State) }
 
-// silent is the error of an engine that has not answered for so long.
+// silent is the error for an engine that has not answered within this time.
 func silent(pid int, long time.Duration) error {
 	e := &SilentError{PID: pid, State: proc.Halted(pid)}
 	remedy := "recipe stop --kill ends the engine and every process of the run, and recipe apply continues the run " +
-		"from its " +
-		"newest checkpoint"
+		"from its newest checkpoint"
 	if e.State == "" {
 		e.State = fmt.Sprintf("has not answered within %s", long.Round(time.Second))
 	} else {
@@ -114,8 +113,7 @@ type heldError struct{ pid int }
 
 func (e *heldError) Error() string {
 	return fmt.Sprintf("the engine (pid %d) was killed and is not gone after %s: it waits in the kernel, as for a dead "+
-		"mount, "+
-		"and ends when that answers; it does nothing more before", e.pid, killedWithin)
+		"mount, and ends when the kernel returns; until then it does nothing", e.pid, killedWithin)
 }
 
 // killEngine kills the engine that holds a run. The process is the one that listens on the run's socket, as the kernel
@@ -141,8 +139,7 @@ func killEngine(ctx context.Context, dir state.Dir) error {
 	_ = conn.Close()
 	if err != nil || pid != owner.PID {
 		return fmt.Errorf("the lock of the run names pid %d, and pid %d listens on its socket: end the engine by kill -9, "+
-			"then "+
-			"run recipe stop --kill again", owner.PID, pid)
+			"then run recipe stop --kill again", owner.PID, pid)
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("kill the engine (pid %d): %w", pid, err)
@@ -155,9 +152,8 @@ func killEngine(ctx context.Context, dir state.Dir) error {
 	return nil
 }
 
-// noteKilled writes down that the run is stopped. The intents of blocks stay: what these have reported since their
-// engine
-// has listened is read by the next one.
+// noteKilled records that the run is stopped. The intents of blocks stay, and the next engine reads what the blocks
+// have reported since this one stopped listening.
 func noteKilled(dir state.Dir, command string) error {
 	lock, err := state.TryLock(dir, command)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
-// Missing says what a tracker lacks on this machine, of what can be found without starting anything; empty: nothing.
+// Missing returns what a tracker lacks on this machine, as far as it shows without starting a process; empty: nothing.
 func Missing(t schema.Tracking, recipeDir string) string {
 	packages := Packages(t.Tracker)
 	if packages.Empty() {

@@ -11,7 +11,7 @@ func metrics() sdk.Option {
 	return worker.Metrics(
 		spec.Metrics("loss/{total,policy,kl,entropy,auxiliary}", "", "parts of the loss"),
 		spec.Metrics("clip/{high,low,dual}", "share of tokens", "tokens that the loss clips"),
-		spec.Metrics("ratio/{mean,max}", "", "probability of the policy over that of the old one"),
+		spec.Metrics("ratio/{mean,max}", "", "probability of a token: trained policy divided by old policy"),
 		spec.Metrics("importance/{mean,max}", "", "weights of the off-policy correction"),
 		spec.Metrics("entropy", "nats", "of the policy, mean over tokens"),
 		spec.Metrics("{entropy,kl}/coefficient", "", ""),

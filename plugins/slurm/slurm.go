@@ -214,9 +214,8 @@ func (s *slurm) record(h executor.Handle, j executor.Job) error {
 	return nil
 }
 
-// Status implements executor.Executor. The first source is squeue, which is asked for all jobs at once. Of a job that
-// it
-// does not name, scontrol and the accounting are asked, too.
+// Status implements executor.Executor. One call of squeue asks for all jobs. For a job that is not in its answer,
+// scontrol and the accounting are asked as well.
 func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]executor.Status, error) {
 	out := make([]executor.Status, len(handles))
 	var open []executor.Handle
@@ -308,9 +307,8 @@ func shown(h executor.Handle, text string) (executor.Status, error) {
 	return st, nil
 }
 
-// accounted asks the accounting, which many clusters do not have. Only that a job has ended is taken from it: it may
-// name
-// jobs for ever that the controller has lost.
+// accounted asks the accounting, which many clusters do not have. Only the end of a job is taken from it: it can list a
+// job as running for ever that the controller has lost.
 func accounted(ctx context.Context, id string) executor.Status {
 	out, err := run(ctx, "", "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+id,
 		"--format=State,ExitCode,NodeList")

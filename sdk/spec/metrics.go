@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -87,20 +88,8 @@ func (s *Schema) MetricNames() []string {
 	return known
 }
 
-// like says whether a name is one of a family, in which * stands for any text.
+// like reports whether a name belongs to a family, in which * stands for any text.
 func like(family, name string) bool {
-	head, rest, found := strings.Cut(family, "*")
-	if !found {
-		return family == name && name != ""
-	}
-	if !strings.HasPrefix(name, head) {
-		return false
-	}
-	name = name[len(head):]
-	for i := 1; i <= len(name); i++ {
-		if rest == name[i:] || strings.Contains(rest, "*") && like(rest, name[i:]) {
-			return true
-		}
-	}
-	return false
+	found, err := regexp.MatchString("^"+strings.ReplaceAll(regexp.QuoteMeta(family), `\*`, ".+")+"$", name)
+	return err == nil && found && name != ""
 }

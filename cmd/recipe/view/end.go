@@ -53,7 +53,7 @@ func NothingTrained(w io.Writer, s Style, file string) error {
 	return err
 }
 
-// Behind says which trackers have not all of a run.
+// Behind warns of trackers that received only a part of the run.
 func Behind(w io.Writer, s Style, trackers []string) error {
 	for _, t := range trackers {
 		_, err := fmt.Fprintf(w, "\n%s %s\n  Not all of the run was passed on; the next recipe apply passes the rest on.\n",
