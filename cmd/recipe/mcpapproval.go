@@ -123,7 +123,7 @@ func texts(value any) (out []string) {
 	return out
 }
 
-// digestOfFile is the digest of a regular file as recipe trust shows it, or why there is none; empty: it is no such file.
+// digestOfFile is the digest of a regular file as recipe trust shows it, or why there is none; empty: no regular file.
 func digestOfFile(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
