@@ -157,8 +157,12 @@ func start(tb testing.TB, dir string, opts lsp.Options) *session {
 		if err := <-served; err != nil {
 			tb.Error(err)
 		}
+		select { // Serve closes the connection itself: nothing of it runs on, and logs, after the end
+		case <-s.conn.Done():
+		case <-ctx.Done():
+			tb.Error("the server has ended and its connection is open")
+		}
 		ours.Close()
-		theirs.Close()
 	})
 	return s
 }
