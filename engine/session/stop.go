@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/disk"
 )
@@ -65,7 +63,7 @@ func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, 
 	if err != nil {
 		return err
 	}
-	return outcome(dir, ordered, failures)
+	return outcome(dir, failures)
 }
 
 var errOver = errors.New("the run is over")
@@ -132,8 +130,9 @@ func letGo(ctx context.Context, dir state.Dir) error {
 	return nil
 }
 
-// outcome reads the result of a stop from the record.
-func outcome(dir state.Dir, ordered time.Time, failures []string) error {
+// outcome reads the result of a stop from the record. The run's own error names each block that this stop could not end
+// in order; the errors of blocks may be older.
+func outcome(dir state.Dir, failures []string) error {
 	rec, err := state.Read(dir)
 	if err != nil {
 		return err
@@ -154,17 +153,6 @@ func outcome(dir state.Dir, ordered time.Time, failures []string) error {
 	}
 	if rec.Error != "" {
 		failures = append(failures, rec.Error)
-	}
-	blocks := make([]addr.Block, 0, len(rec.Blocks))
-	for a := range rec.Blocks {
-		blocks = append(blocks, a)
-	}
-	slices.SortFunc(blocks, addr.Compare)
-	for _, a := range blocks {
-		if b := rec.Blocks[a]; b.Error != "" && !b.Ended.Before(ordered.UTC().Truncate(time.Second)) &&
-			!strings.Contains(rec.Error, b.Error) {
-			failures = append(failures, fmt.Sprintf("%s: %s", a, b.Error))
-		}
 	}
 	if len(failures) == 0 {
 		return nil

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/web"
 )
 
@@ -113,5 +115,45 @@ func TestAStopReadsTheLogFromItsEnd(t *testing.T) {
 	err = Stop(t.Context(), d, c, "enough", false, func(e event.Event) { seen = append(seen, e.Type) })
 	if !slices.Equal(seen, []event.Type{event.RunEnded}) {
 		t.Errorf("during the stop there were %v (%v)", seen, err)
+	}
+}
+
+// A block that failed before the stop, as one that an earlier kill hit after what it needs, is no error of this stop.
+func TestAStopReportsItsOwnErrorsOnly(t *testing.T) {
+	t.Parallel()
+	a := addr.Block{Kind: "trainer", Plugin: "x", Name: "t"}
+	tests := map[string]struct{ ofRun, ofBlock string }{
+		"a block that had failed": {ofBlock: "connection refused"},
+		"a block that did not stop": {ofRun: "some blocks did not stop cleanly: trainer.x.t: killed", ofBlock: "killed"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, c := stoppable(t, Status{}, func(d state.Dir, l *state.Lock) {
+				store, err := state.OpenStore(d, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				store.Note(func(r *state.Run) { r.Status, r.Error = state.Stopped, tt.ofRun })
+				store.NoteBlock(a, func(b *state.Block) {
+					b.Phase, b.Error, b.Ended = "stopped", tt.ofBlock, time.Now().UTC()
+				})
+				if err := store.Close(); err != nil {
+					t.Error(err)
+				}
+				_ = l.Unlock()
+			})
+			got := ""
+			if err := Stop(t.Context(), d, c, "enough", false, nil); err != nil {
+				got = err.Error()
+				if e := (*sdk.Error)(nil); errors.As(err, &e) {
+					got = e.Detail
+				}
+			}
+			if got != tt.ofRun {
+				t.Errorf("the stop ends with %q, expected %q", got, tt.ofRun)
+			}
+		})
 	}
 }
