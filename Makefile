@@ -24,8 +24,11 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 RUFF_VERSION := 0.17.5
-# Prints what go test prints, and after it every skipped test with its reason and a line that counts them.
-GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet --
+# Prints what go test prints, and after it every skipped test with its reason and a line that counts them. With FLAKY, a
+# folder, at most ten failed tests are run once more, each by itself: a defect fails again, and a test that passes is
+# written there as flaky. A data race or a panic is never run again.
+GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet
+RERUN     = $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
 
 .PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
 
@@ -39,8 +42,9 @@ build: ## build the one static binary, bin/recipe
 	@mkdir -p bin
 	$(GOBUILD) -o $(BIN) ./cmd/recipe
 
-test: test-venv test-go ## run every test (race detector on)
-	@$(MAKE) --no-print-directory $(SIDE_BY_SIDE) test-python-parts
+test: test-venv ## run every test (race detector on); a part that fails does not keep the others from running
+	@failed=0; $(MAKE) --no-print-directory test-go || failed=1; \
+	$(MAKE) --no-print-directory --keep-going $(SIDE_BY_SIDE) test-python-parts || failed=1; exit $$failed
 
 # Each of these keeps one core busy, so two run at a time, where make can keep their output apart (GNU make 4).
 SIDE_BY_SIDE := $(if $(filter output-sync,$(.FEATURES)),-j2 -Otarget)
@@ -56,10 +60,10 @@ test-venv:
 test-go: export GORACE := atexit_sleep_ms=20
 test-go:
 	@if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1; then \
-	  CGO_ENABLED=1 $(GOTESTSUM) -race -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
+	  CGO_ENABLED=1 $(GOTESTSUM) $(RERUN) --packages='$(TESTED)' -- -race -vet=off -p $(PARALLEL) -timeout $(TIMEOUT); \
 	else \
 	  echo 'no C compiler: testing without the race detector'; \
-	  $(GOTESTSUM) -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) $(TESTED); \
+	  $(GOTESTSUM) $(RERUN) --packages='$(TESTED)' -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT); \
 	fi
 
 # What a test waits for there may import for half a minute, several times that beside other work.
@@ -67,7 +71,7 @@ PATIENT := PLUGINTEST_DEADLINE=5m
 
 # No goroutine is in it, and the race detector makes its tests, which compute, five times slower.
 test-schema:
-	$(GOTESTSUM) -vet=off -timeout $(TIMEOUT) ./schema
+	$(GOTESTSUM) $(RERUN) --packages=./schema -- -vet=off -timeout $(TIMEOUT)
 
 # Real atroposlib environments and its run-api, by themselves: each imports for seconds, which beside other tests become minutes.
 test-atropos:
