@@ -113,7 +113,12 @@ func literalString(attr *hclsyntax.Attribute, diags *hcl.Diagnostics) string {
 	if v == cty.NilVal {
 		return ""
 	}
-	return v.AsString()
+	text := v.AsString()
+	if text == "" && attr.Name != "description" { // an empty one would count as one that is not there
+		*diags = append(*diags, problem(attr.Expr.Range(), "Empty text", fmt.Sprintf("%q is empty: write %s, or remove it.",
+			attr.Name, expected)))
+	}
+	return text
 }
 
 func literalBool(attr *hclsyntax.Attribute, diags *hcl.Diagnostics) bool {

@@ -57,6 +57,13 @@ func FuzzLoad(f *testing.F) {
 			if d.Severity == hcl.DiagError && d.Subject != nil && d.Subject.Filename == "" {
 				t.Fatalf("a diagnostic has no file: %+v", d)
 			}
+			if d.Subject == nil {
+				continue
+			}
+			if r := diagnostic.RangeOf(*d.Subject); r.Start.Line < 1 || r.Start.Column < 1 || r.End.Line < r.Start.Line ||
+				r.End.Line == r.Start.Line && r.End.Column < r.Start.Column || r.End.Byte < r.Start.Byte {
+				t.Fatalf("a diagnostic has a range that ends before it starts: %+v", r)
+			}
 		}
 		for _, format := range schema.GraphFormats() {
 			if err := r.WriteGraph(&out, format); err != nil {

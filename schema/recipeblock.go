@@ -106,7 +106,10 @@ func (q *Requirement) set(name string, value cty.Value, at hcl.Range) hcl.Diagno
 		return hcl.Diagnostics{problem(at, "Wrong type", fmt.Sprintf("%s is a string, got %s.", name,
 			value.Type().FriendlyName()))}
 	}
-	if *field = value.AsString(); name == "version" {
+	switch *field = value.AsString(); {
+	case *field == "":
+		return hcl.Diagnostics{problem(at, "Empty text", fmt.Sprintf("%s is empty: write it, or remove it.", name))}
+	case name == "version":
 		return checkConstraint(q.Version, at)
 	}
 	return nil

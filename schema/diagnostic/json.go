@@ -85,8 +85,15 @@ func NewReport(diags hcl.Diagnostics, files map[string]*hcl.File) Report {
 	return r
 }
 
-// RangeOf is the JSON form of a range.
+// RangeOf is the JSON form of a range: lines and columns from 1, and an end that is not before the start. hcl leaves the
+// end of a call without its closing bracket at zero.
 func RangeOf(r hcl.Range) *Range {
+	if r.Start.Line < 1 {
+		r.Start = hcl.InitialPos
+	}
+	if r.End.Line < 1 || r.End.Byte < r.Start.Byte {
+		r.End = r.Start
+	}
 	return &Range{File: r.Filename, Start: Pos(r.Start), End: Pos(r.End)}
 }
 

@@ -76,7 +76,7 @@ func (t *text) span(r protocol.Range) span {
 }
 
 func (t *text) rangeOf(s span) protocol.Range {
-	return protocol.Range{Start: t.position(s.start), End: t.position(s.end)}
+	return protocol.Range{Start: t.position(s.start), End: t.position(max(s.start, s.end))}
 }
 
 // replace is the text with another content between two offsets.
