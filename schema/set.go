@@ -211,7 +211,11 @@ func (s *setting) attribute(body *hclsyntax.Body, schema *spec.Schema, path []st
 			return
 		}
 	}
-	expr, ok := s.value(typeAt(t, path[1:]))
+	var whole hclsyntax.Expression
+	if old != nil {
+		whole = old.Expr
+	}
+	expr, ok := s.value(typeAt(t, path[1:]), expressionAt(whole, path[1:]))
 	if !ok {
 		return
 	}
@@ -220,10 +224,6 @@ func (s *setting) attribute(body *hclsyntax.Body, schema *spec.Schema, path []st
 		s.p.loader.files[s.file] = &hcl.File{Bytes: []byte(s.raw)}
 	}
 	s.p.settings = append(s.p.settings, Setting{At: s.at, Value: s.raw, Sensitive: secret})
-	var whole hclsyntax.Expression
-	if old != nil {
-		whole = old.Expr
-	}
 	if expr, ok = s.within(whole, path[1:], expr); !ok {
 		return
 	}
@@ -249,10 +249,7 @@ func (s *setting) within(old hclsyntax.Expression, path []string,
 		object = *written
 		object.Items = slices.Clone(written.Items)
 	}
-	i := slices.IndexFunc(object.Items, func(item hclsyntax.ObjectConsItem) bool {
-		key, diags := item.KeyExpr.Value(nil)
-		return !diags.HasErrors() && key.RawEquals(cty.StringVal(path[0]))
-	})
+	i := itemOf(&object, path[0])
 	if i < 0 {
 		i = len(object.Items)
 		object.Items = append(object.Items, hclsyntax.ObjectConsItem{KeyExpr: &hclsyntax.ObjectConsKeyExpr{
@@ -261,6 +258,33 @@ func (s *setting) within(old hclsyntax.Expression, path []string,
 	inner, ok := s.within(object.Items[i].ValueExpr, path[1:], value)
 	object.Items[i].ValueExpr = inner
 	return &object, ok
+}
+
+// itemOf is the index of the item of an object with this key; -1: there is none.
+func itemOf(object *hclsyntax.ObjectConsExpr, name string) int {
+	return slices.IndexFunc(object.Items, func(item hclsyntax.ObjectConsItem) bool {
+		key, diags := item.KeyExpr.Value(nil)
+		return !diags.HasErrors() && key.RawEquals(cty.StringVal(name))
+	})
+}
+
+// expressionAt is the part of an expression at a path of objects that are written out; nil: there is none.
+func expressionAt(expr hclsyntax.Expression, path []string) hclsyntax.Expression {
+	for _, name := range path {
+		if expr == nil {
+			return nil
+		}
+		object, ok := plain(expr).(*hclsyntax.ObjectConsExpr)
+		if !ok {
+			return nil
+		}
+		i := itemOf(object, name)
+		if i < 0 {
+			return nil
+		}
+		expr = object.Items[i].ValueExpr
+	}
+	return expr
 }
 
 // typeAt is the type of a part of a value; dynamic where any is taken.
@@ -279,14 +303,15 @@ func typeAt(t cty.Type, path []string) cty.Type {
 }
 
 // value reads the text, as that of a variable on the command line: literal for a string, an expression for every other
-// type. Where any type is taken, text that is no expression, or one of unknown names, is a string.
-func (s *setting) value(t cty.Type) (hclsyntax.Expression, bool) {
+// type. Where any type is taken, an expression is in brackets or quotes, a call, or has names of a recipe.
+func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Expression, bool) {
 	literal := &hclsyntax.LiteralValueExpr{Val: cty.StringVal(s.raw), SrcRange: s.place()}
 	if t == cty.String && s.raw != "null" {
 		return literal, true
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(s.raw), s.file, hcl.InitialPos)
-	if t == cty.DynamicPseudoType && (diags.HasErrors() || !s.refers(expr)) {
+	if t == cty.DynamicPseudoType && s.raw != "null" && (diags.HasErrors() || !s.computed(expr)) {
+		literal.Val = untyped(s.raw, replaced)
 		return literal, true
 	}
 	if diags.HasErrors() {
@@ -299,6 +324,12 @@ func (s *setting) value(t cty.Type) (hclsyntax.Expression, bool) {
 		return nil, false
 	}
 	return expr, true
+}
+
+// computed says whether text where any type is taken is an expression.
+func (s *setting) computed(expr hclsyntax.Expression) bool {
+	_, call := expr.(*hclsyntax.FunctionCallExpr)
+	return (call || bracketed(s.raw) || len(expr.Variables()) > 0) && s.refers(expr)
 }
 
 // refers says whether each name of an expression is one that expressions of a recipe use.

@@ -70,10 +70,16 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 }
 
 // rawValue reads a value from the command line or the environment: literal text for a string variable, an expression
-// without names for every other type, and either for a variable without a type.
+// without names for every other type. For a variable without a type, only what is in brackets or quotes is one.
 func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
-	if v.typ == cty.String {
-		return givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
+	text := givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
+	if v.typ == cty.DynamicPseudoType && v.fallback != nil {
+		text.value = untyped(raw, v.fallback.Expr)
+	} else if v.typ == cty.DynamicPseudoType {
+		text.value = untyped(raw, nil)
+	}
+	if v.typ == cty.String || v.typ == cty.DynamicPseudoType && !bracketed(raw) {
+		return text
 	}
 	filename := fmt.Sprintf("<%s %s>", source, v.name)
 	if strings.HasPrefix(source, "RECIPE_VAR_") {
@@ -94,8 +100,8 @@ func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 			return givenValue{value: value, source: source, rng: expr.Range()}
 		}
 	}
-	if !v.typed {
-		return givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
+	if v.typ == cty.DynamicPseudoType {
+		return text
 	}
 	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid value",
 		Subject: &v.header,
