@@ -3,13 +3,14 @@ package schema
 import (
 	"bytes"
 	"fmt"
-	"math/big"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/function"
 )
 
 const (
@@ -19,7 +20,6 @@ const (
 	maxText        = 4 << 20
 	maxIterations  = 1 << 17 // of all for expressions in one pass
 	maxWork        = 1 << 20 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
-	maxExponent    = 1100    // binary, of a number: a float64 has 1024
 	maxOperators   = 200_000 // side by side: the parser nests them, and the stack has room for twice as many
 	nodesPerWork   = 2       // of the syntax, evaluated, are as much work as one element
 	countedPerWork = 4       // elements that are counted, for the check of a value, are as much work as one that is used
@@ -187,7 +187,7 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 				b.operands(operand{}, &n.Wrapped)
 			}
 		case *hclsyntax.LiteralValueExpr:
-			if v := n.Val; v.Type() == cty.Number && v.IsKnown() && !v.IsNull() && vast(v.AsBigFloat()) {
+			if v := n.Val; v.Type() == cty.Number && v.IsKnown() && !v.IsNull() && function.Vast(v.AsBigFloat()) {
 				n.Val = cty.UnknownVal(cty.Number)
 				return hcl.Diagnostics{problem(n.SrcRange, "Number out of range", outOfRange)}
 			}
@@ -233,11 +233,6 @@ func implausible(v cty.Value, at hcl.Range) (d *hcl.Diagnostic, counted int64) {
 // outOfRange is the message for a number that a float64 cannot hold.
 const outOfRange = "A number must be between -1.8e308 and 1.8e308; the smallest above 0 is 5e-324."
 
-func vast(x *big.Float) bool {
-	exponent := x.MantExp(nil)
-	return exponent > maxExponent || exponent < -maxExponent
-}
-
 type sizer struct {
 	elements, text int
 	infinite, vast bool
@@ -259,7 +254,7 @@ func (s *sizer) count(v cty.Value) {
 		return
 	case cty.Number:
 		x := v.AsBigFloat()
-		s.infinite, s.vast = s.infinite || x.IsInf(), s.vast || vast(x)
+		s.infinite, s.vast = s.infinite || x.IsInf(), s.vast || function.Vast(x)
 		return
 	}
 	if !v.CanIterateElements() {

@@ -5,6 +5,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/recipe-rl/recipe/schema/function"
 )
 
 // operand is what an operator compares, converts or goes through as a whole: hcl does that anew in each iteration of a
@@ -46,7 +48,7 @@ func vastText(v cty.Value) bool {
 		return false
 	}
 	n, err := convert.Convert(v, cty.Number)
-	return err == nil && vast(n.AsBigFloat())
+	return err == nil && function.Vast(n.AsBigFloat())
 }
 
 // operands guards operands in place. A literal is checked by itself, unless its text stands for a number.

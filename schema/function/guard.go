@@ -3,6 +3,7 @@ package function
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"strings"
 
@@ -11,13 +12,18 @@ import (
 )
 
 const (
-	maxExponent = 1100    // binary, of a number: a float64 has 1024
-	maxProduct  = 1 << 15 // elements: cty takes seconds for so many
-	maxMessage  = 300     // characters of an error, which may quote an argument of any length
+	maxProduct = 1 << 15 // elements: cty takes seconds for so many
+	maxMessage = 300     // characters of an error, which may quote an argument of any length
 )
 
 // errVast is the error for a number that cty holds but takes minutes to write out.
 var errVast = errors.New("a number is outside of -1.8e308 to 1.8e308, or closer to 0 than 5e-324")
+
+// Vast says whether a float64 cannot hold a number. One that is infinite is: hcl reads 1e1000000000 as such.
+func Vast(x *big.Float) bool {
+	near, _ := x.Float64()
+	return math.IsInf(near, 0) || near == 0 && x.Sign() != 0
+}
 
 // guarded makes each function answer with a value or with a short error, whatever it is given: those of cty panic on
 // some arguments, and their errors then contain the stack. try, can and templatefile evaluate expressions, in which the
@@ -101,8 +107,7 @@ func vast(v cty.Value) bool {
 		return false
 	case v.Type() == cty.Number:
 		x := v.AsBigFloat()
-		exponent := x.MantExp(nil)
-		return !x.IsInf() && (exponent > maxExponent || exponent < -maxExponent)
+		return !x.IsInf() && Vast(x)
 	case v.Type().IsPrimitiveType() || !v.CanIterateElements():
 		return false
 	}
