@@ -10,11 +10,11 @@ COMMIT   ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
-# Packages of test-go; those that run the real atroposlib have a target of their own, and so has schema.
-TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/recipe/schema$$|/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
+# Packages of test-go; those that run the real atroposlib have a target of their own, and so have those without the race detector.
+TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/recipe/schema$$|/cmd/recipe(/scaffold)?$$|/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
-# Longer than the longest package takes on a busy machine: cmd/recipe, whose tests start whole runs, 12 minutes on an idle one.
+# Longer than the longest package takes on a busy machine: cmd/recipe, whose tests start whole runs.
 TIMEOUT  ?= 30m
 
 VERSION_PKG := github.com/recipe-rl/recipe/cmd/recipe/build/linked
@@ -30,7 +30,7 @@ RUFF_VERSION := 0.17.5
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet
 RERUN     = $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
 
-.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
+.PHONY: help demo build test ui test-ui test-python-parts test-venv test-go test-program test-race test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -42,8 +42,8 @@ build: ## build the one static binary, bin/recipe
 	@mkdir -p bin
 	$(GOBUILD) -o $(BIN) ./cmd/recipe
 
-test: test-venv ## run every test (race detector on); a part that fails does not keep the others from running
-	@failed=0; $(MAKE) --no-print-directory test-go || failed=1; \
+test: test-venv ## run every test (race detector on where goroutines are tested); a part that fails does not keep the others from running
+	@failed=0; $(MAKE) --no-print-directory --keep-going test-go test-program || failed=1; \
 	$(MAKE) --no-print-directory --keep-going $(SIDE_BY_SIDE) test-python-parts || failed=1; exit $$failed
 
 # Each of these keeps one core busy, so two run at a time, where make can keep their output apart (GNU make 4).
@@ -65,6 +65,14 @@ test-go:
 	  echo 'no C compiler: testing without the race detector'; \
 	  $(GOTESTSUM) $(RERUN) --packages='$(TESTED)' -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT); \
 	fi
+
+# Tests that run the whole program, some thousand processes, which the race detector makes several times slower. What they
+# run is tested with it package by package; `make test-race` runs these with it, too.
+test-program:
+	$(GOTESTSUM) $(RERUN) --packages='./cmd/recipe ./cmd/recipe/scaffold' -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT)
+
+test-race: ## run the tests of the whole program with the race detector (half an hour; weekly)
+	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED='./cmd/recipe ./cmd/recipe/scaffold'
 
 # What a test waits for there may import for half a minute, several times that beside other work.
 PATIENT := PLUGINTEST_DEADLINE=5m
