@@ -110,6 +110,9 @@ func (l *loader) parse(path string, src []byte) *source {
 		return s
 	}
 	l.diags = append(l.diags, l.budget.guard(body)...)
+	if d := carriageReturns(path, src); d != nil {
+		l.diags = append(l.diags, d)
+	}
 	declared, declDiags := declare(path, s.dir, src, body)
 	*s = *declared
 	l.diags = append(l.diags, declDiags...)

@@ -49,3 +49,23 @@ func Constant(path string, src []byte) (cty.Value, error) {
 	}
 	return v, nil
 }
+
+// Unfinished says whether an expression goes on in the next line: a bracket, a heredoc or an interpolation is open.
+func Unfinished(src []byte) bool {
+	if !Readable(src) {
+		return false
+	}
+	tokens, _ := hclsyntax.LexExpression(src, "", hcl.InitialPos)
+	open := 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenOHeredoc,
+			hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			open++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCHeredoc,
+			hclsyntax.TokenTemplateSeqEnd:
+			open--
+		}
+	}
+	return open > 0
+}

@@ -3,6 +3,7 @@ package schema
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -85,4 +86,24 @@ func pointAt(path string, src []byte, at, size int) hcl.Range {
 	column := utf8.RuneCount(src[bytes.LastIndexByte(src[:at], '\n')+1:at]) + 1
 	return hcl.Range{Filename: path, Start: hcl.Pos{Line: line + 1, Column: column, Byte: at},
 		End: hcl.Pos{Line: line + 1, Column: column + 1, Byte: at + size}}
+}
+
+// heredocWithCR is the first line of a heredoc, outside of comments that fill a line, where lines end in CR LF.
+var heredocWithCR = regexp.MustCompile(`(?m)^[^#/\r\n]*(<<-?[\pL_][\pL\pN_-]*)\r$`)
+
+// carriageReturns is a warning about the first heredoc of a file whose lines end in CR LF, as git writes them on Windows:
+// hcl keeps the carriage returns in the value.
+func carriageReturns(path string, src []byte) *hcl.Diagnostic {
+	at := heredocWithCR.FindSubmatchIndex(src)
+	if at == nil {
+		return nil
+	}
+	from, to := at[2], at[3]
+	line := 1 + bytes.Count(src[:from], []byte("\n"))
+	column := 1 + from - (1 + bytes.LastIndexByte(src[:from], '\n'))
+	return warning(hcl.Range{Filename: path, Start: hcl.Pos{Line: line, Column: column, Byte: from},
+		End: hcl.Pos{Line: line, Column: column + to - from, Byte: to}}, "Carriage returns in text",
+		"The lines of this file end in CR LF, so the text of its heredocs has carriage returns: other values, and another "+
+			"digest, than from a copy whose lines end in LF. Save the file with LF; the line `*.hcl text eol=lf` in "+
+			".gitattributes keeps git from changing that.")
 }

@@ -220,3 +220,29 @@ func TestVastNumbers(t *testing.T) {
 		}
 	}
 }
+
+// A heredoc keeps the carriage returns of a file whose lines end in CR LF; a comment does not matter.
+func TestAHeredocWithCarriageReturnsIsAWarning(t *testing.T) {
+	t.Parallel()
+	const text = "# cat <<EOT\nlocals {\n  h = <<-EOT\n    one\n  EOT\n}\ninference \"vllm\" \"p\" { model = local.h }\n"
+	tests := map[string]struct{ src, want string }{
+		"LF":                {src: text},
+		"CR LF":             {src: strings.ReplaceAll(text, "\n", "\r\n"), want: "x.hcl:3,7-13"},
+		"CR LF, no heredoc": {src: "# <<EOT\r\nlocals { a = 1 }\r\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, diags := schema.LoadSource("x.hcl", []byte(tt.src), schema.Options{Plugins: fakePlugins(t)})
+			got := ""
+			for _, d := range diags {
+				if d.Summary == "Carriage returns in text" {
+					got = d.Subject.String()
+				}
+			}
+			if got != tt.want || diags.HasErrors() {
+				t.Errorf("the warning is at %q, expected %q (%v)", got, tt.want, diags)
+			}
+		})
+	}
+}

@@ -23,7 +23,8 @@ func newConsole(a *app) *cobra.Command {
 		Use:   "console [FILE]",
 		Short: "Evaluate expressions in a recipe",
 		Long: `Evaluate expressions in a recipe: variables, locals, functions, blocks and their values as far as known
-before they start. At a terminal it prompts; from a pipe it reads one expression per line:
+before they start. At a terminal it prompts; from a pipe it reads one expression per line. An expression goes
+on in the next line while a bracket or a heredoc is open:
 
   echo 'var.steps * 2' | recipe console recipes/quickstart.hcl`,
 		Args: cobra.MaximumNArgs(1),
@@ -47,26 +48,37 @@ before they start. At a terminal it prompts; from a pipe it reads one expression
 	return cmd
 }
 
-// converse evaluates one expression a line until the input ends. From a pipe, a mistake makes the command fail.
+// longestExpression is the length in bytes at which an expression is evaluated though a bracket is open.
+const longestExpression = 64 << 10
+
+// converse evaluates one expression after the other until the input ends. From a pipe, a mistake makes the command fail.
 func (a *app) converse(r *schema.Recipe) error {
 	f, isFile := a.in.(*os.File)
 	asks := isFile && term.IsTerminal(int(f.Fd()))
 	lines := bufio.NewScanner(a.in)
 	lines.Buffer(nil, 1<<20)
 	var err error
-	for {
+	var text strings.Builder // of an expression, line by line
+	for more := true; more; {
 		if asks {
-			fmt.Fprint(a.out, a.style().Dim("> "))
+			fmt.Fprint(a.out, a.style().Dim(map[bool]string{true: "> ", false: "… "}[text.Len() == 0]))
 		}
-		if !lines.Scan() {
-			break
+		if more = lines.Scan(); more {
+			text.WriteString(lines.Text() + "\n")
+			if text.Len() < longestExpression && schema.Unfinished([]byte(text.String())) {
+				continue
+			}
 		}
-		src := strings.TrimSpace(lines.Text())
+		src := strings.TrimSpace(text.String())
+		text.Reset()
 		switch src {
 		case "":
 			continue
 		case "exit", "quit":
 			return err
+		}
+		if strings.Contains(src, "\n") {
+			src += "\n" // a heredoc ends with its line
 		}
 		if failed := a.evaluate(r, src); failed != nil && !asks {
 			err = failed
