@@ -118,6 +118,9 @@ func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 		v = a.Default.WithSameMarks(v)
 	}
 	if converted, err := spec.Convert(v, a.Type); err == nil {
+		if !a.Sensitive { // a warning names attributes
+			d.report(dropped(fmt.Sprintf("%q in %s", a.Name, where), v, a.Type, attr.Expr.Range())...)
+		}
 		v = d.pin(a, converted, attr, where)
 		d.content(a, v, attr, body, where)
 	} else {

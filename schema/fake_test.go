@@ -25,6 +25,9 @@ type fakeInference struct {
 type fakeTiny struct {
 	Model string `recipe:"model" required:"true"`
 	Wait  string `recipe:"wait"`
+	Retry struct {
+		Times int `recipe:"times"`
+	} `recipe:"retry"`
 }
 
 type fakeTrajectories struct {

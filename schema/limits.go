@@ -170,7 +170,9 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 		case *hclsyntax.TemplateExpr:
 			b.meter(n.Parts, costOf(""), anything, false, nil)
 		case *hclsyntax.BinaryOpExpr:
-			b.operands(operand{number: n.Op.Type == cty.Number}, &n.LHS, &n.RHS)
+			number := n.Op.Type == cty.Number
+			b.operands(operand{number: number, compared: comparedWith(n, n.RHS)}, &n.LHS)
+			b.operands(operand{number: number, compared: comparedWith(n, n.LHS)}, &n.RHS)
 		case *hclsyntax.UnaryOpExpr:
 			b.operands(operand{number: n.Op.Type == cty.Number}, &n.Val)
 		case *hclsyntax.ConditionalExpr:

@@ -1,6 +1,9 @@
 package schema
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
@@ -16,6 +19,29 @@ type operand struct {
 	budget *budget
 	number bool // a string is converted to a number
 	branch bool // of a conditional: its type is unified with that of the other branch
+
+	compared string // "[…]" or "{…}": it is compared with one that is written out; empty: it is not
+}
+
+// comparedWith says with what kind of value == and != compare, where it is written out; empty: it is not.
+func comparedWith(n *hclsyntax.BinaryOpExpr, other hclsyntax.Expression) string {
+	if n.Op != hclsyntax.OpEqual && n.Op != hclsyntax.OpNotEqual {
+		return ""
+	}
+	switch plain(other).(type) {
+	case *hclsyntax.TupleConsExpr:
+		return "[…]"
+	case *hclsyntax.ObjectConsExpr:
+		return "{…}"
+	}
+	return ""
+}
+
+// neverEqual is a warning for a list, set or map that is compared with what has the type of a tuple or object.
+func (o *operand) neverEqual(t cty.Type) *hcl.Diagnostic {
+	return warning(o.Range(), "Never equal", fmt.Sprintf("This is a %s, and %s has a type of its own: the two are never "+
+		"equal, whatever they hold. Compare length(…) with a number, or convert the other side with to%s(…).",
+		t.FriendlyName(), o.compared, strings.Fields(t.FriendlyName())[0]))
 }
 
 // Value is the operand; unknown, which makes the result unknown, when it is out of bounds.
@@ -24,6 +50,9 @@ func (o *operand) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		return cty.DynamicVal, diags
 	}
 	v, diags := o.Expression.Value(ctx)
+	if o.compared != "" && v.Type().IsCollectionType() {
+		diags = append(diags, o.neverEqual(v.Type()))
+	}
 	size := sizer{elements: maxElements, text: maxText}
 	size.count(v)
 	if size.vast || o.number && vastText(v) {

@@ -142,7 +142,9 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 			fmt.Sprintf("The variable %q expects %s, got %s: %s.", v.name, typeexpr.TypeString(v.typ),
 				given.Type().FriendlyName(), err)))
 	}
-	if v.sensitive {
+	if !v.sensitive { // a warning names attributes
+		diags = append(diags, dropped(fmt.Sprintf("The variable %q", v.name), given, v.typ, at)...)
+	} else {
 		value = value.Mark(Sensitive)
 	}
 	return value, append(diags, ev.validateVariable(v, value, at, ctx)...)
