@@ -172,7 +172,7 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 		case *hclsyntax.BinaryOpExpr:
 			number := n.Op.Type == cty.Number
 			b.operands(operand{number: number, compared: comparedWith(n, n.RHS)}, &n.LHS)
-			b.operands(operand{number: number, compared: comparedWith(n, n.LHS)}, &n.RHS)
+			b.operands(operand{number: number, compared: comparedWith(n, n.LHS), divisor: n.Op == hclsyntax.OpModulo}, &n.RHS)
 		case *hclsyntax.UnaryOpExpr:
 			b.operands(operand{number: n.Op.Type == cty.Number}, &n.Val)
 		case *hclsyntax.ConditionalExpr:

@@ -20,6 +20,7 @@ type operand struct {
 	number bool // a string is converted to a number
 	branch bool // of a conditional: its type is unified with that of the other branch
 
+	divisor  bool   // of a remainder, which hcl computes for 0, too
 	compared string // "[…]" or "{…}": it is compared with one that is written out; empty: it is not
 }
 
@@ -53,6 +54,10 @@ func (o *operand) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if o.compared != "" && v.Type().IsCollectionType() {
 		diags = append(diags, o.neverEqual(v.Type()))
 	}
+	if o.divisor && isZero(v) {
+		return cty.DynamicVal, append(diags, problem(o.Range(), "Division by zero",
+			"A remainder (%) needs a divisor other than 0."))
+	}
 	size := sizer{elements: maxElements, text: maxText}
 	size.count(v)
 	if size.vast || o.number && vastText(v) {
@@ -68,6 +73,15 @@ func (o *operand) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		return cty.DynamicVal, append(diags, spent...)
 	}
 	return v, diags
+}
+
+func isZero(v cty.Value) bool {
+	v, _ = v.Unmark()
+	if !v.IsKnown() || v.IsNull() {
+		return false
+	}
+	n, err := convert.Convert(v, cty.Number)
+	return err == nil && n.AsBigFloat().Sign() == 0
 }
 
 // vastText says that a value is the text of a number outside the range of a float64.
@@ -87,8 +101,12 @@ func (b *budget) operands(like operand, exprs ...*hclsyntax.Expression) {
 		case *operand:
 			x.budget = b
 			continue
-		case nil, *hclsyntax.LiteralValueExpr:
+		case nil:
 			continue
+		case *hclsyntax.LiteralValueExpr:
+			if !like.divisor {
+				continue
+			}
 		case *hclsyntax.TemplateExpr:
 			if x.IsStringLiteral() && !like.number {
 				continue
