@@ -137,9 +137,17 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 			a.gate().Settle() // what another apply adds to the run is asked about by that one
 			a.remember(s.Dir)
 			if f.detach {
-				return a.detach(cmd.Context(), s, approved, f.keep)
+				err = a.detach(cmd.Context(), s, approved, f.keep)
+			} else {
+				err = a.apply(cmd.Context(), s, approved, &f)
 			}
-			if err := a.apply(cmd.Context(), s, approved, &f); err != nil || f.asJSON || p.Trains() ||
+			if locked := (*state.LockedError)(nil); errors.As(err, &locked) {
+				if live := s.Live(cmd.Context()); live != nil { // another apply was faster
+					defer live.Close()
+					return a.handOverNow(cmd.Context(), live, s, approved)
+				}
+			}
+			if err != nil || f.detach || f.asJSON || p.Trains() ||
 				p.Status != state.Completed {
 				return err
 			}
@@ -285,6 +293,15 @@ func (a *app) handOver(ctx context.Context, live *session.Client, s *session.Ses
 	}
 	return a.handedOver(view.HandedOver{Outcome: "sent"},
 		"Sent to the engine of the run; recipe logs -f shows its progress.")
+}
+
+// handOverNow is handOver to an engine that has started since the plan was made.
+func (a *app) handOverNow(ctx context.Context, live *session.Client, s *session.Session, approved *plan.Plan) error {
+	p, err := s.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	return a.handOver(ctx, live, s, p, approved)
 }
 
 // apply runs the plan in this process while a view follows the event log, and says at the end what came of it.

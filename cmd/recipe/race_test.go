@@ -29,7 +29,7 @@ func TestSeveralDetachAtOnce(t *testing.T) {
 					ends <- end{string(out), err}
 				}()
 			}
-			named := regexp.MustCompile(`(?:engine process|another engine was faster: process) (\d+)`)
+			named := regexp.MustCompile(`engine process (\d+)`)
 			var said []end
 			for range n {
 				said = append(said, <-ends)
@@ -52,8 +52,6 @@ func TestSeveralDetachAtOnce(t *testing.T) {
 					if started++; e.err != nil {
 						t.Errorf("the one that got the run failed: %v", e.err)
 					}
-				case e.err == nil:
-					t.Errorf("one that did not get the run succeeded:\n%s", e.out)
 				}
 			}
 			if started != 1 {

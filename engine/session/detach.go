@@ -135,9 +135,9 @@ func (s *Session) lost(ctx context.Context, started Identity, err error, log *os
 			owner.PID = who.PID
 		}
 		return &sdk.Error{
-			Summary: fmt.Sprintf("another engine was faster: process %d on %s owns this run (%s)", owner.PID,
-				owner.Host, owner.Command),
+			Summary: "another engine was faster",
 			Detail: "This apply changed nothing.",
+			Err:    &state.LockedError{Dir: s.Dir, Owner: *owner},
 			Remedy: "recipe status and recipe logs -f show its progress; apply again to send it a change",
 		}
 	}

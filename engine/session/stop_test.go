@@ -123,7 +123,7 @@ func TestAStopReportsItsOwnErrorsOnly(t *testing.T) {
 	t.Parallel()
 	a := addr.Block{Kind: "trainer", Plugin: "x", Name: "t"}
 	tests := map[string]struct{ ofRun, ofBlock string }{
-		"a block that had failed": {ofBlock: "connection refused"},
+		"a block that had failed":   {ofBlock: "connection refused"},
 		"a block that did not stop": {ofRun: "some blocks did not stop cleanly: trainer.x.t: killed", ofBlock: "killed"},
 	}
 	for name, tt := range tests {
