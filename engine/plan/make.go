@@ -47,6 +47,7 @@ func Make(in Input) (*Plan, error) {
 	rest(p.Operations)
 	if len(in.Targets) == 0 {
 		p.Operations = append(p.Operations, removed(in, ops)...)
+		p.Findings = append(p.Findings, renamed(p.Operations, in)...)
 	}
 	p.Findings = append(p.Findings, endings(p.Operations, in.Recorded)...)
 	p.Findings = append(p.Findings, finished(p.Operations, in)...)
@@ -220,7 +221,7 @@ func hasAttribute(rs []Reason) bool {
 	return slices.ContainsFunc(rs, func(r Reason) bool { return r.Attribute != "" })
 }
 
-// removed lists what is recorded or alive but no longer declared, last started first.
+// removed lists what is alive, or has something to stop or a checkpoint, but is no longer declared, last started first.
 func removed(in Input, ops map[addr.Block]*Operation) []*Operation {
 	var out []*Operation
 	for a, rec := range in.Recorded.Blocks {
@@ -228,12 +229,12 @@ func removed(in Input, ops map[addr.Block]*Operation) []*Operation {
 			continue
 		}
 		seen := in.Observed[a]
-		if !seen.Alive && rec.Intent == state.IntentDone {
+		if !seen.Alive && rec.Intent == state.IntentDone && rec.Checkpoint == nil {
 			continue
 		}
 		out = append(out, &Operation{
 			Address: a, Kind: a.Kind, Plugin: a.Plugin, Action: Stop, Alive: seen.Alive, Needs: []Dependency{},
-			Reasons: []Reason{{Text: "it is no longer declared"}}, Config: rec.Config,
+			Reasons: []Reason{{Text: gone(rec)}}, Config: rec.Config,
 		})
 	}
 	slices.SortFunc(out, func(a, b *Operation) int { return addr.Compare(b.Address, a.Address) })
