@@ -58,7 +58,7 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 		dir state.Dir
 		run *state.Run
 	}
-	var found []candidate
+	var found, called []candidate
 	for _, d := range dirs {
 		dir := state.Dir(d)
 		if !dir.Exists() {
@@ -71,8 +71,14 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 		if named == "" || filepath.Base(run.File) == filepath.Base(file) {
 			found = append(found, candidate{dir, run})
 		}
+		if filepath.Base(d) == named || run.ID == named {
+			called = append(called, candidate{dir, run})
+		}
 	}
 	if file != "" && !exists(file) && len(found) == 0 {
+		if len(called) == 1 { // a name is that of a run here, before those elsewhere
+			return called[0].dir, called[0].run, nil
+		}
 		if dir, run, err := namedRun(file); err != nil || run != nil {
 			return dir, run, err
 		}

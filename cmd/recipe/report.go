@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,15 +14,15 @@ import (
 func newReport(a *app) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use:   "report RUN",
+		Use:   "report [RUN]",
 		Short: "Write what a run came to as one HTML file: curves, samples, warnings, configuration",
 		Long: `Write what a run came to as one HTML file: state, curves, newest samples, warnings, outputs and configuration.
 The file needs no server, loads nothing and runs no script, so it can be mailed and kept. RUN is a name of recipe runs,
-a recipe file, its folder or a run directory. Sensitive values are not in it; prompts and completions are.`,
+a recipe file, its folder or a run directory; without it, the run of this folder. Sensitive values are not in it; prompts and completions are.`,
 		Example: "  recipe report quickstart.hcl -o report.html",
-		Args:    cobra.ExactArgs(1),
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, _, err := findRun(args[0])
+			dir, _, err := findRun(strings.Join(args, ""))
 			if err != nil {
 				return err
 			}

@@ -192,7 +192,7 @@ func describeRun(entry runs.Entry) view.ListedRun {
 	return out
 }
 
-// findRun is locateRun for an argument that must be given.
+// findRun is locateRun for an argument that may be a run directory.
 func findRun(arg string) (state.Dir, *state.Run, error) {
 	if base := filepath.Base(filepath.Dir(filepath.Clean(arg))); base == ".recipe" && state.Dir(arg).Exists() {
 		run, err := state.Read(state.Dir(arg))

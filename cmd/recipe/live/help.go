@@ -3,6 +3,10 @@ package live
 // help lists the keys.
 func (s *screen) help() []string {
 	lines := []string{""}
+	ctrlC := "as q"
+	if s.stops {
+		ctrlC = "stop the run, as x does"
+	}
 	for _, k := range [][2]string{
 		{"↑ ↓ 1–9", "select a block"},
 		{"enter", "the selected block: its metrics and its log"},
@@ -14,7 +18,8 @@ func (s *screen) help() []string {
 		{"p", "pause the run, or resume it"},
 		{"r", "restart the selected block"},
 		{"x", "stop the run at a checkpoint; recipe apply continues it"},
-		{"", s.keys},
+		{"q", "leave this view; the run continues"},
+		{"ctrl-c", ctrlC},
 		{"", s.dashboard},
 	} {
 		key := k[0]

@@ -69,7 +69,7 @@ func New(o Options) *View {
 			dashboard: o.Dashboard},
 		commands: o.Commands, ctrlC: o.CtrlC, read: v.source.sample}
 	if o.CtrlC != nil {
-		v.model.screen.keys = "ctrl-c stops the run"
+		v.model.screen.keys, v.model.screen.stops = "ctrl-c stops the run", true
 	}
 	v.program = tea.NewProgram(v.model, tea.WithInput(o.In), tea.WithOutput(v.out), tea.WithEnvironment(o.Environ),
 		tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond))

@@ -36,6 +36,7 @@ type screen struct {
 	question      string // a command that waits for y
 	message       string // of the last command
 	keys          string // what ends the view, for the footer
+	stops         bool   // ctrl-c stops the run; else it ends the view
 	dashboard     string // address of the page; empty: there is none
 	frozen        bool
 	width, height int

@@ -38,7 +38,10 @@ func KnownOutputs(snap *snapshot.Snapshot) []event.Event {
 // tells says whether an output has a value: a trainer has no checkpoint at first.
 func tells(e event.Event) bool { return e.Sensitive || e.Value != nil && e.Value != "" }
 
-// RunOutputs shows the outputs of a run under a heading; nothing when it has none.
+// longestOutput is how many characters of an output are shown beside others: a path is never cut.
+const longestOutput = 1000
+
+// RunOutputs shows the outputs of a run under a heading, long ones in part; nothing when it has none.
 func RunOutputs(w io.Writer, s Style, outputs map[string]state.RecordedOutput) error {
 	if len(outputs) == 0 {
 		return nil
@@ -46,11 +49,22 @@ func RunOutputs(w io.Writer, s Style, outputs map[string]state.RecordedOutput) e
 	if _, err := fmt.Fprintf(w, "\n%s\n", s.Bold("Outputs:")); err != nil {
 		return err
 	}
-	return Outputs(w, "  ", outputs)
+	return eachOutput(w, "  ", outputs, func(name, text string) string {
+		runes := []rune(text)
+		if len(runes) <= longestOutput {
+			return text
+		}
+		return fmt.Sprintf("%s… (%d characters: recipe output %s shows all)", string(runes[:longestOutput]), len(runes), name)
+	})
 }
 
 // Outputs shows every output of a run, a line each, after a prefix.
 func Outputs(w io.Writer, prefix string, outs map[string]state.RecordedOutput) error {
+	return eachOutput(w, prefix, outs, func(_, text string) string { return text })
+}
+
+func eachOutput(w io.Writer, prefix string, outs map[string]state.RecordedOutput,
+	shown func(name, text string) string) error {
 	for _, name := range slices.Sorted(maps.Keys(outs)) {
 		text := Value(outs[name].Value)
 		switch {
@@ -59,7 +73,7 @@ func Outputs(w io.Writer, prefix string, outs map[string]state.RecordedOutput) e
 		case outs[name].Value == nil: // the run has ended without it
 			text = "(not known)"
 		}
-		if _, err := fmt.Fprintf(w, "%s%s = %s\n", prefix, name, text); err != nil {
+		if _, err := fmt.Fprintf(w, "%s%s = %s\n", prefix, name, shown(name, text)); err != nil {
 			return err
 		}
 	}
