@@ -124,7 +124,8 @@ func texts(value any) (out []string) {
 	return out
 }
 
-// digestOfFile is the digest of a regular file as recipe trust shows it, of Python with the files that it imports, or why there is none; empty: no regular file.
+// digestOfFile is the digest of a regular file as recipe trust shows it, of Python with the files that it imports, or
+// why there is none; empty: no regular file.
 func digestOfFile(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

@@ -162,7 +162,8 @@ func CheckpointsAt(from state.Dir, step int64) ([]*lineage.Lineage, error) {
 
 // share makes a file or folder available at another path, without a second copy where the file system can: files of a
 // checkpoint are never changed, only removed. Someone else may have made the run directory, so it takes only regular
-// files and links between them: a link out of the checkpoint would make a trainer load, or archive, a file of this user.
+// files and links between them: a link out of the checkpoint would make a trainer load, or archive, any file of this
+// user.
 func share(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
