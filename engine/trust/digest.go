@@ -12,6 +12,10 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // Bounds of what a digest covers: more is no environment of one file.
@@ -98,6 +102,9 @@ func (c *closure) add(name string) error {
 	if err != nil || !strings.HasSuffix(name, ".py") {
 		return err
 	}
+	if encoding := encodingOf(text); encoding != "" {
+		return fmt.Errorf("%s is encoded as %.40q, which hides the names that stand in it: expected UTF-8", name, encoding)
+	}
 	// A file in a package names its neighbours without the package.
 	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
 		for word := range words(text) {
@@ -157,10 +164,36 @@ func escaped(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// words are the names in a text, as Python forms them.
+// cookie is a comment by which Python takes a source for another encoding than UTF-8.
+var cookie = lazyregexp.New(`^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)`)
+
+// encodingOf is the encoding of a source that is neither UTF-8 nor a part of it; empty: it is.
+func encodingOf(text []byte) string {
+	lines := strings.SplitN(strings.TrimPrefix(string(text), "\ufeff"), "\n", 3)
+	for _, line := range lines[:min(2, len(lines))] {
+		for line := range strings.SplitSeq(line, "\r") {
+			found := cookie.FindStringSubmatch(line)
+			if found == nil {
+				continue
+			}
+			name := strings.ReplaceAll(strings.ToLower(found[1]), "_", "-")
+			if !slices.Contains([]string{"utf-8", "utf8", "utf-8-sig", "ascii", "us-ascii", "utf-8-unix"}, name) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// words are the names in a text, as Python forms them. Python takes different characters for the same letter, so a text
+// is also read as its compatibility form.
 func words(text []byte) map[string]bool {
 	out := map[string]bool{}
-	for _, w := range strings.FieldsFunc(string(text), func(r rune) bool {
+	all := string(text)
+	if same := norm.NFKC.String(all); same != all {
+		all += "\n" + same
+	}
+	for _, w := range strings.FieldsFunc(all, func(r rune) bool {
 		return !(r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 127)
 	}) {
 		if w[0] < '0' || w[0] > '9' {
