@@ -10,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -68,7 +70,7 @@ func (c *closure) project(name string) error {
 	if err != nil || filepath.Base(name) != "pyproject.toml" {
 		return err
 	}
-	list := words(text)
+	list := words(unescaped(text))
 	list["setup"], list["hatch_build"] = true, true // which build backends run by their name
 	for word := range list {
 		if err := c.module(word); err != nil {
@@ -76,6 +78,20 @@ func (c *closure) project(name string) error {
 		}
 	}
 	return nil
+}
+
+// escape is a character of a string in TOML by its number.
+var escape = lazyregexp.New(`\\(?:u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|x[0-9A-Fa-f]{2})`)
+
+// unescaped is a text in TOML with the characters that escapes of it stand for.
+func unescaped(text []byte) []byte {
+	return escape.ReplaceAllFunc(text, func(e []byte) []byte {
+		n, err := strconv.ParseUint(string(e[2:]), 16, 32)
+		if err != nil || n > utf8.MaxRune {
+			return e
+		}
+		return utf8.AppendRune(nil, rune(n))
+	})
 }
 
 func (c *closure) read(name string) ([]byte, error) {

@@ -278,3 +278,17 @@ func TestTheDigestOfDisguisedImports(t *testing.T) {
 		}
 	}
 }
+
+// A build backend of the folder, by a name in escapes of TOML.
+func TestTheDigestOfADisguisedBackend(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{`hook`, `\u0068ook`, `\U00000068ook`, `h\x6fok`} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"words.py": "", "hook.py": "",
+			"pyproject.toml": "[build-system]\nbuild-backend = \"" + name + "\"\nbackend-path = [\".\"]\n"})
+		_, files, err := trust.OfPython(filepath.Join(dir, "words.py"), "pyproject.toml")
+		if err != nil || !slices.Contains(files, "hook.py") {
+			t.Errorf("%s: covers %v, %v", name, files, err)
+		}
+	}
+}
