@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -114,6 +115,11 @@ func TestAnAnswerCountsForWhatWasShown(t *testing.T) {
 		}
 	}
 	write("r.hcl", chosenRecipe)
+	t.Cleanup(func() { // of a plan that was applied
+		cmd := exec.Command("recipe", "stop", "--kill")
+		cmd.Dir = dir
+		_ = cmd.Run()
+	})
 	write("env.py", "import beside\n")
 	var change func()
 	g := newAgent(t, dir, func(string) string {
