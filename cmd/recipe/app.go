@@ -21,7 +21,7 @@ import (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
-	commands io.Writer // err without the guard against workflow commands
+	commands io.Writer // err without the guards against workflow commands and escape sequences
 	environ  []string  // as os.Environ
 	json     bool      // the command line asks for JSON
 	joined   bool      // out and err are read as one text, so errors are written once

@@ -240,9 +240,9 @@ func (a *app) progress(done, total int, f *evaluateFlags) {
 		total = min(total, f.limit)
 	}
 	if s := a.errStyle(); s.Terminal {
-		fmt.Fprintf(a.err, "\r%s", s.Dim(fmt.Sprintf("%d of %d tasks ", done, total)))
+		fmt.Fprintf(a.commands, "\r%s", s.Dim(fmt.Sprintf("%d of %d tasks ", done, total)))
 		if done >= total {
-			fmt.Fprint(a.err, "\r                            \r")
+			fmt.Fprint(a.commands, "\r                            \r")
 		}
 	}
 }

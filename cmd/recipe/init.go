@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 )
 
@@ -132,18 +133,46 @@ func (a *app) maker(c *host.Catalog, e interpreter.Environment, named bool, dir 
 		}
 	}
 	m.NoBuild = named && len(uses) == 0 && !c.Trust.IsAll()
-	if path := python.Configuration(dir, checkoutOf(filepath.Join(dir, "x"))); path != "" {
-		digest, err := trust.OfFile(path)
-		if err != nil {
-			return m, err
-		}
-		if c.Trust.Allow(trust.Use{Path: path, Digest: digest,
-			Why: "read by uv: it may name where packages come from"}) != nil {
-			m.Environ = append(m.Environ, "UV_NO_CONFIG=1")
-			fmt.Fprintf(a.err, "%s is not trusted: uv takes no configuration\n", path)
-		}
+	err = a.configure(&m, "")
+	return m, err
+}
+
+// configure keeps uv from reading a configuration of the checkout that is not trusted. own is a file that is.
+func (a *app) configure(m *python.Maker, own string) error {
+	path := python.Configuration(m.Dir, checkoutOf(filepath.Join(m.Dir, "x")), own)
+	err := a.allowRead(path, "read by uv: it may name where packages come from")
+	var not *schema.NotTrusted
+	if errors.As(err, &not) {
+		m.Environ = append(m.Environ, "UV_NO_CONFIG=1")
+		fmt.Fprintf(a.err, "%s is not trusted: uv takes no configuration\n", path)
+		return nil
 	}
-	return m, nil
+	return err
+}
+
+// configureProject does so for a project whose digest is trusted, and refuses one that has its lock elsewhere.
+func (a *app) configureProject(m *python.Maker, project string) error {
+	own, err := filepath.Abs(project)
+	if err == nil {
+		err = a.configure(m, own)
+	}
+	if err != nil || script.IsFile(project) {
+		return err
+	}
+	return untrusted(a.allowRead(python.Workspace(m.Dir, checkoutOf(filepath.Join(m.Dir, "x"))),
+		"read by uv: it may name another lock for "+project))
+}
+
+// allowRead asks about a file of a checkout that uv reads; empty: there is none.
+func (a *app) allowRead(path, why string) error {
+	if path == "" {
+		return nil
+	}
+	digest, err := trust.OfFile(path)
+	if err != nil {
+		return err
+	}
+	return a.gate().Allow(trust.Use{Path: path, Digest: digest, Why: why})
 }
 
 // untrusted adds to a refusal what a person can do.
@@ -159,6 +188,10 @@ func untrusted(err error) error {
 func prepareProject(ctx context.Context, a *app, p sdk.Packages, made map[string]bool) error {
 	maker := python.Maker{Log: a.err, Dir: filepath.Dir(p.Project)}
 	if !packages.NewStore(packageDir()).Contains(p.Project) { // a package has its lock, which is never changed
+		// The digest of the project covers no configuration, which decides as much about what is installed.
+		if err := a.configureProject(&maker, p.Project); err != nil {
+			return err
+		}
 		if err := maker.Lock(ctx, p); err != nil {
 			return err
 		}

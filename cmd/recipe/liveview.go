@@ -45,7 +45,7 @@ func (a *app) viewOf(dir state.Dir, name string, since time.Time, plain bool, da
 
 // screen is the terminal that is written to; nil: it is none, or a dumb one.
 func (a *app) screen() *os.File {
-	out, ok := a.out.(*os.File)
+	out, ok := view.TerminalOf(a.out)
 	if !ok || !a.style().Terminal {
 		return nil
 	}

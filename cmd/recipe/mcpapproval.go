@@ -14,10 +14,10 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/session"
-	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 )
 
@@ -26,7 +26,7 @@ const maxQuestion = 64 << 10
 
 // question is the text that a person approves. It holds everything that decides what an apply of a plan does: the
 // values that the agent chose, the plan as recipe plan prints it, and the files that the plan names. Values and plan
-// come from the saved plan. Digests are computed now, so they show what would run.
+// come from the saved plan. Digests are computed now: they show what would run, and another text shows that it changed.
 func question(saved *session.Saved, shown *plan.Plan) (string, error) {
 	var b strings.Builder
 	line := func(format string, values ...any) { fmt.Fprintln(&b, printable.Text(fmt.Sprintf(format, values...))) }
@@ -56,10 +56,11 @@ func question(saved *session.Saved, shown *plan.Plan) (string, error) {
 	for _, f := range files {
 		line("  %s", f)
 	}
-	b.WriteByte('\n')
-	if err := view.Plan(&b, view.Style{Width: 100}, shown); err != nil {
+	var planned strings.Builder
+	if err := view.Plan(&planned, view.Style{Width: 100}, shown); err != nil {
 		return "", err
 	}
+	b.WriteString("\n" + printable.Text(planned.String()))
 	if b.Len() > maxQuestion {
 		return "", fmt.Errorf("the plan has %d bytes, more than can be shown to a person here (%d): let the person run "+
 			"recipe apply in a terminal", b.Len(), maxQuestion)
@@ -123,13 +124,14 @@ func texts(value any) (out []string) {
 	return out
 }
 
-// digestOfFile is the digest of a regular file as recipe trust shows it, or why there is none; empty: no regular file.
+// digestOfFile is the digest of a regular file as recipe trust shows it, of Python with the files that it imports, or
+// why there is none; empty: no regular file.
 func digestOfFile(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
-	digest, err := trust.OfFile(path)
+	digest, err := host.DigestOf(path)
 	if err != nil {
 		return err.Error()
 	}

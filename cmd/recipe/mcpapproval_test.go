@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -99,5 +100,46 @@ func TestAPersonSeesWhatAnAgentChose(t *testing.T) {
 		if text, failed := g.call(tool, map[string]any{"recipe": "/etc/passwd"}); !failed || strings.Contains(text, "root:") {
 			t.Errorf("%s of /etc/passwd: %s", tool, text)
 		}
+	}
+}
+
+// The answer of a person counts for the files that the question showed: an agent, or what it has read, may write others
+// while the person reads.
+func TestAnAnswerCountsForWhatWasShown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write("r.hcl", chosenRecipe)
+	t.Cleanup(func() { // of a plan that was applied
+		cmd := exec.Command("recipe", "stop", "--kill")
+		cmd.Dir = dir
+		_ = cmd.Run()
+	})
+	write("env.py", "import beside\n")
+	var change func()
+	g := newAgent(t, dir, func(string) string {
+		change()
+		return "accept"
+	}, "--allow", "apply")
+	for name, c := range map[string]func(){
+		"the script":      func() { write("env.py", "import beside, os\n") },
+		"what it imports": func() { write("beside.py", "import os\n") },
+	} {
+		write("env.py", "import beside\n")
+		write("beside.py", "")
+		change = c
+		id, _, _ := strings.Cut(strings.TrimPrefix(g.must("plan", map[string]any{"recipe": "r.hcl"}), "plan_id: "), "\n")
+		text, failed := g.call("apply", map[string]any{"plan_id": id})
+		if !failed || !strings.Contains(text, "has changed since the question") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".recipe")); !os.IsNotExist(err) {
+		t.Errorf("a run directory: %v", err)
 	}
 }

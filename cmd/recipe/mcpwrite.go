@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -26,6 +27,7 @@ type plannedByAgent struct {
 	file  string
 	args  []string
 	shown *plan.Plan // as it was made, with the blocks
+	asked string     // the newest question about it; empty: none yet
 }
 
 // plan makes a plan, and keeps it for apply.
@@ -160,29 +162,46 @@ func (t *mcpTools) apply(ctx context.Context, req *mcp.CallToolRequest, in apply
 		return nil, nil, err
 	}
 	if !t.approve {
-		answer, asked := req.Params.InputResponses[approval].(*mcp.ElicitResult)
-		if !asked {
-			return askFor(req, saved, p.shown)
+		if err := canAsk(req, saved); err != nil {
+			return nil, nil, err
 		}
-		if answer.Action != "accept" {
+		text, err := question(saved, p.shown)
+		if err != nil {
+			return nil, nil, err
+		}
+		answer, answered := req.Params.InputResponses[approval].(*mcp.ElicitResult)
+		switch {
+		case !answered || p.asked == "":
+			return t.askFor(in.PlanID, text), nil, nil
+		case answer.Action != "accept":
 			return nil, nil, errDeclined
+		case text != p.asked:
+			return nil, nil, errors.New("what the person approved has changed since the question, such as a file that the " +
+				"plan names; nothing was changed. Call apply again: the person is asked about what is there now")
 		}
 	}
 	return t.command(ctx, append([]string{"apply", "--detach", "--plan=" + p.file}, p.args...)...), nil, nil
 }
 
-// askFor makes the client ask the person about a plan; the client calls the tool again with the answer.
-func askFor(req *mcp.CallToolRequest, saved *session.Saved, shown *plan.Plan) (*mcp.CallToolResult, any, error) {
+// canAsk refuses a client that cannot ask a person about a plan.
+func canAsk(req *mcp.CallToolRequest, saved *session.Saved) error {
 	client := req.Session.InitializeParams()
 	if client == nil || client.Capabilities == nil || client.Capabilities.Elicitation == nil {
-		return nil, nil, fmt.Errorf("this client cannot ask a person for approval; nothing was changed. Let the person run "+
+		return fmt.Errorf("this client cannot ask a person for approval; nothing was changed. Let the person run "+
 			"recipe apply %s, or start recipe mcp with --auto-approve", shellWord(saved.File))
 	}
-	text, err := question(saved, shown)
-	if err != nil {
-		return nil, nil, err
-	}
+	return nil
+}
+
+// askFor makes the client ask the person about a plan; the client calls the tool again with the answer. The question is
+// kept: the answer counts for what was shown.
+func (t *mcpTools) askFor(id, text string) *mcp.CallToolResult {
+	t.mu.Lock()
+	p := t.plans[id]
+	p.asked = text
+	t.plans[id] = p
+	t.mu.Unlock()
 	ask := &mcp.ElicitParams{Message: text,
 		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}}
-	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{approval: ask}}, nil, nil
+	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{approval: ask}}
 }

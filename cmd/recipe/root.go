@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 )
 
 // The groups of `recipe --help`.
@@ -73,7 +75,9 @@ command writes plain lines, with --json machine-readable ones.`,
 // execute runs one command line and returns the program's exit code.
 func execute(ctx context.Context, a *app, args []string) int {
 	a.json, a.ended = asksForJSON(args), ctx.Done()
+	a.commands = a.err
 	a.guardWorkflow(args)
+	a.out, a.err = view.Guard(a.out), view.Guard(a.err)
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

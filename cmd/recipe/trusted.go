@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -103,8 +104,8 @@ func (a *app) inCI() bool {
 // canAsk says whether a person reads what is asked and can answer.
 func (a *app) canAsk() bool {
 	in, reads := a.in.(*os.File)
-	out, shows := a.err.(*os.File)
-	return reads && shows && !a.json && !a.inCI() && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
+	_, shows := view.TerminalOf(a.err)
+	return reads && shows && !a.json && !a.inCI() && term.IsTerminal(int(in.Fd()))
 }
 
 // askTrust asks the person at the terminal about one program. No answer is no.

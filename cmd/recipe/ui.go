@@ -16,8 +16,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/ui"
@@ -95,7 +95,7 @@ func (a *app) serveUI(ctx context.Context, file string, f *uiFlags) error {
 		fmt.Fprintln(a.err, "Without a token, every user of this machine can read the samples, logs and configuration of "+
 			"these runs.")
 	}
-	if out, ok := a.out.(*os.File); ok && !f.noBrowser && term.IsTerminal(int(out.Fd())) {
+	if _, ok := view.TerminalOf(a.out); ok && !f.noBrowser {
 		// Where there is no desktop, the printed address is enough.
 		if forget, err := openBrowser(d.address); err == nil {
 			defer forget()

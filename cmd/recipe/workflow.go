@@ -18,7 +18,6 @@ func protocolCommands() []string { return []string{"lsp", "mcp", "agent", "engin
 
 // guardWorkflow makes a print no workflow commands but its own, where a runner reads them.
 func (a *app) guardWorkflow(args []string) {
-	a.commands = a.err
 	runner := a.variable("GITHUB_ACTIONS") == "true" || a.variable("TF_BUILD") != "" ||
 		slices.ContainsFunc(args, func(s string) bool { return s == "github" || strings.HasSuffix(s, "=github") })
 	if !runner || len(args) > 0 && slices.Contains(protocolCommands(), args[0]) {

@@ -55,18 +55,38 @@ func Brings(e interpreter.Environment, dir string) (uses []trust.Use, err error)
 }
 
 // Configuration is the file of a recipe's checkout that uv would read as its configuration: it may name other places to
-// take packages from. Empty: there is none. root is the top of the checkout.
-func Configuration(dir, root string) string {
+// take packages from. Empty: there is none. root is the top of the checkout, own a file that is trusted already.
+func Configuration(dir, root, own string) string {
+	return above(dir, root, func(dir string) string {
+		if path := filepath.Join(dir, "uv.toml"); exists(path) {
+			return path
+		}
+		if path := filepath.Join(dir, "pyproject.toml"); path != own && mentions(path, "uv") {
+			return path
+		}
+		return ""
+	})
+}
+
+// Workspace is the file of a checkout by which uv may take the project in dir for a part of another one, whose lock
+// then counts in place of its own. Empty: there is none.
+func Workspace(dir, root string) string {
+	return above(filepath.Dir(dir), root, func(dir string) string {
+		if path := filepath.Join(dir, "pyproject.toml"); mentions(path, "workspace") {
+			return path
+		}
+		return ""
+	})
+}
+
+// above is the first answer of look that is not empty, for a folder and those above it up to root.
+func above(dir, root string, look func(dir string) string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return ""
 	}
 	for ; trust.Below(dir, root); dir = filepath.Dir(dir) {
-		if path := filepath.Join(dir, "uv.toml"); exists(path) {
-			return path
-		}
-		path := filepath.Join(dir, "pyproject.toml")
-		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte("uv")) {
+		if path := look(dir); path != "" {
 			return path
 		}
 		if dir == filepath.Dir(dir) {
@@ -74,6 +94,11 @@ func Configuration(dir, root string) string {
 		}
 	}
 	return ""
+}
+
+func mentions(path, word string) bool {
+	text, err := os.ReadFile(path)
+	return err == nil && bytes.Contains(text, []byte(word))
 }
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -27,7 +28,32 @@ func (m Maker) Lock(ctx context.Context, p sdk.Packages) error {
 	if err != nil {
 		return err
 	}
-	return m.run(ctx, "lock the packages of "+p.Project, uv, append([]string{"lock", "--quiet"}, of(p.Project)...)...)
+	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o700); err != nil {
+		return fmt.Errorf("create the folder of Python environments: %w", err)
+	}
+	m, project, err := m.apart(e)
+	if err != nil {
+		return err
+	}
+	base, err := m.pythonOf(ctx, uv, project)
+	if err != nil {
+		return err
+	}
+	return m.run(ctx, "lock the packages of "+p.Project, uv,
+		append([]string{"lock", "--quiet", "--python", base}, of(project)...)...)
+}
+
+// apart is the maker for the project of an environment, and the project's absolute path. uv runs an interpreter that it
+// finds in the folder of a project or in its own: in .venv, or at the path that .python-version has. No digest covers
+// these, so uv is started elsewhere, with another place for the environment and with an interpreter to use.
+func (m Maker) apart(e interpreter.Environment) (Maker, string, error) {
+	project, err := filepath.Abs(e.Packages.Project)
+	if err != nil {
+		return m, "", fmt.Errorf("find the project %s: %w", e.Packages.Project, err)
+	}
+	m.Dir = filepath.Dir(e.Dir)
+	m.Environ = append(slices.Clone(m.Environ), "UV_PROJECT_ENVIRONMENT="+e.Dir)
+	return m, project, nil
 }
 
 // of are the options with which uv means a project.
@@ -40,7 +66,10 @@ func of(project string) []string {
 
 // makeProject creates the environment of a project with the locked packages.
 func (m Maker) makeProject(ctx context.Context, uv string, e interpreter.Environment) error {
-	project := e.Packages.Project
+	m, project, err := m.apart(e)
+	if err != nil {
+		return err
+	}
 	base, err := m.pythonOf(ctx, uv, project)
 	if err != nil {
 		return err
@@ -49,18 +78,24 @@ func (m Maker) makeProject(ctx context.Context, uv string, e interpreter.Environ
 		return err
 	}
 	// sync, unlike a list of what is locked, takes packages from the indexes that the project names.
-	sync := append([]string{"sync", "--quiet", "--frozen", "--active", "--compile-bytecode"}, of(project)...)
+	sync := append([]string{"sync", "--quiet", "--frozen", "--active", "--compile-bytecode", "--python", base},
+		of(project)...)
 	if filepath.Ext(project) != ".py" {
 		sync = append(sync, "--no-dev")
 	}
 	return m.runIn(ctx, e.Dir, "install the packages of "+project, uv, sync...)
 }
 
-// pythonOf is the interpreter for a project: one that its requires-python allows.
+// pythonOf is the interpreter for a project: one of the system, or of uv, that its requires-python allows. The maker is
+// apart from the project.
 func (m Maker) pythonOf(ctx context.Context, uv, project string) (string, error) {
-	cmd := exec.CommandContext(ctx, uv, append([]string{"python", "find"}, of(project)...)...)
+	find := []string{"python", "find", "--no-config"} // no .python-version
+	if filepath.Ext(project) != ".py" {
+		find = append(find, "--system") // of a script, uv never takes .venv
+	}
+	cmd := exec.CommandContext(ctx, uv, append(find, of(project)...)...)
 	cmd.Dir = m.Dir
-	cmd.Env = append(os.Environ(), "VIRTUAL_ENV=")
+	cmd.Env = append(append(os.Environ(), m.Environ...), "VIRTUAL_ENV=")
 	var printed bytes.Buffer
 	cmd.Stderr = &printed
 	out, err := cmd.Output()

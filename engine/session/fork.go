@@ -161,10 +161,15 @@ func CheckpointsAt(from state.Dir, step int64) ([]*lineage.Lineage, error) {
 }
 
 // share makes a file or folder available at another path, without a second copy where the file system can: files of a
-// checkpoint are never changed, only removed.
+// checkpoint are never changed, only removed. Someone else may have made the run directory, so it takes only regular
+// files and links between them: a link out of the checkpoint would make a trainer load, or archive, any file of this
+// user.
 func share(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
+			return err
+		}
+		if err := within(from, path, d.Type()); err != nil {
 			return err
 		}
 		rel, err := filepath.Rel(from, path)
@@ -183,6 +188,34 @@ func share(from, to string) error {
 		}
 		return duplicate(path, target)
 	})
+}
+
+// within returns an error for what is neither a file or folder of a checkpoint nor a link to one.
+func within(checkpoint, path string, mode fs.FileMode) error {
+	if mode.IsRegular() || mode.IsDir() {
+		return nil
+	}
+	if mode.Type() == fs.ModeSymlink && path != checkpoint {
+		target, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return err
+		}
+		root, err := filepath.EvalSymlinks(checkpoint)
+		if err != nil {
+			return err
+		}
+		text, err := os.Readlink(path)
+		if err != nil {
+			return err
+		}
+		if rel, err := filepath.Rel(root, target); err == nil && filepath.IsLocal(rel) && !filepath.IsAbs(text) {
+			return nil
+		}
+	}
+	return &sdk.Error{
+		Summary: fmt.Sprintf("%s is no file of the checkpoint: its type is %s, expected regular files and links between them",
+			path, mode.Type()),
+		Remedy: "replace it by the file that is meant, if you know where it came from"}
 }
 
 func duplicate(from, to string) error {

@@ -10,8 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // Bounds of what a digest covers: more is no environment of one file.
@@ -64,7 +70,7 @@ func (c *closure) project(name string) error {
 	if err != nil || filepath.Base(name) != "pyproject.toml" {
 		return err
 	}
-	list := words(text)
+	list := words(unescaped(text))
 	list["setup"], list["hatch_build"] = true, true // which build backends run by their name
 	for word := range list {
 		if err := c.module(word); err != nil {
@@ -72,6 +78,20 @@ func (c *closure) project(name string) error {
 		}
 	}
 	return nil
+}
+
+// escape is a character of a string in TOML by its number.
+var escape = lazyregexp.New(`\\(?:u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|x[0-9A-Fa-f]{2})`)
+
+// unescaped is a text in TOML with the characters that escapes of it stand for.
+func unescaped(text []byte) []byte {
+	return escape.ReplaceAllFunc(text, func(e []byte) []byte {
+		n, err := strconv.ParseUint(string(e[2:]), 16, 32)
+		if err != nil || n > utf8.MaxRune {
+			return e
+		}
+		return utf8.AppendRune(nil, rune(n))
+	})
 }
 
 func (c *closure) read(name string) ([]byte, error) {
@@ -97,6 +117,9 @@ func (c *closure) add(name string) error {
 	text, err := c.read(name)
 	if err != nil || !strings.HasSuffix(name, ".py") {
 		return err
+	}
+	if encoding := encodingOf(text); encoding != "" {
+		return fmt.Errorf("%s is encoded as %.40q, which hides the names that stand in it: expected UTF-8", name, encoding)
 	}
 	// A file in a package names its neighbours without the package.
 	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
@@ -157,10 +180,36 @@ func escaped(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// words are the names in a text, as Python forms them.
+// cookie is a comment by which Python takes a source for another encoding than UTF-8.
+var cookie = lazyregexp.New(`^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)`)
+
+// encodingOf is the encoding of a source that is neither UTF-8 nor a part of it; empty: it is.
+func encodingOf(text []byte) string {
+	lines := strings.SplitN(strings.TrimPrefix(string(text), "\ufeff"), "\n", 3)
+	for _, line := range lines[:min(2, len(lines))] {
+		for line := range strings.SplitSeq(line, "\r") {
+			found := cookie.FindStringSubmatch(line)
+			if found == nil {
+				continue
+			}
+			name := strings.ReplaceAll(strings.ToLower(found[1]), "_", "-")
+			if !slices.Contains([]string{"utf-8", "utf8", "utf-8-sig", "ascii", "us-ascii", "utf-8-unix"}, name) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// words are the names in a text, as Python forms them. Python takes different characters for the same letter, so a text
+// is also read as its compatibility form.
 func words(text []byte) map[string]bool {
 	out := map[string]bool{}
-	for _, w := range strings.FieldsFunc(string(text), func(r rune) bool {
+	all := string(text)
+	if same := norm.NFKC.String(all); same != all {
+		all += "\n" + same
+	}
+	for _, w := range strings.FieldsFunc(all, func(r rune) bool {
 		return !(r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 127)
 	}) {
 		if w[0] < '0' || w[0] > '9' {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/trust"
@@ -247,5 +248,47 @@ func TestTheDigestOfAPythonFile(t *testing.T) {
 	}
 	if again, _ := of(); again != first {
 		t.Error("the digest is another for the same files")
+	}
+}
+
+// Python imports helper by each of these; the digest must cover it.
+func TestTheDigestOfDisguisedImports(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		text  string
+		wrong string // expected of the error
+	}{
+		"full width":        {text: "import \uff48elper\n"},
+		"mathematical":      {text: "import \U0001d421\U0001d41e\U0001d425\U0001d429\U0001d41e\U0001d42b\n"},
+		"declared as UTF-8": {text: "# -*- coding: utf-8 -*-\nimport helper\n"},
+		"UTF-7":             {text: "# coding: utf-7\nimport +AGg-elper\n", wrong: "expected UTF-8"},
+		"on the second line": {text: "#!/usr/bin/python\n# vim: set fileencoding=utf_7 :\nimport +AGg-elper\n",
+			wrong: "expected UTF-8"},
+	} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"words.py": c.text, "helper.py": "x = 1\n"})
+		_, files, err := trust.OfPython(filepath.Join(dir, "words.py"))
+		switch {
+		case c.wrong != "":
+			if err == nil || !strings.Contains(err.Error(), c.wrong) {
+				t.Errorf("%s: got %v, want an error with %q", name, err, c.wrong)
+			}
+		case err != nil || !slices.Equal(files, []string{"words.py", "helper.py"}):
+			t.Errorf("%s: covers %v, %v", name, files, err)
+		}
+	}
+}
+
+// A build backend of the folder, by a name in escapes of TOML.
+func TestTheDigestOfADisguisedBackend(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{`hook`, `\u0068ook`, `\U00000068ook`, `h\x6fok`} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"words.py": "", "hook.py": "",
+			"pyproject.toml": "[build-system]\nbuild-backend = \"" + name + "\"\nbackend-path = [\".\"]\n"})
+		_, files, err := trust.OfPython(filepath.Join(dir, "words.py"), "pyproject.toml")
+		if err != nil || !slices.Contains(files, "hook.py") {
+			t.Errorf("%s: covers %v, %v", name, files, err)
+		}
 	}
 }

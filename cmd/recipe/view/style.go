@@ -5,7 +5,6 @@ package view
 import (
 	"encoding/json"
 	"io"
-	"os"
 	"strings"
 
 	"golang.org/x/term"
@@ -21,8 +20,8 @@ type Style struct {
 // StyleOf chooses a style for the destination of w. Environ is as os.Environ.
 func StyleOf(w io.Writer, environ []string) Style {
 	s := Style{Width: 80}
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	f, ok := TerminalOf(w)
+	if !ok {
 		return s
 	}
 	dumb := lookup(environ, "TERM") == "dumb"
