@@ -136,9 +136,9 @@ func (s *Session) lost(ctx context.Context, started Identity, err error, log *os
 		}
 		return &sdk.Error{
 			Summary: "another engine was faster",
-			Detail: "This apply changed nothing.",
-			Err:    &state.LockedError{Dir: s.Dir, Owner: *owner},
-			Remedy: "recipe status and recipe logs -f show its progress; apply again to send it a change",
+			Detail:  "This apply changed nothing.",
+			Err:     &state.LockedError{Dir: s.Dir, Owner: *owner},
+			Remedy:  "recipe status and recipe logs -f show its progress; apply again to send it a change",
 		}
 	}
 	output, _ := io.ReadAll(io.NewSectionReader(log, 0, 64<<10))
