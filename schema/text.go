@@ -91,8 +91,8 @@ func pointAt(path string, src []byte, at, size int) hcl.Range {
 // heredocWithCR is the first line of a heredoc, outside of comments that fill a line, where lines end in CR LF.
 var heredocWithCR = regexp.MustCompile(`(?m)^[^#/\r\n]*(<<-?[\pL_][\pL\pN_-]*)\r$`)
 
-// carriageReturns is a warning about the first heredoc of a file whose lines end in CR LF, as git writes them on Windows:
-// hcl keeps the carriage returns in the value.
+// carriageReturns is a warning about the first heredoc of a file whose lines end in CR LF, as git writes them on
+// Windows: hcl keeps the carriage returns in the value.
 func carriageReturns(path string, src []byte) *hcl.Diagnostic {
 	at := heredocWithCR.FindSubmatchIndex(src)
 	if at == nil {

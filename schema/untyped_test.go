@@ -24,21 +24,22 @@ environment "atropos" "e" {
   config    = { text = "x", number = 3, inner = { bool = true } }
 }
 `
-	text, number := cty.StringVal, func(s string) cty.Value { return cty.MustParseNumberVal(s) }
+	text, number := cty.StringVal, cty.MustParseNumberVal
 	tests := map[string]struct {
 		raw                 string
 		none                cty.Value // of a variable without a type and a default
 		text, number, bools cty.Value // of one that has a default of this type; NilVal: as none
 	}{
-		"a date":                {raw: "2024-01-01", none: text("2024-01-01")},
-		"a version":             {raw: "1.10", none: text("1.10"), number: number("1.1")},
-		"zeros before it":       {raw: "007", none: text("007"), number: number("7")},
-		"a fraction":            {raw: "1/2", none: text("1/2")},
-		"a revision":            {raw: "7e10", none: text("7e10"), number: number("7e10")},
-		"another revision":      {raw: "23e4", none: text("23e4"), number: number("23e4")},
-		"null":                  {raw: "null", none: text("null")},
-		"a whole number":        {raw: "600", none: number("600"), text: text("600")},
-		"a long number":         {raw: "12345678901234567890", none: number("12345678901234567890"), text: text("12345678901234567890")},
+		"a date":           {raw: "2024-01-01", none: text("2024-01-01")},
+		"a version":        {raw: "1.10", none: text("1.10"), number: number("1.1")},
+		"zeros before it":  {raw: "007", none: text("007"), number: number("7")},
+		"a fraction":       {raw: "1/2", none: text("1/2")},
+		"a revision":       {raw: "7e10", none: text("7e10"), number: number("7e10")},
+		"another revision": {raw: "23e4", none: text("23e4"), number: number("23e4")},
+		"null":             {raw: "null", none: text("null")},
+		"a whole number":   {raw: "600", none: number("600"), text: text("600")},
+		"a long number": {raw: "12345678901234567890", none: number("12345678901234567890"),
+			text: text("12345678901234567890")},
 		"a decimal":             {raw: "-0.25", none: number("-0.25"), text: text("-0.25")},
 		"a signed exponent":     {raw: "1e-6", none: number("1e-6"), text: text("1e-6")},
 		"true":                  {raw: "true", none: cty.True, text: text("true"), bools: cty.True},

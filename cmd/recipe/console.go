@@ -51,7 +51,8 @@ on in the next line while a bracket or a heredoc is open:
 // longestExpression is the length in bytes at which an expression is evaluated though a bracket is open.
 const longestExpression = 64 << 10
 
-// converse evaluates one expression after the other until the input ends. From a pipe, a mistake makes the command fail.
+// converse evaluates one expression after the other until the input ends. From a pipe, a mistake makes the command
+// fail.
 func (a *app) converse(r *schema.Recipe) error {
 	f, isFile := a.in.(*os.File)
 	asks := isFile && term.IsTerminal(int(f.Fd()))

@@ -85,8 +85,8 @@ func NewReport(diags hcl.Diagnostics, files map[string]*hcl.File) Report {
 	return r
 }
 
-// RangeOf is the JSON form of a range: lines and columns from 1, and an end that is not before the start. hcl leaves the
-// end of a call without its closing bracket at zero.
+// RangeOf is the JSON form of a range: lines and columns from 1, and an end that is not before the start. hcl leaves
+// the end of a call without its closing bracket at zero.
 func RangeOf(r hcl.Range) *Range {
 	if r.Start.Line < 1 {
 		r.Start = hcl.InitialPos

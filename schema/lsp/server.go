@@ -58,7 +58,8 @@ func Serve(ctx context.Context, conn io.ReadWriteCloser, opts Options) error {
 	c := newConnection(s)
 	s.conn = jsonrpc2.NewConn(ctx, jsonrpc2.NewBufferedStream(conn, jsonrpc2.VSCodeObjectCodec{}), c,
 		jsonrpc2.SetLogger(logger(opts.Log)))
-	defer s.conn.Close() // else its reader would report, after this, that the other end has closed the connection
+	// Else its reader would report, after this, that the other end has closed the connection.
+	defer func() { _ = s.conn.Close() }()
 	var checking sync.WaitGroup
 	checking.Go(func() { s.check(ctx) })
 	defer checking.Wait()
