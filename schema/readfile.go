@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ReadFile reads a file that a person has named. What may be read without end, or has nobody who writes to it, is an
-// error instead of a silent wait: a named pipe, a device, a socket. A descriptor that the caller has opened is read, so
+// ReadFile reads a file that a person has named. Devices, sockets and named pipes are an error: a read of one may never
+// end. A descriptor that the caller has opened is read, so
 // that --var-file <(…) and /dev/stdin work, and so is /dev/null.
 func ReadFile(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && !opened(path) {

@@ -93,7 +93,8 @@ alert "over" {
 	if err != nil || json.Unmarshal(text, &over) != nil || over.Message != "the run is completed" {
 		t.Errorf("the command got %s, %v", text, err)
 	}
-	for _, want := range []string{`"type":"alert"`, `"name":"over"`, "alert silent: the webhook was not told in 3 attempts"} {
+	for _, want := range []string{`"type":"alert"`, `"name":"over"`,
+		"alert silent: could not notify the webhook after 3 attempts"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the log does not hold %q", want)
 		}

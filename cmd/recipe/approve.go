@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// errDeclined is how a command ends whose question was answered with anything but yes.
+// errDeclined is returned when the user does not confirm.
 var errDeclined = errors.New("not approved; nothing was changed")
 
 // approve asks a person at a terminal. Without one, and without the flag that approves beforehand, nothing is done;

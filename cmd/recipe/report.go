@@ -15,10 +15,11 @@ func newReport(a *app) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "report [RUN]",
-		Short: "Write what a run came to as one HTML file: curves, samples, warnings, configuration",
-		Long: `Write what a run came to as one HTML file: state, curves, newest samples, warnings, outputs and configuration.
+		Short: "Write an HTML report of a run: curves, samples, warnings, configuration",
+		Long: `Write an HTML report of a run: state, curves, newest samples, warnings, outputs and configuration.
 The file needs no server, loads nothing and runs no script, so it can be mailed and kept. RUN is a name of recipe runs,
-a recipe file, its folder or a run directory; without it, the run of this folder. Sensitive values are not in it; prompts and completions are.`,
+a recipe file, its folder or a run directory; without it, the run of this folder. Sensitive values
+are not in it; prompts and completions are.`,
 		Example: "  recipe report quickstart.hcl -o report.html",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

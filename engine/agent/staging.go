@@ -23,11 +23,11 @@ import (
 const (
 	// stagingIdle ends a transfer in which nothing moves.
 	stagingIdle = time.Minute
-	// keepFolders is how long the folder of a job is kept whose engine has not taken its results.
+	// keepFolders is how long to keep the folder of a job whose results were never collected.
 	keepFolders = 7 * 24 * time.Hour
 )
 
-// The folders in that of a job: what the recipe's folder and the run's directory are on the engine's machine.
+// The folders inside the folder of a job: what the recipe's folder and the run's directory are on the engine's machine.
 const (
 	RecipeFolder = "recipe"
 	RunFolder    = "run"

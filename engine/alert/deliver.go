@@ -79,7 +79,7 @@ func tried(ctx context.Context, a schema.Alert, what string, do func(context.Con
 			return nil
 		}
 	}
-	return fmt.Errorf("%s was not told in %d attempts: %w", what, attempts, err)
+	return fmt.Errorf("could not notify %s after %d attempts: %w", what, attempts, err)
 }
 
 // client follows no redirect: the message is for the address that was given.

@@ -43,8 +43,9 @@ const (
 	endTimeout = 45 * time.Second
 )
 
-// Start begins to watch. What the log says already changes the state of the alerts and tells no one. An alert that the
-// engine before this one has recorded counts as delivered at its time: it is not repeated within its Every.
+// Start begins to watch. Events that the log has already update the state of alerts and send no notification. An
+// alert that the engine before this one has recorded counts as delivered at its time: it is not repeated within its
+// Every.
 func Start(ctx context.Context, o Options) (*Watch, error) {
 	w := &Watch{opts: o, sent: map[string]time.Time{}}
 	w.ctx, w.give = context.WithCancel(context.WithoutCancel(ctx))

@@ -31,7 +31,7 @@ type Resolver struct {
 type Options struct {
 	Frozen  bool // the lock must be complete and is not changed
 	Upgrade bool // choose the newest allowed versions, whatever the lock has
-	// Have is told of each package that the recipe requires once it is on this machine; nil: nobody is.
+	// Have is called for each package that the recipe requires, once it is on this machine; may be nil.
 	Have func(Package)
 }
 

@@ -24,7 +24,7 @@ import (
 // engine.
 const addressFile = "engine-address.json"
 
-// helloTimeout bounds what a new connection may take until it is known whose it is.
+// helloTimeout is the deadline for a new connection to identify itself.
 const helloTimeout = 15 * time.Second
 
 // Hub is what an engine has of its jobs. It opens nothing before the first job.

@@ -1,4 +1,4 @@
-// Package report writes what a run came to as one HTML file, which needs no server, no script and nothing from outside.
+// Package report writes an HTML report of a run: one file, which needs no server, no script and nothing from outside.
 package report
 
 import (

@@ -33,7 +33,7 @@ func (s *supervisor) recordActivity(b *blockState) {
 	if b.addr().Kind == kind.Environment {
 		gap = activityGapEnvironment
 	}
-	state, a := foremost(d.activities)
+	state, a := primary(d.activities)
 	if !d.recorded.at.IsZero() && (now.Sub(d.recorded.at) < gap ||
 		d.recorded.state == state && d.recorded.on == a.On && d.recorded.action == event.WithoutNumbers(a.What)) {
 		return
@@ -50,9 +50,9 @@ func (s *supervisor) recordActivity(b *blockState) {
 		On: a.On, Message: a.What, Seconds: seconds})
 }
 
-// foremost is the activity that stands for all: own work before waiting, waiting before rest, and of the same kind the
-// one that has lasted longest.
-func foremost(list []sdk.Activity) (state string, found sdk.Activity) {
+// primary is the activity that is shown for the block: own work before waiting, waiting before rest, and of the same
+// kind the one that has lasted longest.
+func primary(list []sdk.Activity) (state string, found sdk.Activity) {
 	state = event.Resting
 	rank := map[string]int{event.Resting: 0, event.Waiting: 1, event.Working: 2}
 	for i, a := range list {

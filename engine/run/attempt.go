@@ -38,7 +38,7 @@ type attempt struct {
 	recipe   *schema.Recipe    // that it is started with, for the places of its settings
 
 	start  chan host.Start // of a block that was prepared
-	settle chan struct{}   // of a block that is prepared: nobody decides by free memory of its accelerators any more
+	settle chan struct{}   // of a block that is prepared: no other block sizes itself by free GPU memory any more
 	stop   chan stopOrder
 	update chan updateOrder
 	fail   chan failOrder

@@ -80,8 +80,8 @@ func (e *Engine) settle() error {
 	return e.distrust()
 }
 
-// distrust drops recorded weights that lie outside the run directory: recipe puts them nowhere else, so another hand
-// has written them into a record that may have come from anywhere. The trainer brings its weights again.
+// distrust drops recorded weights that lie outside the run directory: recipe puts them nowhere else, so the
+// record was edited. The trainer brings its weights again.
 func (e *Engine) distrust() error {
 	path := e.store.Policy().Weights
 	if path == "" || e.opts.Dir.Holds(path) {

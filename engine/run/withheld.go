@@ -58,8 +58,8 @@ func (s *supervisor) lost(b *blockState, value cty.Value, cause error) error {
 	if slices.Sort(names); len(names) == 0 {
 		return nil
 	}
-	err := fmt.Errorf("it needs %s, which repeats a secret and is therefore not stored, and the block that told it "+
-		"has ended before this run was continued: write the secret itself (a variable, env) in its place, or "+
+	err := fmt.Errorf("it needs %s, which contains a secret, so it was not saved; the block that reported it "+
+		"has ended since: write the secret itself (a variable, env) in its place, or "+
 		"nonsensitive(…) around that where it is none", strings.Join(slices.Compact(names), ", "))
 	return errors.Join(cause, err)
 }

@@ -131,7 +131,7 @@ func begin(to state.Dir, r *schema.Recipe, chosen []*lineage.Lineage) ([]lineage
 var ErrNoCheckpoint = errors.New("it has no checkpoint")
 
 // CheckpointsAt finds the checkpoint of each trainer at a step; of several of one step the one that was written last.
-// The newest is of the trainer as it is now: one that was set aside may have more steps, and is of what was replaced.
+// Archived checkpoints are ignored: they belong to a trainer that was replaced.
 func CheckpointsAt(from state.Dir, step int64) ([]*lineage.Lineage, error) {
 	all, err := lineage.Checkpoints(filepath.Join(string(from), "checkpoints"))
 	if err != nil {

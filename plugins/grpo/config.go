@@ -23,7 +23,7 @@ type Config struct {
 	KL          *KL          `recipe:"kl,block" doc:"Divergence from the reference"`
 	Entropy     *Entropy     `recipe:"entropy,block" doc:"Entropy bonus"`
 	Advantages  *Advantages  `recipe:"advantages,block" doc:"Advantages computed from scores, and those that environments send"`
-	Correction  *Correction  `recipe:"correction,block" doc:"Sampler and trainer are never quite the same policy; what is done about it"`
+	Correction  *Correction  `recipe:"correction,block" doc:"Off-policy correction: the sampler is never exactly the policy that is trained"`
 	Checkpoints *Checkpoints `recipe:"checkpoints,block" doc:"When checkpoints are written and which are kept"`
 }
 
@@ -142,7 +142,7 @@ type Advantages struct {
 	DropEqualScores  bool      `recipe:"drop_equal_scores" worker:"advantages.drop_equal_scores"`
 }
 
-// Correction says what is done about it: sampler and trainer are never quite the same policy.
+// Correction is the off-policy correction: the sampler is never exactly the policy that is trained.
 type Correction struct {
 	OldPolicy            string      `recipe:"old_policy" worker:"correction.old_policy"`
 	Recompute            string      `recipe:"recompute" worker:"correction.recompute"`

@@ -196,7 +196,7 @@ func (c *client) gangCheck(ctx context.Context, config Config) executor.Check {
 	return out
 }
 
-// scheduler is the name of that of the pods; empty: the cluster's.
+// scheduler is the name of the scheduler of the pods; empty: the default of the cluster.
 func (c Config) scheduler() string {
 	if c.SchedulerName != "" {
 		return c.SchedulerName

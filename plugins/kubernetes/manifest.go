@@ -395,7 +395,7 @@ func secretFor(j executor.Job, uid string) (object, error) {
 		content, err = os.ReadFile(j.Secret)
 	}
 	if err == nil && uid == "" {
-		err = errors.New("the cluster has not said the uid of its Job")
+		err = errors.New("the API server returned no UID for the Job")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the Secret of job %s: %w", j.Key, err)

@@ -14,7 +14,8 @@ func (h *handles) full(published string) (string, error) {
 	key := gjson.Get(published, "key").String() // it comes early in a long text
 	if len(published) < 1024 && gjson.Get(published, "same").Bool() {
 		if key != h.key || key == "" {
-			return "", fmt.Errorf("the trainer says that its handles are still those of key %q; known is %q", key, h.key)
+			return "", fmt.Errorf("the key of the trainer's handles is %q; expected %q, the key of the handles that are known",
+				key, h.key)
 		}
 		return h.text, nil
 	}

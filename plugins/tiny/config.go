@@ -116,8 +116,8 @@ func (t *training) Plan(c TrainerConfig, placement sdk.Placement) (sdk.Estimate,
 	e.Facts["model"], e.Facts["batch_size"] = c.Model, strconv.FormatInt(c.BatchSize, 10)
 	e.Facts["correction"], e.Facts["weights"] = "none", "tiny"
 	e.Notes = append(e.Notes,
-		fmt.Sprintf("stale samples: the ratio of the loss is against the sampler's log-probabilities, clipped to "+
-			"%.4g to %.4g", 1-c.ClipLow, 1+c.ClipHigh))
+		fmt.Sprintf("off-policy samples: the ratio of the loss uses the sampler's log-probabilities, clipped to "+
+			"[%.4g, %.4g]", 1-c.ClipLow, 1+c.ClipHigh))
 	e.Facts["max_total_tokens"] = strconv.Itoa(model.Params.Config.Context)
 	e.Amounts = append(e.Amounts, sdk.Amount{
 		Resource: "disk", Part: "checkpoints", Value: float64(c.Keep+1) * 3 * weights,

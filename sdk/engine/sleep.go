@@ -91,7 +91,7 @@ func (t target) wakeAs(ctx context.Context, w sdk.Weights) error {
 		return t.wakeAndLoad(ctx, nil)
 	}
 	if w.Path == "" {
-		return fmt.Errorf("its weights were dropped, and those of version %d lie in no file", w.Version)
+		return fmt.Errorf("the weights of version %d were released, and no checkpoint file contains them", w.Version)
 	}
 	w.Transport = "reload"
 	if err := t.replica.s.spec.accepts(w); err != nil {
@@ -191,7 +191,8 @@ func (r *replica) wakeUnknown(ctx context.Context, c Client, sleeper Sleeper) er
 	current := s.current
 	s.mu.Unlock()
 	if current.Path == "" {
-		return fmt.Errorf("it may have dropped its weights, and those of version %d lie in no file", current.Version)
+		return fmt.Errorf("the weights of version %d may have been released, and no checkpoint file contains them",
+			current.Version)
 	}
 	facts, err := c.Probe(ctx)
 	if err != nil {

@@ -79,7 +79,7 @@ func (b *bridge) render(ctx context.Context, answer string, messages []Message) 
 	conversation := append([]Message{{Role: "user", Content: "?"}, {Role: "assistant", Content: answer}}, messages...)
 	drawn, err := b.ask(ctx, question{messages: conversation}, sampling{N: 1, MaxTokens: 1, TopP: 1})
 	if err != nil {
-		return nil, fmt.Errorf("render what the environment said: %w", err)
+		return nil, fmt.Errorf("apply the chat template to the messages of the environment: %w", err)
 	}
 	return drawn.prompt, nil
 }

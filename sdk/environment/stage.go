@@ -178,7 +178,7 @@ func (r *rollouts) activities() []sdk.Activity {
 		out = append(out, sdk.Activity{On: r.settings.Trajectories.Address, What: "a trainer to register",
 			Detail: s.refusedBy, Began: s.registering})
 	case !s.over.IsZero():
-		out = append(out, sdk.Activity{What: "its tasks are used up", Detail: "Next has said that there are no more",
+		out = append(out, sdk.Activity{What: "no tasks left", Detail: "Next returned none",
 			Began:  s.over,
 			Remedy: "give the environment more tasks, or let Next begin anew"})
 	case s.fullWhy != "" && len(out) == 0:

@@ -7,7 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Idle warns of attributes that have no effect, and says why: of those of a body that are true in set. A plugin's
+// Idle returns a warning, with the reason, for each attribute without an effect: those set to true in set. A plugin's
 // Validate or Plan returns it, so that nothing is taken and ignored in silence.
 func Idle(why string, set map[string]bool) []Problem {
 	var problems []Problem

@@ -36,7 +36,7 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 			continue
 		}
 		add(fmt.Sprintf("recipe plan --var %s=%s %s", v.Name, Expression(v.Value.Multiply(cty.NumberIntVal(2))),
-			r.File), "the changes for twice the value")
+			r.File), "plan the same run with twice as many")
 		break
 	}
 	add("recipe ui -r "+r.File, "its curves and samples, in a browser")

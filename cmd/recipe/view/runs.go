@@ -75,7 +75,7 @@ func RunsJSON(w io.Writer, list []ListedRun) error {
 	}{"1.0", list})
 }
 
-// RunResult is what a run came to.
+// RunResult is the result of a run.
 type RunResult struct {
 	Run     string             `json:"run"`
 	Status  string             `json:"status"`

@@ -1,5 +1,5 @@
-// Package kept keeps what an event log comes to in a file beside it, so that what shows a run reads the newest file of
-// the log alone: a log of a million events takes seconds.
+// Package kept caches the summary of an event log in a file beside it. What shows a run then reads only the newest file
+// of the log: to read a log of a million events takes seconds.
 package kept
 
 import (
@@ -168,7 +168,7 @@ func encode(h header, fold Fold) ([]byte, error) {
 // write replaces the file. It writes nothing into a folder that its owner has made read-only, not even as root.
 func write(dir string, file File, content []byte) error {
 	if int64(len(content)) > file.Limit {
-		return fmt.Errorf("keeping what the log in %s comes to: that has %d bytes, expected at most %d", dir, len(content),
+		return fmt.Errorf("cache the summary of the event log in %s: it has %d bytes, expected at most %d", dir, len(content),
 			file.Limit)
 	}
 	info, err := os.Stat(dir)
@@ -176,7 +176,7 @@ func write(dir string, file File, content []byte) error {
 		return err
 	}
 	if info.Mode().Perm()&0o200 == 0 {
-		return fmt.Errorf("keeping what the log in %s comes to: the folder is read-only", dir)
+		return fmt.Errorf("cache the summary of the event log in %s: the folder is read-only", dir)
 	}
 	return private.WriteFile(filepath.Join(dir, file.Name), content)
 }

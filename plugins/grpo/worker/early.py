@@ -1,4 +1,4 @@
-"""What a run needs that no device is needed for: done while inference starts on the same GPU."""
+"""Start-up work that needs only a CPU: done while inference starts on the same GPU."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ LARGEST_GAP = 0.01  # of log-probabilities; a graph's matmuls may choose other a
 
 
 def record(forward: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """(replay, result): replay computes forward() anew, with the weights of then, and leaves it in result."""
+    """(replay, result): replay computes forward() again, with the current weights, and leaves it in result."""
     graph = torch.cuda.CUDAGraph()
-    # When recording fails, torch does not go back to the stream of before by itself.
+    # When recording fails, torch does not go back to the previous stream by itself.
     with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, capture_error_mode="thread_local"):
         result = forward()
     return graph.replay, result

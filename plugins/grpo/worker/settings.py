@@ -209,7 +209,11 @@ class Advantages:
     override_scope: str = option("sequence", "Whole groups or single sequences.", choices=("sequence", "group"))
     layout: str = option("auto", "response: lists with one entry per trained token.", choices=("auto", "response"))
     normalization: str = option("none", "Of the final advantages.", choices=("none", "batch", "global"))
-    normalize_scope: str = option("override", "Which are normalised.", choices=("override", "all"))
+    normalize_scope: str = option(
+        "override",
+        "Which advantages to normalize: only those that an environment gives, or all.",
+        choices=("override", "all"),
+    )
     clip: tuple[float, float] | None = option(None, "Bounds after normalisation, [low <= 0, high >= 0].", live=True)
     drop_equal_scores: bool = option(False, "Leave out groups of equal scores that use the estimator.", live=True)
 
@@ -225,7 +229,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Correction:
-    """Sampler and trainer are never quite the same policy; what is done about it."""
+    """Off-policy correction: the sampler is never exactly the policy that is trained."""
 
     old_policy: str = option(
         "trainer",
@@ -259,7 +263,7 @@ class Correction:
     off_policy_against: str = option(
         "rollout", "Drift from the sampler or the old policy.", choices=("rollout", "trainer")
     )
-    temperature: float = option(1.0, "Sampling temperature when a group does not tell its own.", least=0.001)
+    temperature: float = option(1.0, "Sampling temperature if the group does not set one.", least=0.001)
     logprobs_mode: str = option(
         "processed",
         "What the server sends: processed (logits / temperature; vLLM --logprobs-mode) or raw.",
@@ -270,7 +274,10 @@ class Correction:
         1.0, "Mean |log-probability difference| that cannot be right; 0 = none.", live=True, least=0, off=0
     )
     mismatch_action: str = option(
-        "stop", "Then: stop, skip the batch, or warn.", choices=("stop", "skip", "warn"), live=True
+        "stop",
+        "What to do when mismatch_limit is exceeded: stop, skip the batch, or warn.",
+        choices=("stop", "skip", "warn"),
+        live=True,
     )
 
 

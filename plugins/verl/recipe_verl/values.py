@@ -14,7 +14,7 @@ LEAST = {
 
 
 def wrong(name: str, value: Any, own: Any, annotation: str) -> str:
-    """What a value should be, and is not; "" where nothing is wrong. own: verl's default; annotation: of its dataclass,
+    """Return an error message, or "" if the value is valid. own: verl's default; annotation: of its dataclass,
     "" where there is none."""
     if value == own or (isinstance(value, str) and "${" in value):
         return ""

@@ -87,8 +87,8 @@ func (l Loader) Load(ctx context.Context, name, path string) (*File, error) {
 		return nil, err
 	}
 	if err := f.save(l.Folder); err != nil {
-		return nil, fmt.Errorf("keep what the file says of itself: %w; expected a folder that can be written to: HOME names "+
-			"it, or on Linux XDG_CACHE_HOME", err)
+		return nil, fmt.Errorf("cache the description of the plugin: %w; expected a folder that can be written to: HOME "+
+			"names it, or on Linux XDG_CACHE_HOME", err)
 	}
 	// Without the index the file is run again next time, which is only slower.
 	_ = renameio.WriteFile(index, []byte(f.record), 0o600, renameio.WithTempDir(l.Folder))

@@ -17,7 +17,7 @@ import (
 // Common are the attributes that every trainer of this kit can have: those that the Python package of the SDK reads. A
 // configuration embeds it and adds its own, with a block checkpoints of type Checkpoints, or of one that embeds that.
 type Common struct {
-	Model        string     `recipe:"model" required:"true" change:"replace" worker:"model.path" doc:"Model to train: a Hugging Face name, or a folder. A relative path counts from the recipe"`
+	Model        string     `recipe:"model" required:"true" change:"replace" worker:"model.path" doc:"Model to train: a Hugging Face name, or a folder. A relative path is resolved against the recipe's folder"`
 	Environments []spec.Ref `recipe:"environments" reference:"environment" doc:"Environments that the batches come from"`
 	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Where batches come from. Default: the recipe's only trajectory API"`
 
@@ -139,7 +139,7 @@ type Data struct {
 type Checkpoints struct {
 	Every      int64  `recipe:"every" worker:"save_every" default:"20" min:"0" unit:"batches" change:"live" doc:"Steps between checkpoints; 0 = only at the end"`
 	KeepLast   int64  `recipe:"keep_last" worker:"keep_last" default:"2" min:"0" change:"live" doc:"Newest checkpoints kept; 0 = all"`
-	KeepBest   int64  `recipe:"keep_best" worker:"keep_best" default:"0" min:"0" change:"live" doc:"Best checkpoints kept besides"`
+	KeepBest   int64  `recipe:"keep_best" worker:"keep_best" default:"0" min:"0" change:"live" doc:"Best checkpoints to keep in addition to keep_last"`
 	BestMetric string `recipe:"best_metric" worker:"best_metric" default:"reward/mean" change:"resume" doc:"Metric that says which is best (higher)"`
 	Store      string `recipe:"store" environment:"AWS_*" change:"resume" doc:"Where copies go, an S3 bucket: s3://BUCKET/FOLDER, with ?endpoint=https://HOST for another store than AWS. An attempt on a machine without the newest fetches it from there. Keys: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials, or the machine's role"`
 }

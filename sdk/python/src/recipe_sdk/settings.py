@@ -25,7 +25,8 @@ class ModelSettings:
     """Which model."""
 
     path: str = option(
-        dataclasses.MISSING, "Model to train: a Hugging Face name, or a folder. A relative path counts from the recipe."
+        dataclasses.MISSING,
+        "Model to train: a Hugging Face name, or a folder. A relative path is resolved against the recipe's folder.",
     )
 
 
@@ -79,7 +80,7 @@ class RunSettings:
     resume: bool = option(True, "Continue from the newest checkpoint there.")
     save_every: int = option(20, "Steps between checkpoints; 0 = only at the end.", live=True, least=0)
     keep_last: int = option(2, "Newest checkpoints kept; 0 = all.", live=True, least=0)
-    keep_best: int = option(0, "Best checkpoints kept besides.", live=True, least=0)
+    keep_best: int = option(0, "Best checkpoints to keep in addition to keep_last.", live=True, least=0)
     best_metric: str = option("reward/mean", "Metric that says which is best (higher).")
     events_file: str | None = option("events.jsonl", "Events are appended here; unset: they only go to the supervisor.")
     control: str | None = option(None, "HOST:PORT of the supervisor (loopback); unset: there is none.")
