@@ -44,6 +44,11 @@ type moduleArguments struct {
 	DependsOn []any  `recipe:"depends_on" doc:"blocks and modules that must come first although nothing refers to them"`
 }
 
+type movedArguments struct {
+	From any `recipe:"from" required:"true" doc:"the address until now, without quotes"`
+	To   any `recipe:"to" required:"true" doc:"the address from now on"`
+}
+
 // metaArguments are those of every block of a kind, besides the blocks that metaSchemas holds.
 type metaArguments struct {
 	Count       any               `recipe:"count" doc:"number of instances, NAME[0] to NAME[count-1]"`
@@ -61,7 +66,7 @@ type externalArguments struct {
 }
 
 // Declarations describes the blocks of a recipe that are not of a kind, by their type: recipe, variable, locals,
-// output, module, alert and tracking. locals, required_plugins and module take names of the author's besides.
+// output, module, moved, alert and tracking. locals, required_plugins and module take names of the author's besides.
 func Declarations() (map[string]*spec.Schema, error) {
 	docs := map[string]struct {
 		arguments any
@@ -72,6 +77,7 @@ func Declarations() (map[string]*spec.Schema, error) {
 		"locals":   {struct{}{}, "names for values"},
 		"output":   {outputArguments{}, "a value shown when the run ends"},
 		"module":   {moduleArguments{}, "another recipe file, from a folder or a package, with arguments"},
+		"moved":    {movedArguments{}, "a new address of a block or a module, so that its checkpoint and progress stay"},
 		"alert":    {alertArguments{}, "a condition on the run, and who is told when it begins to hold"},
 		"tracking": {trackingArguments{}, "an experiment tracker to which the run is passed on"},
 	}

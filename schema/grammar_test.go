@@ -23,7 +23,7 @@ func TestTheGrammarIsThatOfTheLanguage(t *testing.T) {
 		if block == "locals" || block == "module" { // take any name
 			continue
 		}
-		header := map[string]string{"recipe": "recipe"}[block]
+		header := map[string]string{"recipe": "recipe", "moved": "moved"}[block]
 		if block == "tracking" {
 			header = `tracking "tensorboard" "x"`
 		}

@@ -317,6 +317,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		r.Blocks = append(r.Blocks, inst.block)
 	}
 	slices.SortFunc(r.Blocks, func(a, b *Block) int { return addr.Compare(a.Addr, b.Addr) })
+	p.resolveMoved(r)
 	for _, d := range s.variables {
 		n := root.variables[d.name]
 		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {

@@ -58,6 +58,7 @@ type Recipe struct {
 	Settings        []Setting
 	Alerts          []Alert
 	Trackers        []Tracking
+	Moved           []Moved // of all modules
 	Warnings        hcl.Diagnostics
 	// Unread is what is wrong with its files and the declarations in them, whatever values variables have: with an error
 	// among them, Required and Modules may lack something.

@@ -88,12 +88,27 @@ type walker struct {
 	e      *expression
 	scopes []map[string]struct{}
 	keys   map[*hclsyntax.ScopeTraversalExpr]hclsyntax.Expression
+	steps  map[*hclsyntax.ScopeTraversalExpr]following
+}
+
+// following is what follows a computed key or a splat.
+type following struct {
+	traversal hcl.Traversal
+	splat     bool
 }
 
 func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 	switch n := n.(type) {
 	case hclsyntax.ChildScope:
 		w.scopes = append(w.scopes, n.LocalNames)
+	case *hclsyntax.RelativeTraversalExpr:
+		if index, ok := plain(n.Source).(*hclsyntax.IndexExpr); ok {
+			w.follow(index.Collection, following{traversal: n.Traversal})
+		}
+	case *hclsyntax.SplatExpr:
+		if each, ok := n.Each.(*hclsyntax.RelativeTraversalExpr); ok {
+			w.follow(n.Source, following{traversal: each.Traversal, splat: true})
+		}
 	case *hclsyntax.IndexExpr:
 		if t, ok := plain(n.Collection).(*hclsyntax.ScopeTraversalExpr); ok {
 			if w.keys == nil {
@@ -114,6 +129,9 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 			return nil
 		}
 		ref, d := w.r.resolve(n.Traversal, w.keys[n] != nil)
+		if d == nil && ref.node != nil && ref.node.call != nil && ref.output == "" {
+			ref, d = w.r.stepOf(ref, w.steps[n])
+		}
 		if d != nil {
 			w.e.bad = true
 			w.r.p.diags = append(w.r.p.diags, d)
@@ -132,6 +150,18 @@ func (w *walker) Exit(n hclsyntax.Node) hcl.Diagnostics {
 		w.scopes = w.scopes[:len(w.scopes)-1]
 	}
 	return nil
+}
+
+// follow keeps what follows a computed key or a splat of a name: of a module it is the one output that is used.
+func (w *walker) follow(of hclsyntax.Expression, s following) {
+	name, ok := plain(of).(*hclsyntax.ScopeTraversalExpr)
+	if !ok {
+		return
+	}
+	if w.steps == nil {
+		w.steps = map[*hclsyntax.ScopeTraversalExpr]following{}
+	}
+	w.steps[name] = s
 }
 
 // function reports an unknown function; hcl would too, but without suggesting the nearest name.
@@ -251,6 +281,20 @@ func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference,
 		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.",
 			ref.node.label))
 	}
+	return r.outputOf(ref, rest)
+}
+
+// stepOf finds the one output of a module call that is used of each of its instances. A key of a call without instances
+// is the name of an output, and a splat of instances by for_each gives one object.
+func (r *resolver) stepOf(ref reference, s following) (reference, *hcl.Diagnostic) {
+	if call := ref.node.call; s.splat && call.forEach != nil || !s.splat && call.count == nil && call.forEach == nil {
+		return ref, nil
+	}
+	return r.outputOf(ref, s.traversal)
+}
+
+// outputOf finds the output of a module call that a traversal behind the call begins with.
+func (r *resolver) outputOf(ref reference, rest hcl.Traversal) (reference, *hcl.Diagnostic) {
 	name, ok := attrStep(rest, 0)
 	child := r.p.childOf(ref.node)
 	if !ok || child == nil {

@@ -22,6 +22,7 @@ type source struct {
 	calls     []*callDecl
 	blocks    []*blockDecl
 	observers []*observerDecl
+	moved     []*movedDecl
 }
 
 // blockDecl is a block of one of the kinds as written.
@@ -83,6 +84,7 @@ var labels = map[string]struct {
 	"variable": {1, `variable "model" { … }`},
 	"output":   {1, `output "checkpoint" { … }`},
 	"module":   {1, `module "eval" { … }`},
+	"moved":    {0, `moved { … }`},
 	"alert":    {1, `alert "reward_fell" { … }`},
 	"tracking": {2, `tracking "tensorboard" "curves" { … }`},
 }
@@ -137,6 +139,8 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 		return s.declareOutput(block)
 	case "module":
 		return s.declareCall(block)
+	case "moved":
+		return s.declareMoved(block)
 	case "tracking":
 		s.observers = append(s.observers, &observerDecl{kind: block.Type, tracker: block.Labels[0], name: block.Labels[1],
 			body: block.Body, header: header(block)})
@@ -154,7 +158,7 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 }
 
 func blockTypes() []string {
-	types := []string{"recipe", "variable", "locals", "output", "module", "alert", "tracking"}
+	types := []string{"recipe", "variable", "locals", "output", "module", "moved", "alert", "tracking"}
 	for _, k := range kind.All() {
 		types = append(types, string(k))
 	}

@@ -273,7 +273,7 @@ func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) 
 // idle says that a plan has no changes and no live blocks to adopt.
 func idle(p *plan.Plan) bool {
 	for _, op := range p.Operations {
-		if op.Action != plan.Nothing || op.Alive {
+		if op.Changes() || op.Alive {
 			return false
 		}
 	}

@@ -51,6 +51,8 @@ func (s *scan) field(e *Event, key []byte) bool {
 		return name(s, &e.Type)
 	case "address":
 		return name(s, &e.Address)
+	case "from":
+		return name(s, &e.From)
 	case "cursor":
 		return number(s, &e.Cursor)
 	case "life":

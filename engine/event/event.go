@@ -29,6 +29,7 @@ const (
 	Operation Type = "operation" // Address, Action, Message: what a plan made the engine do
 	Output    Type = "output"    // Name, and Value, or Sensitive: its value is known, and not written
 	Removed   Type = "removed"   // Address: the block has ended and is no longer part of the run
+	Moved     Type = "moved"     // Address, From: the block had the address From until now
 	Notice    Type = "notice"    // Level, Message: from the engine itself
 	Paused    Type = "paused"    // a person has paused the run
 	Resumed   Type = "resumed"   // it goes on; Seconds (length of the pause)
@@ -62,6 +63,7 @@ type Event struct {
 	Type Type      `json:"type"`
 
 	Address      string `json:"address,omitempty"`
+	From         string `json:"from,omitempty"`   // an address
 	Cursor       uint64 `json:"cursor,omitempty"` // the plugin's number of this event; reading continues there
 	BlockAttempt int    `json:"life,omitempty"`   // which start of the block it comes from, from 1
 

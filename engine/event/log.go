@@ -180,6 +180,10 @@ func (l *Log) note(e Event) {
 			l.cursors[address] = c
 		}
 	}
+	if c, ok := l.cursors[e.From]; ok && e.Type == Moved {
+		l.cursors[e.Address] = c
+		delete(l.cursors, e.From)
+	}
 	// The events of a block are numbered over all of its attempts. Attempts start again at 1 when a block that was
 	// removed from the run is added again.
 	if e.Cursor > l.cursors[e.Address].Seq {

@@ -229,6 +229,28 @@ func parse(path string, data []byte) (*Lineage, error) {
 	return &l, nil
 }
 
+// Move gives the lineages in the folder of a block's checkpoints its new address. The folder has its new name already.
+func Move(folder string, from, to addr.Block) error {
+	all, err := Checkpoints(folder)
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		if l.Checkpoint.Address != from || filepath.Base(filepath.Dir(l.Checkpoint.Path)) != to.FileName() {
+			continue
+		}
+		l.Checkpoint.Address = to
+		if b, ok := l.Blocks[from]; ok {
+			l.Blocks[to] = b
+			delete(l.Blocks, from)
+		}
+		if err := l.Write(Beside(l.Checkpoint.Path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Checkpoints are the lineages of all checkpoints below a folder, also of archived ones.
 func Checkpoints(folder string) ([]*Lineage, error) {
 	var out []*Lineage

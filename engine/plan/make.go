@@ -38,7 +38,7 @@ func Make(in Input) (*Plan, error) {
 			return nil, fmt.Errorf("planning %s: %w", b.Addr, err)
 		}
 		if rec := in.Recorded.Blocks[b.Addr]; rec != nil {
-			p.Findings = append(p.Findings, op.lost(in, rec)...)
+			p.Findings = append(p.Findings, append(op.lost(in, rec), op.checkMove(in)...)...)
 		}
 		ops[b.Addr] = op
 		p.Operations = append(p.Operations, op)

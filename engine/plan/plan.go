@@ -15,7 +15,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.10"
+const FormatVersion = "1.11"
 
 // Action is what apply does with a block.
 type Action string
@@ -59,7 +59,9 @@ type Operation struct {
 	Plugin  string     `json:"plugin"`
 	Action  Action     `json:"action"`
 	Alive   bool       `json:"alive"` // it runs now
-	Reasons []Reason   `json:"reasons"`
+	// MovedFrom is its recorded address, which a moved block of the recipe has changed to Address. Since 1.11.
+	MovedFrom addr.Block `json:"moved_from,omitzero"`
+	Reasons   []Reason   `json:"reasons"`
 	// Needs are the blocks that must come first, sorted.
 	Needs []Dependency `json:"needs"`
 	// Config is the recordable form of the body, and of placement, runtime, environment_variables and external beside
@@ -166,15 +168,18 @@ type Input struct {
 	Nondeterminism map[addr.Block][]string // why equal seeds may not give equal weights
 
 	Kept        map[addr.Block]state.Kept // what the disk has of recorded checkpoints
+	Moves       map[addr.Block]addr.Block // see Moves; Recorded and what is by address here has the new ones
+	Live        bool                      // an engine works on the run
 	FromScratch bool                      // trainers whose checkpoints are all gone start at step 0
 	// Missing returns what a tracker lacks on this machine, empty when it lacks nothing; nil: it cannot be found out.
 	Missing func(schema.Tracking) string
 }
 
 // Changes says whether apply would do anything.
-func (p *Plan) Changes() bool {
-	return slices.ContainsFunc(p.Operations, func(op *Operation) bool { return op.Action != Nothing })
-}
+func (p *Plan) Changes() bool { return slices.ContainsFunc(p.Operations, (*Operation).Changes) }
+
+// Changes says whether apply would do anything with the block.
+func (op *Operation) Changes() bool { return op.Action != Nothing || op.MovedFrom != addr.Block{} }
 
 // Operation returns the operation on a block, or nil.
 func (p *Plan) Operation(a addr.Block) *Operation {

@@ -31,9 +31,10 @@ func renamed(ops []*Operation, in Input) (out []Finding) {
 			out = append(out, Finding{Severity: "warning", Address: op.Address,
 				Summary: fmt.Sprintf("it starts at step 0: %s, which is no longer declared, has a checkpoint of step %d",
 					old.Address, rec.Checkpoint.Step),
-				Detail: fmt.Sprintf("The run knows a block by its address. If this is the same block under another name, name "+
-					"it %s again to continue from step %d; after this apply the run does not know that checkpoint any more. "+
-					"Its files stay in %s.", old.Address, rec.Checkpoint.Step, filepath.Dir(rec.Checkpoint.Path))})
+				Detail: fmt.Sprintf("The run knows a block by its address. If this is the same block under another name, add "+
+					"this to continue from step %d:\n\nmoved {\n  from = %s\n  to   = %s\n}\n\nAfter an apply without it the run "+
+					"does not know that checkpoint any more. Its files stay in %s.", rec.Checkpoint.Step, old.Address, op.Address,
+					filepath.Dir(rec.Checkpoint.Path))})
 		}
 	}
 	return out

@@ -46,7 +46,7 @@ output "checkpoint" { value = trainer.x.first.checkpoint }
 	}
 	a.wait()
 	a = f.apply(f.load(source, "HUB="+canary)).wait()
-	if a.err == nil || !strings.Contains(a.err.Error(), "needs trainer.x.first.checkpoint, which repeats a secret") ||
+	if a.err == nil || !strings.Contains(a.err.Error(), "needs trainer.x.first.checkpoint, which contains a secret") ||
 		!strings.Contains(a.err.Error(), "nonsensitive(…)") {
 		t.Errorf("the continued run ended with %v", a.err)
 	}

@@ -135,7 +135,7 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.plan(rec, seen)
+	p, err := s.plan(rec, seen, false)
 	if err == nil {
 		s.complete(ctx, p)
 	}
@@ -160,33 +160,61 @@ func (s *Session) Complete(findings []plan.Finding) {
 	}
 }
 
-func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed) (*plan.Plan, error) {
+// plan compares the recipe with a run; live says that its engine works.
+func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed, live bool) (*plan.Plan, error) {
 	if err := s.owns(rec); err != nil {
 		return nil, err
 	}
-	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets,
-		FromScratch: s.Request.FromScratch, Kept: map[addr.Block]state.Kept{},
-		Missing: func(t schema.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
-	for a, b := range rec.Blocks {
-		var err error
-		if in.Kept[a], err = s.Dir.Kept(a, b.Checkpoint); err != nil {
-			return nil, err
+	moves, findings := plan.Moves(s.Recipe, rec)
+	rec, kept, err := s.moved(rec, moves)
+	if err != nil {
+		return nil, err
+	}
+	for from, to := range moves {
+		if now, ok := seen[from]; ok {
+			seen[to] = now
+			delete(seen, from)
 		}
 	}
+	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets,
+		FromScratch: s.Request.FromScratch, Kept: kept, Moves: moves, Live: live,
+		Missing: func(t schema.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
 	if s.check != nil {
 		kept := sizing.Devices{}
 		for a, b := range rec.Blocks {
 			kept[a] = b.Devices
 		}
 		sized := s.check(s.Recipe, kept)
-		in.Findings, in.Devices, in.Nondeterminism = sized.Findings, sized.Devices, sized.Nondeterminism
+		findings = append(sized.Findings, findings...)
+		in.Devices, in.Nondeterminism = sized.Devices, sized.Nondeterminism
 	}
+	in.Findings = findings
 	p, err := plan.Make(in)
 	if err == nil {
 		p.Saved = s.Request.SavedID
 		s.addJobs(p, rec)
 	}
 	return p, err
+}
+
+// moved returns the record with the addresses that moved blocks give, and what the disk has of its checkpoints. After a
+// move that was interrupted they may lie at either address.
+func (s *Session) moved(rec *state.Run, moves map[addr.Block]addr.Block) (*state.Run, map[addr.Block]state.Kept,
+	error) {
+	after, all := rec.Moved(moves, s.Dir), map[addr.Block]state.Kept{}
+	for a, b := range rec.Blocks {
+		kept, err := s.Dir.Kept(a, b.Checkpoint)
+		if to, ok := moves[a]; ok {
+			if a = to; err == nil && kept.Gone {
+				kept, err = s.Dir.Kept(to, after.Blocks[to].Checkpoint)
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		all[a] = kept
+	}
+	return after, all, nil
 }
 
 // ApplyOptions are the choices of an apply.
@@ -231,7 +259,7 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 		}
 	}
 	s.attempt = o.Attempt
-	p, err := s.plan(e.Recorded(), e.Observed())
+	p, err := s.plan(e.Recorded(), e.Observed(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -240,6 +268,9 @@ func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions
 	}
 	if errs := p.Errors(); len(errs) > 0 {
 		return nil, fmt.Errorf("the plan has %d errors, first: %s: %s", len(errs), errs[0].Address, errs[0].Summary)
+	}
+	if err := e.Move(s.Recipe); err != nil {
+		return nil, err
 	}
 	srv, err := serve(ctx, s, e)
 	if err != nil {
@@ -314,6 +345,6 @@ func relay(ctx context.Context, e *run.Engine, o ApplyOptions, done <-chan struc
 // same says that two plans have the same operations. A process that died in between can change them.
 func same(a, b *plan.Plan) bool {
 	return a.Digest == b.Digest && slices.EqualFunc(a.Operations, b.Operations, func(x, y *plan.Operation) bool {
-		return x.Address == y.Address && x.Action == y.Action
+		return x.Address == y.Address && x.Action == y.Action && x.MovedFrom == y.MovedFrom
 	})
 }

@@ -255,7 +255,7 @@ func replan(ctx context.Context, s *Session, e *run.Engine, req Request) (*schem
 		return nil, nil, err
 	}
 	next := &Session{Request: req, Recipe: recipe, Dir: s.Dir, host: s.host, plugins: s.plugins, check: s.check}
-	p, err := next.plan(rec, live)
+	p, err := next.plan(rec, live, true)
 	return recipe, p, err
 }
 

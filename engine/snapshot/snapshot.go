@@ -89,6 +89,10 @@ func (snap *Snapshot) Apply(e event.Event) {
 	if e.Address == "" {
 		return
 	}
+	if e.Type == event.Moved {
+		snap.move(e.From, e.Address)
+		return
+	}
 	if e.Type == event.Removed { // its events stay in the log
 		delete(snap.Blocks, e.Address)
 		return
@@ -110,6 +114,18 @@ func (snap *Snapshot) Apply(e event.Event) {
 func (snap *Snapshot) SamePhase(e event.Event) bool {
 	blk := snap.Blocks[e.Address]
 	return blk != nil && blk.Phase == e.Phase && blk.Message == e.Message && blk.Attempt >= e.BlockAttempt
+}
+
+// move gives a block another address.
+func (snap *Snapshot) move(from, to string) {
+	if blk := snap.Blocks[from]; blk != nil {
+		blk.Address, snap.Blocks[to] = to, blk
+		delete(snap.Blocks, from)
+	}
+	if s, ok := snap.Samples[from]; ok {
+		snap.Samples[to] = s
+		delete(snap.Samples, from)
+	}
 }
 
 func (snap *Snapshot) block(address string) *Block {

@@ -1,9 +1,6 @@
 package state
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "strings"
 
 // Relocate changes the paths in a record that lead into the run directory, after the directory was moved.
 func (r *Run) Relocate(from, to Place) {
@@ -24,55 +21,12 @@ func (r *Run) Relocate(from, to Place) {
 		if b.Checkpoint != nil {
 			b.Checkpoint.Path = move(b.Checkpoint.Path)
 		}
-		moved := make(map[string]json.RawMessage, len(b.Outputs))
-		for name, value := range b.Outputs {
-			moved[name] = moveJSON(value, move)
-		}
-		b.Outputs = moved
+		b.Outputs = each(b.Outputs, texts(move))
 	}
 	for name, o := range r.Outputs {
 		if o.Value != nil {
-			o.Value = moveJSON(o.Value, move)
+			o.Value = rewrite(o.Value, texts(move))
 			r.Outputs[name] = o
 		}
 	}
-}
-
-// moveJSON changes the strings in a JSON text. A text in which none changes is returned unchanged, byte by byte.
-func moveJSON(text json.RawMessage, move func(string) string) json.RawMessage {
-	dec := json.NewDecoder(strings.NewReader(string(text)))
-	dec.UseNumber()
-	var v any
-	if dec.Decode(&v) != nil {
-		return text
-	}
-	changed := false
-	var walk func(any) any
-	walk = func(v any) any {
-		switch x := v.(type) {
-		case string:
-			if next := move(x); next != x {
-				changed = true
-				return next
-			}
-		case []any:
-			for i := range x {
-				x[i] = walk(x[i])
-			}
-		case map[string]any:
-			for k := range x {
-				x[k] = walk(x[k])
-			}
-		}
-		return v
-	}
-	v = walk(v)
-	if !changed {
-		return text
-	}
-	out, err := json.Marshal(v)
-	if err != nil {
-		return text
-	}
-	return out
 }

@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
@@ -59,10 +60,33 @@ func (f *fold) Apply(e event.Event) {
 		}
 	case event.Weights:
 		f.add(e.Address+" seconds", float64(e.Version), at, e.Seconds)
+	case event.Moved:
+		f.move(e.From, e.Address)
 	case event.RunStarted:
 		f.plans = nil
 	case event.Operation:
 		f.plans = append(f.plans, operation{e.Time, e.Address, e.Action, e.Message})
+	}
+}
+
+// move gives a block another address.
+func (f *fold) move(from, to string) {
+	for name, s := range f.series {
+		if metric, ok := strings.CutPrefix(name, from+" "); ok {
+			f.series[to+" "+metric] = s
+			delete(f.series, name)
+		}
+	}
+	moveKey(f.lanes.Phases, from, to)
+	moveKey(f.lanes.Doing, from, to)
+	moveKey(f.lanes.Work, from, to)
+	moveKey(f.lanes.Distant, from, to)
+}
+
+func moveKey[V any](m map[string]V, from, to string) {
+	if v, ok := m[from]; ok {
+		m[to] = v
+		delete(m, from)
 	}
 }
 

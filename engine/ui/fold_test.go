@@ -52,6 +52,7 @@ func anEvent(t *rapid.T) event.Event {
 		{Type: event.Restart, Address: address, Message: text},
 		{Type: event.Stalled, Address: address, Message: text, Seconds: 60},
 		{Type: event.StallOver, Address: address},
+		{Type: event.Moved, Address: "trainer.x.moved", From: address},
 		{Type: event.Output, Name: "o", Value: map[string]any{"a": []any{1.5, text, nil, true}}},
 		{Type: event.Removed, Address: address},
 		{Type: event.Span, Address: address, Name: "step", BlockAttempt: 7},

@@ -33,7 +33,7 @@ func (r *run) apply(e event.Event) {
 	switch e.Type {
 	case event.Progress:
 		return
-	case event.Removed:
+	case event.Removed, event.Moved:
 		r.order = nil
 		return
 	case event.Metrics, event.Weights, event.Sample, event.Span, event.Operation, event.Output:

@@ -23,8 +23,8 @@ func Markdown(out io.Writer, p *plan.Plan) error {
 	if p.Changes() {
 		fmt.Fprint(w, "| | block | why |\n|---|---|---|\n")
 		for _, op := range p.Operations {
-			if op.Action != plan.Nothing {
-				fmt.Fprintf(w, "| %s | `%s` | %s |\n", op.Action, op.Address, cell(reasons(op)))
+			if op.Changes() {
+				fmt.Fprintf(w, "| %s | `%s` | %s |\n", verb(op), op.Address, cell(reasons(op)))
 			}
 		}
 		fmt.Fprintln(w)
@@ -137,4 +137,11 @@ func longestRun(s string) int {
 		longest = max(longest, run)
 	}
 	return longest
+}
+
+func verb(op *plan.Operation) string {
+	if op.Action == plan.Nothing {
+		return "move"
+	}
+	return string(op.Action)
 }

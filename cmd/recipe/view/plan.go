@@ -11,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -45,7 +46,7 @@ func Plan(out io.Writer, s Style, p *plan.Plan) error {
 	if p.Changes() {
 		legend(w, s, p)
 		for _, op := range p.Operations {
-			if op.Action != plan.Nothing {
+			if op.Changes() {
 				operation(w, s, op)
 			}
 		}
@@ -281,6 +282,15 @@ func Counts(s Style, p *plan.Plan) string {
 			count(len(p.Operations), "block"), what)
 	}
 	var parts []string
+	moved := 0
+	for _, op := range p.Operations {
+		if op.MovedFrom != (addr.Block{}) {
+			moved++
+		}
+	}
+	if moved > 0 {
+		parts = append(parts, s.Cyan(fmt.Sprintf("%d to move", moved)))
+	}
 	for _, a := range plan.Actions() {
 		if n := p.Counts[a]; n > 0 {
 			sg := s.sign(a)
