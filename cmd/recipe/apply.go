@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/snapshot"
@@ -151,7 +152,7 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 				p.Status != state.Completed {
 				return err
 			}
-			return view.NothingTrained(a.out, a.style(), s.Recipe.File)
+			return view.NothingTrained(a.out, a.style(), s.Recipe)
 		},
 	}
 	f.recipe.add(cmd)
@@ -236,7 +237,7 @@ func (a *app) nothingToDo(s *session.Session, p *plan.Plan, asJSON bool) error {
 	if err := a.conclude(s, snap); err != nil {
 		return err
 	}
-	return view.NothingTrained(a.out, a.style(), s.Recipe.File)
+	return view.NothingTrained(a.out, a.style(), s.Recipe)
 }
 
 // savedPlan reads the plan of --plan, which also says which recipe is meant. Who saved a plan and names it has approved
@@ -377,32 +378,23 @@ func again(r *schema.Recipe, f *applyFlags) string {
 			v = name + "=…"
 		}
 		given[name] = true
-		words = append(words, "--var", shellWord(v))
+		words = append(words, "--var", printable.ShellWord(v))
 	}
 	for _, v := range r.Variables { // what a saved plan contained stands in no argument
 		if p, ok := f.recipe.planned[v.Name]; ok && !given[v.Name] && v.Given() && !p.Secret {
-			words = append(words, "--var", shellWord(v.Name+"="+v.Argument()))
+			words = append(words, "--var", printable.ShellWord(v.Name+"="+v.Argument()))
 		}
 	}
 	for _, file := range f.recipe.varFiles {
-		words = append(words, "--var-file", shellWord(file))
+		words = append(words, "--var-file", printable.ShellWord(file))
 	}
 	for _, s := range r.Settings {
-		words = append(words, "--set", shellWord(s.String()))
+		words = append(words, "--set", printable.ShellWord(s.String()))
 	}
 	for _, target := range f.targets {
-		words = append(words, "--target", shellWord(target))
+		words = append(words, "--target", printable.ShellWord(target))
 	}
-	return strings.Join(append(words, shellWord(r.File)), " ")
-}
-
-// shellWord quotes what a shell would take apart.
-func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s,
-		func(r rune) bool { return strings.ContainsRune(" \t\n'\"\\$`!*?[]{}()<>|&;#~", r) }) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return strings.Join(append(words, printable.ShellWord(r.File)), " ")
 }
 
 // conclude says what a run that has ended came to.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -48,14 +49,14 @@ that was moved on the same machine needs no claim.`,
 			if !fresh {
 				_, err = fmt.Fprintf(a.out,
 					"The run in %s now belongs to this folder. recipe apply %s continues it.\n", dir,
-					shellWord(recipePath(dir, rec)))
+					printable.ShellWord(recipePath(dir, rec)))
 				return err
 			}
 			text := "The copied run was removed."
 			if d.Checkpoints != "" {
 				text += " Its checkpoints are in " + d.Checkpoints + "."
 			}
-			_, err = fmt.Fprintf(a.out, "%s recipe apply %s starts a new run.\n", text, shellWord(recipePath(dir, rec)))
+			_, err = fmt.Fprintf(a.out, "%s recipe apply %s starts a new run.\n", text, printable.ShellWord(recipePath(dir, rec)))
 			return err
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/session"
 )
 
@@ -188,7 +189,7 @@ func canAsk(req *mcp.CallToolRequest, saved *session.Saved) error {
 	client := req.Session.InitializeParams()
 	if client == nil || client.Capabilities == nil || client.Capabilities.Elicitation == nil {
 		return fmt.Errorf("this client cannot ask a person for approval; nothing was changed. Let the person run "+
-			"recipe apply %s, or start recipe mcp with --auto-approve", shellWord(saved.File))
+			"recipe apply %s, or start recipe mcp with --auto-approve", printable.ShellWord(saved.File))
 	}
 	return nil
 }

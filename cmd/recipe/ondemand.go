@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -100,7 +101,7 @@ func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags,
 
 // noEngine says why no command reaches a block.
 func noEngine(block addr.Block, dir state.Dir, rec *state.Run) error {
-	file := shellWord(recipePath(dir, rec))
+	file := printable.ShellWord(recipePath(dir, rec))
 	if rec.Blocks[block] == nil {
 		return noBlock(block, rec)
 	}

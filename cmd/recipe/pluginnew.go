@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/build"
 	"github.com/recipe-rl/recipe/cmd/recipe/scaffold"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
@@ -127,7 +128,7 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 	}
 	if fresh { // what this user writes there runs without a question
 		if err := trust.Default(a.environ).Add(trust.Entry{Folder: p.Dir}); err != nil {
-			fmt.Fprintf(a.err, "The folder is not trusted: %v. recipe trust add --folder %s trusts it.\n", err, shellWord(p.Dir))
+			fmt.Fprintf(a.err, "The folder is not trusted: %v. recipe trust add --folder %s trusts it.\n", err, printable.ShellWord(p.Dir))
 		}
 	}
 	s := a.style()
@@ -135,7 +136,7 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 	for _, f := range files {
 		fmt.Fprintf(a.out, "  %s\n", f)
 	}
-	fmt.Fprintf(a.out, "\nNext:\n\n  cd %s\n", shellWord(p.Dir))
+	fmt.Fprintf(a.out, "\nNext:\n\n  cd %s\n", printable.ShellWord(p.Dir))
 	goes := slices.Contains(files, "go.mod")
 	if goes && p.Version == "" {
 		fmt.Fprintf(a.out, "  go get %s@latest    # or begin again with --sdk FOLDER, a checkout of its sources\n",

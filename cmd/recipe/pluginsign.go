@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/packages/signature"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 )
@@ -169,7 +170,7 @@ without a key of the author's own (keyless).`,
 
 // verifiesNoLayout says how the package in a layout is verified. A signature there binds nobody: it has no source yet.
 func verifiesNoLayout(layout string) error {
-	at := shellWord(layout)
+	at := printable.ShellWord(layout)
 	return &sdk.Error{
 		Summary: "recipe plugin verify takes a recipe, or a version in a registry; " + layout + " is the layout of a package",
 		Remedy: "for the packages of a recipe: recipe init FILE --from " + at + ", then recipe plugin verify FILE; " +

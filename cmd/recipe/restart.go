@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -58,7 +59,7 @@ func (a *app) withEngine(cmd *cobra.Command, file string, do func(*session.Clien
 
 // notLive says why a command cannot do anything with a run, and what can.
 func notLive(cmd *cobra.Command, dir state.Dir, rec *state.Run) error {
-	file := shellWord(recipePath(dir, rec))
+	file := printable.ShellWord(recipePath(dir, rec))
 	e := &sdk.Error{Summary: fmt.Sprintf("the run is %s: there is nothing to %s", rec.Status, cmd.Name())}
 	switch rec.Status {
 	case state.Running:

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -112,7 +113,7 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 	}
 	text = "The run is " + string(rec.Status) + "."
 	if rec.Status == state.Stopped {
-		text += " recipe apply " + shellWord(recipePath(dir, rec)) + " continues it."
+		text += " recipe apply " + printable.ShellWord(recipePath(dir, rec)) + " continues it."
 	}
 	_, err = fmt.Fprintln(a.out, text)
 	return err

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/engine/outfile"
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/plugins/trajectories/tools"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -75,7 +76,7 @@ func serverEnded(dir state.Dir, run *state.Run, block addr.Block) error {
 		Remedy:  "recipe report sums the run up, and recipe ui has its curves and samples",
 	}
 	if store := filepath.Join(string(dir), "trajectories", block.FileName()); isFolder(store) {
-		refusal.Remedy = "--dir " + shellWord(store) + ", in place of the run, reads the groups that it has left (recipe " +
+		refusal.Remedy = "--dir " + printable.ShellWord(store) + ", in place of the run, reads the groups that it has left (recipe " +
 			"trajectories show lists them); " + refusal.Remedy
 	}
 	return refusal

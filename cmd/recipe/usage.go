@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/nearest"
@@ -82,7 +83,7 @@ func withRunAsFlag(cmd *cobra.Command, accept cobra.PositionalArgs, args []strin
 	if _, run, err := locateRun(last); err != nil || run == nil {
 		return ""
 	}
-	return strings.Join(slices.Concat([]string{cmd.CommandPath()}, rest, []string{"-r", shellWord(last)}), " ")
+	return strings.Join(slices.Concat([]string{cmd.CommandPath()}, rest, []string{"-r", printable.ShellWord(last)}), " ")
 }
 
 func namedAsArgument(cmd *cobra.Command, what, given, instead string) error {

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -63,7 +65,7 @@ func finished(ops []*Operation, in Input) []Finding {
 	}
 	return []Finding{{Severity: "warning", Address: ops[changed].Address,
 		Summary: "the run is finished: applying this trains nothing",
-		Detail:  "Its trainers have done their steps. " + Anew(in.Recipe.File)}}
+		Detail:  "Its trainers have done their steps. " + Anew(in.Recipe)}}
 }
 
 // trains says that an operation starts or continues a job.
@@ -74,7 +76,24 @@ func trains(op *Operation) bool {
 // Trains says whether apply would start or continue a job.
 func (p *Plan) Trains() bool { return slices.ContainsFunc(p.Operations, trains) }
 
-// Anew says how a finished run is trained from the beginning.
-func Anew(file string) string {
-	return fmt.Sprintf("To train anew: recipe destroy --checkpoints -r %[1]s && recipe apply %[1]s", file)
+// Anew says how a finished run is trained from the beginning, with the same variables.
+func Anew(r *schema.Recipe) string {
+	file, words := printable.ShellWord(r.File), ""
+	for _, v := range r.Variables {
+		switch {
+		case !v.Given() || strings.HasPrefix(v.Source, "RECIPE_VAR_"):
+		case v.Source != "--var":
+			if arg := " --var-file " + printable.ShellWord(v.Source); !strings.Contains(words, arg) {
+				words += arg
+			}
+		case v.Sensitive:
+			words += " --var " + v.Name + "=…"
+		default:
+			words += " --var " + printable.ShellWord(v.Name+"="+v.Argument())
+		}
+	}
+	for _, s := range r.Settings {
+		words += " --set " + printable.ShellWord(s.String())
+	}
+	return fmt.Sprintf("To train anew: recipe destroy --checkpoints -r %[1]s && recipe apply%[2]s %[1]s", file, words)
 }

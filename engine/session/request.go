@@ -188,7 +188,7 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed, live b
 		findings = append(sized.Findings, findings...)
 		in.Devices, in.Nondeterminism = sized.Devices, sized.Nondeterminism
 	}
-	in.Findings = findings
+	in.Findings = append(findings, s.reset()...)
 	p, err := plan.Make(in)
 	if err == nil {
 		p.Saved = s.Request.SavedID

@@ -48,8 +48,8 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 }
 
 // NothingTrained says that the result of a finished run is an old one, and how to make a new one.
-func NothingTrained(w io.Writer, s Style, file string) error {
-	_, err := fmt.Fprintf(w, "\n%s\n%s\n", s.Bold("The run is finished: nothing was trained."), plan.Anew(file))
+func NothingTrained(w io.Writer, s Style, r *schema.Recipe) error {
+	_, err := fmt.Fprintf(w, "\n%s\n%s\n", s.Bold("The run is finished: nothing was trained."), plan.Anew(r))
 	return err
 }
 

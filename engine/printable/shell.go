@@ -1,0 +1,12 @@
+package printable
+
+import "strings"
+
+// ShellWord quotes what a shell would take apart.
+func ShellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s,
+		func(r rune) bool { return strings.ContainsRune(" \t\n'\"\\$`!*?[]{}()<>|&;#~", r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
