@@ -36,6 +36,9 @@ type Block struct {
 	SyncedBy []string
 	Handle   []byte // what Host.SetHandle recorded in an earlier attempt; nil: none
 	Resume   bool   // continue from the newest checkpoint in CheckpointDir
+	// RecordedStep is the step of the newest checkpoint that the run has recorded, when the block resumes; 0: none. A
+	// trainer that has one, and finds no checkpoint, must fail rather than start at step 0.
+	RecordedStep int64
 	// SharesDevices says that another block of the run is on an accelerator of this one, or may be because one of them
 	// does not name its own.
 	SharesDevices bool

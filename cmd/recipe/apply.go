@@ -187,10 +187,10 @@ func (a *app) canRun(ctx context.Context, s *session.Session) error {
 // cannotApply is the refusal of a plan with errors. With --json nobody has seen the plan, so it names them.
 func cannotApply(errs []plan.Finding, unseen bool) error {
 	summary := "the plan has 1 error and cannot be applied"
-	remedy := "fix it in the recipe and plan again"
+	remedy := "do what it asks for, and plan again"
 	if len(errs) != 1 {
 		summary = fmt.Sprintf("the plan has %d errors and cannot be applied", len(errs))
-		remedy = "fix them in the recipe and plan again"
+		remedy = "do what they ask for, and plan again"
 	}
 	refusal := &sdk.Error{Summary: summary, Remedy: remedy}
 	if unseen {

@@ -23,9 +23,9 @@ func (op *Operation) lost(in Input, rec *state.Block) []Finding {
 		return []Finding{{Severity: "warning", Address: op.Address, Summary: gone,
 			Detail: fmt.Sprintf("It continues from step %d, %s, the newest that is left. Put the newer one back to keep its "+
 				"steps.", kept.Left.Step, kept.Left.Path)}}
-	case Stored(op.Config):
+	case Stored(op.Config) && !in.FromScratch:
 		return []Finding{{Severity: "warning", Address: op.Address, Summary: gone,
-			Detail: "It continues from the newest checkpoint in its store."}}
+			Detail: "It continues from the newest checkpoint in its store, and fails when there is none."}}
 	case in.FromScratch:
 		op.Action = Replace
 		op.because(Reason{Text: gone + ": starts at step 0 (--from-scratch)"})

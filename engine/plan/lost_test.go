@@ -38,6 +38,8 @@ func TestAPlanComparesCheckpointsWithTheDisk(t *testing.T) {
 			severity: "warning", finding: "is gone"},
 		"gone, from scratch": {kept: state.Kept{Gone: true}, phase: "stopped", scratch: true, action: plan.Replace,
 			reason: "starts at step 0 (--from-scratch)"},
+		"gone, in a store, from scratch": {kept: state.Kept{Gone: true}, phase: "stopped", stored: true, scratch: true,
+			action: plan.Replace, reason: "starts at step 0 (--from-scratch)"},
 		"from scratch, and it is there": {phase: "stopped", scratch: true, action: plan.Resume,
 			reason: "continues from step 129"},
 		"gone while it runs":          {kept: state.Kept{Gone: true}, phase: "ready", alive: true, action: plan.Nothing},

@@ -186,6 +186,9 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 		if err := s.hasCheckpoint(b); err != nil {
 			return host.Start{}, err
 		}
+		if rec := e.store.Block(a); rec != nil && rec.Checkpoint != nil {
+			req.RecordedStep = rec.Checkpoint.Step
+		}
 	}
 	if !req.Resume {
 		if err := s.setAside(b); err != nil {

@@ -744,6 +744,7 @@ type StartRequest struct {
 	Sensitive     []string               `protobuf:"bytes,20,rep,name=sensitive,proto3" json:"sensitive,omitempty"`                               // texts that must be blanked out of everything that the plugin writes down or reports
 	SharesDevices bool                   `protobuf:"varint,21,opt,name=shares_devices,json=sharesDevices,proto3" json:"shares_devices,omitempty"` // another block of the run is, or may be, on an accelerator of this one
 	GraceMs       int64                  `protobuf:"varint,22,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`                   // how long the block may take to end in order where nobody says it, as after SIGTERM; 0: 30 s
+	RecordedStep  int64                  `protobuf:"varint,23,opt,name=recorded_step,json=recordedStep,proto3" json:"recorded_step,omitempty"`    // of the newest checkpoint that the run has recorded for a block that resumes; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -928,6 +929,13 @@ func (x *StartRequest) GetSharesDevices() bool {
 func (x *StartRequest) GetGraceMs() int64 {
 	if x != nil {
 		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *StartRequest) GetRecordedStep() int64 {
+	if x != nil {
+		return x.RecordedStep
 	}
 	return 0
 }
@@ -4632,7 +4640,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\aRuntime\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\"\n" +
 	"\frequirements\x18\x02 \x03(\tR\frequirements\x12\x12\n" +
-	"\x04venv\x18\x03 \x01(\tR\x04venv\"\xb6\x06\n" +
+	"\x04venv\x18\x03 \x01(\tR\x04venv\"\xdb\x06\n" +
 	"\fStartRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
@@ -4658,7 +4666,8 @@ const file_plugin_proto_rawDesc = "" +
 	"firstEvent\x12\x1c\n" +
 	"\tsensitive\x18\x14 \x03(\tR\tsensitive\x12%\n" +
 	"\x0eshares_devices\x18\x15 \x01(\bR\rsharesDevices\x12\x19\n" +
-	"\bgrace_ms\x18\x16 \x01(\x03R\agraceMs\x1a>\n" +
+	"\bgrace_ms\x18\x16 \x01(\x03R\agraceMs\x12#\n" +
+	"\rrecorded_step\x18\x17 \x01(\x03R\frecordedStep\x1a>\n" +
 	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +

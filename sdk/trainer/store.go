@@ -45,6 +45,10 @@ func (h *host) keep(ctx context.Context, address string, block *sdk.Block) (func
 	if path != "" {
 		h.Log("info", "it goes on from "+path)
 	}
+	if err := h.lost(address, block); err != nil {
+		_ = h.archive.Close(ended)
+		return nil, err
+	}
 	asked := make(chan time.Time, 1)
 	stop := context.AfterFunc(ctx, func() { asked <- time.Now() })
 	return func(how error) error {
@@ -61,6 +65,19 @@ func (h *host) keep(ctx context.Context, address string, block *sdk.Block) (func
 		}
 		return errors.Join(how, h.archive.Close(closing))
 	}, nil
+}
+
+// lost is the error of a block that would start at step 0 though the run has recorded a checkpoint of it.
+func (h *host) lost(address string, block *sdk.Block) error {
+	if !block.Resume || block.RecordedStep == 0 {
+		return nil
+	}
+	if _, name, err := h.archive.NewestHere(); err != nil || name != "" {
+		return err
+	}
+	return &sdk.Error{Summary: fmt.Sprintf("the checkpoint of step %d is neither in %s nor in %s, and it would start at "+
+		"step 0", block.RecordedStep, block.CheckpointDir, address),
+		Remedy: "put it back, or start over with recipe apply --from-scratch"}
 }
 
 // ended is a context that has ended.

@@ -33,7 +33,7 @@ func EncodeStart(r Start, config []byte) *pluginpb.StartRequest {
 		Token: r.Token, ControlToken: r.ControlToken, Listen: r.Listen,
 		Policy:   &pluginpb.Policy{Version: r.Policy.Version, Weights: r.Policy.Weights, Format: r.Policy.Format},
 		SyncedBy: r.SyncedBy, Handle: r.Handle, Resume: r.Resume, FirstEvent: r.FirstEvent, Sensitive: r.Sensitive,
-		SharesDevices: r.SharesDevices, GraceMs: r.Grace.Milliseconds(),
+		SharesDevices: r.SharesDevices, GraceMs: r.Grace.Milliseconds(), RecordedStep: r.RecordedStep,
 	}
 }
 
@@ -52,7 +52,7 @@ func DecodeStart(m *pluginpb.StartRequest, config cty.Value) Start {
 			Policy: sdk.Policy{Version: m.GetPolicy().GetVersion(), Weights: m.GetPolicy().GetWeights(),
 				Format: m.GetPolicy().GetFormat()},
 			SyncedBy: m.GetSyncedBy(), Handle: m.GetHandle(), Resume: m.GetResume(),
-			SharesDevices: m.GetSharesDevices(),
+			SharesDevices: m.GetSharesDevices(), RecordedStep: m.GetRecordedStep(),
 		}}
 }
 

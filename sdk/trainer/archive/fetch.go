@@ -113,8 +113,8 @@ func decode(name string, text []byte) (stored, error) {
 	return stored{Manifest: m}, nil
 }
 
-// newestHere is the step of the newest checkpoint in the folder, and its name; -1: there is none.
-func (x *Archive) newestHere() (int64, string, error) {
+// NewestHere is the step of the newest checkpoint in the folder, and its name; -1: there is none.
+func (x *Archive) NewestHere() (int64, string, error) {
 	entries, err := os.ReadDir(x.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, "", fmt.Errorf("look for checkpoints: %w", err)
@@ -136,7 +136,7 @@ func (x *Archive) Fetch(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	here, _, err := x.newestHere()
+	here, _, err := x.NewestHere()
 	if err != nil {
 		return "", err
 	}

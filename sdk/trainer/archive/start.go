@@ -50,7 +50,7 @@ func (x *Archive) Start(ctx context.Context, resumes bool) (fetched string, err 
 			fetched, err = x.Fetch(ctx)
 		}
 		if err == nil && resumes {
-			if step, _, failed := x.newestHere(); failed == nil { // nothing newer in the store is whole
+			if step, _, failed := x.NewestHere(); failed == nil { // nothing newer in the store is whole
 				x.archived(max(0, step))
 			}
 		}
@@ -81,7 +81,7 @@ func isFinal(err error) bool {
 
 // without says what becomes of an attempt whose store does not answer.
 func (x *Archive) without(cause error) error {
-	last, name, err := x.newestHere()
+	last, name, err := x.NewestHere()
 	if err != nil || name == "" {
 		return errors.Join(fmt.Errorf("the store has not answered for %s: %w", x.patience, cause), err)
 	}
