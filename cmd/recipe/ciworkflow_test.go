@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -63,94 +65,178 @@ func githubSteps(t *testing.T) (plan, comment []ciStep) {
 		return slices.DeleteFunc(slices.Clone(workflow.Jobs[job].Steps),
 			func(s ciStep) bool { return s.Run == "" || s.Name == "Install" })
 	}
-	return scripts("plan"), scripts("comment")
+	plan, comment = scripts("plan"), scripts("comment")
+	if len(plan) != 3 || len(comment) != 1 {
+		t.Fatalf("the file has other scripts than this test knows: %+v %+v", plan, comment)
+	}
+	return plan, comment
 }
 
 type ciStep struct {
-	Name, Run, Uses string
-	With            map[string]any
-	Dir             string `yaml:"working-directory"`
+	Name, Run, Uses, If string
+	With                map[string]any
+	Dir                 string `yaml:"working-directory"`
 }
 
-// TestTheExamplesOfCIRun runs the scripts of docs/ci/github.yml and gitlab.yml on the quickstart: what checks and plans
-// with this program, what posts to GitHub with a gh of the test, and what posts to GitLab with curl and a server of the
-// test. The lines that install the program and fetch the base are left out.
+// TestTheExamplesOfCIRun runs the scripts of docs/ci/github.yml and gitlab.yml as the two systems do: what checks and
+// plans with this program, what posts with a gh and a GitLab of the test. The lines that install the program and fetch the
+// base are left out.
 func TestTheExamplesOfCIRun(t *testing.T) {
 	t.Parallel()
-	t.Run("github", func(t *testing.T) {
-		t.Parallel()
-		top := requests(t)
-		bin := filepath.Join(t.TempDir(), "gh")
-		// gh pr comment NUMBER --body-file FILE --edit-last --create-if-none
-		gh := "#!/bin/sh\n[ \"$1 $2 $3 $4 $6 $7\" = \"pr comment 7 --body-file --edit-last --create-if-none\" ] || exit 2\n" +
-			"cat \"$5\"\n"
-		if err := os.WriteFile(bin, []byte(gh), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		output := filepath.Join(t.TempDir(), "output")
-		plan, comment := githubSteps(t)
-		if len(plan) != 3 || len(comment) != 1 {
-			t.Fatalf("the file has other scripts than this test knows: %+v %+v", plan, comment)
-		}
-		for _, step := range plan {
-			out, err := shell(t, filepath.Join(top, step.Dir), step.Run, "GITHUB_ACTIONS=true", "CI=true",
-				"GITHUB_WORKSPACE="+top,
-				"GITHUB_OUTPUT="+output)
-			if err != nil {
-				t.Errorf("%s: %v\n%s", step.Name, err, out)
+	for _, c := range []struct {
+		name, change string // a script in the checkout of the request
+		want         string // of the comment
+		fails        bool
+	}{
+		{name: "good", change: "true", want: "Plan: 5 to create"},
+		{name: "with an error", change: "sed -i.old s/steps/stepps/ train.hcl", fails: true,
+			want: "The recipe has errors, so there is no plan."},
+		{name: "not formatted", change: "sed -i.old 's/ = var.steps/    = var.steps/' train.hcl", fails: true,
+			want: "`recipe fmt train.hcl` formats the recipe."},
+		{name: "denied", change: "sed -i.old 's/= 300/= 2000/' train.hcl", fails: true,
+			want: "steps is 2000; more than 1000 need a review"},
+	} {
+		t.Run("github "+c.name, func(t *testing.T) {
+			t.Parallel()
+			top := requests(t)
+			pr := filepath.Join(top, "pr")
+			if out, err := shell(t, pr, c.change); err != nil {
+				t.Fatalf("%v\n%s", err, out)
 			}
-		}
-		text, err := os.ReadFile(output)
-		if err != nil {
-			t.Fatal(err)
-		}
-		head, rest, _ := strings.Cut(string(text), "\n")
-		body, after, ended := strings.Cut(rest, "\n"+strings.TrimPrefix(head, "plan<<")+"\n")
-		if !ended || after != "" || !strings.HasPrefix(head, "plan<<") {
-			t.Fatalf("the output of the job is %q", text)
-		}
-		out, err := shell(t, t.TempDir(), comment[0].Run, "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"), "PULL_REQUEST=7",
-			"PLAN="+body)
-		if err != nil || !strings.Contains(out, "Plan: 5 to create") {
-			t.Errorf("the comment is no plan: %v, %s", err, out)
-		}
-	})
-	t.Run("gitlab", func(t *testing.T) {
-		t.Parallel()
-		top := requests(t)
-		dir := filepath.Join(top, "pr")
-		notes := make(chan string, 1)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method != http.MethodPost || r.URL.Path != "/projects/3/merge_requests/7/notes" ||
-				r.Header.Get("PRIVATE-TOKEN") != "a-token" {
-				http.Error(w, "unexpected request", http.StatusBadRequest)
-				return
+			body, failed := githubPlan(t, top)
+			if failed != c.fails || !strings.Contains(body, c.want) {
+				t.Errorf("a step fails: %t; the plan is, want %q:\n%s", failed, c.want, body)
 			}
-			notes <- r.FormValue("body")
-		}))
-		defer server.Close()
-		script, note := gitlabScripts(t)
-		for _, line := range script {
-			out, err := shell(t, dir, line, "CI=true", "CI_PROJECT_DIR="+dir, "BASE="+filepath.Join(top, "base"))
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", line, err, out)
+			_, comment := githubSteps(t)
+			for _, known := range []string{"", "99\n100"} {
+				out := githubComment(t, comment[0].Run, body, known)
+				where := map[string]string{"": "POST repos/o/r/issues/7/comments", "99\n100": "PATCH repos/o/r/issues/comments/99"}
+				if !strings.HasPrefix(out, where[known]+"\n") || !strings.Contains(out, c.want) {
+					t.Errorf("with the comments %q it posts %s", known, out)
+				}
 			}
-		}
-		for _, line := range note {
-			out, err := shell(t, dir, line, "CI_API_V4_URL="+server.URL, "CI_PROJECT_ID=3", "CI_MERGE_REQUEST_IID=7",
-				"RECIPE_TOKEN=a-token", "no_proxy=127.0.0.1")
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", line, err, out)
+		})
+		t.Run("gitlab "+c.name, func(t *testing.T) {
+			t.Parallel()
+			top := requests(t)
+			pr := filepath.Join(top, "pr")
+			if out, err := shell(t, pr, c.change); err != nil {
+				t.Fatalf("%v\n%s", err, out)
 			}
+			script, note := gitlabScripts(t)
+			out, err := shell(t, pr, script[0], "CI=true", "CI_PROJECT_DIR="+pr, "BASE="+filepath.Join(top, "base"))
+			if (err != nil) != c.fails {
+				t.Errorf("%v:\n%s", err, out)
+			}
+			report, err := os.ReadFile(filepath.Join(pr, "code-quality.json"))
+			if err != nil || !bytes.HasPrefix(report, []byte("[")) {
+				t.Errorf("the report: %s, %v", report, err)
+			}
+			server := &gitlab{notes: []gitlabNote{}}
+			at := httptest.NewServer(server)
+			defer at.Close()
+			for i, method := range []string{"POST", "PUT"} { // the second push finds the note of the first
+				out, err := shell(t, pr, note[0], "CI_API_V4_URL="+at.URL, "CI_PROJECT_ID=3", "CI_MERGE_REQUEST_IID=7",
+					"RECIPE_TOKEN=a-token", "no_proxy=127.0.0.1")
+				if err != nil || len(server.methods) != i+1 || server.methods[i] != method || len(server.notes) != 2 ||
+					!strings.Contains(server.notes[1].Body, c.want) {
+					t.Errorf("%v, %v, %+v:\n%s", err, server.methods, server.notes, out)
+				}
+			}
+		})
+	}
+}
+
+// githubPlan runs the steps of the job plan, as far as those before them and their conditions let them run, and returns
+// its output.
+func githubPlan(t *testing.T, top string) (body string, failed bool) {
+	t.Helper()
+	output := filepath.Join(t.TempDir(), "output")
+	plan, _ := githubSteps(t)
+	for _, step := range plan {
+		if failed && step.If == "" {
+			continue
 		}
-		if note := <-notes; !strings.Contains(note, "Plan: 5 to create") {
-			t.Errorf("the note is no plan: %s", note)
-		}
-		report, err := os.ReadFile(filepath.Join(dir, "code-quality.json"))
-		if err != nil || !bytes.HasPrefix(report, []byte("[")) {
-			t.Errorf("the report: %s, %v", report, err)
-		}
-	})
+		_, err := shell(t, filepath.Join(top, step.Dir), step.Run, "GITHUB_ACTIONS=true", "CI=true",
+			"GITHUB_WORKSPACE="+top, "GITHUB_OUTPUT="+output, "GITHUB_STEP_SUMMARY="+output+".md")
+		failed = failed || err != nil
+	}
+	text, err := os.ReadFile(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(string(text), "\n")
+	body, after, ended := strings.Cut(rest, "\n"+strings.TrimPrefix(head, "plan<<")+"\n")
+	if !ended || after != "" || !strings.HasPrefix(head, "plan<<") {
+		t.Fatalf("the output of the job is %q", text)
+	}
+	if summary, err := os.ReadFile(output + ".md"); err != nil || !strings.HasPrefix(string(summary), body) {
+		t.Errorf("the summary of the job is %s, %v", summary, err)
+	}
+	return body, failed
+}
+
+// githubComment runs the script that comments, with a gh that knows comments of these numbers, and returns what was
+// posted where.
+func githubComment(t *testing.T, script, body, known string) string {
+	t.Helper()
+	bin := t.TempDir()
+	gh := "#!/bin/sh\nif [ \"$2\" = --paginate ]; then\n" +
+		"  case $5 in *env.MARKER*) ;; *) exit 2;; esac\n" +
+		"  [ \"$MARKER\" = \"$(head -n 1 plan.md)\" ] && printf '%s' \"$KNOWN\"\n  exit\nfi\n" +
+		"[ \"$2 $3 $6 $7\" = '--silent --method --field body=@plan.md' ] || exit 2\necho \"$4 $5\"\ncat plan.md\n"
+	if err := os.WriteFile(filepath.Join(bin, "gh"), []byte(gh), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := shell(t, t.TempDir(), script, "PATH="+bin+":"+os.Getenv("PATH"), "PULL_REQUEST=7", "GH_REPO=o/r",
+		"PLAN="+body, "KNOWN="+known)
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// gitlab is the notes of one merge request: one with the same marker by somebody else, and what the job writes.
+type gitlab struct {
+	notes   []gitlabNote
+	methods []string
+}
+
+type gitlabNote struct {
+	ID     int    `json:"id"`
+	Body   string `json:"body"`
+	Author struct {
+		ID int `json:"id"`
+	} `json:"author"`
+}
+
+func (g *gitlab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	const notes = "/projects/3/merge_requests/7/notes"
+	var note gitlabNote
+	_ = json.NewDecoder(r.Body).Decode(&note)
+	switch {
+	case r.Header.Get("PRIVATE-TOKEN") != "a-token":
+		http.Error(w, "no token", http.StatusUnauthorized)
+		return
+	case r.Method == http.MethodGet && r.URL.Path == "/user":
+		_, _ = io.WriteString(w, `{"id": 5}`)
+		return
+	case r.Method == http.MethodGet && r.URL.Path == notes:
+		_ = json.NewEncoder(w).Encode(g.notes)
+		return
+	case r.Method == http.MethodPost && r.URL.Path == notes:
+		other := gitlabNote{ID: 1, Body: note.Body}
+		note.ID, note.Author.ID = 2, 5
+		g.notes = []gitlabNote{other, note}
+	case r.Method == http.MethodPut && r.URL.Path == notes+"/2":
+		note.ID, note.Author.ID = 2, 5
+		g.notes[1] = note
+	default:
+		http.Error(w, "unexpected request", http.StatusBadRequest)
+		return
+	}
+	g.methods = append(g.methods, r.Method)
+	_, _ = io.WriteString(w, "{}")
 }
 
 func gitlabScripts(t *testing.T) (plan, note []string) {
@@ -158,7 +244,7 @@ func gitlabScripts(t *testing.T) (plan, note []string) {
 	var pipeline map[string]struct{ Script []string }
 	parse(t, "gitlab.yml", &pipeline)
 	plan, note = pipeline["plan"].Script, pipeline["note"].Script
-	if len(plan) != 3 || len(note) != 1 {
+	if len(plan) != 1 || len(note) != 1 {
 		t.Fatalf("the file has other scripts than this test knows: %+v", pipeline)
 	}
 	return plan, note
@@ -193,7 +279,7 @@ func TestAHostilePullRequestRunsNothing(t *testing.T) {
 	}
 	output := filepath.Join(t.TempDir(), "output")
 	environ := append(fresh(t)[len(os.Environ()):], "GITHUB_ACTIONS=true", "CI=true", "GITHUB_WORKSPACE="+top,
-		"GITHUB_OUTPUT="+output,
+		"GITHUB_OUTPUT="+output, "GITHUB_STEP_SUMMARY="+output+".md",
 		"GITHUB_TOKEN=canary", "BASE="+filepath.Join(top, "base"), "CI_PROJECT_DIR="+dir)
 	type script struct{ name, dir, run string }
 	var scripts []script
@@ -216,7 +302,7 @@ func TestAHostilePullRequestRunsNothing(t *testing.T) {
 			t.Errorf("%s prints a secret:\n%s", s.name, out)
 		}
 	}
-	if refused < 4 { // check, test and plan of GitHub, test and plan of GitLab
+	if refused < 4 { // check, test and plan of GitHub, and the one of GitLab
 		t.Errorf("%d scripts fail", refused)
 	}
 	for _, file := range []string{output, filepath.Join(top, "plan.md"), filepath.Join(dir, "plan.md")} {
