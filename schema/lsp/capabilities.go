@@ -15,6 +15,9 @@ func capabilities() protocol.ServerCapabilities {
 		DocumentHighlightProvider:  protocol.Boolean(true),
 		DocumentSymbolProvider:     protocol.Boolean(true),
 		DocumentFormattingProvider: protocol.Boolean(true),
+		WorkspaceSymbolProvider:    protocol.Boolean(true),
+		FoldingRangeProvider:       protocol.Boolean(true),
+		SignatureHelpProvider:      &protocol.SignatureHelpOptions{TriggerCharacters: []string{"(", ","}},
 		RenameProvider:             &protocol.RenameOptions{PrepareProvider: &yes},
 		CodeActionProvider: &protocol.CodeActionOptions{
 			CodeActionKinds: []protocol.CodeActionKind{protocol.CodeActionKindQuickFix}},

@@ -61,6 +61,9 @@ var methods = map[string]method{
 	protocol.MethodTextDocumentRename:             request((*server).rename),
 	protocol.MethodTextDocumentFormatting:         request((*server).formatting),
 	protocol.MethodTextDocumentDocumentSymbol:     request((*server).documentSymbol),
+	protocol.MethodTextDocumentFoldingRange:       request((*server).foldingRange),
+	protocol.MethodTextDocumentSignatureHelp:      request((*server).signatureHelp),
+	protocol.MethodWorkspaceSymbol:                request((*server).workspaceSymbol),
 	protocol.MethodTextDocumentSemanticTokensFull: request((*server).semanticTokensFull),
 	protocol.MethodTextDocumentCodeAction:         request((*server).codeAction),
 }

@@ -226,14 +226,17 @@ func describeFunction(name string) string {
 }
 
 func signature(name string, f ctyfunction.Function) string {
-	var params []string
+	return name + "(" + strings.Join(parameters(f), ", ") + ")"
+}
+
+func parameters(f ctyfunction.Function) (names []string) {
 	for _, p := range f.Params() {
-		params = append(params, p.Name)
+		names = append(names, p.Name)
 	}
 	if p := f.VarParam(); p != nil {
-		params = append(params, p.Name+"…")
+		names = append(names, p.Name+"…")
 	}
-	return name + "(" + strings.Join(params, ", ") + ")"
+	return names
 }
 
 // kindDocs say what a kind of block is.

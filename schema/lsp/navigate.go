@@ -192,7 +192,12 @@ func (at place) renamed() (found, []occurrence, error) {
 	if !slices.ContainsFunc(places, func(o occurrence) bool { return o.declares }) {
 		return f, nil, refused("%s is not declared in %s.", f.symbol.name, f.symbol.path)
 	}
+	looked := map[string]bool{}
 	for _, o := range places {
+		if looked[o.path] {
+			continue
+		}
+		looked[o.path] = true
 		if at.inPackage(o.path) {
 			return f, nil, refused("%s is of a module from a package, which is not changed here.", f.symbol.name)
 		}
