@@ -13,8 +13,8 @@ import (
 
 func TestWorkspaceSymbols(t *testing.T) {
 	t.Parallel()
-	s := start(t, write(t, map[string]string{"other/b.hcl": "trainer \"grpo\" \"judge\" {\n}\nlocals {\n  judged = 1\n}\n"}),
-		lsp.Options{})
+	other := "trainer \"grpo\" \"judge\" {\n}\nlocals {\n  judged = 1\n}\n"
+	s := start(t, write(t, map[string]string{"other/b.hcl": other}), lsp.Options{})
 	s.open("a.hcl", loop)
 	for _, c := range []struct {
 		query string
@@ -41,7 +41,8 @@ func TestWorkspaceSymbols(t *testing.T) {
 func TestFolding(t *testing.T) {
 	t.Parallel()
 	s := start(t, write(t, nil), lsp.Options{})
-	s.open("a.hcl", "locals {\n  a = [\n    1,\n  ]\n  b = 2\n}\n\ntrainer \"grpo\" \"p\" {\n  lora {\n    rank = 1\n  }\n}\n")
+	s.open("a.hcl",
+		"locals {\n  a = [\n    1,\n  ]\n  b = 2\n}\n\ntrainer \"grpo\" \"p\" {\n  lora {\n    rank = 1\n  }\n}\n")
 	got, err := s.server.FoldingRanges(s.ctx, &protocol.FoldingRangeParams{TextDocument: s.id("a.hcl")})
 	if err != nil {
 		t.Fatal(err)
