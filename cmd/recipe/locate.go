@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
@@ -99,7 +100,7 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 	}
 	files := make([]string, len(found))
 	for i, c := range found {
-		files[i] = c.run.File
+		files[i] = view.OneLine(c.run.File)
 	}
 	return "", nil, fmt.Errorf("there are %d runs here (of %s): choose one with -r FILE", len(found),
 		strings.Join(files, ", "))

@@ -418,6 +418,28 @@ func TestArchivesThatAreRefused(t *testing.T) {
 	}
 }
 
+// Folders hold nothing, but a million of them keep a reader busy.
+func TestEntriesOfAnArchiveAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string][]byte{
+		"a tar": tarGz(t, "", nil, slices.Repeat([]tar.Header{{Typeflag: tar.TypeDir, Name: "d/"}}, 100)...),
+		"a zip": hostile(t, slices.Repeat([]zip.FileHeader{folder("d/")}, 300)...),
+	} {
+		path := filepath.Join(t.TempDir(), "archive")
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = readArchive(f, limits{bytes: 30, files: 4}); err == nil {
+			t.Errorf("%s of %d bytes was read", name, len(content))
+		}
+		_ = f.Close()
+	}
+}
+
 // TestAChangedArchiveIsRefused on a machine that does not have it yet, and a module in one where signatures are
 // demanded.
 func TestAChangedArchiveIsRefused(t *testing.T) {

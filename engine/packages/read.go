@@ -31,17 +31,28 @@ func readArchive(f *os.File, limit limits) (map[string]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	most := limit.bytes + int64(limit.files)*perEntry
+	if info.Size() > most {
+		return nil, fmt.Errorf("the archive has %d bytes, at most %d are read", info.Size(), most)
+	}
 	switch {
 	case bytes.HasPrefix(begin, []byte("PK")):
 		err = r.zip(f, info.Size())
 	default:
 		var plain io.Reader
 		if plain, err = decompressed(f); err == nil {
-			err = r.tar(plain)
+			// Folders and headers cost a reader, too, and a million of them shrink to a few bytes.
+			left := &io.LimitedReader{R: plain, N: most}
+			if err = r.tar(left); err != nil && left.N <= 0 {
+				err = fmt.Errorf("the archive inflates to more than %d bytes", most)
+			}
 		}
 	}
 	return r.files, err
 }
+
+// perEntry is how many bytes of an archive may be those of one file beside its content.
+const perEntry = 4 << 10
 
 // decompressed is the content of a file that may be compressed by gzip.
 func decompressed(f *os.File) (io.Reader, error) {

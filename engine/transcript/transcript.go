@@ -19,8 +19,19 @@ const (
 	maxMessages = 500
 )
 
+// What a group has at most: a small value takes many times its size in memory. A group of 16 completions of 32,768
+// tokens with 8 alternatives for each has 11 million values and a million lists.
+const (
+	maxObjects = 1 << 18
+	maxLists   = 1 << 22
+	maxValues  = 1 << 24
+)
+
 // Parse reads a group, whose masks must fit its tokens: the record is a file that anything may have written.
 func Parse(body []byte) (*trajectory.Group, error) {
+	if err := count(body); err != nil {
+		return nil, err
+	}
 	var g trajectory.Group
 	if err := json.Unmarshal(body, &g); err != nil {
 		return nil, err
@@ -34,6 +45,36 @@ func Parse(body []byte) (*trajectory.Group, error) {
 		}
 	}
 	return &g, nil
+}
+
+// count refuses JSON of too many parts before memory is taken for them.
+func count(body []byte) error {
+	objects, lists, values := 0, 0, 0
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case '{':
+			objects++
+		case '[':
+			lists++
+		case ',':
+			values++
+		case '"':
+			for i++; i < len(body) && body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
+		what       string
+		have, most int
+	}{{"objects", objects, maxObjects}, {"lists", lists, maxLists}, {"values", values, maxValues}} {
+		if c.have > c.most {
+			return fmt.Errorf("it has %d %s, and at most %d are read", c.have, c.what, c.most)
+		}
+	}
+	return nil
 }
 
 // Transcript is the text of one group.

@@ -27,7 +27,7 @@ func (r *run) samePrompt(_ http.ResponseWriter, req *http.Request) (any, error) 
 		Groups []groupRow `json:"groups"`
 		Whole  bool       `json:"whole"` // the whole record was searched
 	}{Groups: []groupRow{}, Whole: true}
-	prompt, deadline := promptOf(group), time.Now().Add(textSearch)
+	prompt, deadline := promptOf(group), time.Now().Add(listWithin)
 	list, _ := reader.Groups()
 	for _, other := range slices.Backward(list) {
 		if time.Now().After(deadline) || len(out.Groups) == maxSame {

@@ -161,8 +161,8 @@ func within(v, first, last float64) bool {
 	return v >= first && v <= last
 }
 
-// textSearch bounds how long one request may search texts; the page asks for more.
-const textSearch = 2 * time.Second
+// listWithin bounds how long one request may read groups; the page asks for more.
+const listWithin = 2 * time.Second
 
 // listSamples answers with the newest groups that match, at most limit of them, and where to go on (after: the number
 // of groups to skip).
@@ -179,7 +179,8 @@ func (r *run) listSamples(_ http.ResponseWriter, req *http.Request) (any, error)
 		Next         int        `json:"next"` // groups to skip for more; 0: there are none
 		Environments []string   `json:"environments"`
 	}{Groups: []groupRow{}, Environments: []string{}}
-	deadline, known, seen := time.Now().Add(textSearch), map[string]bool{}, 0
+	deadline, known, seen := time.Now().Add(listWithin), map[string]bool{}, 0
+	read := 0 // groups
 	for _, block := range r.recordedBlocks() {
 		reader, err := r.record(block)
 		if err != nil {
@@ -196,10 +197,11 @@ func (r *run) listSamples(_ http.ResponseWriter, req *http.Request) (any, error)
 			if seen++; seen <= skip || out.Next > 0 || !f.takes(g) {
 				continue
 			}
-			if len(out.Groups) == most || f.text != "" && time.Now().After(deadline) {
+			if len(out.Groups) == most || read > 0 && time.Now().After(deadline) {
 				out.Next = seen - 1
 				continue
 			}
+			read++
 			if row, ok := r.preview(reader, block, g, f.text); ok {
 				out.Groups = append(out.Groups, row)
 			}

@@ -21,6 +21,13 @@ const MaxGroups = 200_000
 // maxBody bounds the memory of one body: a group of 16 completions of 32,768 tokens has some 40 MB.
 const maxBody = 128 << 20
 
+// Bounds on what a body may become, as those of the trajectory API for what is posted: a few bytes must not take much
+// memory and time of who looks at a run.
+const (
+	maxRatio = 200
+	anyRatio = 16 << 20 // up to here
+)
+
 // Group is what a record says of one group, without its body.
 type Group struct {
 	Line            // of its post
@@ -51,7 +58,8 @@ func NewReader(dir string) (*Reader, error) { return NewReaderIn(dir, ".") }
 // NewReaderIn makes a reader of the record in the folder dir of root, a run directory: no link leads the reader out of
 // root.
 func NewReaderIn(root, dir string) (*Reader, error) {
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBody))
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBody),
+		zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, fmt.Errorf("starting the decompression of samples: %w", err)
 	}
@@ -219,11 +227,28 @@ func (r *Reader) frame(segment int, offset, size int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading a sample: %w", err)
 	}
-	text, err := r.zstd.DecodeAll(packed, nil)
+	text, err := r.unpack(packed)
 	if err != nil {
 		return nil, fmt.Errorf("reading a sample from %s at %d: %w", f.Name(), offset, err)
 	}
 	return text, nil
+}
+
+// unpack decompresses a body, up to the limits.
+func (r *Reader) unpack(packed []byte) ([]byte, error) {
+	var h zstd.Header
+	if err := h.Decode(packed); err != nil {
+		return nil, err
+	}
+	room := uint64(min(max(anyRatio, maxRatio*len(packed)), maxBody)) //nolint:gosec // it is positive
+	if h.HasFCS {
+		if h.FrameContentSize > room {
+			return nil, fmt.Errorf("%d bytes inflate to %d, more than the %d that are read", len(packed), h.FrameContentSize,
+				room)
+		}
+		room = h.FrameContentSize
+	}
+	return r.zstd.DecodeAll(packed, make([]byte, 0, room))
 }
 
 // Floats decodes a list of a Computed.

@@ -299,6 +299,42 @@ func TestOffsetsOfAnIndexAreChecked(t *testing.T) {
 	}
 }
 
+// A few bytes may not become many: 13 KB once took 10 GB and a minute of who looked at a run.
+func TestBodiesThatInflateAreRefused(t *testing.T) {
+	t.Parallel()
+	enc, err := zstd.NewWriter(nil)
+	must(t, err)
+	many := enc.EncodeAll(make([]byte, anyRatio+1), nil)
+	few := enc.EncodeAll(make([]byte, anyRatio/8), nil)
+	must(t, enc.Close())
+	// the same without the announced size: blocks that repeat one byte
+	silent := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0x70}
+	for n := range anyRatio>>17 + 1 {
+		last := 0
+		if n == anyRatio>>17 {
+			last = 1
+		}
+		h := last | 1<<1 | 1<<17<<3
+		silent = append(silent, byte(h), byte(h>>8), byte(h>>16), 'x')
+	}
+	frames := append(append([]byte(nil), few...), few...)
+	for _, c := range []struct {
+		name  string
+		body  []byte
+		reads bool
+	}{{"many", many, false}, {"silent", silent, false}, {"two frames", frames, false}, {"few", few, true}} {
+		root := hostile(t, fmt.Sprintf(`{"v":1,"type":"group","id":1,"offset":0,"bytes":%d}`+"\n", len(c.body)), c.body)
+		r, err := NewReaderIn(root, "samples/b")
+		must(t, err)
+		t.Cleanup(r.Close)
+		_, err = r.Refresh()
+		must(t, err)
+		if body, _, err := r.Body(r.Group(1)); (err == nil) != c.reads {
+			t.Errorf("%s: %d bytes become %d, %v", c.name, len(c.body), len(body), err)
+		}
+	}
+}
+
 // What is no file, or lies elsewhere, is neither waited for nor read: a named pipe once held recipe report for ever,
 // and
 // a link to /dev/zero ended it out of memory.

@@ -6,20 +6,21 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // crowd is a listener with a bound on its connections. When the bound is reached, a new connection takes the place of
 // the one that has waited longest without a request: whoever opens connections and says nothing, or sends headers
-// byte by
-// byte, cannot keep others out. A connection whose body has come for longer than the time for headers comes next. One
-// whose request is being answered keeps its place; when all are, a new one waits. Connections without a request have a
-// bound of their own, below the number of files that the process may have open: it needs some to answer the others.
+// byte by byte, cannot keep others out. A connection whose body has come for longer than the time for headers comes
+// next, and one that has taken nothing of its answer for as long. Other requests that are being answered keep their
+// place; when all do, a new connection waits. Connections without a request have a bound of their own, below the number
+// of files that the process may have open: it needs some to answer the others.
 type crowd struct {
 	net.Listener
 	limit   int
 	waiting int           // the bound on connections without a request; 0: limit
-	patient time.Duration // how long a body may come before its connection can lose its place
+	patient time.Duration // how long a body may come, or an answer wait, before its connection can lose its place
 
 	mu     sync.Mutex
 	room   sync.Cond // signalled when a connection ends or can lose its place
@@ -33,6 +34,8 @@ type place struct {
 	net.Conn
 	crowd *crowd
 	once  sync.Once
+	// when the write of a part of an answer began that has not ended, in nanoseconds since 1970; 0: there is none
+	writing atomic.Int64
 
 	// guarded by the crowd's mutex
 	known     bool      // the server tells what it does; else it keeps its place
@@ -67,14 +70,9 @@ func (c *crowd) Accept() (net.Conn, error) {
 			break
 		}
 		if victim == nil {
-			var timer *time.Timer
-			if wait > 0 {
-				timer = time.AfterFunc(wait, c.room.Broadcast)
-			}
+			timer := time.AfterFunc(wait, c.room.Broadcast)
 			c.room.Wait()
-			if timer != nil {
-				timer.Stop()
-			}
+			timer.Stop()
 			continue
 		}
 		victim.leave()
@@ -105,10 +103,10 @@ func (p *place) leave() {
 	}
 }
 
-// longest is the connection that loses its place; nil: none can, and one may after wait, if that is not 0.
+// longest is the connection that loses its place; nil: none can, and one may after wait.
 func (c *crowd) longest() (victim *place, wait time.Duration) {
-	now := time.Now()
-	var reading *place
+	var stuck *place
+	var since time.Time // it is stuck
 	for p := range c.places {
 		switch {
 		case !p.known:
@@ -116,17 +114,41 @@ func (c *crowd) longest() (victim *place, wait time.Duration) {
 			if victim == nil || p.since.Before(victim.since) {
 				victim = p
 			}
-		case !p.bodySince.IsZero() && (reading == nil || p.bodySince.Before(reading.bodySince)):
-			reading = p
+		default:
+			if at := p.stuckSince(); !at.IsZero() && (stuck == nil || at.Before(since)) {
+				stuck, since = p, at
+			}
 		}
 	}
-	if victim != nil || reading == nil {
+	switch {
+	case victim != nil:
 		return victim, 0
+	case stuck == nil: // one may begin to be
+		return nil, c.patient
 	}
-	if wait = c.patient - now.Sub(reading.bodySince); wait <= 0 {
-		return reading, 0
+	if wait = c.patient - time.Since(since); wait <= 0 {
+		return stuck, 0
 	}
 	return nil, wait
+}
+
+// stuckSince is since when the client has sent a body, or taken nothing of an answer; zero: neither. It is called with
+// the crowd's mutex held.
+func (p *place) stuckSince() time.Time {
+	if at := p.writing.Load(); at != 0 && (p.bodySince.IsZero() || time.Unix(0, at).Before(p.bodySince)) {
+		return time.Unix(0, at)
+	}
+	return p.bodySince
+}
+
+// write writes a part of an answer.
+func (p *place) write(part func() (int, error)) (int, error) {
+	if p == nil {
+		return part()
+	}
+	p.writing.Store(time.Now().UnixNano())
+	defer p.writing.Store(0)
+	return part()
 }
 
 // Close implements net.Listener.

@@ -55,6 +55,7 @@ type answer struct {
 	control *http.ResponseController
 	stall   time.Duration
 	armed   time.Time
+	at      *place
 }
 
 // arm gives the client time for the next piece.
@@ -70,7 +71,7 @@ func (a *answer) Write(p []byte) (done int, err error) {
 	for {
 		piece := p[done:min(done+pieceBytes, len(p))]
 		a.arm(time.Now())
-		n, err := a.ResponseWriter.Write(piece)
+		n, err := a.at.write(func() (int, error) { return a.ResponseWriter.Write(piece) })
 		if done += n; err != nil || done >= len(p) {
 			return done, err
 		}
@@ -80,7 +81,8 @@ func (a *answer) Write(p []byte) (done int, err error) {
 // FlushError lets http.ResponseController flush.
 func (a *answer) FlushError() error {
 	a.arm(time.Now())
-	return a.control.Flush()
+	_, err := a.at.write(func() (int, error) { return 0, a.control.Flush() })
+	return err
 }
 
 // Unwrap gives http.ResponseController everything else.

@@ -88,7 +88,7 @@ func (l Limits) Handler(next http.Handler) http.Handler {
 		at.begin()
 		defer at.end()
 		control := http.NewResponseController(w)
-		out := &answer{ResponseWriter: w, control: control, stall: l.Stall}
+		out := &answer{ResponseWriter: w, control: control, stall: l.Stall, at: at}
 		out.arm(time.Now())
 		if r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(out, r)

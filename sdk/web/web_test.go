@@ -274,6 +274,37 @@ func TestSlowClientsLoseTheirPlace(t *testing.T) {
 	}
 }
 
+// Clients that ask and take no answer keep others out no longer than slow bodies do.
+func TestUnreadAnswersLoseTheirPlace(t *testing.T) {
+	t.Parallel()
+	l := Defaults()
+	l.Connections = 2
+	large := strings.Repeat("x", 1<<20)
+	for name, handler := range map[string]http.HandlerFunc{
+		"write": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, large) },
+		"flush": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "x")
+			_ = http.NewResponseController(w).Flush()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			serve(t, l, handler, func(t *testing.T, dial func() net.Conn) {
+				for range l.Connections {
+					_, _ = io.WriteString(dial(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+					synctest.Wait()
+				}
+				begun := time.Now()
+				conn := dial()
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				if got, took := status(t, conn), time.Since(begun); got != http.StatusOK || took > 2*l.Header {
+					t.Errorf("answered with %d after %s", got, took)
+				}
+			})
+		})
+	}
+}
+
 // Connections without a request leave a server the open files that it needs: few are kept, however many come.
 func TestSilentClientsLeaveOpenFiles(t *testing.T) {
 	t.Parallel()

@@ -145,7 +145,7 @@ func (f *follower) say(text string) {
 
 // goOnPlain continues with plain lines.
 func (f *follower) goOnPlain() {
-	f.plain = view.NewLive(f.v.out, f.v.opts.Style, f.v.opts.Since)
+	f.plain = view.NewLive(view.Guarded(f.v.out), f.v.opts.Style, f.v.opts.Since)
 	f.plain.Lost(f.v.lost)
 	if len(f.kept) > 0 {
 		f.plain.Print(strings.Join(f.kept, "\n"))
@@ -165,7 +165,7 @@ func (f *follower) conclude() {
 	lines := append(f.kept, "")
 	lines = append(lines, view.BlockTable(f.v.opts.Style, f.snap, f.v.model.screen.width)...)
 	if f.plain == nil {
-		f.plain = view.NewLive(f.v.out, f.v.opts.Style, f.v.opts.Since)
+		f.plain = view.NewLive(view.Guarded(f.v.out), f.v.opts.Style, f.v.opts.Since)
 		f.plain.Lost(f.v.lost)
 	}
 	f.plain.Print(strings.Join(lines, "\n"))

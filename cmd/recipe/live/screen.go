@@ -43,7 +43,8 @@ type screen struct {
 	now           time.Time
 }
 
-// frame lays the screen out as lines that are at most width wide, at most height of them.
+// frame lays the screen out as lines that are at most width wide, at most height of them. Whatever a recipe, a plugin or
+// a model has put into the events, the terminal acts on none of it.
 func (s *screen) frame() []string {
 	width, height := max(s.width, 20), max(s.height, 4)
 	var body []string
@@ -65,7 +66,7 @@ func (s *screen) frame() []string {
 	}
 	lines = append(lines[:height-1], s.footer())
 	for i, l := range lines {
-		lines[i] = strings.TrimRight(ansi.Truncate(l, width, "…"), " ")
+		lines[i] = strings.TrimRight(ansi.Truncate(view.Harmless(l), width, "…"), " ")
 	}
 	return lines
 }

@@ -289,3 +289,36 @@ func sizeOf(t *testing.T, f *os.File) tea.WindowSizeMsg {
 	}
 	return tea.WindowSizeMsg{Width: width, Height: height}
 }
+
+// Every text of an event may be a stranger's, the names of phases, units and metrics too.
+func TestEventsControlNoTerminal(t *testing.T) {
+	t.Parallel()
+	const hostile = "x\u009b2J\u202e\u200b\x1b]8;;http://evil\x1b\\\x1b[8m\nforged "
+	metrics := map[string]float64{"reward" + hostile: 1, "loss": 2}
+	list := []event.Event{
+		{Type: event.RunStarted, Message: hostile},
+		{Type: event.Phase, Address: trainer, Phase: "ready" + hostile, Message: hostile, Remedy: hostile},
+		{Type: event.Phase, Address: environment, Phase: "failed", Message: hostile, Remedy: hostile},
+		{Type: event.Progress, Address: trainer, Step: 3, Total: 9, Unit: hostile},
+		{Type: event.Metrics, Address: trainer, Step: 1, Metrics: metrics},
+		{Type: event.Metrics, Address: trainer, Step: 2, Metrics: metrics},
+		{Type: event.Checkpoint, Address: trainer, Path: hostile},
+		{Type: event.LogLine, Address: trainer, Message: hostile, Level: "warn" + hostile},
+		{Type: event.Output, Name: "url" + hostile, Value: hostile},
+	}
+	for _, apply := range []bool{false, true} {
+		r := newTerminal(t, list, apply)
+		r.shows("forged")
+		r.press("1\r")
+		r.shows("log, newest lines")
+		r.append(event.Event{Type: event.RunEnded, Phase: "failed" + hostile, Message: "all is over" + hostile})
+		r.shows("all is over")
+		r.press("q")
+		r.end()
+		for _, bad := range []string{"\u009b", "\u202e", "\u200b", "\x1b]8", "\x1b[8m"} {
+			if strings.Contains(r.text(), bad) {
+				t.Errorf("apply %v: the terminal gets %q: %q", apply, bad, r.text())
+			}
+		}
+	}
+}

@@ -48,7 +48,7 @@ func BlockTable(s Style, snap *snapshot.Snapshot, limit int) []string {
 		blk := snap.Blocks[a]
 		rows = append(rows, []Cell{
 			{Text: a},
-			{Text: blk.Phase, Paint: s.Phase(blk.Phase)},
+			{Text: OneLine(blk.Phase), Paint: s.Phase(blk.Phase)},
 			{Text: Steps(blk), Right: true},
 			{Text: Metric(blk, Rewards()...), Right: true},
 			{Text: Metric(blk, Speeds()...), Right: true},
@@ -134,7 +134,7 @@ func Status(w io.Writer, s Style, name, status string, snap *snapshot.Snapshot, 
 	case "failed":
 		paint = s.Red
 	}
-	line := s.Bold(name) + ": " + paint(status)
+	line := s.Bold(OneLine(name)) + ": " + paint(OneLine(status))
 	if !snap.Started.IsZero() {
 		end := snap.Ended
 		if end.IsZero() {
@@ -161,7 +161,7 @@ func Status(w io.Writer, s Style, name, status string, snap *snapshot.Snapshot, 
 		if blk.Phase != string(sdk.Failed) || blk.Remedy == "" && limit == 0 { // the table has not cut it off
 			continue
 		}
-		if lines = append(lines, "", s.Red(a)+": "+blk.Message); blk.Remedy != "" {
+		if lines = append(lines, "", s.Red(OneLine(a))+": "+blk.Message); blk.Remedy != "" {
 			lines = append(lines, "  "+s.Dim("→")+" "+blk.Remedy)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -26,9 +27,20 @@ type guard struct {
 // Guard returns the writer for text that may come from others: w, or a guard before it when w is a terminal.
 func Guard(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return &guard{to: f}
+		return Guarded(f)
 	}
 	return w
+}
+
+// Guarded returns a guard before w, which leads to a terminal.
+func Guarded(w io.Writer) io.Writer { return &guard{to: w} }
+
+// Harmless is a line as it passes a guard, in one line. It is for views that write to the terminal themselves.
+func Harmless(line string) string {
+	var out bytes.Buffer
+	g := &guard{to: &out}
+	_, _ = io.WriteString(g, strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(line)) // a buffer has no errors
+	return out.String() + printable.Text(string(g.rest))
 }
 
 // TerminalOf returns the terminal that w writes to, with or without a guard. One that was closed is none any more.

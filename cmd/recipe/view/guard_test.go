@@ -6,7 +6,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
+
+	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/snapshot"
+	"github.com/recipe-rl/recipe/engine/state"
 )
 
 func TestTextControlsNoTerminal(t *testing.T) {
@@ -49,6 +54,43 @@ func TestTheGuardKnowsAllColors(t *testing.T) {
 		var out bytes.Buffer
 		if _, err := io.WriteString(&guard{to: &out}, paint("x")); err != nil || out.String() != paint("x") {
 			t.Errorf("%q becomes %q, %v", paint("x"), out.String(), err)
+		}
+	}
+}
+
+func TestALineIsHarmless(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"a\nb\r\nc\td":             "a b c d",
+		"\x1b[31mred\x1b[0m ─":     "\x1b[31mred\x1b[0m ─",
+		"\u009b2J\u202e":           "⟦U+009B⟧2J⟦U+202E⟧",
+		"the end \x1b":             "the end ␛",
+		"the end \x1b[3":           "the end ␛[3",
+		"\x1b]8;;http://x\x1b\\go": "␛]8;;http://x␛\\go",
+	} {
+		if got := Harmless(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A name with a line break must not look like a line of its own.
+func TestNamesForgeNoLines(t *testing.T) {
+	t.Parallel()
+	const name = "a\nforged"
+	lines := []string{Line(Style{}, event.Event{Type: event.Phase, Phase: name}),
+		Line(Style{}, event.Event{Type: event.Operation, Action: name})}
+	var out bytes.Buffer
+	snap := &snapshot.Snapshot{Blocks: map[string]*snapshot.Block{name: {Address: name, Phase: name}}}
+	if err := Status(&out, Style{}, name, name, snap, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Outputs(&out, "", map[string]state.RecordedOutput{name: {}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range append(lines, strings.Split(out.String(), "\n")...) {
+		if strings.HasPrefix(line, "forged") || strings.Contains(line, "\nforged") {
+			t.Errorf("got the line %q", line)
 		}
 	}
 }

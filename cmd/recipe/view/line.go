@@ -16,7 +16,8 @@ import (
 // Line writes one event as one plain line, for logs and pipes; "" when the event has nothing to say to a person.
 func Line(s Style, e event.Event) string {
 	// Names come from plugins, too, and paths, units and metrics from what they run.
-	for _, text := range []*string{&e.Address, &e.Name, &e.Unit, &e.Path, &e.Transport, &e.Inference, &e.Stream} {
+	for _, text := range []*string{&e.Address, &e.Name, &e.Unit, &e.Path, &e.Transport, &e.Inference, &e.Stream,
+		&e.Phase, &e.Action} {
 		*text = OneLine(*text)
 	}
 	what := say(s, e)

@@ -73,7 +73,7 @@ func eachOutput(w io.Writer, prefix string, outs map[string]state.RecordedOutput
 		case outs[name].Value == nil: // the run has ended without it
 			text = "(not known)"
 		}
-		if _, err := fmt.Fprintf(w, "%s%s = %s\n", prefix, name, shown(name, text)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s%s = %s\n", prefix, OneLine(name), shown(name, text)); err != nil {
 			return err
 		}
 	}
