@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
@@ -61,12 +64,15 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 	var found, called []candidate
 	for _, d := range dirs {
 		dir := state.Dir(d)
-		if !dir.Exists() {
+		if !dir.Exists() && state.Holder(dir) == nil {
 			continue
 		}
-		run, err := state.Read(dir)
+		run, err := healedRun(dir)
 		if err != nil {
 			return "", nil, err
+		}
+		if run.Status == state.New && !dir.Exists() {
+			continue // an engine is starting
 		}
 		if named == "" || filepath.Base(run.File) == filepath.Base(file) {
 			found = append(found, candidate{dir, run})
@@ -103,6 +109,29 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 	}
 	return "", nil, fmt.Errorf("there are %d runs here (of %s): choose one with -r FILE", len(found),
 		strings.Join(files, ", "))
+}
+
+// healWithin bounds how long a command waits for an engine to rewrite a damaged record.
+const healWithin = 10 * time.Second
+
+// healedRun reads the record of a run. A record that is damaged or missing while an engine works on the run is written
+// again by that engine first.
+func healedRun(dir state.Dir) (*state.Run, error) {
+	run, err := state.Read(dir)
+	if err == nil && run.Status != state.New || state.Holder(dir) == nil {
+		return run, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), healWithin)
+	defer cancel()
+	engine, unreachable := session.Dial(ctx, dir)
+	if unreachable != nil {
+		return run, err // what is wrong with the record matters more
+	}
+	defer engine.Close()
+	if engine.Heal(ctx) != nil {
+		return run, err
+	}
+	return state.Read(dir)
 }
 
 // recipePath is the path, from this folder, of the recipe that a run belongs to, which lies beside the run directory.

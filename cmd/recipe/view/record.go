@@ -116,10 +116,12 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		// not. With either, the phases may be old.
 		Waiting []enginerun.Waiting `json:"waiting,omitempty"`
 		Silent  string              `json:"engine_error,omitempty"`
+		// Healed lists the files of the run that the engine has written again after another program had changed them.
+		Healed []enginerun.Healed `json:"healed,omitempty"`
 		// Moved lists live blocks whose process still uses the paths from before the project was moved.
 		Moved map[addr.Block]string `json:"moved_from,omitempty"`
-	}{"1.1", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting,
-		seen.Silent, seen.Moved})
+	}{"1.2", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting,
+		seen.Silent, seen.Healed, seen.Moved})
 }
 
 func sorted(run *state.Run) []addr.Block {

@@ -27,6 +27,7 @@ const (
 type Seen struct {
 	Blocks  map[addr.Block]Sight
 	Waiting []enginerun.Waiting // what its engine cannot write
+	Healed  []enginerun.Healed  // files that its engine has written again
 	Silent  string              // why its engine does not answer, although it should
 	// where the directories of live processes lay when those were started, when the project was moved since
 	Moved map[addr.Block]string
@@ -113,6 +114,12 @@ func Troubles(w io.Writer, s Style, seen Seen) error {
 				"no block is started; free space there\n",
 			s.Yellow("Degraded:"), x.Path, disk.Size(x.Free), x.Since.Local().Format("15:04:05"), x.Reason,
 			s.Dim("→")); err != nil {
+			return err
+		}
+	}
+	for _, x := range seen.Healed {
+		if _, err := fmt.Fprintf(w, "\n%s %s (%s)\n", s.Yellow("Healed:"), x.Message,
+			x.Time.Local().Format("15:04:05")); err != nil {
 			return err
 		}
 	}
