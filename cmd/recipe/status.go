@@ -75,6 +75,7 @@ func (a *app) showStatus(ctx context.Context, dir state.Dir, run *state.Run, asJ
 	if foreign != nil {
 		standing = view.Elsewhere
 	}
+	seen.Builds = session.OtherBuilds(ctx, dir, catalog.Build, holder, run)
 	if asJSON {
 		return view.StatusJSON(a.out, run, snap, holder, foreign, seen)
 	}

@@ -124,7 +124,7 @@ type Output struct {
 // Finding is a result of the sizing of a plan, or an answer of a policy.
 type Finding struct {
 	Severity string     `json:"severity"`         // error, warning, info
-	Address  addr.Block `json:"address,omitzero"` // zero: a policy's answer that is about no block
+	Address  addr.Block `json:"address,omitzero"` // zero: it is about the run, or a policy's answer about no block
 	Summary  string     `json:"summary"`
 	Detail   string     `json:"detail,omitempty"` // the sum, and what to change
 	Policy   string     `json:"policy,omitempty"` // the executable whose answer it is
@@ -135,6 +135,8 @@ type Finding struct {
 // Subject is what a finding is about, for people: a block, or a policy and the block that it names.
 func (f Finding) Subject() string {
 	switch {
+	case f.Policy == "" && f.Address == addr.Block{}:
+		return "the run"
 	case f.Policy == "":
 		return f.Address.String()
 	case f.Address == addr.Block{}:

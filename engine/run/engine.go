@@ -109,7 +109,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.lock, err = state.TryLock(opts.Dir, opts.Command); err != nil {
+	if e.lock, err = state.TryLockAs(opts.Dir, opts.Command, buildOf(opts.Plugins)); err != nil {
 		return nil, err
 	}
 	if e.store, err = state.OpenStore(opts.Dir, opts.OnJournal); err == nil {

@@ -145,6 +145,7 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 // complete adds to a plan what clusters say of its jobs, and where its findings are.
 func (s *Session) complete(ctx context.Context, p *plan.Plan) {
 	s.askClusters(ctx, p)
+	s.compareBuilds(ctx, p)
 	s.Complete(p.Findings)
 }
 

@@ -89,10 +89,13 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		Total    int64              `json:"total,omitempty"`
 		Version  int64              `json:"policy_version,omitempty"`
 		Metrics  map[string]float64 `json:"metrics,omitempty"`
+		// the build of recipe that its process runs, when that is not the one that answers
+		Build string `json:"build,omitempty"`
 	}
 	blocks := []block{}
 	for _, a := range sorted(run) {
 		rec, out := run.Blocks[a], block{Address: a}
+		out.Build = seen.Builds.Blocks[a]
 		out.Phase, out.Attempt, out.Step, out.Total, out.Error = rec.Phase, rec.Attempt, rec.Step, rec.Total, rec.Error
 		if now, ok := seen.Blocks[a]; ok && seen.newer(now) {
 			out.Phase, out.Last, out.Alive = now.Phase, now.Last, now.Alive
