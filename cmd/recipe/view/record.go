@@ -89,6 +89,8 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		Total    int64              `json:"total,omitempty"`
 		Version  int64              `json:"policy_version,omitempty"`
 		Metrics  map[string]float64 `json:"metrics,omitempty"`
+		// since when its process does not answer: metrics are old
+		Silent time.Time `json:"silent_since,omitzero"`
 		// the build of recipe that its process runs, when that is not the one that answers
 		Build string `json:"build,omitempty"`
 	}
@@ -101,6 +103,7 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 			out.Phase, out.Last, out.Alive = now.Phase, now.Last, now.Alive
 		}
 		if blk := snap.Blocks[a.String()]; blk != nil {
+			out.Silent = blk.Silent
 			out.Message, out.Restarts, out.Version, out.Metrics = blk.Message, blk.Restarts, blk.Version, blk.Metrics
 		}
 		blocks = append(blocks, out)

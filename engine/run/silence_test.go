@@ -1,0 +1,40 @@
+package run_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/recipe-rl/recipe/engine/event"
+)
+
+// A block whose process is suspended is shown as silent within seconds, and no longer once it answers.
+func TestASuspendedBlockIsSilent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	finish := make(chan struct{})
+	f.host.scripts[trainer] = func(p *fakeProcess) { p.ready("running"); <-finish; p.say("completed", "", "") }
+	health := "health {\n interval = \"100ms\"\n timeout = \"2s\"\n }\n"
+	a := f.apply(f.load(strings.Replace(wholeLoop, `model = "m"`, "model = \"m\"\n"+health, 1)))
+	f.until("the trainer runs", func() bool { rec := f.recordedBlock(trainer); return rec != nil && rec.Phase == "ready" })
+	p, again := f.host.process(inf), make(chan struct{})
+	p.mu.Lock()
+	p.suspended = again
+	p.mu.Unlock()
+	told := func(what event.Type) func() bool {
+		return func() bool {
+			for _, e := range f.events() {
+				if e.Type == what && e.Address == inf {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	f.until("it is silent", told(event.Silent))
+	close(again)
+	f.until("it answers", told(event.Answers))
+	close(finish)
+	if a.wait(); a.err != nil {
+		t.Fatal(a.err)
+	}
+}
