@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,13 +58,23 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 	if err != nil {
 		return "", nil, err
 	}
+	if len(dirs) == 0 {
+		if err := state.ForbiddenHere(filepath.Dir(cmp.Or(file, "."))); err != nil {
+			return "", nil, err
+		}
+	}
 	type candidate struct {
 		dir state.Dir
 		run *state.Run
 	}
 	var found, called []candidate
+	var forbidden error // runs of other users
 	for _, d := range dirs {
 		dir := state.Dir(d)
+		if err := dir.Forbidden(); err != nil {
+			forbidden = errors.Join(forbidden, err)
+			continue
+		}
 		if !dir.Exists() && state.Holder(dir) == nil {
 			continue
 		}
@@ -90,6 +101,8 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 		}
 	}
 	switch {
+	case len(found) == 0 && forbidden != nil:
+		return "", nil, forbidden
 	case len(found) == 1:
 		return found[0].dir, found[0].run, nil
 	case len(found) == 0 && file != "" && named == "":

@@ -146,6 +146,7 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 func (s *Session) complete(ctx context.Context, p *plan.Plan) {
 	s.askClusters(ctx, p)
 	s.compareBuilds(ctx, p)
+	s.warnOfRenamed(p)
 	s.Complete(p.Findings)
 }
 
