@@ -54,7 +54,8 @@ func newApp(in io.Reader, out, err io.Writer, environ []string) *app {
 		if err != nil {
 			return nil, err
 		}
-		catalog.Program, catalog.Pass = build.Read().Version, s.PassEnvironment
+		this := build.Read()
+		catalog.Program, catalog.Build, catalog.Pass = this.Version, this.String(), s.PassEnvironment
 		catalog.Store, catalog.Trust, catalog.Kubeconfigs = s.packageStore(), a.gate(), s.Kubeconfigs
 		catalog.Confine = trust.Confine
 		a.mu.Lock()

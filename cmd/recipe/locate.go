@@ -1,14 +1,18 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 )
@@ -55,19 +59,32 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 	if err != nil {
 		return "", nil, err
 	}
+	if len(dirs) == 0 {
+		if err := state.ForbiddenHere(filepath.Dir(cmp.Or(file, "."))); err != nil {
+			return "", nil, err
+		}
+	}
 	type candidate struct {
 		dir state.Dir
 		run *state.Run
 	}
 	var found, called []candidate
+	var forbidden error // runs of other users
 	for _, d := range dirs {
 		dir := state.Dir(d)
-		if !dir.Exists() {
+		if err := dir.Forbidden(); err != nil {
+			forbidden = errors.Join(forbidden, err)
 			continue
 		}
-		run, err := state.Read(dir)
+		if !dir.Exists() && state.Holder(dir) == nil {
+			continue
+		}
+		run, err := healedRun(dir)
 		if err != nil {
 			return "", nil, err
+		}
+		if run.Status == state.New && !dir.Exists() {
+			continue // an engine is starting
 		}
 		if named == "" || filepath.Base(run.File) == filepath.Base(file) {
 			found = append(found, candidate{dir, run})
@@ -85,6 +102,8 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 		}
 	}
 	switch {
+	case len(found) == 0 && forbidden != nil:
+		return "", nil, forbidden
 	case len(found) == 1:
 		return found[0].dir, found[0].run, nil
 	case len(found) == 0 && file != "" && named == "":
@@ -104,6 +123,29 @@ func locateRun(file string) (state.Dir, *state.Run, error) {
 	}
 	return "", nil, fmt.Errorf("there are %d runs here (of %s): choose one with -r FILE", len(found),
 		strings.Join(files, ", "))
+}
+
+// healWithin bounds how long a command waits for an engine to rewrite a damaged record.
+const healWithin = 10 * time.Second
+
+// healedRun reads the record of a run. A record that is damaged or missing while an engine works on the run is written
+// again by that engine first.
+func healedRun(dir state.Dir) (*state.Run, error) {
+	run, err := state.Read(dir)
+	if err == nil && run.Status != state.New || state.Holder(dir) == nil {
+		return run, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), healWithin)
+	defer cancel()
+	engine, unreachable := session.Dial(ctx, dir)
+	if unreachable != nil {
+		return run, err // what is wrong with the record matters more
+	}
+	defer engine.Close()
+	if engine.Heal(ctx) != nil {
+		return run, err
+	}
+	return state.Read(dir)
 }
 
 // recipePath is the path, from this folder, of the recipe that a run belongs to, which lies beside the run directory.

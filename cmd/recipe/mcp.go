@@ -74,7 +74,8 @@ func (a *app) serveMCP(ctx context.Context, f *mcpFlags) error {
 	t.addReaders(server)
 	t.addWriters(server, f.allow)
 	server.AddReceivingMiddleware(f.explainMissing, nameArguments)
-	err = server.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(a.in), Writer: keptOpen{a.out}})
+	out := &oneAtATime{to: a.out}
+	err = server.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(newAgentLines(a.in, out)), Writer: out})
 	switch {
 	case ctx.Err() != nil:
 		return nil // Ctrl-C, or the client has ended this process
@@ -98,8 +99,3 @@ func (f *mcpFlags) explainMissing(next mcp.MethodHandler) mcp.MethodHandler {
 		return next(ctx, method, req)
 	}
 }
-
-// keptOpen is a writer that the transport does not close.
-type keptOpen struct{ io.Writer }
-
-func (keptOpen) Close() error { return nil }

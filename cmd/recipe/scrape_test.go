@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/ui"
 )
@@ -81,6 +83,7 @@ func TestOneScrapeShowsEngineAndPlugins(t *testing.T) {
 		_, page := scrape("s3cret")
 		missing := slices.DeleteFunc(slices.Clone(wanted), func(s string) bool { return strings.Contains(page, "\n"+s) })
 		if len(missing) == 0 {
+			lint(t, page)
 			for _, purpose := range []string{"data", "control"} {
 				for _, token := range tokensOf(t, run, purpose) {
 					if strings.Contains(page, token) {
@@ -94,6 +97,24 @@ func TestOneScrapeShowsEngineAndPlugins(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatalf("the page never has %q:\n%s", missing, page)
 		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// lint checks names, types and help texts of metrics as promtool check metrics does, and the types of some.
+func lint(t *testing.T, page string) {
+	t.Helper()
+	problems, err := promlint.New(strings.NewReader(page)).Lint()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	for _, want := range []string{"recipe_trajectories_staleness summary", "recipe_trajectories_groups_in_total counter",
+		"recipe_gateway_requests_total counter", "recipe_gateway_request_seconds histogram", "recipe_block_step gauge"} {
+		if !strings.Contains(page, "# TYPE "+want+"\n") {
+			t.Errorf("the page has no %s", want)
 		}
 	}
 }

@@ -75,6 +75,7 @@ func (a *app) showStatus(ctx context.Context, dir state.Dir, run *state.Run, asJ
 	if foreign != nil {
 		standing = view.Elsewhere
 	}
+	seen.Builds = session.OtherBuilds(ctx, dir, catalog.Build, holder, run)
 	if asJSON {
 		return view.StatusJSON(a.out, run, snap, holder, foreign, seen)
 	}
@@ -138,7 +139,9 @@ func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owne
 	case err != nil:
 		return run, view.Seen{Silent: err.Error()}
 	}
-	return now.Run, view.Watched(now.Live, now.Waiting)
+	seen := view.Watched(now.Live, now.Waiting)
+	seen.Healed = now.Healed
+	return now.Run, seen
 }
 
 // foreignTo returns why a run directory is a copy of another, or nil.

@@ -38,6 +38,8 @@ const (
 	// Address (of the cause), Message (who waits for whom), Remedy, Seconds (without progress)
 	Stalled   Type = "stalled"
 	StallOver Type = "stall_over" // Address, Seconds (length of the stall)
+	Silent    Type = "silent"     // Address, Message: its process does not answer; what it reported before is old
+	Answers   Type = "answers"    // Address: it does again
 	// Name (of the alert), Message, Address and Step (of what it is about): its condition begins to hold
 	Alert     Type = "alert"
 	AlertOver Type = "alert_over" // Name: its condition holds no more

@@ -57,7 +57,10 @@ type Cursor struct {
 
 // Open opens the log in dir for appending. A torn last line, left by a crash, is cut off; any other unreadable line is
 // an error that names the file and the line.
-func Open(dir string) (*Log, error) {
+func Open(dir string) (*Log, error) { return OpenAfter(dir, 0) }
+
+// open is Open without a file when there is none yet.
+func open(dir string) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the event log's folder: %w", err)
 	}
@@ -73,18 +76,13 @@ func Open(dir string) (*Log, error) {
 			return nil, err
 		}
 		path := segments[len(segments)-1]
-		if l.file, err = private.OpenFile(path, os.O_WRONLY|os.O_APPEND); err != nil {
+		if l.file, err = private.OpenFile(path, os.O_RDWR|os.O_APPEND); err != nil {
 			return nil, fmt.Errorf("opening the event log: %w", err)
 		}
 		if err := l.file.Truncate(good); err != nil {
 			return nil, fmt.Errorf("cutting a torn line off the event log %s: %w", path, err)
 		}
 		l.size = good
-	}
-	if l.file == nil {
-		if err := l.rotate(l.last + 1); err != nil {
-			return nil, err
-		}
 	}
 	return l, nil
 }
@@ -355,7 +353,7 @@ func (l *Log) rotate(first uint64) error {
 		}
 	}
 	path := filepath.Join(l.dir, fmt.Sprintf("%020d.jsonl", first))
-	f, err := private.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|os.O_TRUNC)
+	f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND|os.O_TRUNC)
 	if err != nil {
 		return fmt.Errorf("starting a new file of the event log: %w", err)
 	}

@@ -2,6 +2,7 @@ package event
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,10 @@ func FollowUntil(ctx context.Context, dir string, after uint64, fn func(Event) e
 					return err
 				}
 			}
-			return fmt.Errorf("%w: its events in %s are gone", ErrRemoved, dir)
+			if !r.restored(ctx) {
+				return fmt.Errorf("%w: its events in %s are gone", ErrRemoved, dir)
+			}
+			continue
 		}
 		if over() {
 			_, err := r.drain(fn)
@@ -108,6 +112,44 @@ func (r *reader) removed() bool {
 	}
 	now, err = os.Stat(r.path)
 	return err == nil && !os.SameFile(read, now)
+}
+
+// restoredWithin is how long a removed log may take to be there again: the engine of a live run restores it.
+const restoredWithin = 4 * time.Second
+
+// restored waits for the same log to be there again. The reader then continues in it after the last event it has read.
+func (r *reader) restored(ctx context.Context) bool {
+	if r.file == nil {
+		return false
+	}
+	head := make([]byte, min(r.whole, 4096))
+	if _, err := r.file.ReadAt(head, 0); err != nil || len(head) == 0 {
+		return false
+	}
+	for deadline := time.Now().Add(restoredWithin); ; {
+		if again, err := openSegment(r.path); err == nil {
+			same := make([]byte, len(head))
+			_, err := again.ReadAt(same, 0)
+			_ = again.Close()
+			if err == nil && !bytes.Equal(head, same) {
+				return false // another run has taken its place
+			}
+			if err == nil {
+				r.close()
+				r.path = ""
+				r.seen, _ = os.Stat(r.dir)
+				return true
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pollEvery):
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
 }
 
 func (r *reader) close() {

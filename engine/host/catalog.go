@@ -26,6 +26,7 @@ import (
 // schemas and the engine their commands. It is safe for concurrent use.
 type Catalog struct {
 	Program string // version of this program, for required_version; empty: satisfies every constraint
+	Build   string // identifies the build of this program, for messages; recorded with each process that runs it
 	// additional variables of the engine's environment that every plugin process gets; NAME_* is a family
 	Pass []string
 	// Prepare makes the Python environment of a plugin that is a Python file, when it has none. Nil: that is an error,
@@ -91,6 +92,9 @@ func NewCatalog(builtins []*sdk.Definition, overrides map[string]string, cacheDi
 
 // ProgramVersion implements schema.Program.
 func (c *Catalog) ProgramVersion() string { return c.Program }
+
+// ProgramBuild identifies the build of this program.
+func (c *Catalog) ProgramBuild() string { return c.Build }
 
 // Require implements schema.Requirer: a recipe names the binary of a plugin by path. dev_overrides take precedence.
 func (c *Catalog) Require(name, path string) {

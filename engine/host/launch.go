@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/eventlog"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
@@ -32,6 +34,7 @@ type LaunchSpec struct {
 	Name    string   // of the plugin
 	RunID   string   // recorded, and compared when the process is found again
 	Block   string   // address of the block, likewise
+	Build   string   // of this program, when the process runs it
 	Command []string // argv; for a built-in plugin Builtin() gives it
 	Dir     string   // the block's directory: output, events and reattach.json go there; it exists
 	Env     []string // the whole environment; nil: Environment of this process's
@@ -53,11 +56,33 @@ const socketRoot = 63
 
 // Builtin returns the command and the environment variable that serve a built-in plugin from this very binary.
 func Builtin(k kind.Kind, name string) (argv []string, env string, err error) {
-	path, err := os.Executable()
+	path, err := program(os.Executable, runningProgram)
 	if err != nil {
 		return nil, "", fmt.Errorf("find this program, which contains the built-in plugins: %w", err)
 	}
 	return []string{path, "plugin-process"}, protocol.BuiltinKey + "=" + string(k) + "/" + name, nil
+}
+
+// runningProgram leads to the program of the running process, also when its file was removed (Linux only).
+const runningProgram = "/proc/self/exe"
+
+// program is the path of this program: where it was started, also after an upgrade that has put another build there.
+// When that file is gone, it is the running one.
+func program(started func() (string, error), running string) (string, error) {
+	path, err := started()
+	if err != nil {
+		return "", err
+	}
+	if _, err = os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return path, nil // starting it says what is wrong
+	}
+	if _, err := os.Stat(running); err == nil {
+		return running, nil
+	}
+	return "", &sdk.Error{
+		Summary: path + " is gone: the program was removed or moved while the run was live",
+		Remedy:  "install recipe at that path again",
+	}
 }
 
 // Launch starts a plugin process and connects to it. Leftovers of an earlier process in the same directory are ended
@@ -88,7 +113,7 @@ func launch(ctx context.Context, s LaunchSpec) (*Plugin, error) {
 	}
 	r := record{
 		Format: recordFormat, Kind: string(s.Kind), Name: s.Name, RunID: s.RunID, Block: s.Block,
-		Protocol: protocol.Version, Keys: keys, Command: s.Command,
+		Protocol: protocol.Version, Keys: keys, Command: s.Command, Build: s.Build,
 	}
 	if r.Dir, err = filepath.Abs(s.Dir); err != nil {
 		return nil, err

@@ -42,6 +42,19 @@ func Elsewhere(ctx context.Context, dir string, certain bool, runner Runner) (pi
 	return pid, !os.SameFile(here, works)
 }
 
+// Build is the build of recipe that the plugin process recorded in a block's directory runs; empty when it does not run,
+// runs another program, or was started by a build that did not record this.
+func Build(ctx context.Context, dir string, runner Runner) string {
+	r, err := readRecord(dir)
+	if err != nil || r.Build == "" {
+		return ""
+	}
+	if _, alive := Probe(ctx, dir, runner); !alive && r.Process.Host == "" {
+		return ""
+	}
+	return r.Build
+}
+
 // Moved says whether the plugin process recorded in a block's directory runs, and was started when that directory had
 // another path: the process still uses the old paths. from is the old path; it is empty when nothing was moved.
 func Moved(ctx context.Context, dir string, runner Runner) (from string) {

@@ -40,6 +40,7 @@ type record struct {
 	// name of the folder of its socket, in one of private.Roots
 	Socket  string   `json:"socket_folder,omitempty"`
 	Command []string `json:"command"`
+	Build   string   `json:"build,omitempty"` // of recipe, when the process runs that program
 }
 
 // ErrNoRecord says that no plugin process was started in a directory, or that it was ended cleanly.

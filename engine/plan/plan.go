@@ -126,7 +126,7 @@ type Output struct {
 // Finding is a result of the sizing of a plan, or an answer of a policy.
 type Finding struct {
 	Severity string     `json:"severity"`         // error, warning, info
-	Address  addr.Block `json:"address,omitzero"` // zero: about no block
+	Address  addr.Block `json:"address,omitzero"` // zero: it is about the run, or a policy's answer about no block
 	Summary  string     `json:"summary"`
 	Detail   string     `json:"detail,omitempty"` // the sum, and what to change
 	Policy   string     `json:"policy,omitempty"` // the executable whose answer it is
@@ -138,7 +138,7 @@ type Finding struct {
 func (f Finding) Subject() string {
 	switch {
 	case f.Policy == "" && f.Address == addr.Block{}:
-		return "recipe"
+		return "the run"
 	case f.Policy == "":
 		return f.Address.String()
 	case f.Address == addr.Block{}:

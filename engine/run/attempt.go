@@ -250,6 +250,7 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 	printed := time.NewTicker(outputEvery)
 	defer printed.Stop()
 	probing := false
+	var late <-chan time.Time  // fires when the answer to a health check is late
 	var updating chan struct{} // open while the block is handed new values, one order after the other
 	defer func() {
 		cancel()
@@ -298,13 +299,17 @@ func (at *attempt) watch(ctx context.Context, proc Process, r report) *ending {
 				err: fmt.Errorf("it did not stop within %s and was killed", at.health.StopTimeout)}
 		case <-tick.C:
 			if !probing {
-				probing = true
+				probing, late = true, time.After(at.lateAfter())
 				go func() { alive <- at.probe(ctx, proc) }()
 			}
+		case <-late:
+			late = nil
+			w.late()
 		case <-printed.C:
 			at.printed.next(false)
 		case a := <-alive:
-			probing = false
+			probing, late = false, nil
+			w.answered(a.err)
 			w.report.status(a.status, a.err)
 			w.probed(a.err)
 		case <-ctx.Done():
@@ -375,6 +380,7 @@ type watcher struct {
 	ordered       *stopOrder
 	seen          uint64 // number of the newest event
 	failures      int
+	silent        bool // a health check was late, and none was answered since
 	unreached     bool // its machine could not be reached at the last health check
 	current       sdk.Phase
 	startDeadline *time.Timer

@@ -72,12 +72,15 @@ func (r *diskRoom) retry(e *Engine) {
 			continue
 		}
 		r.mu.Lock()
-		since := r.since
+		since, reason := r.since, r.reason
 		r.since, r.reason, r.held = time.Time{}, nil, 0
 		r.mu.Unlock()
-		said := fmt.Sprintf(
-			"the run's record could not be written for %s because the disk of %s was full; it is complete again",
-			e.now().Sub(since).Round(time.Second), e.opts.Dir)
+		why := fmt.Sprintf("the disk of %s was full", e.opts.Dir)
+		if !disk.Full(reason) && reason != nil {
+			why = reason.Error()
+		}
+		said := fmt.Sprintf("the run's record could not be written for %s because %s; it is complete again",
+			e.now().Sub(since).Round(time.Second), why)
 		fmt.Fprintf(os.Stderr, "recipe: %s\n", said)
 		e.append(event.Event{Type: event.Notice, Level: "warn", Message: said})
 		return

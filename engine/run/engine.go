@@ -45,7 +45,10 @@ type Options struct {
 	Stall   time.Duration  // how long nothing may come of an edge before it is said; 0: why.DefaultAfter
 	Usage   time.Duration  // between samples of the machine in the event log; 0: none
 	Keep    bool           // services stay when the last job has ended, until the run is stopped
-	Now     func() time.Time
+	// Events is the number of an event after which the log continues, also when its files were deleted: one that a reader
+	// of the log has recorded.
+	Events uint64
+	Now    func() time.Time
 	// OnJournal is called after every write of the record. Tests kill the engine there.
 	OnJournal func()
 }
@@ -71,6 +74,7 @@ type Engine struct {
 	begun      sync.Once
 	logFailing atomic.Bool // the event log could not be written the last time
 	room       diskRoom
+	healing    healing
 	lineage    atomic.Pointer[lineage.Lineage] // of the newest plan that was applied; nil before the first
 
 	servers   *servers // that someone else runs
@@ -105,11 +109,11 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.lock, err = state.TryLock(opts.Dir, opts.Command); err != nil {
+	if e.lock, err = state.TryLockAs(opts.Dir, opts.Command, buildOf(opts.Plugins)); err != nil {
 		return nil, err
 	}
 	if e.store, err = state.OpenStore(opts.Dir, opts.OnJournal); err == nil {
-		e.log, err = event.Open(opts.Dir.Events())
+		err = e.openLog()
 	}
 	if err == nil {
 		err = e.settle()
@@ -123,6 +127,24 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// lostEvents is how many events an engine that was killed may have written after it last wrote their number into the
+// record.
+const lostEvents = 10_000
+
+// openLog opens the event log. When all of its files were deleted, its numbers continue after the recorded one.
+func (e *Engine) openLog() (err error) {
+	dir, after := e.opts.Dir.Events(), e.opts.Events
+	if files, err := event.Segments(dir); err == nil && len(files) == 0 {
+		r := e.store.Run()
+		if r.Status == state.Running && r.Events > 0 {
+			r.Events += lostEvents
+		}
+		after = max(after, r.Events)
+	}
+	e.log, err = event.OpenAfter(dir, after)
+	return err
 }
 
 // find connects to every recorded process that is alive and is what the record says.
@@ -343,7 +365,10 @@ func (e *Engine) note(a addr.Block, change func(*state.Block)) {
 
 // noteRun is note for what concerns the whole run.
 func (e *Engine) noteRun(change func(*state.Run)) {
-	e.store.Note(change)
+	e.store.Note(func(r *state.Run) {
+		change(r)
+		r.Events = e.log.Last()
+	})
 	e.room.check(e)
 }
 

@@ -195,24 +195,26 @@ type fakeProcess struct {
 	schema *spec.Schema
 	pid    int
 
-	mu       sync.Mutex
-	cond     *sync.Cond
-	req      host.Start
-	phase    sdk.Phase
-	message  string
-	events   []blockevent.Event
-	values   cty.Value
-	updates  []cty.Value
-	hung     bool
-	cut      time.Time // since when its machine cannot be reached
-	asked    int       // for its status
-	doing    []sdk.Activity
-	last     []string
-	exited   chan struct{}
-	stopping chan struct{}
-	started  chan struct{}
-	once     sync.Once
-	exitOnce sync.Once
+	mu      sync.Mutex
+	cond    *sync.Cond
+	req     host.Start
+	phase   sdk.Phase
+	message string
+	events  []blockevent.Event
+	values  cty.Value
+	updates []cty.Value
+	// not nil: the process answers once it is closed, as one that was stopped with SIGSTOP
+	suspended chan struct{}
+	hung      bool
+	cut       time.Time // since when its machine cannot be reached
+	asked     int       // for its status
+	doing     []sdk.Activity
+	last      []string
+	exited    chan struct{}
+	stopping  chan struct{}
+	started   chan struct{}
+	once      sync.Once
+	exitOnce  sync.Once
 }
 
 func (p *fakeProcess) emit(b blockevent.Body) {
@@ -365,9 +367,20 @@ func (p *fakeProcess) Stop(context.Context, time.Duration, bool, string) error {
 	return nil
 }
 
-func (p *fakeProcess) Status(context.Context) (host.Status, error) {
+func (p *fakeProcess) Status(ctx context.Context) (host.Status, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if suspended := p.suspended; suspended != nil {
+		p.mu.Unlock()
+		select {
+		case <-suspended:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		if !isClosed(suspended) {
+			return host.Status{}, ctx.Err()
+		}
+	}
 	p.asked++
 	if p.hung || isClosed(p.exited) {
 		return host.Status{}, errHung

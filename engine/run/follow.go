@@ -116,6 +116,7 @@ func (s *supervisor) onTick() {
 	if s.e.store.Failed() == nil {
 		_ = s.e.log.Flush() // what is due of repeated events
 	}
+	s.e.Heal()
 	for _, b := range s.blocks {
 		if b.rules != nil && b.attempt != nil {
 			s.endByRule(b, b.rules.wall(s.e.now()))

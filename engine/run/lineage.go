@@ -31,6 +31,14 @@ func (e *Engine) openLineage() {
 	}
 }
 
+// buildOf identifies the build of this program; empty when that is unknown.
+func buildOf(p schema.Plugins) string {
+	if known, ok := p.(interface{ ProgramBuild() string }); ok {
+		return known.ProgramBuild()
+	}
+	return ""
+}
+
 // recordLineage records what the run comes from, when a plan is applied.
 func (s *supervisor) recordLineage(p *plan.Plan) {
 	e := s.e

@@ -86,6 +86,9 @@ func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Plugin, l.Config, os.Environ()), env...),
 		Keep: l.Handle, Listener: l.Listener,
 	}
+	if len(env) > 0 { // a variable tells this program which plugin to serve
+		spec.Build = p.Catalog.Build
+	}
 	if l.Placed != nil {
 		return p.launchPlaced(ctx, l, spec)
 	}

@@ -115,7 +115,11 @@ func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 	b.phase, b.ready, b.err, b.remedy, b.last = first, false, nil, "", nil
 	b.stopAsked, b.ruleEnding = time.Time{}, ""
 	if len(b.block.Meta.StopWhen) > 0 {
-		b.rules = newStopRules(b.block.Meta.StopWhen, s.e.now())
+		since := s.e.now()
+		if rec := s.e.store.Block(b.addr()); at.adopt != nil && rec != nil && !rec.Started.IsZero() {
+			since = rec.Started // by an earlier engine
+		}
+		b.rules = newStopRules(b.block.Meta.StopWhen, since)
 	}
 	config, devices := b.config, b.devices
 	plugin, digest := "", ""

@@ -92,6 +92,11 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
+// Heal makes the engine write the record again if another program has changed it.
+func (c *Client) Heal(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/v1/heal", nil, nil)
+}
+
 // Output returns an output of the recipe as it is now, also a sensitive one.
 func (c *Client) Output(ctx context.Context, name string) (json.RawMessage, error) {
 	var value json.RawMessage

@@ -145,6 +145,8 @@ func (s *Session) Plan(ctx context.Context) (*plan.Plan, error) {
 // complete adds to a plan what clusters say of its jobs, and where its findings are.
 func (s *Session) complete(ctx context.Context, p *plan.Plan) {
 	s.askClusters(ctx, p)
+	s.compareBuilds(ctx, p)
+	s.warnOfRenamed(p)
 	s.Complete(p.Findings)
 }
 
@@ -244,7 +246,7 @@ func (s *Session) Live(ctx context.Context) *Client {
 // Apply executes the approved plan in this process and returns the outputs when the run is over.
 func (s *Session) Apply(ctx context.Context, approved *plan.Plan, o ApplyOptions) (map[string]any, error) {
 	opts := run.Options{Dir: s.Dir, File: s.Recipe.File, Name: s.Recipe.Name, Host: s.host, Plugins: s.plugins,
-		Command: o.Command, Keep: o.Keep, Usage: usage.Every}
+		Command: o.Command, Keep: o.Keep, Usage: usage.Every, Events: tracking.Reached(s.Dir)}
 	if o.Detached {
 		opts.Lease = -1
 	}

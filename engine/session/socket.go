@@ -135,6 +135,8 @@ type Status struct {
 	Live map[addr.Block]plan.Observed `json:"live"`
 	// Waiting lists what the engine cannot write at present.
 	Waiting []run.Waiting `json:"waiting,omitempty"`
+	// Healed lists the files that the engine has written again after another program had changed them.
+	Healed []run.Healed `json:"healed,omitempty"`
 }
 
 type orderRequest struct {
@@ -161,7 +163,7 @@ func handler(s *Session, e *run.Engine) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		rec, live, err := e.Live(r.Context())
-		answer(w, Status{rec, live, e.Waiting()}, err)
+		answer(w, Status{rec, live, e.Waiting(), e.Healed()}, err)
 	})
 	mux.HandleFunc("POST /v1/output", func(w http.ResponseWriter, r *http.Request) {
 		var q outputRequest
@@ -176,6 +178,10 @@ func handler(s *Session, e *run.Engine) http.Handler {
 			doc, err := e.Why(r.Context(), q)
 			answer(w, doc, err)
 		}
+	})
+	mux.HandleFunc("POST /v1/heal", func(w http.ResponseWriter, _ *http.Request) {
+		e.Heal()
+		answer(w, struct{}{}, nil)
 	})
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, r *http.Request) {
 		var o orderRequest

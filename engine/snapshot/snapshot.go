@@ -14,7 +14,8 @@ import (
 // Snapshot is a run folded from its events. The zero Snapshot has seen none. It is not safe for concurrent use.
 type Snapshot struct {
 	Blocks  map[string]*Block
-	Started time.Time              // of the latest apply
+	Started time.Time              // of the latest apply, or of the one whose blocks that has adopted
+	Earlier time.Time              // when the apply before it started, if its engine was killed; else zero
 	Ended   time.Time              // zero while it runs
 	Status  string                 // completed, failed or stopped once ended; running before
 	Message string                 // why it ended
@@ -39,6 +40,7 @@ type Block struct {
 	Total      int64     // 0: unknown
 	Unit       string
 	Version    int64              // policy version that inference serves or a sync block has delivered
+	Silent     time.Time          // since when its process does not answer; zero: it does
 	Metrics    map[string]float64 // newest value of each
 	History    map[string]*Series
 	Checkpoint event.Event // newest; zero Type when there is none
@@ -55,12 +57,20 @@ func (snap *Snapshot) Apply(e event.Event) {
 	snap.Last = e.Seq
 	switch e.Type {
 	case event.RunStarted:
+		snap.Earlier = time.Time{}
+		if snap.Status == "running" {
+			snap.Earlier = snap.Started
+		}
 		snap.Started, snap.Ended, snap.Status, snap.Message = e.Time, time.Time{}, "running", ""
 		snap.Paused = time.Time{}
 		clear(snap.Stalls)
 		clear(snap.Outputs) // those that are known are told again
 		for _, blk := range snap.Blocks {
-			blk.Restarts, blk.Pace = 0, Pace{}
+			blk.Restarts, blk.Pace, blk.Silent = 0, Pace{}, time.Time{}
+		}
+	case event.Adopted: // the run was not interrupted
+		if !snap.Earlier.IsZero() {
+			snap.Started = snap.Earlier
 		}
 	case event.RunEnded:
 		snap.Ended, snap.Status, snap.Message, snap.Paused = e.Time, e.Phase, e.Message, time.Time{}
@@ -162,6 +172,10 @@ func (blk *Block) apply(e event.Event) {
 	switch e.Type {
 	case event.Operation:
 		blk.Needs = e.Needs
+	case event.Silent:
+		blk.Silent = e.Time
+	case event.Answers:
+		blk.Silent = time.Time{}
 	case event.Phase:
 		if e.Phase != blk.Phase {
 			blk.Since = e.Time
@@ -169,7 +183,7 @@ func (blk *Block) apply(e event.Event) {
 		if e.Phase == string(sdk.Ready) && blk.Phase != e.Phase && blk.Step >= blk.Total {
 			blk.Step, blk.Total, blk.Unit, blk.Pace = 0, 0, "", Pace{} // what it counted was its start
 		}
-		blk.Phase, blk.Message, blk.Remedy = e.Phase, e.Message, e.Remedy
+		blk.Phase, blk.Message, blk.Remedy, blk.Silent = e.Phase, e.Message, e.Remedy, time.Time{}
 	case event.Progress:
 		blk.Step, blk.Total, blk.Unit = e.Step, e.Total, e.Unit
 		blk.Pace.add(e.Time, e.Step)
@@ -197,6 +211,14 @@ func (blk *Block) apply(e event.Event) {
 	case event.Adopted:
 		blk.Message = "adopted from an earlier engine"
 	}
+}
+
+// Fresh returns the newest metrics; none of a block whose process does not answer: they are old.
+func (blk *Block) Fresh() map[string]float64 {
+	if !blk.Silent.IsZero() {
+		return nil
+	}
+	return blk.Metrics
 }
 
 // Addresses lists the blocks in display order, which is the usual start order of their kinds.

@@ -146,3 +146,36 @@ func TestBestIsNoLuckyStep(t *testing.T) {
 		t.Errorf("best = %v, expected 0.9", got)
 	}
 }
+
+// The elapsed time of a run goes on when its engine was killed and the next one adopts what is alive.
+func TestElapsedTimeGoesOnAtAdoption(t *testing.T) {
+	t.Parallel()
+	began := event.Event{Type: event.RunStarted}
+	adopted := event.Event{Type: event.Adopted, Address: trainer}
+	for name, c := range map[string]struct {
+		events []event.Event
+		want   int64
+	}{
+		"adopted":       {[]event.Event{began, {Type: event.Notice}, began, adopted}, 0},
+		"adopted twice": {[]event.Event{began, {Type: event.Notice}, began, adopted, began, adopted}, 0},
+		"started anew":  {[]event.Event{began, {Type: event.Notice}, began}, 2},
+		"after its end": {[]event.Event{began, {Type: event.RunEnded, Phase: "stopped"}, began, adopted}, 2},
+	} {
+		if got := fold(c.events...).Started.Unix(); got != c.want {
+			t.Errorf("%s: it started at %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// What a block reported before its process was suspended is not shown as fresh.
+func TestASilentBlockHasNoFreshMetrics(t *testing.T) {
+	t.Parallel()
+	told := event.Event{Type: event.Metrics, Address: trainer, Metrics: map[string]float64{"tokens_per_second": 900}}
+	silent := event.Event{Type: event.Silent, Address: trainer}
+	if got := fold(told, silent).Blocks[trainer].Fresh(); len(got) != 0 {
+		t.Errorf("a silent block has %v", got)
+	}
+	if got := fold(told, silent, event.Event{Type: event.Answers, Address: trainer}).Blocks[trainer].Fresh(); len(got) != 1 {
+		t.Errorf("a block that answers again has %v", got)
+	}
+}

@@ -18,6 +18,7 @@ type Owner struct {
 	PID     int       `json:"pid"`
 	Host    string    `json:"host"`
 	Command string    `json:"command"`
+	Build   string    `json:"build,omitempty"` // of its program
 	Since   time.Time `json:"since"`
 }
 
@@ -38,7 +39,10 @@ func (e *LockedError) Error() string {
 }
 
 // TryLock takes the run's lock for this process, or returns a *LockedError.
-func TryLock(dir Dir, command string) (*Lock, error) {
+func TryLock(dir Dir, command string) (*Lock, error) { return TryLockAs(dir, command, "") }
+
+// TryLockAs is TryLock that records which build of recipe holds the lock.
+func TryLockAs(dir Dir, command, build string) (*Lock, error) {
 	path := filepath.Join(string(dir), "lock")
 	f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
@@ -53,7 +57,7 @@ func TryLock(dir Dir, command string) (*Lock, error) {
 		return nil, &LockedError{Dir: dir, Owner: o}
 	}
 	host, _ := os.Hostname()
-	b, err := json.Marshal(Owner{PID: os.Getpid(), Host: host, Command: command,
+	b, err := json.Marshal(Owner{PID: os.Getpid(), Host: host, Command: command, Build: build,
 		Since: time.Now().UTC().Truncate(time.Second)})
 	if err == nil {
 		err = f.Truncate(0)

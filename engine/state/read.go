@@ -36,7 +36,7 @@ func readOnce(dir Dir) (r *Run, again bool, err error) {
 		return nil, false, noFolder(dir, err)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read the run's record: %w", err)
+		return nil, false, fmt.Errorf("read the run's record: %w", forbidden(dir, err))
 	}
 	snapshot, err := dir.readFile("run.json", maxFile)
 	if err != nil {

@@ -31,6 +31,7 @@ const (
 type Run struct {
 	Format  int                       `json:"format_version"`
 	Changes uint64                    `json:"changes,omitempty"` // number of the newest change included
+	Events  uint64                    `json:"events,omitempty"`  // number of the newest event when it was written
 	ID      string                    `json:"id"`
 	Recipe  string                    `json:"recipe"`
 	File    string                    `json:"file"`

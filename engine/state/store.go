@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -29,7 +30,8 @@ type Store struct {
 	mu      sync.Mutex
 	run     *Run // its blocks are never changed, only replaced
 	journal *journal
-	fresh   bool // the next write replaces the snapshot and starts a new journal
+	written os.FileInfo // run.json, as it was written last
+	fresh   bool        // the next write replaces the snapshot and starts a new journal
 	limit   int64
 	dirty   dirty
 	failed  error // of the last write; nil when nothing is unwritten
@@ -287,6 +289,7 @@ func (s *Store) snapshot() error {
 		return err
 	}
 	s.retire()
+	s.written, _ = os.Lstat(s.dir.file()) // nil looks like a replaced file, which is written again
 	s.journal, s.fresh, s.synced = next, false, s.run.Changes
 	s.limit = max(journalBytes, 2*int64(b.Len()))
 	return nil

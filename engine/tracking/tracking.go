@@ -248,6 +248,26 @@ func (f *follower) recall() error {
 	return nil
 }
 
+// Reached is the number of the newest event that a tracker of the run has, also one that is no longer declared: the log
+// must continue after it.
+func Reached(dir state.Dir) (seq uint64) {
+	paths, err := filepath.Glob(filepath.Join(string(dir), "tracking", "*", "offset.json"))
+	if err != nil {
+		return 0
+	}
+	for _, path := range paths {
+		text, err := private.ReadFile(path, maxOffset)
+		var o offset
+		if err == nil && json.Unmarshal(text, &o) == nil { // Start reports one that cannot be read
+			seq = max(seq, o.Seq)
+		}
+	}
+	return seq
+}
+
+// maxOffset bounds offset.json.
+const maxOffset = 4 << 10
+
 func (f *follower) remember() error {
 	for _, dir := range []string{filepath.Dir(f.own()), f.own()} {
 		if err := private.Dir(dir); err != nil {

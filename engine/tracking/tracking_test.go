@@ -3,6 +3,7 @@ package tracking_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -122,6 +123,31 @@ func TestTensorBoardFiles(t *testing.T) {
 		if got := slices.Collect(maps.Values(scalars(t, files[0], tag))); !slices.Equal(got, []float32{want}) {
 			t.Errorf("%s is %v, expected %v", tag, got, want)
 		}
+	}
+}
+
+// A tracker gets the events of a log all of whose earlier files were deleted between two engines.
+func TestATrackerOutlivesADeletedLog(t *testing.T) {
+	t.Parallel()
+	r := newRan(t)
+	r.steps(1, 3)
+	r.pass(schema.Tracking{Tracker: "tensorboard"})
+	if err := errors.Join(r.log.Close(), os.RemoveAll(r.dir.Events())); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.log, err = event.OpenAfter(r.dir.Events(), tracking.Reached(r.dir)); err != nil {
+		t.Fatal(err)
+	}
+	r.steps(4, 6)
+	r.pass(schema.Tracking{Tracker: "tensorboard"})
+	files, err := filepath.Glob(filepath.Join(string(r.dir), "tracking", "tensorboard.x", "files", "events.out.*"))
+	if err != nil || len(files) != 2 {
+		t.Fatalf("files: %v, %v", files, err)
+	}
+	sort.Strings(files)
+	if got := scalars(t, files[1], trainer+"/reward"); len(got) != 3 {
+		t.Errorf("the second file has steps %v, want 4 to 6", got)
 	}
 }
 

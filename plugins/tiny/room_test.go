@@ -68,6 +68,33 @@ func TestACheckpointWaitsForRoom(t *testing.T) {
 	}
 }
 
+// A checkpoint whose folder cannot be used is waited for as well: no step is trained twice.
+func TestACheckpointWaitsForItsFolder(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "checkpoints")
+	b := plugintest.Harness(t, Trainer())
+	b.Start(trainerBody(t, newAPI(t), 4), func(r *pluginpb.StartRequest) {
+		r.CheckpointDir = folder
+		if err := os.WriteFile(folder, []byte("a file"), 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	b.Wait("waiting for the folder", func(e *pluginpb.Event) bool {
+		p := e.GetPhase()
+		return p.GetPhase() == string(sdk.Degraded) && strings.Contains(p.GetMessage(), "waits for "+folder)
+	})
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	b.WaitPhase(sdk.Completed)
+	if got := checkpoints(folder); len(got) == 0 {
+		t.Error("there are no checkpoints")
+	}
+	if m := metricsOf(b); len(m) != 4 {
+		t.Errorf("it trained the steps of %v, want each of four once", m)
+	}
+}
+
 // A stop takes effect while a checkpoint waits for room, and reports that nothing was saved.
 func TestAStopWhileACheckpointWaitsForRoom(t *testing.T) {
 	t.Parallel()

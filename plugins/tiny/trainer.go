@@ -76,10 +76,10 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 	return err
 }
 
-// save writes a checkpoint that is due. While the disk is full it waits for room, until the block is to stop: then it
-// is an error that nothing was saved.
+// save writes a checkpoint that is due. While the disk refuses it, it waits, until the block is to stop: then it is an
+// error that nothing was saved.
 func (t *training) save(ctx context.Context) error {
-	return room.Await(ctx, t.host, sdk.Degraded, t.req.CheckpointDir, func() error {
+	return room.AwaitDisk(ctx, t.host, sdk.Degraded, t.req.CheckpointDir, func() error {
 		_, err := t.SaveCheckpoint(ctx)
 		return err
 	})
@@ -329,6 +329,10 @@ func (t *training) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error) {
 	}
 	step, folder, keep := t.trainer.Steps(), t.req.CheckpointDir, int(t.config.Keep)
 	path := checkpointPath(folder, step)
+	if err := os.MkdirAll(folder, 0o700); err != nil { // it may have been lost with its disk
+		t.mu.Unlock()
+		return sdk.CheckpointInfo{}, fmt.Errorf("create the folder of checkpoints: %w", err)
+	}
 	err := t.trainer.State(t.base.Alphabet, map[string]string{"run": t.req.RunID, "block": t.req.Address}).Save(path)
 	if err == nil {
 		t.saved, t.savedAt = path, step

@@ -108,16 +108,12 @@ func (b *state) envMetrics(p *promtext.Page) {
 		func(f *flow) int64 { return f.sequencesOut },
 	)
 	counter("tokens_out_total", "Tokens that were delivered and acknowledged.", func(f *flow) int64 { return f.tokensOut })
-	counter(
-		"staleness_sum",
-		"Staleness in policy versions, summed over delivered groups that know theirs.",
-		func(f *flow) int64 { return f.staleness },
-	)
-	counter(
-		"staleness_count",
-		"Delivered groups that know their policy version.",
-		func(f *flow) int64 { return f.versioned },
-	)
+	p.Family("staleness", "summary", "Staleness, in policy versions, of delivered groups that know their policy version.")
+	for _, id := range known {
+		f := b.counts.env(id)
+		p.Sample("staleness_sum", float64(f.staleness), "env", names[id])
+		p.Sample("staleness_count", float64(f.versioned), "env", names[id])
+	}
 	each(
 		"staleness_last",
 		"gauge",

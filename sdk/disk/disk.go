@@ -21,6 +21,18 @@ func Full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
+// Refused says whether an error means that the disk refused a write, for lack of room or for another reason that a
+// person can remedy while the writer waits: rights, a file in the way, a mount that is gone or read-only, a fault.
+func Refused(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EIO, syscall.ENOTDIR,
+		syscall.ENOENT, syscall.ENODEV, syscall.ENXIO, syscall.ESTALE, syscall.ETIMEDOUT, syscall.ENOTCONN} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return Full(err)
+}
+
 // NoRoom is the error of another process, which is told as text, that a disk has no room left: Full knows it.
 func NoRoom(text string) error { return noRoom(text) }
 
@@ -35,14 +47,19 @@ func (e noRoom) Is(target error) bool { return target == syscall.ENOSPC }
 // shows nowhere else.
 const retryAtLeast = 10 * time.Second
 
-// Retry calls f until it does not fail for lack of room, and returns its error, or that of ctx. What f writes may be
-// large, so it is called again only when the disk of path has more room than f has left behind, or after a while. Tell
-// is called with what is waited for, and with an empty text when that is over.
+// Retry calls f until it does not fail for lack of room, and returns its error, or that of ctx. See RetryWhile.
 func Retry(ctx context.Context, path string, tell func(string), f func() error) error {
+	return RetryWhile(ctx, path, Full, tell, f)
+}
+
+// RetryWhile calls f until it does not fail with an error that is worth waiting for: Full or Refused. What f writes may
+// be large, so it is called again only when the disk of path has more room than f has left behind, or after a while.
+// Tell is called with what is waited for, and with an empty text when that is over.
+func RetryWhile(ctx context.Context, path string, wait func(error) bool, tell func(string), f func() error) error {
 	told := false
 	for {
 		err := f()
-		if !Full(err) {
+		if !wait(err) {
 			if told {
 				tell("")
 			}
@@ -96,8 +113,11 @@ func Free(path string) (uint64, error) {
 	}
 }
 
-// Waiting describes a writer that waits for room at path, in words for people.
+// Waiting describes a writer that waits for the disk of path, in words for people.
 func Waiting(path string, err error) string {
+	if !Full(err) {
+		return fmt.Sprintf("waits for %s to become writable: %v", path, err)
+	}
 	room := "an unknown number of bytes"
 	if n, ferr := Free(path); ferr == nil {
 		room = Size(n)

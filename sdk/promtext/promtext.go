@@ -22,7 +22,7 @@ type Page struct {
 // NewPage starts a page. prefix is put before the name of every metric.
 func NewPage(prefix string) *Page { return &Page{prefix: prefix} }
 
-// Family says of what kind ("counter", "gauge") the samples of this name are that follow.
+// Family says of what kind ("counter", "gauge", "summary") the samples of this name are that follow.
 func (p *Page) Family(name, kind, help string) {
 	fmt.Fprintf(&p.text, "# HELP %[1]s %[2]s\n# TYPE %[1]s %[3]s\n", p.prefix+name, help, kind)
 }

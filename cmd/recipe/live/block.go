@@ -23,6 +23,9 @@ func (s *screen) block(width, height int) []string {
 	if !b.Since.IsZero() {
 		phase += " for " + view.Span(max(0, s.now.Sub(b.Since)))
 	}
+	if !b.Silent.IsZero() {
+		phase += ", its process has not answered for " + view.Span(max(0, s.now.Sub(b.Silent))) + ": its metrics are old"
+	}
 	lines := []string{s.style.Cyan(view.OneLine(b.Address)) + " " + s.style.Phase(b.Phase)(phase)}
 	for _, pair := range [][2]string{
 		{"step", view.Steps(b)}, {"needs", strings.Join(s.needed(b), ", ")}, {"does", s.does(b)},

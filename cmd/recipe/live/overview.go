@@ -148,7 +148,7 @@ func joined(parts []string, width int) []string {
 // sum adds a metric of all blocks.
 func (s *screen) sum(name string) (total float64, found bool) {
 	for _, b := range s.run.snap.Blocks {
-		if v, ok := b.Metrics[name]; ok {
+		if v, ok := b.Fresh()[name]; ok {
 			total, found = total+v, true
 		}
 	}

@@ -71,10 +71,11 @@ func Steps(b *snapshot.Block) string {
 	}
 }
 
-// Metric returns the newest value of the first of these metrics that a block has reported; "" when it has none.
+// Metric returns the newest value of the first of these metrics that a block has reported; "" when it has none, or when
+// its process does not answer.
 func Metric(b *snapshot.Block, names ...string) string {
 	for _, name := range names {
-		if v, ok := b.Metrics[name]; ok {
+		if v, ok := b.Fresh()[name]; ok {
 			return Number(v)
 		}
 	}
@@ -110,6 +111,9 @@ func remark(b *snapshot.Block) string {
 	var parts []string
 	if b.Restarts > 0 {
 		parts = append(parts, fmt.Sprintf("restarted %d×", b.Restarts))
+	}
+	if !b.Silent.IsZero() {
+		parts = append(parts, "its process has not answered since "+b.Silent.Local().Format(time.TimeOnly))
 	}
 	if b.Message != "" {
 		parts = append(parts, OneLine(b.Message))

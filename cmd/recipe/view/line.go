@@ -78,6 +78,10 @@ func say(s Style, e event.Event) string {
 			after("; what to do: ", OneLine(e.Remedy))
 	case event.StallOver:
 		return "progress again after " + why.Span(fromSeconds(e.Seconds))
+	case event.Silent:
+		return s.Yellow("does not answer: ") + message
+	case event.Answers:
+		return "answers again"
 	case event.Paused:
 		return s.Yellow("paused") + ": recipe resume continues it"
 	case event.Resumed:
@@ -105,7 +109,7 @@ func Severity(level string) (severity int, ok bool) {
 func SeverityOf(e event.Event) int {
 	level := "info"
 	switch {
-	case e.Type == event.Restart || e.Type == event.Stalled:
+	case e.Type == event.Restart || e.Type == event.Stalled || e.Type == event.Silent:
 		level = "warn"
 	case e.Phase == "failed":
 		level = "error"

@@ -173,7 +173,7 @@ func (l *Live) worthALine(e event.Event) bool {
 // run has ended.
 func Notable(e event.Event) bool {
 	switch e.Type {
-	case event.RunEnded, event.Restart, event.Adopted, event.Stalled, event.StallOver:
+	case event.RunEnded, event.Restart, event.Adopted, event.Stalled, event.StallOver, event.Silent, event.Answers:
 		return true
 	case event.Notice:
 		return e.Level != "debug"

@@ -89,15 +89,21 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		Total    int64              `json:"total,omitempty"`
 		Version  int64              `json:"policy_version,omitempty"`
 		Metrics  map[string]float64 `json:"metrics,omitempty"`
+		// since when its process does not answer: metrics are old
+		Silent time.Time `json:"silent_since,omitzero"`
+		// the build of recipe that its process runs, when that is not the one that answers
+		Build string `json:"build,omitempty"`
 	}
 	blocks := []block{}
 	for _, a := range sorted(run) {
 		rec, out := run.Blocks[a], block{Address: a}
+		out.Build = seen.Builds.Blocks[a]
 		out.Phase, out.Attempt, out.Step, out.Total, out.Error = rec.Phase, rec.Attempt, rec.Step, rec.Total, rec.Error
 		if now, ok := seen.Blocks[a]; ok && seen.newer(now) {
 			out.Phase, out.Last, out.Alive = now.Phase, now.Last, now.Alive
 		}
 		if blk := snap.Blocks[a.String()]; blk != nil {
+			out.Silent = blk.Silent
 			out.Message, out.Restarts, out.Version, out.Metrics = blk.Message, blk.Restarts, blk.Version, blk.Metrics
 		}
 		blocks = append(blocks, out)
@@ -116,10 +122,12 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		// not. With either, the phases may be old.
 		Waiting []enginerun.Waiting `json:"waiting,omitempty"`
 		Silent  string              `json:"engine_error,omitempty"`
+		// Healed lists the files of the run that the engine has written again after another program had changed them.
+		Healed []enginerun.Healed `json:"healed,omitempty"`
 		// Moved lists live blocks whose process still uses the paths from before the project was moved.
 		Moved map[addr.Block]string `json:"moved_from,omitempty"`
-	}{"1.1", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting,
-		seen.Silent, seen.Moved})
+	}{"1.2", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting,
+		seen.Silent, seen.Healed, seen.Moved})
 }
 
 func sorted(run *state.Run) []addr.Block {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	enginerun "github.com/recipe-rl/recipe/engine/run"
+	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -27,6 +28,8 @@ const (
 type Seen struct {
 	Blocks  map[addr.Block]Sight
 	Waiting []enginerun.Waiting // what its engine cannot write
+	Builds  session.Builds      // programs of its processes that are not this one
+	Healed  []enginerun.Healed  // files that its engine has written again
 	Silent  string              // why its engine does not answer, although it should
 	// where the directories of live processes lay when those were started, when the project was moved since
 	Moved map[addr.Block]string
@@ -116,6 +119,15 @@ func Troubles(w io.Writer, s Style, seen Seen) error {
 			return err
 		}
 	}
+	if err := builds(w, s, seen.Builds); err != nil {
+		return err
+	}
+	for _, x := range seen.Healed {
+		if _, err := fmt.Fprintf(w, "\n%s %s (%s)\n", s.Yellow("Healed:"), x.Message,
+			x.Time.Local().Format("15:04:05")); err != nil {
+			return err
+		}
+	}
 	if err := moved(w, s, seen.Moved); err != nil {
 		return err
 	}
@@ -125,6 +137,24 @@ func Troubles(w io.Writer, s Style, seen Seen) error {
 		return err
 	}
 	return nil
+}
+
+// builds lists the processes that run another build of recipe.
+func builds(w io.Writer, s Style, b session.Builds) error {
+	if list := b.List(); len(list) > 0 {
+		text := "\n" + s.Yellow("Another build:") + " this program is " + b.Own + "; these run another one:\n  " +
+			strings.Join(list, "\n  ") + "\n  " + s.Dim("→") + " " + session.BuildRemedy + "\n"
+		if _, err := io.WriteString(w, text); err != nil {
+			return err
+		}
+	}
+	if b.Gone == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\n%s the program of the engine, %s, was removed or replaced since it started; "+
+		"a block that starts runs the file that is there then, or else the engine's own build\n", s.Yellow("Program:"),
+		b.Gone)
+	return err
 }
 
 // moved lists the processes that still use the old folder of a moved project.

@@ -1,6 +1,10 @@
 """A full disk: scheduled writes wait for room, requested ones are refused, and no incomplete file is left."""
 
+import errno
 import json
+import os
+import pickle
+import shutil
 import subprocess
 import threading
 import time
@@ -10,7 +14,7 @@ import torch
 
 from recipe_sdk import Bridge, Settings, commands, feed, publish, settings, weights
 from recipe_sdk.control import Command, Control
-from recipe_sdk.errors import DiskFull
+from recipe_sdk.errors import DiskFull, Unwritable
 
 
 @pytest.fixture
@@ -93,6 +97,51 @@ def test_a_checkpoint_that_is_due_waits_for_room(tmp_path, disk, api, write):
     assert sorted(p.name for p in folder.iterdir() if "step" in p.name) == ["step_2", "step_3"]
     (told,) = [e for e in events(tmp_path, "phase") if e["phase"] == "no_room"]
     assert str(folder) in told["for_what"] and "could not be written" in told["for_what"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EDQUOT])
+def test_a_checkpoint_that_a_disk_refuses_waits(tmp_path, api, monkeypatch, number):
+    monkeypatch.setattr(feed, "RETRY", 0.1)
+    tries = []
+
+    def write(folder):
+        tries.append(folder)
+        if len(tries) <= 2:
+            raise OSError(number, os.strerror(number))
+
+    bridge = opened(tmp_path, api().url, tmp_path / "checkpoints", write)
+    steps = []
+    for batch in bridge.batches():
+        steps.append(batch.step)
+        bridge.stepped({})
+    assert bridge.close() == 0 and steps == [1, 2, 3], "no step is thrown away"
+    told = [e for e in events(tmp_path, "phase") if e["phase"] == "no_room"]
+    assert len(told) == 2 and os.strerror(number) in told[0]["for_what"]
+
+
+def test_a_file_in_the_way_of_checkpoints_is_waited_for(tmp_path, api, monkeypatch):
+    monkeypatch.setattr(feed, "RETRY", 0.1)
+    folder = tmp_path / "checkpoints"
+    bridge = opened(tmp_path, api().url, folder, lambda f: (f / "x").write_text("x"), steps=2)
+
+    def mend():
+        once(tmp_path, "no_room")
+        folder.unlink()
+
+    for k, _ in enumerate(bridge.batches()):
+        if k == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.write_text("a file")
+            waiting = later(mend)
+        bridge.stepped({})
+    waiting.join()
+    assert bridge.close() == 0 and (folder / "step_2" / "COMPLETE").exists()
+
+
+def test_errors_of_disks_travel_between_ranks():
+    for e in (DiskFull("full", "/c"), Unwritable("no rights", "/c")):
+        back = pickle.loads(pickle.dumps(e))
+        assert type(back) is type(e) and back.folder == "/c" and back.record() == e.record()
 
 
 def test_a_stop_is_heard_while_a_checkpoint_waits_for_room(tmp_path, disk, api):

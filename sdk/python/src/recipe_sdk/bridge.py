@@ -35,7 +35,7 @@ from .checkpoint import Checkpoint
 from .control import Command, Control
 from .describe import describe_groups, describe_staleness
 from .ending import report
-from .errors import CheckpointError, DataError, DiskFull
+from .errors import CheckpointError, DataError, DiskFull, Unwritable
 from .events import Events
 from .feed import Feed
 from .files import free
@@ -327,7 +327,7 @@ class Bridge(Generic[S]):
         if self.block.save_every and self.step % self.block.save_every == 0 and self.step < self.block.steps:
             try:
                 self.save("interval")
-            except DiskFull as e:
+            except Unwritable as e:
                 self.events.emit(
                     "warning", message=f"step {self.step} was not saved, because the run stops: {e.message}"
                 )
@@ -372,21 +372,23 @@ class Bridge(Generic[S]):
         return str(path) if self.main else None
 
     def _written(self, state: dict[str, Any], why: str) -> Path:
-        """The folder of the checkpoint. One that was not asked for waits for room on a full disk, and is given up when
+        """The folder of the checkpoint. One that was not asked for waits until the disk takes it, and is given up when
         the run is to stop: then the last checkpoint is tried once."""
         while True:
             try:
                 return checkpoint.save(self.block, state, self.hooks.save, self.main, self.ranks.agree)
-            except DiskFull as e:
+            except Unwritable as e:
                 if why in ("asked", "stopped") or not self._room(e):
                     raise
             self.events.phase("checkpointing", why=why)
 
-    def _room(self, e: DiskFull) -> bool:
-        """Waits until a full disk may have room, and serves commands meanwhile; False when the run is to stop."""
+    def _room(self, e: Unwritable) -> bool:
+        """Waits until a disk may take a write, and serves commands meanwhile; False when the run is to stop."""
         folder = Path(e.folder)
         before, since = free(folder), time.monotonic()
-        where = f"room on the disk of {folder} ({before} bytes free): {e.message}"
+        where = f"{folder} to become writable: {e.message}"
+        if isinstance(e, DiskFull):
+            where = f"room on the disk of {folder} ({before} bytes free): {e.message}"
         self.events.phase("no_room", for_what=where)
         while True:
             kind, content = self.ranks.share(self.feed.room(folder, before, since) if self.feed else None)

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .errors import CheckpointError, DiskFull
+from .errors import CheckpointError, DiskFull, Unwritable
 from .events import plain
-from .files import full, replace_directory, sync_tree, torch_could_not_write
+from .files import full, refused, replace_directory, sync_tree
 from .settings import RunSettings
 
 MARKER = "COMPLETE"
@@ -51,7 +51,8 @@ def save(
     agree: Callable[[Callable[[], Any]], None],
 ) -> Path:  # fmt: skip
     """Writes step_N in one step and applies keep_last and keep_best; its path. Every rank takes part in `write`; when
-    it fails on one, every rank raises and nothing has changed: DiskFull when there was no room."""
+    it fails on one, every rank raises and nothing has changed: DiskFull when there was no room, Unwritable when the
+    disk refused it otherwise."""
     root = Path(s.checkpoint_dir)
     final = root / f"step_{state['step']}"
     temporary = root / f".tmp-step_{state['step']}"
@@ -92,19 +93,18 @@ def save(
 
 @contextlib.contextmanager
 def explained(final: Path) -> Iterator[None]:
-    """Turns what a disk refuses into a CheckpointError that says what to do."""
+    """Turns what a disk refuses into an error that the caller may wait out."""
     try:
         yield
     except Exception as e:
-        refused = isinstance(e, OSError) or type(e).__name__ == "SafetensorError" or torch_could_not_write(e)
+        text = f"{final} could not be written: {e}"
         if full(e, final):
-            raise DiskFull(f"{final} could not be written: {e}", str(final.parent)) from e
-        if not refused:
-            raise
-        raise CheckpointError(
-            f"{final} could not be written: {e}",
-            ["May this user write there?"],
-        ) from e
+            raise DiskFull(text, str(final.parent)) from e
+        if refused(e):
+            raise Unwritable(text, str(final.parent)) from e
+        if isinstance(e, OSError) or type(e).__name__ == "SafetensorError":
+            raise CheckpointError(text, ["May this user write there?"]) from e
+        raise
 
 
 def unscored(s: RunSettings, metrics: Mapping[str, Any]) -> list[str]:

@@ -90,17 +90,28 @@ class CheckpointError(WorkerError):
     code = "checkpoint"
 
 
-class DiskFull(CheckpointError):
-    """A checkpoint or published weights found no room. Nothing of them is left. folder: where they were to go."""
+class Unwritable(CheckpointError):
+    """A checkpoint could not be written for a reason that can pass: rights, a read-only or a failing disk. Nothing of
+    it is left. folder: where it was to go."""
 
-    code = "disk_full"
+    code = "unwritable"
+    remedies: tuple[str, ...] = (
+        "May this user write there? Is the disk mounted, writable and sound? It is tried again.",
+    )
 
     def __init__(self, message: str, folder: str):
-        super().__init__(message, ["Make room there: it is tried again.", "keep_last = 1 keeps fewer checkpoints."])
+        super().__init__(message, list(self.remedies))
         self.folder = folder
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DiskFull, (self.message, self.folder)
+        return type(self), (self.message, self.folder)
+
+
+class DiskFull(Unwritable):
+    """A checkpoint or published weights found no room. Nothing of them is left."""
+
+    code = "disk_full"
+    remedies = ("Make room there: it is tried again.", "keep_last = 1 keeps fewer checkpoints.")
 
 
 def out_of_memory(

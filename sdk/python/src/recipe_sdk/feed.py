@@ -127,8 +127,8 @@ class Feed:
             self.sync = (time.monotonic(), self.sync[1])
 
     def room(self, folder: Path, before: int, since: float) -> Order:
-        """What to do while a disk is full: ("command", (name, body)) | ("stopped", None) | ("retry", None) when it has
-        more room than `before`, or after a while | ("idle", None). A stop stays for decide."""
+        """What to do while a disk takes no checkpoint: ("command", (name, body)) | ("stopped", None) | ("retry", None)
+        when it has more room than `before`, or after a while | ("idle", None). A stop stays for decide."""
         until = time.monotonic() + HEARTBEAT
         while time.monotonic() < until:
             command = self.later.popleft() if self.later else self._command()

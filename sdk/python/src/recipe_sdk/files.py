@@ -10,6 +10,12 @@ import tempfile
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+# Why else a disk refuses a write that may succeed later: rights, a file in the way, a mount that is gone or read-only,
+# a fault. sdk/disk is the same in Go.
+REFUSED = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.ENOENT, errno.ENODEV, errno.ENXIO,
+    errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN,
+)  # fmt: skip
 
 
 def full(error: BaseException, folder: Path) -> bool:
@@ -23,16 +29,28 @@ def full(error: BaseException, folder: Path) -> bool:
     return torch_could_not_write(error) and free(folder) < 1 << 20
 
 
+def refused(error: BaseException) -> bool:
+    """Whether the disk refused a write for another reason that may pass."""
+    if isinstance(error, OSError):
+        return error.errno in REFUSED
+    text = str(error)
+    return torch_could_not_write(error) or any(os.strerror(number) in text for number in REFUSED)  # safetensors
+
+
 def torch_could_not_write(error: BaseException) -> bool:
     """torch.save never says why: "PytorchStreamWriter failed", "inline_container.cc: unexpected pos"."""
     return any(word in str(error) for word in ("PytorchStreamWriter", "inline_container", "iostream error"))
 
 
 def free(folder: Path) -> int:
-    """How many bytes can still be written to the disk of a folder, or of its nearest parent that exists."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+    """How many bytes can still be written to the disk of a folder, or of its nearest parent that exists; 0: that cannot
+    be found out."""
+    try:
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
 
 
 def replace_directory(temporary: Path, final: Path) -> None:

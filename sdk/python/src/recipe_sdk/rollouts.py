@@ -18,7 +18,7 @@ from .columns import Encoded
 from .errors import AtroposAPIError
 from .events import Events
 from .fetching import Fetching
-from .files import full
+from .files import full, refused
 from .groups import versions
 from .settings import RunSettings
 from .spool import Spool
@@ -189,15 +189,17 @@ class Rollouts:
         return self._store(answer.get("lease") or answer.get("id"), groups, came)
 
     def _store(self, lease: str | None, groups: list[Any], came: Encoded) -> Delivery | None:
-        """Makes a batch ours; None when its lease was lost, or while the disk has no room for it."""
+        """Makes a batch ours; None when its lease was lost, or while the disk does not take it."""
         number = self.next
         try:
             self.spool.put(number, lease, came, oldest := self.oldest)
         except OSError as e:
-            if not full(e, self.spool.directory):
+            if not (full(e, self.spool.directory) or refused(e)):
                 raise
             if self.unstored is None:
-                where = f"room on the disk of {self.spool.directory}"
+                where = f"{self.spool.directory} to become writable"
+                if full(e, self.spool.directory):
+                    where = f"room on the disk of {self.spool.directory}"
                 self.events.phase("no_room", for_what=f"{where} for a batch: {e}")
             self.unstored = (lease, groups, came)
             return None

@@ -6,6 +6,7 @@ the model."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -36,6 +37,7 @@ class Spool:
         """A file that is whole or not there."""
         temporary = path.with_suffix(".tmp")
         try:
+            self.directory.mkdir(parents=True, exist_ok=True)  # it may have been lost with its disk
             with open(temporary, "wb") as f:
                 f.write(json.dumps(head).encode() + b"\n")
                 f.write(body)
@@ -43,7 +45,8 @@ class Spool:
                 os.fsync(f.fileno())
             os.replace(temporary, path)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
             raise
         sync_path(self.directory)
 
