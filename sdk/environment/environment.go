@@ -71,6 +71,7 @@ type Task struct {
 	Messages []Message // sent as a conversation: the server applies the model's chat template
 	// Template is what the chat template gets besides the messages of a conversation.
 	Template Template
+	Expected string // the right answer, for people: it is recorded with the completions. Empty: none
 	Data     any    // the author's own: the right answer, the test cases, …
 	Release  func() // called once, when nothing more is done with the task; may be nil
 }

@@ -509,10 +509,11 @@ func (r *rollouts) take(ctx context.Context, t *turn) (Task, error) {
 
 // send posts one group, unless it teaches nothing or is too long.
 func (r *rollouts) send(working context.Context, task Task, made *rolled, id, maxTokens int) outcome {
-	g, err := made.group(r.plan, id)
+	g, err := made.group(task, r.plan)
 	if err != nil {
 		return outcome{err: err}
 	}
+	g.EnvID = &id
 	send := !r.settings.DropUninformative || g.Advantages != nil || made.informative()
 	long := maxTokens > 0 && longest(g) > maxTokens
 	r.tally.add(task, made, send && !long, long)

@@ -29,7 +29,7 @@ function List({ s, route, again }: { s: Summary; route: Route; again: number }) 
         <label>Text <Field type="search" value={q.get("text") ?? ""} onChange={set("text")} /></label>
         {list && list.environments.length > 1 && <label>Environment <select value={q.get("environment") ?? ""} onChange={set("environment")}><option value="">all</option>{list.environments.map((e) => <option key={e}>{e}</option>)}</select></label>}
         <label>Groups <select value={q.get("state") ?? ""} onChange={set("state")}>
-          <option value="">all</option><option value="mixed">scores differ</option><option value="degenerate">all scores equal</option><option value="trained">trained</option><option value="waiting">waiting</option><option value="dropped">dropped</option>
+          <option value="">all</option><option value="mixed">scores differ</option><option value="degenerate">all scores equal</option><option value="trained">trained</option><option value="waiting">waiting</option><option value="dropped">dropped</option><option value="evaluation">of evaluations</option>
         </select></label>
         {fields.map(([name, label, type]) => <label key={name} class="narrow">{label} <Field type={type} value={q.get(name) ?? ""} onChange={set(name)} /></label>)}
       </form>
