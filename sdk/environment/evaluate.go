@@ -28,6 +28,7 @@ const (
 type heldOut struct {
 	all    []Task
 	tasks  []Task // those of all that are asked
+	first  int    // of tasks, its number
 	rolls  roller
 	plan   sampling
 	limits limits
@@ -69,7 +70,7 @@ func (h *heldOut) each(ctx context.Context, which []int, f func(i int, made *rol
 	group.SetLimit(max(1, evaluating/int(h.plan.N)))
 	for _, i := range which {
 		group.Go(func() error {
-			made, err := h.rolls.roll(ctx, ctx, h.tasks[i], h.plan, h.limits)
+			made, err := h.rolls.roll(ctx, ctx, h.tasks[i], h.plan.seededFor(int64(h.first+i)), h.limits)
 			if ended := h.ended(ctx, cmp.Or(err, reason(made))); ended != nil {
 				return fmt.Errorf("a held-out task: %w", ended)
 			}
@@ -126,7 +127,8 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 	if limit > 0 && limit < len(h.tasks) {
 		h.tasks = h.tasks[:limit]
 	}
-	h.plan.N, h.plan.Temperature, h.plan.TopP = 1, 0, 1
+	h.plan = h.plan.greedy()
+	h.plan.N = 1
 	made := make([]*rolled, len(h.tasks))
 	which := indexes(len(h.tasks))
 	for round := 1; len(which) > 0; round++ {
@@ -190,14 +192,14 @@ func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTas
 	}
 	defer h.release()
 	out := sdk.TaskScores{Tasks: len(h.tasks)}
-	first := min(max(0, req.First), len(h.tasks))
-	h.tasks = h.tasks[first:]
+	h.first = min(max(0, req.First), len(h.tasks))
+	h.tasks = h.tasks[h.first:]
 	if req.Limit > 0 && req.Limit < len(h.tasks) {
 		h.tasks = h.tasks[:req.Limit]
 	}
 	h.plan.N, h.plan.Temperature = int64(max(1, req.Samples)), req.Temperature
 	if h.plan.Temperature == 0 {
-		h.plan.TopP = 1
+		h.plan = h.plan.greedy()
 	}
 	e := evaluation{oldest: math.MaxInt64}
 	out.Results = make([]sdk.TaskScore, len(h.tasks))
@@ -206,7 +208,7 @@ func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTas
 			e.add(s)
 		}
 		out.Results[i] = made.result(h.tasks[i], h.plan)
-		out.Results[i].Task = first + i
+		out.Results[i].Task = h.first + i
 	})
 	out.PolicyVersion = e.version()
 	return out, err

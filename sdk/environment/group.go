@@ -17,6 +17,14 @@ func (r *rolled) group(task Task, p sampling) (*trajectory.Group, error) {
 		GenerationParams: map[string]any{"temperature": p.Temperature, "top_p": p.TopP, "max_tokens": p.MaxTokens,
 			"n": p.N},
 	}
+	for name, v := range map[string]*float64{"min_p": p.MinP, "repetition_penalty": p.Repetition} {
+		if v != nil {
+			g.GenerationParams[name] = *v
+		}
+	}
+	if p.TopK != nil {
+		g.GenerationParams["top_k"] = *p.TopK
+	}
 	if task.Expected != "" {
 		g.GroupOverrides = map[string]any{trajectory.OverrideExpected: strings.ToValidUTF8(task.Expected, "\ufffd")}
 	}

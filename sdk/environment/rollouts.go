@@ -450,7 +450,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
 	defer r.tally.begin()()
-	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength),
+	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan.seededFor(drawn)), limits{tokens: least(maxTokens, r.maxLength),
 		least: r.settings.minRollouts()})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
 	if failed := tooManyAbandoned(err, made); failed != nil {
