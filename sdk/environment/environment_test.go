@@ -39,7 +39,7 @@ type config struct {
 	Chat   bool   `recipe:"chat" default:"false" doc:"Ask as a conversation"`
 	Metric string `recipe:"metric" doc:"What is wrong with the metrics of scores"`
 	Strike string `recipe:"strike" doc:"Score fails for tasks with this text"`
-	Long   int64  `recipe:"long" default:"0" doc:"Number of the task that is longer than the context; 0: none"`
+	Long   int64  `recipe:"long" default:"0" doc:"Number of the task that is longer than the context; 0: none, -1: all"`
 }
 
 // Validate finds what the schema of the block cannot express.
@@ -67,7 +67,7 @@ func (l *letters) Next(context.Context) (environment.Task, error) {
 		return environment.Task{}, environment.EOF
 	}
 	l.given++
-	if l.given == l.config.Long {
+	if l.given == l.config.Long || l.config.Long < 0 {
 		return l.task(strings.Repeat("long ", 1000)), nil
 	}
 	return l.task(fmt.Sprintf("task %d:", l.given)), nil

@@ -201,7 +201,8 @@ func TestChat(t *testing.T) {
 			t.Errorf("choice %+v", c)
 		}
 	}
-	if flatten([]message{{"system", ""}, {"user", "a"}, {"user", "b"}, {"assistant", "c"}, {"user", "d"}}) != "a\nbc\nd" {
+	if got, err := flatten([]message{{Role: "system"}, {Role: "user", Content: "a"}, {Role: "user", Content: "b"},
+		{Role: "assistant", Content: "c"}, {Role: "user", Content: "d"}}, nil); err != nil || got != "a\nbc\nd" {
 		t.Error("the chat template does not put contents on lines, answers after what they answer")
 	}
 }
@@ -394,7 +395,7 @@ func TestErrorsAreClear(t *testing.T) {
 		{"/v1/completions", `{"prompt":"1","stream":true,"n":0}`, 400, "n: want 1"},
 		{"/v1/chat/completions", `{"messages":[]}`, 400, "messages"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "image_url"},
-		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"tools":[{}]}`, 400, "tools"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"tools":{}}`, 400, "tools: want a list"},
 		{"/generate", `{"prompt":"1","stream":true}`, 400, "stream"},
 		{"/tokenize", `{}`, 400, "prompt or messages"},
 		{"/detokenize", `{"tokens":[-1]}`, 400, "position 0"},

@@ -13,6 +13,8 @@ const (
 	maxN            = 1024
 	maxAlternatives = 20
 	maxStops        = 16
+	// tokens of an answer whose request names no limit: a model this small seldom ends by itself
+	longestByDefault = 1024
 )
 
 // params are the fields that all routes which sample have in common.
@@ -107,9 +109,10 @@ func (h *Handler) request(p *params, prompt []int32, defaultMax int) (Request, e
 		return Request{}, badRequest("prompt", "prompt: %v", err)
 	}
 	room := config.Context - len(prompt)
-	if defaultMax == 0 || defaultMax > room {
-		defaultMax = room
+	if defaultMax == 0 {
+		defaultMax = longestByDefault
 	}
+	defaultMax = min(defaultMax, room)
 	r := Request{
 		Prompt: prompt, N: given(p.N, 1), MaxTokens: given(p.MaxTokens, defaultMax), Stop: p.Stop,
 		Sampling: lm.Sampling{Temperature: given(p.Temperature, 1), TopP: given(p.TopP, 1), MinP: given(p.MinP, 0)},
