@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -50,6 +51,30 @@ type TaskScore struct {
 	Failed []string `json:"failed,omitempty"`
 	// Metrics are the means of the numbers that the environment gave beside the scores, by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// Messages is the conversation that the model was given; nil: the environment made it during the rollout.
+	Messages json.RawMessage `json:"messages,omitempty"`
+	// Expected is the right answer, for people; empty: not known.
+	Expected string `json:"expected,omitempty"`
+	// Versions are the oldest and the newest policy version that answered; nil: not known.
+	Versions []int64 `json:"policy_versions,omitempty"`
+	// Completions are all completions of the task, also those without a score; nil: the plugin returns scores only.
+	Completions []EvaluatedCompletion `json:"completions,omitempty"`
+	// Group holds the same as a group (docs/data-format.md), with tokens; nil: no tokens are known.
+	Group json.RawMessage `json:"-"`
+}
+
+// EvaluatedCompletion is one completion of a held-out task.
+type EvaluatedCompletion struct {
+	Text  string   `json:"text"`  // the last answer of the model
+	Score *float64 `json:"score"` // nil: it has none, and Failed holds the reason
+	// Metrics are the numbers beside the score, such as the value of each reward function, by name.
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+	Finish  string             `json:"finish_reason,omitempty"` // "stop" or "length"
+	Failed  string             `json:"failed,omitempty"`
+	Tokens  int                `json:"tokens"` // that were sampled, over all turns
+	// Messages is the whole conversation when it has several answers.
+	Messages json.RawMessage `json:"messages,omitempty"`
+	Agent    string          `json:"agent,omitempty"` // of an environment with several agents
 }
 
 // Checkpointer is a trainer that can write a checkpoint between two steps, when asked.

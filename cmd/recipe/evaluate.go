@@ -31,6 +31,7 @@ type evaluateFlags struct {
 	temperature float64
 	pass        float64
 	out         string // file of scores
+	retry       bool   // tasks of the file with a failure are asked again
 }
 
 func newEvaluate(a *app) *cobra.Command {
@@ -41,17 +42,22 @@ func newEvaluate(a *app) *cobra.Command {
 		Long: `Evaluate a policy on the held-out tasks of the environment at ADDRESS.
 
 Without --samples the environment of the live run draws one completion, greedily, for each task and scores it. Training
-continues meanwhile; the policy version in the result is the oldest that answered. It works for environments with
-EvaluationTasks (Go) or held_out (Python), and Atropos environments with evaluate().
+continues meanwhile; tasks that an older policy version answered are answered again, so that the result is of one
+version. It works for environments with EvaluationTasks (Go) or held_out (Python), and Atropos environments with
+evaluate().
 
 With --samples N the environment is started beside the run, or without one, and no trainer is needed. The live run's
 inference answers, else one that is started with the newest checkpoint of the recipe's run, or with the weights that
 the recipe names when there is none; --at and --policy choose another. Variables have the values that the run was
 applied with, unless --var, --var-file or RECIPE_VAR_NAME gives others; sensitive ones are not recorded. The
 environment draws N completions of each task. The result is pass@k, the probability that at least one of k completions
-passes, by the unbiased estimator of Chen et al. 2021, with a 95 % interval over the tasks, and the mean score. With
---out the scores are kept as they come, and the same command later evaluates only what is missing.
-A completion that cannot be scored counts as not passed, and its reason is shown.
+passes, by the unbiased estimator of Chen et al. 2021, with a 95 % interval over the tasks, and the mean score. The
+result is of one policy version: when a live run has trained a newer one meanwhile, the evaluation ends.
+
+Every completion is kept: with --out in a file, as they come, and the same command later evaluates only what is missing;
+where the recipe has a run, also among the samples of recipe ui. A rollout that fails is recorded with its reason,
+counts as not passed, and the evaluation goes on; --retry-failed asks such tasks of the file again.
+docs/evaluation.md describes the intervals and the file.
 
 Ctrl-C and --timeout end the evaluation.`,
 		Example: `  recipe evaluate environment.arithmetic.sums --limit 100
@@ -78,13 +84,14 @@ Ctrl-C and --timeout end the evaluation.`,
 	cmd.Flags().IntSliceVar(&f.ks, "k", nil, "the `K`s of pass@k, at most --samples (default: 1 and --samples)")
 	cmd.Flags().Float64Var(&f.temperature, "temperature", 1, "of sampling; 0 with --samples 1 is greedy")
 	cmd.Flags().Float64Var(&f.pass, "pass", 1, "the least `SCORE` of a completion that passes")
-	cmd.Flags().StringVar(&f.out, "out", "", "keep the scores in this `FILE` (JSON lines) and continue it")
+	cmd.Flags().StringVar(&f.out, "out", "", "keep every completion in this `FILE` (JSON Lines) and continue it")
+	cmd.Flags().BoolVar(&f.retry, "retry-failed", false, "ask the tasks of --out again of which a completion has no score")
 	return cmd
 }
 
 // needsSamples is the first flag given that counts with --samples only.
 func (f *evaluateFlags) needsSamples(cmd *cobra.Command) string {
-	for _, name := range []string{"k", "temperature", "pass", "out", "policy", "model", "key-env", "at", "var", "var-file",
+	for _, name := range []string{"k", "temperature", "pass", "out", "retry-failed", "policy", "model", "key-env", "at", "var", "var-file",
 		"set", "verbose"} {
 		if cmd.Flags().Changed(name) {
 			return name
@@ -113,6 +120,8 @@ func (f *evaluateFlags) check() error {
 	switch {
 	case f.samples < 1 || f.samples > 100_000:
 		return fmt.Errorf("--samples is %d; expected 1 to 100000", f.samples)
+	case f.retry && f.out == "":
+		return fmt.Errorf("--retry-failed needs --out, the file of an earlier evaluation")
 	case f.temperature < 0 || f.limit < 0 || f.timeout <= 0:
 		return fmt.Errorf("--temperature and --limit must be at least 0, --timeout more than 0")
 	case len(f.ks) == 0 && f.samples > 1:
@@ -154,11 +163,34 @@ func (a *app) evaluateTasks(ctx context.Context, address string, f *evaluateFlag
 		return err
 	}
 	defer func() { err = errors.Join(err, scores.Close()) }()
-	total, err := a.fillIn(ctx, l, scores, f)
+	if f.retry {
+		scores.Forget()
+	}
+	answers := &answers{scores: scores, live: l.version >= 0, record: a.recordOf(file, l.block.Addr)}
+	answers.resume()
+	total, err := a.fillIn(ctx, l, answers, f)
+	if failed := answers.record.Close(); failed != nil {
+		fmt.Fprintf(a.err, "the samples of this evaluation are not recorded: %v\n", failed)
+	}
 	if err != nil {
 		return a.orTimedOut(ctx, kept(err, scores, f.out), address, f.timeout)
 	}
-	return a.showScores(l, scores, total, f)
+	return a.showScores(l, answers, total, f)
+}
+
+// recordOf begins a record of samples in the run directory of a recipe; nil where there is no run. An evaluation is not
+// worth less without it.
+func (a *app) recordOf(file string, environment addr.Block) *evaluation.Record {
+	dir, _, err := locateRun(file)
+	if err != nil {
+		return nil
+	}
+	record, err := evaluation.NewRecord(string(dir), environment.Name, time.Now())
+	if err != nil {
+		fmt.Fprintf(a.err, "the samples of this evaluation are not recorded: %v\n", err)
+		return nil
+	}
+	return record
 }
 
 // kept tells of scores that are not lost.
@@ -189,11 +221,15 @@ func (l *lone) settings() (string, error) {
 	return hex.EncodeToString(sum[:8]), err
 }
 
-// tasksAtOnce are asked for in one call. What has been answered is kept after each.
-const tasksAtOnce = 16
+// What is asked for in one call, after which what has been answered is kept.
+const (
+	tasksAtOnce       = 16
+	completionsAtOnce = 256 // bounds an answer's size, tokens included
+)
 
 // fillIn evaluates the tasks whose scores are missing, and returns how many tasks there are.
-func (a *app) fillIn(ctx context.Context, l *lone, scores *evaluation.File, f *evaluateFlags) (total int, err error) {
+func (a *app) fillIn(ctx context.Context, l *lone, got *answers, f *evaluateFlags) (total int, err error) {
+	scores := got.scores
 	b, err := l.blocks.Start(ctx, l.block.Addr, nil)
 	if err != nil {
 		return 0, err
@@ -207,7 +243,7 @@ func (a *app) fillIn(ctx context.Context, l *lone, scores *evaluation.File, f *e
 		if f.limit > 0 {
 			limit = min(limit, f.limit)
 		}
-		first, count := scores.Missing(limit, tasksAtOnce)
+		first, count := scores.Missing(limit, min(tasksAtOnce, max(1, completionsAtOnce/f.samples)))
 		if count == 0 && total >= 0 {
 			return limit, nil
 		}
@@ -225,10 +261,8 @@ func (a *app) fillIn(ctx context.Context, l *lone, scores *evaluation.File, f *e
 			return 0, fmt.Errorf("%s answered with no task of %d", l.block.Addr, answer.Tasks)
 		}
 		total = answer.Tasks
-		for _, t := range answer.Results {
-			if err := scores.Add(t); err != nil {
-				return 0, err
-			}
+		if err := got.take(answer); err != nil {
+			return 0, err
 		}
 		a.progress(len(scores.Results(f.limit)), total, f)
 	}
@@ -247,16 +281,19 @@ func (a *app) progress(done, total int, f *evaluateFlags) {
 	}
 }
 
-func (a *app) showScores(l *lone, scores *evaluation.File, total int, f *evaluateFlags) error {
-	results := scores.Results(total)
+func (a *app) showScores(l *lone, got *answers, total int, f *evaluateFlags) error {
+	results := got.scores.Results(total)
 	summary, err := evaluation.Summarize(results, f.ks, f.pass)
 	if err != nil {
 		return err
 	}
 	report := view.Scores{Environment: l.block.Addr.String(), Policy: l.policy, Samples: f.samples,
 		Temperature: f.temperature, Pass: f.pass, Summary: summary, Results: results}
-	if l.version >= 0 {
-		report.Version = &l.version
+	if got.live {
+		report.Version = &got.scores.Header.Version
+	}
+	if got.record != nil {
+		report.Record = got.record.Dir
 	}
 	if f.json {
 		return view.JSON(a.out, report)

@@ -125,7 +125,7 @@ type samplesArgs struct {
 	Limit       int    `json:"limit,omitempty" jsonschema:"at most so many groups, newest first (10)"`
 	Environment string `json:"environment,omitempty" jsonschema:"only of this environment"`
 	Text        string `json:"text,omitempty" jsonschema:"only with this text in the prompt or a completion"`
-	State       string `json:"state,omitempty" jsonschema:"only degenerate (all scores equal), mixed, trained, waiting or dropped"`
+	State       string `json:"state,omitempty" jsonschema:"only degenerate (all scores equal), mixed, trained, waiting, dropped or evaluation (held-out tasks)"`
 	Least       string `json:"least,omitempty" jsonschema:"least mean score"`
 	Most        string `json:"most,omitempty" jsonschema:"greatest mean score"`
 }

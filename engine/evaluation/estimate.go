@@ -25,35 +25,60 @@ func PassAtK(n, c, k int) float64 {
 
 // Estimate is a mean over tasks with a 95 % interval.
 type Estimate struct {
-	Mean float64 `json:"mean"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
+	Mean   float64 `json:"mean"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	Method Method  `json:"method"` // of the interval
 }
+
+// Method is how an interval is computed.
+type Method string
+
+// The methods of intervals.
+const (
+	Wilson Method = "wilson" // of values between 0 and 1: it stays within them
+	Normal Method = "normal" // mean ± z × standard error
+)
 
 // z is the quantile of the normal distribution for 95 %.
 const z = 1.959963984540054
 
-// Proportion is the mean of values between 0 and 1, one a task, with Wilson's interval for the effective number of
-// tasks, which follows from how much the values vary (Franco et al. 2019, "Comparative Study of Confidence Intervals
-// for Proportions in Complex Sample Surveys"). Tasks are the unit that is sampled: completions of one task are not
-// independent. Unlike mean ± z × standard error it stays within 0 and 1, and is not empty when all tasks agree.
+// Proportion is the mean of values between 0 and 1, one a task, with Wilson's interval (Wilson 1927) for the effective
+// number of tasks: the number divided by the design effect, which is how much the values vary compared with 0 and 1 of
+// the same mean (Franco et al. 2019, "Comparative Study of Confidence Intervals for Proportions in Complex Sample
+// Surveys"). For values of 0 and 1 it is the number of tasks. Tasks are the unit that is sampled: completions of one
+// task are not independent. Unlike mean ± z × standard error the interval stays within 0 and 1, and is not empty when
+// all tasks agree.
 func Proportion(values []float64) Estimate {
 	mean, deviation := moments(values)
 	n := float64(len(values))
 	effective := n
 	if variance := deviation * deviation; variance > 1e-12 && mean > 0 && mean < 1 { // less is rounding
-		effective = n * mean * (1 - mean) / variance
+		effective = n * mean * (1 - mean) / (variance * (n - 1) / n)
 	}
 	centre := (mean + z*z/(2*effective)) / (1 + z*z/effective)
 	half := z / (1 + z*z/effective) * math.Sqrt(mean*(1-mean)/effective+z*z/(4*effective*effective))
-	return Estimate{Mean: mean, Low: max(0, min(mean, centre-half)), High: min(1, max(mean, centre+half))}
+	return Estimate{Mean: mean, Low: max(0, min(mean, centre-half)), High: min(1, max(mean, centre+half)),
+		Method: Wilson}
 }
+
+// Of is the mean of values, one a task, with the interval that fits them: Proportion where bounded says that the values
+// of all completions lie between 0 and 1, else Mean.
+func Of(values []float64, bounded bool) Estimate {
+	if bounded {
+		return Proportion(values)
+	}
+	return Mean(values)
+}
+
+// unit says whether a value lies between 0 and 1.
+func unit(v float64) bool { return v >= 0 && v <= 1 }
 
 // Mean is the mean of any values, one a task, ± z × standard error.
 func Mean(values []float64) Estimate {
 	mean, deviation := moments(values)
 	half := z * deviation / math.Sqrt(float64(len(values)))
-	return Estimate{Mean: mean, Low: mean - half, High: mean + half}
+	return Estimate{Mean: mean, Low: mean - half, High: mean + half, Method: Normal}
 }
 
 // moments are the mean and the standard deviation (ddof 1; 0 for one value).
@@ -94,6 +119,7 @@ func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error)
 		return s, fmt.Errorf("no task has been evaluated")
 	}
 	var means []float64 // of the tasks of which a completion has a score
+	bounded := true
 	for _, r := range results {
 		s.Failed += len(r.Failed)
 		for _, why := range r.Failed {
@@ -105,6 +131,7 @@ func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error)
 		mean := 0.0
 		for _, score := range r.Scores {
 			mean += score / float64(len(r.Scores))
+			bounded = bounded && unit(score)
 		}
 		if len(r.Scores) > 0 {
 			means = append(means, mean)
@@ -113,7 +140,7 @@ func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error)
 	if len(means) == 0 {
 		return s, fmt.Errorf("no completion of %d tasks got a score: %s", len(results), results[0].Failed[0])
 	}
-	s.Score = Mean(means)
+	s.Score = Of(means, bounded)
 	s.Metrics = metrics(results)
 	for _, k := range ks {
 		values := make([]float64, len(results))
@@ -137,21 +164,24 @@ func Summarize(results []sdk.TaskScore, ks []int, pass float64) (Summary, error)
 
 // metrics estimates each of the numbers beside the scores; nil when there are none.
 func metrics(results []sdk.TaskScore) map[string]Estimate {
-	var values map[string][]float64
+	values, unbounded := map[string][]float64{}, map[string]bool{}
 	for _, r := range results {
 		for name, v := range r.Metrics {
-			if values == nil {
-				values = map[string][]float64{}
-			}
 			values[name] = append(values[name], v)
+			unbounded[name] = unbounded[name] || !unit(v)
+		}
+		for _, c := range r.Completions {
+			for name, v := range c.Metrics {
+				unbounded[name] = unbounded[name] || !unit(v)
+			}
 		}
 	}
-	if values == nil {
+	if len(values) == 0 {
 		return nil
 	}
 	out := map[string]Estimate{}
 	for name, v := range values {
-		out[name] = Mean(v)
+		out[name] = Of(v, !unbounded[name])
 	}
 	return out
 }

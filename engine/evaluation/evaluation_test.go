@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -51,15 +52,17 @@ func TestPassAtKIsThatOfAllSubsets(t *testing.T) {
 
 func TestProportion(t *testing.T) {
 	t.Parallel()
-	// Wilson's interval of 15 right of 20, from the formula by hand: the sample deviation has n-1, so the effective
-	// number is 19.
+	// Wilson's interval of 15 right of 20, as tables have it.
 	values := make([]float64, 20)
 	for i := range 15 {
 		values[i] = 1
 	}
 	got := Proportion(values)
-	if math.Abs(got.Mean-0.75) > 1e-9 || math.Abs(got.Low-0.5255) > 5e-4 || math.Abs(got.High-0.8904) > 5e-4 {
+	if math.Abs(got.Mean-0.75) > 1e-9 || math.Abs(got.Low-0.5313) > 5e-5 || math.Abs(got.High-0.8881) > 5e-5 {
 		t.Fatalf("15 of 20: %+v", got)
+	}
+	if one := Proportion([]float64{1}); one.Low < 0.2 || one.High != 1 {
+		t.Errorf("one of one: %+v; want 0.21 to 1", one)
 	}
 	if all := Proportion([]float64{1, 1, 1, 1}); all.High != 1 || all.Low > 0.52 || all.Low < 0.5 {
 		t.Fatalf("4 of 4: %+v; want 0.51 to 1", all)
@@ -86,8 +89,16 @@ func TestSummarize(t *testing.T) {
 	results[0].Metrics = map[string]float64{"right": 0.25, "brief": 1}
 	results[1].Metrics = map[string]float64{"right": 0.75}
 	if s, err = Summarize(results, []int{1}, 1); err != nil || len(s.Metrics) != 2 ||
-		s.Metrics["right"] != Mean([]float64{0.25, 0.75}) || s.Metrics["brief"].Mean != 1 {
+		s.Metrics["right"] != Proportion([]float64{0.25, 0.75}) || s.Metrics["brief"].Mean != 1 {
 		t.Errorf("%+v, %v; want right 0.5 of two tasks and brief 1 of one", s.Metrics, err)
+	}
+	if s.Score.Method != Wilson || s.Score.Low < 0 || s.Score.High > 1 {
+		t.Errorf("the score, which lies between 0 and 1, has the interval %+v", s.Score)
+	}
+	results[0].Metrics["right"], results[1].Scores[0] = -1, 3 // not bounded
+	if s, err = Summarize(results, []int{1}, 1); err != nil || s.Score.Method != Normal ||
+		s.Metrics["right"].Method != Normal || s.Metrics["brief"].Method != Wilson {
+		t.Errorf("scores and metrics beyond 0 and 1 have the intervals %+v, %v", s, err)
 	}
 	if _, err := Summarize(results, []int{5}, 1); err == nil || !strings.Contains(err.Error(), "pass@5") {
 		t.Errorf("pass@5 of 4 completions: %v", err)
@@ -155,5 +166,66 @@ func TestAnInterruptedEvaluationIsContinued(t *testing.T) {
 	if _, err := OpenFile(t.Context(), path, h); err == nil || !strings.Contains(err.Error(),
 		":1 is not a line of scores") {
 		t.Errorf("another file: %v", err)
+	}
+}
+
+// The format of docs/evaluation.md.
+func TestTheFileHoldsEveryCompletion(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "scores.jsonl")
+	h := Header{Environment: "environment.words.train", Policy: "tiny", Samples: 2, Temperature: 1, Version: 3}
+	f, err := OpenFile(t.Context(), path, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Pin(4)
+	one := 1.0
+	task := sdk.TaskScore{Task: 0, Digest: "d", Prompt: "1 < 2?", Expected: "yes", Scores: []float64{1},
+		Failed: []string{"the judge is away"}, Versions: []int64{4, 4}, Completions: []sdk.EvaluatedCompletion{
+			{Text: "yes", Score: &one, Metrics: map[string]float64{"reward/exact": 1}, Finish: "stop", Tokens: 2},
+			{Text: "no", Failed: "the judge is away", Finish: "length", Tokens: 8}}}
+	if err := errors.Join(f.Add(task), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"v":1,"environment":"environment.words.train","settings":"","policy":"tiny","policy_version":4,` +
+		`"samples":2,"temperature":1}
+{"task":0,"digest":"d","prompt":"1 < 2?","scores":[1],"failed":["the judge is away"],"expected":"yes",` +
+		`"policy_versions":[4,4],"completions":[{"text":"yes","score":1,"metrics":{"reward/exact":1},` +
+		`"finish_reason":"stop","tokens":2},{"text":"no","score":null,"finish_reason":"length",` +
+		`"failed":"the judge is away","tokens":8}]}
+`
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("the file holds\n%s(%v), want\n%s", got, err, want)
+	}
+	h.Version = 4
+	if f, err = OpenFile(t.Context(), path, h); err != nil || len(f.Done) != 1 || len(f.Done[0].Completions) != 2 {
+		t.Fatalf("read again: %+v, %v", f, err)
+	}
+	if n := f.Forget(); n != 1 {
+		t.Errorf("%d tasks are asked again, want 1", n)
+	}
+	if first, count := f.Missing(1, 16); first != 0 || count != 1 {
+		t.Errorf("missing from %d, %d tasks; want the one that failed", first, count)
+	}
+	task.Failed, task.Scores = nil, []float64{1, 1}
+	if err := errors.Join(f.Add(task), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = OpenFile(t.Context(), path, h); err != nil || len(f.Done[0].Scores) != 2 {
+		t.Fatalf("of two lines of a task the first counts: %+v, %v", f, err)
+	}
+	_ = f.Close()
+	if err := os.WriteFile(path, []byte(`{"v":2,"environment":"e"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFile(t.Context(), path, h); err == nil || !strings.Contains(err.Error(), "format version 2") {
+		t.Errorf("a file of a later format: %v", err)
+	}
+	device := filepath.Join(filepath.Dir(path), "link")
+	if err := os.Symlink(os.DevNull, device); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFile(t.Context(), device, h); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a device: %v", err)
 	}
 }

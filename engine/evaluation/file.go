@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 
@@ -15,12 +16,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
+// FormatVersion is the `v` of a file's header. Version 0 had no `v` and no completions.
+const FormatVersion = 1
+
 // Header is the first line of a file of scores: what they are scores of. Only scores of one header belong together.
 type Header struct {
+	V           int     `json:"v"`
 	Environment string  `json:"environment"`
 	Settings    string  `json:"settings"` // digest of the environment's attributes
 	Policy      string  `json:"policy"`
-	Version     int64   `json:"policy_version"` // of a live run; -1: none
+	Version     int64   `json:"policy_version"` // that answered; -1: not known
 	Samples     int     `json:"samples"`
 	Temperature float64 `json:"temperature"`
 }
@@ -44,14 +49,17 @@ func (h Header) differs(o Header) string {
 
 // File keeps scores as JSON lines: the header, then a task a line, each written as soon as it is known.
 type File struct {
-	Done map[int]sdk.TaskScore // by task
-	f    *os.File              // nil: nothing is kept
+	Done   map[int]sdk.TaskScore // by task
+	Header Header
+	f      *os.File // nil: nothing is kept
+	begun  bool     // the header is written
 }
 
 // OpenFile opens the scores at path, or begins them. With an empty path nothing is kept. A line that was cut off is
 // dropped, and its task is missing.
 func OpenFile(ctx context.Context, path string, h Header) (*File, error) {
-	out := &File{Done: map[int]sdk.TaskScore{}}
+	h.V = FormatVersion
+	out := &File{Done: map[int]sdk.TaskScore{}, Header: h}
 	if path == "" {
 		return out, nil
 	}
@@ -74,12 +82,18 @@ func OpenFile(ctx context.Context, path string, h Header) (*File, error) {
 	if _, err := out.f.Seek(0, 2); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the file of scores: %w", err), out.f.Close())
 	}
-	if whole == 0 {
-		if err := out.line(h); err != nil {
-			return nil, errors.Join(err, out.f.Close())
-		}
-	}
+	out.begun = whole > 0
 	return out, nil
+}
+
+// Pin sets the policy version of a file that has no scores yet.
+func (f *File) Pin(version int64) { f.Header.Version = version }
+
+// Forget drops the tasks of which a completion has no score, so that they are missing, and returns how many these were.
+func (f *File) Forget() int {
+	before := len(f.Done)
+	maps.DeleteFunc(f.Done, func(_ int, t sdk.TaskScore) bool { return len(t.Failed) > 0 })
+	return before - len(f.Done)
 }
 
 // read reads complete lines and returns their length.
@@ -93,13 +107,16 @@ func (f *File) read(data []byte, path string, h Header) (whole int, err error) {
 		var found Header
 		var t sdk.TaskScore
 		switch {
+		case n == 1 && json.Unmarshal(line, &found) == nil && found.V > FormatVersion:
+			return 0, &sdk.Error{Summary: fmt.Sprintf("%s has format version %d; this recipe writes %d", path, found.V,
+				FormatVersion), Remedy: "name another file, or use the recipe that wrote it"}
 		case n == 1 && json.Unmarshal(line, &found) == nil && found.Environment != "":
 			if difference := found.differs(h); difference != "" {
 				return 0, &sdk.Error{Summary: fmt.Sprintf("%s holds scores of another evaluation: %s", path, difference),
 					Remedy: "name another file, or remove this one"}
 			}
-		case n > 1 && json.Unmarshal(line, &t) == nil && len(t.Scores)+len(t.Failed) == h.Samples:
-			f.Done[t.Task] = t
+		case n > 1 && json.Unmarshal(line, &t) == nil && len(t.Scores)+len(t.Failed) >= h.Samples:
+			f.Done[t.Task] = t // of two lines of a task the last counts
 		default:
 			return 0, &sdk.Error{Summary: fmt.Sprintf("%s:%d is not a line of scores", path, n),
 				Remedy: "name another file, or remove this one"}
@@ -114,13 +131,22 @@ func (f *File) Add(t sdk.TaskScore) error {
 	if f.f == nil {
 		return nil
 	}
+	if !f.begun {
+		if err := f.line(f.Header); err != nil {
+			return err
+		}
+		f.begun = true
+	}
 	return f.line(t)
 }
 
 func (f *File) line(v any) error {
-	data, err := json.Marshal(v)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text) // which ends the line
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
 	if err == nil {
-		_, err = f.f.Write(append(data, '\n'))
+		_, err = f.f.Write(text.Bytes())
 	}
 	if err != nil {
 		return fmt.Errorf("write the file of scores: %w", err)

@@ -242,10 +242,17 @@ func (c *checker) samples(t, e sized) {
 		c.add("error", e.Addr, fmt.Sprintf("%s cannot be trained on samples of temperature 0", t.Addr),
 			"They are greedy: all of a group are the same, and none has a probability. Set temperature, such as 1.")
 	}
-	if p := e.Facts["top_p"]; p != "" && p != "1" {
-		c.add("warning", e.Addr, fmt.Sprintf("with top_p = %s samples are not those of the policy that %s trains", p, t.Addr),
-			"Tokens that top_p leaves out have a probability in training and none in sampling, so that importance ratios are "+
-				"off by what they share. Set top_p = 1, unless that is meant.")
+	for _, s := range []struct{ name, neutral, unset, why string }{
+		{"top_p", "1", "Set top_p = 1", "Tokens that it leaves out have a probability in training and none in sampling"},
+		{"top_k", "", "Leave it out", "Tokens that it leaves out have a probability in training and none in sampling"},
+		{"min_p", "0", "Leave it out", "Tokens that it leaves out have a probability in training and none in sampling"},
+		{"repetition_penalty", "1", "Leave it out", "Sampling changes the probabilities of tokens and training does not"},
+	} {
+		if p := e.Facts[s.name]; p != "" && p != s.neutral {
+			c.add("warning", e.Addr, fmt.Sprintf("with %s = %s samples are not those of the policy that %s trains", s.name, p,
+				t.Addr), fmt.Sprintf("%s, so that importance ratios are off by what they share. %s, unless that is meant.",
+				s.why, s.unset))
+		}
 	}
 	group, ok := e.fact("group_size")
 	if least, known := t.fact("least_group"); ok && known && group < least {

@@ -2,10 +2,12 @@ package ui
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,15 +45,22 @@ func (r *run) record(block string) (*samples.Reader, error) {
 
 func (r *run) samplesDir() string { return filepath.Join(string(r.dir), "samples") }
 
-// recordedBlocks are the trajectories blocks that have a record, by the names of their folders.
+// recordedBlocks are the records, by the names of their folders: those of trajectories blocks, then those of
+// evaluations, the newest first.
 func (r *run) recordedBlocks() (out []string) {
 	entries, _ := os.ReadDir(r.samplesDir()) // none yet
+	var evaluations []string
 	for _, e := range entries {
-		if e.IsDir() {
+		switch {
+		case !e.IsDir():
+		case samples.OfEvaluation(e.Name()):
+			evaluations = append(evaluations, e.Name())
+		default:
 			out = append(out, e.Name())
 		}
 	}
-	return out
+	slices.Reverse(evaluations)
+	return append(out, evaluations...)
 }
 
 func (r *run) groupsKnown() (n int) {
@@ -80,6 +89,7 @@ type groupRow struct {
 	Step        int64     `json:"step,omitempty"`
 	Staleness   *int64    `json:"staleness,omitempty"`
 	Dropped     string    `json:"dropped,omitempty"`
+	Evaluation  bool      `json:"evaluation,omitempty"` // of held-out tasks, never trained
 	Prompt      string    `json:"prompt"`
 	Best        string    `json:"best"` // the completion with the best score
 }
@@ -88,7 +98,7 @@ func row(block string, g *samples.Group) groupRow {
 	mean, spread := number(g.Mean), number(g.Spread)
 	out := groupRow{Block: block, ID: g.ID, Time: g.Time, Environment: environmentOf(g),
 		Sequences: g.Sequences, Tokens: g.Tokens, Longest: g.Longest, Mean: &mean, Spread: &spread, Scores: g.Scores,
-		Versions: g.Versions}
+		Versions: g.Versions, Evaluation: samples.OfEvaluation(block)}
 	if g.Used != nil {
 		out.Step = g.Used.Step
 		if g.Used.Version != nil && len(g.Versions) > 0 {
@@ -123,8 +133,8 @@ func filterOf(q *query) filter {
 		firstVersion: q.number("first_version", -inf, -inf, inf), lastVersion: q.number("last_version", inf, -inf, inf)}
 }
 
-// takes decides by what the index says.
-func (f *filter) takes(g *samples.Group) bool {
+// takes decides by what the index of a block's record says.
+func (f *filter) takes(block string, g *samples.Group) bool {
 	if f.environment != "" && environmentOf(g) != f.environment || g.Mean < f.least || g.Mean > f.most {
 		return false
 	}
@@ -146,7 +156,9 @@ func (f *filter) takes(g *samples.Group) bool {
 	case "trained":
 		return g.Used != nil
 	case "waiting":
-		return g.Used == nil && g.Dropped == nil
+		return g.Used == nil && g.Dropped == nil && !samples.OfEvaluation(block)
+	case "evaluation":
+		return samples.OfEvaluation(block)
 	case "dropped":
 		return g.Dropped != nil
 	}
@@ -194,7 +206,7 @@ func (r *run) listSamples(_ http.ResponseWriter, req *http.Request) (any, error)
 				known[g.Environment] = true
 				out.Environments = append(out.Environments, environmentOf(g))
 			}
-			if seen++; seen <= skip || out.Next > 0 || !f.takes(g) {
+			if seen++; seen <= skip || out.Next > 0 || !f.takes(block, g) {
 				continue
 			}
 			if len(out.Groups) == most || read > 0 && time.Now().After(deadline) {
@@ -276,8 +288,43 @@ type completionRow struct {
 	Advantage *number              `json:"advantage"` // mean over its trained tokens
 	Tokens    int                  `json:"tokens"`
 	Trained   int                  `json:"trained"`
-	Mismatch  *number              `json:"mismatch"` // mean |trainer − sampler| of log-probabilities
-	Messages  []transcript.Message `json:"messages"` // after those that all completions share
+	Mismatch  *number              `json:"mismatch"`          // mean |trainer − sampler| of log-probabilities
+	Messages  []transcript.Message `json:"messages"`          // after those that all completions share
+	Metrics   map[string]*number   `json:"metrics,omitempty"` // beside the score: of each reward function
+	Finish    string               `json:"finish,omitempty"`  // "stop" or "length"
+	Failed    string               `json:"failed,omitempty"`  // why it has no score
+}
+
+// maxMetrics bounds the columns of a group, whose metrics the environment has named.
+const maxMetrics = 64
+
+// beside adds what the environment gave beside the score of a completion.
+func (c *completionRow) beside(override map[string]any) {
+	text := func(key string) string {
+		s, _ := override[key].(string)
+		return printable.Text(printable.Limit(s, 1000))
+	}
+	c.Finish, c.Failed = text(trajectory.OverrideFinish), text(trajectory.OverrideFailed)
+	if c.Failed != "" { // its score in the group is the mean of the others
+		none := number(math.NaN())
+		c.Score = &none
+	}
+	metrics, _ := override[trajectory.OverrideMetrics].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		if v, ok := metrics[name].(float64); ok && len(c.Metrics) < maxMetrics {
+			if c.Metrics == nil {
+				c.Metrics = map[string]*number{}
+			}
+			n := number(v)
+			c.Metrics[printable.Text(printable.Limit(name, 100))] = &n
+		}
+	}
+}
+
+// expected is the right answer, which the environment may have given.
+func expected(g *trajectory.Group) string {
+	text, _ := g.GroupOverrides[trajectory.OverrideExpected].(string)
+	return printable.Text(printable.Limit(text, 10_000))
 }
 
 // showGroup answers with the conversation and the completions of a group.
@@ -297,8 +344,9 @@ func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
 		Completions []completionRow      `json:"completions"`
 		Computed    bool                 `json:"computed"`   // the trainer reported log-probabilities or advantages
 		Generation  map[string]any       `json:"generation"` // sampling parameters
+		Expected    string               `json:"expected"`   // the right answer; empty: not known
 	}{groupRow: row(req.PathValue("block"), g), Computed: computed != nil, Generation: group.GenerationParams,
-		Completions: []completionRow{}}
+		Completions: []completionRow{}, Expected: expected(group)}
 	all := make([][]transcript.Message, len(group.Tokens))
 	for i := range all {
 		all[i] = v.Messages(i)
@@ -315,8 +363,12 @@ func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
 		if i < len(group.Scores) {
 			score = number(group.Scores[i])
 		}
-		out.Completions = append(out.Completions, completionRow{Score: &score, Advantage: &advantage,
-			Tokens: len(group.Tokens[i]), Trained: len(c.positions), Mismatch: &mismatch, Messages: all[i][shared:]})
+		one := completionRow{Score: &score, Advantage: &advantage, Tokens: len(group.Tokens[i]), Trained: len(c.positions),
+			Mismatch: &mismatch, Messages: all[i][shared:]}
+		if i < len(group.Overrides) {
+			one.beside(group.Overrides[i])
+		}
+		out.Completions = append(out.Completions, one)
 	}
 	return out, nil
 }

@@ -54,7 +54,9 @@ func open(_ context.Context, setup environment.Setup[Config]) (*additions, error
 	return a, nil
 }
 
-func task(p Problem) environment.Task { return environment.Task{Prompt: p.Prompt(), Data: p} }
+func task(p Problem) environment.Task {
+	return environment.Task{Prompt: p.Prompt(), Expected: p.Answer(), Data: p}
+}
 
 // Next is the next problem of the training split.
 func (a *additions) Next(context.Context) (environment.Task, error) {

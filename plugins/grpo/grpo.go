@@ -26,7 +26,8 @@ func Plugin() *sdk.Definition {
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),
 		sdk.WithDoc("Trains a transformers model by GRPO and its relatives on the groups that environments send. Needs "+
-			"torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements."))
+			"torch and transformers (and peft for LoRA) in its Python: runtime { python = … } or requirements. "+
+			"What settings of TRL and verl are called here: docs/from-verl.md."))
 }
 
 //go:embed worker/*.py recipe_grpo.py

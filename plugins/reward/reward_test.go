@@ -88,7 +88,7 @@ func body(t *testing.T, def *sdk.Definition, more map[string]cty.Value) (cty.Val
 	t.Helper()
 	values := map[string]cty.Value{
 		"dataset": cty.StringVal("rows.jsonl"), "function": cty.StringVal("rewards.py:letters"),
-		"eval_rows": cty.NumberIntVal(2), "max_tokens": cty.NumberIntVal(16),
+		"eval_rows": cty.NumberIntVal(2), "max_tokens": cty.NumberIntVal(16), "expected_column": cty.StringVal("letter"),
 	}
 	maps.Copy(values, more)
 	return scripttest.Body(t, def, values)
@@ -168,6 +168,9 @@ func TestScores(t *testing.T) {
 						t.Errorf("the model reads %+v (%v); rows 0 and 1 are kept back", said, err)
 					}
 					letter := string(rune('a' + row))
+					if got := g.GroupOverrides[trajectory.OverrideExpected]; got != letter {
+						t.Errorf("the right answer is recorded as %v, want %s", got, letter)
+					}
 					for _, name := range c.metrics {
 						own := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
 						want := float64(len(g.Scores)) // the function gets the whole group

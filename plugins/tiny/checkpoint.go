@@ -19,5 +19,9 @@ func Warm() (*lm.Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoint built into this program: %w; rebuild the program", err)
 	}
+	c.Widen(longestContext)
 	return c, nil
 }
+
+// longestContext is the context of the built-in model, in tokens: a token is a character of ASCII, or a byte.
+const longestContext = 8192

@@ -47,6 +47,9 @@ func obsolete(folder string, keep int) []string {
 func newest(folder string, base *lm.Checkpoint, log func(level, message string)) (*lm.Checkpoint, string) {
 	for _, path := range checkpoints(folder) {
 		c, err := lm.Load(path)
+		if err == nil {
+			widenLike(c, base.Params.Config)
+		}
 		if err == nil && (c.Params.Config != base.Params.Config || c.Alphabet != base.Alphabet) {
 			err = fmt.Errorf("checkpoint %s is of another model than the recipe names", path)
 		}

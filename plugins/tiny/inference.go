@@ -22,7 +22,7 @@ import (
 
 // InferenceConfig is the body of `inference "tiny" "name"`.
 type InferenceConfig struct {
-	Model    string `recipe:"model" default:"tiny" change:"replace" doc:"Model to serve: tiny, the one built into the program (a character model of 0.1 million weights that adds a little), or the path of a checkpoint that a tiny trainer wrote"`
+	Model    string `recipe:"model" default:"tiny" change:"replace" doc:"Model to serve: tiny, the one built into the program (0.1 million weights that add a little; it reads any text, up to 8192 tokens, each a character of ASCII or a byte, and writes ASCII), or the path of a checkpoint that a tiny trainer wrote"`
 	MaxBatch int64  `recipe:"max_batch" default:"256" min:"1" max:"4096" unit:"sequences" doc:"Sequences decoded side by side"`
 	Seed     int64  `recipe:"seed" default:"0" doc:"Seed of requests that bring none of their own"`
 }
@@ -143,6 +143,7 @@ func (s *serving) Load(_ context.Context, w sdk.Weights) error {
 		return fmt.Errorf("policy version %d reads the alphabet %q, the server %q: both must start from the same model",
 			w.Version, c.Alphabet, s.engine.Tokenizer().Alphabet())
 	}
+	widenLike(c, s.engine.Config())
 	return s.engine.Swap(c.Params, w.Version)
 }
 
@@ -165,7 +166,7 @@ func (tinyPlugin) Plan(c InferenceConfig, placement sdk.Placement) (sdk.Estimate
 	shape := model.Params.Config
 	e := estimate(model, map[string]float64{
 		"weights":  4 * float64(shape.Parameters()),
-		"kv_cache": float64(c.MaxBatch) * 8 * float64(shape.Layers*shape.Context*shape.Width),
+		"kv_cache": float64(c.MaxBatch) * 8 * float64(shape.Layers*min(shape.Context, usualLength)*shape.Width),
 	})
 	e.Facts["model"], e.Facts["max_model_len"] = c.Model, strconv.Itoa(shape.Context)
 	e.Facts["weights"] = "tiny"
@@ -174,6 +175,9 @@ func (tinyPlugin) Plan(c InferenceConfig, placement sdk.Placement) (sdk.Estimate
 		"the tiny model", template
 	return e, problems
 }
+
+// usualLength is the length, in tokens, of the sequences that a plan counts memory for: it grows with what is read.
+const usualLength = 1024
 
 // shared is the built-in checkpoint, decoded once for all the blocks of a plan; nobody writes to it.
 var shared = sync.OnceValues(Warm)

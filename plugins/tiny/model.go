@@ -42,9 +42,19 @@ func load(model, recipeDir string) (*lm.Checkpoint, error) {
 	return c, nil
 }
 
+// widenLike makes a checkpoint of a run that began before the model read bytes fit one that reads them.
+func widenLike(c *lm.Checkpoint, shape lm.Config) {
+	if shape.Bytes > 0 {
+		c.Widen(shape.Context)
+	}
+}
+
 // tokenizerName tells models whose tokens mean the same apart from others.
 func tokenizerName(c *lm.Checkpoint) string {
-	if c.Alphabet == lm.ASCII {
+	switch {
+	case c.Alphabet == lm.ASCII && c.Params.Config.Bytes > 0:
+		return "tiny-bytes"
+	case c.Alphabet == lm.ASCII:
 		return "tiny-ascii"
 	}
 	return fmt.Sprintf("tiny-characters-%d", len(c.Alphabet))

@@ -71,6 +71,7 @@ type Task struct {
 	Messages []Message // sent as a conversation: the server applies the model's chat template
 	// Template is what the chat template gets besides the messages of a conversation.
 	Template Template
+	Expected string // the right answer, for people: it is recorded with the completions. Empty: none
 	Data     any    // the author's own: the right answer, the test cases, …
 	Release  func() // called once, when nothing more is done with the task; may be nil
 }
@@ -118,6 +119,10 @@ type Settings struct {
 	MaxTokens           int64         `recipe:"max_tokens" default:"512" min:"1" unit:"tokens" doc:"Longest completion"`
 	Temperature         float64       `recipe:"temperature" default:"1" min:"0" max:"2" doc:"Of sampling. 1 keeps the log-probabilities of server and trainer comparable"`
 	TopP                float64       `recipe:"top_p" default:"1" min:"0" max:"1" doc:"Of sampling; below 1 the sampled tokens are not those of the trained policy"`
+	TopK                *int64        `recipe:"top_k" min:"1" unit:"tokens" doc:"Samples from so many of the most likely tokens alone; left out: from all. Below the vocabulary the sampled tokens are not those of the trained policy"`
+	MinP                *float64      `recipe:"min_p" min:"0" max:"1" doc:"Samples from tokens alone whose probability is at least this share of the most likely one's; left out: from all. Above 0 the sampled tokens are not those of the trained policy"`
+	RepetitionPenalty   *float64      `recipe:"repetition_penalty" min:"0" max:"2" doc:"Above 1 tokens that the sequence holds become less likely, below 1 more likely; left out: as likely as the policy has them. Other than 1 the sampled tokens are not those of the trained policy"`
+	RequestSeed         *int64        `recipe:"sampling_seed" min:"0" max:"2147483647" doc:"Each request has a seed made of this and of the number of its task, so that the same weights answer the same; with deterministic = true in place of the environment's seed. Left out: the server's own sequence of seeds"`
 	Stop                []string      `recipe:"stop" doc:"Texts at which a completion ends"`
 	Concurrency         int64         `recipe:"concurrency" default:"0" min:"0" unit:"groups" doc:"Groups that are sampled at once. 0: all that may be ahead of training (max_batches_offpolicy), at most 256: the more there are at once, the more tokens inference samples in the same time"`
 	MaxBatchesOffpolicy int64         `recipe:"max_batches_offpolicy" default:"0" min:"0" unit:"batches" doc:"How far sampling may run ahead of training, groups in flight included. More keeps inference busier and trains on older samples. 0: 1, and 2 where answers go on while new weights come (sync.weights: in_flight) and max_staleness allows groups that are 2 versions old"`

@@ -18,16 +18,21 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// evaluating bounds how many held-out tasks are asked at once.
-const evaluating = 32
+const (
+	evaluating = 32 // held-out completions that are sampled at once
+	// how often tasks are answered again that an older policy version has answered
+	evaluationRounds = 4
+)
 
 // heldOut is the held-out set and what it is rolled out with.
 type heldOut struct {
 	all    []Task
 	tasks  []Task // those of all that are asked
+	first  int    // of tasks, its number
 	rolls  roller
 	plan   sampling
 	limits limits
+	env    any // the author's environment
 }
 
 func (r *evaluated[C, E]) heldOut(ctx context.Context) (*heldOut, error) {
@@ -37,6 +42,7 @@ func (r *evaluated[C, E]) heldOut(ctx context.Context) (*heldOut, error) {
 	if env == nil {
 		return nil, errors.New("the environment does not run")
 	}
+	h.env, h.limits.every = *env, true
 	var err error
 	if h.tasks, err = any(*env).(Evaluable).EvaluationTasks(ctx); err != nil {
 		return nil, fmt.Errorf("the held-out set: %w", err)
@@ -57,38 +63,61 @@ func (h *heldOut) release() {
 	}
 }
 
-// each rolls out every task, some at once, and gives the sequences to f.
-func (h *heldOut) each(ctx context.Context, f func(i int, list []sequence)) error {
-	atOnce := max(1, evaluating/int(h.plan.N))
-	return each(ctx, atOnce, h.tasks, func(ctx context.Context, i int, task Task) error {
-		made, err := h.rolls.roll(ctx, ctx, task, h.plan, h.limits)
-		if err != nil && (ctx.Err() != nil || !ofTask(err)) {
-			return fmt.Errorf("a held-out task: %w", err)
-		}
-		if err != nil {
-			made = &rolled{sequences: slices.Repeat([]sequence{{failed: err}}, int(h.plan.N)), why: err}
-		}
-		var p *panicked
-		if errors.As(made.why, &p) {
-			fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
-		}
-		f(i, made.sequences)
+// each rolls out tasks, by their indexes, some at once, and gives the sequences to f. A rollout that fails leaves a
+// sequence with the reason.
+func (h *heldOut) each(ctx context.Context, which []int, f func(i int, made *rolled)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(max(1, evaluating/int(h.plan.N)))
+	for _, i := range which {
+		group.Go(func() error {
+			made, err := h.rolls.roll(ctx, ctx, h.tasks[i], h.plan.seededFor(int64(h.first+i)), h.limits)
+			if ended := h.ended(ctx, cmp.Or(err, reason(made))); ended != nil {
+				return fmt.Errorf("a held-out task: %w", ended)
+			}
+			if err != nil {
+				made = &rolled{sequences: slices.Repeat([]sequence{{failed: err}}, int(h.plan.N)), why: err}
+			}
+			var p *panicked
+			if errors.As(made.why, &p) {
+				fmt.Fprintf(os.Stderr, "panic in Score: %s\n%s", p.value, p.stack)
+			}
+			f(i, made)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func reason(made *rolled) error {
+	if made == nil {
 		return nil
-	})
+	}
+	return made.why
 }
 
-// ofTask says whether an error is of one task, and says nothing about others.
-func ofTask(err error) bool {
-	var (
-		u *unscored
-		i *InfraFailed
-		l *tooLong
-		r *refusal
-	)
-	return errors.As(err, &u) || errors.As(err, &i) || errors.As(err, &l) || errors.As(err, &r)
+// ended is the error that ends an evaluation; nil: it goes on, whatever failed in one task.
+func (h *heldOut) ended(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if failed := tooManyAbandoned(err, nil); failed != nil {
+		return failed
+	}
+	if env, ok := h.env.(Monitored); ok {
+		select {
+		case <-env.Failed():
+			return cmp.Or(env.Err(), err)
+		default:
+		}
+	}
+	return nil
 }
 
-// Evaluate answers the held-out set greedily and scores it.
+// Evaluate answers the held-out set greedily and scores it, with one policy version: tasks that an older one answered
+// are answered again.
 func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
 	h, err := r.heldOut(ctx)
 	if err != nil {
@@ -98,10 +127,27 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 	if limit > 0 && limit < len(h.tasks) {
 		h.tasks = h.tasks[:limit]
 	}
-	h.plan.N, h.plan.Temperature, h.plan.TopP = 1, 0, 1
+	h.plan = h.plan.greedy()
+	h.plan.N = 1
+	made := make([]*rolled, len(h.tasks))
+	which := indexes(len(h.tasks))
+	for round := 1; len(which) > 0; round++ {
+		if err := h.each(ctx, which, func(i int, one *rolled) { made[i] = one }); err != nil {
+			return nil, 0, err
+		}
+		newest := int64(math.MinInt64)
+		if which, newest = outdated(made); len(which) > 0 && round == evaluationRounds {
+			return nil, 0, &sdk.Error{
+				Summary: fmt.Sprintf("the policy changed during the evaluation: version %d has answered %d of %s, older "+
+					"versions the others, %d times in a row", newest, len(made)-len(which), count(len(made), "task"), round),
+				Remedy: "evaluate fewer tasks (--limit N), or a checkpoint, which does not change: recipe stop, then " +
+					"recipe evaluate ADDRESS --samples 1 --temperature 0",
+			}
+		}
+	}
 	e := evaluation{oldest: math.MaxInt64}
-	if err := h.each(ctx, func(_ int, list []sequence) { e.add(list[0]) }); err != nil {
-		return nil, 0, err
+	for _, one := range made {
+		e.add(one.sequences[0])
 	}
 	if e.scored == 0 {
 		return nil, 0, fmt.Errorf("none of %s got a score: %w", count(len(h.tasks), "held-out task"), e.failure)
@@ -113,7 +159,32 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 	return values, e.version(), nil
 }
 
-// EvaluateTasks answers a part of the held-out set, several times each, and returns every score.
+// outdated are the tasks that not the newest of all policy versions alone has answered, and that version. A task whose
+// version is not known is none of them.
+func outdated(made []*rolled) (which []int, newest int64) {
+	newest = math.MinInt64
+	for _, one := range made {
+		if v := one.withTokens().versions(); v != nil {
+			newest = max(newest, v.Max)
+		}
+	}
+	for i, one := range made {
+		if v := one.withTokens().versions(); v != nil && v.Min < newest {
+			which = append(which, i)
+		}
+	}
+	return which, newest
+}
+
+func indexes(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// EvaluateTasks answers a part of the held-out set, several times each, and returns every completion with its score.
 func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error) {
 	h, err := r.heldOut(ctx)
 	if err != nil {
@@ -121,40 +192,90 @@ func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTas
 	}
 	defer h.release()
 	out := sdk.TaskScores{Tasks: len(h.tasks)}
-	first := min(max(0, req.First), len(h.tasks))
-	h.tasks = h.tasks[first:]
+	h.first = min(max(0, req.First), len(h.tasks))
+	h.tasks = h.tasks[h.first:]
 	if req.Limit > 0 && req.Limit < len(h.tasks) {
 		h.tasks = h.tasks[:req.Limit]
 	}
 	h.plan.N, h.plan.Temperature = int64(max(1, req.Samples)), req.Temperature
 	if h.plan.Temperature == 0 {
-		h.plan.TopP = 1
+		h.plan = h.plan.greedy()
 	}
 	e := evaluation{oldest: math.MaxInt64}
 	out.Results = make([]sdk.TaskScore, len(h.tasks))
-	err = h.each(ctx, func(i int, list []sequence) {
-		result := sdk.TaskScore{Task: first + i, Digest: h.tasks[i].digest(), Prompt: h.tasks[i].text(),
-			Scores: []float64{}}
-		var own means
-		for _, s := range list {
+	err = h.each(ctx, indexes(len(h.tasks)), func(i int, made *rolled) {
+		for _, s := range made.sequences {
 			e.add(s)
-			if s.failed != nil {
-				result.Failed = append(result.Failed, brief([]byte(s.failed.Error())))
-				continue
-			}
-			result.Scores = append(result.Scores, s.score)
-			own.add(s.metrics)
 		}
-		own.each(func(name string, mean float64) {
-			if result.Metrics == nil {
-				result.Metrics = map[string]float64{}
-			}
-			result.Metrics[name] = mean
-		})
-		out.Results[i] = result
+		out.Results[i] = made.result(h.tasks[i], h.plan)
+		out.Results[i].Task = h.first + i
 	})
 	out.PolicyVersion = e.version()
 	return out, err
+}
+
+// result is what is kept of a task's completions.
+func (r *rolled) result(task Task, p sampling) sdk.TaskScore {
+	out := sdk.TaskScore{Digest: task.digest(), Prompt: task.text(), Expected: task.Expected, Scores: []float64{}}
+	if task.Prompt != "" || len(task.Messages) > 0 {
+		out.Messages, _ = json.Marshal(task.conversation()) // texts
+	}
+	whole := r.withTokens()
+	if v := whole.versions(); v != nil {
+		out.Versions = []int64{v.Min, v.Max}
+	}
+	var own means
+	for i := range r.sequences {
+		s := &r.sequences[i]
+		out.Completions = append(out.Completions, s.completion())
+		if s.failed != nil {
+			out.Failed = append(out.Failed, brief([]byte(s.failed.Error())))
+			continue
+		}
+		out.Scores = append(out.Scores, s.score)
+		own.add(s.metrics)
+	}
+	own.each(func(name string, mean float64) {
+		if out.Metrics == nil {
+			out.Metrics = map[string]float64{}
+		}
+		out.Metrics[name] = mean
+	})
+	if len(whole.sequences) > 0 {
+		if g, err := whole.group(task, p); err == nil {
+			out.Group, _ = json.Marshal(g) // finite numbers and texts
+		}
+	}
+	return out
+}
+
+// withTokens are the sequences that the model has answered.
+func (r *rolled) withTokens() *rolled {
+	out := &rolled{why: r.why}
+	for _, s := range r.sequences {
+		if len(s.tokens) > 0 {
+			out.sequences = append(out.sequences, s)
+		}
+	}
+	return out
+}
+
+// completion is what is kept of a sequence.
+func (s *sequence) completion() sdk.EvaluatedCompletion {
+	out := sdk.EvaluatedCompletion{Text: s.text, Metrics: s.metrics, Finish: s.finish, Tokens: s.sampled, Agent: s.agent}
+	if s.cut && s.finish != "" {
+		out.Finish = "length"
+	}
+	if s.turns > 1 {
+		out.Messages, _ = json.Marshal(s.conversation) // texts
+	}
+	if s.failed != nil {
+		out.Failed = brief([]byte(s.failed.Error()))
+		return out
+	}
+	score := s.score
+	out.Score = &score
+	return out
 }
 
 // digest is the same for the same prompt.
@@ -202,14 +323,4 @@ func (e *evaluation) version() int64 {
 		return 0
 	}
 	return e.oldest
-}
-
-// each calls f for every task, some at once, and ends with the first error.
-func each(ctx context.Context, atOnce int, tasks []Task, f func(context.Context, int, Task) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for i, task := range tasks {
-		group.Go(func() error { return f(ctx, i, task) })
-	}
-	return group.Wait()
 }

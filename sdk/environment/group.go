@@ -5,16 +5,28 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// group builds what is posted.
-func (r *rolled) group(p sampling, env int) (*trajectory.Group, error) {
+// group builds what is posted of a task.
+func (r *rolled) group(task Task, p sampling) (*trajectory.Group, error) {
 	g := &trajectory.Group{
-		Scores: r.scores(), EnvID: &env, PolicyVersion: r.versions(), Overrides: r.overrides(),
+		Scores: r.scores(), PolicyVersion: r.versions(), Overrides: r.overrides(),
 		GenerationParams: map[string]any{"temperature": p.Temperature, "top_p": p.TopP, "max_tokens": p.MaxTokens,
 			"n": p.N},
+	}
+	for name, v := range map[string]*float64{"min_p": p.MinP, "repetition_penalty": p.Repetition} {
+		if v != nil {
+			g.GenerationParams[name] = *v
+		}
+	}
+	if p.TopK != nil {
+		g.GenerationParams["top_k"] = *p.TopK
+	}
+	if task.Expected != "" {
+		g.GroupOverrides = map[string]any{trajectory.OverrideExpected: strings.ToValidUTF8(task.Expected, "\ufffd")}
 	}
 	conversations := make([][]Message, len(r.sequences))
 	for i, s := range r.sequences {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
@@ -59,4 +60,11 @@ func (q question) shortest() question {
 		short.messages[i] = Message{Role: m.Role, Content: "?", ToolCallID: m.ToolCallID, Name: m.Name}
 	}
 	return short
+}
+
+// allTooLong ends a block none of whose groups fits: it would ask for ever.
+func allTooLong(groups int, reason error) error {
+	return &sdk.Error{Summary: fmt.Sprintf("all of the first %d groups are too long", groups), Err: reason,
+		Remedy: "shorten the prompts, lower max_tokens, or let the inference block and the trainer take longer sequences " +
+			"(max_model_len, max_length)"}
 }

@@ -18,7 +18,9 @@ func TestOtherRefusalsAreNotCalledTooLong(t *testing.T) {
 		"vLLM":        {text: "This model's maximum context length is 40 tokens. However, you requested 80", long: true},
 		"tokens":      {text: "80 tokens are more than the 40 of this model", long: true},
 		"a character": {text: `the character "é" is not in the alphabet`, ofGroup: true},
-		"all":         {text: "no such model", short: &refusal{400, "no such model"}},
+		"tiny": {text: `prompt: character 'é' at byte 2 is not in the model's alphabet " !\"#$%&'()*+,-./0123456789"`,
+			ofGroup: true},
+		"all": {text: "no such model", short: &refusal{400, "no such model"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -29,6 +29,9 @@ func newOrder(name string, config any) *order {
 	if s, ok := config.(Seeded); ok {
 		seed = s.SamplingSeed()
 	}
+	if c, ok := config.(Config); ok && c.settings().RequestSeed != nil {
+		seed = *c.settings().RequestSeed
+	}
 	o.seed = mix(seed, []byte(name))
 	return o
 }

@@ -255,6 +255,9 @@ func (r *owns) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*r
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if l.every {
+		return allOf(made, errs), nil
+	}
 	var refused *refusal
 	for _, err := range errs {
 		if errors.As(err, &refused) { // no repetition changes it; a tooLong is one as well
@@ -262,6 +265,25 @@ func (r *owns) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*r
 		}
 	}
 	return gathered(made, errs, l.least)
+}
+
+// allOf holds every rollout of an evaluation: of one that failed what there is of it, with the reason.
+func allOf(made [][]sequence, errs []error) *rolled {
+	out := &rolled{why: together(errs, "rollouts")}
+	for i, list := range made {
+		if errs[i] == nil {
+			out.sequences = append(out.sequences, list...)
+			continue
+		}
+		failed := sequence{}
+		if len(list) > 0 {
+			failed = list[0]
+		}
+		failed.failed = errs[i]
+		out.sequences = append(out.sequences, failed)
+	}
+	out.mask()
+	return out
 }
 
 // gathered is the group of rollouts, of which some may have failed: each agent's group has a place for them.

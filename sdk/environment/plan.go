@@ -19,14 +19,28 @@ func (r *runner[C, E]) Plan(config C, _ sdk.Placement) (sdk.Estimate, []spec.Pro
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("top_p"), Summary: "top_p must be more than 0",
 			Detail: "It is the share of probability that tokens are sampled from; servers refuse 0. 1 leaves none out."})
 	}
-	return sdk.Estimate{Facts: map[string]string{
+	if p := s.RepetitionPenalty; p != nil && *p <= 0 {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("repetition_penalty"),
+			Summary: "repetition_penalty must be more than 0",
+			Detail:  "It divides the logits of tokens that the sequence holds; servers refuse 0. Leave it out for none."})
+	}
+	facts := map[string]string{
 		"temperature":           strconv.FormatFloat(s.Temperature, 'g', -1, 64),
 		"top_p":                 strconv.FormatFloat(s.TopP, 'g', -1, 64),
 		"nondeterminism":        strings.Join(nondeterminism(config), "\n"),
 		"group_size":            strconv.FormatInt(s.GroupSize, 10),
 		"max_completion_tokens": strconv.FormatInt(s.MaxTokens, 10),
 		"queued_batches":        strconv.FormatInt(max(1, s.MaxBatchesOffpolicy), 10),
-	}}, problems
+	}
+	for name, v := range map[string]*float64{"min_p": s.MinP, "repetition_penalty": s.RepetitionPenalty} {
+		if v != nil {
+			facts[name] = strconv.FormatFloat(*v, 'g', -1, 64)
+		}
+	}
+	if s.TopK != nil {
+		facts["top_k"] = strconv.FormatInt(*s.TopK, 10)
+	}
+	return sdk.Estimate{Facts: facts}, problems
 }
 
 // nondeterminism is what besides seeds decides the groups of an environment.

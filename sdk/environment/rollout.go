@@ -25,8 +25,9 @@ type roller interface {
 
 // limits bound one sequence.
 type limits struct {
-	tokens int // of prompt and completions together; 0: not known
-	least  int // rollouts of a group that must have a score
+	tokens int  // of prompt and completions together; 0: not known
+	least  int  // rollouts of a group that must have a score
+	every  bool // an evaluation: all rollouts of a group are kept, those that failed with their reason
 }
 
 // rolled are the sequences of one group.
@@ -190,6 +191,11 @@ func (r *single) roll(ctx, working context.Context, task Task, p sampling, l lim
 		return nil, working.Err()
 	}
 	out := drawn.rolled(task, scores)
+	if l.every {
+		out.mask()
+		out.why = err
+		return out, nil
+	}
 	if err := out.settle(l.least, err); err != nil {
 		return nil, fmt.Errorf("score %q: %w", brief([]byte(task.text())), err)
 	}

@@ -60,6 +60,8 @@ type rollouts struct {
 	asked     int    // after so many steps, and one more, the API was asked whether they will; 0: it was not
 	finished  bool   // Next said that there are no more tasks
 	lost      lostGroups
+	tooLong   int        // groups, until the first that is not
+	fits      bool       // a group was not too long
 	masked    lostGroups // rollouts of groups that were posted without them
 	recorder  *trace.Recorder
 	trouble   bool         // the last look at the API failed
@@ -81,6 +83,7 @@ type outcome struct {
 	done   bool  // nothing more is done with the task
 	drawn  int64 // number of the task that is done; 0: none
 	left   error // why rollouts of the group were left out, which is posted all the same
+	long   error // why the group is too long: it is left out, and done
 }
 
 // run is the loop: it owns all state; groups are made in goroutines and report back.
@@ -299,8 +302,14 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		if r.lost.inARow >= maxFailures {
 			return r.lost.failure(o.bad)
 		}
+	case o.long != nil && !r.fits:
+		if r.tooLong++; r.tooLong >= maxFailures {
+			return allTooLong(r.tooLong, o.long)
+		}
+	case o.long != nil:
 	default:
 		r.lost.inARow = 0
+		r.fits = r.fits || o.done
 		if o.left != nil {
 			r.masked.add(r.host, "rollout", o.left)
 		}
@@ -450,7 +459,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
 	defer r.tally.begin()()
-	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan), limits{tokens: least(maxTokens, r.maxLength),
+	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan.seededFor(drawn)), limits{tokens: least(maxTokens, r.maxLength),
 		least: r.settings.minRollouts()})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
 	if failed := tooManyAbandoned(err, made); failed != nil {
@@ -461,7 +470,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		if errors.As(err, &long) && ctx.Err() == nil {
 			r.tally.tooLong(long)
 			r.stages.made(longPrompt)
-			return outcome{done: true}
+			return outcome{done: true, long: long}
 		}
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
@@ -481,20 +490,12 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		if all.err, all.bad = one.err, one.bad; all.err != nil || all.bad != nil {
 			break
 		}
+		all.long = cmp.Or(all.long, one.long)
+	}
+	if all.posted > 0 {
+		all.long = nil
 	}
 	return all
-}
-
-// tooManyAbandoned is what ends the block when calls of Score pile up that never return.
-func tooManyAbandoned(err error, made *rolled) error {
-	if made != nil {
-		err = cmp.Or(err, made.why)
-	}
-	var late *scoreTimedOut
-	if !errors.As(err, &late) || !late.abandoned {
-		return nil
-	}
-	return &sdk.Error{Summary: fmt.Sprintf("more than %d calls of Score have never returned", maxAbandoned), Err: late}
 }
 
 // take asks the environment for the next task, when it is the group's turn.
@@ -509,17 +510,19 @@ func (r *rollouts) take(ctx context.Context, t *turn) (Task, error) {
 
 // send posts one group, unless it teaches nothing or is too long.
 func (r *rollouts) send(working context.Context, task Task, made *rolled, id, maxTokens int) outcome {
-	g, err := made.group(r.plan, id)
+	g, err := made.group(task, r.plan)
 	if err != nil {
 		return outcome{err: err}
 	}
+	g.EnvID = &id
 	send := !r.settings.DropUninformative || g.Advantages != nil || made.informative()
 	long := maxTokens > 0 && longest(g) > maxTokens
 	r.tally.add(task, made, send && !long, long)
 	switch {
 	case long:
 		r.stages.made(longSequence)
-		return outcome{done: true}
+		return outcome{done: true, long: fmt.Errorf("its longest sequence has %d tokens, and the trainer takes %d", longest(g),
+			maxTokens)}
 	case !send:
 		r.stages.made(flatScores)
 		return outcome{done: true}

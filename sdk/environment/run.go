@@ -106,7 +106,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	}
 	sampler := newSampler(served, name, s.RequestTimeout)
 	defer sampler.http.CloseIdleConnections()
-	plan := sampling{N: s.GroupSize, MaxTokens: s.MaxTokens, Temperature: s.Temperature, TopP: s.TopP, Stop: s.Stop}
+	plan := s.sampling(name)
 	rollouts := &rollouts{
 		host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
 		maxLength: int(served.MaxModelLen), tally: newTally(),

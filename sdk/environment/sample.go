@@ -44,8 +44,28 @@ type sampling struct {
 	MaxTokens   int64    `json:"max_tokens"`
 	Temperature float64  `json:"temperature"`
 	TopP        float64  `json:"top_p"`
+	TopK        *int64   `json:"top_k,omitempty"`
+	MinP        *float64 `json:"min_p,omitempty"`
+	Repetition  *float64 `json:"repetition_penalty,omitempty"`
 	Stop        []string `json:"stop,omitempty"`
 	Seed        *int64   `json:"seed,omitempty"` // nil: the server's own sequence of seeds
+}
+
+// sampling is how the completions of a block of this name are drawn.
+func (s Settings) sampling(name string) sampling {
+	p := sampling{N: s.GroupSize, MaxTokens: s.MaxTokens, Temperature: s.Temperature, TopP: s.TopP, TopK: s.TopK,
+		MinP: s.MinP, Repetition: s.RepetitionPenalty, Stop: s.Stop}
+	if s.RequestSeed != nil {
+		seed := mix(*s.RequestSeed, []byte(name))
+		p.Seed = &seed
+	}
+	return p
+}
+
+// greedy always takes the most likely token.
+func (p sampling) greedy() sampling {
+	p.Temperature, p.TopP, p.TopK, p.MinP = 0, 1, nil, nil
+	return p
 }
 
 // sample holds the answers to one question.

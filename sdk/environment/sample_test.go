@@ -52,7 +52,7 @@ func TestGroupsCarryTheVersionsOfTheirTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.rolled(Task{Prompt: "p"}, scored(0, 1)).group(sampling{}, 0)
+		g, err := s.rolled(Task{Prompt: "p"}, scored(0, 1)).group(Task{}, sampling{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func FuzzReadSample(f *testing.F) {
 		if err != nil {
 			return
 		}
-		g, err := s.rolled(Task{Prompt: "p"}, scored(0)).group(sampling{}, 0)
+		g, err := s.rolled(Task{Prompt: "p"}, scored(0)).group(Task{}, sampling{})
 		if err != nil {
 			t.Fatal(err)
 		}

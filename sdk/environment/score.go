@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,18 @@ type scoreTimedOut struct {
 
 func (s *scoreTimedOut) Error() string {
 	return fmt.Sprintf("Score of the completion %q was not done after score_timeout = %s", s.completion, s.limit)
+}
+
+// tooManyAbandoned is what ends the block when calls of Score pile up that never return.
+func tooManyAbandoned(err error, made *rolled) error {
+	if made != nil {
+		err = cmp.Or(err, made.why)
+	}
+	var late *scoreTimedOut
+	if !errors.As(err, &late) || !late.abandoned {
+		return nil
+	}
+	return &sdk.Error{Summary: fmt.Sprintf("more than %d calls of Score have never returned", maxAbandoned), Err: late}
 }
 
 // scoreOne asks for one score. A panic of the author's code becomes an error.

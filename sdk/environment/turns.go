@@ -36,6 +36,9 @@ func (r *episodes) roll(ctx, _ context.Context, task Task, p sampling, l limits)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if l.every {
+		return allOf(made, errs), nil
+	}
 	for _, err := range errs {
 		var infra *InfraFailed
 		if err != nil && !errors.As(err, &infra) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"math"
 	"sort"
 	"strconv"
 	"strings"
@@ -139,12 +140,32 @@ func (p *params) sampling(name string, v gjson.Result) {
 			p.bad = fmt.Errorf("stream is true, but /generate cannot stream; use /v1/completions or /v1/chat/completions")
 		}
 		return
+	case "top_k", "min_p", "repetition_penalty", "seed":
+		if p.bad = inRange(name, v); p.bad != nil {
+			return
+		}
 	case "temperature":
 		p.greedy = v.Type == gjson.Number && v.Num == 0
 	case "prompt_logprobs":
 		p.q.perPrompt = true
 	}
 	p.set(name, v.Raw)
+}
+
+// inRange is what is wrong with the value of a sampling parameter that engines check differently.
+func inRange(name string, v gjson.Result) error {
+	whole := v.Type == gjson.Number && v.Num == math.Trunc(v.Num)
+	switch {
+	case name == "top_k" && !(whole && v.Num >= -1 && v.Num <= math.MaxInt32):
+		return fmt.Errorf("top_k is %s, want a whole number from 1, or 0 or -1 for all tokens", brief(v.Raw))
+	case name == "seed" && !whole:
+		return fmt.Errorf("seed is %s, want a whole number", brief(v.Raw))
+	case name == "min_p" && !(v.Type == gjson.Number && v.Num >= 0 && v.Num <= 1):
+		return fmt.Errorf("min_p is %s, want a number from 0 to 1", brief(v.Raw))
+	case name == "repetition_penalty" && !(v.Type == gjson.Number && v.Num > 0):
+		return fmt.Errorf("repetition_penalty is %s, want a number above 0", brief(v.Raw))
+	}
+	return nil
 }
 
 func (p *params) setLogprobs(v gjson.Result) {

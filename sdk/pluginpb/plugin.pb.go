@@ -3055,15 +3055,20 @@ func (x *EvaluateResponse) GetResults() []*TaskScores {
 
 // TaskScores are the scores of one held-out task's completions.
 type TaskScores struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Task          int64                  `protobuf:"varint,1,opt,name=task,proto3" json:"task,omitempty"`    // its number in the held-out set, from 0
-	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // of its prompt: two tasks with one digest are the same question
-	Prompt        string                 `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"` // its end, for people
-	Scores        []float64              `protobuf:"fixed64,4,rep,packed,name=scores,proto3" json:"scores,omitempty"`
-	Metrics       map[string]float64     `protobuf:"bytes,5,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // means over the completions of the numbers beside the scores
-	Failed        []string               `protobuf:"bytes,6,rep,name=failed,proto3" json:"failed,omitempty"`                                                                               // why other completions of the task have no score, one each
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Task           int64                  `protobuf:"varint,1,opt,name=task,proto3" json:"task,omitempty"`    // its number in the held-out set, from 0
+	Digest         string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // of its prompt: two tasks with one digest are the same question
+	Prompt         string                 `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"` // its end, for people
+	Scores         []float64              `protobuf:"fixed64,4,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	Metrics        map[string]float64     `protobuf:"bytes,5,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // means over the completions of the numbers beside the scores
+	Failed         []string               `protobuf:"bytes,6,rep,name=failed,proto3" json:"failed,omitempty"`                                                                               // why other completions of the task have no score, one each
+	Messages       string                 `protobuf:"bytes,7,opt,name=messages,proto3" json:"messages,omitempty"`                                                                           // the conversation that the model was given, as JSON; empty: the environment made it
+	Expected       string                 `protobuf:"bytes,8,opt,name=expected,proto3" json:"expected,omitempty"`                                                                           // the right answer, for people; empty: not known
+	PolicyVersions []int64                `protobuf:"varint,9,rep,packed,name=policy_versions,json=policyVersions,proto3" json:"policy_versions,omitempty"`                                 // the oldest and the newest that answered; empty: not known
+	Completions    []*EvaluatedCompletion `protobuf:"bytes,10,rep,name=completions,proto3" json:"completions,omitempty"`                                                                    // all of them, those without a score too
+	Group          []byte                 `protobuf:"bytes,11,opt,name=group,proto3" json:"group,omitempty"`                                                                                // the same as a group in JSON (docs/data-format.md), with tokens; empty: no tokens are known
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TaskScores) Reset() {
@@ -3138,6 +3143,142 @@ func (x *TaskScores) GetFailed() []string {
 	return nil
 }
 
+func (x *TaskScores) GetMessages() string {
+	if x != nil {
+		return x.Messages
+	}
+	return ""
+}
+
+func (x *TaskScores) GetExpected() string {
+	if x != nil {
+		return x.Expected
+	}
+	return ""
+}
+
+func (x *TaskScores) GetPolicyVersions() []int64 {
+	if x != nil {
+		return x.PolicyVersions
+	}
+	return nil
+}
+
+func (x *TaskScores) GetCompletions() []*EvaluatedCompletion {
+	if x != nil {
+		return x.Completions
+	}
+	return nil
+}
+
+func (x *TaskScores) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// EvaluatedCompletion is one completion of a held-out task.
+type EvaluatedCompletion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`                                                                                   // the last answer of the model
+	Score         *float64               `protobuf:"fixed64,2,opt,name=score,proto3,oneof" json:"score,omitempty"`                                                                         // absent: it has none, and failed holds the reason
+	Metrics       map[string]float64     `protobuf:"bytes,3,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // beside the score, such as the value of each reward function
+	FinishReason  string                 `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`                                               // "stop" or "length"
+	Failed        string                 `protobuf:"bytes,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	Tokens        int64                  `protobuf:"varint,6,opt,name=tokens,proto3" json:"tokens,omitempty"`    // that were sampled, over all turns
+	Messages      string                 `protobuf:"bytes,7,opt,name=messages,proto3" json:"messages,omitempty"` // the whole conversation as JSON, when it has several answers
+	Agent         string                 `protobuf:"bytes,8,opt,name=agent,proto3" json:"agent,omitempty"`       // of an environment with several agents
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvaluatedCompletion) Reset() {
+	*x = EvaluatedCompletion{}
+	mi := &file_plugin_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvaluatedCompletion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvaluatedCompletion) ProtoMessage() {}
+
+func (x *EvaluatedCompletion) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvaluatedCompletion.ProtoReflect.Descriptor instead.
+func (*EvaluatedCompletion) Descriptor() ([]byte, []int) {
+	return file_plugin_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *EvaluatedCompletion) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *EvaluatedCompletion) GetScore() float64 {
+	if x != nil && x.Score != nil {
+		return *x.Score
+	}
+	return 0
+}
+
+func (x *EvaluatedCompletion) GetMetrics() map[string]float64 {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
+func (x *EvaluatedCompletion) GetFinishReason() string {
+	if x != nil {
+		return x.FinishReason
+	}
+	return ""
+}
+
+func (x *EvaluatedCompletion) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
+func (x *EvaluatedCompletion) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *EvaluatedCompletion) GetMessages() string {
+	if x != nil {
+		return x.Messages
+	}
+	return ""
+}
+
+func (x *EvaluatedCompletion) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
 type PauseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Paused        bool                   `protobuf:"varint,1,opt,name=paused,proto3" json:"paused,omitempty"`
@@ -3147,7 +3288,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_plugin_proto_msgTypes[45]
+	mi := &file_plugin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3300,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[45]
+	mi := &file_plugin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3313,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{45}
+	return file_plugin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -3190,7 +3331,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3343,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[46]
+	mi := &file_plugin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3356,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{46}
+	return file_plugin_proto_rawDescGZIP(), []int{47}
 }
 
 type CheckpointRequest struct {
@@ -3226,7 +3367,7 @@ type CheckpointRequest struct {
 
 func (x *CheckpointRequest) Reset() {
 	*x = CheckpointRequest{}
-	mi := &file_plugin_proto_msgTypes[47]
+	mi := &file_plugin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3379,7 @@ func (x *CheckpointRequest) String() string {
 func (*CheckpointRequest) ProtoMessage() {}
 
 func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[47]
+	mi := &file_plugin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3392,7 @@ func (x *CheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{47}
+	return file_plugin_proto_rawDescGZIP(), []int{48}
 }
 
 type CheckpointResponse struct {
@@ -3265,7 +3406,7 @@ type CheckpointResponse struct {
 
 func (x *CheckpointResponse) Reset() {
 	*x = CheckpointResponse{}
-	mi := &file_plugin_proto_msgTypes[48]
+	mi := &file_plugin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3418,7 @@ func (x *CheckpointResponse) String() string {
 func (*CheckpointResponse) ProtoMessage() {}
 
 func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[48]
+	mi := &file_plugin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3431,7 @@ func (x *CheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{48}
+	return file_plugin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CheckpointResponse) GetPath() string {
@@ -3324,7 +3465,7 @@ type OpenExecutorRequest struct {
 
 func (x *OpenExecutorRequest) Reset() {
 	*x = OpenExecutorRequest{}
-	mi := &file_plugin_proto_msgTypes[49]
+	mi := &file_plugin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3477,7 @@ func (x *OpenExecutorRequest) String() string {
 func (*OpenExecutorRequest) ProtoMessage() {}
 
 func (x *OpenExecutorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[49]
+	mi := &file_plugin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3490,7 @@ func (x *OpenExecutorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecutorRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecutorRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{49}
+	return file_plugin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OpenExecutorRequest) GetConfig() []byte {
@@ -3375,7 +3516,7 @@ type OpenExecutorResponse struct {
 
 func (x *OpenExecutorResponse) Reset() {
 	*x = OpenExecutorResponse{}
-	mi := &file_plugin_proto_msgTypes[50]
+	mi := &file_plugin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3528,7 @@ func (x *OpenExecutorResponse) String() string {
 func (*OpenExecutorResponse) ProtoMessage() {}
 
 func (x *OpenExecutorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[50]
+	mi := &file_plugin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3541,7 @@ func (x *OpenExecutorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecutorResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecutorResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{50}
+	return file_plugin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *OpenExecutorResponse) GetAbilities() []string {
@@ -3422,7 +3563,7 @@ type JobKey struct {
 
 func (x *JobKey) Reset() {
 	*x = JobKey{}
-	mi := &file_plugin_proto_msgTypes[51]
+	mi := &file_plugin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3575,7 @@ func (x *JobKey) String() string {
 func (*JobKey) ProtoMessage() {}
 
 func (x *JobKey) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[51]
+	mi := &file_plugin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3588,7 @@ func (x *JobKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKey.ProtoReflect.Descriptor instead.
 func (*JobKey) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{51}
+	return file_plugin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *JobKey) GetRun() string {
@@ -3494,7 +3635,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_plugin_proto_msgTypes[52]
+	mi := &file_plugin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3647,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[52]
+	mi := &file_plugin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3660,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{52}
+	return file_plugin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Job) GetKey() *JobKey {
@@ -3623,7 +3764,7 @@ type JobHandle struct {
 
 func (x *JobHandle) Reset() {
 	*x = JobHandle{}
-	mi := &file_plugin_proto_msgTypes[53]
+	mi := &file_plugin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3776,7 @@ func (x *JobHandle) String() string {
 func (*JobHandle) ProtoMessage() {}
 
 func (x *JobHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[53]
+	mi := &file_plugin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3789,7 @@ func (x *JobHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHandle.ProtoReflect.Descriptor instead.
 func (*JobHandle) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{53}
+	return file_plugin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *JobHandle) GetKey() *JobKey {
@@ -3679,7 +3820,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_plugin_proto_msgTypes[54]
+	mi := &file_plugin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3691,7 +3832,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[54]
+	mi := &file_plugin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3704,7 +3845,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{54}
+	return file_plugin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *JobStatus) GetState() string {
@@ -3758,7 +3899,7 @@ type RenderJobRequest struct {
 
 func (x *RenderJobRequest) Reset() {
 	*x = RenderJobRequest{}
-	mi := &file_plugin_proto_msgTypes[55]
+	mi := &file_plugin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3770,7 +3911,7 @@ func (x *RenderJobRequest) String() string {
 func (*RenderJobRequest) ProtoMessage() {}
 
 func (x *RenderJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[55]
+	mi := &file_plugin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3783,7 +3924,7 @@ func (x *RenderJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderJobRequest.ProtoReflect.Descriptor instead.
 func (*RenderJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{55}
+	return file_plugin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RenderJobRequest) GetJob() *Job {
@@ -3803,7 +3944,7 @@ type RenderJobResponse struct {
 
 func (x *RenderJobResponse) Reset() {
 	*x = RenderJobResponse{}
-	mi := &file_plugin_proto_msgTypes[56]
+	mi := &file_plugin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +3956,7 @@ func (x *RenderJobResponse) String() string {
 func (*RenderJobResponse) ProtoMessage() {}
 
 func (x *RenderJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[56]
+	mi := &file_plugin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +3969,7 @@ func (x *RenderJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderJobResponse.ProtoReflect.Descriptor instead.
 func (*RenderJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{56}
+	return file_plugin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RenderJobResponse) GetLanguage() string {
@@ -3854,7 +3995,7 @@ type SubmitJobRequest struct {
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_plugin_proto_msgTypes[57]
+	mi := &file_plugin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3866,7 +4007,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[57]
+	mi := &file_plugin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3879,7 +4020,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{57}
+	return file_plugin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SubmitJobRequest) GetJob() *Job {
@@ -3898,7 +4039,7 @@ type SubmitJobResponse struct {
 
 func (x *SubmitJobResponse) Reset() {
 	*x = SubmitJobResponse{}
-	mi := &file_plugin_proto_msgTypes[58]
+	mi := &file_plugin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +4051,7 @@ func (x *SubmitJobResponse) String() string {
 func (*SubmitJobResponse) ProtoMessage() {}
 
 func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[58]
+	mi := &file_plugin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +4064,7 @@ func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{58}
+	return file_plugin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SubmitJobResponse) GetHandle() *JobHandle {
@@ -3942,7 +4083,7 @@ type JobStatusRequest struct {
 
 func (x *JobStatusRequest) Reset() {
 	*x = JobStatusRequest{}
-	mi := &file_plugin_proto_msgTypes[59]
+	mi := &file_plugin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4095,7 @@ func (x *JobStatusRequest) String() string {
 func (*JobStatusRequest) ProtoMessage() {}
 
 func (x *JobStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[59]
+	mi := &file_plugin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4108,7 @@ func (x *JobStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatusRequest.ProtoReflect.Descriptor instead.
 func (*JobStatusRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{59}
+	return file_plugin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *JobStatusRequest) GetHandles() []*JobHandle {
@@ -3986,7 +4127,7 @@ type JobStatusResponse struct {
 
 func (x *JobStatusResponse) Reset() {
 	*x = JobStatusResponse{}
-	mi := &file_plugin_proto_msgTypes[60]
+	mi := &file_plugin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4139,7 @@ func (x *JobStatusResponse) String() string {
 func (*JobStatusResponse) ProtoMessage() {}
 
 func (x *JobStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[60]
+	mi := &file_plugin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4152,7 @@ func (x *JobStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatusResponse.ProtoReflect.Descriptor instead.
 func (*JobStatusResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{60}
+	return file_plugin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *JobStatusResponse) GetStatuses() []*JobStatus {
@@ -4030,7 +4171,7 @@ type JobLogsRequest struct {
 
 func (x *JobLogsRequest) Reset() {
 	*x = JobLogsRequest{}
-	mi := &file_plugin_proto_msgTypes[61]
+	mi := &file_plugin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4042,7 +4183,7 @@ func (x *JobLogsRequest) String() string {
 func (*JobLogsRequest) ProtoMessage() {}
 
 func (x *JobLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[61]
+	mi := &file_plugin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4055,7 +4196,7 @@ func (x *JobLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobLogsRequest.ProtoReflect.Descriptor instead.
 func (*JobLogsRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{61}
+	return file_plugin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *JobLogsRequest) GetHandle() *JobHandle {
@@ -4074,7 +4215,7 @@ type JobLogsResponse struct {
 
 func (x *JobLogsResponse) Reset() {
 	*x = JobLogsResponse{}
-	mi := &file_plugin_proto_msgTypes[62]
+	mi := &file_plugin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4227,7 @@ func (x *JobLogsResponse) String() string {
 func (*JobLogsResponse) ProtoMessage() {}
 
 func (x *JobLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[62]
+	mi := &file_plugin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4240,7 @@ func (x *JobLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobLogsResponse.ProtoReflect.Descriptor instead.
 func (*JobLogsResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{62}
+	return file_plugin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *JobLogsResponse) GetData() []byte {
@@ -4119,7 +4260,7 @@ type CancelJobRequest struct {
 
 func (x *CancelJobRequest) Reset() {
 	*x = CancelJobRequest{}
-	mi := &file_plugin_proto_msgTypes[63]
+	mi := &file_plugin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4131,7 +4272,7 @@ func (x *CancelJobRequest) String() string {
 func (*CancelJobRequest) ProtoMessage() {}
 
 func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[63]
+	mi := &file_plugin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4144,7 +4285,7 @@ func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{63}
+	return file_plugin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CancelJobRequest) GetHandle() *JobHandle {
@@ -4169,7 +4310,7 @@ type CancelJobResponse struct {
 
 func (x *CancelJobResponse) Reset() {
 	*x = CancelJobResponse{}
-	mi := &file_plugin_proto_msgTypes[64]
+	mi := &file_plugin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4181,7 +4322,7 @@ func (x *CancelJobResponse) String() string {
 func (*CancelJobResponse) ProtoMessage() {}
 
 func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[64]
+	mi := &file_plugin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4194,7 +4335,7 @@ func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{64}
+	return file_plugin_proto_rawDescGZIP(), []int{65}
 }
 
 type ListJobsRequest struct {
@@ -4206,7 +4347,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_plugin_proto_msgTypes[65]
+	mi := &file_plugin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4359,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[65]
+	mi := &file_plugin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4231,7 +4372,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{65}
+	return file_plugin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListJobsRequest) GetRun() string {
@@ -4250,7 +4391,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_plugin_proto_msgTypes[66]
+	mi := &file_plugin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4262,7 +4403,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[66]
+	mi := &file_plugin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4275,7 +4416,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{66}
+	return file_plugin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ListJobsResponse) GetHandles() []*JobHandle {
@@ -4294,7 +4435,7 @@ type TestJobRequest struct {
 
 func (x *TestJobRequest) Reset() {
 	*x = TestJobRequest{}
-	mi := &file_plugin_proto_msgTypes[67]
+	mi := &file_plugin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4306,7 +4447,7 @@ func (x *TestJobRequest) String() string {
 func (*TestJobRequest) ProtoMessage() {}
 
 func (x *TestJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[67]
+	mi := &file_plugin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4319,7 +4460,7 @@ func (x *TestJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestJobRequest.ProtoReflect.Descriptor instead.
 func (*TestJobRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{67}
+	return file_plugin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TestJobRequest) GetJob() *Job {
@@ -4338,7 +4479,7 @@ type TestJobResponse struct {
 
 func (x *TestJobResponse) Reset() {
 	*x = TestJobResponse{}
-	mi := &file_plugin_proto_msgTypes[68]
+	mi := &file_plugin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4491,7 @@ func (x *TestJobResponse) String() string {
 func (*TestJobResponse) ProtoMessage() {}
 
 func (x *TestJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[68]
+	mi := &file_plugin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4504,7 @@ func (x *TestJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestJobResponse.ProtoReflect.Descriptor instead.
 func (*TestJobResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{68}
+	return file_plugin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TestJobResponse) GetAnswer() string {
@@ -4381,7 +4522,7 @@ type ExamineClusterRequest struct {
 
 func (x *ExamineClusterRequest) Reset() {
 	*x = ExamineClusterRequest{}
-	mi := &file_plugin_proto_msgTypes[69]
+	mi := &file_plugin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4393,7 +4534,7 @@ func (x *ExamineClusterRequest) String() string {
 func (*ExamineClusterRequest) ProtoMessage() {}
 
 func (x *ExamineClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[69]
+	mi := &file_plugin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4406,7 +4547,7 @@ func (x *ExamineClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExamineClusterRequest.ProtoReflect.Descriptor instead.
 func (*ExamineClusterRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{69}
+	return file_plugin_proto_rawDescGZIP(), []int{70}
 }
 
 type ExamineClusterResponse struct {
@@ -4418,7 +4559,7 @@ type ExamineClusterResponse struct {
 
 func (x *ExamineClusterResponse) Reset() {
 	*x = ExamineClusterResponse{}
-	mi := &file_plugin_proto_msgTypes[70]
+	mi := &file_plugin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +4571,7 @@ func (x *ExamineClusterResponse) String() string {
 func (*ExamineClusterResponse) ProtoMessage() {}
 
 func (x *ExamineClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[70]
+	mi := &file_plugin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +4584,7 @@ func (x *ExamineClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExamineClusterResponse.ProtoReflect.Descriptor instead.
 func (*ExamineClusterResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{70}
+	return file_plugin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ExamineClusterResponse) GetChecks() []*ClusterCheck {
@@ -4464,7 +4605,7 @@ type ClusterCheck struct {
 
 func (x *ClusterCheck) Reset() {
 	*x = ClusterCheck{}
-	mi := &file_plugin_proto_msgTypes[71]
+	mi := &file_plugin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4617,7 @@ func (x *ClusterCheck) String() string {
 func (*ClusterCheck) ProtoMessage() {}
 
 func (x *ClusterCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[71]
+	mi := &file_plugin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4630,7 @@ func (x *ClusterCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterCheck.ProtoReflect.Descriptor instead.
 func (*ClusterCheck) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{71}
+	return file_plugin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ClusterCheck) GetName() string {
@@ -4526,7 +4667,7 @@ type JobError struct {
 
 func (x *JobError) Reset() {
 	*x = JobError{}
-	mi := &file_plugin_proto_msgTypes[72]
+	mi := &file_plugin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4679,7 @@ func (x *JobError) String() string {
 func (*JobError) ProtoMessage() {}
 
 func (x *JobError) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_proto_msgTypes[72]
+	mi := &file_plugin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4692,7 @@ func (x *JobError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobError.ProtoReflect.Descriptor instead.
 func (*JobError) Descriptor() ([]byte, []int) {
-	return file_plugin_proto_rawDescGZIP(), []int{72}
+	return file_plugin_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *JobError) GetSummary() string {
@@ -4839,7 +4980,7 @@ const file_plugin_proto_rawDesc = "" +
 	"\aresults\x18\x04 \x03(\v2\x1c.recipe.plugin.v1.TaskScoresR\aresults\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x81\x02\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc1\x03\n" +
 	"\n" +
 	"TaskScores\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\x03R\x04task\x12\x16\n" +
@@ -4847,10 +4988,29 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06prompt\x18\x03 \x01(\tR\x06prompt\x12\x16\n" +
 	"\x06scores\x18\x04 \x03(\x01R\x06scores\x12C\n" +
 	"\ametrics\x18\x05 \x03(\v2).recipe.plugin.v1.TaskScores.MetricsEntryR\ametrics\x12\x16\n" +
-	"\x06failed\x18\x06 \x03(\tR\x06failed\x1a:\n" +
+	"\x06failed\x18\x06 \x03(\tR\x06failed\x12\x1a\n" +
+	"\bmessages\x18\a \x01(\tR\bmessages\x12\x1a\n" +
+	"\bexpected\x18\b \x01(\tR\bexpected\x12'\n" +
+	"\x0fpolicy_versions\x18\t \x03(\x03R\x0epolicyVersions\x12G\n" +
+	"\vcompletions\x18\n" +
+	" \x03(\v2%.recipe.plugin.v1.EvaluatedCompletionR\vcompletions\x12\x14\n" +
+	"\x05group\x18\v \x01(\fR\x05group\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"&\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xdf\x02\n" +
+	"\x13EvaluatedCompletion\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
+	"\x05score\x18\x02 \x01(\x01H\x00R\x05score\x88\x01\x01\x12L\n" +
+	"\ametrics\x18\x03 \x03(\v22.recipe.plugin.v1.EvaluatedCompletion.MetricsEntryR\ametrics\x12#\n" +
+	"\rfinish_reason\x18\x04 \x01(\tR\ffinishReason\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\tR\x06failed\x12\x16\n" +
+	"\x06tokens\x18\x06 \x01(\x03R\x06tokens\x12\x1a\n" +
+	"\bmessages\x18\a \x01(\tR\bmessages\x12\x14\n" +
+	"\x05agent\x18\b \x01(\tR\x05agent\x1a:\n" +
+	"\fMetricsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\b\n" +
+	"\x06_score\"&\n" +
 	"\fPauseRequest\x12\x16\n" +
 	"\x06paused\x18\x01 \x01(\bR\x06paused\"\x0f\n" +
 	"\rPauseResponse\"\x13\n" +
@@ -4975,7 +5135,7 @@ func file_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_proto_rawDescData
 }
 
-var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
 var file_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),        // 0: recipe.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),       // 1: recipe.plugin.v1.DescribeResponse
@@ -5022,43 +5182,45 @@ var file_plugin_proto_goTypes = []any{
 	(*EvaluateRequest)(nil),        // 42: recipe.plugin.v1.EvaluateRequest
 	(*EvaluateResponse)(nil),       // 43: recipe.plugin.v1.EvaluateResponse
 	(*TaskScores)(nil),             // 44: recipe.plugin.v1.TaskScores
-	(*PauseRequest)(nil),           // 45: recipe.plugin.v1.PauseRequest
-	(*PauseResponse)(nil),          // 46: recipe.plugin.v1.PauseResponse
-	(*CheckpointRequest)(nil),      // 47: recipe.plugin.v1.CheckpointRequest
-	(*CheckpointResponse)(nil),     // 48: recipe.plugin.v1.CheckpointResponse
-	(*OpenExecutorRequest)(nil),    // 49: recipe.plugin.v1.OpenExecutorRequest
-	(*OpenExecutorResponse)(nil),   // 50: recipe.plugin.v1.OpenExecutorResponse
-	(*JobKey)(nil),                 // 51: recipe.plugin.v1.JobKey
-	(*Job)(nil),                    // 52: recipe.plugin.v1.Job
-	(*JobHandle)(nil),              // 53: recipe.plugin.v1.JobHandle
-	(*JobStatus)(nil),              // 54: recipe.plugin.v1.JobStatus
-	(*RenderJobRequest)(nil),       // 55: recipe.plugin.v1.RenderJobRequest
-	(*RenderJobResponse)(nil),      // 56: recipe.plugin.v1.RenderJobResponse
-	(*SubmitJobRequest)(nil),       // 57: recipe.plugin.v1.SubmitJobRequest
-	(*SubmitJobResponse)(nil),      // 58: recipe.plugin.v1.SubmitJobResponse
-	(*JobStatusRequest)(nil),       // 59: recipe.plugin.v1.JobStatusRequest
-	(*JobStatusResponse)(nil),      // 60: recipe.plugin.v1.JobStatusResponse
-	(*JobLogsRequest)(nil),         // 61: recipe.plugin.v1.JobLogsRequest
-	(*JobLogsResponse)(nil),        // 62: recipe.plugin.v1.JobLogsResponse
-	(*CancelJobRequest)(nil),       // 63: recipe.plugin.v1.CancelJobRequest
-	(*CancelJobResponse)(nil),      // 64: recipe.plugin.v1.CancelJobResponse
-	(*ListJobsRequest)(nil),        // 65: recipe.plugin.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 66: recipe.plugin.v1.ListJobsResponse
-	(*TestJobRequest)(nil),         // 67: recipe.plugin.v1.TestJobRequest
-	(*TestJobResponse)(nil),        // 68: recipe.plugin.v1.TestJobResponse
-	(*ExamineClusterRequest)(nil),  // 69: recipe.plugin.v1.ExamineClusterRequest
-	(*ExamineClusterResponse)(nil), // 70: recipe.plugin.v1.ExamineClusterResponse
-	(*ClusterCheck)(nil),           // 71: recipe.plugin.v1.ClusterCheck
-	(*JobError)(nil),               // 72: recipe.plugin.v1.JobError
-	nil,                            // 73: recipe.plugin.v1.Estimate.FactsEntry
-	nil,                            // 74: recipe.plugin.v1.StartRequest.EnvironmentEntry
-	nil,                            // 75: recipe.plugin.v1.Phase.PlacesEntry
-	nil,                            // 76: recipe.plugin.v1.Metrics.ValuesEntry
-	nil,                            // 77: recipe.plugin.v1.Weights.PhasesEntry
-	nil,                            // 78: recipe.plugin.v1.Span.AttributesEntry
-	nil,                            // 79: recipe.plugin.v1.Span.NumbersEntry
-	nil,                            // 80: recipe.plugin.v1.EvaluateResponse.MetricsEntry
-	nil,                            // 81: recipe.plugin.v1.TaskScores.MetricsEntry
+	(*EvaluatedCompletion)(nil),    // 45: recipe.plugin.v1.EvaluatedCompletion
+	(*PauseRequest)(nil),           // 46: recipe.plugin.v1.PauseRequest
+	(*PauseResponse)(nil),          // 47: recipe.plugin.v1.PauseResponse
+	(*CheckpointRequest)(nil),      // 48: recipe.plugin.v1.CheckpointRequest
+	(*CheckpointResponse)(nil),     // 49: recipe.plugin.v1.CheckpointResponse
+	(*OpenExecutorRequest)(nil),    // 50: recipe.plugin.v1.OpenExecutorRequest
+	(*OpenExecutorResponse)(nil),   // 51: recipe.plugin.v1.OpenExecutorResponse
+	(*JobKey)(nil),                 // 52: recipe.plugin.v1.JobKey
+	(*Job)(nil),                    // 53: recipe.plugin.v1.Job
+	(*JobHandle)(nil),              // 54: recipe.plugin.v1.JobHandle
+	(*JobStatus)(nil),              // 55: recipe.plugin.v1.JobStatus
+	(*RenderJobRequest)(nil),       // 56: recipe.plugin.v1.RenderJobRequest
+	(*RenderJobResponse)(nil),      // 57: recipe.plugin.v1.RenderJobResponse
+	(*SubmitJobRequest)(nil),       // 58: recipe.plugin.v1.SubmitJobRequest
+	(*SubmitJobResponse)(nil),      // 59: recipe.plugin.v1.SubmitJobResponse
+	(*JobStatusRequest)(nil),       // 60: recipe.plugin.v1.JobStatusRequest
+	(*JobStatusResponse)(nil),      // 61: recipe.plugin.v1.JobStatusResponse
+	(*JobLogsRequest)(nil),         // 62: recipe.plugin.v1.JobLogsRequest
+	(*JobLogsResponse)(nil),        // 63: recipe.plugin.v1.JobLogsResponse
+	(*CancelJobRequest)(nil),       // 64: recipe.plugin.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),      // 65: recipe.plugin.v1.CancelJobResponse
+	(*ListJobsRequest)(nil),        // 66: recipe.plugin.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 67: recipe.plugin.v1.ListJobsResponse
+	(*TestJobRequest)(nil),         // 68: recipe.plugin.v1.TestJobRequest
+	(*TestJobResponse)(nil),        // 69: recipe.plugin.v1.TestJobResponse
+	(*ExamineClusterRequest)(nil),  // 70: recipe.plugin.v1.ExamineClusterRequest
+	(*ExamineClusterResponse)(nil), // 71: recipe.plugin.v1.ExamineClusterResponse
+	(*ClusterCheck)(nil),           // 72: recipe.plugin.v1.ClusterCheck
+	(*JobError)(nil),               // 73: recipe.plugin.v1.JobError
+	nil,                            // 74: recipe.plugin.v1.Estimate.FactsEntry
+	nil,                            // 75: recipe.plugin.v1.StartRequest.EnvironmentEntry
+	nil,                            // 76: recipe.plugin.v1.Phase.PlacesEntry
+	nil,                            // 77: recipe.plugin.v1.Metrics.ValuesEntry
+	nil,                            // 78: recipe.plugin.v1.Weights.PhasesEntry
+	nil,                            // 79: recipe.plugin.v1.Span.AttributesEntry
+	nil,                            // 80: recipe.plugin.v1.Span.NumbersEntry
+	nil,                            // 81: recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	nil,                            // 82: recipe.plugin.v1.TaskScores.MetricsEntry
+	nil,                            // 83: recipe.plugin.v1.EvaluatedCompletion.MetricsEntry
 }
 var file_plugin_proto_depIdxs = []int32{
 	2,  // 0: recipe.plugin.v1.ValidateResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
@@ -5066,8 +5228,8 @@ var file_plugin_proto_depIdxs = []int32{
 	2,  // 2: recipe.plugin.v1.PlanResponse.diagnostics:type_name -> recipe.plugin.v1.Diagnostic
 	7,  // 3: recipe.plugin.v1.PlanResponse.estimate:type_name -> recipe.plugin.v1.Estimate
 	8,  // 4: recipe.plugin.v1.Estimate.amounts:type_name -> recipe.plugin.v1.Amount
-	73, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
-	74, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
+	74, // 5: recipe.plugin.v1.Estimate.facts:type_name -> recipe.plugin.v1.Estimate.FactsEntry
+	75, // 6: recipe.plugin.v1.StartRequest.environment:type_name -> recipe.plugin.v1.StartRequest.EnvironmentEntry
 	9,  // 7: recipe.plugin.v1.StartRequest.placement:type_name -> recipe.plugin.v1.Placement
 	10, // 8: recipe.plugin.v1.StartRequest.runtime:type_name -> recipe.plugin.v1.Runtime
 	12, // 9: recipe.plugin.v1.StartRequest.policy:type_name -> recipe.plugin.v1.Policy
@@ -5086,77 +5248,79 @@ var file_plugin_proto_depIdxs = []int32{
 	41, // 22: recipe.plugin.v1.Event.gap:type_name -> recipe.plugin.v1.Gap
 	38, // 23: recipe.plugin.v1.Event.span:type_name -> recipe.plugin.v1.Span
 	31, // 24: recipe.plugin.v1.Event.memory_taken:type_name -> recipe.plugin.v1.MemoryTaken
-	75, // 25: recipe.plugin.v1.Phase.places:type_name -> recipe.plugin.v1.Phase.PlacesEntry
-	76, // 26: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
-	77, // 27: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
-	78, // 28: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
-	79, // 29: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
-	80, // 30: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
+	76, // 25: recipe.plugin.v1.Phase.places:type_name -> recipe.plugin.v1.Phase.PlacesEntry
+	77, // 26: recipe.plugin.v1.Metrics.values:type_name -> recipe.plugin.v1.Metrics.ValuesEntry
+	78, // 27: recipe.plugin.v1.Weights.phases:type_name -> recipe.plugin.v1.Weights.PhasesEntry
+	79, // 28: recipe.plugin.v1.Span.attributes:type_name -> recipe.plugin.v1.Span.AttributesEntry
+	80, // 29: recipe.plugin.v1.Span.numbers:type_name -> recipe.plugin.v1.Span.NumbersEntry
+	81, // 30: recipe.plugin.v1.EvaluateResponse.metrics:type_name -> recipe.plugin.v1.EvaluateResponse.MetricsEntry
 	44, // 31: recipe.plugin.v1.EvaluateResponse.results:type_name -> recipe.plugin.v1.TaskScores
-	81, // 32: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
-	51, // 33: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
-	51, // 34: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
-	52, // 35: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
-	52, // 36: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
-	53, // 37: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
-	53, // 38: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
-	54, // 39: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
-	53, // 40: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
-	53, // 41: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
-	53, // 42: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
-	52, // 43: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
-	71, // 44: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
-	0,  // 45: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
-	3,  // 46: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
-	5,  // 47: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
-	14, // 48: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
-	11, // 49: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
-	16, // 50: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
-	18, // 51: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
-	20, // 52: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
-	26, // 53: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
-	28, // 54: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
-	42, // 55: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
-	47, // 56: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
-	45, // 57: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
-	23, // 58: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
-	49, // 59: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
-	55, // 60: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
-	57, // 61: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
-	59, // 62: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
-	61, // 63: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
-	63, // 64: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
-	65, // 65: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
-	67, // 66: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
-	69, // 67: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
-	1,  // 68: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
-	4,  // 69: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
-	6,  // 70: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
-	15, // 71: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
-	13, // 72: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
-	17, // 73: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
-	19, // 74: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
-	21, // 75: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
-	27, // 76: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
-	29, // 77: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
-	43, // 78: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
-	48, // 79: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
-	46, // 80: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
-	24, // 81: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
-	50, // 82: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
-	56, // 83: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
-	58, // 84: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
-	60, // 85: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
-	62, // 86: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
-	64, // 87: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
-	66, // 88: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
-	68, // 89: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
-	70, // 90: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
-	68, // [68:91] is the sub-list for method output_type
-	45, // [45:68] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	82, // 32: recipe.plugin.v1.TaskScores.metrics:type_name -> recipe.plugin.v1.TaskScores.MetricsEntry
+	45, // 33: recipe.plugin.v1.TaskScores.completions:type_name -> recipe.plugin.v1.EvaluatedCompletion
+	83, // 34: recipe.plugin.v1.EvaluatedCompletion.metrics:type_name -> recipe.plugin.v1.EvaluatedCompletion.MetricsEntry
+	52, // 35: recipe.plugin.v1.Job.key:type_name -> recipe.plugin.v1.JobKey
+	52, // 36: recipe.plugin.v1.JobHandle.key:type_name -> recipe.plugin.v1.JobKey
+	53, // 37: recipe.plugin.v1.RenderJobRequest.job:type_name -> recipe.plugin.v1.Job
+	53, // 38: recipe.plugin.v1.SubmitJobRequest.job:type_name -> recipe.plugin.v1.Job
+	54, // 39: recipe.plugin.v1.SubmitJobResponse.handle:type_name -> recipe.plugin.v1.JobHandle
+	54, // 40: recipe.plugin.v1.JobStatusRequest.handles:type_name -> recipe.plugin.v1.JobHandle
+	55, // 41: recipe.plugin.v1.JobStatusResponse.statuses:type_name -> recipe.plugin.v1.JobStatus
+	54, // 42: recipe.plugin.v1.JobLogsRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	54, // 43: recipe.plugin.v1.CancelJobRequest.handle:type_name -> recipe.plugin.v1.JobHandle
+	54, // 44: recipe.plugin.v1.ListJobsResponse.handles:type_name -> recipe.plugin.v1.JobHandle
+	53, // 45: recipe.plugin.v1.TestJobRequest.job:type_name -> recipe.plugin.v1.Job
+	72, // 46: recipe.plugin.v1.ExamineClusterResponse.checks:type_name -> recipe.plugin.v1.ClusterCheck
+	0,  // 47: recipe.plugin.v1.Plugin.Describe:input_type -> recipe.plugin.v1.DescribeRequest
+	3,  // 48: recipe.plugin.v1.Plugin.Validate:input_type -> recipe.plugin.v1.ValidateRequest
+	5,  // 49: recipe.plugin.v1.Plugin.Plan:input_type -> recipe.plugin.v1.PlanRequest
+	14, // 50: recipe.plugin.v1.Plugin.Prepare:input_type -> recipe.plugin.v1.PrepareRequest
+	11, // 51: recipe.plugin.v1.Plugin.Start:input_type -> recipe.plugin.v1.StartRequest
+	16, // 52: recipe.plugin.v1.Plugin.Update:input_type -> recipe.plugin.v1.UpdateRequest
+	18, // 53: recipe.plugin.v1.Plugin.Stop:input_type -> recipe.plugin.v1.StopRequest
+	20, // 54: recipe.plugin.v1.Plugin.Status:input_type -> recipe.plugin.v1.StatusRequest
+	26, // 55: recipe.plugin.v1.Plugin.Attach:input_type -> recipe.plugin.v1.AttachRequest
+	28, // 56: recipe.plugin.v1.Plugin.Watch:input_type -> recipe.plugin.v1.WatchRequest
+	42, // 57: recipe.plugin.v1.Plugin.Evaluate:input_type -> recipe.plugin.v1.EvaluateRequest
+	48, // 58: recipe.plugin.v1.Plugin.Checkpoint:input_type -> recipe.plugin.v1.CheckpointRequest
+	46, // 59: recipe.plugin.v1.Plugin.Pause:input_type -> recipe.plugin.v1.PauseRequest
+	23, // 60: recipe.plugin.v1.Plugin.Stacks:input_type -> recipe.plugin.v1.StacksRequest
+	50, // 61: recipe.plugin.v1.Executor.Open:input_type -> recipe.plugin.v1.OpenExecutorRequest
+	56, // 62: recipe.plugin.v1.Executor.Render:input_type -> recipe.plugin.v1.RenderJobRequest
+	58, // 63: recipe.plugin.v1.Executor.Submit:input_type -> recipe.plugin.v1.SubmitJobRequest
+	60, // 64: recipe.plugin.v1.Executor.Status:input_type -> recipe.plugin.v1.JobStatusRequest
+	62, // 65: recipe.plugin.v1.Executor.Logs:input_type -> recipe.plugin.v1.JobLogsRequest
+	64, // 66: recipe.plugin.v1.Executor.Cancel:input_type -> recipe.plugin.v1.CancelJobRequest
+	66, // 67: recipe.plugin.v1.Executor.List:input_type -> recipe.plugin.v1.ListJobsRequest
+	68, // 68: recipe.plugin.v1.Executor.Test:input_type -> recipe.plugin.v1.TestJobRequest
+	70, // 69: recipe.plugin.v1.Executor.Examine:input_type -> recipe.plugin.v1.ExamineClusterRequest
+	1,  // 70: recipe.plugin.v1.Plugin.Describe:output_type -> recipe.plugin.v1.DescribeResponse
+	4,  // 71: recipe.plugin.v1.Plugin.Validate:output_type -> recipe.plugin.v1.ValidateResponse
+	6,  // 72: recipe.plugin.v1.Plugin.Plan:output_type -> recipe.plugin.v1.PlanResponse
+	15, // 73: recipe.plugin.v1.Plugin.Prepare:output_type -> recipe.plugin.v1.PrepareResponse
+	13, // 74: recipe.plugin.v1.Plugin.Start:output_type -> recipe.plugin.v1.StartResponse
+	17, // 75: recipe.plugin.v1.Plugin.Update:output_type -> recipe.plugin.v1.UpdateResponse
+	19, // 76: recipe.plugin.v1.Plugin.Stop:output_type -> recipe.plugin.v1.StopResponse
+	21, // 77: recipe.plugin.v1.Plugin.Status:output_type -> recipe.plugin.v1.StatusResponse
+	27, // 78: recipe.plugin.v1.Plugin.Attach:output_type -> recipe.plugin.v1.AttachResponse
+	29, // 79: recipe.plugin.v1.Plugin.Watch:output_type -> recipe.plugin.v1.Event
+	43, // 80: recipe.plugin.v1.Plugin.Evaluate:output_type -> recipe.plugin.v1.EvaluateResponse
+	49, // 81: recipe.plugin.v1.Plugin.Checkpoint:output_type -> recipe.plugin.v1.CheckpointResponse
+	47, // 82: recipe.plugin.v1.Plugin.Pause:output_type -> recipe.plugin.v1.PauseResponse
+	24, // 83: recipe.plugin.v1.Plugin.Stacks:output_type -> recipe.plugin.v1.StacksResponse
+	51, // 84: recipe.plugin.v1.Executor.Open:output_type -> recipe.plugin.v1.OpenExecutorResponse
+	57, // 85: recipe.plugin.v1.Executor.Render:output_type -> recipe.plugin.v1.RenderJobResponse
+	59, // 86: recipe.plugin.v1.Executor.Submit:output_type -> recipe.plugin.v1.SubmitJobResponse
+	61, // 87: recipe.plugin.v1.Executor.Status:output_type -> recipe.plugin.v1.JobStatusResponse
+	63, // 88: recipe.plugin.v1.Executor.Logs:output_type -> recipe.plugin.v1.JobLogsResponse
+	65, // 89: recipe.plugin.v1.Executor.Cancel:output_type -> recipe.plugin.v1.CancelJobResponse
+	67, // 90: recipe.plugin.v1.Executor.List:output_type -> recipe.plugin.v1.ListJobsResponse
+	69, // 91: recipe.plugin.v1.Executor.Test:output_type -> recipe.plugin.v1.TestJobResponse
+	71, // 92: recipe.plugin.v1.Executor.Examine:output_type -> recipe.plugin.v1.ExamineClusterResponse
+	70, // [70:93] is the sub-list for method output_type
+	47, // [47:70] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_plugin_proto_init() }
@@ -5178,14 +5342,15 @@ func file_plugin_proto_init() {
 		(*Event_Span)(nil),
 		(*Event_MemoryTaken)(nil),
 	}
-	file_plugin_proto_msgTypes[54].OneofWrappers = []any{}
+	file_plugin_proto_msgTypes[45].OneofWrappers = []any{}
+	file_plugin_proto_msgTypes[55].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_proto_rawDesc), len(file_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   82,
+			NumMessages:   84,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -64,6 +64,16 @@ type Computed struct {
 	Advantages []byte `json:"advantages,omitempty"` // as they entered the loss
 }
 
+// evaluation begins the name of a record's folder whose groups are the completions of an evaluation: they are never
+// trained. Those of trajectories blocks begin with the kind of block.
+const evaluation = "evaluation."
+
+// EvaluationFolder is the name of a record of an evaluation.
+func EvaluationFolder(name string) string { return evaluation + name }
+
+// OfEvaluation says whether a record of this name is of an evaluation.
+func OfEvaluation(folder string) bool { return strings.HasPrefix(folder, evaluation) }
+
 // Limits bound what a record keeps. The oldest files are deleted beyond them.
 type Limits struct {
 	Bytes int64         // on disk; 0: nothing is recorded

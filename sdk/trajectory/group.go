@@ -32,7 +32,7 @@ type Group struct {
 	// holds []VersionSpan where several versions sampled the sequence and it is known which token came from which; the
 	// key metrics an object of numbers that the environment gave beside the score, for people.
 	Overrides []map[string]any `json:"overrides,omitempty"`
-	// GroupOverrides are hints to the trainer for the whole group.
+	// GroupOverrides are hints to the trainer for the whole group. The key expected holds the right answer, for people.
 	GroupOverrides map[string]any `json:"group_overrides,omitempty"`
 	// Images is whatever the environment attached.
 	Images json.RawMessage `json:"images,omitempty"`
@@ -108,6 +108,9 @@ const OverrideMetrics = "metrics"
 // OverrideFinish is the key of Overrides under which stands how the model's last answer ended: "stop" by itself or at a
 // stop text, "length" cut off at max_tokens.
 const OverrideFinish = "finish_reason"
+
+// OverrideExpected is the key of GroupOverrides under which the right answer stands, for people.
+const OverrideExpected = "expected"
 
 // OverrideFailed is the key of Overrides under which stands why a sequence has no score: none of its tokens is trained,
 // and its score, the mean of its group, counts for nothing.

@@ -67,7 +67,7 @@ func (r *recorded) list() (list []reference, q queue) {
 	folder := filepath.Join(string(r.dir), "samples")
 	entries, _ := os.ReadDir(folder) // none yet
 	for _, e := range entries {
-		if !e.IsDir() {
+		if !e.IsDir() || samples.OfEvaluation(e.Name()) {
 			continue
 		}
 		reader := r.readers[e.Name()]

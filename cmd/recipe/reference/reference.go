@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -101,7 +102,7 @@ func Blocks(plugins []*schema.PluginSchema) Pages {
 		for _, p := range plugins {
 			if p.Kind == k {
 				name := string(p.Kind) + "." + p.Name + ".md"
-				pages[name] = notice + "\n" + Block(p)
+				pages[name] = notice + "\n" + linked(Block(p))
 				rows = append(rows, fmt.Sprintf("| [`%s %q`](%s) | %s |", p.Kind, p.Name, name, p.Summary))
 			}
 		}
@@ -112,6 +113,12 @@ func Blocks(plugins []*schema.PluginSchema) Pages {
 	pages["README.md"] = index.String()
 	return pages
 }
+
+// page is the path of a page in a text.
+var page = lazyregexp.New(`(^|\s)docs/([a-z0-9/-]+\.md)`)
+
+// linked makes links of the paths of pages, for a page in docs/blocks.
+func linked(text string) string { return page.ReplaceAllString(text, "$1[docs/$2](../$2)") }
 
 // Block is the page of one plugin.
 func Block(p *schema.PluginSchema) string {

@@ -38,6 +38,7 @@ type Scores struct {
 	Temperature float64 `json:"temperature"`
 	Pass        float64 `json:"pass"` // the least score that passes
 	evaluation.Summary
+	Record  string          `json:"samples_folder,omitempty"` // a record of the completions in the run directory
 	Results []sdk.TaskScore `json:"results"`
 }
 
@@ -73,7 +74,11 @@ func (e Scores) Show(w io.Writer, s Style) error {
 	}
 	_, err := fmt.Fprintf(w, "%s\n%s\n",
 		s.Dim(fmt.Sprintf("  %d tasks, %d completions each at temperature %g", e.Tasks, e.Samples, e.Temperature)),
-		s.Dim(fmt.Sprintf("  a score of %g passes; 95 %% intervals over the tasks", e.Pass)))
+		s.Dim(fmt.Sprintf("  a score of %g passes; 95 %% intervals over the tasks: Wilson's for values between 0 and 1, "+
+			"else mean ± 1.96 standard errors", e.Pass)))
+	if err == nil && e.Record != "" {
+		_, err = fmt.Fprintln(w, s.Dim("  completions: recipe ui, or recipe trajectories show --dir "+e.Record))
+	}
 	return err
 }
 

@@ -70,6 +70,11 @@ func (s *Sequence) validate(model lm.Config, layout Layout) error {
 	if len(s.Trained) != len(s.Tokens) {
 		return fmt.Errorf("masks: want one a token (%d), got %d", len(s.Tokens), len(s.Trained))
 	}
+	for t, id := range s.Tokens {
+		if s.trains(t) && int(id) >= model.Vocabulary {
+			return fmt.Errorf("token %d, a byte, at position %d: the model reads it and cannot learn to write it", id, t)
+		}
+	}
 	if !sane(s.Score) {
 		return fmt.Errorf("score: want a finite number between -%.0e and %.0e, got %v", largest, largest, s.Score)
 	}

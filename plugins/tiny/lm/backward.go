@@ -16,8 +16,10 @@ func (p *Params) backward(a *Activations, dlogits []float32, grad *Params) {
 	}
 	for r, token := range a.tree.tokens {
 		d := dx[r*c.Width : (r+1)*c.Width]
-		axpy(1, d, grad.embed[int(token)*c.Width:][:c.Width])
-		axpy(1, d, grad.position[a.tree.position(r)*c.Width:][:c.Width])
+		axpy(1, d, grad.embedding(token))
+		if at := a.tree.position(r); at < c.learned() {
+			axpy(1, d, grad.position[at*c.Width:][:c.Width])
+		}
 	}
 }
 

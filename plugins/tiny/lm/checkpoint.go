@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 )
 
 // The file: magic, format version and header length (uint32, little endian), JSON header, then the
@@ -51,7 +53,34 @@ type adamHeader struct {
 }
 
 // Tokenizer is the tokenizer of the checkpoint's alphabet.
-func (c *Checkpoint) Tokenizer() (*Tokenizer, error) { return NewTokenizer(c.Alphabet) }
+func (c *Checkpoint) Tokenizer() (*Tokenizer, error) {
+	t, err := NewTokenizer(c.Alphabet)
+	if err == nil && c.Params.Config.Bytes > 0 {
+		t = t.WithBytes()
+	}
+	return t, err
+}
+
+// Widen makes a model read any text, up to so many tokens: bytes get fresh weights, and positions behind its own are
+// sines. What it writes, and what it makes of what it could read before, stays. A model that reads bytes stays as it is.
+func (c *Checkpoint) Widen(context int) {
+	old := c.Params.Config
+	if old.Bytes > 0 || context <= old.Context {
+		return
+	}
+	wide := old
+	wide.Context, wide.Positions, wide.Bytes = context, old.Context, allBytes
+	fresh := make([]float32, allBytes*old.Width)
+	rng := rand.New(rand.NewPCG(uint64(old.Width), 0xb17e5))
+	for i := range fresh {
+		fresh[i] = float32(rng.NormFloat64() * embedding)
+	}
+	c.Params = view(wide, slices.Concat(c.Params.flat, fresh))
+	if a := c.Adam; a != nil {
+		rest := make([]float32, len(fresh))
+		a.Mean, a.Square = slices.Concat(a.Mean, rest), slices.Concat(a.Square, rest)
+	}
+}
 
 // Encode is the content of the checkpoint's file.
 func (c *Checkpoint) Encode() ([]byte, error) {
@@ -89,8 +118,8 @@ func (c *Checkpoint) check() error {
 	if err != nil {
 		return err
 	}
-	if v := c.Params.Config.Vocabulary; t.Size() != v {
-		return fmt.Errorf("alphabet makes %d tokens, the model has a vocabulary of %d", t.Size(), v)
+	if v := c.Params.Config.Inputs(); t.Size() != v {
+		return fmt.Errorf("alphabet makes %d tokens, the model reads %d", t.Size(), v)
 	}
 	if c.Step < 0 {
 		return fmt.Errorf("step: want 0 or more, got %d", c.Step)

@@ -16,12 +16,31 @@ import (
 
 // Config is the shape of a model. Two checkpoints fit each other only if their Config is equal.
 type Config struct {
-	Vocabulary int `json:"vocabulary"` // number of token ids
+	Vocabulary int `json:"vocabulary"` // number of token ids that the model writes
 	Width      int `json:"width"`      // size of the residual stream
 	Layers     int `json:"layers"`     // number of transformer blocks
 	Heads      int `json:"heads"`      // attention heads; must divide Width
 	Hidden     int `json:"hidden"`     // size of the MLP's inner layer
 	Context    int `json:"context"`    // longest sequence, in tokens
+	// Bytes is 256 for a model that also reads the bytes of any text, with ids from Vocabulary on, which it never writes;
+	// 0: it reads its alphabet alone.
+	Bytes int `json:"bytes,omitempty"`
+	// Positions is how many positions have weights; those behind them are sines. 0: all of Context.
+	Positions int `json:"positions,omitempty"`
+}
+
+// allBytes is Config.Bytes of a model that reads bytes.
+const allBytes = 256
+
+// Inputs is the number of token ids that the model reads.
+func (c Config) Inputs() int { return c.Vocabulary + c.Bytes }
+
+// learned is the number of positions that have weights.
+func (c Config) learned() int {
+	if c.Positions > 0 {
+		return c.Positions
+	}
+	return c.Context
 }
 
 // Upper bounds that keep a damaged or hostile checkpoint header from asking for all memory.
@@ -48,6 +67,12 @@ func (c Config) Validate() error {
 	check("heads", c.Heads, maxWidth)
 	check("hidden", c.Hidden, maxHidden)
 	check("context", c.Context, maxContext)
+	if c.Bytes != 0 && c.Bytes != allBytes {
+		errs = append(errs, fmt.Errorf("model bytes: want 0 or %d, got %d", allBytes, c.Bytes))
+	}
+	if c.Positions < 0 || c.Positions > c.Context {
+		errs = append(errs, fmt.Errorf("model positions: want 0 to %d (the context), got %d", c.Context, c.Positions))
+	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
@@ -64,7 +89,7 @@ func (c Config) Validate() error {
 // Parameters is the number of weights of a model of this shape.
 func (c Config) Parameters() int {
 	block := 2*c.Width + 4*c.Width*c.Width + 2*c.Width*c.Hidden
-	return 2*c.Vocabulary*c.Width + c.Context*c.Width + c.Width + c.Layers*block
+	return 2*c.Vocabulary*c.Width + c.learned()*c.Width + c.Width + c.Layers*block + c.Bytes*c.Width
 }
 
 // CheckTokens reports the first token that the model cannot read, or a sequence that is empty or
@@ -78,8 +103,8 @@ func (c Config) CheckTokens(tokens []int32) error {
 			len(tokens))
 	}
 	for i, t := range tokens {
-		if t < 0 || int(t) >= c.Vocabulary {
-			return fmt.Errorf("token at position %d: want an id from 0 to %d, got %d", i, c.Vocabulary-1, t)
+		if t < 0 || int(t) >= c.Inputs() {
+			return fmt.Errorf("token at position %d: want an id from 0 to %d, got %d", i, c.Inputs()-1, t)
 		}
 	}
 	return nil

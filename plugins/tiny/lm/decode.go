@@ -2,14 +2,13 @@ package lm
 
 // Cache holds the keys and values of one sequence as far as it has been read.
 type Cache struct {
-	keys, values []float32 // [layers][context][width]
+	keys, values [][]float32 // of each layer: [length][width], grown as it is needed
 	length       int
 }
 
 // NewCache makes an empty cache for a model of this shape.
 func NewCache(c Config) *Cache {
-	n := c.Layers * c.Context * c.Width
-	return &Cache{keys: make([]float32, n), values: make([]float32, n)}
+	return &Cache{keys: make([][]float32, c.Layers), values: make([][]float32, c.Layers)}
 }
 
 // Len is the number of tokens read so far.
@@ -20,10 +19,10 @@ func (k *Cache) Reset() { k.length = 0 }
 
 // CopyFrom makes k hold what src holds. What k holds already must be the beginning of src, and is not copied again.
 func (k *Cache) CopyFrom(c Config, src *Cache) {
+	from, to := k.length*c.Width, src.length*c.Width
 	for l := range c.Layers {
-		from, to := (l*c.Context+k.length)*c.Width, (l*c.Context+src.length)*c.Width
-		copy(k.keys[from:to], src.keys[from:to])
-		copy(k.values[from:to], src.values[from:to])
+		k.keys[l] = append(k.keys[l][:from], src.keys[l][from:to]...)
+		k.values[l] = append(k.values[l][:from], src.values[l][from:to]...)
 	}
 	k.length = src.length
 }
@@ -83,19 +82,19 @@ func (d *Decoder) attention(c Config, layer, rows int, caches []*Cache, tokens [
 		d.positions = append(d.positions, int32(len(d.positions)))
 	}
 	for i, cache := range caches {
-		at := layer * c.Context * c.Width
-		keys, values := cache.keys[at:], cache.values[at:]
+		n := cache.length * c.Width
+		keys, values := cache.keys[layer][:n], cache.values[layer][:n]
 		for j := range tokens[i] {
 			position := cache.length + j
 			q := d.qkv[row*3*c.Width : (row+1)*3*c.Width]
-			copy(keys[position*c.Width:], q[c.Width:2*c.Width])
-			copy(values[position*c.Width:], q[2*c.Width:])
+			keys, values = append(keys, q[c.Width:2*c.Width]...), append(values, q[2*c.Width:]...)
 			for h := range c.Heads {
 				attend(q[h*size:(h+1)*size], d.positions[:position+1], heads{keys[h*size:], c.Width},
 					heads{values[h*size:], c.Width}, scratch[:position+1], d.attended[row*c.Width+h*size:][:size])
 			}
 			row++
 		}
+		cache.keys[layer], cache.values[layer] = keys, values
 	}
 }
 

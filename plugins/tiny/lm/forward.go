@@ -1,5 +1,7 @@
 package lm
 
+import "math"
+
 // Activations are the intermediate results of one forward pass that the backward pass needs, and
 // the buffers of both. The zero value is ready; reuse it to avoid allocation. One goroutine at a
 // time may use it.
@@ -55,10 +57,36 @@ func (a *Activations) row(data []float32, seq, pos int) []float32 {
 
 func (p *Params) embedToken(token int32, position int, out []float32) {
 	w := p.Config.Width
-	e, q := p.embed[int(token)*w:][:w], p.position[position*w:][:w]
+	e := p.embedding(token)
+	if position >= p.Config.learned() {
+		for j := range out {
+			out[j] = e[j] + sine(position, j, w)
+		}
+		return
+	}
+	q := p.position[position*w:][:w]
 	for j := range out {
 		out[j] = e[j] + q[j]
 	}
+}
+
+// embedding is the row of a token that the model reads.
+func (p *Params) embedding(token int32) []float32 {
+	w, v := p.Config.Width, p.Config.Vocabulary
+	if int(token) >= v {
+		return p.bytes[(int(token)-v)*w:][:w]
+	}
+	return p.embed[int(token)*w:][:w]
+}
+
+// sine is element j of the embedding of a position without weights (Vaswani et al. 2017, "Attention Is All You Need",
+// 3.5), as large as those with weights are at first.
+func sine(position, j, width int) float32 {
+	angle := float64(position) / math.Pow(10_000, float64(j-j%2)/float64(width))
+	if j%2 == 1 {
+		angle += math.Pi / 2
+	}
+	return float32(embedding * math.Sqrt2 * math.Sin(angle))
 }
 
 func (p *Params) forwardBlock(w *block, a *blockActivations, t *tree, out []float32) []float32 {

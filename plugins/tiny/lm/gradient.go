@@ -81,6 +81,20 @@ func (g *Gradient) Sum() []float32 {
 	return total
 }
 
+// mostPairs bounds the pairs of tokens that one pass attends to, and so its memory: some 20 bytes for each and layer.
+const mostPairs = 16 << 20
+
+// together is how many of the sequences go through the model in one pass.
+func together(batch [][]int32) int {
+	pairs := 0
+	for i, s := range batch {
+		if pairs += len(s) * len(s); pairs > mostPairs && i > 0 {
+			return i
+		}
+	}
+	return len(batch)
+}
+
 // each cuts batch into consecutive parts with about the same number of tokens, one a shard.
 func (g *Gradient) each(batch [][]int32, work func(s *shard, first int, part [][]int32)) {
 	tokens := 0
@@ -98,10 +112,27 @@ func (g *Gradient) each(batch [][]int32, work func(s *shard, first int, part [][
 		}
 		if end > first {
 			s, begin, part := &g.shards[i], first, batch[first:end]
-			group.Go(func() { work(s, begin, part) })
+			group.Go(func() {
+				for len(part) > 0 {
+					n := together(part)
+					work(s, begin, part[:n])
+					begin, part = begin+n, part[n:]
+				}
+			})
 		}
 		first = end
 	}
+}
+
+// NeverWritten is the log-probability of a token that the model reads and never writes.
+const NeverWritten = -100
+
+// LogProb is the log-probability of a token, given the logits that predict it.
+func LogProb(logits []float32, token int32) float64 {
+	if int(token) >= len(logits) {
+		return NeverWritten
+	}
+	return float64(logits[token]) - LogSumExp(logits)
 }
 
 // LogProbs returns, for each position of tokens, the log-probability of that token given those
@@ -111,7 +142,7 @@ func (p *Params) LogProbs(a *Activations, tokens []int32) []float64 {
 	p.Forward(a, [][]int32{tokens})
 	for i, t := range tokens[1:] {
 		row := a.Logits(0, i)
-		out[i+1] = float64(row[t]) - LogSumExp(row)
+		out[i+1] = LogProb(row, t)
 	}
 	return out
 }

@@ -13,7 +13,12 @@ func testConfig() Config {
 
 func testModel(t testing.TB) *Params {
 	t.Helper()
-	p, err := NewParams(testConfig(), 3)
+	return modelOf(t, testConfig())
+}
+
+func modelOf(t testing.TB, c Config) *Params {
+	t.Helper()
+	p, err := NewParams(c, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +70,24 @@ func total(p *Params, batch [][]int32) float64 {
 // Every kind of weight is checked separately, so that a wrong gradient cannot hide in a sum.
 func TestGradientMatchesFiniteDifferences(t *testing.T) {
 	t.Parallel()
-	p, batch := testModel(t), testBatch()
+	wide := testConfig()
+	wide.Bytes, wide.Positions = allBytes, 5
+	for name, c := range map[string]Config{"characters": testConfig(), "bytes": wide} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkGradient(t, modelOf(t, c))
+		})
+	}
+}
+
+func checkGradient(t *testing.T, p *Params) {
+	t.Helper()
+	batch := testBatch()
+	for _, at := range []int{0, 2} { // some of what is read are bytes
+		for i := 1; p.Config.Bytes > 0 && i < len(batch[at]); i += 2 {
+			batch[at][i] += int32(p.Config.Vocabulary)
+		}
+	}
 	g := NewGradient(p.Config, 1)
 	g.Accumulate(p, batch, crossEntropy(make([]float64, len(batch))))
 	grad := view(p.Config, slices.Clone(g.Sum()))
@@ -100,6 +122,9 @@ func TestGradientMatchesFiniteDifferences(t *testing.T) {
 	check("position", p.position, grad.position)
 	check("norm", p.norm, grad.norm)
 	check("head", p.head, grad.head)
+	if p.Config.Bytes > 0 {
+		check("bytes", p.bytes, grad.bytes)
+	}
 	for i := range p.blocks {
 		w, d := &p.blocks[i], &grad.blocks[i]
 		check("norm1", w.norm1, d.norm1)

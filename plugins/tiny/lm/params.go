@@ -14,10 +14,11 @@ type Params struct {
 
 	flat     []float32
 	embed    []float32 // [vocabulary][width]
-	position []float32 // [context][width]
+	position []float32 // [learned positions][width]
 	blocks   []block
 	norm     []float32 // [width]
 	head     []float32 // [width][vocabulary]
+	bytes    []float32 // [bytes][width]; last, so that a model without them is the beginning of one with them
 }
 
 type block struct {
@@ -38,7 +39,7 @@ func view(c Config, flat []float32) *Params {
 		at += n
 		return s
 	}
-	p.embed, p.position = take(c.Vocabulary*c.Width), take(c.Context*c.Width)
+	p.embed, p.position = take(c.Vocabulary*c.Width), take(c.learned()*c.Width)
 	for range c.Layers {
 		p.blocks = append(p.blocks, block{
 			norm1: take(c.Width), qkv: take(3 * c.Width * c.Width), out: take(c.Width * c.Width),
@@ -46,8 +47,12 @@ func view(c Config, flat []float32) *Params {
 		})
 	}
 	p.norm, p.head = take(c.Width), take(c.Width*c.Vocabulary)
+	p.bytes = take(c.Bytes * c.Width)
 	return p
 }
+
+// embedding is the standard deviation of fresh embeddings.
+const embedding = 0.5
 
 // NewParams draws fresh weights; the same config and seed give the same weights on every machine.
 func NewParams(c Config, seed uint64) (*Params, error) {
@@ -68,8 +73,8 @@ func NewParams(c Config, seed uint64) (*Params, error) {
 	}
 	// Outputs into the residual stream start smaller, so that its variance does not grow with depth.
 	in, residual := 1/math.Sqrt(float64(c.Width)), 1/math.Sqrt(2*float64(c.Layers))
-	normal(p.embed, 0.5)
-	normal(p.position, 0.5)
+	normal(p.embed, embedding)
+	normal(p.position, embedding)
 	for _, b := range p.blocks {
 		ones(b.norm1)
 		ones(b.norm2)
@@ -80,6 +85,7 @@ func NewParams(c Config, seed uint64) (*Params, error) {
 	}
 	ones(p.norm)
 	normal(p.head, 0.02)
+	normal(p.bytes, embedding)
 	return p, nil
 }
 

@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,6 +14,10 @@ type Sampling struct {
 	Temperature float64
 	// TopP keeps the smallest set of most likely tokens whose probabilities add up to at least this.
 	TopP float64
+	// TopK keeps so many of the most likely tokens; 0 keeps all.
+	TopK int
+	// MinP keeps the tokens whose probability is at least this share of the most likely one's.
+	MinP float64
 }
 
 // Validate reports a value out of range.
@@ -23,11 +28,17 @@ func (s Sampling) Validate() error {
 	if !(s.TopP > 0 && s.TopP <= 1) {
 		return fmt.Errorf("top_p: want more than 0 and at most 1, got %v", s.TopP)
 	}
+	if s.TopK < 0 {
+		return fmt.Errorf("top_k: want 1 or more, or 0 for all tokens, got %d", s.TopK)
+	}
+	if !(s.MinP >= 0 && s.MinP <= 1) {
+		return fmt.Errorf("min_p: want 0 to 1, got %v", s.MinP)
+	}
 	return nil
 }
 
-// Pick draws a token. The log-probability it returns is the model's own, before temperature and
-// TopP, as a trainer recomputes it from the same weights. It draws one number from rng, or none at
+// Pick draws a token. The log-probability it returns is the model's own, before temperature
+// and what leaves tokens out, as a trainer recomputes it from the same weights. It draws one number from rng, or none at
 // temperature 0.
 func (s Sampling) Pick(logits []float32, rng *rand.Rand) (id int32, logProb float64) {
 	if s.Temperature == 0 {
@@ -52,11 +63,18 @@ func (s Sampling) draw(logits []float32, u float64) int32 {
 	best := greedy(logits)
 	weights, sum := make([]float64, len(logits)), 0.0
 	for i, v := range logits {
-		weights[i] = math.Exp((float64(v) - float64(logits[best])) / s.Temperature)
+		weights[i] = math.Exp((float64(v) - float64(logits[best])) / s.Temperature) // 1 for the most likely token
+		if weights[i] < s.MinP {
+			weights[i] = 0
+		}
 		sum += weights[i]
 	}
+	if s.TopK > 0 && s.TopK < len(weights) {
+		sum = largest(weights, func(_ float64, kept int) bool { return kept < s.TopK })
+	}
 	if s.TopP < 1 {
-		sum = nucleus(weights, s.TopP*sum)
+		need := s.TopP * sum
+		sum = largest(weights, func(sum float64, _ int) bool { return sum < need })
 	}
 	u *= sum
 	for i, w := range weights {
@@ -67,23 +85,16 @@ func (s Sampling) draw(logits []float32, u float64) int32 {
 	return best // only rounding leads here
 }
 
-// nucleus zeroes all but the largest weights that together reach need, and returns their sum.
-func nucleus(weights []float64, need float64) (sum float64) {
+// largest zeroes all but the largest weights, the lower of equals first: another one is kept as long as more, given the
+// sum and the number of those that are kept, is true. It returns their sum.
+func largest(weights []float64, more func(sum float64, kept int) bool) (sum float64) {
 	order := make([]int, len(weights))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case weights[a] > weights[b]:
-			return -1
-		case weights[a] < weights[b]:
-			return 1
-		}
-		return 0
-	})
-	for _, i := range order {
-		if sum >= need {
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weights[b], weights[a]) })
+	for kept, i := range order {
+		if !more(sum, kept) {
 			weights[i] = 0
 			continue
 		}

@@ -13,11 +13,15 @@ func TestPickFollowsTheDistribution(t *testing.T) {
 		sampling Sampling
 		want     []float64
 	}{
-		"plain":       {Sampling{1, 1}, []float64{1. / 8, 2. / 8, 5. / 8, 0}},
-		"greedy":      {Sampling{0, 1}, []float64{0, 0, 1, 0}},
-		"sharper":     {Sampling{0.5, 1}, []float64{1. / 30, 4. / 30, 25. / 30, 0}},
-		"top p":       {Sampling{1, 0.7}, []float64{0, 2. / 7, 5. / 7, 0}},
-		"small top p": {Sampling{1, 0.01}, []float64{0, 0, 1, 0}},
+		"plain":       {Sampling{Temperature: 1, TopP: 1}, []float64{1. / 8, 2. / 8, 5. / 8, 0}},
+		"greedy":      {Sampling{Temperature: 0, TopP: 1}, []float64{0, 0, 1, 0}},
+		"sharper":     {Sampling{Temperature: 0.5, TopP: 1}, []float64{1. / 30, 4. / 30, 25. / 30, 0}},
+		"top p":       {Sampling{Temperature: 1, TopP: 0.7}, []float64{0, 2. / 7, 5. / 7, 0}},
+		"top k":       {Sampling{Temperature: 1, TopP: 1, TopK: 2}, []float64{0, 2. / 7, 5. / 7, 0}},
+		"large top k": {Sampling{Temperature: 1, TopP: 1, TopK: 9}, []float64{1. / 8, 2. / 8, 5. / 8, 0}},
+		"min p":       {Sampling{Temperature: 1, TopP: 1, MinP: 0.3}, []float64{0, 2. / 7, 5. / 7, 0}},
+		"all of them": {Sampling{Temperature: 1, TopP: 0.7, TopK: 2, MinP: 0.1}, []float64{0, 0, 1, 0}},
+		"small top p": {Sampling{Temperature: 1, TopP: 0.01}, []float64{0, 0, 1, 0}},
 	} {
 		rng, counts := rand.New(rand.NewPCG(1, 2)), make([]float64, 4)
 		const n = 20000
@@ -38,12 +42,13 @@ func TestPickFollowsTheDistribution(t *testing.T) {
 
 func TestSamplingValidate(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []Sampling{{-1, 1}, {math.NaN(), 1}, {1, 0}, {1, 1.5}, {math.Inf(1), 1}} {
+	for _, bad := range []Sampling{{-1, 1, 0, 0}, {math.NaN(), 1, 0, 0}, {1, 0, 0, 0}, {1, 1.5, 0, 0},
+		{math.Inf(1), 1, 0, 0}, {1, 1, -1, 0}, {1, 1, 0, -0.1}, {1, 1, 0, 1.1}, {1, 1, 0, math.NaN()}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
 	}
-	if err := (Sampling{0, 1}).Validate(); err != nil {
+	if err := (Sampling{Temperature: 0, TopP: 1}).Validate(); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,10 +17,23 @@ const (
 // ASCII is the default alphabet: newline and the printable characters.
 const ASCII = "\n !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 
-// Tokenizer maps each character of an alphabet to one token.
+// Tokenizer maps each character of an alphabet to one token and, WithBytes, each byte of other characters' UTF-8 to one.
 type Tokenizer struct {
 	alphabet []rune
 	ids      map[rune]int32
+	bytes    bool
+}
+
+// WithBytes is the tokenizer with 256 more ids, one for each byte, so that it reads any text.
+func (t *Tokenizer) WithBytes() *Tokenizer { return &Tokenizer{t.alphabet, t.ids, true} }
+
+// characters is the number of ids without those of bytes.
+func (t *Tokenizer) characters() int { return len(t.alphabet) + int(FirstCharacter) }
+
+// byteOf is the byte that an id stands for.
+func (t *Tokenizer) byteOf(id int32) (b byte, ok bool) {
+	i := int(id) - t.characters()
+	return byte(i), t.bytes && i >= 0 && i < allBytes //nolint:gosec // checked beside it
 }
 
 // NewTokenizer gives the characters of alphabet consecutive ids, in order. Each may occur once.
@@ -42,17 +55,29 @@ func NewTokenizer(alphabet string) (*Tokenizer, error) {
 }
 
 // Size is the number of token ids, special tokens included.
-func (t *Tokenizer) Size() int { return len(t.alphabet) + int(FirstCharacter) }
+func (t *Tokenizer) Size() int {
+	if t.bytes {
+		return t.characters() + allBytes
+	}
+	return t.characters()
+}
 
 // Alphabet is what NewTokenizer was given.
 func (t *Tokenizer) Alphabet() string { return string(t.alphabet) }
 
 // Encode turns text into tokens, one a character, and adds no special token. A character outside
-// the alphabet is an error that names it and its place.
+// the alphabet is one token a byte, or without bytes an error that names it and its place.
 func (t *Tokenizer) Encode(text string) ([]int32, error) {
 	tokens := make([]int32, 0, len(text))
 	for at, r := range text {
 		id, known := t.ids[r]
+		if !known && t.bytes {
+			_, size := utf8.DecodeRuneInString(text[at:])
+			for _, b := range []byte(text[at : at+size]) {
+				tokens = append(tokens, int32(t.characters())+int32(b)) //nolint:gosec // a small number
+			}
+			continue
+		}
 		if !known {
 			return nil, fmt.Errorf("character %q at byte %d is not in the model's alphabet %q", r, at, string(t.alphabet))
 		}
@@ -61,18 +86,22 @@ func (t *Tokenizer) Encode(text string) ([]int32, error) {
 	return tokens, nil
 }
 
-// Decode turns tokens into text; special tokens and unknown ids yield nothing.
+// Decode turns tokens into text; special tokens and unknown ids yield nothing. A part of a text may begin or end within
+// a character.
 func (t *Tokenizer) Decode(tokens []int32) string {
 	var b strings.Builder
 	for _, id := range tokens {
 		if i := id - FirstCharacter; i >= 0 && int(i) < len(t.alphabet) {
 			b.WriteRune(t.alphabet[i])
+		} else if one, ok := t.byteOf(id); ok {
+			b.WriteByte(one)
 		}
 	}
 	return b.String()
 }
 
-// Name is how one token is shown to people: its character, or <pad>, <bos>, <eos>, <id> for others.
+// Name is how one token is shown to people: its character, or <0xE2> for a byte, or <pad>,
+// <bos>, <eos>, <id> for others.
 func (t *Tokenizer) Name(id int32) string {
 	switch id {
 	case Padding:
@@ -81,6 +110,9 @@ func (t *Tokenizer) Name(id int32) string {
 		return "<bos>"
 	case End:
 		return "<eos>"
+	}
+	if b, ok := t.byteOf(id); ok {
+		return fmt.Sprintf("<0x%02X>", b)
 	}
 	if s := t.Decode([]int32{id}); s != "" {
 		return s

@@ -1,14 +1,21 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
 )
 
 type message struct {
-	Role    string `json:"role,omitempty"`
-	Content string `json:"content"`
+	Role      string     `json:"role,omitempty"`
+	Content   string     `json:"content"`
+	ToolCalls []toolCall `json:"-"` // read only
+}
+
+// toolCall is a call of a tool in an earlier answer.
+type toolCall struct {
+	Function json.RawMessage `json:"function"`
 }
 
 // UnmarshalJSON also takes content as a list of text parts.
@@ -16,11 +23,12 @@ func (m *message) UnmarshalJSON(data []byte) error {
 	var raw struct {
 		Role    string          `json:"role"`
 		Content json.RawMessage `json:"content"`
+		Calls   []toolCall      `json:"tool_calls"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return err
 	}
-	m.Role = raw.Role
+	m.Role, m.ToolCalls = raw.Role, raw.Calls
 	if len(raw.Content) == 0 || json.Unmarshal(raw.Content, &m.Content) == nil {
 		return nil
 	}
@@ -40,18 +48,91 @@ func (m *message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// flatten is the chat template: the contents in order, a line each, but an answer follows what it answers at once, as
-// it was sampled. lm.ChatTemplate says the same to Python. A single user message gives the very prompt that
-// /v1/completions would get; a model this small knows no roles.
-func flatten(messages []message) string {
+// flatten is the chat template: tools, contents and calls of tools in order, a line each, but an answer follows what it
+// answers at once, as it was sampled. lm.ChatTemplate says the same to Python. A single user message gives the very
+// prompt that /v1/completions would get; a model this small knows no roles.
+func flatten(messages []message, tools json.RawMessage) (string, error) {
 	var b strings.Builder
+	object := func(raw json.RawMessage, field string) error {
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		if err := writeAsPython(&b, raw); err != nil {
+			return badRequest(field, "%s: want JSON objects, got %s", field, raw)
+		}
+		return nil
+	}
+	var list []json.RawMessage
+	if len(tools) > 0 && json.Unmarshal(tools, &list) != nil {
+		return "", badRequest("tools", "tools: want a list of functions, got %s", tools)
+	}
+	for _, tool := range list {
+		if err := object(tool, "tools"); err != nil {
+			return "", err
+		}
+	}
 	for _, m := range messages {
 		if b.Len() > 0 && m.Content != "" && m.Role != "assistant" {
 			b.WriteByte('\n')
 		}
 		b.WriteString(m.Content)
+		for _, call := range m.ToolCalls {
+			if err := object(call.Function, "tool_calls"); err != nil {
+				return "", err
+			}
+		}
 	}
-	return b.String()
+	return b.String(), nil
+}
+
+// writeAsPython writes JSON as Python's json.dumps does by itself, which the template's tojson is: with a space after
+// each comma and colon.
+func writeAsPython(b *strings.Builder, raw json.RawMessage) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return writeValue(b, d)
+}
+
+func writeValue(b *strings.Builder, d *json.Decoder) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	delimiter, nested := token.(json.Delim)
+	if !nested {
+		return writeScalar(b, token)
+	}
+	b.WriteString(delimiter.String())
+	for n := 0; d.More(); n++ {
+		if n > 0 {
+			b.WriteString(", ")
+		}
+		if delimiter == '{' {
+			if err := writeValue(b, d); err != nil { // the key
+				return err
+			}
+			b.WriteString(": ")
+		}
+		if err := writeValue(b, d); err != nil {
+			return err
+		}
+	}
+	end, err := d.Token()
+	if err == nil {
+		b.WriteString(end.(json.Delim).String())
+	}
+	return err
+}
+
+func writeScalar(b *strings.Builder, token json.Token) error {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(token); err != nil {
+		return err
+	}
+	b.WriteString(strings.TrimSuffix(text.String(), "\n"))
+	return nil
 }
 
 type chatRequest struct {
@@ -71,14 +152,13 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request) error {
 	if len(q.Messages) == 0 {
 		return badRequest("messages", "messages: want at least one, got none")
 	}
-	if len(q.Tools) > 0 && string(q.Tools) != "null" && string(q.Tools) != "[]" {
-		return badRequest("tools",
-			"tools are not offered by the embedded model; leave them out or use a vllm inference block")
-	}
 	if q.MaxCompletionTokens != nil {
 		q.MaxTokens = q.MaxCompletionTokens
 	}
-	text := flatten(q.Messages)
+	text, err := flatten(q.Messages, q.Tools)
+	if err != nil {
+		return err
+	}
 	tokens, err := h.tokens(prompt{text: &text})
 	if err != nil {
 		return err
@@ -139,7 +219,7 @@ func (f *chatForm) whole(r *response) {
 }
 
 func (f *chatForm) choice(i int, c Completion) (choice, error) {
-	out := choice{Index: i, Message: &message{"assistant", c.Text}, Finish: &c.Finish}
+	out := choice{Index: i, Message: &message{Role: "assistant", Content: c.Text}, Finish: &c.Finish}
 	if c.Stop != "" {
 		out.Stop = &c.Stop
 	}

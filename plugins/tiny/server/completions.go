@@ -246,7 +246,7 @@ func (h *Handler) read(tokens []int32, alternativesWanted int) ([]Token, error) 
 	out := []Token{{ID: tokens[0]}}
 	for i, id := range tokens[1:] {
 		logits := a.Logits(0, i)
-		out = append(out, Token{id, float64(logits[id]) - lm.LogSumExp(logits), alternatives(logits, alternativesWanted)})
+		out = append(out, Token{id, lm.LogProb(logits, id), alternatives(logits, alternativesWanted)})
 	}
 	return out, nil
 }

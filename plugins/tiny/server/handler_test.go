@@ -201,7 +201,8 @@ func TestChat(t *testing.T) {
 			t.Errorf("choice %+v", c)
 		}
 	}
-	if flatten([]message{{"system", ""}, {"user", "a"}, {"user", "b"}, {"assistant", "c"}, {"user", "d"}}) != "a\nbc\nd" {
+	if got, err := flatten([]message{{Role: "system"}, {Role: "user", Content: "a"}, {Role: "user", Content: "b"},
+		{Role: "assistant", Content: "c"}, {Role: "user", Content: "d"}}, nil); err != nil || got != "a\nbc\nd" {
 		t.Error("the chat template does not put contents on lines, answers after what they answer")
 	}
 }
@@ -383,7 +384,9 @@ func TestErrorsAreClear(t *testing.T) {
 		{"/v1/completions", `{"prompt":"111111111111111111111111"}`, 400, "no room"},
 		{"/v1/completions", `{"prompt":"1","temperature":-1}`, 400, "temperature"},
 		{"/v1/completions", `{"prompt":"1","top_p":0}`, 400, "top_p"},
-		{"/v1/completions", `{"prompt":"1","top_k":5}`, 400, "top_k"},
+		{"/v1/completions", `{"prompt":"1","top_k":-2}`, 400, "top_k: want 1 or more"},
+		{"/v1/completions", `{"prompt":"1","min_p":2}`, 400, "min_p: want 0 to 1"},
+		{"/v1/completions", `{"prompt":"1","repetition_penalty":1.2}`, 400, "repetition_penalty is not offered"},
 		{"/v1/completions", `{"prompt":"1","logit_bias":{"5":1}}`, 400, "logit_bias"},
 		{"/v1/completions", `{"prompt":"1","logprobs":50}`, 400, "logprobs"},
 		{"/v1/completions", `{"prompt":"1","stop":[""]}`, 400, "stop"},
@@ -392,7 +395,7 @@ func TestErrorsAreClear(t *testing.T) {
 		{"/v1/completions", `{"prompt":"1","stream":true,"n":0}`, 400, "n: want 1"},
 		{"/v1/chat/completions", `{"messages":[]}`, 400, "messages"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "image_url"},
-		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"tools":[{}]}`, 400, "tools"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"tools":{}}`, 400, "tools: want a list"},
 		{"/generate", `{"prompt":"1","stream":true}`, 400, "stream"},
 		{"/tokenize", `{}`, 400, "prompt or messages"},
 		{"/detokenize", `{"tokens":[-1]}`, 400, "position 0"},

@@ -13,6 +13,8 @@ const (
 	maxN            = 1024
 	maxAlternatives = 20
 	maxStops        = 16
+	// tokens of an answer whose request names no limit: a model this small seldom ends by itself
+	longestByDefault = 1024
 )
 
 // params are the fields that all routes which sample have in common.
@@ -22,6 +24,8 @@ type params struct {
 	MaxTokens   *int       `json:"max_tokens"`
 	Temperature *float64   `json:"temperature"`
 	TopP        *float64   `json:"top_p"`
+	TopK        *int       `json:"top_k"` // -1, as vLLM has it: all tokens
+	MinP        *float64   `json:"min_p"`
 	Stop        stringList `json:"stop"`
 	Seed        *int64     `json:"seed"`
 	Stream      bool       `json:"stream"`
@@ -38,8 +42,6 @@ type params struct {
 // unsupported are fields that would change what is sampled. Ignoring them would be a lie, so a
 // value that has an effect is refused.
 type unsupported struct {
-	TopK              *float64        `json:"top_k"`
-	MinP              *float64        `json:"min_p"`
 	Presence          *float64        `json:"presence_penalty"`
 	Frequency         *float64        `json:"frequency_penalty"`
 	Repetition        *float64        `json:"repetition_penalty"`
@@ -66,7 +68,7 @@ func (u *unsupported) check(n int) error {
 		return true
 	}
 	for name, set := range map[string]bool{
-		"top_k": number(u.TopK, 0, -1), "min_p": number(u.MinP, 0), "presence_penalty": number(u.Presence, 0),
+		"presence_penalty":  number(u.Presence, 0),
 		"frequency_penalty": number(u.Frequency, 0), "repetition_penalty": number(u.Repetition, 1),
 		"best_of": number(u.BestOf, 1, float64(n)), "min_tokens": number(u.MinTokens, 0), "use_beam_search": u.BeamSearch,
 		"ignore_eos": u.IgnoreEnd, "logit_bias": len(u.LogitBias) > 0, "suffix": u.Suffix != "",
@@ -107,12 +109,16 @@ func (h *Handler) request(p *params, prompt []int32, defaultMax int) (Request, e
 		return Request{}, badRequest("prompt", "prompt: %v", err)
 	}
 	room := config.Context - len(prompt)
-	if defaultMax == 0 || defaultMax > room {
-		defaultMax = room
+	if defaultMax == 0 {
+		defaultMax = longestByDefault
 	}
+	defaultMax = min(defaultMax, room)
 	r := Request{
 		Prompt: prompt, N: given(p.N, 1), MaxTokens: given(p.MaxTokens, defaultMax), Stop: p.Stop,
-		Sampling: lm.Sampling{Temperature: given(p.Temperature, 1), TopP: given(p.TopP, 1)},
+		Sampling: lm.Sampling{Temperature: given(p.Temperature, 1), TopP: given(p.TopP, 1), MinP: given(p.MinP, 0)},
+	}
+	if k := given(p.TopK, 0); k != -1 {
+		r.Sampling.TopK = k
 	}
 	if p.Seed != nil {
 		seed := uint64(*p.Seed)

@@ -1,10 +1,14 @@
 package server
 
-import "net/http"
+import (
+	"encoding/json"
+	"net/http"
+)
 
 type tokenizeRequest struct {
-	Prompt   *string   `json:"prompt"`
-	Messages []message `json:"messages"`
+	Prompt   *string         `json:"prompt"`
+	Messages []message       `json:"messages"`
+	Tools    json.RawMessage `json:"tools"`
 }
 
 // tokenize answers as vLLM's route of that name.
@@ -18,7 +22,10 @@ func (h *Handler) tokenize(w http.ResponseWriter, r *http.Request) error {
 	case q.Prompt != nil:
 		text = *q.Prompt
 	case len(q.Messages) > 0:
-		text = flatten(q.Messages)
+		var err error
+		if text, err = flatten(q.Messages, q.Tools); err != nil {
+			return err
+		}
 	default:
 		return badRequest("prompt", "want prompt or messages, got neither")
 	}
@@ -40,8 +47,8 @@ func (h *Handler) detokenize(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for i, t := range q.Tokens {
-		if t < 0 || int(t) >= h.engine.Config().Vocabulary {
-			return badRequest("tokens", "tokens: want ids from 0 to %d, got %d at position %d", h.engine.Config().Vocabulary-1,
+		if t < 0 || int(t) >= h.engine.Config().Inputs() {
+			return badRequest("tokens", "tokens: want ids from 0 to %d, got %d at position %d", h.engine.Config().Inputs()-1,
 				t, i)
 		}
 	}

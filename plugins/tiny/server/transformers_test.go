@@ -38,9 +38,9 @@ import json, sys
 from transformers import AutoTokenizer
 t = AutoTokenizer.from_pretrained(sys.argv[1])
 asked = json.load(sys.stdin)
-chats = [[{"role": m["role"], "content": m["content"]} for m in c] for c in asked["chats"]]
+chats = list(zip(asked["chats"], asked["tools"]))
 def ids(chat, **more):
-    return t.apply_chat_template(chat, return_dict=False, **more)
+    return t.apply_chat_template(chat[0], tools=chat[1], return_dict=False, **more)
 print(json.dumps({
     "ids": [t.encode(text) for text in asked["texts"]],
     "texts": [t.decode(t.encode(text)) for text in asked["texts"]],
@@ -53,11 +53,12 @@ print(json.dumps({
 	if err != nil {
 		t.Fatal(err)
 	}
+	tokenizer = tokenizer.WithBytes()
 	dir := filepath.Join(t.TempDir(), "tokenizer")
 	if err := tokenizer.Files(dir, 64); err != nil {
 		t.Fatal(err)
 	}
-	texts := []string{"12+34=46", "a\n\n b", "  two  spaces ", "say <eos> and <pad>", "it 's n't a ?", lm.ASCII}
+	texts := []string{"12+34=46", "a\n\n b", "  two  spaces ", "say <eos> and <pad>", "it 's n't a ?", lm.ASCII, "3 € 4 = ?", "Größe: 山 🙂\t\r\x00", "ﬁ é é"}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var text []byte
@@ -66,11 +67,28 @@ print(json.dumps({
 		}
 		texts = append(texts, string(text))
 	}
+	calls := []toolCall{{json.RawMessage(`{"name":"add","arguments":"{\"a\": 1}"}`)}}
 	chats := [][]message{
-		{{"user", "3+4="}}, {{"system", "add"}, {"user", "3+4="}, {"assistant", "7"}},
-		{{"system", ""}, {"user", "3+4="}, {"assistant", "7"}, {"user", "and 5?"}, {"assistant", "12"}, {"tool", "right"}},
+		{{Role: "user", Content: "3+4="}},
+		{{Role: "system", Content: "add"}, {Role: "user", Content: "3+4="}, {Role: "assistant", Content: "7"}},
+		{{Role: "system"}, {Role: "user", Content: "3+4="}, {Role: "assistant", Content: "7"},
+			{Role: "user", Content: "and 5?"}, {Role: "assistant", Content: "12"}, {Role: "tool", Content: "right"}},
+		{{Role: "user", Content: "Größe?"}, {Role: "assistant", ToolCalls: calls}, {Role: "tool", Content: "3"}},
 	}
-	input, err := json.Marshal(map[string]any{"texts": texts, "chats": chats})
+	tools := make([]json.RawMessage, len(chats))
+	tools[3] = json.RawMessage(`[{"type":"function","function":{"name":"add","description":"a < b & \"é\"",` +
+		`"parameters":{"type":"object","properties":{"a":{"type":"number","minimum":0.5}},"required":["a"],"x":[],"y":{}}}}]`)
+	asked := make([][]map[string]any, len(chats))
+	for i, chat := range chats {
+		for _, m := range chat {
+			one := map[string]any{"role": m.Role, "content": m.Content}
+			if m.ToolCalls != nil {
+				one["tool_calls"] = m.ToolCalls
+			}
+			asked[i] = append(asked[i], one)
+		}
+	}
+	input, err := json.Marshal(map[string]any{"texts": texts, "chats": asked, "tools": tools})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,13 +123,17 @@ print(json.dumps({
 		}
 	}
 	for i, chat := range chats {
-		want, err := tokenizer.Encode(flatten(chat))
+		text, err := flatten(chat, tools[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := tokenizer.Encode(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got.Chats[i], want) || !slices.Equal(got.Prompts[i], want) {
 			t.Errorf("%v is rendered as %q and %q, the server renders %q", chat, tokenizer.Decode(got.Chats[i]),
-				tokenizer.Decode(got.Prompts[i]), flatten(chat))
+				tokenizer.Decode(got.Prompts[i]), text)
 		}
 	}
 	if !slices.Equal(got.Special, []int32{lm.Padding, lm.Beginning, lm.End}) || got.Vocabulary != tokenizer.Size() ||

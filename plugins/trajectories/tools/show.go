@@ -52,6 +52,11 @@ func Show(ctx context.Context, o ShowOptions, out io.Writer) error {
 		len(g.Tokens), env, known, scores(g.Scores)); err != nil {
 		return err
 	}
+	if expected := g.expected(); expected != "" {
+		if _, err := fmt.Fprintf(out, "expected:     %s\n", shorten(expected, 600)); err != nil {
+			return err
+		}
+	}
 	for i := range g.Tokens {
 		prompt, completion := g.texts(i)
 		trained := 0
@@ -64,9 +69,17 @@ func Show(ctx context.Context, o ShowOptions, out io.Writer) error {
 		if i < len(g.Scores) {
 			score = fmt.Sprintf("%.4g", g.Scores[i])
 		}
+		if g.failed(i) != "" {
+			score = "none"
+		}
 		if _, err := fmt.Fprintf(out, "\n#%d  score %s, %d tokens, %d trained\n  prompt:     %s\n  completion: %s\n", i,
 			score, len(g.Tokens[i]), trained, shorten(prompt, 600), shorten(completion, 1200)); err != nil {
 			return err
+		}
+		if beside := g.beside(i); beside != "" {
+			if _, err := fmt.Fprintf(out, "  %s\n", beside); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

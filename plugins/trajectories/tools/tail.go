@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // TailOptions are the flags of `recipe trajectories tail`.
@@ -119,6 +122,42 @@ type sampleGroup struct {
 		Role    any `json:"role"`
 		Content any `json:"content"`
 	} `json:"messages"`
+	Overrides      []map[string]any `json:"overrides"`
+	GroupOverrides map[string]any   `json:"group_overrides"`
+}
+
+// expected is the right answer, where the environment gave it.
+func (g *sampleGroup) expected() string {
+	text, _ := g.GroupOverrides[trajectory.OverrideExpected].(string)
+	return text
+}
+
+// failed is why a sequence has no score; empty: it has one.
+func (g *sampleGroup) failed(i int) string {
+	if i >= len(g.Overrides) {
+		return ""
+	}
+	text, _ := g.Overrides[i][trajectory.OverrideFailed].(string)
+	return text
+}
+
+// beside is what is known of a sequence beside its score, for one line; empty: nothing.
+func (g *sampleGroup) beside(i int) string {
+	if i >= len(g.Overrides) {
+		return ""
+	}
+	var parts []string
+	metrics, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		parts = append(parts, fmt.Sprintf("%s %v", name, metrics[name]))
+	}
+	if finish, _ := g.Overrides[i][trajectory.OverrideFinish].(string); finish != "" {
+		parts = append(parts, "finish_reason "+finish)
+	}
+	if why := g.failed(i); why != "" {
+		parts = append(parts, "failed: "+shorten(why, 600))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // preview is the beginning of the prompt and of the completion with the best score.

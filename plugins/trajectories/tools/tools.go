@@ -20,7 +20,7 @@ import (
 type Target struct {
 	URL   string // such as http://127.0.0.1:8000, with or without /t/<token>
 	Token string
-	Dir   string // the folder of a disk store that no server has open
+	Dir   string // the folder of a disk store that no server has open, or of a record of samples
 }
 
 // source answers requests, over the network or from a folder.
@@ -43,6 +43,8 @@ func (t Target) open(ctx context.Context) (*source, error) {
 				http.DefaultTransport.(*http.Transport).Clone())}).Do,
 			close: func() error { return nil },
 		}, nil
+	case t.Dir != "" && isRecord(t.Dir):
+		return openRecord(t.Dir)
 	case t.Dir != "":
 		s, err := trajectories.Open(ctx, trajectories.Config{Dir: t.Dir, Existing: true})
 		if err != nil {

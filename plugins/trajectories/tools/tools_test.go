@@ -15,6 +15,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories"
+	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // serve starts a server, with a store in dir unless that is empty.
@@ -241,5 +242,41 @@ func TestATargetIsNeeded(t *testing.T) {
 		if err := Stats(t.Context(), StatsOptions{Target: target}, &bytes.Buffer{}); err == nil {
 			t.Errorf("accepted %+v", target)
 		}
+	}
+}
+
+// A record of samples, of an evaluation for one, is read like a store.
+func TestShowReadsARecordOfSamples(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), samples.EvaluationFolder("1.math"))
+	w, err := samples.NewWriter(dir, samples.Limits{Bytes: 1 << 20}, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Post(samples.Line{ID: 8, Environment: "math (held out)", Sequences: 2, Tokens: 6, Versions: []int64{3, 3}},
+		[]byte(`{"tokens":[[1,2,3],[1,2,4]],"masks":[[-100,2,3],[-100,2,4]],"scores":[1,0],"policy_version":3,
+"group_overrides":{"expected":"43"},"overrides":[{"metrics":{"reward/exact":1},"finish_reason":"stop"},
+{"failed":"the judge is away"}],"messages":[[{"role":"user","content":"what?"},{"role":"assistant","content":"43"}],
+[{"role":"user","content":"what?"},{"role":"assistant","content":"44"}]]}`))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[uint64][]string{
+		0: {"8", "math (held out)", "v3", "evaluation"},
+		8: {"expected:     43", "completion: 43", "reward/exact 1, finish_reason stop", "score none",
+			"failed: the judge is away"},
+	} {
+		var out bytes.Buffer
+		if err := Show(t.Context(), ShowOptions{Target: Target{Dir: dir}, ID: id}, &out); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range want {
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("group %d: no %q in\n%s", id, text, out.String())
+			}
+		}
+	}
+	if err := Show(t.Context(), ShowOptions{Target: Target{Dir: dir}, ID: 9}, &bytes.Buffer{}); err == nil {
+		t.Error("a group that is not in the record was shown")
 	}
 }

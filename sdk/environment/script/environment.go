@@ -147,6 +147,7 @@ type task struct {
 	Task     int                   `json:"task"`
 	Prompt   string                `json:"prompt"`
 	Messages []environment.Message `json:"messages"`
+	Expected string                `json:"expected"`
 	environment.Template
 }
 
@@ -154,9 +155,10 @@ func (p *program) task(t task) environment.Task {
 	if len(t.Messages) == 0 {
 		t.Messages = nil
 	}
-	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Template: t.Template, Data: t.Task, Release: func() {
-		_ = p.conn.Notify(context.Background(), "release", map[string]int{"task": t.Task})
-	}}
+	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Template: t.Template, Expected: t.Expected,
+		Data: t.Task, Release: func() {
+			_ = p.conn.Notify(context.Background(), "release", map[string]int{"task": t.Task})
+		}}
 }
 
 // Next implements environment.Environment.

@@ -15,13 +15,13 @@ export interface Summary {
 export interface Points { x: number[]; y: (number | null)[]; n: number; last?: number | null }
 export interface GroupRow {
   block: string; id: number; time: string; environment: string; sequences: number; tokens: number; longest: number; mean: number; spread: number;
-  scores: number[] | null; versions?: number[]; step?: number; staleness?: number; dropped?: string; prompt: string; best: string;
+  scores: number[] | null; versions?: number[]; step?: number; staleness?: number; dropped?: string; evaluation?: boolean; prompt: string; best: string;
 }
 export interface GroupList { groups: GroupRow[]; total: number; lost: number; next: number; environments: string[] }
 export interface Same { groups: GroupRow[]; whole: boolean }
 export interface Message { role: string; text: string }
-export interface Completion { score: number | null; advantage: number | null; tokens: number; trained: number; mismatch: number | null; messages: Message[] }
-export interface Group extends GroupRow { messages: Message[]; completions: Completion[]; computed: boolean; generation: Record<string, unknown> | null }
+export interface Completion { score: number | null; advantage: number | null; tokens: number; trained: number; mismatch: number | null; messages: Message[]; metrics?: Record<string, number | null>; finish?: string; failed?: string }
+export interface Group extends GroupRow { messages: Message[]; completions: Completion[]; computed: boolean; generation: Record<string, unknown> | null; expected: string }
 export interface Token { id: number; text: string; trained: boolean; sampler?: number | null; trainer?: number | null; advantage?: number | null; version?: number }
 export interface Sequence { tokens: Token[]; total: number; first: number }
 export interface Span { from: number; to: number; what: string; label: string }

@@ -17,6 +17,16 @@ function range(_: uPlot, min: number | null, max: number | null): uPlot.Range.Mi
   return uPlot.rangeNum(min - missing, max + missing, 0.1, true);
 }
 
+// room is the width of an axis for its longest label: "10000 M" is wider than "0.1".
+const room = (u: uPlot, labels: string[] | null): number => {
+  if (!labels?.length) return 52;
+  u.ctx.save();
+  u.ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  const widest = Math.max(...labels.map((l) => u.ctx.measureText(l).width)) / devicePixelRatio;
+  u.ctx.restore();
+  return Math.max(52, Math.ceil(widest) + 20);
+};
+
 // sparse says that a curve has so few points that each is marked: one alone has no line.
 const sparse = (u: uPlot, i: number): boolean => Array.from(u.data[i] as ArrayLike<number | null>).filter((v) => v != null).length < 25;
 
@@ -72,7 +82,7 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
       legend: { show: false },
       cursor: { points: { size: 6 }, drag: { x: true, y: false, setScale: false }, focus: { prox: 20 } },
       scales: { x: { time: x === "time", ...(x === "step" && { range: around }) }, y: { range } },
-      axes: [{ ...axis, size: 28, ...(x === "step" && { incrs: wholes, values: (_: uPlot, v: number[]) => v.map((t) => num(t)) }) }, { ...axis, size: 52, values: (_, v) => v.map((t) => num(t)) }],
+      axes: [{ ...axis, size: 28, ...(x === "step" && { incrs: wholes, values: (_: uPlot, v: number[]) => v.map((t) => num(t)) }) }, { ...axis, size: room, values: (_, v) => v.map((t) => num(t)) }],
       series: [{}, ...curves.map((c, i) => ({ label: c.label, stroke: list[i % list.length], width: 1.5, dash: c.dash, spanGaps: true, points: { show: sparse, size: 5 } }))],
       hooks: { setSelect: [(u) => {
         if (u.select.width > 4) onWindow({ from: u.posToVal(u.select.left, "x"), to: u.posToVal(u.select.left + u.select.width, "x") });

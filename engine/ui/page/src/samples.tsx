@@ -29,7 +29,7 @@ function List({ s, route, again }: { s: Summary; route: Route; again: number }) 
         <label>Text <Field type="search" value={q.get("text") ?? ""} onChange={set("text")} /></label>
         {list && list.environments.length > 1 && <label>Environment <select value={q.get("environment") ?? ""} onChange={set("environment")}><option value="">all</option>{list.environments.map((e) => <option key={e}>{e}</option>)}</select></label>}
         <label>Groups <select value={q.get("state") ?? ""} onChange={set("state")}>
-          <option value="">all</option><option value="mixed">scores differ</option><option value="degenerate">all scores equal</option><option value="trained">trained</option><option value="waiting">waiting</option><option value="dropped">dropped</option>
+          <option value="">all</option><option value="mixed">scores differ</option><option value="degenerate">all scores equal</option><option value="trained">trained</option><option value="waiting">waiting</option><option value="dropped">dropped</option><option value="evaluation">of evaluations</option>
         </select></label>
         {fields.map(([name, label, type]) => <label key={name} class="narrow">{label} <Field type={type} value={q.get(name) ?? ""} onChange={set(name)} /></label>)}
       </form>
@@ -62,14 +62,15 @@ function older(q: URLSearchParams, after: string): URLSearchParams { const out =
 
 function Row({ g, run }: { g: GroupRow; run: string }) {
   const scores = g.scores ?? [], least = Math.min(...scores), most = Math.max(...scores);
+  const low = Math.min(0, least), high = Math.max(1, most); // so that all 0 and all 1 differ
   return (
     <tr>
       <td class="number">{num(g.mean)}</td>
       <td><span class="bars" role="img" aria-label={`${scores.length} scores from ${num(least)} to ${num(most)}`}>
-        {scores.slice(0, 32).map((v, i) => <i key={i} style={{ height: (most > least ? 3 + (13 * (v - least)) / (most - least) : 3) + "px" }} />)}</span></td>
+        {scores.slice(0, 32).map((v, i) => <i key={i} style={{ height: 2 + (14 * (v - low)) / (high - low) + "px" }} />)}</span></td>
       <td class="wide"><a href={link(run, "samples", [g.block, g.id])}><Shown text={g.prompt} /></a></td>
       <td class="wide"><Shown text={g.best} /></td>
-      <td class="number">{g.step ?? (g.dropped ? g.dropped : "waits")}</td>
+      <td class="number">{g.step ?? (g.evaluation ? "–" : g.dropped ? g.dropped : "waits")}</td>
       <td class="number">{g.versions ? (g.versions[0] === g.versions[1] ? g.versions[0] : g.versions.join("–")) : "?"}</td>
       <td class="number">{g.staleness ?? "–"}</td><td class="number">{num(g.tokens)}</td>
       <td><bdi>{g.environment}</bdi></td><td>{clock(g.time)}</td>
@@ -107,6 +108,7 @@ function OneGroup({ s, route }: { s: Summary; route: Route }) {
   const [block, id] = route.rest, path = `runs/${part(s.name)}/samples/${part(block)}/${part(id)}`;
   const { value: g, error } = useGet<Group>(path, s.status);
   const chosen = Math.min(Number(route.q.get("c") ?? 0), Math.max(0, (g?.completions.length ?? 1) - 1));
+  const metrics = [...new Set(g?.completions.flatMap((c) => Object.keys(c.metrics ?? {})))].sort(); // of each reward function
   const near = (by: number) => link(s.name, "samples", [block, Number(id) + by], route.q);
   return (
     <>
@@ -114,20 +116,22 @@ function OneGroup({ s, route }: { s: Summary; route: Route }) {
       {error && <p class="error" role="alert">{error}</p>}
       {g && <>
         <h1>Group {g.id} <small class="muted">of <bdi>{g.environment}</bdi></small></h1>
-        <p class="muted">{g.step ? `step ${g.step}` : g.dropped ? `dropped: ${g.dropped}` : "waits to be trained"}
+        <p class="muted">{g.step ? `step ${g.step}` : g.dropped ? `dropped: ${g.dropped}` : g.evaluation ? "of an evaluation, never trained" : "waits to be trained"}
           {g.versions && `, sampled by policy version ${g.versions[0] === g.versions[1] ? g.versions[0] : g.versions.join(" to ")}`}
           {g.staleness !== undefined && `, ${g.staleness} policy versions behind`}, mean score {num(g.mean)}{g.spread === 0 && " (all scores are equal: nothing is learned from them)"}
           {g.generation && Object.entries(g.generation).slice(0, 6).map(([k, v]) => `, ${k} ${String(v)}`)}</p>
         <Conversation messages={g.messages} />
+        {g.expected && <p class="expected">Expected answer: <Shown text={g.expected} /></p>}
         <h2>Completions</h2>
         <div class="scroll" tabIndex={0} role="region" aria-label="Completions">
           <table class="groups">
-            <thead><tr><th>No.</th><th class="number">Score</th><th class="number">Advantage</th><th>Completion</th><th class="number">Tokens</th><th class="number">Trained</th><th class="number">Mismatch</th></tr></thead>
+            <thead><tr><th>No.</th><th class="number">Score</th>{metrics.map((m) => <th key={m} class="number"><bdi>{m}</bdi></th>)}<th class="number">Advantage</th><th>Completion</th><th>Finish</th><th class="number">Tokens</th><th class="number">Trained</th><th class="number">Mismatch</th></tr></thead>
             <tbody>{g.completions.map((c, i) => (
               <tr key={i} class={i === chosen ? "chosen" : ""}>
                 <td><a href={link(s.name, "samples", [block, id], { ...Object.fromEntries(route.q), c: i })} aria-current={i === chosen ? "true" : undefined}>{i}</a></td>
-                <td class="number">{num(c.score)}</td><td class="number">{num(c.advantage)}</td>
-                <td class="wide"><Shown text={short(c)} /></td>
+                <td class="number">{num(c.score)}</td>{metrics.map((m) => <td key={m} class="number">{num(c.metrics?.[m])}</td>)}<td class="number">{num(c.advantage)}</td>
+                <td class="wide"><Shown text={short(c)} />{c.failed && <span class="failure">Failed: <Shown text={c.failed} /></span>}</td>
+                <td>{c.finish || "–"}</td>
                 <td class="number">{c.tokens}</td><td class="number">{c.trained}</td><td class="number">{num(c.mismatch)}</td>
               </tr>))}
             </tbody>

@@ -4,7 +4,7 @@ import { Chart, useDark, Window } from "./chart";
 import { clock, short, span } from "./format";
 
 const light: Record<string, string> = { inference: "#0891b2", trainer: "#7c3aed", environment: "#65a30d", work: "#2563eb", wait: "#d1d5db", rest: "#f3f4f6", sync: "#d97706", ready: "#a7f3d0", starting: "#fde68a", loading: "#fcd34d", preparing: "#fde68a", prepared: "#fef3c7", pending: "#e5e7eb", degraded: "#fdba74", draining: "#ddd6fe", completed: "#86efac", stopped: "#e5e7eb", failed: "#fca5a5" };
-const dark_: Record<string, string> = { inference: "#0e7490", trainer: "#7c3aed", environment: "#4d7c0f", work: "#3b82f6", wait: "#374151", rest: "#1f2937", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
+const dark_: Record<string, string> = { inference: "#0e7490", trainer: "#7c3aed", environment: "#4d7c0f", work: "#3b82f6", wait: "#4b5563", rest: "#2b3544", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
 // machine are charts of how far machines were used, by the names of the metrics: the engine's, and with host and block
 // those of jobs.
 const machine: [string, RegExp][] = [
@@ -94,7 +94,7 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
             drag.current = undefined;
           }} onDblClick={() => setWindow({})} />
       </div>
-      <p class="token" role="status">{over ? `${over.lane}: ${over.span.label}, ${clock(over.span.from)}, ${span(over.span.to - over.span.from)}` : "Drag to zoom; a double click shows all. Red lines are restarts and stalls, dark ones checkpoints."}</p>
+      <p class="token" role="status">{over ? `${over.lane}: ${over.span.label}, ${clock(over.span.from)}, ${span(over.span.to - over.span.from)}` : "Drag to zoom; a double click shows all. Red lines are restarts and stalls, " + (dark ? "light" : "dark") + " ones checkpoints."}</p>
       {t && <details><summary>Shares of the time shown</summary>
         <div class="scroll" tabIndex={0} role="region" aria-label="Shares"><table><thead><tr><th>Lane</th><th>Shares</th></tr></thead><tbody>
           {t.lanes.map((l) => <tr key={l.name + (l.block ?? "")}><td>{l.name}{l.block && `, ${l.block}`}</td><td>{shares(l.spans, t)}</td></tr>)}</tbody></table></div></details>}

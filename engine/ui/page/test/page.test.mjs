@@ -60,6 +60,14 @@ async function open(path, options = {}) {
   return page;
 }
 
+// asked is what the server answers a browser that has opened the page.
+async function asked(path) {
+  const page = await open("");
+  const answer = await (await page.request.get(new URL(path, base).href)).json();
+  await close(page);
+  return answer;
+}
+
 async function close(page) {
   assert.deepEqual(page.problems, []);
   await page.context().close();
@@ -118,7 +126,7 @@ test("samples are filtered, opened and coloured, and links are stable", async ()
   await page.getByLabel("Colour tokens by").selectOption("ratio");
   await page.locator(".tokens span:not(.masked)").first().hover();
   await page.getByText(/log-probability of the sampler -?\d/).waitFor();
-  const again = await open(page.url().slice(base.length));
+  const again = await open(new URL(page.url()).hash);
   await again.getByRole("heading", { name: "Completion 3" }).waitFor();
   assert.equal(await again.getByLabel("Colour tokens by").inputValue(), "ratio");
   await close(again);
@@ -129,7 +137,7 @@ test("a prompt is shown at two versions side by side", async () => {
   const lines = readFileSync(join(samples, "00000001.jsonl"), "utf8").trim().split("\n").map((l) => JSON.parse(l)).filter((l) => l.type === "group");
   let id;
   for (const l of lines.slice(0, 40)) {
-    const same = await (await fetch(`${base}api/runs/quickstart/samples/trajectories.builtin.default/${l.id}/same`)).json();
+    const same = await asked(`api/runs/quickstart/samples/trajectories.builtin.default/${l.id}/same`);
     if (same.groups.some((g) => g.versions?.[0] !== l.versions?.[0])) { id = l.id; break; }
   }
   assert.ok(id, "no prompt came twice among the first 40");
@@ -338,6 +346,63 @@ function zstdFrame(body) {
   return Buffer.concat(parts);
 }
 
+test("an evaluation's completions are shown with everything beside the score", async () => {
+  const record = join(folder, ".recipe/quickstart/samples/evaluation.20260102T030405Z.sums"), bodies = [], lines = [];
+  mkdirSync(record, { recursive: true });
+  const said = (text) => [{ role: "user", content: "1+1=" }, { role: "assistant", content: text }];
+  let offset = 0;
+  [[1, 1], [0, 0]].forEach((scores, i) => {
+    const overrides = [{ metrics: { "reward/exact": 0.25, "reward/brief": 0.75 }, finish_reason: "length" }, { failed: "the judge is away" }];
+    const frame = zstdFrame(Buffer.from(JSON.stringify({ tokens: [[1, 2], [1, 3]], masks: [[-100, 2], [-100, 3]], scores, overrides, group_overrides: { expected: "the number two" }, messages: [said("2"), said("3")] })));
+    bodies.push(frame);
+    lines.push(JSON.stringify({ v: 1, type: "group", id: i + 1, time: new Date().toISOString(), environment: "sums (held out)", sequences: 2, tokens: 4, scores, offset, bytes: frame.length }) + "\n");
+    offset += frame.length;
+  });
+  writeFileSync(join(record, "00000001.zst"), Buffer.concat(bodies));
+  writeFileSync(join(record, "00000001.jsonl"), lines.join(""));
+  const page = await open("#/quickstart/samples?state=evaluation");
+  await until("two groups", async () => (await page.locator("tbody tr").count()) === 2);
+  const heights = (row) => page.locator("tbody tr").nth(row).locator(".bars i").evaluateAll((l) => l.map((i) => i.offsetHeight));
+  const [zeros, ones] = [await heights(0), await heights(1)];
+  assert.ok(Math.min(...ones) > 2 * Math.max(...zeros), `bars of 1 are ${ones} high, of 0 ${zeros}`);
+  await page.locator("tbody tr a").nth(1).click();
+  await page.getByText("Expected answer: the number two").waitFor();
+  assert.deepEqual((await page.locator("thead th").allTextContents()).slice(1, 4), ["Score", "reward/brief", "reward/exact"]);
+  const cells = await page.locator("tbody tr").first().locator("td").allTextContents();
+  assert.deepEqual([cells[1], cells[2], cells[3], cells[6]], ["1", "0.750", "0.250", "length"]);
+  assert.match(await page.locator("tbody tr").nth(1).innerText(), /Failed:\s+the judge is away/);
+  if (shots) await page.screenshot({ path: join(shots, "evaluation.png"), fullPage: true });
+  await close(page);
+});
+
+test("labels of axes are not cut, and the legend is readable in the dark", async () => {
+  const dir = join(folder, ".recipe/wide");
+  cpSync(join(folder, ".recipe/quickstart/run.json"), join(dir, "run.json"));
+  mkdirSync(join(dir, "events"), { recursive: true });
+  const events = [JSON.stringify({ v: 1, seq: 1, time: new Date().toISOString(), type: "run_started" })];
+  for (let i = 1; i <= 30; i++) events.push(JSON.stringify({ v: 1, seq: i + 1, time: new Date().toISOString(), type: "metrics", address: "trainer.tiny.policy", step: i, metrics: { reward: 123456789012345 * (1 + i / 20), loss: -0.0000012 * i } }));
+  writeFileSync(join(dir, "events/00000000000000000001.jsonl"), events.join("\n") + "\n");
+  const page = await open("#/wide/curves?all=1", { colorScheme: "dark" });
+  await page.locator("canvas").first().waitFor();
+  // No label is drawn left of the canvas.
+  const cut = () => page.evaluate(() => [...document.querySelectorAll(".chart canvas")].map((c) => {
+    const data = c.getContext("2d").getImageData(0, 0, 2, c.height).data;
+    return data.some((v, i) => i % 4 === 3 && v > 60);
+  }));
+  await until("two charts", async () => (await page.locator(".chart canvas").count()) >= 2);
+  await new Promise((r) => setTimeout(r, 500));
+  assert.ok(!(await cut()).includes(true), `labels are cut: ${await cut()}`);
+  if (shots) await page.screenshot({ path: join(shots, "wide.png") });
+  await page.goto(base + "#/quickstart/timeline");
+  await page.locator(".legend .swatch").first().waitFor();
+  const edges = await page.locator(".legend .swatch").evaluateAll((l) => l.map((s) => getComputedStyle(s).boxShadow));
+  assert.ok(edges.every((e) => e !== "none"), edges.join());
+  await page.getByText(/light ones checkpoints/).waitFor();
+  if (shots) await page.screenshot({ path: join(shots, "timeline-dark.png") });
+  await close(page);
+  rmSync(dir, { recursive: true, force: true });
+});
+
 test("hostile samples do nothing and are shown", async () => {
   const bodies = [], lines = [];
   const long = "word ".repeat(2 << 20); // 10 MB
@@ -417,7 +482,7 @@ test("a run of 1,000,000 points and 100,000 groups is shown in pieces", async (t
     await page.keyboard.press(key);
     await answered;
   }
-  const series = await (await fetch(`${base}api/runs/large/series?name=trainer.tiny.policy+reward&points=1000`)).json();
+  const series = await asked("api/runs/large/series?name=trainer.tiny.policy+reward&points=1000");
   const { x, y, n } = Object.values(series)[0];
   assert.ok(n === 100_000 && x.length <= 1000 && Math.max(...y) === 9, `${x.length} points of ${n}, the greatest is ${Math.max(...y)}`);
 

@@ -40,6 +40,9 @@ class Settings:
     split: str = setting("train", "Split of a dataset of the hub")
     dataset_config: str = setting("", "Configuration of a dataset of the hub, such as main")
     prompt_column: str = setting("prompt", "Column with the prompt: a text, sent as it is, or a list of messages")
+    expected_column: str = setting(
+        "answer", "Column with the right answer, which is recorded with the completions; none is where it is missing"
+    )
     system_prompt: str = setting(
         "", "Begins each conversation that has no system message. With it a text becomes the user's message"
     )
@@ -129,13 +132,15 @@ class Reward(Environment):
 
     def _task(self, row: Row) -> Task:
         prompt, system = row[self.settings.prompt_column], self.settings.system_prompt
+        expected = row.get(self.settings.expected_column)
         if isinstance(prompt, str) and not system:
-            return Task(prompt=prompt, data=row)
+            return Task(prompt=prompt, data=row, expected=expected)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_plain(m) for m in prompt]
         if system and not _has_system(messages):
             messages.insert(0, {"role": "system", "content": system})
         tools, more = (_read(row.get(name)) for name in ("tools", "chat_template_kwargs"))
-        return Task(messages=messages, data=row, tools=tools or None, chat_template_kwargs=more or None)
+        return Task(messages=messages, data=row, tools=tools or None, chat_template_kwargs=more or None,
+                    expected=expected)  # fmt: skip
 
     def next(self) -> Task:
         if not self._next:

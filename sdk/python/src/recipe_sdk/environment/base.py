@@ -20,6 +20,7 @@ class Task:
     data: Any = None
     tools: Sequence[Mapping[str, Any]] | None = None  # JSON schemas of functions, for the chat template
     chat_template_kwargs: Mapping[str, Any] | None = None  # such as {"enable_thinking": False}
+    expected: Any = None  # the right answer, for people: recorded with the completions. What is no text becomes JSON
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from .settings import build
 from .watch import Threads, Watch
 
 INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
+EXPECTED = 100_000  # characters that are recorded of a right answer
 REPLACED = (CancelledError, InvalidStateError, TimeoutError)  # asyncio makes new ones of a thread's, without their line
 
 
@@ -210,6 +211,9 @@ class Server:
                 kept["tools"] = [dict(tool) for tool in task.tools]
             if task.chat_template_kwargs:
                 kept["chat_template_kwargs"] = dict(task.chat_template_kwargs)
+        if task.expected is not None:
+            text = task.expected if isinstance(task.expected, str) else json.dumps(task.expected, default=str)
+            kept["expected"] = text.encode("utf-8", "replace").decode()[:EXPECTED]
         return kept
 
     async def on_score(self, task: int, completion: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+package tools
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+
+	"github.com/recipe-rl/recipe/plugins/trajectories"
+	"github.com/recipe-rl/recipe/sdk/samples"
+)
+
+// isRecord says whether a folder holds a record of samples (docs/recording.md).
+func isRecord(dir string) bool {
+	segments, err := samples.Segments(dir)
+	return err == nil && len(segments) > 0
+}
+
+// openRecord answers for the groups of a record of samples as the server of a store does.
+func openRecord(dir string) (*source, error) {
+	reader, err := samples.NewReader(dir)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := reader.Refresh(); err != nil {
+		reader.Close()
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /groups", func(w http.ResponseWriter, r *http.Request) {
+		after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
+		limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
+		if err != nil {
+			limit = 1000
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"groups": summaries(reader, filepath.Base(dir), after, limit)})
+	})
+	mux.HandleFunc("GET /groups/{id}", func(w http.ResponseWriter, r *http.Request) {
+		id, _ := strconv.ParseUint(r.PathValue("id"), 10, 64)
+		g := reader.Group(id)
+		if g == nil {
+			http.Error(w, "the record has no group "+r.PathValue("id"), http.StatusNotFound)
+			return
+		}
+		body, _, err := reader.Body(g)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusGone)
+			return
+		}
+		_, _ = w.Write(body)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "a record of samples has groups only, no "+r.URL.Path, http.StatusNotFound)
+	})
+	return &source{base: "http://localhost", do: func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		return w.Result(), nil
+	}, close: func() error { reader.Close(); return nil }}, nil
+}
+
+// summaries are the groups of a record after one, limit of them at most.
+func summaries(reader *samples.Reader, folder string, after uint64, limit int) []trajectories.Summary {
+	list, _ := reader.Groups()
+	out := []trajectories.Summary{}
+	for _, g := range list {
+		if g.ID <= after || len(out) == limit {
+			continue
+		}
+		one := trajectories.Summary{ID: g.ID, Env: g.Environment, Size: g.Sequences, Tokens: g.Tokens, Bytes: g.Bytes,
+			MinVersion: -1, MaxVersion: -1, State: "waiting"}
+		if len(g.Versions) == 2 {
+			one.MinVersion, one.MaxVersion = g.Versions[0], g.Versions[1]
+		}
+		switch {
+		case samples.OfEvaluation(folder):
+			one.State = "evaluation"
+		case g.Dropped != nil:
+			one.State = "dropped"
+		case g.Used != nil:
+			one.State = "trained"
+		}
+		out = append(out, one)
+	}
+	return out
+}
