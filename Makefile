@@ -120,6 +120,8 @@ lint-files: # what was built by hand (go build in a package's folder) lies besid
 	@bad=$$(git ls-files -s | grep '^100755' | cut -f2- | while read -r f; do \
 	  [ "$$(head -c 4 "$$f" | od -An -tx1 | tr -d ' ')" != 7f454c46 ] || echo "$$f"; done); \
 	if [ -n "$$bad" ]; then echo "built programs are tracked (run git rm --cached):"; echo "$$bad"; exit 1; fi
+	@bad=$$(git ls-files -z | xargs -0 -r stat -c '%s %n' 2>/dev/null | awk '$$1 > 2097152 {print $$2, $$1}'); \
+	if [ -n "$$bad" ]; then echo "files of more than 2 MiB are tracked (run git rm --cached):"; echo "$$bad"; exit 1; fi
 
 lint-go:
 	@bad=$$(git ls-files '*.go' | xargs -r gofmt -l); \
