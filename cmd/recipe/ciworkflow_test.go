@@ -79,8 +79,8 @@ type ciStep struct {
 }
 
 // TestTheExamplesOfCIRun runs the scripts of docs/ci/github.yml and gitlab.yml as the two systems do: what checks and
-// plans with this program, what posts with a gh and a GitLab of the test. The lines that install the program and fetch the
-// base are left out.
+// plans with this program, what posts with a gh and a GitLab of the test. The lines that install the program and fetch
+// the base are left out.
 func TestTheExamplesOfCIRun(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

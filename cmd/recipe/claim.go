@@ -56,7 +56,8 @@ that was moved on the same machine needs no claim.`,
 			if d.Checkpoints != "" {
 				text += " Its checkpoints are in " + d.Checkpoints + "."
 			}
-			_, err = fmt.Fprintf(a.out, "%s recipe apply %s starts a new run.\n", text, printable.ShellWord(recipePath(dir, rec)))
+			_, err = fmt.Fprintf(a.out, "%s recipe apply %s starts a new run.\n", text,
+				printable.ShellWord(recipePath(dir, rec)))
 			return err
 		},
 	}

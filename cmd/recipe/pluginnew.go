@@ -128,7 +128,8 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 	}
 	if fresh { // what this user writes there runs without a question
 		if err := trust.Default(a.environ).Add(trust.Entry{Folder: p.Dir}); err != nil {
-			fmt.Fprintf(a.err, "The folder is not trusted: %v. recipe trust add --folder %s trusts it.\n", err, printable.ShellWord(p.Dir))
+			fmt.Fprintf(a.err, "The folder is not trusted: %v. recipe trust add --folder %s trusts it.\n", err,
+				printable.ShellWord(p.Dir))
 		}
 	}
 	s := a.style()

@@ -64,8 +64,8 @@ command writes plain lines, with --json machine-readable ones.`,
 		newDestroy(a), newClaim(a))
 	add(groupLook, heedless(newRuns(a)), newReport(a), newStatus(a), newLogs(a), newUI(a), heedless(newShow(a)),
 		newOutput(a), newTrajectories(a), heedless(newLineage(a)), heedless(newDiff(a)))
-	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a), newTrust(a), newService(a),
-		heedless(newCompletion(a)), heedless(newVersion(a)))
+	add(groupTools, newLSP(a), newMCP(a), newRunAPI(a), newDoctor(a), newPlugin(a), newModule(a), newEnv(a), newTrust(a),
+		newService(a), heedless(newCompletion(a)), heedless(newVersion(a)))
 	root.AddCommand(newDocs(a), newEngine(a), newAgentCommand(a))
 	root.SetHelpCommandGroupID(groupTools)
 	explainUsage(root)

@@ -77,7 +77,8 @@ func serverEnded(dir state.Dir, run *state.Run, block addr.Block) error {
 		Remedy:  "recipe report sums the run up, and recipe ui has its curves and samples",
 	}
 	if store := filepath.Join(string(dir), "trajectories", block.FileName()); isFolder(store) {
-		refusal.Remedy = "--dir " + printable.ShellWord(store) + ", in place of the run, reads the groups that it has left (recipe " +
+		refusal.Remedy = "--dir " + printable.ShellWord(store) +
+			", in place of the run, reads the groups that it has left (recipe " +
 			"trajectories show lists them); " + refusal.Remedy
 	}
 	return refusal
