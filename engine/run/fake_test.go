@@ -213,6 +213,7 @@ type fakeProcess struct {
 	exited    chan struct{}
 	stopping  chan struct{}
 	started   chan struct{}
+	saving    sync.Mutex // held while a checkpoint is written
 	once      sync.Once
 	exitOnce  sync.Once
 }
@@ -227,8 +228,15 @@ func (p *fakeProcess) emit(b blockevent.Body) {
 	p.cond.Broadcast()
 }
 
-// save writes a checkpoint of a step, and reports it.
+// save writes a checkpoint of a step, and reports it. A process that has exited writes nothing: its test may be over.
 func (p *fakeProcess) save(step int64) {
+	p.saving.Lock()
+	defer p.saving.Unlock()
+	select {
+	case <-p.exited:
+		return
+	default:
+	}
 	path := filepath.Join(p.req.CheckpointDir, fmt.Sprintf("step-%d", step))
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		panic(err)
@@ -294,7 +302,9 @@ func (p *fakeProcess) exit() {
 	p.exitOnce.Do(func() {
 		p.host.note("exit " + p.block.String())
 		p.once.Do(func() { close(p.stopping) })
+		p.saving.Lock()
 		close(p.exited)
+		p.saving.Unlock()
 	})
 	p.mu.Lock()
 	p.cond.Broadcast()

@@ -32,7 +32,7 @@ func TestThePlanSaysWhatCorrectsStaleSamples(t *testing.T) {
 	t.Parallel()
 	e, problems := (&training{}).Plan(trainerBody(t, newAPI(t), 3), sdk.Placement{})
 	if len(problems) > 0 || len(e.Notes) != 1 ||
-		!strings.Contains(e.Notes[0], "against the sampler's log-probabilities, clipped to 0.8 to 1.2") {
+		!strings.Contains(e.Notes[0], "uses the sampler's log-probabilities, clipped to [0.8, 1.2]") {
 		t.Errorf("notes %q, problems %+v", e.Notes, problems)
 	}
 }
