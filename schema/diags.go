@@ -22,6 +22,28 @@ func warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &at}
 }
 
+const (
+	maxMistakes = 200 // that the parser reports of a file
+	maxReported = 500 // of a recipe: each is shown with its place in the file
+)
+
+// few are the first diagnostics, with how many more there are. A file may have a mistake in every second byte.
+func few(diags hcl.Diagnostics, most int) hcl.Diagnostics {
+	if len(diags) <= most+1 {
+		return diags
+	}
+	more := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "More mistakes",
+		Detail: fmt.Sprintf("There are %d more. Correct those above first.", len(diags)-most)}
+	if diags[most:].HasErrors() {
+		more.Severity = hcl.DiagError
+	}
+	if at := diags[most-1].Subject; at != nil {
+		behind := *at
+		more.Subject = &behind
+	}
+	return append(slices.Clone(diags[:most]), more)
+}
+
 // placed adds to diagnostics of hcl a place where it is missing, as for a call whose arguments are cut off, and the
 // names that are valid.
 func placed(diags hcl.Diagnostics, at hcl.Range) hcl.Diagnostics {

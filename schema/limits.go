@@ -306,6 +306,7 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 			len(src)>>20))
 	}
 	depth, line, begin, run, questions, digits := 0, 1, 0, 0, 0, 0
+	parts, word := 0, false
 	heredoc := bytes.Contains(src, []byte("<<"))
 	var operators [maxNesting + 2]int // in brackets of each depth, since the last comma
 	for i, c := range src {
@@ -316,6 +317,19 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
 			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
 			return problem(at, "Number too long", fmt.Sprintf("A number has at most %d digits.", maxDigits))
+		}
+		if before := word; c != ' ' {
+			if word = c == '_' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80; !word || !before {
+				parts++
+			}
+		} else {
+			word = false
+		}
+		if parts > maxParts {
+			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
+			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
+			return problem(at, "File too long", fmt.Sprintf("A recipe file has at most %d words and signs; read longer texts "+
+				"with file(\"…\").", maxParts))
 		}
 		switch c {
 		case '\n':

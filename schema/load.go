@@ -92,7 +92,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.checkQueues(r)
 	p.checkSync(r)
 	r.Unread = p.redact(tidy(slices.Clone(l.diags)), nil)
-	diags := p.redact(tidy(l.budget.with(append(l.diags, l.credible(p.diags)...))), nil)
+	diags := p.redact(few(tidy(l.budget.with(append(l.diags, l.credible(p.diags)...))), maxReported), nil)
 	p.locate(diags)
 	for _, d := range diags {
 		if d.Severity == hcl.DiagWarning {

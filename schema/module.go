@@ -20,10 +20,11 @@ import (
 // Limits keep a faulty recipe from exhausting the machine. They are far above what a real one needs.
 const (
 	maxFileBytes   = 16 << 20
-	maxLines       = 20_000 // of a file with a heredoc
-	maxNesting     = 200    // brackets inside brackets
-	maxInstances   = 10_000 // of one block or module
-	maxTotal       = 20_000 // blocks of a recipe
+	maxLines       = 20_000    // of a file with a heredoc
+	maxParts       = 2_000_000 // words and signs of a file: each takes some 300 bytes of the parser
+	maxNesting     = 200       // brackets inside brackets
+	maxInstances   = 10_000    // of one block or module
+	maxTotal       = 20_000    // blocks of a recipe
 	maxModuleDepth = 16
 	maxModules     = 1_000
 )

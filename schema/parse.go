@@ -15,7 +15,8 @@ func ParseFile(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
 	if d := unreadable(path, src); d != nil {
 		return &hcl.File{Body: &hclsyntax.Body{}, Bytes: src}, hcl.Diagnostics{d}
 	}
-	return hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	return file, few(diags, maxMistakes)
 }
 
 // Readable says whether ParseFile would parse a text, be it with or without errors.

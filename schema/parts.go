@@ -34,7 +34,8 @@ func (p *Parts) parse(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
 			return &hcl.File{Body: body, Bytes: src}, nil
 		}
 	}
-	return hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+	return file, few(diags, maxMistakes)
 }
 
 // body joins the parts of a file; nil when it must be parsed whole.

@@ -155,7 +155,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 	} else {
 		file, diags = hclsyntax.ParseConfig(src, path, hcl.InitialPos)
 	}
-	if p.diags = append(p.diags, diags...); file == nil || diags.HasErrors() {
+	if p.diags = append(p.diags, few(diags, maxMistakes)...); file == nil || diags.HasErrors() {
 		return
 	}
 	p.loader.files[path] = file

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/engine/usage"
+	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
@@ -22,6 +23,8 @@ func Local(dir string) Machine {
 		LookPath: exec.LookPath, LookupEnv: os.LookupEnv,
 		Run: func(ctx context.Context, name string, args ...string) (string, error) {
 			cmd := exec.CommandContext(ctx, name, args...)
+			// Without secrets, and without another version of Go, which a go.mod in the folder of a recipe may name.
+			cmd.Env = append(interpreter.Asking(os.Environ()), "GOTOOLCHAIN=local")
 			cmd.WaitDelay = time.Second
 			out, err := cmd.Output()
 			return string(out), err

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -34,5 +35,17 @@ func TestWhatIsNoSmallFileIsNotRead(t *testing.T) {
 	}
 	if text, err := read("/dev/null"); err == nil {
 		t.Errorf("a device: %d bytes were read", len(text))
+	}
+}
+
+// The programs that doctor asks need no secret, and go is asked for its own version.
+func TestProgramsAreAskedWithoutSecrets(t *testing.T) {
+	t.Setenv("SOME_TOKEN", "canary")
+	out, err := doctor.Local("").Run(t.Context(), "env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out, "canary") || !strings.Contains(out, "PATH=") || !strings.Contains(out, "GOTOOLCHAIN=local") {
+		t.Errorf("the environment is:\n%s", out)
 	}
 }

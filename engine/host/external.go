@@ -24,6 +24,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/regular"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/temporary"
 )
@@ -120,7 +121,7 @@ func unusable(path string, err error) error {
 }
 
 func fileDigest(path string) (string, error) {
-	f, err := os.Open(path)
+	f, _, err := regular.Follow(path)
 	if err != nil {
 		return "", err
 	}

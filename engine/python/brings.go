@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Brings are what making an environment would run of a recipe's: an interpreter at a path, and packages that are built
@@ -96,8 +97,11 @@ func above(dir, root string, look func(dir string) string) string {
 	return ""
 }
 
+// maxText bounds a file that is looked into.
+const maxText = 64 << 20
+
 func mentions(path, word string) bool {
-	text, err := os.ReadFile(path)
+	text, err := regular.FollowFile(path, maxText)
 	return err == nil && bytes.Contains(text, []byte(word))
 }
 

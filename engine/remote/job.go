@@ -306,11 +306,11 @@ func differs(a, b executor.Status) bool {
 func (j *Job) printed() string {
 	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
 	defer cancel()
-	var log strings.Builder
+	var log ending
 	err := j.executor.Logs(ctx, j.record.Handle, &log) // it may have told a part before it failed
 	text := ""
-	if log.Len() > 0 {
-		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(log) > 0 {
+		lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(log.end()), "")), "\n")
 		text = "; it printed:\n" + strings.Join(lines[max(0, len(lines)-10):], "\n")
 	}
 	if err != nil {
@@ -318,6 +318,21 @@ func (j *Job) printed() string {
 	}
 	return text
 }
+
+// ending keeps the end of what is written: a job may have printed gigabytes.
+type ending []byte
+
+// endingBytes is how much of it.
+const endingBytes = 16 << 10
+
+func (e *ending) Write(p []byte) (int, error) {
+	if *e = append(*e, p[max(0, len(p)-endingBytes):]...); len(*e) > 2*endingBytes {
+		*e = append((*e)[:0], e.end()...)
+	}
+	return len(p), nil
+}
+
+func (e *ending) end() []byte { return (*e)[max(0, len(*e)-endingBytes):] }
 
 func (j *Job) seen() executor.Status {
 	j.mu.Lock()

@@ -24,6 +24,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/recipe-rl/recipe/sdk/executor"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Kubeconfig files are read here and not by client-go, which would add 84 packages and 2,700 allocations to every start
@@ -100,7 +101,7 @@ func connect(c Config) (*client, error) {
 	if path == "" {
 		return connectInPod(c)
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.FollowFile(path, maxText)
 	if err != nil {
 		return nil, fmt.Errorf("%w: read the kubeconfig file: %w", executor.ErrUnreachable, err)
 	}
@@ -114,6 +115,9 @@ func connect(c Config) (*client, error) {
 	}
 	return out, nil
 }
+
+// maxText bounds a kubeconfig file and what it names: a recipe names both.
+const maxText = 16 << 20
 
 // kubeconfigPath is the file to read; empty in a pod without one.
 func kubeconfigPath(named string) (string, error) {
@@ -152,7 +156,7 @@ func (k *kubernetes) Reads() []string {
 		return nil // it is not used, or the user's
 	}
 	reads := []string{path}
-	data, err := os.ReadFile(path)
+	data, err := regular.FollowFile(path, maxText)
 	if err != nil {
 		return reads
 	}
@@ -226,7 +230,7 @@ func content(inline, file, dir string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
-	return os.ReadFile(within(dir, file))
+	return regular.FollowFile(within(dir, file), maxText)
 }
 
 func within(dir, path string) string {
@@ -292,7 +296,7 @@ func (c *credentials) token(ctx context.Context) (string, error) {
 		p, err := c.fromProgram(ctx)
 		return p.Token, err
 	case c.user.File != "":
-		data, err := os.ReadFile(within(c.dir, c.user.File))
+		data, err := regular.FollowFile(within(c.dir, c.user.File), maxText)
 		if err != nil {
 			return "", fmt.Errorf("read the token for the cluster: %w", err)
 		}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // heldOutSeeds is where the seeds of the held-out set begin.
@@ -35,7 +35,7 @@ func newTasks(c Config, recipeDir string) (*tasks, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(recipeDir, path)
 	}
-	f, err := os.Open(path)
+	f, _, err := regular.Follow(path)
 	if err != nil {
 		return nil, fmt.Errorf("tasks: %w", err)
 	}

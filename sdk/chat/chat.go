@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Default is the name of a tokenizer's only template, and of the one that is used when none is asked for.
@@ -22,12 +24,15 @@ const Default = "default"
 // Templates are chat templates by name.
 type Templates map[string]string
 
+// maxText bounds a file of a tokenizer: the vocabulary lies in others.
+const maxText = 64 << 20
+
 // Of reads the templates of the tokenizer in folder; none when it has none or when folder is no local folder, which is
 // no error. Files win over tokenizer_config.json, as they do where transformers reads them. Named says that they come
 // with names, so that one of them must be chosen; some programs fail on that form even when there is only one.
 func Of(folder string) (found Templates, named bool, err error) {
 	path := filepath.Join(folder, "tokenizer_config.json")
-	data, err := os.ReadFile(path)
+	data, err := regular.FollowFile(path, maxText)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, false, fmt.Errorf("read the tokenizer's settings: %w", err)
 	}
@@ -42,7 +47,7 @@ func Of(folder string) (found Templates, named bool, err error) {
 		return nil, false, fmt.Errorf("look for chat templates in %s: %w", folder, err)
 	}
 	for _, file := range append(files, filepath.Join(folder, "chat_template.jinja")) {
-		text, err := os.ReadFile(file)
+		text, err := regular.FollowFile(file, maxText)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

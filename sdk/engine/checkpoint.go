@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // AdapterFile is the file with an adapter's tensors.
@@ -76,7 +77,7 @@ func AdapterModules(dir string) ([]string, error) {
 
 // AdapterRank returns the rank that an adapter in peft's layout declares; 0 if its configuration names none.
 func AdapterRank(dir string) (int64, error) {
-	text, err := os.ReadFile(filepath.Join(dir, adapterConfig))
+	text, err := regular.FollowFile(filepath.Join(dir, adapterConfig), maxText)
 	if err != nil {
 		return 0, badCheckpoint(dir, err)
 	}
@@ -101,7 +102,7 @@ func badCheckpoint(dir string, err error) error {
 
 // weightFiles lists the safetensors files of a checkpoint: those that its index names, else all.
 func weightFiles(dir string) ([]string, error) {
-	data, err := os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
+	data, err := regular.FollowFile(filepath.Join(dir, "model.safetensors.index.json"), maxText)
 	if err == nil {
 		var index struct {
 			WeightMap map[string]string `json:"weight_map"`
@@ -130,6 +131,9 @@ func weightFiles(dir string) ([]string, error) {
 	return paths, nil
 }
 
+// maxText bounds the other files that are read of a checkpoint or tokenizer.
+const maxText = 64 << 20
+
 // maxHeader bounds the header of a safetensors file, as the format does.
 const maxHeader = 100 << 20
 
@@ -142,15 +146,11 @@ type tensor struct {
 
 // readHeader reads what a safetensors file says it holds, and checks that it is all there.
 func readHeader(path string) (map[string]tensor, error) {
-	f, err := os.Open(path)
+	f, info, err := regular.Follow(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
 	return parseHeader(f, info.Size(), path)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/chat"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // ChatTemplate is a block's settings of the chat template.
@@ -97,7 +98,7 @@ func (c ChatTemplate) Facts(tokenizer string) (map[string]string, error) {
 		facts["chat_template"], facts["chat_template_from"] = chat.Digest(c.Text), "its attribute chat_template"
 	case c.Text != "":
 		// A relative path counts from the recipe, which a plan does not know; apply reports a file that is not there.
-		if text, err := os.ReadFile(c.Text); err == nil {
+		if text, err := regular.FollowFile(c.Text, maxText); err == nil {
 			facts["chat_template"], facts["chat_template_from"] = chat.Digest(string(text)), c.Text
 		}
 	case len(named) > 0:

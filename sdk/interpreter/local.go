@@ -17,6 +17,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Editable says whether a requirement asks for a package to be installed so that edits of its source take effect at
@@ -202,15 +203,11 @@ func source(name string) bool {
 const wholeFile = 4 << 20
 
 func digestFile(sum hash.Hash, local, name string) error {
-	f, err := os.Open(local)
+	f, info, err := regular.Follow(local)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	_, _ = fmt.Fprintf(sum, "%q %d\n", name, info.Size())
 	if info.Size() > wholeFile {
 		_, _ = fmt.Fprintln(sum, info.ModTime().UnixNano())

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 var (
@@ -49,6 +49,9 @@ func LockFile(project string) string {
 	return filepath.Join(filepath.Dir(project), "uv.lock")
 }
 
+// maxText bounds a Python file, what names packages, and a lock.
+const maxText = 64 << 20
+
 // LockDigest identifies the packages of a project: the hash over what it asks for and over its lock, if there is one.
 // Empty for packages that are no project.
 func LockDigest(p sdk.Packages) (string, error) {
@@ -57,7 +60,7 @@ func LockDigest(p sdk.Packages) (string, error) {
 	}
 	sum := sha256.New()
 	for _, path := range []string{p.Project, LockFile(p.Project)} {
-		content, err := os.ReadFile(path)
+		content, err := regular.FollowFile(path, maxText)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && path != p.Project:
 			continue

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Model is what memory arithmetic needs to know of a model.
@@ -70,10 +72,13 @@ func Unknown(model string) string {
 		"is downloaded"
 }
 
+// maxConfig bounds a config.json.
+const maxConfig = 16 << 20
+
 // Of finds what is known of a model: from config.json of a local folder, else from the table. False: not known, which
 // is no error.
 func Of(model string) (Model, bool, error) {
-	data, err := os.ReadFile(filepath.Join(model, "config.json"))
+	data, err := regular.FollowFile(filepath.Join(model, "config.json"), maxConfig)
 	if err == nil {
 		s, err := parse(data)
 		switch {

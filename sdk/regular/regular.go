@@ -18,7 +18,7 @@ import (
 var ErrRefused = errors.New("refused")
 
 func refuse(path, problem string) error {
-	return fmt.Errorf("%w: %s %s: it is damaged or was not written by recipe", ErrRefused, path, problem)
+	return fmt.Errorf("%w: %s %s: it is damaged, or not what recipe expects there", ErrRefused, path, problem)
 }
 
 // nonblocking keeps the opening of a pipe without a writer from waiting.

@@ -20,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/interpreter"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
+	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // File is an environment in a Python file that a recipe names, as it was when it was described.
@@ -49,9 +50,12 @@ type Loader struct {
 	Confine Confine // nil: the file is run as any program
 }
 
+// maxText bounds a file that is read: it may lie in a folder of a stranger.
+const maxText = 64 << 20
+
 // Load returns the environment in a file, for a plugin of that name. The error names the file and line of a mistake.
 func (l Loader) Load(ctx context.Context, name, path string) (*File, error) {
-	content, err := os.ReadFile(path)
+	content, err := regular.FollowFile(path, maxText)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +123,7 @@ func (l Loader) describe(ctx context.Context, name, path string, packages sdk.Pa
 	}
 	f := &File{Name: name, Path: path, Files: map[string]string{}, Project: packages.Project, Description: d.Description}
 	for _, file := range append([]string{filepath.Base(path)}, d.Files...) {
-		content, err := os.ReadFile(filepath.Join(filepath.Dir(path), file))
+		content, err := regular.FollowFile(filepath.Join(filepath.Dir(path), file), maxText)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +141,7 @@ func (l Loader) describe(ctx context.Context, name, path string, packages sdk.Pa
 func (f *File) save(folder string) error {
 	own := filepath.Join(folder, f.Digest[:32])
 	for file, digest := range f.Files {
-		content, err := os.ReadFile(filepath.Join(filepath.Dir(f.Path), file))
+		content, err := regular.FollowFile(filepath.Join(filepath.Dir(f.Path), file), maxText)
 		if err != nil {
 			return err
 		}
@@ -223,7 +227,7 @@ func (f *File) CopyTo(folder, inside string) (record string, err error) {
 // copyFiles copies files to a folder, where they have other paths; those that do not exist are left out.
 func copyFiles(folder string, from map[string]string) error {
 	for to, path := range from {
-		content, err := os.ReadFile(path)
+		content, err := regular.FollowFile(path, maxText)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -292,7 +296,7 @@ func (f *File) unchanged() bool { return unchanged(filepath.Dir(f.Path), f.Files
 
 func unchanged(folder string, files map[string]string) bool {
 	for file, digest := range files {
-		content, err := os.ReadFile(filepath.Join(folder, file))
+		content, err := regular.FollowFile(filepath.Join(folder, file), maxText)
 		if err != nil || digestOf(string(content)) != digest {
 			return false
 		}
@@ -335,7 +339,7 @@ func packagesOf(path string, content []byte) (sdk.Packages, error) {
 
 // ProjectOf is the file that names the packages of a Python file, see sdk.Packages; empty: none.
 func ProjectOf(path string) (string, error) {
-	content, err := os.ReadFile(path)
+	content, err := regular.FollowFile(path, maxText)
 	if err != nil {
 		return "", err
 	}
