@@ -171,7 +171,8 @@ func (completer) variable(_ *cobra.Command, args []string, text string) ([]cobra
 }
 
 // setting completes ADDRESS., and then ATTRIBUTE= of the block's plugin.
-func (c completer) setting(_ *cobra.Command, args []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (c completer) setting(_ *cobra.Command, args []string, text string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	var out []cobra.Completion
 	for _, block := range outlineGiven(args).blocks {
 		if !strings.HasPrefix(text, block+".") {
