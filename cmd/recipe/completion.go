@@ -10,7 +10,8 @@ func newCompletion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a completion script for a shell",
-		Long: `Print a completion script for a shell. To load it in every session:
+		Long: `Print a completion script for a shell. It completes commands, flags, files, addresses of blocks, runs, outputs,
+variables, and kinds and plugins. To load it in every session:
 
   bash:        recipe completion bash > ~/.local/share/bash-completion/completions/recipe
   zsh:         recipe completion zsh > "${fpath[1]}/_recipe"

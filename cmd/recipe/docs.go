@@ -27,6 +27,13 @@ func newDocs(a *app) *cobra.Command {
 			if err := reference.Blocks(plugins).Write(filepath.Join(dir, "blocks")); err != nil {
 				return err
 			}
+			schemas, err := reference.Schemas()
+			if err != nil {
+				return err
+			}
+			if err := schemas.Write(filepath.Join(dir, "schemas")); err != nil {
+				return err
+			}
 			page, err := reference.Compatibility(builtins())
 			if err != nil {
 				return err

@@ -28,9 +28,14 @@ func TestDocsAreUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	schemas, err := reference.Schemas()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for dir, pages := range map[string]reference.Pages{
-		"cli":    reference.Commands(newRoot(a)),
-		"blocks": reference.Blocks(plugins),
+		"cli":     reference.Commands(newRoot(a)),
+		"blocks":  reference.Blocks(plugins),
+		"schemas": schemas,
 	} {
 		wrong, err := pages.Differences(filepath.Join(repository, "docs", dir))
 		if err != nil {

@@ -126,7 +126,6 @@ func addFromScratch(cmd *cobra.Command, f *recipeFlags) {
 func addRun(cmd *cobra.Command, v *string) {
 	cmd.Flags().StringVarP(v, "recipe", "r", "",
 		"the recipe `FILE` of the run, or its name in recipe runs; needed when there are several runs here")
-	_ = cmd.MarkFlagFilename("recipe", "hcl")
 }
 
 // addPlain adds the flag that switches the live view off.

@@ -69,6 +69,7 @@ command writes plain lines, with --json machine-readable ones.`,
 	root.AddCommand(newDocs(a), newEngine(a), newAgentCommand(a))
 	root.SetHelpCommandGroupID(groupTools)
 	explainUsage(root)
+	addCompletions(root, a)
 	return root
 }
 

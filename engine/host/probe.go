@@ -42,8 +42,8 @@ func Elsewhere(ctx context.Context, dir string, certain bool, runner Runner) (pi
 	return pid, !os.SameFile(here, works)
 }
 
-// Build is the build of recipe that the plugin process recorded in a block's directory runs; empty when it does not run,
-// runs another program, or was started by a build that did not record this.
+// Build is the build of recipe that the plugin process recorded in a block's directory runs; empty when it does not
+// run, runs another program, or was started by a build that did not record this.
 func Build(ctx context.Context, dir string, runner Runner) string {
 	r, err := readRecord(dir)
 	if err != nil || r.Build == "" {

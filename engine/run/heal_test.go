@@ -20,7 +20,7 @@ func TestFilesOfALiveRunAreHealed(t *testing.T) {
 	}{
 		"events deleted":    {func(d string) error { return os.RemoveAll(filepath.Join(d, "events")) }, "event log"},
 		"record emptied":    {func(d string) error { return os.Truncate(filepath.Join(d, "run.json"), 0) }, "overwritten"},
-		"record deleted":    {func(d string) error { return os.Remove(filepath.Join(d, "run.json")) }, "run.json was deleted"},
+		"record deleted":    {func(d string) error { return os.Remove(filepath.Join(d, "run.json")) }, "was deleted"},
 		"journal deleted":   {func(d string) error { return os.Remove(filepath.Join(d, "run.journal")) }, "run.journal"},
 		"journal truncated": {func(d string) error { return os.Truncate(filepath.Join(d, "run.journal"), 9) }, "run.journal"},
 	}

@@ -175,7 +175,8 @@ func TestASilentBlockHasNoFreshMetrics(t *testing.T) {
 	if got := fold(told, silent).Blocks[trainer].Fresh(); len(got) != 0 {
 		t.Errorf("a silent block has %v", got)
 	}
-	if got := fold(told, silent, event.Event{Type: event.Answers, Address: trainer}).Blocks[trainer].Fresh(); len(got) != 1 {
+	answers := event.Event{Type: event.Answers, Address: trainer}
+	if got := fold(told, silent, answers).Blocks[trainer].Fresh(); len(got) != 1 {
 		t.Errorf("a block that answers again has %v", got)
 	}
 }

@@ -50,8 +50,8 @@ func forbidden(d Dir, err error) error {
 		Summary: fmt.Sprintf("%s belongs to user %s, and this user, %s, may not read it", path, owner,
 			nameOfUser(os.Geteuid())),
 		Err: err,
-		Remedy: "its owner can look at the run and stop it; run recipe as that user, or copy the recipe to a folder of your " +
-			"own, where it has a run of its own",
+		Remedy: "its owner can look at the run and stop it; run recipe as that user, or copy the recipe to a folder of " +
+			"your own, where it has a run of its own",
 	}
 }
 

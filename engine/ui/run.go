@@ -219,7 +219,8 @@ func standing(status string, rec *state.Run, alive bool) string {
 func (r *run) block(address string, rec *state.Run) block {
 	b := r.snap.Blocks[address]
 	out := block{Address: address, Phase: b.Phase, Message: printable.Text(printable.Limit(b.Message, shortText)),
-		Remedy: printable.Text(printable.Limit(b.Remedy, shortText)), Since: b.Since, Silent: b.Silent, Starts: b.Attempt, Restarts: b.Restarts,
+		Remedy: printable.Text(printable.Limit(b.Remedy, shortText)), Since: b.Since, Silent: b.Silent,
+		Starts: b.Attempt, Restarts: b.Restarts,
 		Step:  b.Step,
 		Total: b.Total, Unit: b.Unit, Version: b.Version, Needs: append([]string{}, b.Needs...),
 		Metrics: map[string]*number{}}

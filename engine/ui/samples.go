@@ -73,6 +73,25 @@ func (r *run) groupsKnown() (n int) {
 	return n
 }
 
+// groupList is a part of the list of groups.
+type groupList struct {
+	Groups       []groupRow `json:"groups"`
+	Total        int        `json:"total"` // groups in the record
+	Lost         int64      `json:"lost"`
+	Next         int        `json:"next"` // groups to skip for more; 0: there are none
+	Environments []string   `json:"environments"`
+}
+
+// wholeGroup is a group with its completions.
+type wholeGroup struct {
+	groupRow
+	Messages    []transcript.Message `json:"messages"` // that all completions share
+	Completions []completionRow      `json:"completions"`
+	Computed    bool                 `json:"computed"`   // the trainer reported log-probabilities or advantages
+	Generation  map[string]any       `json:"generation"` // sampling parameters
+	Expected    string               `json:"expected"`   // the right answer; empty: not known
+}
+
 // groupRow is a group in the list.
 type groupRow struct {
 	Block       string    `json:"block"`
@@ -184,13 +203,7 @@ func (r *run) listSamples(_ http.ResponseWriter, req *http.Request) (any, error)
 	if q.err != nil {
 		return nil, q.err
 	}
-	out := struct {
-		Groups       []groupRow `json:"groups"`
-		Total        int        `json:"total"` // groups in the record
-		Lost         int64      `json:"lost"`
-		Next         int        `json:"next"` // groups to skip for more; 0: there are none
-		Environments []string   `json:"environments"`
-	}{Groups: []groupRow{}, Environments: []string{}}
+	out := groupList{Groups: []groupRow{}, Environments: []string{}}
 	deadline, known, seen := time.Now().Add(listWithin), map[string]bool{}, 0
 	read := 0 // groups
 	for _, block := range r.recordedBlocks() {
@@ -338,15 +351,8 @@ func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
 		return nil, err
 	}
 	v := r.reading(group)
-	out := struct {
-		groupRow
-		Messages    []transcript.Message `json:"messages"` // that all completions share
-		Completions []completionRow      `json:"completions"`
-		Computed    bool                 `json:"computed"`   // the trainer reported log-probabilities or advantages
-		Generation  map[string]any       `json:"generation"` // sampling parameters
-		Expected    string               `json:"expected"`   // the right answer; empty: not known
-	}{groupRow: row(req.PathValue("block"), g), Computed: computed != nil, Generation: group.GenerationParams,
-		Completions: []completionRow{}, Expected: expected(group)}
+	out := wholeGroup{groupRow: row(req.PathValue("block"), g), Computed: computed != nil,
+		Generation: group.GenerationParams, Completions: []completionRow{}, Expected: expected(group)}
 	all := make([][]transcript.Message, len(group.Tokens))
 	for i := range all {
 		all[i] = v.Messages(i)

@@ -66,6 +66,49 @@ func Foreign(w io.Writer, s Style, e *state.ForeignError) error {
 	return err
 }
 
+// StatusBlock is one block in a StatusDocument.
+type StatusBlock struct {
+	Address addr.Block `json:"address"`
+	Phase   string     `json:"phase"`
+	// the last recorded phase, when the current one is unknown
+	Last string `json:"last_phase,omitempty"`
+	// its process runs; left out for blocks that have none or have ended
+	Alive    *bool              `json:"alive,omitempty"`
+	Error    string             `json:"error,omitempty"`
+	Message  string             `json:"message,omitempty"`
+	Attempt  int                `json:"life"`
+	Restarts int                `json:"restarts"`
+	Step     int64              `json:"step,omitempty"`
+	Total    int64              `json:"total,omitempty"`
+	Version  int64              `json:"policy_version,omitempty"`
+	Metrics  map[string]float64 `json:"metrics,omitempty"`
+	// since when its process does not answer: metrics are old
+	Silent time.Time `json:"silent_since,omitzero"`
+	// the build of recipe that its process runs, when that is not the one that answers
+	Build string `json:"build,omitempty"`
+}
+
+// StatusDocument is what status --json prints.
+type StatusDocument struct {
+	FormatVersion string        `json:"format_version"`
+	Recipe        string        `json:"recipe"`
+	RunID         string        `json:"run_id"`
+	Status        state.Status  `json:"status"`
+	Error         string        `json:"error,omitempty"`
+	Engine        *state.Owner  `json:"engine"`
+	Version       int64         `json:"policy_version"`
+	Blocks        []StatusBlock `json:"blocks"`
+	Elsewhere     string        `json:"belongs_to,omitempty"` // the run directory that this one is a copy of
+	// Waiting lists what the engine cannot write for now, and Silent says why an engine that should answer does
+	// not. With either, the phases may be old.
+	Waiting []enginerun.Waiting `json:"waiting,omitempty"`
+	Silent  string              `json:"engine_error,omitempty"`
+	// Healed lists the files of the run that the engine has written again after another program had changed them.
+	Healed []enginerun.Healed `json:"healed,omitempty"`
+	// Moved lists live blocks whose process still uses the paths from before the project was moved.
+	Moved map[addr.Block]string `json:"moved_from,omitempty"`
+}
+
 // StatusJSON writes the machine-readable form of status. Foreign is set for a run directory that was copied from
 // elsewhere.
 func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *state.Owner, foreign *state.ForeignError,
@@ -74,29 +117,9 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 	if foreign != nil {
 		elsewhere = foreign.Was.Path
 	}
-	type block struct {
-		Address addr.Block `json:"address"`
-		Phase   string     `json:"phase"`
-		// the last recorded phase, when the current one is unknown
-		Last string `json:"last_phase,omitempty"`
-		// its process runs; left out for blocks that have none or have ended
-		Alive    *bool              `json:"alive,omitempty"`
-		Error    string             `json:"error,omitempty"`
-		Message  string             `json:"message,omitempty"`
-		Attempt  int                `json:"life"`
-		Restarts int                `json:"restarts"`
-		Step     int64              `json:"step,omitempty"`
-		Total    int64              `json:"total,omitempty"`
-		Version  int64              `json:"policy_version,omitempty"`
-		Metrics  map[string]float64 `json:"metrics,omitempty"`
-		// since when its process does not answer: metrics are old
-		Silent time.Time `json:"silent_since,omitzero"`
-		// the build of recipe that its process runs, when that is not the one that answers
-		Build string `json:"build,omitempty"`
-	}
-	blocks := []block{}
+	blocks := []StatusBlock{}
 	for _, a := range sorted(run) {
-		rec, out := run.Blocks[a], block{Address: a}
+		rec, out := run.Blocks[a], StatusBlock{Address: a}
 		out.Build = seen.Builds.Blocks[a]
 		out.Phase, out.Attempt, out.Step, out.Total, out.Error = rec.Phase, rec.Attempt, rec.Step, rec.Total, rec.Error
 		if now, ok := seen.Blocks[a]; ok && seen.newer(now) {
@@ -108,26 +131,8 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		}
 		blocks = append(blocks, out)
 	}
-	return JSON(w, struct {
-		FormatVersion string       `json:"format_version"`
-		Recipe        string       `json:"recipe"`
-		RunID         string       `json:"run_id"`
-		Status        state.Status `json:"status"`
-		Error         string       `json:"error,omitempty"`
-		Engine        *state.Owner `json:"engine"`
-		Version       int64        `json:"policy_version"`
-		Blocks        []block      `json:"blocks"`
-		Elsewhere     string       `json:"belongs_to,omitempty"` // the run directory that this one is a copy of
-		// Waiting lists what the engine cannot write for now, and Silent says why an engine that should answer does
-		// not. With either, the phases may be old.
-		Waiting []enginerun.Waiting `json:"waiting,omitempty"`
-		Silent  string              `json:"engine_error,omitempty"`
-		// Healed lists the files of the run that the engine has written again after another program had changed them.
-		Healed []enginerun.Healed `json:"healed,omitempty"`
-		// Moved lists live blocks whose process still uses the paths from before the project was moved.
-		Moved map[addr.Block]string `json:"moved_from,omitempty"`
-	}{"1.2", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks, elsewhere, seen.Waiting,
-		seen.Silent, seen.Healed, seen.Moved})
+	return JSON(w, StatusDocument{"1.2", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks,
+		elsewhere, seen.Waiting, seen.Silent, seen.Healed, seen.Moved})
 }
 
 func sorted(run *state.Run) []addr.Block {

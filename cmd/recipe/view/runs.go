@@ -69,10 +69,13 @@ func Runs(w io.Writer, s Style, list []ListedRun) error {
 
 // RunsJSON writes {"format_version": "1.0", "runs": […]}.
 func RunsJSON(w io.Writer, list []ListedRun) error {
-	return JSON(w, struct {
-		FormatVersion string      `json:"format_version"`
-		Runs          []ListedRun `json:"runs"`
-	}{"1.0", list})
+	return JSON(w, RunsDocument{"1.0", list})
+}
+
+// RunsDocument is what runs --json prints.
+type RunsDocument struct {
+	FormatVersion string      `json:"format_version"`
+	Runs          []ListedRun `json:"runs"`
 }
 
 // RunResult is the result of a run.

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import pickle
-import shutil
 import subprocess
 import threading
 import time
@@ -121,17 +120,23 @@ def test_a_checkpoint_that_a_disk_refuses_waits(tmp_path, api, monkeypatch, numb
 
 def test_a_file_in_the_way_of_checkpoints_is_waited_for(tmp_path, api, monkeypatch):
     monkeypatch.setattr(feed, "RETRY", 0.1)
-    folder = tmp_path / "checkpoints"
-    bridge = opened(tmp_path, api().url, folder, lambda f: (f / "x").write_text("x"), steps=2)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "file").write_text("a file")
+    folder = tmp_path / "disk" / "checkpoints"
+
+    def becomes(what):
+        (tmp_path / "new").symlink_to(what)
+        os.replace(tmp_path / "new", tmp_path / "disk")
 
     def mend():
         once(tmp_path, "no_room")
-        folder.unlink()
+        becomes("real")
 
+    becomes("real")
+    bridge = opened(tmp_path, api().url, folder, lambda f: (f / "x").write_text("x"), steps=2)
     for k, _ in enumerate(bridge.batches()):
         if k == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.write_text("a file")
+            becomes("file")
             waiting = later(mend)
         bridge.stepped({})
     waiting.join()

@@ -35,7 +35,7 @@ from .checkpoint import Checkpoint
 from .control import Command, Control
 from .describe import describe_groups, describe_staleness
 from .ending import report
-from .errors import CheckpointError, DataError, DiskFull, Unwritable
+from .errors import CheckpointError, DataError, Unwritable
 from .events import Events
 from .feed import Feed
 from .files import free
@@ -386,9 +386,7 @@ class Bridge(Generic[S]):
         """Waits until a disk may take a write, and serves commands meanwhile; False when the run is to stop."""
         folder = Path(e.folder)
         before, since = free(folder), time.monotonic()
-        where = f"{folder} to become writable: {e.message}"
-        if isinstance(e, DiskFull):
-            where = f"room on the disk of {folder} ({before} bytes free): {e.message}"
+        where = e.awaited(before)
         self.events.phase("no_room", for_what=where)
         while True:
             kind, content = self.ranks.share(self.feed.room(folder, before, since) if self.feed else None)

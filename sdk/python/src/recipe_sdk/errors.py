@@ -106,12 +106,19 @@ class Unwritable(CheckpointError):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.folder)
 
+    def awaited(self, free: int) -> str:
+        """What the run waits for. free: bytes on the disk."""
+        return f"{self.folder} to become writable: {self.message}"
+
 
 class DiskFull(Unwritable):
     """A checkpoint or published weights found no room. Nothing of them is left."""
 
     code = "disk_full"
     remedies = ("Make room there: it is tried again.", "keep_last = 1 keeps fewer checkpoints.")
+
+    def awaited(self, free: int) -> str:
+        return f"room on the disk of {self.folder} ({free} bytes free): {self.message}"
 
 
 def out_of_memory(
