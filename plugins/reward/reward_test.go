@@ -95,7 +95,8 @@ func folder(t *testing.T, python string) string {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"rewards.py": rewards, "rows.jsonl": rows.String(), "mylib/__init__.py": "",
-		"mylib/rewards.py": "from .inner import counted\n", "mylib/inner.py": "def counted(completions, letter, **kwargs):\n" +
+		"mylib/rewards.py": "from .inner import counted\n",
+		"mylib/inner.py": "def counted(completions, letter, **kwargs):\n" +
 			"    return [float(text.count(want)) for text, want in zip(completions, letter)]\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
