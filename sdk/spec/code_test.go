@@ -62,7 +62,8 @@ func TestDefines(t *testing.T) {
 
 func TestDefinesWhatIsImported(t *testing.T) {
 	t.Parallel()
-	source := "from math_verify import parse, verify as right\nfrom lib.rewards import (\n  a,  # the first\n  b as c,\n)\n" +
+	source := "from math_verify import parse, verify as right\n" +
+		"from lib.rewards import (\n  a,  # the first\n  b as c,\n)\n" +
 		"from os import *\nimport json\nd = functools.partial(a, k=1)\n"
 	if got := strings.Join(spec.Defines([]byte(source)), " "); got != "d parse right a c" {
 		t.Errorf("%q", got)
@@ -91,7 +92,8 @@ func TestParseCallable(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, c, err)
 		}
 	}
-	for _, text := range []string{"", "accuracy", "mylib.:a", "mylib/rewards:a", "mylib:", "my-lib:a", ".mylib:a", "m:a.b"} {
+	for _, text := range []string{"", "accuracy", "mylib.:a", "mylib/rewards:a", "mylib:", "my-lib:a", ".mylib:a",
+		"m:a.b"} {
 		if c, err := spec.ParseCallable(text); err == nil {
 			t.Errorf("%q: %+v", text, c)
 		}
