@@ -45,7 +45,7 @@ func (c *codeFiles) load(path string) ([]byte, error) {
 // pin checks that the function an attribute names exists, and adds the digest of its file to the value. Values of other
 // attributes are returned unchanged.
 func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) cty.Value {
-	if a.Format != spec.FormatCode || v.IsNull() || !v.IsKnown() {
+	if a.Format != spec.FormatCode && a.Format != spec.FormatCallable || v.IsNull() || !v.IsKnown() {
 		return v
 	}
 	plain, marks := v.Unmark()
@@ -54,6 +54,15 @@ func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 		return cty.UnknownVal(cty.String).WithMarks(marks)
 	}
 	code, err := spec.ParseCode(plain.AsString())
+	if a.Format == spec.FormatCallable && err != nil {
+		found, err := spec.ParseCallable(plain.AsString())
+		if err != nil {
+			return refuse("Not a function in a file or a module", upperFirst(err.Error())+".")
+		}
+		// What of it lies in the recipe's folder counts as part of the value; what is installed has its version.
+		d.imported("", []byte("import "+found.Module+"\n"))
+		return v
+	}
 	if err != nil {
 		return refuse("Not a function in a file", upperFirst(err.Error())+".")
 	}
@@ -66,7 +75,7 @@ func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 		return refuse("File not readable", upperFirst(err.Error())+".")
 	}
 	names := spec.Defines(content)
-	if !slices.Contains(names, code.Function) {
+	if !slices.Contains(names, code.Function) && !spec.MayDefine(content, code.Function) {
 		public := slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "_") })
 		return refuse("Function not found", fmt.Sprintf("%s defines no %s at its top level. It has %s.%s",
 			code.File, code.Function, orNothing(public), didYouMean(code.Function, public)))

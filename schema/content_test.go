@@ -32,6 +32,7 @@ func contentRecipe(t *testing.T, dir, body string) (*schema.Recipe, string) {
 		Script string `recipe:"script" file:"content" within:"path"`
 		Path   string `recipe:"path"`
 		Code   string `recipe:"code" code:"python"`
+		Call   string `recipe:"call" code:"callable"`
 	}{})
 	if err != nil {
 		t.Fatal(err)
@@ -78,10 +79,13 @@ func TestContentsOfABlock(t *testing.T) {
 		"another file":        {body: `data = "rows.jsonl"`, change: map[string]string{"other.jsonl": "{}"}},
 		"within a folder": {body: "path = \"sub\"\n script = \"run.py\"",
 			change: map[string]string{"sub/run.py": "2"}, changed: "sub/run.py"},
-		"an imported module":   {body: `code = "mine.py:f"`, change: map[string]string{"helper.py": "x = 2"}, changed: "helper.py"},
-		"imported by a module": {body: `code = "mine.py:f"`, change: map[string]string{"inner.py": "x = 2"}, changed: "inner.py"},
-		"an imported package":  {body: `code = "mine.py:f"`, change: map[string]string{"pack/of.py": "x = 2"}, changed: "pack"},
-		"a module beside it":   {body: `code = "mine.py:f"`, change: map[string]string{"beside.py": "x = 2"}},
+		"an imported module":      {body: `code = "mine.py:f"`, change: map[string]string{"helper.py": "x = 2"}, changed: "helper.py"},
+		"imported by a module":    {body: `code = "mine.py:f"`, change: map[string]string{"inner.py": "x = 2"}, changed: "inner.py"},
+		"an imported package":     {body: `code = "mine.py:f"`, change: map[string]string{"pack/of.py": "x = 2"}, changed: "pack"},
+		"a function in a package": {body: `call = "pack.of:f"`, change: map[string]string{"pack/of.py": "x = 2"}, changed: "pack"},
+		"a function in a module":  {body: `call = "helper:f"`, change: map[string]string{"inner.py": "x = 2"}, changed: "inner.py"},
+		"an installed module":     {body: `call = "mylib.of:f"`, change: map[string]string{"pack/of.py": "x = 2"}},
+		"a module beside it":      {body: `code = "mine.py:f"`, change: map[string]string{"beside.py": "x = 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,5 +135,23 @@ func TestAFileThatIsNotThere(t *testing.T) {
 	}
 	if _, problems := contentRecipe(t, dir, `data = "trian.jsonl"`); !strings.Contains(problems, `Did you mean "train.jsonl"?`) {
 		t.Errorf("%q names no file that exists", problems)
+	}
+}
+
+func TestFunctionsOfModules(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"mine.py": "from lib import right, wrong as left\nscore = right\n"})
+	for body, want := range map[string]string{
+		`call = "mine.py:left"`:  "",
+		`call = "mine.py:score"`: "",
+		`call = "mylib.r:score"`: "",
+		`call = "mine.py:wrong"`: "mine.py defines no wrong at its top level. It has left, right, score.",
+		`call = "mylib/r:score"`: `or in a module like "mylib.rewards:accuracy"`,
+		`code = "mylib.r:score"`: `expects a function in a Python file like "my_loss.py:my_loss"; got "mylib.r:score"`,
+	} {
+		if _, problems := contentRecipe(t, dir, body); (want == "") != (problems == "") || !strings.Contains(problems, want) {
+			t.Errorf("%s: %q, want %q", body, problems, want)
+		}
 	}
 }

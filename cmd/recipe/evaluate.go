@@ -91,8 +91,8 @@ Ctrl-C and --timeout end the evaluation.`,
 
 // needsSamples is the first flag given that counts with --samples only.
 func (f *evaluateFlags) needsSamples(cmd *cobra.Command) string {
-	for _, name := range []string{"k", "temperature", "pass", "out", "retry-failed", "policy", "model", "key-env", "at", "var", "var-file",
-		"set", "verbose"} {
+	for _, name := range []string{"k", "temperature", "pass", "out", "retry-failed", "policy", "model", "key-env", "at",
+		"var", "var-file", "set", "verbose"} {
 		if cmd.Flags().Changed(name) {
 			return name
 		}

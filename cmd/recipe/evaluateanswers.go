@@ -29,8 +29,8 @@ func (a *answers) resume() {
 	}
 }
 
-// take keeps the tasks that the pinned version has answered. The first call pins the newest version that answered in it.
-// Tasks that an older version answered, or several, stay missing and are asked again.
+// take keeps the tasks that the pinned version has answered. The first call pins the newest version that answered in
+// it. Tasks that an older version answered, or several, stay missing and are asked again.
 func (a *answers) take(got sdk.TaskScores) error {
 	if newest, known := newestOf(got.Results); known {
 		switch {
@@ -91,11 +91,11 @@ func newestOf(results []sdk.TaskScore) (newest int64, known bool) {
 
 // policyChanged refuses to mix the answers of several policy versions.
 func policyChanged(from, to int64) error {
-	summary := fmt.Sprintf("the policy changed from version %d to %d during the evaluation, whose result is of one version",
-		from, to)
+	summary := fmt.Sprintf("the policy changed from version %d to %d during the evaluation, whose result is of one "+
+		"version", from, to)
 	if from == to {
 		summary = fmt.Sprintf("the policy changes faster than a task is answered; version %d is the newest", to)
 	}
-	return &sdk.Error{Summary: summary, Remedy: "evaluate a checkpoint, which does not change: recipe stop, then the same " +
-		"command without the --out of another version; or evaluate fewer tasks (--limit N)"}
+	return &sdk.Error{Summary: summary, Remedy: "evaluate a checkpoint, which does not change: recipe stop, then the " +
+		"same command without the --out of another version; or evaluate fewer tasks (--limit N)"}
 }

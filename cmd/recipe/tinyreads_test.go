@@ -14,8 +14,9 @@ func TestTinyReadsAnyEnvironment(t *testing.T) {
 		task   string
 		refuse string // expected of the error; empty: it is sampled
 	}{
-		"text":         {task: `Task("Größe: 山 🙂\t" * 40)`},
-		"conversation": {task: `Task(messages=[{"role": "system", "content": "é" * 500}, {"role": "user", "content": "¿2+2?"}])`},
+		"text": {task: `Task("Größe: 山 🙂\t" * 40)`},
+		"conversation": {task: `Task(messages=[{"role": "system", "content": "é" * 500}, ` +
+			`{"role": "user", "content": "¿2+2?"}])`},
 		"tools": {task: `Task(messages=[{"role": "user", "content": "¿2+2?"}], tools=[{"type": "function", ` +
 			`"function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}])`},
 		"too long": {task: `Task("a" * 9000)`, refuse: "all of the first 10 groups are too long"},

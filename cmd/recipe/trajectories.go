@@ -32,8 +32,9 @@ func (t *targetFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.target.URL, "url", "",
 		"`URL` of a trajectory API; default: the run's, or http://127.0.0.1:8000")
 	cmd.Flags().StringVar(&t.target.Token, "token", "", "its token, when --url needs one")
-	cmd.Flags().StringVar(&t.target.Dir, "dir", "", "read the `FOLDER` of a disk store that no server has open, or of a record of samples "+
-		"(samples/NAME of a run directory, of evaluations too)")
+	cmd.Flags().StringVar(&t.target.Dir, "dir", "",
+		"read the `FOLDER` of a disk store that no server has open, or of a record of samples "+
+			"(samples/NAME of a run directory, of evaluations too)")
 }
 
 // find resolves the flags: what is given, or the trajectories block of the run here, or where run-api listens.

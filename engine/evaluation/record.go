@@ -74,8 +74,8 @@ func (r *Record) Add(t sdk.TaskScore) {
 	if json.Unmarshal(t.Group, &g) != nil {
 		return
 	}
-	line := samples.Line{ID: uint64(t.Task) + 1, Environment: r.environment, Sequences: len(g.Tokens), //nolint:gosec // a task's number
-		Versions: t.Versions}
+	number := uint64(max(0, t.Task)) + 1
+	line := samples.Line{ID: number, Environment: r.environment, Sequences: len(g.Tokens), Versions: t.Versions}
 	for _, text := range g.Tokens {
 		var ids []int
 		if json.Unmarshal(text, &ids) == nil {

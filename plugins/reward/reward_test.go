@@ -34,6 +34,32 @@ func TestTheDescriptionIsTheCodes(t *testing.T) {
 
 // rewards are functions as people have them for TRL.
 const rewards = `
+import functools
+from mylib.rewards import counted, counted as renamed
+
+def of(completions, letter, factor, **kwargs):
+    return [factor * text.count(want) for text, want in zip(completions, letter)]
+
+once = functools.partial(of, factor=1.0)
+assigned = counted
+
+class Counts:
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def __call__(self, completions, letter, **kwargs):
+        return of(completions, letter, self.factor)
+
+class Waits:
+    async def __call__(self, completions, letter, **kwargs):
+        return of(completions, letter, 1.0)
+
+class Needs:
+    def __init__(self, factor):
+        pass
+
+made, number = Counts(), 3
+
 def letters(completions, letter, log_metric, **kwargs):
     log_metric("counted", len(completions))
     return [float(text.count(want)) for text, want in zip(completions, letter)]
@@ -65,7 +91,13 @@ func folder(t *testing.T, python string) string {
 	for i := range 12 {
 		fmt.Fprintf(&rows, "{\"prompt\": \"row %d: \", \"letter\": \"%c\"}\n", i, 'a'+i)
 	}
-	for name, text := range map[string]string{"rewards.py": rewards, "rows.jsonl": rows.String()} {
+	if err := os.Mkdir(filepath.Join(dir, "mylib"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"rewards.py": rewards, "rows.jsonl": rows.String(), "mylib/__init__.py": "",
+		"mylib/rewards.py": "from .inner import counted\n",
+		"mylib/inner.py": "def counted(completions, letter, **kwargs):\n" +
+			"    return [float(text.count(want)) for text, want in zip(completions, letter)]\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -123,6 +155,10 @@ func TestCompliance(t *testing.T) {
 			"no reward at all": bad("function", "rewards.py:none"),
 			"no such argument": bad("function", "rewards.py:needs"),
 			"an exception":     bad("function", "rewards.py:broken"),
+			"no such module":   bad("function", "mylib.reward:counted"),
+			"not in a module":  bad("function", "mylib.rewards:count"),
+			"a number":         bad("function", "rewards.py:number"),
+			"a class to make":  bad("function", "rewards.py:Needs"),
 		},
 	})
 }
@@ -190,5 +226,29 @@ func TestScores(t *testing.T) {
 	}
 	if left, err := os.ReadDir(cache); err != nil || len(left) == 0 {
 		t.Errorf("nothing in HF_HOME (%v): datasets has kept its cache elsewhere", err)
+	}
+}
+
+// A function may be imported, assigned, bound in part, an object or a class with __call__, or in a module.
+func TestFunctionsOfEveryForm(t *testing.T) {
+	t.Parallel()
+	python := scripttest.Python(t, "atropos")
+	for _, name := range []string{"rewards.py:counted", "rewards.py:renamed", "rewards.py:assigned", "rewards.py:once",
+		"rewards.py:made", "rewards.py:Counts", "rewards.py:Waits", "mylib.rewards:counted"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			def := Plugin()
+			config, api := body(t, def, map[string]cty.Value{"function": cty.StringVal(name)})
+			b := plugintest.Harness(t, def)
+			b.Start(config, in(folder(t, "")), scripttest.With(python))
+			for _, g := range api.Wait(1) {
+				letter, _ := g.GroupOverrides[trajectory.OverrideExpected].(string)
+				for i, said := range scripttest.Conversations(t, g) {
+					if want := float64(strings.Count(said[1].Content, letter)); letter == "" || g.Scores[i] != want {
+						t.Errorf("score %v for %+v, want %v", g.Scores[i], said, want)
+					}
+				}
+			}
+		})
 	}
 }

@@ -135,7 +135,7 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 		if err := h.each(ctx, which, func(i int, one *rolled) { made[i] = one }); err != nil {
 			return nil, 0, err
 		}
-		newest := int64(math.MinInt64)
+		var newest int64
 		if which, newest = outdated(made); len(which) > 0 && round == evaluationRounds {
 			return nil, 0, &sdk.Error{
 				Summary: fmt.Sprintf("the policy changed during the evaluation: version %d has answered %d of %s, older "+

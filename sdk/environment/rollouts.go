@@ -459,8 +459,8 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
 	defer r.tally.begin()()
-	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan.seededFor(drawn)), limits{tokens: least(maxTokens, r.maxLength),
-		least: r.settings.minRollouts()})
+	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan.seededFor(drawn)),
+		limits{tokens: least(maxTokens, r.maxLength), least: r.settings.minRollouts()})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
 	if failed := tooManyAbandoned(err, made); failed != nil {
 		return r.ended(ctx, failed)
@@ -521,8 +521,8 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, id, ma
 	switch {
 	case long:
 		r.stages.made(longSequence)
-		return outcome{done: true, long: fmt.Errorf("its longest sequence has %d tokens, and the trainer takes %d", longest(g),
-			maxTokens)}
+		return outcome{done: true, long: fmt.Errorf("its longest sequence has %d tokens, and the trainer takes %d",
+			longest(g), maxTokens)}
 	case !send:
 		r.stages.made(flatScores)
 		return outcome{done: true}

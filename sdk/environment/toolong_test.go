@@ -12,7 +12,8 @@ import (
 func TestABlockEndsWhenAllIsTooLong(t *testing.T) {
 	t.Parallel()
 	a, b := setUp(t, func(c *config) { c.Long = -1 })
-	e := b.Wait("failure", func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }).GetPhase()
+	failed := func(e *pluginpb.Event) bool { return e.GetPhase().GetPhase() == string(sdk.Failed) }
+	e := b.Wait("failure", failed).GetPhase()
 	if m := e.GetMessage(); !strings.Contains(m, "all of the first 10 groups are too long") ||
 		!strings.Contains(m, "too long for the model's context") {
 		t.Errorf("the failure is %q", m)

@@ -175,6 +175,11 @@ func (a *Attribute) checkElement(v cty.Value, path cty.Path) []Problem {
 			problems = append(problems, a.problem(path, "Not a function in a file", "got "+a.show(v)))
 		}
 	}
+	if a.Format == FormatCallable && v.Type() == cty.String {
+		if _, err := ParseCallable(v.AsString()); err != nil {
+			problems = append(problems, a.problem(path, "Not a function in a file or a module", "got "+a.show(v)))
+		}
+	}
 	if len(a.Enum) > 0 && v.Type() == cty.String && !slices.Contains(a.Enum, v.AsString()) {
 		problems = append(problems, a.problem(path, "Value not allowed", "got "+a.show(v)))
 	}
@@ -349,6 +354,8 @@ func (a *Attribute) Friendly() string {
 		return `a duration like "30s"`
 	case a.Format == FormatCode:
 		return `a function in a Python file like "my_loss.py:my_loss"`
+	case a.Format == FormatCallable:
+		return `a function in a Python file like "rewards.py:accuracy", or in a module like "mylib.rewards:accuracy"`
 	case a.Format == FormatMap:
 		return "a map"
 	case a.Format == FormatList:

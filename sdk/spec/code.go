@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 )
 
@@ -24,12 +25,42 @@ var (
 	codePattern = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^([^\x00-\x1f]+\.py):([A-Za-z_][A-Za-z0-9_]*)(?:@sha256:([0-9a-f]{64}))?$`)
 	})
+	modulePattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)$`)
+	})
+	imported = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^(?:from[ \t]+[\w.]+[ \t]+import[ \t]*(?:\(([^)]*)\)|([^\n(#]+)))`)
+	})
+	comments = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)#.*$|\\$`) })
+	open     = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^(?:from[ \t]+[\w.]+[ \t]+import[ \t]*\*|def[ \t]+__getattr__|globals\(\))`)
+	})
+	branches   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^(?:if|try|with|match)\b[^\n]*:`) })
 	definition = sync.OnceValue(func() *regexp.Regexp {
 		const defined, assigned = `(?:async[ \t]+)?(?:def|class)[ \t]+([A-Za-z_]\w*)`,
 			`([A-Za-z_]\w*)[ \t]*(?::[^=\n]+)?=[^=]`
 		return regexp.MustCompile(`(?m)^(?:` + defined + `|` + assigned + `)`)
 	})
 )
+
+// Callable is the value of an attribute of FormatCallable: a function in a file, as Code, or in a module that the
+// block's Python imports, "mylib.rewards:accuracy".
+type Callable struct {
+	Code
+	Module string // empty: it is in a file
+}
+
+// ParseCallable reads a reference to a function in a file or in a module.
+func ParseCallable(text string) (Callable, error) {
+	if code, err := ParseCode(text); err == nil {
+		return Callable{Code: code}, nil
+	}
+	m := modulePattern().FindStringSubmatch(text)
+	if m == nil {
+		return Callable{}, fmt.Errorf("expected FILE.py:FUNCTION or MODULE:FUNCTION, got %q", text)
+	}
+	return Callable{Code{Function: m[2]}, m[1]}, nil
+}
 
 // ParseCode reads a code reference, with or without a digest.
 func ParseCode(text string) (Code, error) {
@@ -60,14 +91,34 @@ func digest(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Defines lists the names that a Python file defines at its top level, without running it: functions, classes and
-// assignments.
+// Defines lists the names that a Python file defines at its top level, without running it: functions, classes,
+// assignments and what it imports.
 func Defines(source []byte) []string {
 	var names []string
 	for _, m := range definition().FindAllSubmatch(source, -1) {
 		names = append(names, string(m[1])+string(m[2]))
 	}
+	for _, m := range imported().FindAllSubmatch(source, -1) {
+		list := comments().ReplaceAllString(string(m[1])+string(m[2]), "")
+		for _, one := range strings.Split(list, ",") {
+			words := strings.Fields(one) // a, or a as b
+			if (len(words) == 1 || len(words) == 3) && words[0] != "*" {
+				names = append(names, words[len(words)-1])
+			}
+		}
+	}
 	return names
+}
+
+// MayDefine says whether a Python file may define a name at its top level in a way that Defines cannot read: it imports
+// all of a module, or binds the name in a branch such as try and except.
+func MayDefine(source []byte, name string) bool {
+	if open().Match(source) {
+		return true
+	}
+	bound := regexp.MustCompile(`(?m)^[ \t]+(?:(?:async[ \t]+)?(?:def|class)[ \t]+` + name + `\b|` + name +
+		`[ \t]*=[^=]|from[ \t]+[\w.]+[ \t]+import[^\n]*\b` + name + `\b)`)
+	return branches().Match(source) && bound.Match(source)
 }
 
 // Pinned puts the file as it was when the recipe was applied into folder, and returns the path of that copy, whose name

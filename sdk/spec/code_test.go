@@ -59,3 +59,43 @@ func TestDefines(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestDefinesWhatIsImported(t *testing.T) {
+	t.Parallel()
+	source := "from math_verify import parse, verify as right\n" +
+		"from lib.rewards import (\n  a,  # the first\n  b as c,\n)\n" +
+		"from os import *\nimport json\nd = functools.partial(a, k=1)\n"
+	if got := strings.Join(spec.Defines([]byte(source)), " "); got != "d parse right a c" {
+		t.Errorf("%q", got)
+	}
+	for source, want := range map[string]bool{
+		"from lib import *\n": true,
+		"try:\n  from lib import f\nexcept ImportError:\n  f = g\n": true,
+		"if FAST:\n    async def f(): pass\n":                       true,
+		"if FAST:\n    def fast(): pass\n":                          false,
+		"class C:\n  def f(self): pass\n":                           false,
+		"def g():\n  f = 1\n":                                       false,
+	} {
+		if got := spec.MayDefine([]byte(source), "f"); got != want {
+			t.Errorf("%q may define f: %v", source, got)
+		}
+	}
+}
+
+func TestParseCallable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]string{
+		"rewards.py:accuracy": {"", "accuracy"}, "mylib.rewards:accuracy": {"mylib.rewards", "accuracy"},
+		"mylib:a_b": {"mylib", "a_b"},
+	} {
+		if c, err := spec.ParseCallable(text); err != nil || c.Module != want[0] || c.Function != want[1] {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+	}
+	for _, text := range []string{"", "accuracy", "mylib.:a", "mylib/rewards:a", "mylib:", "my-lib:a", ".mylib:a",
+		"m:a.b"} {
+		if c, err := spec.ParseCallable(text); err == nil {
+			t.Errorf("%q: %+v", text, c)
+		}
+	}
+}

@@ -150,10 +150,11 @@ func attributeOf(f field) (*Attribute, error) {
 		return nil, err
 	}
 	if tag.Get("code") != "" {
-		if a.Type != cty.String || tag.Get("code") != "python" {
-			return nil, fmt.Errorf("`code:\"python\"` goes with a string, got %s and %q", f.typ, tag.Get("code"))
+		formats := map[string]string{"python": FormatCode, "callable": FormatCallable}
+		if a.Format = formats[tag.Get("code")]; a.Type != cty.String || a.Format == "" {
+			return nil, fmt.Errorf("`code:\"python\"` and `code:\"callable\"` go with a string, got %s and %q", f.typ,
+				tag.Get("code"))
 		}
-		a.Format = FormatCode
 	}
 	if tag.Get("file") != "" {
 		if a.Type != cty.String || tag.Get("file") != "content" {

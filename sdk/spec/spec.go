@@ -74,6 +74,7 @@ const (
 	FormatList     = "list"     // of dynamic type, but a list
 	FormatMap      = "map"      // of dynamic type, but a map or object
 	FormatCode     = "code"     // a function in a Python file, see Code
+	FormatCallable = "callable" // the same, or in a module, see Callable
 	FormatFile     = "file"     // the path of a file or folder whose content counts as part of the value
 )
 

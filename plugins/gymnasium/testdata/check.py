@@ -47,6 +47,44 @@ assert got.reward == -1 and "yellow" in got.conversations[""][1]["content"], got
 assert got.reward < -100, got.reward
 
 
+# The user's arguments of gymnasium.make win over ours, whatever they are called.
+(got,) = play(["right", "down"], id="FrozenLake-v1", config={"is_slippery": False, "render_mode": "ansi"})
+assert got.conversations[""][1]["content"].startswith("[S]FFF"), got
+(got,) = play(["right"], max_turns=1, id="FrozenLake-v1", config={"is_slippery": False, "render_mode": None})
+assert got.conversations[""][1]["content"] == "0", got
+
+
+class Chosen(gymnasium.Env):
+    """Takes arguments with the names of our own."""
+
+    metadata = {"render_modes": ["ansi"]}
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def __init__(self, method="none", args=(), render_mode=None):
+        if render_mode == "ansi" and method == "refused":
+            raise ValueError("no picture with this method")
+        self.method = method
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 1, float(self.method == "given"), True, False, {}
+
+    def render(self):
+        return self.method
+
+
+gymnasium.register("Chosen-v0", entry_point=Chosen)
+(got,) = play(["1"], id="Chosen-v0", config={"method": "given", "args": [1]})
+assert got.reward == 1 and got.conversations[""][1]["content"] == "given", got
+try:  # what a rollout would meet is met in setup
+    play(["1"], id="Chosen-v0", config={"method": "refused"})
+    raise AssertionError("an environment that cannot be made was played")
+except ValueError as e:
+    assert "no picture" in str(e), e
+
+
 class Echo(gymnasium.Env):
     """Text in both directions, and a failure."""
 

@@ -36,6 +36,12 @@ assert [t.data.entry["question"] for t in env.held_out()] == [
     t.data.entry["question"] for t in make(datasets=env.settings.datasets).held_out()
 ], "the held-out set differs from one start to the next"
 
+try:  # config would decide which tasks are held out
+    make(datasets=[DatasetSpec(name="chain_sum", config={"seed": 3})])
+    raise AssertionError("a seed in config was ignored")
+except ValueError as e:
+    assert "set the block's seed" in str(e), e
+
 rising = [DatasetSpec(name="chain_sum", curriculum=True)]
 env = make(datasets=rising)
 first = [env.next() for _ in range(8)]

@@ -62,7 +62,7 @@ func (c *Checkpoint) Tokenizer() (*Tokenizer, error) {
 }
 
 // Widen makes a model read any text, up to so many tokens: bytes get fresh weights, and positions behind its own are
-// sines. What it writes, and what it makes of what it could read before, stays. A model that reads bytes stays as it is.
+// sines. What it writes, and what it makes of what it could read before, stays. A model that reads bytes stays, too.
 func (c *Checkpoint) Widen(context int) {
 	old := c.Params.Config
 	if old.Bytes > 0 || context <= old.Context {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ChatTemplate renders a conversation as the server does (see server.flatten): each tool, message and call of a tool on a
-// line of its own, except an answer, which follows what it answers at once, as it was sampled.
+// ChatTemplate renders a conversation as the server does (see server.flatten): each tool, message and call of a tool on
+// a line of its own, except an answer, which follows what it answers at once, as it was sampled.
 const ChatTemplate = `{%- set line = namespace(begun=false) -%}
 {%- for tool in tools or [] -%}
 {%- if line.begun -%}{{- '\n' -}}{%- endif -%}

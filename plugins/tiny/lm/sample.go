@@ -38,8 +38,8 @@ func (s Sampling) Validate() error {
 }
 
 // Pick draws a token. The log-probability it returns is the model's own, before temperature
-// and what leaves tokens out, as a trainer recomputes it from the same weights. It draws one number from rng, or none at
-// temperature 0.
+// and what leaves tokens out, as a trainer recomputes it from the same weights. It draws one number
+// from rng, or none at temperature 0.
 func (s Sampling) Pick(logits []float32, rng *rand.Rand) (id int32, logProb float64) {
 	if s.Temperature == 0 {
 		id = greedy(logits)

@@ -17,7 +17,7 @@ const (
 // ASCII is the default alphabet: newline and the printable characters.
 const ASCII = "\n !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 
-// Tokenizer maps each character of an alphabet to one token and, WithBytes, each byte of other characters' UTF-8 to one.
+// Tokenizer maps each character of an alphabet to one token and, WithBytes, each byte of other characters to one.
 type Tokenizer struct {
 	alphabet []rune
 	ids      map[rune]int32

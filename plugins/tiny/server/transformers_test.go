@@ -58,7 +58,8 @@ print(json.dumps({
 	if err := tokenizer.Files(dir, 64); err != nil {
 		t.Fatal(err)
 	}
-	texts := []string{"12+34=46", "a\n\n b", "  two  spaces ", "say <eos> and <pad>", "it 's n't a ?", lm.ASCII, "3 € 4 = ?", "Größe: 山 🙂\t\r\x00", "ﬁ é é"}
+	texts := []string{"12+34=46", "a\n\n b", "  two  spaces ", "say <eos> and <pad>", "it 's n't a ?", lm.ASCII,
+		"3 € 4 = ?", "Größe: 山 🙂\t\r\x00", "ﬁ é é"}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var text []byte

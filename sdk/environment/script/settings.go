@@ -73,10 +73,13 @@ func (c converter) attribute(a *spec.Attribute, v cty.Value) (json.RawMessage, e
 	switch {
 	case len(a.References) > 0:
 		return reference(v)
-	case a.Format == spec.FormatCode:
-		code, err := spec.ParseCode(v.AsString())
+	case a.Format == spec.FormatCode, a.Format == spec.FormatCallable:
+		code, err := spec.ParseCallable(v.AsString())
 		if err != nil {
 			return nil, err
+		}
+		if code.Module != "" {
+			return json.Marshal(map[string]string{"file": c.recipeDir, "function": code.Function, "module": code.Module})
 		}
 		file, err := code.Pinned(c.recipeDir, c.folder)
 		if err != nil {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +57,7 @@ def test_a_dataclass_becomes_the_schema() -> None:
     }  # fmt: skip
     assert by_name["mode"]["enum"] == ["a", "b"]
     assert by_name["weights"]["type"] == ["map", "number"]
-    assert by_name["reward"] == {"name": "reward", "type": "string", "doc": "", "format": "code"}
+    assert by_name["reward"] == {"name": "reward", "type": "string", "doc": "", "format": "callable"}
     judge, judges = made["blocks"]
     assert (judge["name"], judge["nesting"], judges["nesting"]) == ("judge", "single", "list")
     assert judge["schema"]["attributes"][0]["references"] == ["inference"]
@@ -307,3 +308,16 @@ def test_calls_of_tools_are_sent_in_the_form_of_openai() -> None:
         {"role": "tool", "content": "2", "tool_call_id": "call_0", "name": "add"},
     ]
     assert turns(turns(row)) == turns(row)
+
+
+def test_code_of_a_module_is_loaded(tmp_path, monkeypatch):
+    (tmp_path / "mylib").mkdir()
+    (tmp_path / "mylib/__init__.py").write_text("")
+    (tmp_path / "mylib/rewards.py").write_text("def accuracy(): return 7\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code = Code(tmp_path, "accuracy", module="mylib.rewards")
+    assert code.load()() == 7
+    with pytest.raises(TypeError, match=r"mylib\.rewards has no acuracy"):
+        Code(tmp_path, "acuracy", module="mylib.rewards").load()
+    for name in ("mylib", "mylib.rewards"):
+        monkeypatch.delitem(sys.modules, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from recipe_sdk import Environment, InfraFailure, Policy, Score, Task, setting
@@ -17,7 +18,7 @@ HELD_OUT = 1_000_000_000  # added to the seed
 @dataclass
 class Settings:
     id: str = setting(doc="Environment of Gymnasium, such as FrozenLake-v1, or package:Name-v0 of an installed package")
-    config: Any = setting(None, "Arguments of gymnasium.make, such as { is_slippery = false }")
+    config: Any = setting(None, "Arguments of gymnasium.make, such as { is_slippery = false }; render_mode, too")
     seed: int = setting(0, "Task n is a reset with this plus n; all rollouts of a group begin alike", min=0)
     eval_tasks: int = setting(64, "How many seeds that training does not reach are held out", min=1)
     instructions: str = setting("", "System prompt. Default: the actions, and how to choose one")
@@ -50,13 +51,17 @@ class Gymnasium(Environment):
 
         s = self.settings
         self._pattern = re.compile(s.action_pattern, re.DOTALL) if s.action_pattern else None
-        made = gymnasium.make(s.id, **(s.config or {}))
+        self._arguments = {"id": s.id, **(s.config or {})}
+        made = gymnasium.make(**self._arguments)
         try:
             space, modes = made.action_space, made.metadata.get("render_modes", [])
         finally:
             made.close()
+        if s.observation == "auto" and "ansi" in modes and "render_mode" not in self._arguments:
+            self._arguments["render_mode"] = "ansi"
+            gymnasium.make(**self._arguments).close()  # what a rollout does
+        self._picture = s.observation == "auto" and self._arguments.get("render_mode") == "ansi"
         family = s.id.rpartition(":")[2].partition("-v")[0]
-        self._picture = {"render_mode": "ansi"} if s.observation == "auto" and "ansi" in modes else {}
         self._parts = text.PARTS.get(family, ())
         self._first: int | None = None
         self._names: list[str] = []
@@ -89,7 +94,7 @@ class Gymnasium(Environment):
         import gymnasium
 
         s = self.settings
-        env = await _run(gymnasium.make, s.id, **(s.config or {}), **self._picture)
+        env = await _run(partial(gymnasium.make, **self._arguments))
         try:
             seen, _ = await _run(env.reset, seed=task.data)
             system = s.instructions or "Choose an action in each turn. " + self._rules
@@ -134,9 +139,10 @@ class Gymnasium(Environment):
         return text.observation(seen, self._parts)
 
 
-async def _run(method: Any, *args: Any, **more: Any) -> Any:
+async def _run(method: Any, /, *args: Any, **more: Any) -> Any:
     """Calls a method of Gymnasium in a thread. What it raises is the environment's failure, never the model's."""
     try:
         return await asyncio.to_thread(method, *args, **more)
     except Exception as e:
-        raise InfraFailure(f"{method.__qualname__}: {type(e).__name__}: {e}") from e
+        name = getattr(method, "func", method).__qualname__
+        raise InfraFailure(f"{name}: {type(e).__name__}: {e}") from e

@@ -88,6 +88,11 @@ class ReasoningGym(Environment):
                 raise ValueError(
                     f"reasoning-gym has no dataset {d.name!r}; it has {', '.join(sorted(factory.DATASETS))}"
                 )
+            if ours := {"seed", "size"} & set(d.config or {}):
+                raise ValueError(
+                    f"config of {d.name} has {' and '.join(sorted(ours))}, which decide here which tasks are held out: "
+                    "set the block's seed instead"
+                )
             if (d.curriculum or d.level is not None) and not factory.has_curriculum(d.name):
                 raise ValueError(f"{d.name} has no curriculum in reasoning-gym: set its difficulty by config")
         self._system = utils.SYSTEM_PROMPTS.get(s.system_prompt, s.system_prompt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import math
 from collections.abc import Sequence
@@ -54,6 +55,29 @@ class Returned:
 
     values: Values
     metrics: dict[str, float]
+
+
+def callable_of(found: Any, name: str) -> Any:
+    """What a name of the user's is called as: a function, an object with __call__, or one of a class of these."""
+    if inspect.isclass(found):
+        try:
+            found = found()
+        except TypeError as e:
+            raise TypeError(
+                f"the class {name} cannot be made without arguments ({e}); write an object beside it, as in "
+                f"scored = {name}(…), and name that"
+            ) from e
+    if not callable(found):
+        raise TypeError(f"{name} is {_shown(found)}, and nothing that can be called; name a function, an object or a "
+                        "class with __call__")  # fmt: skip
+    return found
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling it gives a coroutine."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def arguments(given: Given, metrics: dict[str, float]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import random
 from collections.abc import Iterable, Mapping
@@ -17,12 +16,15 @@ from recipe_sdk.environment.base import TimedOut
 from recipe_sdk.environment.processes import Blocked, ScoreFailed, default_processes
 
 from .dataset import Row, read
-from .functions import Given, Returned, TrainerState, awaited, called, missing
+from .functions import Given, Returned, TrainerState, awaited, callable_of, called, is_async, missing
 
 
 @dataclass
 class Function:
-    function: Code = setting(doc="A function in a Python file beside the recipe, such as rewards.py:accuracy")
+    function: Code = setting(
+        doc="A function in a Python file beside the recipe, such as rewards.py:accuracy, or in a module, such as "
+        "mylib.rewards:accuracy"
+    )
     weight: float = setting(1.0, "What its rewards are multiplied by before they are added up")
 
 
@@ -33,7 +35,10 @@ class Settings:
         "a folder beside the recipe, or a name of the Hugging Face hub",
         file=True,
     )
-    function: Code | None = setting(None, "The reward function, such as rewards.py:accuracy, in TRL's signature")
+    function: Code | None = setting(
+        None,
+        "The reward function, in TRL's signature: rewards.py:accuracy of a file, or mylib.rewards:accuracy of a module",
+    )
     functions: list[Function] = field(
         default_factory=list, metadata={"doc": "Several reward functions, added up by weight, instead of function"}
     )
@@ -110,7 +115,10 @@ class Reward(Environment):
         """The functions, without the dataset."""
         s = self.settings
         named = s.functions or [Function(s.function)]  # type: ignore[arg-type]
-        self._functions = [(f.function.load(), name, f.weight) for f, name in zip(named, _names(named), strict=True)]
+        self._functions = [
+            (callable_of(f.function.load(), name), name, f.weight)
+            for f, name in zip(named, _names(named), strict=True)
+        ]
         self._blocking: set[int] = set()  # async functions that hold up the event loop
 
     def scoring_processes(self) -> int:
@@ -205,7 +213,7 @@ class Reward(Environment):
         if scorers is None:  # in a test
             return await asyncio.to_thread(self.call_function, index, given)
         function, name, _ = self._functions[index]
-        if inspect.iscoroutinefunction(function) and index not in self._blocking:
+        if is_async(function) and index not in self._blocking:
             try:
                 made: Returned = await scorers.call_together("await_function", index, given, limit=limit)
                 return made
@@ -234,10 +242,10 @@ class Reward(Environment):
 def _names(functions: list[Function]) -> list[str]:
     """Of each function the name of its metric: its own, and with a number from the second of another file on that is
     called so."""
-    files: dict[str, list[Path]] = {}  # of each name
+    files: dict[str, list[Path | str]] = {}  # of each name
     out = []
     for f in (given.function for given in functions):
-        known, file = files.setdefault(f.function, []), f.original or f.file
+        known, file = files.setdefault(f.function, []), f.module or f.original or f.file
         if file not in known:
             known.append(file)
         number = known.index(file) + 1

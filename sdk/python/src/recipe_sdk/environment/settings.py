@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import collections.abc
 import dataclasses
+import importlib
 import inspect
 import sys
 import textwrap
@@ -41,16 +42,22 @@ def setting(
 
 @dataclass(frozen=True)
 class Code:
-    """A setting that names a function in a Python file of the user's, "rewards.py:accuracy". The file's hash becomes
-    part of the run's record."""
+    """A setting that names a function in a Python file of the user's, "rewards.py:accuracy", whose hash becomes part of
+    the run's record, or in a module, "mylib.rewards:accuracy"."""
 
     file: Path
     function: str
     original: Path | None = None
     """The user's file, where file is a copy of what it was when the recipe was applied."""
+    module: str = ""
+    """Its name, where the function is in a module. file is the recipe's folder then."""
 
     def load(self) -> Any:
         """The function. Its code knows itself by the user's file: it imports and reads what lies beside that."""
+        if self.module:
+            if str(self.file) not in sys.path:
+                sys.path.insert(0, str(self.file))
+            return self._of(importlib.import_module(self.module), self.module)
         known_as = self.original or self.file
         if str(known_as.parent) not in sys.path:
             sys.path.insert(0, str(known_as.parent))
@@ -58,7 +65,13 @@ class Code:
         module.__file__ = str(known_as)
         sys.modules.setdefault(known_as.stem, module)  # dataclasses look themselves up there
         exec(compile(self.file.read_bytes(), str(known_as), "exec"), module.__dict__)
-        return getattr(module, self.function)
+        return self._of(module, known_as.name)
+
+    def _of(self, module: types.ModuleType, name: str) -> Any:
+        try:
+            return getattr(module, self.function)
+        except AttributeError:
+            raise SettingsError(f"{name} has no {self.function} after it was imported") from None
 
 
 @dataclass(frozen=True)
@@ -127,7 +140,9 @@ def _value(kind: Any, value: Any) -> Any:
     if kind is Code:
         if isinstance(value, str):  # of a test
             file, _, function = value.rpartition(":")
-            return Code(Path(file), function)
+            return Code(Path(file), function) if file.endswith(".py") else Code(Path(), function, module=file)
+        if value.get("module"):
+            return Code(Path(value["file"]), value["function"], module=value["module"])
         return Code(Path(value["file"]), value["function"], Path(value["original"]))
     if kind is Reference:
         return Reference(value["address"], value["base_url"], value["model"], value["api_key"])
@@ -170,7 +185,7 @@ def _type(kind: Any, name: str) -> tuple[Any, dict[str, Any]]:
     if kind is int:
         return "number", {"format": "integer"}
     if kind is Code:
-        return "string", {"format": "code"}
+        return "string", {"format": "callable"}
     if kind is Any:
         return "dynamic", {}
     origin, args = typing.get_origin(kind), typing.get_args(kind)
