@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
 // What a block with staged files writes into its folders comes back here while it runs: its log, samples, checkpoints.
@@ -170,11 +171,44 @@ func (j *Job) extend(ctx context.Context, e agent.Entry, path string) error {
 
 // copyFrom writes a file of the job's machine from an offset on, across cuts of the connection.
 func (j *Job) copyFrom(ctx context.Context, path string, offset int64, to io.Writer) error {
+	to = &sparing{to: to, dir: j.hub.run, free: disk.Free}
 	return j.peer.do(ctx, func(c *agent.Client) error {
 		n, err := c.Get(ctx, path, offset, to)
 		offset += n
 		return err
 	})
+}
+
+const (
+	// keepFree is what fetched files leave of the disk: the run's record, its log and the files of other blocks need some.
+	keepFree = 256 << 20
+	// askEvery is how much is written before the disk is asked again.
+	askEvery = 64 << 20
+)
+
+// sparing writes while the disk has room. The machine of a job, which may be another's by now, says how large its files
+// are.
+type sparing struct {
+	to   io.Writer
+	dir  string
+	free func(dir string) (uint64, error)
+	left int64
+}
+
+func (s *sparing) Write(p []byte) (int, error) {
+	if int64(len(p)) > s.left {
+		s.left = askEvery
+		if free, err := s.free(s.dir); err == nil { // else the write itself fails when there is no room
+			if free < keepFree+uint64(len(p)) {
+				return 0, disk.NoRoom(fmt.Sprintf("%s are free in %s, and %s are kept free: remove what is not needed",
+					disk.Size(free), s.dir, disk.Size(keepFree)))
+			}
+			s.left = min(s.left, int64(min(free-keepFree, askEvery))) //nolint:gosec // at most askEvery
+		}
+	}
+	n, err := s.to.Write(p)
+	s.left -= int64(n)
+	return n, err
 }
 
 // removed removes a file that the block has removed, such as one of an old checkpoint, and folders that are empty then.

@@ -67,12 +67,16 @@ func Write(ctx context.Context, w io.Writer, dir state.Dir) error {
 	if err != nil {
 		return err
 	}
-	page, err := template.New("report.html").Funcs(template.FuncMap{"at": at, "short": short, "safe": printable.Text,
+	page, err := template.New("report.html").Funcs(template.FuncMap{"at": at, "short": short,
 		"number": number}).ParseFS(files, "report.html")
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	if err := page.Execute(w, r); err != nil {
+	var text strings.Builder
+	if err := page.Execute(&text, r); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	if _, err := io.WriteString(w, printable.Text(text.String())); err != nil { // names of a stranger's run, too
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil

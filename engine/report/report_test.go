@@ -63,12 +63,13 @@ func TestUntrustedTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	page := written(t,
 		event.Event{Type: event.RunStarted},
-		event.Event{Type: event.Phase, Address: "trainer.tiny.policy", Phase: "failed", Message: hostile},
+		event.Event{Type: event.Phase, Address: "trainer.tiny.policy", Phase: "failed" + hostile, Message: hostile},
 		event.Event{Type: event.LogLine, Address: "trainer.tiny.policy", Level: "error",
 			Message: hostile + strings.Repeat("A", 10<<20)},
 		event.Event{Type: event.Metrics, Address: "trainer.tiny.policy", Step: 1, Metrics: map[string]float64{hostile: 1}},
 		event.Event{Type: event.Metrics, Address: "trainer.tiny.policy", Step: 2, Metrics: map[string]float64{hostile: 2}},
-		event.Event{Type: event.RunEnded, Phase: "failed", Message: hostile})
+		event.Event{Type: event.Notice, Address: hostile, Message: "x"},
+		event.Event{Type: event.RunEnded, Phase: "failed" + hostile, Message: hostile})
 	if len(page) > 1<<18 {
 		t.Errorf("a line of 10 MB makes a page of %d bytes", len(page))
 	}

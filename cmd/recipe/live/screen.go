@@ -43,8 +43,8 @@ type screen struct {
 	now           time.Time
 }
 
-// frame lays the screen out as lines that are at most width wide, at most height of them. Whatever a recipe, a plugin or
-// a model has put into the events, the terminal acts on none of it.
+// frame lays the screen out as lines that are at most width wide, at most height of them. The terminal acts on no text
+// that a recipe, a plugin or a model has put into the events.
 func (s *screen) frame() []string {
 	width, height := max(s.width, 20), max(s.height, 4)
 	var body []string

@@ -39,7 +39,8 @@ func Guarded(w io.Writer) io.Writer { return &guard{to: w} }
 func Harmless(line string) string {
 	var out bytes.Buffer
 	g := &guard{to: &out}
-	_, _ = io.WriteString(g, strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(line)) // a buffer has no errors
+	oneLine := strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(line)
+	_, _ = io.WriteString(g, oneLine) // a buffer has no errors
 	return out.String() + printable.Text(string(g.rest))
 }
 
