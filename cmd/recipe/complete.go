@@ -50,7 +50,7 @@ func begun(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// arguments completes the arguments of a command, whose usage names them: the last one repeats when it says so.
+// arguments completes the arguments of a command, whose usage names them: the last one repeats when it ends in "…".
 func (c completer) arguments(command string, names []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		n := len(args)
@@ -222,7 +222,7 @@ func flagOf(cmd *cobra.Command, name string) string {
 // outline is what a recipe declares at its top level, as written: a block with count or for_each is one.
 type outline struct{ blocks, variables, outputs []string }
 
-// outlineGiven is that of the recipe that the arguments of a command mean.
+// outlineGiven is the outline of the recipe that the arguments of a command mean.
 func outlineGiven(args []string) outline {
 	file, err := recipeFile(args)
 	if err != nil {

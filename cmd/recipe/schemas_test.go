@@ -50,7 +50,7 @@ func closeSchema(s *jsonschema.Schema) {
 	closeSchema(s.Items)
 }
 
-// fits says whether a document is as its schema, and every field of it is named there.
+// fits checks a document against its schema, which must name every field of it.
 func fits(t *testing.T, name string, text []byte) {
 	t.Helper()
 	var value any

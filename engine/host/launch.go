@@ -74,7 +74,7 @@ func program(started func() (string, error), running string) (string, error) {
 		return "", err
 	}
 	if _, err = os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return path, nil // starting it says what is wrong
+		return path, nil // the error of starting it is more specific
 	}
 	if _, err := os.Stat(running); err == nil {
 		return running, nil

@@ -16,7 +16,7 @@ func TestFilesOfALiveRunAreHealed(t *testing.T) {
 	t.Parallel()
 	damage := map[string]struct {
 		do   func(dir string) error
-		says string
+		text string
 	}{
 		"events deleted":    {func(d string) error { return os.RemoveAll(filepath.Join(d, "events")) }, "event log"},
 		"record emptied":    {func(d string) error { return os.Truncate(filepath.Join(d, "run.json"), 0) }, "overwritten"},
@@ -40,7 +40,7 @@ func TestFilesOfALiveRunAreHealed(t *testing.T) {
 			}
 			f.until("it is healed", func() bool {
 				h := a.engine.Healed()
-				return len(h) == 1 && strings.Contains(h[0].Message, c.says)
+				return len(h) == 1 && strings.Contains(h[0].Message, c.text)
 			})
 			if rec, err := state.Read(f.dir); err != nil || rec.Status != state.Running {
 				t.Errorf("the record is %+v, %v", rec, err)
@@ -54,7 +54,7 @@ func TestFilesOfALiveRunAreHealed(t *testing.T) {
 				if e.Seq != uint64(i+1) {
 					t.Fatalf("event %d has number %d", i+1, e.Seq)
 				}
-				warned = warned || e.Type == event.Notice && e.Level == "warn" && strings.Contains(e.Message, c.says)
+				warned = warned || e.Type == event.Notice && e.Level == "warn" && strings.Contains(e.Message, c.text)
 			}
 			if !warned {
 				t.Error("the log has no warning")

@@ -86,7 +86,7 @@ func (p Processes) Launch(ctx context.Context, l Launch) (Process, error) {
 		Dir: l.Dir, Env: append(p.Catalog.Environment(l.Block.Kind, l.Plugin, l.Config, os.Environ()), env...),
 		Keep: l.Handle, Listener: l.Listener,
 	}
-	if len(env) > 0 { // a variable tells this program which plugin to serve
+	if len(env) > 0 { // this program reads from a variable which plugin to serve
 		spec.Build = p.Catalog.Build
 	}
 	if l.Placed != nil {

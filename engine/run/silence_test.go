@@ -23,7 +23,7 @@ func TestASuspendedBlockIsSilent(t *testing.T) {
 	p.mu.Lock()
 	p.suspended = again
 	p.mu.Unlock()
-	told := func(what event.Type) func() bool {
+	reported := func(what event.Type) func() bool {
 		return func() bool {
 			for _, e := range f.events() {
 				if e.Type == what && e.Address == inf {
@@ -33,9 +33,9 @@ func TestASuspendedBlockIsSilent(t *testing.T) {
 			return false
 		}
 	}
-	f.until("it is silent", told(event.Silent))
+	f.until("it is silent", reported(event.Silent))
 	close(again)
-	f.until("it answers", told(event.Answers))
+	f.until("it answers", reported(event.Answers))
 	close(finish)
 	if a.wait(); a.err != nil {
 		t.Fatal(a.err)

@@ -48,7 +48,7 @@ func OtherBuilds(ctx context.Context, dir state.Dir, own string, holder *state.O
 	return b
 }
 
-// goneProgram is the path of a process's program that is no longer the file at that path. Linux tells it.
+// goneProgram is the path of a process's program that is no longer the file at that path; Linux only.
 func goneProgram(o *state.Owner) string {
 	if here, err := os.Hostname(); err != nil || here != o.Host {
 		return ""

@@ -170,13 +170,13 @@ func TestElapsedTimeGoesOnAtAdoption(t *testing.T) {
 // What a block reported before its process was suspended is not shown as fresh.
 func TestASilentBlockHasNoFreshMetrics(t *testing.T) {
 	t.Parallel()
-	told := event.Event{Type: event.Metrics, Address: trainer, Metrics: map[string]float64{"tokens_per_second": 900}}
+	metrics := event.Event{Type: event.Metrics, Address: trainer, Metrics: map[string]float64{"tokens_per_second": 900}}
 	silent := event.Event{Type: event.Silent, Address: trainer}
-	if got := fold(told, silent).Blocks[trainer].Fresh(); len(got) != 0 {
+	if got := fold(metrics, silent).Blocks[trainer].Fresh(); len(got) != 0 {
 		t.Errorf("a silent block has %v", got)
 	}
 	answers := event.Event{Type: event.Answers, Address: trainer}
-	if got := fold(told, silent, answers).Blocks[trainer].Fresh(); len(got) != 1 {
+	if got := fold(metrics, silent, answers).Blocks[trainer].Fresh(); len(got) != 1 {
 		t.Errorf("a block that answers again has %v", got)
 	}
 }

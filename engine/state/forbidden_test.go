@@ -16,7 +16,7 @@ import (
 // askedAs is set in a process of this test that runs as another user: the folder of the recipe to look at.
 const askedAs = "RECIPE_TEST_FORBIDDEN"
 
-// Another user is told that there is a run, and whose it is, and not that there is none.
+// The error for another user names the run and its owner; it does not deny that there is a run.
 func TestARunOfAnotherUserIsNamed(t *testing.T) {
 	if folder := os.Getenv(askedAs); folder != "" {
 		_, unread := state.Read(state.DirOf(folder, "r"))

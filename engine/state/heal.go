@@ -9,7 +9,8 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// Holds says whether the lock file in dir is the one that is held here: not when the directory was moved or removed.
+// Holds reports whether the lock file in dir is the one that is held here. It is false after the directory was moved or
+// removed.
 func (l *Lock) Holds(dir Dir) bool {
 	held, err := l.file.Stat()
 	if err != nil {
@@ -44,7 +45,7 @@ func (s *Store) damage() string {
 	case errors.Is(err, os.ErrNotExist):
 		return "run.json was deleted"
 	case err != nil:
-		return "" // the disk fails, which writing the record will tell
+		return "" // the disk fails: the next write of the record reports it
 	case s.written == nil || !os.SameFile(there, s.written):
 		return "run.json was replaced"
 	case there.Size() != s.written.Size() || !there.ModTime().Equal(s.written.ModTime()):

@@ -21,7 +21,7 @@ func Full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// Refused says whether an error means that the disk refused a write, for lack of room or for another reason that a
+// Refused reports whether the disk refused a write, for lack of room or for another reason that a
 // person can remedy while the writer waits: rights, a file in the way, a mount that is gone or read-only, a fault.
 func Refused(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EIO, syscall.ENOTDIR,

@@ -32,7 +32,7 @@ func await(ctx context.Context, host sdk.Host, during sdk.Phase, path string, wa
 			host.Log("warn", "it "+text)
 			host.Phase(during, text)
 			waiting = host.Begin(sdk.Activity{What: "room on a disk", Detail: text, Patience: forAsLongAsItTakes,
-				Remedy: "make room on the disk of " + path + ", or make it writable, as the reason says"})
+				Remedy: "make room on the disk of " + path + ", or make it writable"})
 		case during == sdk.Degraded:
 			host.Phase(sdk.Ready, "")
 		default:

@@ -75,7 +75,7 @@ func Schemas() (Pages, error) {
 	return pages, nil
 }
 
-// open allows fields that are not named. The schema of a map, whose fields have no names, says what its values are.
+// open allows fields that are not named. The schema of a map, whose fields have no names, describes its values.
 func open(s *jsonschema.Schema) {
 	if s == nil {
 		return

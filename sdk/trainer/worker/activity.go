@@ -58,7 +58,7 @@ func (t *Trainer[C]) activity(d *doing, e event) (sdk.Activity, bool) {
 		return sdk.Activity{What: "the run is paused", Patience: patienceForPeople, Remedy: "recipe resume", Rest: true}, true
 	case "no_room": // starting it again would not help
 		return sdk.Activity{What: e.ForWhat, Patience: patienceForPeople,
-			Remedy: "make room on that disk, or make it writable, as the reason says"}, true
+			Remedy: "make room on that disk, or make it writable"}, true
 	case "training":
 		a := sdk.Activity{What: fmt.Sprintf("training step %d", e.Step+1), Patience: max(patienceForFirst/3, 3*d.longest)}
 		if d.longest == 0 {
