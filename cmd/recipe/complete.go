@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/spf13/cobra"
 
@@ -236,10 +235,7 @@ func outlineOf(file string) (o outline) {
 	if err != nil {
 		return o
 	}
-	parsed, _ := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
-	if parsed == nil {
-		return o
-	}
+	parsed, _ := schema.ParseFile(file, text) // names of a file with errors are names, too
 	body, ok := parsed.Body.(*hclsyntax.Body)
 	if !ok {
 		return o

@@ -57,7 +57,11 @@ func checked(f *os.File, err error) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = fmt.Errorf("%w: %w", ErrRefused, &fs.PathError{Op: "read", Path: f.Name(), Err: syscall.EISDIR})
+	case !info.Mode().IsRegular():
 		err = refuse(f.Name(), "is no regular file")
 	}
 	if err != nil {
