@@ -267,7 +267,8 @@ WantedBy=default.target
 		exitStopped, int((grace + time.Minute).Seconds()), exitStopped, exitFailed, exitDenied, exitUntrusted), nil
 }
 
-// unitWord writes a word as systemd reads one, in which % has a meaning; in those of a command $ has one, too.
+// unitWord quotes a word for a unit of systemd, where % is special. In a command $ is special, too: its caller doubles
+// it.
 func unitWord(s string) (string, error) {
 	if i := strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f }); i >= 0 {
 		return "", fmt.Errorf("%q cannot be written into a unit, because of %q: put it into a variables file", s, s[i:i+1])

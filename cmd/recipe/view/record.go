@@ -99,8 +99,8 @@ type StatusDocument struct {
 	Version       int64         `json:"policy_version"`
 	Blocks        []StatusBlock `json:"blocks"`
 	Elsewhere     string        `json:"belongs_to,omitempty"` // the run directory that this one is a copy of
-	// Waiting lists what the engine cannot write for now, and Silent says why an engine that should answer does
-	// not. With either, the phases may be old.
+	// Waiting lists what the engine cannot write now. Silent is the reason why an engine does not answer. With either,
+	// the phases may be old.
 	Waiting []enginerun.Waiting `json:"waiting,omitempty"`
 	Silent  string              `json:"engine_error,omitempty"`
 	// Healed lists the files of the run that the engine has written again after another program had changed them.
