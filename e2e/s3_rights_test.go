@@ -14,8 +14,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"github.com/recipe-rl/recipe/internal/objectstore"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/objectstore"
 )
 
 // TestS3Rights gives keys of a real store each right but one, by a policy of the bucket.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/objectstore"
+	"github.com/recipe-rl/recipe/internal/objectstore"
 )
 
 const s3Recipe = `

@@ -11,7 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
-	"github.com/recipe-rl/recipe/sdk/nearest"
+	"github.com/recipe-rl/recipe/internal/nearest"
 )
 
 func problem(at hcl.Range, summary, detail string) *hcl.Diagnostic {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/recipe-rl/recipe/internal/nearest"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may

@@ -111,7 +111,7 @@ type Amount struct {
 }
 
 // NodesUser is a plugin whose blocks may have several machines: placement { nodes = 2 }. It finds them by package
-// sdk/nodes.
+// sdk/kit/nodes.
 type NodesUser interface{ UsesNodes() }
 
 // Preparer does what a block can do before the blocks that it refers to are ready: a trainer imports PyTorch and loads

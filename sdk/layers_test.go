@@ -9,33 +9,32 @@ import (
 
 const module = "github.com/recipe-rl/recipe/"
 
-// layers are the packages of the SDK. Each imports only packages of the layers before its own, and within a layer only
-// of those listed before it.
+// layers are the packages of the SDK and of internal. Each imports only packages of the layers before its own, and
+// within a layer only of those listed before it. So plumbing knows no kind, and the contract knows no kit.
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
-		"sdk/lazyregexp", "sdk/nearest", "sdk/regular", "sdk/disk", "sdk/kind", "sdk/protocol", "sdk/spec", "sdk/pluginpb",
-		"sdk/protocol/handshake", "sdk/proc", "sdk/proc/python", "sdk/openfiles", "sdk/web", "sdk/web/proxy",
-		"sdk/redact", "sdk/tail", "sdk/temporary", "sdk/chat",
-		"sdk/modelinfo",
-		"sdk/trace", "sdk/trajectory", "sdk/trajectory/zstd", "sdk/samples", "sdk/nodes", "sdk/delta",
-		"sdk/promtext", "sdk/outputs", "sdk/internal/lease", "sdk/internal/loopback", "sdk/disk/disktest", "sdk/python",
+		"internal/lazyregexp", "internal/nearest", "internal/regular", "internal/peer", "internal/listener", "internal/disk",
+		"internal/openfiles", "internal/web", "internal/web/proxy", "internal/redact", "internal/tail", "internal/temporary",
+		"internal/samples", "internal/delta", "internal/promtext", "internal/disk/disktest",
+		"sdk/kind", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs", "sdk/python",
+		"sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake",
 	},
 	{"sdk"}, // the contract common to all kinds
+	{ // plumbing on it: the wire, weights, storage
+		"internal/room", "internal/event", "internal/wire", "internal/eventlog", "internal/objectstore",
+		"internal/objectstore/storetest", "internal/archive", "internal/gateway", "internal/weightserver", "internal/weightclient",
+	},
 	{ // what a plugin's process does with it
-		"sdk/room", "sdk/event", "sdk/wire", "sdk/eventlog", "sdk/internal/attempt", "sdk/internal/process",
-		"sdk/internal/define",
+		"sdk/internal/lease", "sdk/internal/loopback", "sdk/internal/attempt", "sdk/internal/process", "sdk/internal/define",
 	},
-	{ // the kinds, and kits for their plugins
-		"sdk/interpreter", "sdk/gateway", "sdk/inference", "sdk/engine", "sdk/trainer/weightserver",
-		"sdk/trainer/weightclient", "sdk/objectstore", "sdk/trainer/archive", "sdk/trainer",
-		"sdk/trainer/worker", "sdk/sync", "sdk/executor",
-		"sdk/trajectories", "sdk/environment", "sdk/environment/example", "sdk/environment/envserver",
-		"sdk/environment/toolcall",
-		"sdk/environment/script",
+	{ // the kinds: the rest of the contract
+		"sdk/inference", "sdk/trainer", "sdk/sync", "sdk/executor", "sdk/trajectories", "sdk/environment",
+		"sdk/environment/example", "sdk/plugintest",
 	},
-	{ // what tests of plugins use
-		"sdk/objectstore/storetest", "sdk/plugintest", "sdk/engine/enginetest", "sdk/trainer/worker/workertest",
-		"sdk/environment/script/scripttest",
+	{ // kits, on which plugins of a kind are built
+		"sdk/kit/chat", "sdk/kit/modelinfo", "sdk/kit/nodes", "sdk/kit/interpreter", "sdk/kit/engine", "sdk/kit/worker",
+		"sdk/kit/envserver", "sdk/kit/toolcall", "sdk/kit/script",
+		"sdk/kit/engine/enginetest", "sdk/kit/worker/workertest", "sdk/kit/script/scripttest",
 	},
 }
 
@@ -57,7 +56,7 @@ func TestImportsWithinTheSDKPointOneWay(t *testing.T) {
 	for _, layer := range layers {
 		order = append(order, layer...)
 	}
-	for _, line := range goList(t, "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"sdk/...") {
+	for _, line := range goList(t, "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"sdk/...", module+"internal/...") {
 		fields := strings.Fields(line)
 		name := strings.TrimPrefix(fields[0], module)
 		at := slices.Index(order, name)
@@ -81,7 +80,7 @@ const mostForeignPackages = 149
 func TestAnEnvironmentLinksNoOtherKind(t *testing.T) {
 	t.Parallel()
 	linked := goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", module+"sdk/environment/example")
-	for _, unwanted := range []string{"sdk/gateway", "sdk/inference", "sdk/trainer", "sdk/trainer/weightserver",
+	for _, unwanted := range []string{"internal/gateway", "sdk/inference", "sdk/trainer", "internal/weightserver",
 		"sdk/sync"} {
 		if slices.Contains(linked, module+unwanted) {
 			t.Errorf("an environment links %s", unwanted)

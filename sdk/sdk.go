@@ -1,10 +1,24 @@
 // Package sdk is what the author of a plugin imports.
 //
-// A plugin implements the small interface of its kind. All of them share Run: it is called once, it does the block's
-// whole work, it calls Host.Ready when dependents may start, and it returns when the job is done or when its context
-// ends. Abilities that not every plugin has (Updater, Evaluator, Checkpointer, Planner, Preparer,
-// Validator) are optional interfaces, found by assertion. Everything else comes with the SDK: the process, TLS, leases
-// and events; for inference the gateway; for trainers the control endpoint from which a sync block takes weights.
+// A plugin implements the small interface of its kind (packages inference, trainer, environment, trajectories, sync,
+// executor). All kinds share Run. Other abilities are optional interfaces, found by assertion. The life of a block:
+//
+//  1. The engine reads the plugin's [Definition] (name, schema, outputs, abilities) without running its code on a
+//     configuration.
+//  2. For a plan it decodes the block's body into the configuration and calls Validate ([Validator]) and Plan
+//     ([Planner]), which touch nothing but local files that the configuration names.
+//  3. For an apply it starts one process for the block; while the blocks that it refers to are still starting it calls
+//     Prepare ([Preparer]).
+//  4. It calls Run once, with the decoded configuration, the outputs of other blocks and what earlier attempts recorded
+//     ([Request]); Run calls Host.Ready when dependents may start, and reports progress by its Host.
+//  5. Meanwhile it may call Update, Evaluate and SaveCheckpoint ([Updater], [Evaluator], [Checkpointer]); a new engine
+//     adopts the process and reads the events that it missed.
+//  6. Run returns when the job is done or when its context ends: then the plugin has the block's stop_timeout to write
+//     what must survive, and its programs are ended after it.
+//
+// The SDK has everything else: the process, TLS, leases and events; for inference the gateway; for trainers the control
+// endpoint from which a sync block takes weights. Packages below sdk/kit do most of the work of a plugin that runs a
+// server program or a trainer in Python.
 package sdk
 
 // Request is everything that a plugin is started with. C is its configuration struct.

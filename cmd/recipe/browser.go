@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/recipe-rl/recipe/sdk/temporary"
+	"github.com/recipe-rl/recipe/internal/temporary"
 )
 
 var errNoDesktop = errors.New("there is no desktop")

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // pair is a recipe with an engine, a trainer and weights between them. A tiny model has no folder.

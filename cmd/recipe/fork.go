@@ -15,8 +15,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 func newFork(a *app) *cobra.Command {

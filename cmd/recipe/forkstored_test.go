@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/objectstore/storetest"
+	"github.com/recipe-rl/recipe/internal/objectstore/storetest"
 )
 
 // TestAForkOfARunInAStore loses a machine but not its store, and begins another run with what is there. Not parallel,

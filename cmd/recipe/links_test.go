@@ -15,7 +15,7 @@ const mostForeignPackages = 699
 func TestWhatRecipeLinks(t *testing.T) {
 	t.Parallel()
 	unwanted := []string{
-		"github.com/prometheus/client_golang", // sdk/promtext writes the format
+		"github.com/prometheus/client_golang", // internal/promtext writes the format
 		"github.com/prometheus/procfs",
 		"github.com/spf13/viper",
 		"github.com/stretchr/testify",

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/objectstore/storetest"
+	"github.com/recipe-rl/recipe/internal/objectstore/storetest"
 )
 
 // A trainer whose checkpoints are neither on this machine nor in its store does not start at step 0 by itself. Not

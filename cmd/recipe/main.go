@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/kit/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 

@@ -12,10 +12,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/recipe-rl/recipe/engine/doctor"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/kit/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
-	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // TestMain lets the test binary be the program: scripts run it as `recipe`, and the engine starts it as a plugin.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/recipe-rl/recipe/sdk/nearest"
+	"github.com/recipe-rl/recipe/internal/nearest"
 )
 
 // invalidArguments begins the answer of the server to arguments that the schema of a tool forbids.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/ui"
-	"github.com/recipe-rl/recipe/sdk/nearest"
+	"github.com/recipe-rl/recipe/internal/nearest"
 )
 
 // mcpTools are the tools of one session with an agent. Each is a command of the command line: the agent gets what a

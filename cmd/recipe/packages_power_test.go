@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
 )
 
 // TestPackagesAfterAPowerLoss: the power is lost at a random moment of init, pull and build, and right after their end.

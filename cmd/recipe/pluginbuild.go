@@ -17,11 +17,11 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment/script"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
-	"github.com/recipe-rl/recipe/sdk/temporary"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/script"
 )
 
 // buildFlags are the flags of the commands that build a package.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/outfile"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // checkFlags are the flags of plugin test.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/single"
+	"github.com/recipe-rl/recipe/internal/wire"
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -25,7 +26,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // complianceCommand is the first argument of the process that runs the suite; people do not call it.

@@ -16,8 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/scaffold"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/trust"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 func newPluginNew(a *app) *cobra.Command {

@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/runs"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 func newRuns(a *app) *cobra.Command {

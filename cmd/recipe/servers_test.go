@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A server of the standard library waits without limit; those of sdk/web have limits.
+// A server of the standard library waits without limit; those of internal/web have limits.
 func TestEveryHTTPServerHasLimits(t *testing.T) {
 	t.Parallel()
 	bare := regexp.MustCompile(`http\.Server\{|http\.(ListenAndServe|Serve)(TLS)?\(|httputil\.NewServerConn`)
@@ -22,8 +22,8 @@ func TestEveryHTTPServerHasLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen++
-		if at := bare.Find(text); at != nil && !strings.HasPrefix(path, "sdk/web/") {
-			t.Errorf("%s says %s: make the server with sdk/web, whose limits end clients that stall", path, at)
+		if at := bare.Find(text); at != nil && !strings.HasPrefix(path, "internal/web/") {
+			t.Errorf("%s says %s: make the server with internal/web, whose limits end clients that stall", path, at)
 		}
 	})
 	if seen < 100 {

@@ -21,8 +21,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/ui"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // uiFlags are where the dashboard is served.

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recipe-rl/recipe/engine/printable"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/nearest"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
-	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // explainUsage makes commands say what they take, and what to do, when they are given something else.

@@ -18,9 +18,9 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/internal/openfiles"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
-	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/openfiles"
 	"github.com/recipe-rl/recipe/internal/peer"
-	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 // data carries connections of blocks to blocks on other machines. A block listens on loopback, as without an executor;

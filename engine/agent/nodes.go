@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/nodes"
+	"github.com/recipe-rl/recipe/sdk/kit/nodes"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 

@@ -16,12 +16,12 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/internal/openfiles"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
-	"github.com/recipe-rl/recipe/sdk/openfiles"
 	"github.com/recipe-rl/recipe/sdk/proc"
 	"github.com/recipe-rl/recipe/sdk/protocol"
-	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // socketLimit is the longest path of a folder in which go-plugin can make its socket.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // PythonRequest asks for the Python environment of a block.

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk/delta"
-	"github.com/recipe-rl/recipe/sdk/trainer/archive"
+	"github.com/recipe-rl/recipe/internal/archive"
+	"github.com/recipe-rl/recipe/internal/delta"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 // storeLimit is how many bytes of files are kept for later jobs. Jobs have copies, so any file may be removed at any

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
-	"github.com/recipe-rl/recipe/sdk/redact"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/redact"
 )
 
 // hidden stands where a secret was.

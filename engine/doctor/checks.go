@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/recipe-rl/recipe/sdk/openfiles"
+	"github.com/recipe-rl/recipe/internal/openfiles"
 )
 
 const gib = 1 << 30

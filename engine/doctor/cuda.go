@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // gpuProcesses names the processes that hold memory of GPUs: leftovers of an earlier run, or other people's.

@@ -1,8 +1,8 @@
 package doctor
 
 import (
+	"github.com/recipe-rl/recipe/internal/openfiles"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/openfiles"
 )
 
 // CanRun says why no run can be started on a machine; nil: nothing is known to be in its way.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/engine/usage"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
-	"github.com/recipe-rl/recipe/sdk/regular"
+	"github.com/recipe-rl/recipe/internal/regular"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // Local is the machine that this process runs on; dir is where run directories will be.

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/trust"
+	"github.com/recipe-rl/recipe/internal/objectstore"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/objectstore"
 )
 
 // storeOf says whether the store of a trainer's checkpoints takes, gives and removes objects; false when it has none.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // The completions of an evaluation are a record that the views of a run read, and old ones make room.

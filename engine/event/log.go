@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk/disk"
+	"github.com/recipe-rl/recipe/internal/disk"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
 )
 
 // clocked opens a log with a clock that the test moves.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/kit/script"
 )
 
 // Add makes a plugin known by its path alone, which the user names: it is run without a question. Its name is the one

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/recipe-rl/recipe/engine/trust"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
-	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // ExecutorPath is the path of the program of an executor; empty for one that is linked into this program, or unknown.

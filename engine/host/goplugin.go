@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 
 	"github.com/recipe-rl/recipe/internal/listener"
-	"github.com/recipe-rl/recipe/sdk/temporary"
+	"github.com/recipe-rl/recipe/internal/temporary"
 )
 
 // attachment adapts a Process to go-plugin's interface for processes that it did not start.

@@ -20,12 +20,12 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/internal/eventlog"
+	"github.com/recipe-rl/recipe/internal/handshake"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/eventlog"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/protocol"
-	"github.com/recipe-rl/recipe/sdk/protocol/handshake"
 )
 
 // LaunchSpec says which plugin process to start for a block.

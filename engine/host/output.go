@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 // The files in a block's directory that its plugin process writes to.

@@ -12,8 +12,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment/script"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/script"
 )
 
 // packaged is the plugin that a package has, or why it cannot be used.

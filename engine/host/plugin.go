@@ -14,14 +14,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/recipe-rl/recipe/internal/event"
+	"github.com/recipe-rl/recipe/internal/eventlog"
 	"github.com/recipe-rl/recipe/internal/listener"
+	"github.com/recipe-rl/recipe/internal/wire"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/event"
-	"github.com/recipe-rl/recipe/sdk/eventlog"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // Plugin is a connected plugin process. It is safe for concurrent use. Every method except Exit takes its deadline from

@@ -10,9 +10,9 @@ import (
 	"syscall"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk/protocol"
-	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // RecordName is the file in a block's directory with which a later engine finds the block's plugin process.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 // hub is the folder in which the cache of Hugging Face keeps repositories; empty: not known.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/doctor"
-	"github.com/recipe-rl/recipe/sdk/regular"
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 const (

@@ -13,9 +13,9 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // FormatVersion is the version of lineage.json. A new minor version only adds fields.

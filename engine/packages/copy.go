@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/recipe-rl/recipe/engine/outfile"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // Push publishes a version of the package in a layout, a folder or a .tar, that `recipe plugin build` has written, and

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/trust"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
-	"github.com/recipe-rl/recipe/sdk/regular"
+	"github.com/recipe-rl/recipe/internal/regular"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // Brings are what making an environment would run of a recipe's: an interpreter at a path, and packages that are built

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // uv is installed by a Python that is started in the recipe's folder, where "venv" may be a stranger's code.

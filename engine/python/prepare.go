@@ -19,7 +19,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // uvVersion is the version to install if PATH has no uv.

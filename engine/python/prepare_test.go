@@ -16,7 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

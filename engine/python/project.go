@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // Lock writes the lock file of a project, or updates it, unless there is an environment for what the project asks for

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/nodes"
+	"github.com/recipe-rl/recipe/sdk/kit/nodes"
 )
 
 // TestAPluginConnectsToItsOtherMachine connects to a port on loopback of the second machine of a job, by the agents of

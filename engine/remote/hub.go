@@ -15,9 +15,9 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/internal/openfiles"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk/executor"
-	"github.com/recipe-rl/recipe/sdk/openfiles"
-	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
 // addressFile holds the addresses of the newest engine, in the run directory: agents read it whenever they look for an

@@ -16,7 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/host"
-	"github.com/recipe-rl/recipe/sdk/nodes"
+	"github.com/recipe-rl/recipe/sdk/kit/nodes"
 )
 
 // echoArguments makes the test's binary print its arguments and its standard input.

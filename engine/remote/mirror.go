@@ -15,7 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk/disk"
+	"github.com/recipe-rl/recipe/internal/disk"
 )
 
 // What a block with staged files writes into its folders comes back here while it runs: its log, samples, checkpoints.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/engine/host"
-	"github.com/recipe-rl/recipe/sdk/openfiles"
+	"github.com/recipe-rl/recipe/internal/openfiles"
 )
 
 // process is a plugin process that an agent has started.

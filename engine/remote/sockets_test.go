@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/temporary"
+	"github.com/recipe-rl/recipe/internal/temporary"
 )
 
 // The sockets that lead to plugins of jobs are of use to one engine: their folder goes with it, or, since it is locked,

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/disk"
+	"github.com/recipe-rl/recipe/internal/disk"
 )
 
 // The agent of a job fills no disk: what it sends ends before.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/sdk/disk"
+	"github.com/recipe-rl/recipe/internal/disk"
 )
 
 // heldEvents is how many events are kept in memory while the disk is full. More are left in the processes that tell

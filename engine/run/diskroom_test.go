@@ -9,10 +9,10 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // onSmallDisk is a fixture whose run directory is on a small disk of its own.

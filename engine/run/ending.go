@@ -8,8 +8,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/sdk"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // ending is how an attempt ended.

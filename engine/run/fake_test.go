@@ -14,11 +14,11 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/run"
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/internal/listener"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/run"
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/sdk"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // A failure that another attempt would have likewise ends a block that was ready, without a restart.

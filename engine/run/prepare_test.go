@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/why"
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/sdk"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 

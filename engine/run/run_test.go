@@ -20,10 +20,10 @@ import (
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 const wholeLoop = `

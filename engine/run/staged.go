@@ -14,9 +14,9 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/remote"
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment/script"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
+	"github.com/recipe-rl/recipe/sdk/kit/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 

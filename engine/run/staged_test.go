@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/sdk"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
 )
 
 // oneCheckpoint is a process that reports a checkpoint.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	blockevent "github.com/recipe-rl/recipe/sdk/event"
+	blockevent "github.com/recipe-rl/recipe/internal/event"
 )
 
 // translate turns a block's event into one for the log. Outputs and handles are not for the log: ok is false.

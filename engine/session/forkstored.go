@@ -14,11 +14,11 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/archive"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/objectstore"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
-	"github.com/recipe-rl/recipe/sdk/objectstore"
-	"github.com/recipe-rl/recipe/sdk/trainer/archive"
 )
 
 // ForkStored is Fork from checkpoints in a store: address is that of a run there, s3://BUCKET/FOLDER/ADDRESS/RUN, of

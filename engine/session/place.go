@@ -11,8 +11,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/eventlog"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/eventlog"
 )
 
 // Belongs rejects a run directory that was copied from elsewhere, with a remedy.

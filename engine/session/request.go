@@ -19,10 +19,10 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/engine/usage"
+	"github.com/recipe-rl/recipe/internal/disk"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
-	"github.com/recipe-rl/recipe/sdk/disk"
 )
 
 // Request names a recipe and its values. It is sent over the engine's socket when a live run is changed. It may contain

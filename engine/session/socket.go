@@ -19,9 +19,9 @@ import (
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/internal/peer"
+	"github.com/recipe-rl/recipe/internal/web"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // socketLimit is the maximum length of a unix socket's path on all systems (macOS: 104 bytes with the final zero).

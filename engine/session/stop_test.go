@@ -15,9 +15,9 @@ import (
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/web"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // stoppable is a run directory whose engine accepts a stop and answers with a status; stopped is called for the stop.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/peer"
+	"github.com/recipe-rl/recipe/internal/web"
+	"github.com/recipe-rl/recipe/internal/web/proxy"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/web"
-	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // Proxy makes any OpenAI-compatible server look like an inference block to an environment: it sends the key and the

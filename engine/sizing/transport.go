@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/delta"
+	"github.com/recipe-rl/recipe/internal/delta"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/sync"
 )

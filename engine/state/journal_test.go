@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/disk"
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk/disk"
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // Kept is what the disk has of a recorded checkpoint. The zero value: it is there.

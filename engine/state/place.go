@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk/regular"
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // Place is the location of a run directory. The engine writes it into place.json when it opens a run, so that a copied

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/recipe-rl/recipe/engine/private"
-	"github.com/recipe-rl/recipe/sdk/regular"
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // Check rejects a run directory with files of another user, links or pipes. It may have come with a cloned project or

@@ -7,7 +7,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // Missing returns what a tracker lacks on this machine, as far as it shows without starting a process; empty: nothing.

@@ -19,9 +19,9 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/internal/redact"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 	"github.com/recipe-rl/recipe/sdk/python"
-	"github.com/recipe-rl/recipe/sdk/redact"
 )
 
 //go:embed python/recipe_tracking/*.py

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Tokenizer turns token ids into text, as a tokenizer.json describes. It encodes nothing.

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 // Bounds of what a digest covers: more is no environment of one file.

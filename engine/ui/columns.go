@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/recipe-rl/recipe/engine/transcript"
-	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/transcript"
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // run is what the server knows of one run: its event log, folded.

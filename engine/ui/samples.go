@@ -14,7 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/transcript"
-	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/internal/samples"
 )
 
 // BenchmarkHundredThousandSamples answers for pages of the list of samples of 100,000 groups: the newest, and one for

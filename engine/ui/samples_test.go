@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/internal/samples"
 )
 
 // The completions of an evaluation are shown behind those that are trained on, with everything beside the score.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/internal/peer"
-	"github.com/recipe-rl/recipe/sdk/web"
+	"github.com/recipe-rl/recipe/internal/web"
 )
 
 // built is the page, which page/build.mjs makes from page/src.

@@ -9,10 +9,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/tail"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/proc"
-	"github.com/recipe-rl/recipe/sdk/tail"
 )
 
 // evaluate runs the environment's command evaluate and returns its numbers with the policy version that was served.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/chat"
+	"github.com/recipe-rl/recipe/sdk/kit/chat"
 )
 
 func TestPlanTellsTheChatTemplate(t *testing.T) {

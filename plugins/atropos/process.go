@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/tail"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/proc"
-	"github.com/recipe-rl/recipe/sdk/tail"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 

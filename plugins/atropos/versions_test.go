@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/internal/gateway"
 
 	"github.com/recipe-rl/recipe/sdk"
 )

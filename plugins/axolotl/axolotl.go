@@ -1,5 +1,5 @@
 // Package axolotl trains a policy with Axolotl's GRPO trainer. The program is recipe_axolotl, a Python package that it
-// brings along and that is a plugin of Axolotl; sdk/trainer/worker runs it. What is here is the block.
+// brings along and that is a plugin of Axolotl; sdk/kit/worker runs it. What is here is the block.
 package axolotl
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // version is the Axolotl that this plugin is run with. Axolotl pins all that it stands on, TRL among it.

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker/workertest"
 )
 
 func TestMain(m *testing.M) {

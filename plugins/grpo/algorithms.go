@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // What the worker says of its settings, losses and estimators (python -m worker --schema), written by `make generate`.

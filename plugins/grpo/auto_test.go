@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // TestThePlanDecidesAsTheWorkerDoes reads the cases that the worker's own test reads (tests/test_auto.py).

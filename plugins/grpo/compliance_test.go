@@ -6,7 +6,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"go.uber.org/goleak"
 
-	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
+	"github.com/recipe-rl/recipe/sdk/kit/worker/workertest"
 )
 
 func TestMain(m *testing.M) {

@@ -1,6 +1,6 @@
 package grpo
 
-import "github.com/recipe-rl/recipe/sdk/trainer/worker"
+import "github.com/recipe-rl/recipe/sdk/kit/worker"
 
 // Config is the body of `trainer "grpo" "name"`. The tag `worker` says which setting of the worker a field is. Default,
 // text, bounds and allowed values of such a field are the worker's own (schema.json); a change of it needs a resume,

@@ -3,7 +3,7 @@ package grpo
 import (
 	"regexp"
 
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // symptoms are failures that this block has settings against.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // TestOutOfMemorySaysWhatToLower: when the GPU or the machine ran out of memory before the worker could report it, the

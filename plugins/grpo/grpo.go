@@ -1,5 +1,5 @@
 // Package grpo trains a policy by GRPO and its relatives. The mathematics is in worker, a Python package that it brings
-// along; sdk/trainer/worker runs it. What is here is the block: its attributes, what is wrong with them, what they
+// along; sdk/kit/worker runs it. What is here is the block: its attributes, what is wrong with them, what they
 // need, and how the program is told.
 package grpo
 
@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // Plugin defines `trainer "grpo"`.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // learningCase is a line of testdata/learning.json, which the worker's tests read as well: the plan describes what the

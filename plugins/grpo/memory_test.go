@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // TestThePlansMemoryIsThatOfRunsOnAGPU compares the plan's sum with the allocator peaks of the notebook in docs/benchmarks:

@@ -2,8 +2,8 @@ package grpo
 
 import (
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // metrics are those of worker/PROTOCOL.md. A loss of the user's reports others as well.

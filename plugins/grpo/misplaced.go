@@ -7,7 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/modelinfo"
+	"github.com/recipe-rl/recipe/sdk/kit/modelinfo"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 

@@ -7,11 +7,11 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
-	"github.com/recipe-rl/recipe/sdk/modelinfo"
+	"github.com/recipe-rl/recipe/sdk/kit/modelinfo"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // Validate finds what the schema cannot express.

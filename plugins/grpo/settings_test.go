@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 func TestWorkerSettings(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/chat"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/chat"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // Checkpoints hold every template of the model's tokenizer, so the plan gets all of them.

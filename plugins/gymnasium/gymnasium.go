@@ -6,7 +6,7 @@ import (
 	"embed"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment/script"
+	"github.com/recipe-rl/recipe/sdk/kit/script"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
+	"github.com/recipe-rl/recipe/sdk/kit/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 

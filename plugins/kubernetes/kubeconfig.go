@@ -23,8 +23,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/executor"
-	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // Kubeconfig files are read here and not by client-go, which would add 84 packages and 2,700 allocations to every start

@@ -15,9 +15,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 const (

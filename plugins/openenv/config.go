@@ -9,7 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk/environment"
-	"github.com/recipe-rl/recipe/sdk/environment/envserver"
+	"github.com/recipe-rl/recipe/sdk/kit/envserver"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
-	"github.com/recipe-rl/recipe/sdk/environment/envserver"
-	"github.com/recipe-rl/recipe/sdk/environment/toolcall"
+	"github.com/recipe-rl/recipe/sdk/kit/envserver"
+	"github.com/recipe-rl/recipe/sdk/kit/toolcall"
 )
 
 // Plugin defines `environment "openenv"`.

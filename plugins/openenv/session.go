@@ -13,7 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/recipe-rl/recipe/sdk/redact"
+	"github.com/recipe-rl/recipe/internal/redact"
 )
 
 // session is one environment on the server. Its methods are called one after the other.

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/environment"
-	"github.com/recipe-rl/recipe/sdk/regular"
 )
 
 // heldOutSeeds is where the seeds of the held-out set begin.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/redact"
+	"github.com/recipe-rl/recipe/internal/redact"
 )
 
 // client speaks the Open Reward Standard with one server.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
-	"github.com/recipe-rl/recipe/sdk/environment/envserver"
+	"github.com/recipe-rl/recipe/sdk/kit/envserver"
 )
 
 // Plugin defines `environment "ors"`.

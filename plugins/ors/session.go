@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/environment"
-	"github.com/recipe-rl/recipe/sdk/environment/toolcall"
+	"github.com/recipe-rl/recipe/sdk/kit/toolcall"
 )
 
 // pingEvery is how often a session says that it is still wanted; hosted servers end it after two minutes of silence.

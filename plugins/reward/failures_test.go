@@ -9,7 +9,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/sdk/environment/script/scripttest"
+	"github.com/recipe-rl/recipe/sdk/kit/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // client speaks to one SGLang server on loopback. It implements engine.Client.

@@ -1,7 +1,7 @@
 package sglang
 
 import (
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // title is the engine's name for people.

@@ -17,8 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // The test binary is a fake SGLang when it is started as the block's interpreter: it accepts the launcher's arguments,

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 

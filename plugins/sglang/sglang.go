@@ -1,4 +1,4 @@
-// Package sglang serves a policy with SGLang on the engine kit (sdk/engine), which supervises the servers. What is here
+// Package sglang serves a policy with SGLang on the engine kit (sdk/kit/engine), which supervises the servers. What is here
 // knows SGLang: its arguments, its routes, its log, why it fails, and the function that its schedulers call to copy a
 // trainer's weights.
 //
@@ -11,8 +11,8 @@ import (
 	"embed"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // Plugin defines `inference "sglang"`.

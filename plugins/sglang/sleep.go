@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // The parts of a server's memory as SGLang names them. Graphs come back with the cache, when the weights are in place.

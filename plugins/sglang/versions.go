@@ -2,7 +2,7 @@ package sglang
 
 import (
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // The versions of SGLang that this plugin is run with: oldest is what a machine with a GPU gets and what ran on an

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/executor"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 var unusual = lazyregexp.New(`[^A-Za-z0-9._-]+`)

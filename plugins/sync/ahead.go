@@ -3,7 +3,7 @@ package sync
 import (
 	"context"
 
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
+	"github.com/recipe-rl/recipe/internal/weightserver"
 )
 
 // letGoAhead lets a trainer that can calculate its next step while inference loads and verifies its weights, which it

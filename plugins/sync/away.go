@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/internal/gateway"
 )
 
 // An inference block whose servers are all being started again cannot load weights for a minute or more. While another

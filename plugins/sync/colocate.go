@@ -12,12 +12,12 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/weightclient"
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // sleep is the time in which inference sleeps and the trainer has the GPU. Its holds are renewed until stop.

@@ -9,11 +9,11 @@ import (
 	"os"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/delta"
+	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/weightclient"
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/delta"
-	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // With transport delta this block carries the stream of weights from the trainer to each inference block, on the

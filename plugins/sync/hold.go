@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
 // holdLease is how long a gateway stays held without a renewal by this block; it is renewed while the update lasts.

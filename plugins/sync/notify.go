@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 

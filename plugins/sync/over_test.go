@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // A trainer that has reported its end, and whose process has ended since, is no failure: every run ends so.

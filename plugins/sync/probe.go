@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/recipe-rl/recipe/internal/weightclient"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
 )
 
 // probeText is the fixed text when the recipe gives none. On plain English server and trainer agree a hundred times

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/internal/gateway"
 )
 
 // proof is what the trainer's weights make of the fixed text. It is computed while inference is held and loads them,

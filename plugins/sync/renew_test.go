@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/internal/gateway"
 )
 
 // A gateway that hangs does not keep the leases of the others from being renewed, and the wait for it is bounded.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
 // backoff spaces out the repairs of a server that does not recover.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/weightclient"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 

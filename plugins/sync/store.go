@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+	"github.com/recipe-rl/recipe/internal/disk"
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/disk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
 // published is the newest weights that inference took, with their logprobs, kept so that an inference block that

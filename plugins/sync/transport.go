@@ -7,8 +7,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/delta"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/delta"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )

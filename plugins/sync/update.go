@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/room"
+	"github.com/recipe-rl/recipe/internal/weightclient"
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/room"
 	"github.com/recipe-rl/recipe/sdk/trainer"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // update is one publication in progress.

@@ -6,9 +6,9 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/objectstore"
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/objectstore"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/room"
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
-	"github.com/recipe-rl/recipe/sdk/room"
 	"github.com/recipe-rl/recipe/sdk/trainer"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )

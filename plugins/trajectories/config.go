@@ -15,11 +15,11 @@ import (
 	"net"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/redact"
+	"github.com/recipe-rl/recipe/internal/samples"
+	"github.com/recipe-rl/recipe/internal/web"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
-	"github.com/recipe-rl/recipe/sdk/redact"
-	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/trace"
-	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // Config says where groups are kept, how many, and who may talk to the server. The zero value is a working server that
@@ -37,7 +37,7 @@ type Config struct {
 	// SegmentBytes is the size at which a file of the disk store's log is full (default 64 MiB).
 	SegmentBytes int64
 
-	// Samples is the folder of the record of samples (package sdk/samples); empty: none is kept. SamplesLost is told when
+	// Samples is the folder of the record of samples (package internal/samples); empty: none is kept. SamplesLost is told when
 	// it cannot be written.
 	Samples       string
 	SamplesLimits samples.Limits
@@ -176,7 +176,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// limits are those of all servers (sdk/web).
+// limits are those of all servers (internal/web).
 func (c Config) limits() web.Limits {
 	l := web.Defaults()
 	if c.MaxConnections > 0 {

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/peer"
+	"github.com/recipe-rl/recipe/internal/redact"
+	"github.com/recipe-rl/recipe/internal/web"
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
-	"github.com/recipe-rl/recipe/sdk/redact"
-	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // route answers one method of one path. An error becomes a reply in fail.

@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/recipe-rl/recipe/internal/promtext"
 	"github.com/recipe-rl/recipe/plugins/trajectories/group"
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
-	"github.com/recipe-rl/recipe/sdk/promtext"
 )
 
 // latencies are the upper ends of the latency buckets in seconds.

@@ -13,12 +13,12 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/internal/listener"
+	"github.com/recipe-rl/recipe/internal/objectstore"
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
-	"github.com/recipe-rl/recipe/sdk/objectstore"
 	"github.com/recipe-rl/recipe/sdk/outputs"
-	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectories"

@@ -19,7 +19,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/redact"
+	"github.com/recipe-rl/recipe/internal/redact"
 )
 
 // RunOptions are the flags of `recipe run-api`.

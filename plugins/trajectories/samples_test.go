@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 

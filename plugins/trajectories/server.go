@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/promtext"
+	"github.com/recipe-rl/recipe/internal/redact"
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
-	"github.com/recipe-rl/recipe/sdk/promtext"
-	"github.com/recipe-rl/recipe/sdk/redact"
-	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // Server is the trajectory API. Its handler may be used by any HTTP server; Serve is one with sensible limits.

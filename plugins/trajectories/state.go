@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
-	"github.com/recipe-rl/recipe/sdk/samples"
 	"github.com/recipe-rl/recipe/sdk/trace"
 )
 

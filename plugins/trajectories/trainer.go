@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/plugins/trajectories/queue"
 	"github.com/recipe-rl/recipe/plugins/trajectories/store"
-	"github.com/recipe-rl/recipe/sdk/samples"
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
 )
 

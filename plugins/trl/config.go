@@ -1,7 +1,7 @@
 package trl
 
 import (
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // Config is the body of `trainer "trl" "name"`. What all trainers have is in Common; everything else is TRL's, in its

@@ -1,5 +1,5 @@
 // Package trl trains a policy with TRL's GRPOTrainer. The program is recipe_trl, a Python package that it brings along;
-// sdk/trainer/worker runs it. What is here is the block: its attributes, what is wrong with them, what they need.
+// sdk/kit/worker runs it. What is here is the block: its attributes, what is wrong with them, what they need.
 package trl
 
 import (
@@ -7,10 +7,10 @@ import (
 	"io/fs"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // Plugin defines `trainer "trl"`.

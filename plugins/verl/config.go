@@ -3,7 +3,7 @@ package verl
 import (
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // Config is the body of `trainer "verl" "name"`. What all trainers have is in Common; everything else is verl's, in its

@@ -3,7 +3,7 @@ package verl
 import (
 	"regexp"
 
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
 // symptoms are failures that this block has settings against. verl warns of every engine whose packages are missing,

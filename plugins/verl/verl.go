@@ -1,6 +1,6 @@
 // Package verl trains a policy with verl's model engine: FSDP2 or Megatron, its policy losses and advantage estimators,
 // without Ray's cluster and without its rollout. The program is recipe_verl, a Python package that it brings along;
-// sdk/trainer/worker runs it. What is here is the block.
+// sdk/kit/worker runs it. What is here is the block.
 package verl
 
 import (
@@ -8,10 +8,10 @@ import (
 	"io/fs"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
 )
 
 // Plugin defines `trainer "verl"`.

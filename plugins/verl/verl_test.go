@@ -11,9 +11,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kit/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker/workertest"
 	"github.com/recipe-rl/recipe/sdk/spec"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker"
-	"github.com/recipe-rl/recipe/sdk/trainer/worker/workertest"
 )
 
 // python is an interpreter with verl.

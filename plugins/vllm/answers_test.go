@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // TestReadyMeansItAnswers: a server whose /health is 200 and that produces no token is not ready; it never reaches the

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 

@@ -7,10 +7,10 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
-	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )

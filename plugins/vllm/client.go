@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // client speaks to one vLLM server on loopback. It implements engine.Client.

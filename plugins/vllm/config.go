@@ -1,7 +1,7 @@
 package vllm
 
 import (
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // Config is the body of `inference "vllm" "name"`. Attributes carry vLLM's own names, with underscores; what has no

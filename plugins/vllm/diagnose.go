@@ -3,7 +3,7 @@ package vllm
 import (
 	"regexp"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // diagnosis is how the end of a vLLM server is explained.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // Logs called NAME.real.log were written by vLLM 0.32 on a machine without a GPU; NAME.text.log has messages from the

@@ -5,8 +5,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // fakeNap is the sleep of the fake server. Like vLLM, it exits when released memory is used.

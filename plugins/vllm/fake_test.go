@@ -15,8 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // The test binary is a fake vLLM when it is started as the block's interpreter: it accepts vLLM's arguments, writes

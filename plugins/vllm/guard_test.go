@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // answer is a server's answer to one request.

@@ -4,7 +4,7 @@ import (
 	"regexp"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // logFormat is how vLLM's log is read.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/chat"
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/kit/chat"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 func TestPlan(t *testing.T) {

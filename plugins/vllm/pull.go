@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // pull lets the workers copy a trainer's tensors, which they open once, or receive them by nccl. Opening them may take

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // published are weights as a trainer publishes them by ipc, in the form of the fake server.

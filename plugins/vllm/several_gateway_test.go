@@ -8,8 +8,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
-	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )

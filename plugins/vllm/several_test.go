@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
-	"github.com/recipe-rl/recipe/sdk/gateway"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 // two runs a block of two servers.

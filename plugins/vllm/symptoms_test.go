@@ -3,7 +3,7 @@ package vllm
 import (
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
 )
 
 func TestSymptomsPointToAttributes(t *testing.T) {

@@ -1,6 +1,6 @@
 package vllm
 
-import "github.com/recipe-rl/recipe/sdk/engine"
+import "github.com/recipe-rl/recipe/sdk/kit/engine"
 
 // The versions of vLLM that this plugin is run with: oldest is what a machine with a GPU gets and what ran on an
 // H200, newest is what a machine without one gets and what the tests run. Everything that names a supported version

@@ -1,4 +1,4 @@
-// Package vllm serves a policy with vLLM on the engine kit (sdk/engine), which supervises the servers. What is here
+// Package vllm serves a policy with vLLM on the engine kit (sdk/kit/engine), which supervises the servers. What is here
 // knows vLLM: its arguments, its routes, its log, why it fails, and the worker extension that lets it copy a
 // trainer's weights.
 //
@@ -11,8 +11,8 @@ import (
 	"embed"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/engine"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // title is the engine's name in messages.

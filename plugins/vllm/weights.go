@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/recipe-rl/recipe/sdk/engine"
+	"github.com/recipe-rl/recipe/sdk/kit/engine"
 )
 
 // transports are the ways in which weights can reach this server.

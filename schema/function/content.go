@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/recipe-rl/recipe/sdk/regular"
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // What is read for the digests of files that blocks read.

@@ -7,7 +7,7 @@ import (
 	"github.com/agext/levenshtein"
 	"go.lsp.dev/protocol"
 
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 var (

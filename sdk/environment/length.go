@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
 )
 
 // tooLong says that what the model is to read and its answer are longer than its context.

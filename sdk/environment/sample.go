@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/peer"
+	"github.com/recipe-rl/recipe/internal/web/proxy"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
-	"github.com/recipe-rl/recipe/sdk/web/proxy"
 )
 
 // sampler asks an inference block for completions.

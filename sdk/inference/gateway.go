@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/internal/loopback"
 	"github.com/recipe-rl/recipe/sdk/trace"
 )

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )

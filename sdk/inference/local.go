@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/recipe-rl/recipe/sdk/web"
+	"github.com/recipe-rl/recipe/internal/web"
 )
 
 // Local serves an engine that lives in the plugin's own process, on a free port on loopback. An engine that embeds it

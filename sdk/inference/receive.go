@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/recipe-rl/recipe/internal/delta"
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/delta"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 )
 
 // received are the weights that were sent to this machine, in folders named after their digests.

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/weightclient"
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/trainer"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightclient"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 

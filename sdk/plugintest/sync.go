@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/gateway"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 var environmentPattern = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)

@@ -16,7 +16,7 @@ const (
 	// BuiltinKey is the environment variable that makes a binary with several definitions serve one of them: kind/name.
 	BuiltinKey = "RECIPE_PLUGIN"
 	// SourceKey is the environment variable that makes a binary serve the plugin in a Python file: the path of what
-	// package sdk/environment/script has kept of it. BuiltinKey is set, too.
+	// package sdk/kit/script has kept of it. BuiltinKey is set, too.
 	SourceKey = "RECIPE_PLUGIN_SOURCE"
 	// MarkKey is the environment variable by which a later engine knows that a process is the one it has a record of.
 	MarkKey = "RECIPE_PLUGIN_MARK"

@@ -1,5 +1,5 @@
 // Package sync is the contract of sync plugins, which bring a trainer's weights to inference. They drive the two with
-// package weightclient and with the client of package gateway.
+// the clients Trainer and Gateway.
 package sync
 
 import (

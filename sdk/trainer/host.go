@@ -11,12 +11,12 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/archive"
+	"github.com/recipe-rl/recipe/internal/web"
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/internal/attempt"
 	"github.com/recipe-rl/recipe/sdk/internal/loopback"
-	"github.com/recipe-rl/recipe/sdk/trainer/archive"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
-	"github.com/recipe-rl/recipe/sdk/web"
 )
 
 // host is the Host of a trainer and the owner of its control endpoint.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/archive"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/trainer/archive"
 )
 
 // Stored is a configuration that names a store for copies of the checkpoints: the SDK uploads each one that the trainer

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/regular"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 

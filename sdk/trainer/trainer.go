@@ -5,11 +5,11 @@ package trainer
 import (
 	"context"
 
+	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/internal/define"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
-	"github.com/recipe-rl/recipe/sdk/trainer/weightserver"
 )
 
 // New defines a trainer. C is its configuration, a struct with `recipe` tags (see spec.Of); factory makes a fresh

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/peer"
-	"github.com/recipe-rl/recipe/sdk/redact"
+	"github.com/recipe-rl/recipe/internal/redact"
 	"github.com/recipe-rl/recipe/sdk/trace"
 )
 

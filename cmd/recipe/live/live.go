@@ -12,7 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 const (

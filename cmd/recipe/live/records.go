@@ -12,7 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/transcript"
-	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/internal/samples"
 )
 
 const (

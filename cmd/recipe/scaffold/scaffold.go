@@ -15,10 +15,10 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
+	"github.com/recipe-rl/recipe/internal/nearest"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/lazyregexp"
-	"github.com/recipe-rl/recipe/sdk/nearest"
 )
 
 // The templates end in .tmpl, so that the Go files among them are not part of this module.

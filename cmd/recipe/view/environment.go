@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // Environment is a Python environment of a recipe.

@@ -23,8 +23,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/recipe-rl/recipe/internal/objectstore"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/objectstore"
 )
 
 const (

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/objectstore"
+	"github.com/recipe-rl/recipe/internal/objectstore/storetest"
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/plugins/trajectories/archive"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/objectstore"
-	"github.com/recipe-rl/recipe/sdk/objectstore/storetest"
-	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 const address = "trajectories.builtin.default"

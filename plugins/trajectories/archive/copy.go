@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/regular"
-	"github.com/recipe-rl/recipe/sdk/samples"
+	"github.com/recipe-rl/recipe/internal/regular"
+	"github.com/recipe-rl/recipe/internal/samples"
 )
 
 // round copies what is complete and not copied yet; those that are being written, too, when it is time or when the

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
 )
 
 // writerEnv tells the test binary to be the program that writes until it is killed: FOLDER FIRST-ID.

@@ -3,7 +3,7 @@ package store
 import (
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/disk"
+	"github.com/recipe-rl/recipe/internal/disk"
 )
 
 // waiting holds submissions that wait for room on a full disk, in the order of their arrival. Only the committer uses

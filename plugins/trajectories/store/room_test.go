@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/disk"
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
+	"github.com/recipe-rl/recipe/internal/disk"
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
 )
 
 // Groups that arrive while the disk is full wait for room and are stored; changes that end groups succeed meanwhile.

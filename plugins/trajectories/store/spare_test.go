@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
 )
 
 // emptied is a store whose first files held nothing but groups that have ended, and are kept to be written again.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/recipe-rl/recipe/sdk/disk/disktest"
+	"github.com/recipe-rl/recipe/internal/disk/disktest"
 )
 
 // partsOf are random ones, some empty, some larger than what one call writes.

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
-	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // isRecord says whether a folder holds a record of samples (docs/recording.md).

@@ -14,8 +14,8 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
-	"github.com/recipe-rl/recipe/sdk/samples"
 )
 
 // serve starts a server, with a store in dir unless that is empty.

@@ -129,7 +129,7 @@ def start():
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources)), "OMP_NUM_THREADS": "1",
                "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
         launch = []
-        if ranks > 1:  # as the plugin starts them (sdk/trainer/worker): they find each other in files
+        if ranks > 1:  # as the plugin starts them (sdk/kit/worker): they find each other in files
             env |= {"RECIPE_RANKS_FILE": str(folder / "ranks"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
                     "GLOO_SOCKET_IFNAME": "lo"}  # fmt: skip
             launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--nnodes", "1",

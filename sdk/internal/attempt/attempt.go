@@ -17,11 +17,11 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/event"
+	"github.com/recipe-rl/recipe/internal/eventlog"
+	"github.com/recipe-rl/recipe/internal/wire"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/event"
-	"github.com/recipe-rl/recipe/sdk/eventlog"
 	"github.com/recipe-rl/recipe/sdk/proc"
-	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // DefaultGrace is how long a block may take to end when none is given.

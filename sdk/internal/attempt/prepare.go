@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/event"
+	"github.com/recipe-rl/recipe/internal/wire"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/event"
-	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // handOver is how long Prepare may take to return once the block has been started.

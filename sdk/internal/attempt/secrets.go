@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/event"
-	"github.com/recipe-rl/recipe/sdk/wire"
+	"github.com/recipe-rl/recipe/internal/event"
+	"github.com/recipe-rl/recipe/internal/wire"
 )
 
 // blanked replaces a secret.

@@ -14,11 +14,11 @@ import (
 	plugin "github.com/hashicorp/go-plugin"
 	"go.uber.org/goleak"
 
+	"github.com/recipe-rl/recipe/internal/handshake"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/protocol"
-	"github.com/recipe-rl/recipe/sdk/protocol/handshake"
 )
 
 // TestMain lets the test binary be the plugin process that the tests below start.

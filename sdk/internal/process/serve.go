@@ -13,10 +13,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 	plugin "github.com/hashicorp/go-plugin"
 
+	"github.com/recipe-rl/recipe/internal/handshake"
 	"github.com/recipe-rl/recipe/internal/listener"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/protocol"
-	"github.com/recipe-rl/recipe/sdk/protocol/handshake"
 )
 
 // exitGrace is how long a block may take to end when the engine tells its process to exit without having stopped it

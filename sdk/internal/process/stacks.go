@@ -5,9 +5,9 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/recipe-rl/recipe/internal/wire"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/proc"
-	"github.com/recipe-rl/recipe/sdk/wire"
 )
 
 // mostGoroutineBytes bounds the dump of this process's goroutines.

@@ -1,4 +1,4 @@
-"""Tools as text: the table of cases that the Go side (sdk/environment/toolcall) is held to as well."""
+"""Tools as text: the table of cases that the Go side (sdk/kit/toolcall) is held to as well."""
 
 from __future__ import annotations
 

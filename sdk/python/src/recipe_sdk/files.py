@@ -11,7 +11,7 @@ from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Why else a disk refuses a write that may succeed later: rights, a file in the way, a mount that is gone or read-only,
-# a fault. sdk/disk is the same in Go.
+# a fault. internal/disk is the same in Go.
 REFUSED = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.ENOENT, errno.ENODEV, errno.ENXIO,
     errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN,
@@ -91,7 +91,7 @@ LOCK = ".recipe-lock"
 
 class Temporary:
     """A folder for this user only. It goes with close, or, when this process was killed, with the next one of the same
-    prefix: the process holds a lock in it while it lives. sdk/temporary is the same in Go."""
+    prefix: the process holds a lock in it while it lives. internal/temporary is the same in Go."""
 
     def __init__(self, prefix: str):
         parent = Path(tempfile.gettempdir())

@@ -1,6 +1,6 @@
 """What a worker of an inference engine does for recipe, whatever the engine: it says what it can reach, takes a
 trainer's weights, and writes the adapter that is served before the first one is trained. Answers are dictionaries that
-the engine's plugin reads (sdk/engine: Copied, WorkerFacts)."""
+the engine's plugin reads (sdk/kit/engine: Copied, WorkerFacts)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,235 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/recipe-rl/recipe/internal/peer"
+	"github.com/recipe-rl/recipe/internal/web"
+)
+
+// ServeHTTP answers one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	allowed, name, route := g.authorize(r)
+	if route == "/health" { // reveals nothing that needs a token, and probes have none
+		g.health(w)
+		return
+	}
+	if allowed == scopeNone {
+		g.met.unauthorized.Add(1)
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		writeError(w, &refusal{http.StatusUnauthorized, "unauthorized", "no token, or a wrong one: send Authorization: " +
+			"Bearer TOKEN (OpenAI clients: api_key), or use the base URL /t/TOKEN/v1", 0})
+		return
+	}
+	if allowed == scopeAdmin {
+		if err := peer.CheckClient(r); err != nil { // whoever has the token, it is of use to this user alone
+			writeError(w, &refusal{http.StatusForbidden, "forbidden", "the admin token is refused: " + err.Error(), 0})
+			return
+		}
+	}
+	if path.Clean(route) != strings.TrimSuffix(route, "/") ||
+		(r.URL.RawPath != "" && strings.Contains(strings.ToLower(r.URL.RawPath), "%2")) {
+		writeError(w, &refusal{http.StatusNotFound, "not_found", "the path is not in its canonical form", 0})
+		return
+	}
+	switch {
+	case strings.HasPrefix(route, "/recipe/v1/"):
+		g.control(w, r, allowed, strings.TrimPrefix(route, "/recipe/v1/"))
+	case route == "/metrics":
+		g.metrics(w)
+	case route == "/v1/models" && r.Method == http.MethodGet:
+		g.models(w, r)
+	case dataRoute(route):
+		g.data(w, r, allowed, name, strings.TrimSuffix(route, "/"))
+	default:
+		writeError(w, &refusal{http.StatusNotFound, "not_found",
+			fmt.Sprintf("no route %s here; there are /v1/…, /generate, /tokenize, /detokenize, /health and /metrics", route), 0})
+	}
+}
+
+// dataRoute selects the routes for clients. Nothing else of an engine (pause, sleep, collective_rpc, …) can be reached
+// through the gateway.
+func dataRoute(route string) bool {
+	switch strings.TrimSuffix(route, "/") {
+	case "/generate", "/tokenize", "/detokenize", "/version":
+		return true
+	}
+	return strings.HasPrefix(route, "/v1/")
+}
+
+// adminRoute selects the routes under /v1 that change what is served.
+func adminRoute(route string) bool {
+	switch route {
+	case "/v1/load_lora_adapter", "/v1/unload_lora_adapter":
+		return true
+	}
+	return false
+}
+
+// data answers a request for the engine.
+func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, name, route string) {
+	if adminRoute(route) && allowed != scopeAdmin {
+		writeError(w, &refusal{http.StatusForbidden, "forbidden", route + " changes what is served; it " +
+			"needs the admin token", 0})
+		return
+	}
+	if g.cfg.CacheSalt != nil && g.cfg.CacheSalt() && unsalted(r.Method, route) {
+		writeError(w, &refusal{http.StatusNotImplemented, "not_implemented", route + " is not known to keep cached prompts " +
+			"of different policy versions apart, so it is closed while weights change; use /v1/completions, " +
+			"/v1/chat/completions, /v1/responses or /v1/messages", 0})
+		return
+	}
+	body, err := g.readBody(w, r)
+	if err != nil {
+		g.refuse(w, err)
+		return
+	}
+	start := g.cfg.Clock.Now()
+	cl := g.clients.begin(name, start)
+	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	var c *call
+	span := g.traced(r, route)
+	defer func() {
+		tokens := 0
+		if c != nil {
+			tokens = c.tokensOut
+		}
+		now := g.cfg.Clock.Now()
+		g.clients.end(cl, tokens, seen.status)
+		g.met.done(route, seen.status, tokens, now.Sub(start))
+		endTrace(span, c, seen)
+	}()
+	if route == "/generate" {
+		if r.Method != http.MethodPost {
+			writeError(seen, &refusal{http.StatusMethodNotAllowed, "method_not_allowed", "/generate takes POST", 0})
+			return
+		}
+		c = g.generate(seen, r, body)
+		return
+	}
+	c = newCall(r, route, body)
+	a, err := g.send(r.Context(), c)
+	if err != nil {
+		g.refuse(seen, err)
+		return
+	}
+	g.respond(seen, c, a)
+}
+
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength > g.cfg.MaxBodyBytes {
+		return nil, tooLarge(g.cfg.MaxBodyBytes)
+	}
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	if r.ContentLength > 0 {
+		body := make([]byte, r.ContentLength)
+		if _, err := io.ReadFull(r.Body, body); err != nil {
+			return nil, unread(err)
+		}
+		return body, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.cfg.MaxBodyBytes))
+	var over *http.MaxBytesError
+	if errors.As(err, &over) {
+		return nil, tooLarge(over.Limit)
+	}
+	if err != nil {
+		return nil, unread(err)
+	}
+	return body, nil
+}
+
+// unread says why a body could not be read.
+func unread(err error) error {
+	if errors.Is(err, web.ErrStalled) {
+		return &refusal{http.StatusRequestTimeout, "timeout", "reading the body: " + err.Error(), 0}
+	}
+	return &refusal{http.StatusBadRequest, "bad_request", "reading the body: " + err.Error(), 0}
+}
+
+func tooLarge(limit int64) error {
+	return &refusal{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is longer than %d bytes",
+		limit), 0}
+}
+
+// refuse answers with the reason why a request is refused, unless the client is gone.
+func (g *Gateway) refuse(w http.ResponseWriter, err error) {
+	var r *refusal
+	switch {
+	case errors.As(err, &r):
+		writeError(w, r)
+	case errors.Is(err, context.Canceled):
+		w.WriteHeader(499) // nginx's number for a client that closed the connection; for the metrics
+	default:
+		writeError(w, &refusal{http.StatusBadGateway, "engine_failed", err.Error(), 0})
+	}
+}
+
+// health is 200 while requests are answered, or held for a while; 503 with the reason while there is no replica.
+func (g *Gateway) health(w http.ResponseWriter) {
+	g.mu.Lock()
+	now := g.cfg.Clock.Now()
+	ok, why := g.hold != nil, ""
+	for _, r := range g.replicas {
+		ok = ok || g.eligibleLocked(r, now)
+	}
+	if !ok {
+		why = g.whyNoneLocked(now)
+	}
+	version := g.version
+	g.mu.Unlock()
+	if !ok {
+		writeError(w, &refusal{http.StatusServiceUnavailable, "unavailable", why, 0})
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"status": "ok", "policy_version": version})
+}
+
+// models answers with the engine's list, or while no replica can answer, with the names that the gateway was given.
+func (g *Gateway) models(w http.ResponseWriter, r *http.Request) {
+	c := newCall(r, "/v1/models", nil)
+	g.mu.Lock()
+	f, _ := g.startLocked(r.Context(), c, g.cfg.Clock.Now())
+	g.mu.Unlock()
+	if f != nil {
+		a, err := g.ask(f, c)
+		if err == nil && a.rest == nil && a.status == http.StatusOK {
+			g.respond(w, c, a)
+			return
+		}
+		a.discard(g) // otherwise an endless answer would count as in flight for ever
+	}
+	type model struct {
+		ID     string `json:"id"`
+		Object string `json:"object"`
+		Owner  string `json:"owned_by"`
+	}
+	names := g.modelNames()
+	list := make([]model, 0, len(names))
+	for _, id := range names {
+		list = append(list, model{id, "model", "recipe"})
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
+}
+
+// statusWriter remembers the status for the metrics.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController flush through it.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,296 @@
+// Package envserver reaches the server of an environment: one that runs anywhere, or a program that is started beside
+// the block, watched, started again when it dies, and ended with the block.
+package envserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/internal/peer"
+	"github.com/recipe-rl/recipe/internal/redact"
+	"github.com/recipe-rl/recipe/internal/web/proxy"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/internal/loopback"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Location says where the server is. A plugin's configuration struct embeds them.
+type Location struct {
+	BaseURL      string        `recipe:"base_url" doc:"Where the environment's server runs: http://host:port"`
+	Command      []string      `recipe:"command" doc:"Start the server beside the block instead of base_url: program and arguments. {port} stands for the port on 127.0.0.1 at which it must listen; the program python is that of runtime. Its output is in the block's logs"`
+	CommandDir   string        `recipe:"command_dir" doc:"Folder in which command runs. Default: the recipe's"`
+	StartTimeout time.Duration `recipe:"start_timeout" default:"2m" min:"1s" doc:"How long the server may take until it answers"`
+}
+
+// Problems finds what the schema cannot express.
+func (s Location) Problems() []spec.Problem {
+	if s.BaseURL != "" && len(s.Command) > 0 {
+		return []spec.Problem{{Summary: "base_url or command, not both", Detail: "base_url names a server that runs " +
+			"already, command starts one beside the block."}}
+	}
+	return nil
+}
+
+// Setup is what a server is opened with.
+type Setup struct {
+	Location
+	Health  string // path that answers 200 when the server can be used
+	Block   sdk.Block
+	Log     func(level, message string)
+	Handles func([]byte) // Host.SetHandle
+}
+
+// Server is the server of an environment.
+type Server struct {
+	setup  Setup
+	url    string
+	port   int
+	client *http.Client
+	stop   context.CancelFunc
+	done   chan struct{} // the program is not watched any more; nil: there is none
+
+	mu      sync.Mutex
+	program *proc.Program
+	failed  error // it cannot be started any more
+}
+
+const (
+	healthEvery   = 100 * time.Millisecond
+	healthTimeout = 5 * time.Second
+	stopGrace     = 5 * time.Second
+	maxDeaths     = 5               // in a row, each within settled of its start
+	settled       = 2 * time.Minute // a program that lived this long may die again as often
+	restartFirst  = 500 * time.Millisecond
+)
+
+// Open starts the server if there is a command, and waits until it answers.
+func Open(ctx context.Context, setup Setup) (*Server, error) {
+	s := &Server{setup: setup, url: strings.TrimRight(setup.BaseURL, "/"),
+		client: &http.Client{}}
+	if setup.BaseURL == "" && len(setup.Command) == 0 {
+		return nil, &sdk.Error{Summary: "no server is named", Remedy: "set base_url, or command to start one"}
+	}
+	if len(setup.Command) == 0 {
+		s.client.Transport = s.Transport(&http.Transport{IdleConnTimeout: time.Minute})
+		if err := s.ready(ctx, nil); err != nil {
+			s.client.CloseIdleConnections()
+			return nil, err
+		}
+		return s, nil
+	}
+	for _, h := range proc.Parse(setup.Block.Handle) { // of an attempt that was killed
+		if p, err := proc.Adopt(h); err == nil {
+			_ = p.Stop(ctx, stopGrace)
+		}
+	}
+	var err error
+	if s.port, err = loopback.FreePort(); err != nil {
+		return nil, err
+	}
+	s.url = "http://127.0.0.1:" + strconv.Itoa(s.port)
+	s.client.Transport = s.Transport(&http.Transport{IdleConnTimeout: time.Minute})
+	program, err := s.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.ready(ctx, program); err != nil {
+		s.client.CloseIdleConnections()
+		return nil, errors.Join(err, program.Stop(context.WithoutCancel(ctx), stopGrace))
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop, s.done = stop, make(chan struct{})
+	go s.watch(watching)
+	return s, nil
+}
+
+// URL is where the server answers, without a slash at its end.
+func (s *Server) URL() string { return s.url }
+
+// Transport prepares t for requests to the server and returns it. A server that was started here must belong to this
+// user; one that a recipe names may be anyone's, and may be behind a proxy.
+func (s *Server) Transport(t *http.Transport) *http.Transport {
+	if s.port != 0 {
+		return peer.Transport(s.url, t)
+	}
+	t.Proxy = proxy.Of
+	return t
+}
+
+// Err says why the server cannot be used any more; nil: it can, or it is being started again.
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// start starts the program.
+func (s *Server) start(ctx context.Context) (*proc.Program, error) {
+	argv := make([]string, len(s.setup.Command))
+	for i, word := range s.setup.Command {
+		argv[i] = strings.ReplaceAll(word, "{port}", strconv.Itoa(s.port))
+	}
+	env := os.Environ()
+	for name, value := range s.setup.Block.Environment {
+		env = append(env, name+"="+value)
+	}
+	if argv[0] == "python" {
+		python, err := interpreter.Find(s.setup.Block.Runtime, sdk.Packages{}, s.setup.Block.RecipeDir, os.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		argv[0] = python
+	}
+	dir := s.setup.CommandDir
+	if dir == "" {
+		dir = s.setup.Block.RecipeDir
+	} else {
+		dir = interpreter.Absolute(dir, s.setup.Block.RecipeDir)
+	}
+	program, err := proc.Start(ctx, proc.Spec{Name: "server", Argv: argv, Env: env, Dir: dir,
+		LogDir: s.setup.Block.Dir, Ports: []int{s.port}})
+	if err != nil {
+		return nil, &sdk.Error{Summary: "the environment's server could not be started", Err: err,
+			Remedy: "command must name a program that can be run"}
+	}
+	if s.setup.Handles != nil {
+		s.setup.Handles(proc.Encode(program.Handle()))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.program = program
+	return program, nil
+}
+
+// ready waits until the server answers. Program is nil when it runs elsewhere.
+func (s *Server) ready(ctx context.Context, program *proc.Program) error {
+	within, cancel := context.WithTimeout(ctx, s.setup.StartTimeout)
+	defer cancel()
+	var ended <-chan struct{}
+	if program != nil {
+		ended = program.Done()
+	}
+	for {
+		err := s.healthy(within)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ended:
+			return &sdk.Error{Summary: "the environment's server ended before it answered",
+				Detail: program.Tail(20), Err: program.Err(),
+				Remedy: "see its output above; command must start a server that listens on 127.0.0.1:{port}"}
+		case <-within.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			e := &sdk.Error{Summary: fmt.Sprintf("the environment's server at %s has not answered GET %s within "+
+				"start_timeout = %s", redact.Text(s.url), s.setup.Health, s.setup.StartTimeout), Err: err,
+				Remedy: "start it, or correct base_url"}
+			if program != nil {
+				e.Detail = program.Tail(20)
+				e.Remedy = "see its output above; command must start a server that listens on 127.0.0.1:{port}"
+			}
+			return e
+		case <-time.After(healthEvery):
+		}
+	}
+}
+
+func (s *Server) healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+s.setup.Health, nil)
+	if err != nil {
+		return fmt.Errorf("ask the server for its health: %w", err)
+	}
+	answer, err := s.client.Do(q)
+	if err != nil {
+		return errors.New(redact.Text(err.Error()))
+	}
+	defer func() { _ = answer.Body.Close() }()
+	_, _ = io.CopyN(io.Discard, answer.Body, 4096)
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: HTTP %d", s.setup.Health, answer.StatusCode)
+	}
+	return nil
+}
+
+// watch starts the program again when it ends, until it has ended too often.
+func (s *Server) watch(ctx context.Context) {
+	defer close(s.done)
+	began, deaths := time.Now(), 0
+	for {
+		s.mu.Lock()
+		program := s.program
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-program.Done():
+		}
+		if time.Since(began) > settled {
+			deaths = 0
+		}
+		deaths++
+		if deaths > maxDeaths {
+			s.fail(&sdk.Error{Summary: fmt.Sprintf("the environment's server ended %d times in a row", deaths),
+				Detail: program.Tail(20), Err: program.Err(), Remedy: "see its output above"})
+			return
+		}
+		wait := restartFirst << (deaths - 1)
+		s.setup.Log("warn", fmt.Sprintf("the environment's server has ended (%v); starting it again in %s. Its last "+
+			"lines:\n%s", program.Err(), wait, program.Tail(10)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		began = time.Now()
+		if _, err := s.start(ctx); err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+func (s *Server) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = err
+}
+
+// Close ends the program, if there is one, and what it has started.
+func (s *Server) Close() error {
+	s.client.CloseIdleConnections()
+	if s.done == nil {
+		return nil
+	}
+	s.stop()
+	<-s.done
+	s.mu.Lock()
+	program := s.program
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*stopGrace)
+	defer cancel()
+	return program.Stop(ctx, stopGrace)
+}
+
+// Failed makes an error of a call to the server: infra_failed, unless the server cannot be used any more, which ends
+// the block.
+func (s *Server) Failed(err error) error {
+	if gone := s.Err(); gone != nil {
+		return gone
+	}
+	return &environment.InfraFailed{Err: err}
+}

@@ -1,0 +1,296 @@
+package script
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/sourcegraph/jsonrpc2"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// opener opens environments of one definition.
+type opener struct {
+	name   string
+	schema *spec.Schema
+	source Source
+}
+
+// program is an environment whose methods are those of a Python class.
+type program struct {
+	*worker
+	grace   time.Duration
+	bundled string // folder of the code where it is part of recipe
+	order   string // digest of the settings
+}
+
+// player is a program with rollouts of its own.
+type player struct{ *program }
+
+// evaluated and evaluatedPlayer have a held-out set, too.
+type (
+	evaluated       struct{ *program }
+	evaluatedPlayer struct{ *player }
+)
+
+var (
+	_ environment.Environment = (*program)(nil)
+	_ environment.GroupScorer = (*program)(nil)
+	_ environment.Skipper     = (*program)(nil)
+	_ environment.Ordered     = (*program)(nil)
+	_ environment.Closer      = (*program)(nil)
+	_ environment.Monitored   = (*program)(nil)
+	_ environment.Roller      = (*player)(nil)
+	_ environment.Evaluable   = (*evaluated)(nil)
+	_ environment.Evaluable   = (*evaluatedPlayer)(nil)
+)
+
+func asProgram(p *program) *program                 { return p }
+func asPlayer(p *program) *player                   { return &player{p} }
+func asEvaluated(p *program) *evaluated             { return &evaluated{p} }
+func asEvaluatedPlayer(p *program) *evaluatedPlayer { return &evaluatedPlayer{&player{p}} }
+
+// opens is the function that opens environments, each as one of the types above.
+func opens[C config, E any](o opener, as func(*program) E) func(context.Context, environment.Setup[C]) (E, error) {
+	return func(ctx context.Context, setup environment.Setup[C]) (e E, err error) {
+		p, err := o.open(ctx, environment.Setup[config]{Config: setup.Config, Name: setup.Name,
+			Environment: setup.Environment, Block: setup.Block, Host: setup.Host})
+		if err != nil {
+			return e, err
+		}
+		return as(p), nil
+	}
+}
+
+// open starts the worker and makes the environment in it.
+func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*program, error) {
+	block, host := setup.Block, setup.Host
+	// The worker of an earlier attempt ends with its plugin process; one that hangs is ended here.
+	if err := proc.KillAll(ctx, proc.Parse(block.Handle)); err != nil {
+		host.Log("warn", err.Error())
+	}
+	python, err := interpreter.Find(block.Runtime, o.source.Packages, block.RecipeDir, func(name string) string {
+		if v, ok := setup.Environment[name]; ok {
+			return v
+		}
+		return os.Getenv(name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	settings, err := o.settings(setup)
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(block.Dir, "python")
+	if err := writeSource(folder, o.source); err != nil {
+		return nil, err
+	}
+	source, original, err := o.source.current()
+	if err != nil {
+		return nil, err
+	}
+	host.Phase(sdk.Starting, "importing the environment")
+	argv := []string{python, "-m", "recipe_sdk.environment.serve", strconv.Itoa(firstInherited), source, o.name, original}
+	env := withPython(python, os.Environ(), setup.Environment, folder)
+	w, err := start(ctx, argv, env, block.RecipeDir, block.Dir, host)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace), order: orderOf(settings)}
+	if o.source.Tree != nil {
+		p.bundled = folder
+	}
+	host.Phase(sdk.Loading, "setting up the environment")
+	err = w.call(ctx, "open", map[string]any{"settings": settings, "name": setup.Name, "folder": block.RecipeDir,
+		"state": block.Dir, "score_timeout": setup.Config.ScoreLimit().Seconds()}, nil)
+	if err == nil {
+		return p, nil
+	}
+	if problem := problemOf(err); problem != nil {
+		err = problem.asError("set up the environment", p.bundled)
+	}
+	_ = w.stop(ctx, 0)
+	return nil, err
+}
+
+// firstInherited is the descriptor of the first file that a program inherits.
+const firstInherited = 3
+
+// closeGrace bounds the environment's close.
+const closeGrace = 5 * time.Second
+
+// Close ends the environment and its process.
+func (p *program) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.grace)
+	defer cancel()
+	if err := p.call(ctx, "close", struct{}{}, nil); err != nil && problemOf(err) != nil {
+		p.log("warn", fmt.Sprintf("close the environment: %s", problemOf(err).text()))
+	}
+	return p.stop(ctx, p.grace)
+}
+
+// task is what the worker says of a task, which stays with it.
+type task struct {
+	Task     int                   `json:"task"`
+	Prompt   string                `json:"prompt"`
+	Messages []environment.Message `json:"messages"`
+	Expected string                `json:"expected"`
+	environment.Template
+}
+
+func (p *program) task(t task) environment.Task {
+	if len(t.Messages) == 0 {
+		t.Messages = nil
+	}
+	return environment.Task{Prompt: t.Prompt, Messages: t.Messages, Template: t.Template, Expected: t.Expected,
+		Data: t.Task, Release: func() {
+			_ = p.conn.Notify(context.Background(), "release", map[string]int{"task": t.Task})
+		}}
+}
+
+// Next implements environment.Environment.
+func (p *program) Next(ctx context.Context) (environment.Task, error) {
+	var got *task
+	if err := p.call(ctx, "next", struct{}{}, &got); err != nil {
+		return environment.Task{}, p.explain(err)
+	}
+	if got == nil {
+		return environment.Task{}, environment.EOF
+	}
+	return p.task(*got), nil
+}
+
+// Skip implements environment.Skipper.
+func (p *program) Skip(ctx context.Context, n int64) error {
+	var ended bool
+	if err := p.call(ctx, "skip", map[string]int64{"count": n}, &ended); err != nil {
+		return p.explain(err)
+	}
+	if ended {
+		return environment.EOF
+	}
+	return nil
+}
+
+// Order implements environment.Ordered.
+func (p *program) Order() string { return p.order }
+
+// orderOf is a digest of what an author's settings say. A reference to another block is left out: its address and its
+// key are others in each life.
+func orderOf(settings map[string]json.RawMessage) string {
+	known := map[string]json.RawMessage{}
+	for name, value := range settings {
+		var reference struct {
+			BaseURL string `json:"base_url"`
+		}
+		if json.Unmarshal(value, &reference) != nil || reference.BaseURL == "" {
+			known[name] = value
+		}
+	}
+	data, _ := json.Marshal(known) // JSON already
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Score implements environment.Environment.
+func (p *program) Score(ctx context.Context, t environment.Task, c environment.Completion) (float64, error) {
+	out, err := p.ScoreGroup(ctx, t, []environment.Completion{c}, 0)
+	if err != nil {
+		return 0, err
+	}
+	return out[0].Score, out[0].Err
+}
+
+// ScoreGroup implements environment.GroupScorer.
+func (p *program) ScoreGroup(ctx context.Context, t environment.Task, list []environment.Completion, step int64,
+) ([]environment.Scored, error) {
+	var got []struct {
+		Score   float64            `json:"score"`
+		Metrics map[string]float64 `json:"metrics"`
+		Error   *jsonrpc2.Error    `json:"error"`
+	}
+	completions := make([]map[string]any, len(list))
+	for i, c := range list {
+		completions[i] = completion(c)
+	}
+	params := map[string]any{"task": t.Data, "completions": completions, "step": step}
+	if err := p.call(ctx, "score_group", params, &got); err != nil {
+		return nil, p.explain(err)
+	}
+	if len(got) != len(list) {
+		return nil, fmt.Errorf("%d scores were returned for %d completions", len(got), len(list))
+	}
+	out := make([]environment.Scored, len(list))
+	for i, g := range got {
+		if g.Error != nil {
+			out[i].Err = p.explain(g.Error)
+			continue
+		}
+		out[i].Score = g.Score
+		for name, v := range g.Metrics {
+			list[i].Metric(name, v)
+		}
+	}
+	return out, nil
+}
+
+// completion is how the worker reads one.
+func completion(c environment.Completion) map[string]any {
+	// never null
+	return map[string]any{"text": c.Text, "finish": c.Finish, "stop": c.Stop, "tokens": append([]int{}, c.Tokens...),
+		"logprobs": append([]float64{}, c.Logprobs...)}
+}
+
+// EvaluationTasks implements environment.Evaluable.
+func (e *evaluated) EvaluationTasks(ctx context.Context) ([]environment.Task, error) {
+	return e.heldOut(ctx)
+}
+
+// EvaluationTasks implements environment.Evaluable.
+func (e *evaluatedPlayer) EvaluationTasks(ctx context.Context) ([]environment.Task, error) {
+	return e.heldOut(ctx)
+}
+
+func (p *program) heldOut(ctx context.Context) ([]environment.Task, error) {
+	var got []task
+	if err := p.call(ctx, "held_out", struct{}{}, &got); err != nil {
+		return nil, p.explain(err)
+	}
+	tasks := make([]environment.Task, len(got))
+	for i, t := range got {
+		tasks[i] = p.task(t)
+	}
+	return tasks, nil
+}
+
+// explain turns an exception of the author's code into an error with its place.
+func (p *program) explain(err error) error {
+	problem := problemOf(err)
+	switch {
+	case problem == nil:
+		return err
+	case problem.Kind == kindInfra:
+		return &environment.InfraFailed{Err: errors.New(problem.text())}
+	}
+	return problem.asError("", p.bundled)
+}
+
+// settings are the attributes of the block that the settings class declares, as JSON.
+func (o opener) settings(setup environment.Setup[config]) (map[string]json.RawMessage, error) {
+	v, _ := setup.Config.values().UnmarkDeep()
+	conv := converter{recipeDir: setup.Block.RecipeDir, folder: filepath.Join(setup.Block.Dir, "code")}
+	return conv.body(o.schema, v)
+}

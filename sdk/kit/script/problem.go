@@ -1,0 +1,99 @@
+package script
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/sourcegraph/jsonrpc2"
+
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// problem is an exception of the Python side.
+type problem struct {
+	Kind    string `json:"kind"` // infra, settings or failed
+	Message string `json:"message"`
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Code    string `json:"code"`  // the line itself
+	Trace   string `json:"trace"` // the frames of the author's code
+}
+
+// missingModule is what Python says of a module that is not installed.
+var missingModule = lazyregexp.New(`^ModuleNotFoundError: No module named '([^']+)'`)
+
+// The kinds of a problem.
+const (
+	kindInfra    = "infra"
+	kindSettings = "settings"
+)
+
+// text is the message with the place where it was raised: words.py:12: KeyError: 'x' (return answers[x]).
+func (p *problem) text() string {
+	var b strings.Builder
+	if p.File != "" && p.Line > 0 {
+		fmt.Fprintf(&b, "%s:%d: ", filepath.Base(p.File), p.Line)
+	}
+	b.WriteString(p.Message)
+	if p.Code != "" {
+		fmt.Fprintf(&b, " (%s)", p.Code)
+	}
+	return b.String()
+}
+
+// asError turns it into what a user reads. bundled is the folder of an environment that is part of recipe, whose code
+// is not the user's to correct; empty: it is the user's.
+func (p *problem) asError(doing, bundled string) error {
+	summary, trace := p.text(), p.Trace
+	theirs := bundled == "" || !within(p.File, bundled)
+	if !theirs {
+		summary, trace = p.Message, ""
+	}
+	if doing != "" {
+		summary = doing + ": " + summary
+	}
+	if p.Kind == kindInfra { // the line that asked is in the summary; the frames of a client say nothing of what is away
+		trace = ""
+	}
+	// what is away may come back; a mistake in a file does not go away by itself
+	e := &sdk.Error{Summary: summary, Detail: trace, Final: p.Kind != kindInfra && p.File != "" && p.Line > 0}
+	if p.File != "" && p.Line > 0 && p.Kind != kindInfra { // what is away may come back: an error with a remedy is final
+		e.Remedy = fmt.Sprintf("correct line %d of %s", p.Line, p.File)
+		if !theirs {
+			e.Remedy = "correct the block's attributes, or the files that they name"
+		}
+	}
+	if m := missingModule.FindStringSubmatch(p.Message); m != nil {
+		name, _, _ := strings.Cut(m[1], ".")
+		e.Detail = ""
+		e.Remedy = fmt.Sprintf("add the package of the module %[1]s to the block, as runtime { requirements = [%[1]q] } if "+
+			"it has the module's name, and run recipe init; a module of yours belongs beside %[2]s", name, filepath.Base(p.File))
+	}
+	if p.Kind == kindSettings {
+		e.Remedy = "correct the block's attributes"
+	}
+	return e
+}
+
+// within says whether a file lies in a folder.
+func within(file, folder string) bool {
+	relative, err := filepath.Rel(folder, file)
+	return err == nil && filepath.IsLocal(relative)
+}
+
+// problemOf is the problem in an error of a call; nil when the error is of another nature.
+func problemOf(err error) *problem {
+	var refused *jsonrpc2.Error
+	if !errors.As(err, &refused) {
+		return nil
+	}
+	p := &problem{Message: refused.Message}
+	if refused.Data != nil {
+		_ = json.Unmarshal(*refused.Data, p) // the message alone says something, too
+	}
+	return p
+}
