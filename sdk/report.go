@@ -1,5 +1,7 @@
 package sdk
 
+import "github.com/recipe-rl/recipe/sdk/transport"
+
 // Phase is where a block stands.
 type Phase string
 
@@ -41,7 +43,7 @@ type Sample struct {
 type WeightsInfo struct {
 	Version              int64
 	Path, Format         string // where the weights can be loaded from again; empty when they never touched a disk
-	Transport            string
+	Transport            transport.Name
 	Inference            string // address
 	Seconds              float64
 	Phases               map[string]float64 // seconds per phase: publish, hold, update, repair, resume
@@ -50,11 +52,11 @@ type WeightsInfo struct {
 
 // Weights is what a trainer has published for inference to load.
 type Weights struct {
-	Version   int64  `json:"version"`
-	Path      string `json:"path,omitempty"` // a file or folder, complete
-	Format    string `json:"format"`         // "tiny", "hf", "lora"
-	Transport string `json:"transport"`
-	Precision string `json:"precision"` // "float32", "bfloat16", …: what was written, after any rounding
+	Version   int64          `json:"version"`
+	Path      string         `json:"path,omitempty"` // a file or folder, complete
+	Format    string         `json:"format"`         // "tiny", "hf", "lora"
+	Transport transport.Name `json:"transport"`
+	Precision string         `json:"precision"` // "float32", "bfloat16", …: what was written, after any rounding
 	// Handles say how to reach weights that are in memory instead of files (transports live, ipc and nccl): the text of a
 	// JSON object that the trainer's side writes and the inference engine's side reads, with its own form number; nothing
 	// in between reads it. It holds no secret, and is invalid once the trainer that wrote it has ended.

@@ -57,7 +57,7 @@ func mayImport(file, pkg string) bool {
 	case "internal":
 		// The plumbing has the contract's types, and knows no kind and no kit.
 		return under("internal") || slices.Contains([]string{"sdk", "sdk/kind", "sdk/outputs", "sdk/pluginpb", "sdk/protocol",
-			"sdk/spec", "sdk/trace"}, pkg)
+			"sdk/spec", "sdk/trace", "sdk/transport"}, pkg)
 	case "sdk":
 		return under("internal", "sdk")
 	case "schema":

@@ -23,7 +23,7 @@ func translate(address string, attempt int, e blockevent.Event) (out event.Event
 		out.Type, out.Path, out.Step, out.Version = event.Checkpoint, b.Path, b.Step, b.Version
 	case blockevent.Weights:
 		out.Type, out.Version, out.Path, out.Format = event.Weights, b.Version, b.Path, b.Format
-		out.Transport, out.Seconds, out.Inference = b.Transport, b.Seconds, b.Inference
+		out.Transport, out.Seconds, out.Inference = string(b.Transport), b.Seconds, b.Inference
 		out.Metrics = map[string]float64{"max_logprob_difference": b.MaxLogprobDifference}
 		for name, s := range b.Phases {
 			out.Metrics["seconds_"+name] = s

@@ -10,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // noControl is why the weights of a server that speaks OpenAI's API and nothing else stay what they are.
@@ -17,7 +18,7 @@ const noControl = "It is external and names no control_url, the address at which
 	"new weights"
 
 // External is what Fits answers for a server that is not started by recipe.
-func External() (transports []string, why string) { return nil, noControl }
+func External() (transports []transport.Name, why string) { return nil, noControl }
 
 // externals finds what environments need of external servers that these do not have or do not say. A server with a
 // control_url is a gateway of another recipe and has it all.

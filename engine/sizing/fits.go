@@ -2,27 +2,24 @@ package sizing
 
 import (
 	"fmt"
-	"slices"
-	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Fits returns the transports by which weights can move between a trainer and an inference block with these facts, the
 // best first, and why there can be none whatever the transport. A block without the fact transports has reload only.
-func Fits(trainer, inference map[string]string) (transports []string, why string) {
+func Fits(trainer, inference map[string]string) (transports []transport.Name, why string) {
 	if a, b := trainer["weights"], inference["weights"]; a != "" && b != "" && a != b {
 		return nil, fmt.Sprintf("The trainer has weights in the form %q, the engine loads the form %q", a, b)
 	}
-	for _, name := range []string{"live", "ipc", "nccl", "lora", "reload", "restart"} {
-		if offers(trainer, name) && offers(inference, name) {
+	for _, name := range transport.All() {
+		if name != transport.Delta && supports(trainer, name) && supports(inference, name) { // delta follows from reload
 			transports = append(transports, name)
 		}
 	}
 	return transports, ""
 }
 
-func offers(facts map[string]string, transport string) bool {
-	if facts["transports"] == "" {
-		return transport == "reload"
-	}
-	return slices.Contains(strings.Split(facts["transports"], ","), transport)
+func supports(facts map[string]string, name transport.Name) bool {
+	return name.Supported(transport.Names(list(facts["transports"])))
 }

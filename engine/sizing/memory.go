@@ -72,7 +72,7 @@ func (c *checker) loads(d device, m Machine, rest, sleep []addr.Block) (list []l
 	for _, a := range d.blocks {
 		b := c.blocks[a]
 		amounts, note := b.Amounts, ""
-		if by, known := c.chosen[a]; known && !memory(by) {
+		if by, known := c.chosen[a]; known && !by.Memory() {
 			amounts = without(amounts, b.Facts["memory_transport_only"])
 		}
 		if slices.Contains(rest, a) {

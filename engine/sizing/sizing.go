@@ -48,6 +48,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Machine is the machine of the run. Zero values are unknown.
@@ -86,7 +87,7 @@ func (s sized) fact(name string) (int64, bool) {
 // Check sizes every block, assigns GPUs to those that ask for some without naming them, and compares. Blocks keep the
 // GPUs they had where possible.
 func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) Result {
-	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]string{},
+	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]transport.Name{},
 		external: map[addr.Block]*schema.External{}}
 	for _, b := range r.Blocks {
 		if b.Mock != cty.NilVal {
@@ -124,7 +125,7 @@ type checker struct {
 	blocks   map[addr.Block]sized
 	order    []addr.Block
 	devices  Devices
-	chosen   map[addr.Block]string // transport of a trainer's weights, if known
+	chosen   map[addr.Block]transport.Name // transport of a trainer's weights, if known
 	found    []plan.Finding
 	external map[addr.Block]*schema.External // servers that run elsewhere
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/recipe-rl/recipe/internal/delta"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/sync"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // transports says for each sync block which transport weights will use, and why not a faster one. The order of
@@ -22,19 +22,19 @@ func (c *checker) transports(couples []couple) {
 		if slices.ContainsFunc(sides, func(b sized) bool { return b.Facts["transports"] == "" }) {
 			continue // an external block, or one that reports none
 		}
-		allowed := list(s.Facts["transports"])
-		asked := s.Facts["transport"] != sync.Auto
+		allowed := transport.Names(list(s.Facts["transports"]))
+		asked := s.Facts["transport"] != string(transport.Auto)
 		chosen, skipped := choose(allowed, asked, trainers[0], servers)
 		mode, why := s.Facts["in_flight"], ""
 		if mode == sync.Auto && chosen != "" {
 			mode, why = c.inFlight(s, trainers[0], chosen, couples)
 			if mode != sync.Keep && !asked { // live would not let them end
-				chosen, skipped = choose(slices.DeleteFunc(allowed, func(name string) bool { return name == "live" }),
+				chosen, skipped = choose(slices.DeleteFunc(allowed, func(name transport.Name) bool { return name == transport.Live }),
 					asked, trainers[0], servers)
 			}
 		}
 		switch {
-		case chosen == "" && s.Facts["transport"] != "auto":
+		case chosen == "" && s.Facts["transport"] != string(transport.Auto):
 			c.add("error", s.Addr, fmt.Sprintf("transport = %q cannot be used", s.Facts["transport"]),
 				strings.Join(skipped, "; ")+". Set transport = \"auto\", or see docs/weights.md.")
 		case chosen == "":
@@ -42,8 +42,8 @@ func (c *checker) transports(couples []couple) {
 				".")
 		default:
 			c.chosen[trainers[0].Addr] = chosen
-			c.add("info", s.Addr, "weights move by "+chosen, reason(s, mode, chosen, skipped, trainers[0], servers))
-			if chosen == "lora" {
+			c.add("info", s.Addr, "weights move by "+string(chosen), reason(s, mode, chosen, skipped, trainers[0], servers))
+			if chosen == transport.LoRA {
 				c.ranks(trainers[0], servers)
 			}
 			if why != "" {
@@ -72,9 +72,9 @@ var inFlightWords = map[string]string{
 }
 
 // inFlight decides in_flight = auto as the sync block will when it runs.
-func (c *checker) inFlight(s, t sized, transport string, couples []couple) (mode, why string) {
-	o := sync.Overlap{Transport: transport, Trainer: t.Addr.String(), Corrects: t.Facts["corrects"],
-		Live:   s.Facts["transport"] == "live",
+func (c *checker) inFlight(s, t sized, chosen transport.Name, couples []couple) (mode, why string) {
+	o := sync.Overlap{Transport: chosen, Trainer: t.Addr.String(), Corrects: t.Facts["corrects"],
+		Live:   s.Facts["transport"] == string(transport.Live),
 		Sleeps: slices.ContainsFunc(couples, func(p couple) bool { return p.sync == s.Addr })}
 	for _, b := range append(c.needed(s, kind.Trajectories), s) {
 		if limit, ok := b.fact("max_staleness"); ok {
@@ -86,34 +86,34 @@ func (c *checker) inFlight(s, t sized, transport string, couples []couple) (mode
 
 // choose returns the first transport that can be used, empty when there is none, and why those before cannot. Asked:
 // the recipe names it.
-func choose(names []string, asked bool, t sized, servers []sized) (chosen string, skipped []string) {
+func choose(names []transport.Name, asked bool, t sized, servers []sized) (chosen transport.Name, skipped []string) {
 	for _, name := range names {
 		why := unable(name, asked, t, servers)
 		if why == "" {
 			return name, skipped
 		}
-		skipped = append(skipped, name+": "+why)
+		skipped = append(skipped, string(name)+": "+why)
 	}
 	return "", skipped
 }
 
 // reason is the detail of a choice.
-func reason(s sized, mode, chosen string, skipped []string, t sized, servers []sized) string {
+func reason(s sized, mode string, chosen transport.Name, skipped []string, t sized, servers []sized) string {
 	text := "The recipe sets it."
-	if s.Facts["transport"] == "auto" {
+	if s.Facts["transport"] == string(transport.Auto) {
 		text = "It is the fastest that all blocks support."
 		if len(skipped) > 0 {
 			text += " Not " + strings.Join(skipped, "; not ") + "."
 		}
-		if mode != sync.Keep && chosen == "ipc" {
+		if mode != sync.Keep && chosen == transport.IPC {
 			text += " Not live: it changes weights during requests, which only in_flight = \"keep\" allows."
 		}
 	}
-	if files(chosen) && apart(t, servers) && s.Facts["transport"] == "auto" {
+	if chosen.Files() && apart(t, servers) && s.Facts["transport"] == string(transport.Auto) {
 		text += fmt.Sprintf(" Every machine must see the files of %s: if one does not, auto chooses delta, which sends what "+
 			"has changed, and reports it.", s.Addr)
 	}
-	if memory(chosen) && t.Facts["devices"] == "" {
+	if chosen.Memory() && t.Facts["devices"] == "" {
 		text += fmt.Sprintf(
 			" Both sides must reach the same memory when they run: the same GPU, or none; else auto chooses another "+
 				"transport and reports it (%s).", names(append([]sized{t}, servers...)))
@@ -122,15 +122,13 @@ func reason(s sized, mode, chosen string, skipped []string, t sized, servers []s
 }
 
 // unable says why a transport cannot be used, as far as known before anything runs.
-func unable(transport string, asked bool, t sized, servers []sized) string {
-	if transport == delta.Transport {
-		transport = "reload" // whoever writes and loads files can have them sent
-	}
+func unable(name transport.Name, asked bool, t sized, servers []sized) string {
+	name = name.Needs()
 	var lacking []string
 	for _, b := range append([]sized{t}, servers...) {
-		if !slices.Contains(strings.Split(b.Facts["transports"], ","), transport) {
+		if !slices.Contains(list(b.Facts["transports"]), string(name)) {
 			why := b.Addr.String() + " does not support it"
-			if (memory(transport) || transport == "nccl") && b.Facts["no_memory"] != "" {
+			if name.Tensors() && b.Facts["no_memory"] != "" {
 				why = b.Addr.String() + ": " + b.Facts["no_memory"]
 			}
 			lacking = append(lacking, why)
@@ -139,7 +137,7 @@ func unable(transport string, asked bool, t sized, servers []sized) string {
 	if len(lacking) > 0 {
 		return strings.Join(lacking, ", ")
 	}
-	if !memory(transport) && transport != "nccl" {
+	if !name.Tensors() {
 		return ""
 	}
 	for _, b := range servers {
@@ -147,15 +145,15 @@ func unable(transport string, asked bool, t sized, servers []sized) string {
 			return fmt.Sprintf("%s runs on %d machines", b.Addr, b.Meta.Resources.Nodes)
 		}
 		if host(t) != host(b) {
-			if why := between(transport, asked, t, b); why != "" {
+			if why := between(name, asked, t, b); why != "" {
 				return why
 			}
 		}
 		mine, theirs := list(t.Facts["devices"]), list(b.Facts["devices"])
-		if transport == "nccl" && len(mine) > 0 && slices.Equal(mine[:1], theirs) {
+		if name == transport.NCCL && len(mine) > 0 && slices.Equal(mine[:1], theirs) {
 			return fmt.Sprintf("%s and %s are both on GPU %s; NCCL needs a GPU for each", t.Addr, b.Addr, mine[0])
 		}
-		if memory(transport) && len(mine) > 0 && len(theirs) > 0 && !slices.Contains(theirs, mine[0]) {
+		if name.Memory() && len(mine) > 0 && len(theirs) > 0 && !slices.Contains(theirs, mine[0]) {
 			return fmt.Sprintf("%s trains on GPU %s, which %s does not see (set peer_devices)", t.Addr, mine[0],
 				b.Addr)
 		}
@@ -168,10 +166,10 @@ func unable(transport string, asked bool, t sized, servers []sized) string {
 
 // between says why a transport does not lead from a trainer to a server on another machine; empty: it does. Tensors
 // that are sent are not encrypted, so the recipe has to ask for it. A trainer without a job listens on loopback.
-func between(transport string, asked bool, t, b sized) string {
+func between(name transport.Name, asked bool, t, b sized) string {
 	text := fmt.Sprintf("%s and %s are on different machines", t.Addr, b.Addr)
 	switch p := t.Meta.Placement; {
-	case transport != "nccl":
+	case name != transport.NCCL:
 		return text
 	case !asked:
 		return text + `, and tensors cross their network, unencrypted, only with transport = "nccl"`
@@ -185,14 +183,6 @@ func between(transport string, asked bool, t, b sized) string {
 func hasGPU(b sized) bool {
 	p := b.Meta.Placement
 	return p != nil && (p.GPUs > 0 || len(p.Devices) > 0)
-}
-
-// memory says whether a transport copies from the trainer's memory.
-func memory(transport string) bool { return transport == "live" || transport == "ipc" }
-
-// files says whether a transport goes through files that all sides see.
-func files(transport string) bool {
-	return slices.Contains([]string{"lora", "reload", "restart"}, transport)
 }
 
 // apart says whether a server runs on another machine than the trainer.

@@ -1,8 +1,5 @@
 package delta
 
-// Transport is the name of this way of moving weights.
-const Transport = "delta"
-
 // The folders, in the directories of a trainer and of an inference block, with the weights that are handed out and that
 // were received. They are copies that belong to one machine.
 const (

@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/delta"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // With transport "delta" the trainer writes its weights as for "reload", into its own directory. They are handed out as
@@ -52,7 +53,7 @@ func (v *versions) publish(ctx context.Context, weights Snapshot, p PublishReque
 	if err := v.load(); err != nil {
 		return sdk.Weights{}, err
 	}
-	p.Dir, p.Transport = filepath.Join(v.dir, fmt.Sprintf("v%09d", p.Version)), "reload"
+	p.Dir, p.Transport = filepath.Join(v.dir, fmt.Sprintf("v%09d", p.Version)), transport.Reload
 	// An attempt that was broken off may have left a part, and one that went back to a checkpoint other weights.
 	v.folders = slices.DeleteFunc(v.folders, func(f *delta.Folder) bool { return f.Path == p.Dir })
 	if err := errors.Join(os.RemoveAll(p.Dir), os.MkdirAll(p.Dir, 0o700)); err != nil {
@@ -76,7 +77,7 @@ func (v *versions) publish(ctx context.Context, weights Snapshot, p PublishReque
 	}
 	v.folders = append(v.folders, folder)
 	v.prune()
-	w.Transport, w.Path, w.Handles = delta.Transport, "", string(handles)
+	w.Transport, w.Path, w.Handles = transport.Delta, "", string(handles)
 	return w, nil
 }
 

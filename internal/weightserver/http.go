@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recipe-rl/recipe/internal/delta"
 	"github.com/recipe-rl/recipe/internal/disk"
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // maxWait bounds a long poll, maxBody a request.
@@ -33,7 +33,7 @@ func (s *Server) Handler(token string) http.Handler {
 	mux.HandleFunc("POST /recipe/v1/publish", post(s, func(r *http.Request, p PublishRequest) (any, error) {
 		var w sdk.Weights
 		err := s.call(p.Version, func(weights Snapshot) (err error) {
-			if p.Transport == delta.Transport {
+			if p.Transport == transport.Delta {
 				w, err = s.versions.publish(r.Context(), weights, p)
 			} else {
 				w, err = weights.Publish(r.Context(), p)

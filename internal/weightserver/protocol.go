@@ -1,10 +1,12 @@
 package weightserver
 
+import "github.com/recipe-rl/recipe/sdk/transport"
+
 // Attach is what a sync block says when it takes charge of a trainer's weights.
 type Attach struct {
-	Address   string `json:"address"`   // of the sync block
-	Every     int64  `json:"every"`     // optimizer steps between publications
-	Transport string `json:"transport"` // how weights will move
+	Address   string         `json:"address"`   // of the sync block
+	Every     int64          `json:"every"`     // optimizer steps between publications
+	Transport transport.Name `json:"transport"` // how weights will move
 	// highest policy version that inference serves, as far as the sync block sees
 	Version int64 `json:"version,omitempty"`
 	// inference lost the weights: publish at the next step whatever the period says
@@ -64,9 +66,9 @@ type State struct {
 
 // PublishRequest asks a trainer to write its current weights.
 type PublishRequest struct {
-	Version   int64  `json:"version"`
-	Transport string `json:"transport"` // live, ipc, nccl, lora, reload, restart or delta
-	Dir       string `json:"dir"`       // where to put them; exists
+	Version   int64          `json:"version"`
+	Transport transport.Name `json:"transport"`
+	Dir       string         `json:"dir"` // where to put them; exists
 	// Keep asks that weights in memory keep these values until the next publication, although training continues: there
 	// will be steps without one, and an inference block that is restarted meanwhile must still find this version.
 	Keep bool `json:"keep,omitempty"`

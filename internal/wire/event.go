@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trace"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // EncodeEvent makes the message of an event. Outputs is the schema of the block's outputs.
@@ -49,7 +50,7 @@ func EncodeEvent(e event.Event, outputs *spec.Schema) (*pluginpb.Event, error) {
 			PolicyVersion: b.Version}}
 	case event.Weights:
 		m.Body = &pluginpb.Event_Weights{Weights: &pluginpb.Weights{
-			Version: b.Version, Path: b.Path, Format: b.Format, Transport: b.Transport, Inference: b.Inference,
+			Version: b.Version, Path: b.Path, Format: b.Format, Transport: string(b.Transport), Inference: b.Inference,
 			Seconds: b.Seconds, Phases: b.Phases, MaxLogprobDifference: b.MaxLogprobDifference,
 		}}
 	case event.Sample:
@@ -115,7 +116,7 @@ func DecodeEvent(m *pluginpb.Event, outputs *spec.Schema) (event.Event, error) {
 	case *pluginpb.Event_Weights:
 		w := b.Weights
 		e.Body = event.Weights{WeightsInfo: sdk.WeightsInfo{
-			Version: w.GetVersion(), Path: w.GetPath(), Format: w.GetFormat(), Transport: w.GetTransport(),
+			Version: w.GetVersion(), Path: w.GetPath(), Format: w.GetFormat(), Transport: transport.Name(w.GetTransport()),
 			Inference: w.GetInference(), Seconds: w.GetSeconds(), Phases: w.GetPhases(),
 			MaxLogprobDifference: w.GetMaxLogprobDifference(),
 		}}

@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // play makes the test binary the server program.
@@ -82,16 +83,16 @@ func TestEachTransport(t *testing.T) {
 	for old, workers := range map[string]int64{"": 1, "yes": 2} {
 		g := serve(t, map[string]cty.Value{"tp_size": cty.NumberIntVal(workers)}, map[string]string{fakeOld: old})
 		version := int64(0)
-		for i, transport := range []string{"reload", "ipc", "live", "nccl", "ipc", "restart"} {
+		for i, by := range []transport.Name{"reload", "ipc", "live", "nccl", "ipc", "restart"} {
 			version++
 			weight := float64(version + 2)
-			w := sdk.Weights{Version: version, Transport: transport, Format: "hf", Path: enginetest.Model(t, weight)}
-			if engine.InMemory(transport) {
+			w := sdk.Weights{Version: version, Transport: by, Format: "hf", Path: enginetest.Model(t, weight)}
+			if by.Tensors() {
 				w.Path, w.Format = "", "handles"
 				w.Handles = `{"key":"trainer-` + strconv.Itoa(i) + `","weight":` + strconv.FormatFloat(weight, 'g', -1, 64) + `}`
 			}
 			if err := load(t, g, w, weight); err != nil {
-				t.Fatalf("%d workers, %s: %v", workers, transport, err)
+				t.Fatalf("%d workers, %s: %v", workers, by, err)
 			}
 		}
 	}

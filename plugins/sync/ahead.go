@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/recipe-rl/recipe/internal/weightserver"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // letGoAhead lets a trainer that can calculate its next step while inference loads and verifies its weights, which it
@@ -15,7 +16,7 @@ func (s *syncer) letGoAhead(ctx context.Context, u *update) bool {
 	switch {
 	case !u.Ahead, s.colocated:
 		return false
-	case s.transport == restart && s.config.meets(): // a server that starts measures the GPU's free memory
+	case s.transport == transport.Restart && s.config.meets(): // a server that starts measures the GPU's free memory
 		return false
 	}
 	limit, err := s.config.staleness()

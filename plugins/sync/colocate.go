@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // sleep is the time in which inference sleeps and the trainer has the GPU. Its holds are renewed until stop.
@@ -88,11 +89,11 @@ func canSleep(r spec.Ref) bool {
 // that it serves now can be read again if the trainer dies meanwhile.
 func (s *syncer) level() int {
 	switch files := s.last != nil && s.last.Weights.Path != "" && s.last.Weights.Format != "lora"; {
-	case s.transport == "lora": // an adapter alone does not make a model
+	case s.transport == transport.LoRA: // an adapter alone does not make a model
 		return int(inference.SleepKeep)
 	case s.config.SleepLevel > 0:
 		return int(s.config.SleepLevel)
-	case s.config.Every == 1 && files && throughFiles(s.transport):
+	case s.config.Every == 1 && files && s.transport.Files():
 		return int(inference.SleepDrop)
 	}
 	return int(inference.SleepKeep)

@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Config is the body of a sync block.
@@ -52,10 +53,10 @@ var _ sdk.Validator[Config] = (*syncer)(nil)
 // Validate checks what the schema cannot say.
 func (*syncer) Validate(c Config) []spec.Problem {
 	var problems []spec.Problem
-	if c.Transport != auto && !slices.Contains(transports(), c.Transport) {
+	if c.Transport != string(transport.Auto) && !slices.Contains(transport.All(), transport.Name(c.Transport)) {
 		problems = append(problems, spec.Problem{
 			Path: cty.GetAttrPath("transport"), Summary: "unknown transport",
-			Detail: fmt.Sprintf("Expected auto, %s; got %q.", strings.Join(transports(), ", "), c.Transport),
+			Detail: fmt.Sprintf("Expected auto, %s; got %q.", strings.Join(transport.Texts(transport.All()), ", "), c.Transport),
 		})
 	}
 	seen := map[string]bool{}

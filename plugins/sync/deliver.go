@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/weightclient"
 	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // With transport delta this block carries the stream of weights from the trainer to each inference block, on the
@@ -24,7 +25,7 @@ const transferTries = 5
 
 // deliver sends weights to the machine of an inference block, unless they are there. Requests are not held meanwhile.
 func (s *syncer) deliver(ctx context.Context, v *server, w sdk.Weights) error {
-	if w.Transport != delta.Transport {
+	if w.Transport != transport.Delta {
 		return nil
 	}
 	var h delta.Handles
@@ -134,10 +135,10 @@ func (s *syncer) deliverAll(ctx context.Context, u *update) error {
 // unshared says why weights cannot move by files in the directory of this block; empty: they can, or it is not decided
 // by that. Trainer and inference are asked for a file that is there.
 func (s *setup) unshared(ctx context.Context, c Config, dir string) (string, error) {
-	if c.Transport != auto {
+	if c.Transport != string(transport.Auto) {
 		return "", nil
 	}
-	if transport, _, err := c.choose(""); err != nil || !throughFiles(transport) {
+	if chosen, _, err := c.choose(""); err != nil || !chosen.Files() {
 		return "", nil //nolint:nilerr // choose reports it later
 	}
 	file, err := os.CreateTemp(dir, "shared-*")

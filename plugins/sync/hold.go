@@ -11,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // holdLease is how long a gateway stays held without a renewal by this block; it is renewed while the update lasts.
@@ -18,7 +19,7 @@ const holdLease = time.Minute
 
 // mode says what happens to requests in flight.
 func (s *syncer) mode() gateway.Mode {
-	if s.transport == live {
+	if s.transport == transport.Live {
 		return gateway.ModeNone
 	}
 	return gateway.Mode(s.config.InFlight)
@@ -26,7 +27,7 @@ func (s *syncer) mode() gateway.Mode {
 
 // holdGateway closes one gateway, or with transport live asks only whether it is there.
 func (s *syncer) holdGateway(ctx context.Context, v *server, version int64) (hold string, err error) {
-	if s.transport == live {
+	if s.transport == transport.Live {
 		status, err := v.client.Status(ctx)
 		if err == nil {
 			v.expects = status.Expects

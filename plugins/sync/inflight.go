@@ -5,6 +5,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // decided replaces in_flight = auto by drain or keep, according to the outputs of the running blocks, and says why.
@@ -14,7 +15,7 @@ func (c Config) decided(unshared string) (Config, string, error) {
 	if c.InFlight != sdksync.Auto {
 		return c, "the recipe says so", nil
 	}
-	transport, _, err := c.choose(unshared)
+	chosen, _, err := c.choose(unshared)
 	if err != nil {
 		return c, "", err
 	}
@@ -27,7 +28,7 @@ func (c Config) decided(unshared string) (Config, string, error) {
 		return c, "", err
 	}
 	why := ""
-	c.InFlight, why = sdksync.Overlap{Transport: transport, Live: c.Transport == live, Sleeps: sleeps, Staleness: limit,
+	c.InFlight, why = sdksync.Overlap{Transport: chosen, Live: c.Transport == string(transport.Live), Sleeps: sleeps, Staleness: limit,
 		Trainer: c.Trainer.Address, Corrects: strings.Join(listed(c.Trainer, "corrects"), "")}.Decide()
 	return c, why, nil
 }

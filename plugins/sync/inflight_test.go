@@ -67,7 +67,7 @@ func TestRequestsInFlightGoOnWhereNothingIsLost(t *testing.T) {
 			continue
 		}
 		transport, _, err := got.choose("")
-		if got.InFlight != c.mode || transport != c.transport || err != nil || !strings.Contains(why, c.in) {
+		if got.InFlight != c.mode || string(transport) != c.transport || err != nil || !strings.Contains(why, c.in) {
 			t.Errorf("%s: %s by %s (%s), %v; want %s by %s, %q", name, got.InFlight, transport, why, err, c.mode, c.transport,
 				c.in)
 		}

@@ -53,7 +53,7 @@ func (s *syncer) notifyTrainer(ctx context.Context, done weightserver.Done) (err
 
 // report emits one event an inference block.
 func (s *syncer) report(u *update) {
-	s.host.SetOutputs(outputs.Sync{Version: s.version.Load(), Transport: s.transport})
+	s.host.SetOutputs(outputs.Sync{Version: s.version.Load(), Transport: string(s.transport)})
 	seconds := time.Since(u.started).Seconds()
 	values := map[string]float64{"policy_version": float64(u.Version), "sync_seconds": seconds}
 	for phase, took := range u.phases {

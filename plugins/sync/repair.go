@@ -45,7 +45,7 @@ func (s *syncer) repair(ctx context.Context) {
 // askAgain has the trainer publish at its next step, whatever the period says, when weights that are in no file could
 // not be brought from its memory.
 func (s *syncer) askAgain(ctx context.Context) {
-	if !s.attached || s.asked || s.last == nil || throughFiles(s.last.Weights.Transport) || !s.behind() {
+	if !s.attached || s.asked || s.last == nil || s.last.Weights.Transport.Files() || !s.behind() {
 		return
 	}
 	s.asked = true

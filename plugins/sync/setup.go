@@ -10,13 +10,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // setup is a configuration with what it leads to: the settings that auto stands for, and clients of the blocks that it
 // names.
 type setup struct {
 	config       Config // in_flight is not auto any more
-	transport    string
+	transport    transport.Name
 	why          string // this transport
 	kept         string // why in_flight is what it is
 	colocated    bool

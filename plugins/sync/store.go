@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/disk"
 	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // published is the newest weights that inference took, with their logprobs, kept so that an inference block that
@@ -33,7 +34,7 @@ func (p *published) request(hold string) gateway.WeightUpdate {
 // save replaces the record at once.
 func (p *published) save(dir string) error {
 	record := *p
-	if record.Weights.Transport == nccl {
+	if record.Weights.Transport == transport.NCCL {
 		record.Weights.Handles = "" // they hold a secret; the next attempt has the trainer publish again
 	}
 	// Relative, so that the record of a copied or moved run directory names the weights that lie beside it.

@@ -99,7 +99,7 @@ func (s *syncer) Run(ctx context.Context, req sdk.Request[Config], host sdk.Host
 	if err := s.takeCharge(ctx); err != nil {
 		return err
 	}
-	host.Ready(outputs.Sync{Version: s.version.Load(), Transport: s.transport})
+	host.Ready(outputs.Sync{Version: s.version.Load(), Transport: string(s.transport)})
 	return s.loop(ctx)
 }
 
@@ -144,7 +144,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 func (s *syncer) attach(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	lost := s.version.Load() > 0 && s.behind() && (s.last == nil || !throughFiles(s.last.Weights.Transport))
+	lost := s.version.Load() > 0 && s.behind() && (s.last == nil || !s.last.Weights.Transport.Files())
 	state, err := s.trainer.Attach(asking, weightserver.Attach{
 		Address: s.address, Every: s.config.Every, Transport: s.transport, Version: s.version.Load(), Republish: lost,
 		Colocated: s.colocated,

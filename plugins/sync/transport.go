@@ -7,46 +7,21 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/internal/delta"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	sdksync "github.com/recipe-rl/recipe/sdk/sync"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
-
-// The transports, as docs/weights.md describes them.
-const (
-	auto    = "auto"
-	live    = "live"    // copied from the trainer's memory between two steps of the engine; requests continue
-	ipc     = "ipc"     // copied from the trainer's memory while requests are held
-	nccl    = "nccl"    // sent by the trainer while requests are held, through NCCL between GPUs and gloo without
-	lora    = "lora"    // an adapter in files
-	reload  = "reload"  // files; the one that every trainer and every inference plugin offers
-	restart = "restart" // files, and a new server
-)
-
-// diff is for machines that share no files: the files of reload, sent as the difference from those before.
-const diff = delta.Transport
-
-// transports are the ways in which weights can move, the quickest first.
-func transports() []string { return []string{live, ipc, nccl, lora, reload, diff, restart} }
-
-// throughFiles says whether the weights lie in files that can be loaded again.
-func throughFiles(transport string) bool {
-	return transport == reload || transport == lora || transport == restart
-}
-
-// inMemory says whether inference copies the weights out of the trainer's memory.
-func inMemory(transport string) bool { return transport == live || transport == ipc }
 
 // candidates are the transports that auto may choose, the best first. live changes the weights under requests that are
 // being answered, so it is chosen only where those go on with the new weights anyway.
-func (c Config) candidates() []string {
-	if c.Transport != auto {
-		return []string{c.Transport}
+func (c Config) candidates() []transport.Name {
+	if c.Transport != string(transport.Auto) {
+		return []transport.Name{transport.Name(c.Transport)}
 	}
-	list := transports()
+	list := transport.All()
 	if c.InFlight != sdksync.Keep && c.InFlight != sdksync.Auto {
-		list = slices.DeleteFunc(list, func(name string) bool { return name == live })
+		list = slices.DeleteFunc(list, func(name transport.Name) bool { return name == transport.Live })
 	}
 	return list
 }
@@ -75,38 +50,30 @@ func listed(r spec.Ref, name string) []string {
 	return out
 }
 
-// offers is what a block can do: its output "transports", or reload when it has none. Files can be sent wherever they
-// can be written or loaded.
-func offers(r spec.Ref, transport string) bool {
-	if transport == diff {
-		transport = reload
-	}
-	list := listed(r, "transports")
-	if len(list) == 0 {
-		return transport == reload
-	}
-	return slices.Contains(list, transport)
+// supports reports whether a block supports a transport by its output "transports".
+func supports(r spec.Ref, name transport.Name) bool {
+	return name.Supported(transport.Names(listed(r, "transports")))
 }
 
 // unable says why a transport cannot be used; empty: it can. Unshared says why files cannot be.
-func (c Config) unable(transport, unshared string) string {
+func (c Config) unable(name transport.Name, unshared string) string {
 	var lacking []string
 	for _, side := range append([]spec.Ref{c.Trainer}, c.Inference...) {
-		if !offers(side, transport) {
+		if !supports(side, name) {
 			lacking = append(lacking, side.Address)
 		}
 	}
 	if len(lacking) > 0 {
 		return "not offered by " + strings.Join(lacking, ", ")
 	}
-	if throughFiles(transport) {
+	if name.Files() {
 		return unshared
 	}
 	place := strings.Join(listed(c.Trainer, "memory"), "")
-	if transport == nccl {
+	if name == transport.NCCL {
 		return c.apart(place)
 	}
-	if !inMemory(transport) || place == "" {
+	if !name.Memory() || place == "" {
 		return ""
 	}
 	for _, r := range c.Inference {
@@ -125,7 +92,7 @@ func (c Config) apart(place string) string {
 	for _, r := range c.Inference {
 		reach := listed(r, "reach")
 		if here, there := strings.Join(listed(c.Trainer, "machine"), ""), strings.Join(listed(r, "machine"),
-			""); c.Transport == auto && here != there {
+			""); c.Transport == string(transport.Auto) && here != there {
 			return fmt.Sprintf("%s and %s are on different machines", c.Trainer.Address, r.Address)
 		}
 		if place == "" || len(reach) == 0 {
@@ -142,21 +109,21 @@ func (c Config) apart(place string) string {
 }
 
 // choose returns the transport to use and why, or why the one that was asked for cannot be.
-func (c Config) choose(unshared string) (transport, why string, err error) {
+func (c Config) choose(unshared string) (chosen transport.Name, why string, err error) {
 	var skipped []string
 	for _, name := range c.candidates() {
 		reason := c.unable(name, unshared)
 		if reason == "" {
-			if c.Transport != auto {
+			if c.Transport != string(transport.Auto) {
 				return name, "the recipe says so", nil
 			}
-			return name, strings.Join(append(skipped, name+": offered by all"), "; "), nil
+			return name, strings.Join(append(skipped, string(name)+": offered by all"), "; "), nil
 		}
-		skipped = append(skipped, name+": "+reason)
+		skipped = append(skipped, string(name)+": "+reason)
 	}
-	if c.Transport != auto {
+	if c.Transport != string(transport.Auto) {
 		return "", "", &sdk.Error{
-			Summary: fmt.Sprintf("transport = %q is %s", c.Transport, c.unable(c.Transport, unshared)),
+			Summary: fmt.Sprintf("transport = %q is %s", c.Transport, c.unable(transport.Name(c.Transport), unshared)),
 			Detail:  "possible here: " + c.common(unshared),
 			Remedy:  `set transport = "auto" or one of those that are possible`,
 		}
@@ -171,9 +138,9 @@ func (c Config) choose(unshared string) (transport, why string, err error) {
 // common lists the transports that could be used, for people.
 func (c Config) common(unshared string) string {
 	var names []string
-	for _, name := range transports() {
+	for _, name := range transport.All() {
 		if c.unable(name, unshared) == "" {
-			names = append(names, name)
+			names = append(names, string(name))
 		}
 	}
 	if len(names) == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // update is one publication in progress.
@@ -146,7 +147,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	wanted, done := context.WithCancel(ctx)
 	u.proof = s.prove(ctx, wanted, u)
 	defer func() { done(); <-u.proof.over }()
-	if s.transport == diff {
+	if s.transport == transport.Delta {
 		if err := u.timed("send", func() error { return s.deliverAll(ctx, u) }); err != nil {
 			return err
 		}
@@ -183,7 +184,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 // publish lets the trainer write its weights, and decides on the text that they are verified with.
 func (s *syncer) publish(ctx context.Context, u *update) error {
 	request := trainer.PublishRequest{Version: u.Version, Transport: s.transport}
-	if throughFiles(s.transport) {
+	if s.transport.Files() {
 		request.Dir = folder(s.dir, u.Version)
 		// What an attempt that was broken off has left there is not to be mistaken for the new weights.
 		if err := os.RemoveAll(request.Dir); err != nil {
@@ -209,7 +210,7 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 	if w.Transport == "" {
 		w.Transport = s.transport
 	}
-	if throughFiles(s.transport) {
+	if s.transport.Files() {
 		if _, err := os.Stat(w.Path); err != nil {
 			return fmt.Errorf("publish policy version %d: %s says that the weights are in %q: %w", u.Version,
 				s.config.Trainer.Address, w.Path, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // pull lets the workers copy a trainer's tensors, which they open once, or receive them by nccl. Opening them may take
@@ -31,7 +32,7 @@ func (c *client) pull(ctx context.Context, l engine.Load) (note string, err erro
 // meanwhile; live copies between two steps of the engine.
 func (c *client) pullOnce(ctx context.Context, l engine.Load, key string) (workers []engine.Copied, err error) {
 	w := l.Weights
-	if w.Transport != "live" {
+	if w.Transport != transport.Live {
 		var resume func() error
 		if resume, err = c.pause(ctx, l); err != nil {
 			return nil, err
@@ -45,7 +46,7 @@ func (c *client) pullOnce(ctx context.Context, l engine.Load, key string) (worke
 	if !engine.AllCopied(workers) {
 		return workers, nil
 	}
-	if w.Transport != "live" {
+	if w.Transport != transport.Live {
 		if err := c.forget(ctx); err != nil {
 			return nil, err
 		}

@@ -9,19 +9,23 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
 	"github.com/recipe-rl/recipe/sdk/kit/engine/enginetest"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // published are weights as a trainer publishes them by ipc, in the form of the fake server.
-func published(version int64, transport, key string, weight float64) sdk.Weights {
+func published(version int64, by transport.Name, key string, weight float64) sdk.Weights {
 	handles := fmt.Sprintf(`{"form":1,"key":%q,"weight":%g}`, key, weight)
-	return sdk.Weights{Version: version, Format: "tensors", Transport: transport, Precision: "float32", Handles: handles}
+	return sdk.Weights{Version: version, Format: "tensors", Transport: by, Precision: "float32", Handles: handles}
 }
 
 func TestWeightsFromMemory(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ transport, busy string }{{"ipc", ""}, {"live", ""}, {"nccl", ""}, {"ipc", "answer"},
+	for _, c := range []struct {
+		transport transport.Name
+		busy      string
+	}{{"ipc", ""}, {"live", ""}, {"nccl", ""}, {"ipc", "answer"},
 		{"ipc", "assert"}} {
-		t.Run(c.transport+c.busy, func(t *testing.T) {
+		t.Run(string(c.transport)+c.busy, func(t *testing.T) {
 			t.Parallel()
 			req := request(t, Config{Model: enginetest.Model(t, 0), Replicas: 2})
 			req.Environment[fakeBusy] = c.busy
@@ -111,7 +115,7 @@ func TestSettingsThatKeepWeightsOutOfMemory(t *testing.T) {
 			t.Errorf("quantization %q: facts %v; want live and ipc", name, e.Facts)
 		}
 	}
-	got := strings.Join((Config{EnableLora: true}).spec().Transports(), " ")
+	got := strings.Join(transport.Texts((Config{EnableLora: true}).spec().Transports()), " ")
 	if got != "live ipc nccl lora reload restart" {
 		t.Errorf("with LoRA: %s", got)
 	}

@@ -11,15 +11,16 @@ import (
 	"strconv"
 
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // transports are the ways in which weights can reach this server.
-func (c *client) transports(facts engine.Facts) []string {
-	return slices.DeleteFunc(c.config.spec().TransportsWithin(facts.Reach), func(name string) bool {
+func (c *client) transports(facts engine.Facts) []transport.Name {
+	return slices.DeleteFunc(c.config.spec().TransportsWithin(facts.Reach), func(name transport.Name) bool {
 		switch name {
-		case "restart":
+		case transport.Restart:
 			return false
-		case "lora":
+		case transport.LoRA:
 			return c.offers.lacks("/v1/load_lora_adapter")
 		}
 		return c.offers.lacks("/collective_rpc")

@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/internal/loopback"
 	"github.com/recipe-rl/recipe/sdk/trace"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // newGateway makes the gateway, which serves before the engine does: requests of clients that know its address wait.
@@ -29,7 +30,7 @@ func (h *host) newGateway(ctx context.Context, earlier, block string, policy sdk
 	}
 	if policy.Weights != "" && policy.Version > 0 {
 		config.Last = &gateway.WeightUpdate{Weights: sdk.Weights{
-			Version: policy.Version, Path: policy.Weights, Format: policy.Format, Transport: "reload",
+			Version: policy.Version, Path: policy.Weights, Format: policy.Format, Transport: transport.Reload,
 		}}
 	}
 	g, err := gateway.New(config)

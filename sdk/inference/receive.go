@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/delta"
 	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // received are the weights that were sent to this machine, in folders named after their digests.
@@ -189,7 +190,7 @@ func (r *received) prune() {
 
 // local names weights that were sent here by their path, for an engine that loads files.
 func (r *received) local(w sdk.Weights) (sdk.Weights, error) {
-	if w.Transport != delta.Transport {
+	if w.Transport != transport.Delta {
 		return w, nil
 	}
 	var h delta.Handles
@@ -205,6 +206,6 @@ func (r *received) local(w sdk.Weights) (sdk.Weights, error) {
 	if folder == nil {
 		return w, fmt.Errorf("policy version %d has not been sent to this machine", w.Version)
 	}
-	w.Path, w.Transport, w.Handles = filepath.Join(folder.Path, filepath.FromSlash(h.Path)), "reload", ""
+	w.Path, w.Transport, w.Handles = filepath.Join(folder.Path, filepath.FromSlash(h.Path)), transport.Reload, ""
 	return w, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Tested are whole runs of a combination, with real programs on both sides.
@@ -196,7 +197,7 @@ func byEnvironment(b *strings.Builder, trainers []string) {
 }
 
 // cell is the transports of a pair, or the number of the reason why there are none.
-func cell(engine, trainer string, transports []string, why string, seen map[string]bool, whys *[]string) string {
+func cell(engine, trainer string, transports []transport.Name, why string, seen map[string]bool, whys *[]string) string {
 	if why != "" {
 		if !seen[why] {
 			seen[why], *whys = true, append(*whys, why)
@@ -206,11 +207,12 @@ func cell(engine, trainer string, transports []string, why string, seen map[stri
 	var out []string
 	for _, name := range transports {
 		if slices.ContainsFunc(Tests(), func(r Tested) bool {
-			return r.Engine == engine && r.Trainer == trainer && slices.Contains(r.Transports, name)
+			return r.Engine == engine && r.Trainer == trainer && slices.Contains(r.Transports, string(name))
 		}) {
-			name = "**" + name + "**"
+			out = append(out, "**"+string(name)+"**")
+			continue
 		}
-		out = append(out, name)
+		out = append(out, string(name))
 	}
 	return strings.Join(out, ", ")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Planned is what decides what a block will need, besides its Spec. Factors are named by their attributes.
@@ -28,7 +29,7 @@ type Planned struct {
 // model; a model that is neither local nor known gives a note instead of an amount.
 func (s Spec) Estimate(p Planned, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	e := sdk.Estimate{Facts: map[string]string{
-		"model": s.Model, "tokenizer": s.Published, "transports": strings.Join(s.Transports(), ","),
+		"model": s.Model, "tokenizer": s.Published, "transports": strings.Join(transport.Texts(s.Transports()), ","),
 		"devices":        strings.Join(append(slices.Clone(placement.Devices), s.PeerDevices...), ","),
 		"nondeterminism": "time decides which requests share a batch, and its kernels round differently in another one",
 	}}

@@ -8,6 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/outputs"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Program is a server program as the kit starts it. A plugin implements it once for each block.
@@ -134,7 +135,7 @@ func (w Ways) Load(ctx context.Context, l Load) (note string, err error) {
 	switch {
 	case l.Weights.Format == "lora":
 		return "", w.Adapter(ctx, l)
-	case InMemory(l.Weights.Transport):
+	case l.Weights.Transport.Tensors():
 		note, err = w.Copy(ctx, l)
 	default:
 		err = w.Folder(ctx, l)
@@ -158,8 +159,8 @@ type Facts struct {
 	WorkerFacts
 	Version     string
 	MaxModelLen int64
-	Transports  []string // how weights can reach it
-	Sleeps      bool     // releases its GPU's memory when it is asked to
+	Transports  []transport.Name // how weights can reach it
+	Sleeps      bool             // releases its GPU's memory when it is asked to
 }
 
 // Preparer is a Client that must prepare a server that has just come up, before weights are loaded into it.

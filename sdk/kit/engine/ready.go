@@ -10,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 const (
@@ -91,7 +92,7 @@ func (r *replica) install(ctx context.Context, c Client, adopted bool) error {
 	}
 	s.mu.Unlock()
 	s.host.Log("info", fmt.Sprintf("replica %s: %s %s answers, %s, weights by %s",
-		r.id, s.spec.Title, facts.Version, serves, strings.Join(facts.Transports, ", ")))
+		r.id, s.spec.Title, facts.Version, serves, strings.Join(transport.Texts(facts.Transports), ", ")))
 	return nil
 }
 

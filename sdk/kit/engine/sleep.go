@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Sleep makes every replica release its memory. It waits for replicas that are being started; from now on one that ends
@@ -93,7 +94,7 @@ func (t target) wakeAs(ctx context.Context, w sdk.Weights) error {
 	if w.Path == "" {
 		return fmt.Errorf("the weights of version %d were released, and no checkpoint file contains them", w.Version)
 	}
-	w.Transport = "reload"
+	w.Transport = transport.Reload
 	if err := t.replica.s.spec.accepts(w); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/inference"
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // A minimal second engine: the server program is this test's binary, its weights are one number. The plugin below
@@ -106,7 +107,7 @@ func serveStub() {
 		})
 	}
 	route("/facts", func(*json.Decoder) any {
-		return engine.Facts{Version: "1.0", MaxModelLen: 64, Transports: []string{"reload"}, Sleeps: true}
+		return engine.Facts{Version: "1.0", MaxModelLen: 64, Transports: []transport.Name{"reload"}, Sleeps: true}
 	})
 	route("/asleep", func(*json.Decoder) any { return cacheAway || weightsAway })
 	route("/load", func(in *json.Decoder) any {

@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kit/nodes"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Supervisor keeps the replicas of one block alive. It is an inference.Engine with all optional abilities.
@@ -211,14 +212,14 @@ func (s *Supervisor) Outputs() any {
 		}
 	}
 	if len(nodes.Addresses()) > 1 { // no trainer shares memory with all of them
-		f.Transports = slices.DeleteFunc(slices.Clone(f.Transports), InMemory)
+		f.Transports = slices.DeleteFunc(slices.Clone(f.Transports), transport.Name.Tensors)
 		f.Reach, f.Machine = nil, ""
 	}
 	return Outputs{
 		Inference: outputs.Inference{
 			Model: s.spec.Served, Tokenizer: s.spec.Published, MaxModelLen: f.MaxModelLen,
 		},
-		Transports: f.Transports, Reach: f.Reach, Machine: f.Machine, Arithmetic: f.Arithmetic,
+		Transports: transport.Texts(f.Transports), Reach: f.Reach, Machine: f.Machine, Arithmetic: f.Arithmetic,
 		Sleeps: s.spec.SleepMode && f.Sleeps, Devices: s.block.Devices,
 	}
 }

@@ -6,31 +6,27 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
-// InMemory says whether a transport copies a trainer's tensors.
-func InMemory(transport string) bool {
-	return slices.Contains([]string{"live", "ipc", "nccl"}, transport)
-}
-
 // Transports are the ways in which new weights can reach the servers of a block with these settings.
-func (s Spec) Transports() []string {
-	var list []string
+func (s Spec) Transports() []transport.Name {
+	var list []transport.Name
 	if s.noCopy() == "" {
-		list = append(list, "live", "ipc", "nccl")
+		list = append(list, transport.Live, transport.IPC, transport.NCCL)
 	}
 	if s.Lora {
-		list = append(list, "lora")
+		list = append(list, transport.LoRA)
 	}
 	if !s.fixed() {
-		list = append(list, "reload")
+		list = append(list, transport.Reload)
 	}
-	return append(list, "restart")
+	return append(list, transport.Restart)
 }
 
 // TransportsWithin are those for a server that can copy from certain memory only.
-func (s Spec) TransportsWithin(reach []string) []string {
-	return slices.DeleteFunc(s.Transports(), func(name string) bool { return InMemory(name) && len(reach) == 0 })
+func (s Spec) TransportsWithin(reach []string) []transport.Name {
+	return slices.DeleteFunc(s.Transports(), func(name transport.Name) bool { return name.Tensors() && len(reach) == 0 })
 }
 
 // fixed says that servers hold parameters that are quantized by others: a trainer's weights cannot take their place.
@@ -46,7 +42,7 @@ func (s Spec) noCopy() string {
 
 // accepts says before anything is touched why weights cannot be loaded that arrive in this way; nil: they can.
 func (s Spec) accepts(w sdk.Weights) error {
-	files := w.Transport == "reload" || w.Transport == "" || w.Format == "hf"
+	files := w.Transport == transport.Reload || w.Transport == "" || w.Format == "hf"
 	switch {
 	case w.Format == "lora" && !s.Lora:
 		return &sdk.Error{
@@ -54,7 +50,7 @@ func (s Spec) accepts(w sdk.Weights) error {
 			Remedy: "set enable_lora = true (and max_lora_rank) in the inference block, or transport = \"reload\" in the " +
 				"sync block",
 		}
-	case w.Format == "lora", InMemory(w.Transport) && s.noCopy() == "", files && !s.fixed():
+	case w.Format == "lora", w.Transport.Tensors() && s.noCopy() == "", files && !s.fixed():
 		return nil
 	case files:
 		return &sdk.Error{Summary: "weights cannot be reloaded into a quantized server",
@@ -62,6 +58,6 @@ func (s Spec) accepts(w sdk.Weights) error {
 			Remedy: "set transport = \"restart\" in the sync block, or serve without quantization"}
 	}
 	return &sdk.Error{Summary: fmt.Sprintf("this plugin cannot load weights by transport %q", w.Transport),
-		Detail: "its settings allow " + strings.Join(s.Transports(), ", "),
+		Detail: "its settings allow " + strings.Join(transport.Texts(s.Transports()), ", "),
 		Remedy: "set transport to one of these in the sync block, or leave it at auto"}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 func TestTransportsOfSettings(t *testing.T) {
@@ -16,14 +17,14 @@ func TestTransportsOfSettings(t *testing.T) {
 		"live,ipc,nccl,reload,restart": all, "live,ipc,nccl,lora,reload,restart": lora, "restart": quantized,
 		"reload,restart": split,
 	} {
-		if got := strings.Join(c.Transports(), ","); got != want {
+		if got := strings.Join(transport.Texts(c.Transports()), ","); got != want {
 			t.Errorf("%+v: %s, want %s", c, got, want)
 		}
 	}
-	if got := strings.Join(requantized.Transports(), ","); got != "live,ipc,nccl,reload,restart" {
+	if got := strings.Join(transport.Texts(requantized.Transports()), ","); got != "live,ipc,nccl,reload,restart" {
 		t.Errorf("of a server that quantizes what it loads: %s", got)
 	}
-	if got := strings.Join(all.TransportsWithin(nil), ","); got != "reload,restart" {
+	if got := strings.Join(transport.Texts(all.TransportsWithin(nil)), ","); got != "reload,restart" {
 		t.Errorf("without memory in reach: %s", got)
 	}
 	for _, c := range []struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Load loads published weights into every replica. A replica that is being restarted comes up with them, and so does
@@ -144,7 +145,7 @@ func (t target) load(ctx context.Context, w sdk.Weights, asleep bool) error {
 
 // loadFiles is load for weights that have to come from their files, however they were published.
 func (t target) loadFiles(ctx context.Context, w sdk.Weights, asleep bool) error {
-	w.Transport = "reload"
+	w.Transport = transport.Reload
 	if err := t.replica.s.spec.accepts(w); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/chat"
 	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Common are the attributes that every trainer of this kit can have: those that the Python package of the SDK reads. A
@@ -95,7 +96,7 @@ func (c Common) Variables() map[string]string {
 
 // Facts are what other blocks are compared with. dtype: the precision of training; transports: see Program. Checkpoints
 // carry the model's tokenizer with all of its chat templates; the error is that these cannot be read.
-func (c Common) Facts(dtype string, transports []string, placement sdk.Placement) (map[string]string, error) {
+func (c Common) Facts(dtype string, transports []transport.Name, placement sdk.Placement) (map[string]string, error) {
 	published := c.PublishDtype
 	if published == "" {
 		published = dtype
@@ -104,7 +105,7 @@ func (c Common) Facts(dtype string, transports []string, placement sdk.Placement
 		"model": c.Model, "tokenizer": c.Model, "batch_size": strconv.FormatInt(c.BatchSize, 10),
 		"max_length": strconv.FormatInt(c.MaxLength, 10), "logprobs_mode": "processed",
 		"weights": "transformers", "dtype": dtype, "publish_dtype": published, "precision": published,
-		"transports": strings.Join(transports, ","), "devices": strings.Join(placement.Devices, ","),
+		"transports": strings.Join(transport.Texts(transports), ","), "devices": strings.Join(placement.Devices, ","),
 		"nondeterminism": "PyTorch adds up in an order that depends on the number of threads, and on GPUs on time",
 	}
 	if c.MaxStaleness != nil {
@@ -183,10 +184,10 @@ func (c *Checkpoints) Kept(steps int64) int64 {
 }
 
 // Transports are the ways in which a worker's weights can leave it. Adapters: those are trained.
-func Transports(adapters bool) []string {
-	list := []string{"live", "ipc", "nccl", "reload", "restart"}
+func Transports(adapters bool) []transport.Name {
+	list := []transport.Name{transport.Live, transport.IPC, transport.NCCL, transport.Reload, transport.Restart}
 	if adapters {
-		list = append(list, "lora")
+		list = append(list, transport.LoRA)
 	}
 	return list
 }

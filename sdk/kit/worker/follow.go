@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // event is one line of the worker's event file.
@@ -302,7 +303,7 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 // by then.
 func (t *Trainer[C]) ready(memory, machine, arithmetic string) {
 	t.mu.Lock()
-	t.outputs = Outputs{outputs.Trainer{Model: t.program.Model}, t.program.Transports, memory, machine,
+	t.outputs = Outputs{outputs.Trainer{Model: t.program.Model}, transport.Texts(t.program.Transports), memory, machine,
 		arithmetic, t.program.Corrects, t.req.Placement.Devices}
 	out := t.outputs
 	t.mu.Unlock()

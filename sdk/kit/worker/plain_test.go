@@ -26,6 +26,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // plainConfig is the block of a trainer of sixty lines of PyTorch: sdk/python/tests/plain_trainer.py.
@@ -43,7 +44,7 @@ func plainPlugin(source fs.FS) *sdk.Definition {
 		settings["save_every"], settings["config"] = 1, map[string]any{"learning_rate": 0.01}
 		return worker.Program{
 			Module: "plain_trainer", Source: []fs.FS{source}, Model: r.Config.Model, Settings: settings,
-			Trajectories: r.Config.Trajectories, Transports: []string{"reload"},
+			Trajectories: r.Config.Trajectories, Transports: []transport.Name{"reload"},
 			Environment: map[string]string{"OMP_NUM_THREADS": "1"},
 		}, nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // call asks the worker that runs.
@@ -29,32 +30,19 @@ type publication struct {
 	UntieEmbeddings bool   `json:"untie_embeddings,omitempty"`
 }
 
-func throughFiles(transport string) bool { return transport == "reload" || transport == "restart" }
-
-// format is that of weights which move by a transport.
-func format(transport string) string {
-	switch {
-	case throughFiles(transport):
-		return "hf"
-	case transport == "lora":
-		return "lora"
-	}
-	return "tensors"
-}
-
 // Publish makes the current weights available: in files, the whole model with adapters merged in or the adapter alone,
 // or in memory.
 func (t *Trainer[C]) Publish(ctx context.Context, req trainer.PublishRequest) (sdk.Weights, error) {
 	if !slices.Contains(t.program.Transports, req.Transport) {
 		return sdk.Weights{}, &sdk.Error{
 			Summary: fmt.Sprintf("this trainer cannot publish by transport %q", req.Transport),
-			Detail:  "it offers " + strings.Join(t.program.Transports, ", "),
+			Detail:  "it offers " + strings.Join(transport.Texts(t.program.Transports), ", "),
 			Remedy:  "set transport to one of these in the sync block, or leave it at auto",
 		}
 	}
 	body := publication{
 		PublishRequest: req, Dtype: t.program.PublishDtype, UntieEmbeddings: t.program.UntieEmbeddings &&
-			throughFiles(req.Transport),
+			req.Transport.WholeModel(),
 	}
 	var answer struct {
 		Dir     string          `json:"dir"`
@@ -74,7 +62,7 @@ func (t *Trainer[C]) Publish(ctx context.Context, req trainer.PublishRequest) (s
 			"lost in it, and in those after it", req.Version, answer.Dtype))
 	}
 	return sdk.Weights{
-		Version: req.Version, Path: answer.Dir, Format: format(req.Transport), Transport: req.Transport,
+		Version: req.Version, Path: answer.Dir, Format: req.Transport.Format(), Transport: req.Transport,
 		Precision: answer.Dtype, Handles: string(answer.Handles),
 	}, nil
 }

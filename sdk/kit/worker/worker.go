@@ -33,6 +33,7 @@ import (
 	pythonsdk "github.com/recipe-rl/recipe/sdk/python"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 // Program says what a trainer block runs and with which settings.
@@ -58,7 +59,7 @@ type Program struct {
 	Trajectories *spec.Ref
 
 	// Transports are the ways in which the weights can leave the program: live, ipc, nccl, reload, restart, lora.
-	Transports []string
+	Transports []transport.Name
 	// Corrects says how training corrects for tokens that an older policy version sampled; empty: it does not, or it
 	// trains on none. Only where it does may answers go on while new weights come without being asked for.
 	Corrects string

@@ -24,6 +24,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trainer"
+	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +46,7 @@ func program(req sdk.Request[Config]) (Program, error) {
 		Module: "worker", Source: []fs.FS{fstest.MapFS{"worker/__main__.py": {Data: []byte("# played by the test\n")}}},
 		Model: req.Config.Model, Settings: Settings(req.Config), Defaults: Defaults[Config](),
 		Trajectories: req.Config.Trajectories,
-		Transports:   []string{"live", "reload"}, PublishDtype: req.Config.PublishDtype,
+		Transports:   []transport.Name{"live", "reload"}, PublishDtype: req.Config.PublishDtype,
 	}, nil
 }
 
