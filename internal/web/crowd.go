@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/peer"
 )
 
 // crowd is a listener with a bound on its connections. When the bound is reached, a new connection takes the place of
@@ -16,11 +18,16 @@ import (
 // next, and one that has taken nothing of its answer for as long. Other requests that are being answered keep their
 // place; when all do, a new connection waits. Connections without a request have a bound of their own, below the number
 // of files that the process may have open: it needs some to answer the others.
+//
+// Among connections without a request, those of other users of the machine lose their place first: another user who
+// opens connections faster than requests come would else end the idle connections of this user's programs.
 type crowd struct {
 	net.Listener
 	limit   int
 	waiting int           // the bound on connections without a request; 0: limit
 	patient time.Duration // how long a body may come, or an answer wait, before its connection can lose its place
+	// foreign reports whether another user of the machine has opened a connection
+	foreign func(net.Conn) bool
 
 	mu     sync.Mutex
 	room   sync.Cond // signalled when a connection ends or can lose its place
@@ -39,6 +46,8 @@ type place struct {
 
 	// guarded by the crowd's mutex
 	known     bool      // the server tells what it does; else it keeps its place
+	asked     bool      // foreign has a value: it is looked up when a connection must lose its place
+	foreign   bool      // another user of the machine has opened it
 	since     time.Time // without a request
 	gone      bool      // it has lost its place
 	busy      int       // requests that are being answered
@@ -47,10 +56,16 @@ type place struct {
 
 func newCrowd(l net.Listener, limits Limits) *crowd {
 	c := &crowd{Listener: l, limit: limits.Connections, waiting: limits.waiting, patient: limits.Header,
-		places: map[*place]struct{}{}}
+		foreign: ofAnotherUser, places: map[*place]struct{}{}}
 	c.room.L = &c.mu
 	return c
 }
+
+// mostLookUps bounds the owners that are looked up for one new connection.
+const mostLookUps = 16
+
+// ofAnotherUser is true also of a connection whose owner cannot be found because it has ended.
+func ofAnotherUser(conn net.Conn) bool { return peer.Check(conn) != nil }
 
 // Accept implements net.Listener.
 func (c *crowd) Accept() (net.Conn, error) {
@@ -107,11 +122,16 @@ func (p *place) leave() {
 func (c *crowd) longest() (victim *place, wait time.Duration) {
 	var stuck *place
 	var since time.Time // it is stuck
+	lookUps := mostLookUps
 	for p := range c.places {
+		if p.busy == 0 && !p.asked && lookUps > 0 {
+			lookUps--
+			p.asked, p.foreign = true, c.foreign(p.Conn)
+		}
 		switch {
 		case !p.known:
 		case p.busy == 0:
-			if victim == nil || p.since.Before(victim.since) {
+			if victim == nil || p.goesBefore(victim) {
 				victim = p
 			}
 		default:
@@ -130,6 +150,14 @@ func (c *crowd) longest() (victim *place, wait time.Duration) {
 		return stuck, 0
 	}
 	return nil, wait
+}
+
+// goesBefore reports whether a connection without a request loses its place before another one.
+func (p *place) goesBefore(other *place) bool {
+	if p.foreign != other.foreign {
+		return p.foreign
+	}
+	return p.since.Before(other.since)
 }
 
 // stuckSince is since when the client has sent a body, or taken nothing of an answer; zero: neither. It is called with

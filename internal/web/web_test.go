@@ -356,6 +356,48 @@ func TestSilentClientsLeaveOpenFiles(t *testing.T) {
 }
 
 // A request that is being answered keeps its place, and a client beyond the limit waits until one is.
+// Another user who opens connections and sends nothing ends none of this user's, however long they have been idle.
+func TestOtherUsersLoseTheirPlaceFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limits := Defaults()
+		limits.Connections, limits.waiting = 100, 8
+		server, listener := limits.NewServer(http.HandlerFunc(readAll)), &pipes{dialled: make(chan net.Conn)}
+		places := newCrowd(listener, limits)
+		var others sync.Map
+		places.foreign = func(c net.Conn) bool { _, ok := others.Load(c); return ok }
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(places) }()
+		var dialled []net.Conn
+		dial := func(other bool) net.Conn {
+			here, there := net.Pipe()
+			if other {
+				others.Store(there, true)
+			}
+			listener.dialled <- there
+			dialled = append(dialled, here)
+			synctest.Wait()
+			time.Sleep(time.Millisecond) // each is older than the next
+			return here
+		}
+		ours := dial(false)
+		for range 40 {
+			dial(true)
+		}
+		_ = ours.SetDeadline(time.Now().Add(time.Second))
+		if _, err := io.WriteString(ours, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Errorf("this user's connection was ended: %v", err)
+		} else if got := status(t, ours); got != http.StatusOK {
+			t.Errorf("answered with %d, expected 200", got)
+		}
+		for _, c := range dialled {
+			_ = c.Close()
+		}
+		_ = server.Close()
+		<-served
+	})
+}
+
 func TestAnsweredRequestsKeepTheirPlace(t *testing.T) {
 	t.Parallel()
 	l := Defaults()
