@@ -326,7 +326,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		v := &Variable{Name: d.name, Description: d.description, Type: d.typ, Value: n.done[0].value, Source: defaultSource,
 			Sensitive: d.sensitive, Range: d.header}
 		if g, ok := p.given[d.name]; ok {
-			v.Source = g.source
+			v.Source, v.stored = g.source, g.stored
 		}
 		r.Variables = append(r.Variables, v)
 	}
@@ -345,7 +345,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		}
 		r.Outputs = append(r.Outputs, out)
 	}
-	r.Settings = p.settings
+	r.VarFiles, r.Settings = p.opts.VarFiles, p.settings
 	slices.SortFunc(r.Variables, func(a, b *Variable) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Outputs, func(a, b *Output) int { return cmp.Compare(a.Name, b.Name) })
 	for _, a := range p.alerts {

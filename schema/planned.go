@@ -78,7 +78,8 @@ func (p *evaluator) plannedValues(declared map[string]*variableDecl, out map[str
 				Detail: fmt.Sprintf("The saved plan has no readable value of the variable %q (%s): make a new plan.", name,
 					err)})
 		}
-		out[name] = givenValue{value: value, source: planned.Source, rng: v.header, broken: err != nil}
+		out[name] = givenValue{value: value, source: planned.Source, rng: v.header, broken: err != nil,
+			stored: true}
 	}
 }
 

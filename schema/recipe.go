@@ -55,6 +55,7 @@ type Recipe struct {
 	Blocks          []*Block      // every instance, sorted by address
 	Outputs         []*Output
 	Variables       []*Variable
+	VarFiles        []string // of Options
 	Settings        []Setting
 	Alerts          []Alert
 	Trackers        []Tracking
@@ -240,6 +241,8 @@ type Variable struct {
 	Source            string // "default", "RECIPE_VAR_x", "file.tfvars", "--var"
 	Sensitive         bool
 	Range             hcl.Range
+
+	stored bool // the value is from a saved plan
 }
 
 // Setting is one value of Options.Set, which a block has in place of what the file says.

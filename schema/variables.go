@@ -20,6 +20,7 @@ type givenValue struct {
 	source string
 	rng    hcl.Range
 	broken bool // it could not be read; reported
+	stored bool // in a saved plan
 }
 
 // defaultSource is the source of a variable's value that nothing gives.

@@ -345,7 +345,7 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	switch {
 	case f.asJSON:
 	case stopped:
-		err = view.Stopped(a.out, a.style(), again(s.Recipe, f), changedSince(s))
+		err = view.Stopped(a.out, a.style(), again(s.Recipe, f.targets), changedSince(s))
 	default:
 		err = a.conclude(s, b.snap)
 	}
@@ -368,33 +368,12 @@ func changedSince(s *session.Session) bool {
 }
 
 // again is the command that continues a run, with the same arguments.
-func again(r *schema.Recipe, f *applyFlags) string {
-	words, given := []string{"recipe", "apply"}, map[string]bool{}
-	for _, v := range f.recipe.vars {
-		name, _, _ := strings.Cut(v, "=")
-		name = strings.TrimSpace(name)
-		if i := slices.IndexFunc(r.Variables, func(v *schema.Variable) bool { return v.Name == name }); i >= 0 &&
-			r.Variables[i].Sensitive {
-			v = name + "=…"
-		}
-		given[name] = true
-		words = append(words, "--var", printable.ShellWord(v))
+func again(r *schema.Recipe, targets []string) string {
+	words := append([]string{"recipe", "apply"}, r.Arguments()...)
+	for _, target := range targets {
+		words = append(words, "--target", target)
 	}
-	for _, v := range r.Variables { // what a saved plan contained stands in no argument
-		if p, ok := f.recipe.planned[v.Name]; ok && !given[v.Name] && v.Given() && !p.Secret {
-			words = append(words, "--var", printable.ShellWord(v.Name+"="+v.Argument()))
-		}
-	}
-	for _, file := range f.recipe.varFiles {
-		words = append(words, "--var-file", printable.ShellWord(file))
-	}
-	for _, s := range r.Settings {
-		words = append(words, "--set", printable.ShellWord(s.String()))
-	}
-	for _, target := range f.targets {
-		words = append(words, "--target", printable.ShellWord(target))
-	}
-	return strings.Join(append(words, printable.ShellWord(r.File)), " ")
+	return printable.ShellWords(append(words, r.File)...)
 }
 
 // conclude says what a run that has ended came to.

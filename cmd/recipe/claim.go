@@ -47,9 +47,8 @@ that was moved on the same machine needs no claim.`,
 				return err
 			}
 			if !fresh {
-				_, err = fmt.Fprintf(a.out,
-					"The run in %s now belongs to this folder. recipe apply %s continues it.\n", dir,
-					printable.ShellWord(recipePath(dir, rec)))
+				_, err = fmt.Fprintf(a.out, "The run in %s now belongs to this folder. Continue it with: %s\n", dir,
+					session.Again(dir, recipePath(dir, rec)))
 				return err
 			}
 			text := "The copied run was removed."

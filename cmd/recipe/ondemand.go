@@ -108,13 +108,13 @@ func noEngine(block addr.Block, dir state.Dir, rec *state.Run) error {
 	if rec.Status == state.Running {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("%s cannot be reached: the engine of its run was killed", block),
-			Remedy:  "recipe apply " + file + " adopts the live processes; then try again",
+			Remedy:  session.Again(dir, recipePath(dir, rec)) + " adopts the live processes; then try again",
 		}
 	}
 	e := &sdk.Error{Summary: fmt.Sprintf("%s is not running: its run is %s", block, rec.Status)}
 	switch {
 	case rec.Status != state.Completed:
-		e.Remedy = "recipe apply " + file + " restarts it from its newest checkpoint"
+		e.Remedy = session.Again(dir, recipePath(dir, rec)) + " restarts it from its newest checkpoint"
 	case block.Kind == kind.Environment: // nothing is left to apply
 		e.Remedy = fmt.Sprintf("recipe evaluate %s -r %s --samples 4 evaluates the newest checkpoint without a live run",
 			block, file)

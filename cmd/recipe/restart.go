@@ -64,11 +64,11 @@ func notLive(cmd *cobra.Command, dir state.Dir, rec *state.Run) error {
 	switch rec.Status {
 	case state.Running:
 		e.Summary = "the run cannot be reached: its engine was killed"
-		e.Remedy = "recipe apply " + file + " adopts the live processes; then try again"
+		e.Remedy = session.Again(dir, recipePath(dir, rec)) + " adopts the live processes; then try again"
 	case state.Completed:
 		e.Remedy = "recipe show has its record; with more steps in " + file + ", recipe apply continues it"
 	default:
-		e.Remedy = "recipe apply " + file + " starts it again"
+		e.Remedy = session.Again(dir, recipePath(dir, rec)) + " starts it again"
 	}
 	return e
 }

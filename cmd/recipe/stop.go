@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
-	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -113,7 +112,7 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 	}
 	text = "The run is " + string(rec.Status) + "."
 	if rec.Status == state.Stopped {
-		text += " recipe apply " + printable.ShellWord(recipePath(dir, rec)) + " continues it."
+		text += " Continue it with: " + session.Again(dir, recipePath(dir, rec))
 	}
 	_, err = fmt.Fprintln(a.out, text)
 	return err
@@ -165,7 +164,7 @@ func (a *app) withoutEngine(ctx context.Context, dir state.Dir, err error, r *st
 	}
 	e := &sdk.Error{
 		Summary: "its engine was killed", Err: err,
-		Remedy: "recipe apply " + r.File +
+		Remedy: session.Again(dir, recipePath(dir, r)) +
 			" adopts the live processes, so that recipe stop can end them at a checkpoint; recipe stop --kill ends them at " +
 			"once (after apply --detach they never end by themselves, else within " + run.DefaultLease.String() + ")",
 	}
@@ -188,7 +187,10 @@ func (a *app) lastResort(ctx context.Context, dir state.Dir) error {
 	if err != nil {
 		return &sdk.Error{Summary: "not everything was ended", Err: err, Remedy: "recipe stop --kill tries again"}
 	}
-	text := "The run is stopped. recipe apply continues it from its newest checkpoint."
+	text := "The run is stopped."
+	if rec, err := state.Read(dir); err == nil {
+		text += " Continue it with: " + session.Again(dir, recipePath(dir, rec))
+	}
 	if len(left) > 0 {
 		text = "Ended: " + session.Named(left) + ".\n" + text
 	}

@@ -6,10 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/private"
@@ -141,6 +145,24 @@ func givenOf(r *schema.Recipe) map[string]schema.Planned {
 		}
 	}
 	return values
+}
+
+// Arguments are the words of a command line that give the variables their values again. A secret of the environment
+// stays there, and any other one is written as "…".
+func (l *Lineage) Arguments() []string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(l.Variables)) {
+		v := l.Variables[name]
+		value, err := v.Get()
+		switch {
+		case err == nil && value != cty.NilVal:
+			written := schema.Variable{Type: value.Type(), Value: value}
+			words = append(words, "--var", name+"="+written.Argument())
+		case v.Secret && !strings.HasPrefix(v.Source, "RECIPE_VAR_"):
+			words = append(words, "--var", name+"=…")
+		}
+	}
+	return words
 }
 
 // Resolve adds the revisions of models and datasets that were not known before: programs download them when they

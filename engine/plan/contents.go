@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -76,24 +75,9 @@ func trains(op *Operation) bool {
 // Trains says whether apply would start or continue a job.
 func (p *Plan) Trains() bool { return slices.ContainsFunc(p.Operations, trains) }
 
-// Anew says how a finished run is trained from the beginning, with the same variables.
+// Anew is the command that trains a finished run from the beginning, with the same variables.
 func Anew(r *schema.Recipe) string {
-	file, words := printable.ShellWord(r.File), ""
-	for _, v := range r.Variables {
-		switch {
-		case !v.Given() || strings.HasPrefix(v.Source, "RECIPE_VAR_"):
-		case v.Source != "--var":
-			if arg := " --var-file " + printable.ShellWord(v.Source); !strings.Contains(words, arg) {
-				words += arg
-			}
-		case v.Sensitive:
-			words += " --var " + v.Name + "=…"
-		default:
-			words += " --var " + printable.ShellWord(v.Name+"="+v.Argument())
-		}
-	}
-	for _, s := range r.Settings {
-		words += " --set " + printable.ShellWord(s.String())
-	}
-	return fmt.Sprintf("To train anew: recipe destroy --checkpoints -r %[1]s && recipe apply%[2]s %[1]s", file, words)
+	file := printable.ShellWord(r.File)
+	return fmt.Sprintf("To train anew: recipe destroy --checkpoints -r %s && %s", file,
+		printable.ShellWords(append(append([]string{"recipe", "apply"}, r.Arguments()...), r.File)...))
 }

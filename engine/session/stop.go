@@ -146,7 +146,7 @@ func outcome(dir state.Dir, failures []string) error {
 	if rec.Status == state.Running {
 		return &sdk.Error{
 			Summary: "the engine ended before the run was stopped",
-			Remedy: "recipe apply " + rec.File +
+			Remedy: Again(dir, rec.File) +
 				" adopts the live processes, so that recipe stop can end them; recipe destroy ends everything and " +
 				"removes the run",
 		}
@@ -160,7 +160,7 @@ func outcome(dir state.Dir, failures []string) error {
 	return &sdk.Error{
 		Summary: fmt.Sprintf("the run is %s, with errors", rec.Status),
 		Detail:  strings.Join(failures, "\n"),
-		Remedy: "recipe status and recipe logs -r " + rec.File + " say more; recipe apply " + rec.File +
+		Remedy: "recipe status and recipe logs -r " + rec.File + " say more; " + Again(dir, rec.File) +
 			" continues from the newest checkpoint",
 	}
 }

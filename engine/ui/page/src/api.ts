@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 export interface RunRow { name: string; recipe: string; status: string; started?: string; ended?: string; step: number; total: number; version: number; path: string }
 export interface Block {
-  address: string; kind: string; phase: string; message?: string; remedy?: string; since?: string; starts: number; restarts: number;
+  address: string; kind: string; phase: string; message?: string; remedy?: string; since?: string; silent_since?: string; starts: number; restarts: number;
   step?: number; total?: number; unit?: string; left?: number; version?: number; doing?: string; needs: string[]; metrics: Record<string, number | null>;
 }
 export interface Stall { address: string; message: string; remedy: string; seconds: number }

@@ -1,6 +1,6 @@
 // The blocks as columns, each to the right of what it needs, with lines between them.
 import { Block, Summary } from "./api";
-import { num } from "./format";
+import { clock, num } from "./format";
 import { Route, link } from "./route";
 
 const width = 230, height = 94, gapX = 56, gapY = 18;
@@ -29,6 +29,11 @@ function fact(b: Block): string {
   return "";
 }
 
+// silence stands in place of numbers that are old.
+function silence(b: Block): string {
+  return b.silent_since ? `no answer since ${clock(b.silent_since)}` : "";
+}
+
 export function Graph({ s, route }: { s: Summary; route: Route }) {
   const column = columns(s.blocks), rows = new Map<number, number>(), place = new Map<string, { x: number; y: number }>();
   for (const b of s.blocks) {
@@ -49,11 +54,11 @@ export function Graph({ s, route }: { s: Summary; route: Route }) {
         {s.blocks.map((b) => {
           const p = place.get(b.address)!, [kind, plugin, ...name] = b.address.split(".");
           return (
-            <a key={b.address} class={"block " + b.phase} href={link(route.run, "logs", [], { address: b.address })} style={{ left: p.x + "px", top: p.y + "px", width: width + "px", height: height + "px" }}
-              title={[b.address, b.message, b.doing].filter(Boolean).join("; ")}>
+            <a key={b.address} class={"block " + (b.silent_since ? "silent" : b.phase)} href={link(route.run, "logs", [], { address: b.address })} style={{ left: p.x + "px", top: p.y + "px", width: width + "px", height: height + "px" }}
+              title={[b.address, silence(b), b.message, b.doing].filter(Boolean).join("; ")}>
               <b>{name.join(".")}</b> <span class="muted">{kind} {plugin}</span>
               <span class="phase"><i class="dot" />{b.phase}{b.restarts ? `, ${b.restarts} restarts` : ""}{b.phase === "ready" && b.doing && (fact(b) || b.message) ? `: ${b.doing}` : ""}</span>
-              <span class="fact">{fact(b) || b.message || b.doing}</span>
+              <span class="fact">{silence(b) || fact(b) || b.message || b.doing}</span>
             </a>
           );
         })}

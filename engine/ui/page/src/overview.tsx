@@ -21,6 +21,7 @@ export function Overview({ s, route, again }: { s: Summary; route: Route; again:
       {s.status === "paused" && <p class="warn" role="status">The run is paused: recipe resume continues it.</p>}
       {s.message && <p class={s.status === "failed" ? "error" : "note"}>{s.message}</p>}
       {s.stalls.map((x) => <p key={x.address} class="warn" role="status"><b>No progress for {span(x.seconds)}:</b> {x.message}{x.remedy && <> → {x.remedy}</>}</p>)}
+      {s.blocks.filter((b) => b.silent_since).map((b) => <p key={b.address} class="warn" role="status"><b>{b.address}: its process has not answered for {span((Date.parse(s.now) - Date.parse(b.silent_since!)) / 1000)}.</b> Its metrics are old.</p>)}
       {s.blocks.filter((b) => b.phase === "failed").map((b) => <p key={b.address} class="error"><b>{b.address} failed:</b> {b.message}{b.remedy && <> → {b.remedy}</>}</p>)}
       {job?.total ? (
         <div class="progress">

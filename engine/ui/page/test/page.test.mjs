@@ -85,6 +85,21 @@ test("a run is followed while it happens", async () => {
   await close(page);
 });
 
+test("a block that does not answer is shown as silent", async () => {
+  const page = await open("");
+  await page.route(/api\/runs\/quickstart$/, async (route) => {
+    const response = await route.fetch(), summary = await response.json();
+    const block = summary.blocks.find((b) => b.kind === "trainer");
+    block.silent_since = new Date(Date.parse(summary.now) - 75_000).toISOString();
+    await route.fulfill({ response, json: summary });
+  });
+  await page.reload();
+  await page.getByText(/trainer\.tiny\.policy: its process has not answered for 1 min 15 s\./).waitFor();
+  await page.locator(".graph .block.silent").getByText(/no answer since/).waitFor();
+  assert.equal(await page.locator(".graph .block.silent").count(), 1);
+  await close(page);
+});
+
 test("curves are drawn, zoomed, smoothed and filtered", async () => {
   const page = await open("#/quickstart/curves");
   const plot = page.locator(".plot").first();
