@@ -3,7 +3,9 @@ package spec
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // Parameters lists the arguments that a function of a Python file needs by name, without running the file: those without
@@ -99,4 +101,46 @@ func quoted(source []byte) int {
 		}
 	}
 	return 0
+}
+
+// Imports lists the modules that a Python file always imports, by the first part of their names: those of statements
+// outside of functions and branches. The file is not run.
+func Imports(source []byte) []string {
+	var names []string
+	for _, m := range always().FindAllSubmatch(bare(source), -1) {
+		for _, name := range strings.Split(string(m[1])+string(m[2]), ",") {
+			name, _, _ = strings.Cut(strings.TrimSpace(name), " ") // import a as b
+			name, _, _ = strings.Cut(name, ".")
+			if name != "" && name != "__future__" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+var always = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][\w., \t]*))`)
+})
+
+// bare is Python code without comments and without the content of texts.
+func bare(source []byte) []byte {
+	var out []byte
+	for len(source) > 0 {
+		switch c := source[0]; {
+		case c == '#':
+			end := bytes.IndexByte(source, '\n')
+			if end < 0 {
+				return out
+			}
+			source = source[end:]
+		case c == '"' || c == '\'':
+			out = append(out, c, c)
+			source = source[max(quoted(source), 1):]
+		default:
+			out = append(out, c)
+			source = source[1:]
+		}
+	}
+	return out
 }
