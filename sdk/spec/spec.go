@@ -17,7 +17,7 @@ type Schema struct {
 	Doc        string       `json:"doc,omitempty"`
 	Attributes []*Attribute `json:"attributes,omitempty"`
 	Blocks     []*Block     `json:"blocks,omitempty"`
-	// Metrics are those that blocks report, of the schema of a whole block; none: the plugin does not say.
+	// Metrics are those that blocks report, of the schema of a whole block; nil: the plugin does not declare them.
 	Metrics []Metric `json:"metrics,omitempty"`
 }
 
