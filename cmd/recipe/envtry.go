@@ -79,6 +79,7 @@ func (a *app) tryEnvironment(ctx context.Context, file, address string, f *tryFl
 		return a.orTimedOut(ctx, err, address, f.timeout)
 	}
 	defer func() { err = errors.Join(err, l.close(ctx)) }()
+	l.blocks.Trial = true
 	groups, err := l.try(ctx, f)
 	if err != nil {
 		return a.orTimedOut(ctx, err, address, f.timeout)
