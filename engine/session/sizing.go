@@ -43,6 +43,23 @@ func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 	}
 }
 
+// Facts are what the plugin of a block knows of it before it runs, see sdk.Estimate; none of a separate binary.
+func Facts(c *host.Catalog, b *schema.Block) map[string]string {
+	def := c.Definition(b.Addr.Kind, b.Plugin())
+	if def == nil || b.Meta.External != nil {
+		return nil
+	}
+	value, err := settled(b)
+	if err != nil {
+		return nil
+	}
+	estimate, _, err := def.Plan(value, placementOf(b.Meta))
+	if err != nil {
+		return nil
+	}
+	return estimate.Facts
+}
+
 // pythonOf is the interpreter that a trainer's program may be asked with; empty, and why, where the recipe brings it
 // and it is not trusted.
 func pythonOf(c *host.Catalog, b *schema.Block, dir string) (string, *schema.NotTrusted) {

@@ -44,6 +44,7 @@ type Blocks struct {
 type Report struct {
 	Block          addr.Block
 	Level, Message string // of a log line or, with Level "phase", of a change of its phase
+	Ready          bool   // the block was ready before
 }
 
 // New prepares to start blocks. Their files go below dir, a folder of this user only. Environ is as os.Environ. Report
