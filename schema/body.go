@@ -24,6 +24,8 @@ type decoder struct {
 	diags    hcl.Diagnostics
 	part     string // attribute or nested block of the block that is decoded
 	reads    []Content
+	claimed  []claim           // of the attributes decoded so far
+	rows     map[string]string // files that attributes of the block name, by attribute
 }
 
 // blamed says whether an expression without a known value has none because something that it uses is wrong, which has
@@ -47,7 +49,9 @@ func (d *decoder) report(diags ...*hcl.Diagnostic) { d.diags = append(d.diags, d
 
 // block decodes the plugin's part of a top-level block.
 func (d *decoder) block(s *spec.Schema, body *hclsyntax.Body) cty.Value {
-	return d.body(s, body, d.ctx, d.label, d.header, true)
+	v := d.body(s, body, d.ctx, d.label, d.header, true)
+	d.columns(body)
+	return v
 }
 
 // body evaluates a body to an object of the schema's type. Invalid parts are reported and become unknown.
@@ -88,6 +92,7 @@ func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 			return cty.UnknownVal(t)
 		}
 		if a.Default != cty.NilVal {
+			d.claims(a, a.Default, nil, where)
 			return d.mark(a, a.Default)
 		}
 		return d.mark(a, cty.NullVal(t))
@@ -123,6 +128,7 @@ func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 		}
 		v = d.pin(a, converted, attr, where)
 		d.content(a, v, attr, body, where)
+		d.claims(a, v, attr, where)
 	} else {
 		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where,
 			a.Friendly(), err)))

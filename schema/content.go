@@ -57,6 +57,10 @@ func (d *decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 	switch {
 	case err == nil:
 		d.note(file, digest)
+		if d.rows == nil {
+			d.rows = map[string]string{}
+		}
+		d.rows[a.Name] = file
 	case !errors.Is(err, fs.ErrNotExist):
 		d.report(problem(attr.Expr.Range(), "File not readable", fmt.Sprintf("%q in %s: %s.", a.Name, where,
 			upperFirst(err.Error()))))

@@ -47,7 +47,7 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 		if b.Schema == nil || b.Schema.Config == nil {
 			return
 		}
-		if len(b.Schema.Config.Metrics) == 0 {
+		if b.Schema.Config.Metrics == nil {
 			if b.Addr.Kind == kind.Trainer || b.Addr.Kind == kind.Environment || len(about) == 1 {
 				return // its plugin does not say what it reports
 			}
@@ -58,7 +58,9 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 			return
 		}
 		open = open || more
-		reporting = append(reporting, b.Addr.String())
+		if len(b.Schema.Config.Metrics) > 0 || len(about) == 1 {
+			reporting = append(reporting, b.Addr.String())
+		}
 		near := nearest.Name(name, b.Schema.Config.MetricNames())
 		if meant == "" || b.Addr.Kind == kind.Trainer && near != "" {
 			meant = near

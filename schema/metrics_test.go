@@ -27,6 +27,7 @@ func TestNamesOfMetrics(t *testing.T) {
 		"python": spec.Metrics("reward/{mean,std}", "", ""),
 		"open":   spec.Metrics("{reward,*}", "", ""),
 		"silent": nil,
+		"none":   {},
 	}
 	const stop, alarm = "trainer \"PLUGIN\" \"t\" {\n  stop_when {\n    metric = \"NAME\"\n    above  = 1\n  }\n}\n",
 		"trainer \"PLUGIN\" \"t\" {}\nalert \"a\" {\n  metric  = \"NAME\"\n  above   = 1\n  desktop = true\n}\n"
@@ -40,6 +41,7 @@ func TestNamesOfMetrics(t *testing.T) {
 		"a family's name":   {plugin: "closed", metric: "parts/", want: "Unknown metric"},
 		"open":              {plugin: "open", metric: "rewrad", want: "Metric not known"},
 		"without any claim": {plugin: "silent", metric: "rewrad"},
+		"reports none":      {plugin: "none", metric: "rewrad", want: "Unknown metric"},
 	} {
 		for form, source := range map[string]string{"stop_when": stop, "alert": alarm} {
 			t.Run(name+", "+form, func(t *testing.T) {

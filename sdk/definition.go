@@ -132,9 +132,13 @@ func WithKnownOutput(output string, attributes ...string) Option {
 
 // WithMetrics says which metrics blocks of the plugin report (Host.Metrics), so that a plan can check the names that
 // alerts and stop rules use: sdk.WithMetrics(spec.Metrics("reward/{mean,std}", "", "of the batch")...). A plugin that
-// reports others as well, whose names are not known before it runs, adds the name *.
+// reports others as well, whose names are not known before it runs, adds the name *. WithMetrics() is for one whose
+// blocks report none.
 func WithMetrics(metrics ...spec.Metric) Option {
 	return func(d *Definition) error {
+		if d.Schema.Metrics == nil {
+			d.Schema.Metrics = []spec.Metric{}
+		}
 		d.Schema.Metrics = append(d.Schema.Metrics, metrics...)
 		return nil
 	}

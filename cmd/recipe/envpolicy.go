@@ -28,6 +28,7 @@ type policyFlags struct {
 	policy, model, keyEnv string
 	at                    int64
 	verbose               bool
+	everywhere            bool // policy answers in place of every inference block, judges among them
 }
 
 func (f *policyFlags) add(cmd *cobra.Command) {
@@ -48,7 +49,8 @@ type lone struct {
 	recipe  *schema.Recipe
 	block   *schema.Block
 	blocks  *single.Blocks
-	proxy   *single.Proxy
+	proxies []*single.Proxy
+	says    *said // by the environment until it is ready
 	dir     string
 	remove  func() error // of dir
 	policy  string       // for people
@@ -84,11 +86,17 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 	if err != nil {
 		return nil, err
 	}
-	l = &lone{recipe: r, block: block, version: -1}
+	l = &lone{recipe: r, block: block, version: -1, says: &said{}}
 	if l.dir, l.remove, err = temporary.Dir("", "recipe-try"); err != nil {
 		return nil, err
 	}
-	l.blocks = single.New(r, catalog, l.dir, a.environ, a.reports(f.verbose))
+	report := a.reports(f.verbose)
+	l.blocks = single.New(r, catalog, l.dir, a.environ, func(r single.Report) {
+		if r.Block == at && !r.Ready && (r.Level == "info" || r.Level == "warn") {
+			l.says.add(r.Message)
+		}
+		report(r)
+	})
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close(ctx))
@@ -177,6 +185,10 @@ func (a *app) neighbours(ctx context.Context, l *lone, file string, f *policyFla
 			if err := a.findPolicy(ctx, l, declared, file, f); err != nil {
 				return err
 			}
+		case need.On.Kind == kind.Inference && f.everywhere:
+			if err := a.remotePolicy(ctx, l, declared, f); err != nil {
+				return err
+			}
 		case need.On.Kind == kind.Inference: // a judge, say
 			if err := a.recipesOwn(ctx, l, declared, file, f); err != nil {
 				return err
@@ -245,7 +257,7 @@ func (l *lone) byProxy(ctx context.Context, declared *schema.Block, url, model, 
 	if err != nil {
 		return err
 	}
-	l.proxy, l.policy = proxy, url+" ("+proxy.Model()+")"
+	l.proxies, l.policy = append(l.proxies, proxy), url+" ("+proxy.Model()+")"
 	l.blocks.Give(declared.Addr, conform(cty.ObjectVal(map[string]cty.Value{
 		"base_url": cty.StringVal(proxy.URL), "generate_url": cty.StringVal(strings.TrimSuffix(proxy.URL, "/v1")),
 		"model": cty.StringVal(proxy.Model()), "api_key": cty.StringVal(proxy.Token),
@@ -389,8 +401,8 @@ func conform(given cty.Value, declared *schema.Block) cty.Value {
 // close ends what was started.
 func (l *lone) close(ctx context.Context) error {
 	err := l.blocks.Close(context.WithoutCancel(ctx))
-	if l.proxy != nil {
-		err = errors.Join(err, l.proxy.Close())
+	for _, proxy := range l.proxies {
+		err = errors.Join(err, proxy.Close())
 	}
 	return errors.Join(err, l.remove())
 }

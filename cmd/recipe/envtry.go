@@ -36,6 +36,8 @@ type tryFlags struct {
 	groupSize int
 	timeout   time.Duration
 	json      bool
+	dryRun    bool
+	answer    string
 }
 
 func newEnvTry(a *app) *cobra.Command {
@@ -47,13 +49,21 @@ func newEnvTry(a *app) *cobra.Command {
 and its advantage: what a trainer would push up or down. No trainer is started, and nothing is recorded.
 
 Any policy can answer. At a URL, a server that gives no token ids works, too: stand-ins take their place, since nothing
-is trained. The prompts are those that would be trained on, in the order in which the environment gives them.`,
+is trained. The prompts are those that would be trained on, in the order in which the environment gives them.
+
+--dry-run asks no model: it opens the environment once and shows what it reports of itself, its first prompt and the
+length of that against the model's context, and the score of one fixed answer in two rollouts of one task. Rollouts that
+begin differently, and an answer with two scores, are named. It ends with 1 when something is wrong.`,
 		Example: `  recipe env try words.hcl environment.words.train
   recipe env try words.hcl environment.words.train --policy tiny -n 2
   recipe env try words.hcl environment.words.train --policy https://api.openai.com/v1 --model gpt-4.1-mini ` +
-			`--key-env OPENAI_API_KEY`,
+			`--key-env OPENAI_API_KEY
+  recipe env try words.hcl environment.words.train --dry-run --answer 42`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.dryRun {
+				return a.dryRun(cmd.Context(), args[0], args[1], &f)
+			}
 			return a.tryEnvironment(cmd.Context(), args[0], args[1], &f)
 		},
 	}
@@ -62,6 +72,8 @@ is trained. The prompts are those that would be trained on, in the order in whic
 	cmd.Flags().IntVarP(&f.n, "n", "n", 3, "how many prompts")
 	cmd.Flags().IntVar(&f.groupSize, "group-size", 0, "completions per prompt (default: the block's group_size)")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 15*time.Minute, "give up after this duration, for example 90s or 2h")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "open the environment once and ask no model")
+	cmd.Flags().StringVar(&f.answer, "answer", "1", "the `TEXT` of the answer in a dry run")
 	addJSON(cmd, &f.json)
 	return cmd
 }
@@ -79,6 +91,7 @@ func (a *app) tryEnvironment(ctx context.Context, file, address string, f *tryFl
 		return a.orTimedOut(ctx, err, address, f.timeout)
 	}
 	defer func() { err = errors.Join(err, l.close(ctx)) }()
+	l.blocks.Trial = true
 	groups, err := l.try(ctx, f)
 	if err != nil {
 		return a.orTimedOut(ctx, err, address, f.timeout)

@@ -43,6 +43,16 @@ func TestMetricsOfDocsAreReported(t *testing.T) {
 	}
 }
 
+// TestPluginsDeclareMetrics: without a declaration a misspelt name in an alert would never be found.
+func TestPluginsDeclareMetrics(t *testing.T) {
+	t.Parallel()
+	for _, d := range builtins() {
+		if d.Kind != "executor" && d.Kind != "trajectories" && d.Schema.Metrics == nil {
+			t.Errorf("%s declares no metrics: add sdk.WithMetrics", d.ID())
+		}
+	}
+}
+
 // TestReportedMetricsAreDeclared: what the blocks of a run report, their plugins declare. Tokens end a run.
 func TestReportedMetricsAreDeclared(t *testing.T) {
 	t.Parallel()

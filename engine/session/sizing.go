@@ -33,6 +33,7 @@ func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 			var refused *schema.NotTrusted
 			placement.Python, refused = pythonOf(c, b, r.Dir)
 			estimate, problems, err := def.Plan(value, placement)
+			problems = append(problems, absent(c, b, r.Dir)...)
 			if refused != nil {
 				problems = append(problems, spec.Problem{Path: cty.GetAttrPath("runtime"), Warning: true,
 					Summary: refused.Error(), Detail: refused.Remedy()})
@@ -40,6 +41,23 @@ func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 			return estimate, problems, err
 		}, m, kept)
 	}
+}
+
+// Facts are what the plugin of a block knows of it before it runs, see sdk.Estimate; none of a separate binary.
+func Facts(c *host.Catalog, b *schema.Block) map[string]string {
+	def := c.Definition(b.Addr.Kind, b.Plugin())
+	if def == nil || b.Meta.External != nil {
+		return nil
+	}
+	value, err := settled(b)
+	if err != nil {
+		return nil
+	}
+	estimate, _, err := def.Plan(value, placementOf(b.Meta))
+	if err != nil {
+		return nil
+	}
+	return estimate.Facts
 }
 
 // pythonOf is the interpreter that a trainer's program may be asked with; empty, and why, where the recipe brings it

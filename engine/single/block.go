@@ -40,13 +40,14 @@ func (b *Block) Failure() error {
 // watch follows the block's events until it is over. Place says where a setting of it is, or nothing.
 func (b *Block) watch(ctx context.Context, report func(Report), place func(cty.Path) string) {
 	defer close(b.over)
-	once := sync.OnceFunc(func() { close(b.ready) })
+	once, ready := sync.OnceFunc(func() { close(b.ready) }), false
 	failure := fmt.Errorf("%s has ended: it has nothing more to do", b.Addr)
 	err := b.Plugin.Watch(ctx, 0, func(e event.Event) {
 		switch body := e.Body.(type) {
 		case event.PhaseChange:
 			switch body.Phase {
 			case sdk.Ready:
+				ready = true
 				once()
 			case sdk.Failed:
 				message := body.Message
@@ -57,10 +58,10 @@ func (b *Block) watch(ctx context.Context, report func(Report), place func(cty.P
 			default:
 			}
 			if body.Message != "" && body.Phase != sdk.Failed {
-				report(Report{b.Addr, "phase", string(body.Phase) + ": " + body.Message})
+				report(Report{b.Addr, "phase", string(body.Phase) + ": " + body.Message, ready})
 			}
 		case event.LogLine:
-			report(Report{b.Addr, body.Level, body.Message})
+			report(Report{b.Addr, body.Level, body.Message, ready})
 		}
 	})
 	if err != nil && ctx.Err() == nil {

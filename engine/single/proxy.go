@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/peer"
@@ -21,7 +22,7 @@ import (
 
 // Proxy makes any OpenAI-compatible server look like an inference block to an environment: it sends the key and the
 // model's name, asks for token ids and log-probabilities where the server knows them, and else puts stand-ins in their
-// place, one for each byte of text. Nothing can be trained on those, and nothing is.
+// place (see standins.go). Nothing can be trained on those, and nothing is.
 type Proxy struct {
 	URL   string // as base_url, ending in /v1
 	Token string // as api_key
@@ -29,6 +30,7 @@ type Proxy struct {
 	base, model, key string
 	client           *http.Client
 	server           *http.Server
+	tokens           atomic.Bool // the server gives token ids itself
 	served           chan error
 }
 
@@ -162,6 +164,10 @@ func (p *Proxy) complete(w http.ResponseWriter, r *http.Request, route string) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	prompt, chat := p.translate(request, route)
+	if chat {
+		route = "/chat/completions"
+	}
 	request["model"], request["stream"] = p.model, false
 	want := 1
 	if n, ok := request["n"].(float64); ok && n > 1 {
@@ -192,13 +198,22 @@ func (p *Proxy) complete(w http.ResponseWriter, r *http.Request, route string) {
 		choices = append(choices, given...)
 	}
 	choices = choices[:want]
-	prompt := standIns(promptText(request))
+	if whole["prompt_token_ids"] != nil {
+		p.tokens.Store(true)
+	}
 	for i, c := range choices {
 		choice, _ := c.(object)
 		if choice == nil {
 			choice = object{}
 		}
 		choice["index"] = i
+		if choice["prompt_token_ids"] != nil {
+			p.tokens.Store(true)
+		}
+		if message, ok := choice["message"].(object); chat && ok {
+			choice["text"], _ = message["content"].(string)
+			delete(choice, "message")
+		}
 		complement(choice, prompt, whole["prompt_token_ids"])
 		choices[i] = choice
 	}
@@ -236,34 +251,6 @@ func relax(request object, refusal string) bool {
 	return false
 }
 
-// promptText is what the model is given, as far as it is text.
-func promptText(request object) string {
-	if text, ok := request["prompt"].(string); ok {
-		return text
-	}
-	var all strings.Builder
-	messages, _ := request["messages"].([]any)
-	for _, m := range messages {
-		if message, ok := m.(object); ok {
-			text, _ := message["content"].(string)
-			all.WriteString(text)
-		}
-	}
-	return all.String()
-}
-
-// standIns are ids for a text whose tokens are not known: its bytes, and one for an empty text.
-func standIns(text string) []int {
-	ids := make([]int, 0, len(text)+1)
-	for _, b := range []byte(text) {
-		ids = append(ids, int(b))
-	}
-	if len(ids) == 0 {
-		ids = append(ids, 0)
-	}
-	return ids
-}
-
 // complement adds to a choice what an environment of a recipe expects.
 func complement(choice object, prompt []int, ofPrompt any) {
 	text, _ := choice["text"].(string)
@@ -278,7 +265,7 @@ func complement(choice object, prompt []int, ofPrompt any) {
 	if logprobs, ok := choice["logprobs"].(object); known && ok && matches(logprobs, len(ids)) {
 		return
 	}
-	own := standIns(text)
+	own := answered(text, choice["finish_reason"])
 	logprobs := make([]float64, len(own))
 	names := make([]string, len(own))
 	content := make([]object, len(own))

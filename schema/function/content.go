@@ -59,6 +59,20 @@ func (f *Files) Content(path string) (string, error) {
 	return digest, nil
 }
 
+// Head returns the first bytes of a file.
+func (f *Files) Head(path string, limit int64) ([]byte, error) {
+	full := f.resolve(path)
+	if err := ordinary(path, full); err != nil {
+		return nil, err
+	}
+	in, _, err := regular.Follow(full)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	defer func() { _ = in.Close() }()
+	return io.ReadAll(io.LimitReader(in, limit))
+}
+
 // folder is the digest of the names and contents of the files below a folder.
 func (f *Files) folder(path string) (string, error) {
 	h, entries := sha256.New(), 0

@@ -64,7 +64,11 @@ func (q question) shortest() question {
 
 // allTooLong ends a block none of whose groups fits: it would ask for ever.
 func allTooLong(groups int, reason error) error {
-	return &sdk.Error{Summary: fmt.Sprintf("all of the first %d groups are too long", groups), Err: reason,
+	summary := fmt.Sprintf("all of the first %d groups are too long", groups)
+	if groups == 1 {
+		summary = "the first group is too long"
+	}
+	return &sdk.Error{Summary: summary, Err: reason,
 		Remedy: "shorten the prompts, lower max_tokens, or let the inference block and the trainer take longer sequences " +
 			"(max_model_len, max_length)"}
 }

@@ -42,6 +42,7 @@ type rollouts struct {
 	settings  Settings
 	name      string
 	maxLength int
+	trial     bool // a person tries the environment: the first group that is lost for one reason ends the block
 	tally     *tally
 	stages    stages
 
@@ -299,11 +300,11 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		r.stages.finished()
 	case o.bad != nil:
 		r.lost.add(r.host, "group", o.bad)
-		if r.lost.inARow >= maxFailures {
+		if r.lost.inARow >= maxFailures || r.trial && !r.fits && oneReason(o.bad) {
 			return r.lost.failure(o.bad)
 		}
 	case o.long != nil && !r.fits:
-		if r.tooLong++; r.tooLong >= maxFailures {
+		if r.tooLong++; r.tooLong >= maxFailures || r.trial {
 			return allTooLong(r.tooLong, o.long)
 		}
 	case o.long != nil:

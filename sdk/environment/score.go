@@ -255,9 +255,31 @@ func (l *lostGroups) add(host sdk.Host, what string, reason error) {
 	}
 }
 
+// many is how many were lost, in words.
+func (l *lostGroups) many(what string) string {
+	if l.inARow == 1 {
+		return "the first " + what
+	}
+	return fmt.Sprintf("%d %ss in a row", l.inARow, what)
+}
+
+// oneReason says whether a group was lost for one reason in all of its rollouts.
+func oneReason(lost error) bool {
+	var u *unscored
+	if !errors.As(lost, &u) {
+		return false
+	}
+	for _, cause := range u.causes {
+		if cause.Error() != u.causes[0].Error() {
+			return false
+		}
+	}
+	return true
+}
+
 // failure is what ends the block when too many groups are lost in a row.
 func (l *lostGroups) failure(reason error) error {
-	e := &sdk.Error{Summary: fmt.Sprintf("%d groups in a row could not be scored", l.inARow), Err: reason}
+	e := &sdk.Error{Summary: l.many("group") + " could not be scored", Err: reason}
 	var (
 		p *panicked
 		s notFinite
@@ -270,13 +292,13 @@ func (l *lostGroups) failure(reason error) error {
 	)
 	switch {
 	case !errors.As(reason, &u):
-		e.Summary = fmt.Sprintf("%d groups in a row could not be posted", l.inARow)
+		e.Summary = l.many("group") + " could not be posted"
 		e.Remedy = "see whether the trajectories block answers (recipe status); the groups were scored and are lost"
 	case errors.As(reason, &prompt):
-		e.Summary = fmt.Sprintf("%d prompts in a row were refused by the inference block", l.inARow)
+		e.Summary = "the inference block refused " + l.many("prompt")
 		e.Remedy = "correct or leave out such prompts; what the server says of them is above"
 	case errors.As(reason, &i):
-		e.Summary = fmt.Sprintf("%d groups in a row were lost because the environment failed", l.inARow)
+		e.Summary = "the environment failed in " + l.many("group")
 		e.Remedy = "see what the environment's server says in its own log; nothing of these groups was trained on"
 	case errors.As(reason, &p):
 		e.Remedy = "correct the environment's Score: its stack is in recipe logs, on the lines marked stderr"

@@ -327,7 +327,7 @@ func TestInfrastructureFailuresAreNoRewards(t *testing.T) {
 		}
 	})
 	for fault, want := range map[string]struct{ message, remedy string }{
-		"always": {"10 groups in a row were lost because the environment failed", "its own log"},
+		"always": {"the environment failed in 10 groups in a row", "its own log"},
 		"hang":   {"the episode took longer than episode_timeout = 1s", "its own log"},
 		"broken": {"the data set is empty", ""},
 		"metric": {"a metric with the value 1 has no name", ""},

@@ -24,6 +24,9 @@ const (
 	EngineKey = "RECIPE_ENGINE_PID"
 	// AgentKey is the environment variable that holds the same pid where the parent is the agent of a job.
 	AgentKey = "RECIPE_AGENT_PID"
+	// TrialKey is the environment variable of a process whose block is tried by a person, who waits: what fails once is an
+	// error at once.
+	TrialKey = "RECIPE_PLUGIN_TRIAL"
 )
 
 // CanPrepare is the capability of plugins that are an sdk.Preparer.

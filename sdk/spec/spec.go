@@ -17,7 +17,7 @@ type Schema struct {
 	Doc        string       `json:"doc,omitempty"`
 	Attributes []*Attribute `json:"attributes,omitempty"`
 	Blocks     []*Block     `json:"blocks,omitempty"`
-	// Metrics are those that blocks report, of the schema of a whole block; none: the plugin does not say.
+	// Metrics are those that blocks report, of the schema of a whole block; nil: the plugin does not declare them.
 	Metrics []Metric `json:"metrics,omitempty"`
 }
 
@@ -63,8 +63,18 @@ type Attribute struct {
 	// Within names the attribute with the folder that a path of FormatFile is relative to. Empty, or that attribute
 	// unset: the recipe's folder.
 	Within string `json:"within,omitempty"`
+	// Columns says that the value names columns of a file of rows, or a function whose arguments are columns.
+	Columns *Columns `json:"columns,omitempty"`
 
 	pattern *regexp.Regexp // Pattern, compiled by verify
+}
+
+// Columns connects an attribute with a file of rows. Where the file can be read, a recipe that names a column which the
+// file lacks is refused before anything runs.
+type Columns struct {
+	Of      string   `json:"of"`                 // attribute of the block, of FormatFile
+	Given   []string `json:"given,omitempty"`    // arguments that a function gets besides columns
+	LeftOut []string `json:"left_out,omitempty"` // columns that a function does not get
 }
 
 // The formats of an attribute. Integer and duration speak of the value or, in a collection, of each element.

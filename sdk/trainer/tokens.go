@@ -121,7 +121,7 @@ func counted(d *sdk.Definition) error {
 	if d.Schema.Attribute("model") != nil && d.Outputs.Attribute("model") != nil {
 		d.Outputs.Attribute("model").SameAs = []string{"model"}
 	}
-	if len(d.Schema.Metrics) > 0 {
+	if d.Schema.Metrics != nil {
 		d.Schema.Metrics = append(d.Schema.Metrics, spec.Metric{Name: MetricTokens, Unit: "tokens",
 			Doc: "completion tokens that the weights were trained on, each batch once"})
 	}

@@ -55,8 +55,10 @@ class Gymnasium(Environment):
         made = gymnasium.make(**self._arguments)
         try:
             space, modes = made.action_space, made.metadata.get("render_modes", [])
+            seen = str(made.observation_space)
         finally:
             made.close()
+        self.log(f"{s.id}: actions {space}; observations {seen if len(seen) < 200 else seen[:200] + '…'}")
         if s.observation == "auto" and "ansi" in modes and "render_mode" not in self._arguments:
             self._arguments["render_mode"] = "ansi"
             gymnasium.make(**self._arguments).close()  # what a rollout does

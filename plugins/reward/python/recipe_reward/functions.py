@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Columns that TRL does not pass on, and arguments of its own that win over a column of that name.
-LEFT_OUT = frozenset(("prompt", "completion", "completion_ids"))
-OWN = frozenset(("prompts", "completions", "trainer_state", "log_extra", "log_metric"))
+#: Columns that TRL does not pass on.
+LEFT_OUT = ("prompt", "completion", "completion_ids")
+#: Arguments that each function gets besides columns. They win over a column of that name.
+ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 
 Values = Sequence["float | None"]
 
@@ -83,7 +84,7 @@ def is_async(function: Any) -> bool:
 def arguments(given: Given, metrics: dict[str, float]) -> dict[str, Any]:
     """The keyword arguments, each a list with one element for each completion."""
     count = len(given.completions)
-    columns = {name: [value] * count for name, value in given.row.items() if name not in LEFT_OUT | OWN}
+    columns = {name: [value] * count for name, value in given.row.items() if name not in LEFT_OUT + ARGUMENTS}
     return {
         "prompts": [given.prompt] * count, "completions": list(given.completions), "completion_ids": given.ids,
         "trainer_state": given.state, "log_extra": _ignore, "log_metric": metrics.__setitem__, **columns,
@@ -116,7 +117,7 @@ def missing(function: Any, columns: Sequence[str]) -> list[str]:
     except (TypeError, ValueError):
         return []
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    given = {*columns} - LEFT_OUT | OWN | {"completion_ids"}
+    given = {*columns}.difference(LEFT_OUT).union(ARGUMENTS)
     return [p.name for p in parameters if p.kind in kinds and p.default is p.empty and p.name not in given]
 
 

@@ -11,19 +11,23 @@ from typing import Any
 
 from dataclasses import dataclass, field
 
-from recipe_sdk import Code, Completion, Environment, InfraFailure, Score, Task, setting
+from recipe_sdk import Code, Columns, Completion, Environment, InfraFailure, Score, Task, setting
 from recipe_sdk.environment.base import TimedOut
 from recipe_sdk.environment.processes import Blocked, ScoreFailed, default_processes
 
 from .dataset import Row, read
-from .functions import Given, Returned, TrainerState, awaited, callable_of, called, is_async, missing
+from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, is_async
+from .functions import missing
+
+_ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT)
 
 
 @dataclass
 class Function:
     function: Code = setting(
         doc="A function in a Python file beside the recipe, such as rewards.py:accuracy, or in a module, such as "
-        "mylib.rewards:accuracy"
+        "mylib.rewards:accuracy",
+        columns=_ARGUMENTS,
     )
     weight: float = setting(1.0, "What its rewards are multiplied by before they are added up")
 
@@ -38,13 +42,16 @@ class Settings:
     function: Code | None = setting(
         None,
         "The reward function, in TRL's signature: rewards.py:accuracy of a file, or mylib.rewards:accuracy of a module",
+        columns=_ARGUMENTS,
     )
     functions: list[Function] = field(
         default_factory=list, metadata={"doc": "Several reward functions, added up by weight, instead of function"}
     )
     split: str = setting("train", "Split of a dataset of the hub")
     dataset_config: str = setting("", "Configuration of a dataset of the hub, such as main")
-    prompt_column: str = setting("prompt", "Column with the prompt: a text, sent as it is, or a list of messages")
+    prompt_column: str = setting(
+        "prompt", "Column with the prompt: a text, sent as it is, or a list of messages", columns=Columns("dataset")
+    )
     expected_column: str = setting(
         "answer", "Column with the right answer, which is recorded with the completions; none is where it is missing"
     )
@@ -98,8 +105,7 @@ class Reward(Environment):
             if absent := missing(function, list(rows[0])):
                 raise ValueError(
                     f"{name} needs {' and '.join(map(repr, absent))}, which {s.dataset} does not have as a column; it "
-                    f"has {', '.join(rows[0])}. Besides columns a function gets prompts, completions, "
-                    "completion_ids, trainer_state, log_extra and log_metric"
+                    f"has {', '.join(rows[0])}. Besides columns a function gets {', '.join(ARGUMENTS)}"
                 )
         for n, row in enumerate(rows, 1):
             self._check(row.get(s.prompt_column), n)

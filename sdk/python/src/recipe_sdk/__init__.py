@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .environment import (
         Chat,
         Code,
+        Columns,
         Completion,
         Environment,
         InfraFailure,
@@ -39,12 +40,12 @@ _HOME = {
     "Code": "environment", "Completion": "environment", "Environment": "environment", "InfraFailure": "environment",
     "Message": "environment", "Reference": "environment", "Task": "environment", "setting": "environment",
     "Chat": "environment", "Policy": "environment", "PolicyError": "environment", "tool": "environment",
-    "Score": "environment",
+    "Score": "environment", "Columns": "environment",
 }  # fmt: skip
 
 __all__ = [
-    "Batch", "Bridge", "Chat", "Checkpoint", "Code", "Completion", "Environment", "GroupBatch", "InfraFailure",
-    "Message", "Policy", "PolicyError", "ReadOptions", "Reference", "Row", "RunSettings", "Score", "Settings", "Task",
+    "Batch", "Bridge", "Chat", "Checkpoint", "Code", "Columns", "Completion", "Environment", "GroupBatch",
+    "InfraFailure", "Message", "Policy", "PolicyError", "ReadOptions", "Reference", "Row", "RunSettings", "Score", "Settings", "Task",
     "leave", "setting", "tool", "work",
 ]  # fmt: skip
 

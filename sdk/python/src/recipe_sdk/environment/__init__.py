@@ -6,10 +6,10 @@ and posts them; it calls the class in a worker process (`recipe_sdk.environment.
 
 from .base import Completion, Environment, InfraFailure, Message, Score, Task
 from .policy import Chat, Policy, PolicyError
-from .settings import Code, Reference, setting
+from .settings import Code, Columns, Reference, setting
 from .tools import tool
 
 __all__ = [
-    "Chat", "Code", "Completion", "Environment", "InfraFailure", "Message", "Policy", "PolicyError", "Reference",
-    "Score", "Task", "setting", "tool",
+    "Chat", "Code", "Columns", "Completion", "Environment", "InfraFailure", "Message", "Policy", "PolicyError",
+    "Reference", "Score", "Task", "setting", "tool",
 ]  # fmt: skip

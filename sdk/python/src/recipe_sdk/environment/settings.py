@@ -22,17 +22,37 @@ class SettingsError(TypeError):
     """The settings class declares what no block can have."""
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Connects a setting with a file of rows: its value is a column, or a function whose arguments are columns."""
+
+    of: str
+    """The setting with the file."""
+    given: tuple[str, ...] = ()
+    """Arguments that a function gets besides columns."""
+    left_out: tuple[str, ...] = ()
+    """Columns that a function does not get."""
+
+    def described(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"of": self.of}
+        return out | {k: list(v) for k, v in (("given", self.given), ("left_out", self.left_out)) if v}
+
+
 def setting(
     default: Any = _UNSET, doc: str = "", *, min: float | None = None, max: float | None = None,
     choices: typing.Sequence[str] = (), pattern: str = "", unit: str = "", sensitive: bool = False,
-    file: bool = False,
+    file: bool = False, columns: Columns | None = None,
 ) -> Any:  # fmt: skip
     """A field of a settings dataclass with its description and limits. Without a default it is required.
 
     file: the value is the path of a file or folder, relative to the recipe, whose content counts as part of the value:
-    a plan shows a change of it, and apply restarts the block."""
+    a plan shows a change of it, and apply restarts the block.
+
+    columns: the value names a column of such a file, or a function whose arguments are columns of it. recipe validate
+    refuses a column that the file lacks."""
     metadata = {"doc": doc, "min": min, "max": max, "enum": tuple(choices), "pattern": pattern, "unit": unit,
-                "sensitive": sensitive, "format": "file" if file else ""}  # fmt: skip
+                "sensitive": sensitive, "format": "file" if file else "",
+                "columns": columns.described() if columns else None}  # fmt: skip
     if default is _UNSET:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (list, dict)):
@@ -255,7 +275,7 @@ def _fields(cls: type) -> list[_Field]:
             default = f.default
         elif f.default_factory is not dataclasses.MISSING:
             default = f.default_factory()
-        known = ("min", "max", "enum", "pattern", "unit", "sensitive", "format")
+        known = ("min", "max", "enum", "pattern", "unit", "sensitive", "format", "columns")
         limits = {k: v for k, v in f.metadata.items() if k in known}
         out.append(_Field(f.name, hints[f.name], default, f.metadata.get("doc") or docs.get(f.name, ""), limits))
     return out

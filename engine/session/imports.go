@@ -1,0 +1,159 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/python"
+	"github.com/recipe-rl/recipe/internal/regular"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// lookup prints which modules an interpreter does not find. It imports none of them. The first argument is the folder
+// of the file that imports them; the folder that Python is started in is not searched.
+const lookup = `
+import sys
+sys.path = [sys.argv[1]] + [folder for folder in sys.path if folder]
+import importlib.util, json
+def found(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return True
+print(json.dumps([name for name in sys.argv[2:] if not found(name)]))`
+
+// lookupLimit is how long an interpreter may take to answer.
+const lookupLimit = 10 * time.Second
+
+// absent finds the modules that the functions of an environment need and that its Python lacks: its block would fail.
+// No code of the recipe runs for it, and no interpreter that the recipe brings.
+func absent(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
+	if b.Addr.Kind != kind.Environment || b.Meta.External != nil {
+		return nil
+	}
+	packages := c.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU())
+	path := python.Find(b, packages, dir)
+	if path == "" {
+		return nil
+	}
+	if _, foreign := python.Foreign(b, path, dir); foreign {
+		return nil
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil
+	}
+	var problems []spec.Problem
+	for _, used := range codeOf(b) {
+		file := used.code.File
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(dir, file)
+		}
+		source, err := regular.FollowFile(file, 16<<20)
+		if err != nil {
+			continue
+		}
+		lacking, err := lacks(path, filepath.Dir(file), spec.Imports(source), b)
+		if err != nil || len(lacking) == 0 {
+			continue // the block reports it
+		}
+		problems = append(problems, notInstalled(b, packages, used, path, lacking))
+	}
+	return problems
+}
+
+// notInstalled is the problem of modules that are missing. Without the environment of recipe init it is a warning, since
+// the modules may come with it.
+func notInstalled(b *schema.Block, packages sdk.Packages, used usedCode, program string,
+	lacking []string) spec.Problem {
+	needs, file := packages.Requirements, filepath.Base(used.code.File)
+	made := filepath.Dir(filepath.Dir(filepath.Dir(program))) == interpreter.Cache()
+	fixed := made
+	if r := b.Meta.Runtime; r != nil {
+		fixed = fixed || r.Python != "" || r.Venv != ""
+		if len(r.Requirements) > 0 {
+			needs = r.Requirements
+		}
+	}
+	quoted := make([]string, 0, len(needs)+len(lacking))
+	for _, n := range append(slices.Clone(needs), lacking...) {
+		quoted = append(quoted, fmt.Sprintf("%q", n))
+	}
+	remedy := fmt.Sprintf("Name its package in the block, as runtime { requirements = [%s] } if it has the module's "+
+		"name, and run recipe init", strings.Join(quoted, ", "))
+	if fixed && !made {
+		remedy = "Install it there, or name its package in the block: runtime { requirements = […] }, without python and venv"
+	}
+	return spec.Problem{Path: cty.GetAttrPath(used.attribute), Warning: !fixed,
+		Summary: fmt.Sprintf("%s imports %s, which is not installed", file, strings.Join(lacking, " and ")),
+		Detail:  fmt.Sprintf("%s does not find it. %s. A module of yours belongs beside %s.", program, remedy, file)}
+}
+
+// usedCode is a Python file that an attribute or nested block names.
+type usedCode struct {
+	attribute string
+	code      spec.Code
+}
+
+// codeOf are the Python files that a block names, each once. The language has added their digests.
+func codeOf(b *schema.Block) (found []usedCode) {
+	seen := map[string]bool{}
+	plain, _ := b.Value.UnmarkDeep()
+	_ = cty.Walk(plain, func(path cty.Path, v cty.Value) (bool, error) { // the function returns no error
+		if v.IsNull() || !v.IsKnown() || v.Type() != cty.String || len(path) == 0 {
+			return true, nil
+		}
+		first, ok := path[0].(cty.GetAttrStep)
+		if code, err := spec.ParseCode(v.AsString()); ok && err == nil && code.Digest != "" && !seen[code.File] {
+			seen[code.File] = true
+			found = append(found, usedCode{first.Name, code})
+		}
+		return true, nil
+	})
+	return found
+}
+
+// lacks are the modules that an interpreter does not find for a file in folder.
+func lacks(program, folder string, names []string, b *schema.Block) ([]string, error) {
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "recipe_sdk" }) // recipe brings it
+	if len(names) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookupLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, append([]string{"-c", lookup, folder}, names...)...)
+	cmd.Dir = filepath.Dir(program)
+	cmd.Env = append(interpreter.Asking(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
+	if v, ok := b.Meta.Environment["PYTHONPATH"]; ok {
+		if v, _ = v.Unmark(); !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+			return nil, nil
+		}
+		cmd.Env = append(cmd.Env, "PYTHONPATH="+v.AsString())
+	}
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("ask %s for modules: %w", program, err)
+	}
+	var lacking []string
+	if err := json.Unmarshal(out.Bytes(), &lacking); err != nil {
+		return nil, fmt.Errorf("ask %s for modules: unexpected output %q", program, out.String())
+	}
+	return lacking, nil
+}

@@ -1,0 +1,153 @@
+package schema
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/tidwall/gjson"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// claim is an attribute whose value names columns of a file of rows.
+type claim struct {
+	attribute *spec.Attribute
+	value     cty.Value
+	at        hcl.Range // zero: the value is the default
+	where     string
+}
+
+// claims records an attribute that names columns.
+func (d *decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) {
+	if a.Columns == nil || d.ev.outputs != nil || v.IsMarked() || v.IsNull() || !v.IsKnown() || v.Type() != cty.String {
+		return
+	}
+	c := claim{attribute: a, value: v, where: where}
+	if attr != nil {
+		c.at = attr.Expr.Range()
+	}
+	d.claimed = append(d.claimed, c)
+}
+
+// columns reports attributes that name columns which the file of rows lacks. Only its first row is read. Where the file
+// is none that can be read here, as a data set of a hub, nothing is reported: the block does that when it starts.
+func (d *decoder) columns(body *hclsyntax.Body) {
+	known := map[string][]string{}
+	for _, c := range d.claimed {
+		of := c.attribute.Columns.Of
+		file := d.rows[of]
+		if file == "" {
+			continue
+		}
+		columns, ok := known[file]
+		if !ok {
+			columns = columnsOf(file, d.ev.p.code.files.Head)
+			known[file] = columns
+		}
+		if len(columns) == 0 {
+			continue
+		}
+		if c.at == (hcl.Range{}) {
+			c.at = body.Attributes[of].Expr.Range()
+		}
+		d.compare(c, file, columns)
+	}
+}
+
+func (d *decoder) compare(c claim, file string, columns []string) {
+	of, name := c.attribute.Columns, c.value.AsString()
+	if c.attribute.Format != spec.FormatCallable && c.attribute.Format != spec.FormatCode {
+		if !slices.Contains(columns, name) {
+			d.report(problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
+				c.attribute.Name, c.where, file, name, strings.Join(columns, ", "), didYouMean(name, columns))))
+		}
+		return
+	}
+	code, err := spec.ParseCode(name)
+	if err != nil {
+		return // in a module
+	}
+	source, err := d.ev.p.code.load(code.File)
+	if err != nil {
+		return
+	}
+	needed, _ := spec.Parameters(source, code.Function)
+	hint, lacks := "", []string{}
+	for _, argument := range needed {
+		passed := slices.Contains(columns, argument) && !slices.Contains(of.LeftOut, argument)
+		if !passed && !slices.Contains(of.Given, argument) {
+			lacks = append(lacks, fmt.Sprintf("%q", argument))
+			hint += didYouMean(argument, columns)
+		}
+	}
+	if len(lacks) == 0 {
+		return
+	}
+	besides := ""
+	if len(of.Given) > 0 {
+		besides = fmt.Sprintf(" Besides columns a function gets %s.", strings.Join(of.Given, ", "))
+	}
+	d.report(problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not have as a "+
+		"column. It has %s.%s%s", c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file,
+		strings.Join(columns, ", "), hint, besides)))
+}
+
+// headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known.
+const headOfRows = 4 << 20
+
+// columnsOf are the columns of a file's first row, in their order; none: they are not known, as of a Parquet file.
+func columnsOf(file string, head func(path string, limit int64) ([]byte, error)) []string {
+	name := strings.ToLower(file)
+	packed := path.Ext(name) == ".gz"
+	ending := path.Ext(strings.TrimSuffix(name, ".gz"))
+	if !slices.Contains([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv"}, ending) {
+		return nil
+	}
+	data, err := head(file, headOfRows)
+	if err != nil {
+		return nil
+	}
+	if packed {
+		unpacked, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return nil
+		}
+		data, _ = io.ReadAll(io.LimitReader(unpacked, headOfRows)) // the end may be missing
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if ending == ".csv" || ending == ".tsv" {
+		r := csv.NewReader(bytes.NewReader(data))
+		r.LazyQuotes = true
+		if ending == ".tsv" {
+			r.Comma = '\t'
+		}
+		columns, _ := r.Read()
+		return columns
+	}
+	r := json.NewDecoder(bytes.NewReader(data))
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
+		if _, err := r.Token(); err != nil {
+			return nil
+		}
+	}
+	var row json.RawMessage
+	if r.Decode(&row) != nil || !gjson.ParseBytes(row).IsObject() {
+		return nil
+	}
+	var columns []string
+	gjson.ParseBytes(row).ForEach(func(name, _ gjson.Result) bool {
+		columns = append(columns, name.String())
+		return true
+	})
+	return columns
+}

@@ -1,0 +1,103 @@
+package schema_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// columnsRecipe returns the problems of a block whose attributes name columns of the file of its attribute data.
+func columnsRecipe(t *testing.T, dir, body string) string {
+	t.Helper()
+	type function struct {
+		Function string `recipe:"function" code:"callable"`
+	}
+	config, err := spec.Of(struct {
+		Call   string     `recipe:"call" code:"callable"`
+		Calls  []function `recipe:"calls,block"`
+		Data   string     `recipe:"data" file:"content"`
+		Prompt string     `recipe:"prompt" default:"prompt"`
+	}{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := &spec.Columns{Of: "data", Given: []string{"completions"}, LeftOut: []string{"prompt"}}
+	config.Attribute("call").Columns = given
+	config.Block("calls").Schema.Attribute("function").Columns = given
+	config.Attribute("prompt").Columns = &spec.Columns{Of: "data"}
+	file := filepath.Join(dir, "r.hcl")
+	if err := os.WriteFile(file, []byte("environment \"mine\" \"e\" {\n"+body+"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, diags := schema.Load(file, schema.Options{Plugins: readers{config}})
+	var text []string
+	for _, d := range diags {
+		if d.Severity != hcl.DiagError {
+			continue
+		}
+		text = append(text, d.Summary+": "+d.Detail)
+	}
+	return strings.Join(text, "\n")
+}
+
+func TestColumnsThatAFileLacks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write([]byte(`{"prompt": "1+1=", "answer": "2"}` + "\n"))
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, map[string]string{
+		"rewards.py": "def right(completions, answer, **kwargs):\n    pass\n\ndef needs(completions, solution, level=1):\n" +
+			"    pass\n\ndef left_out(prompt):\n    pass\n\nclass Made:\n    def __call__(self, other):\n        pass\n",
+		"a.jsonl": "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{}\n", "a.gz.jsonl.gz": packed.String(),
+		"a.json": ` [{"prompt": "1+1=", "answer": "2"}, {}]`, "lines.json": `{"prompt": "", "answer": ""}` + "\n{}",
+		"a.csv": "prompt,\"answer\"\n1+1=,2\n", "a.tsv": "prompt\tanswer\n1\t2\n", "a.parquet": "PAR1",
+		"empty.jsonl": "", "broken.json": `[{"prompt": `,
+	})
+	const has = " It has prompt, answer."
+	needs := func(file string) string {
+		return "needs of rewards.py needs \"solution\", which " + file + " does not have as a column." + has +
+			" Besides columns a function gets completions."
+	}
+	for body, want := range map[string]string{
+		"call = \"rewards.py:right\"\ndata = \"a.jsonl\"":                  "",
+		"call = \"rewards.py:needs\"\ndata = \"a.jsonl\"":                  needs("a.jsonl"),
+		"call = \"rewards.py:needs\"\ndata = \"a.gz.jsonl.gz\"":            needs("a.gz.jsonl.gz"),
+		"call = \"rewards.py:needs\"\ndata = \"a.json\"":                   needs("a.json"),
+		"call = \"rewards.py:needs\"\ndata = \"lines.json\"":               needs("lines.json"),
+		"call = \"rewards.py:needs\"\ndata = \"a.csv\"":                    needs("a.csv"),
+		"call = \"rewards.py:needs\"\ndata = \"a.tsv\"":                    needs("a.tsv"),
+		"call = \"rewards.py:needs\"\ndata = \"a.parquet\"":                "",
+		"call = \"rewards.py:needs\"\ndata = \"empty.jsonl\"":              "",
+		"call = \"rewards.py:needs\"\ndata = \"broken.json\"":              "",
+		"call = \"rewards.py:needs\"\ndata = \"a/hub\"":                    "",
+		"call = \"rewards.py:Made\"\ndata = \"a.jsonl\"":                   "",
+		"call = \"lib.rewards:needs\"\ndata = \"a.jsonl\"":                 "",
+		"call = \"rewards.py:left_out\"\ndata = \"a.jsonl\"":               `left_out of rewards.py needs "prompt"`,
+		"calls {\n function = \"rewards.py:needs\"\n}\ndata = \"a.jsonl\"": needs("a.jsonl"),
+		"prompt = \"promt\"\ndata = \"a.csv\"":                             `a.csv has no column "promt".` + has + ` Did you mean "prompt"?`,
+		"call = \"rewards.py:right\"\ndata = \"other.csv\"":                "there is no file other.csv",
+	} {
+		if got := columnsRecipe(t, dir, body); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s:\n%s\nwant %q", body, got, want)
+		}
+	}
+	write(t, dir, map[string]string{"other.csv": "question,answer\n1,2\n"})
+	if got := columnsRecipe(t, dir, `data = "other.csv"`); !strings.Contains(got, `other.csv has no column "prompt"`) {
+		t.Errorf("the default of an attribute: %s", got)
+	}
+}

@@ -1,0 +1,146 @@
+package spec
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Parameters lists the arguments that a function of a Python file needs by name, without running the file: those without
+// a default, except positional-only ones. Not ok: the source alone does not determine them, as for a class, for a name
+// that is bound several times and for a function with a decorator.
+func Parameters(source []byte, name string) (needed []string, ok bool) {
+	bound := 0
+	for _, n := range Defines(source) {
+		if n == name {
+			bound++
+		}
+	}
+	definition := regexp.MustCompile(`(?m)^(?:async[ \t]+)?def[ \t]+` + regexp.QuoteMeta(name) + `[ \t]*\(`)
+	at := definition.FindIndex(source)
+	if at == nil || bound != 1 || MayDefine(source, name) || decorated(source[:at[0]]) {
+		return nil, false
+	}
+	parts, ok := arguments(source[at[1]:])
+	if !ok {
+		return nil, false
+	}
+	for _, part := range parts {
+		switch part = strings.TrimSpace(part); {
+		case part == "" || strings.HasPrefix(part, "*"):
+		case part == "/":
+			needed = nil
+		case !strings.Contains(part, "="):
+			argument, _, _ := strings.Cut(part, ":")
+			needed = append(needed, strings.TrimSpace(argument))
+		}
+	}
+	return needed, true
+}
+
+// decorated says whether the code before a definition ends with a decorator, or may be the end of one.
+func decorated(before []byte) bool {
+	lines := strings.Split(strings.TrimSpace(string(before)), "\n")
+	last := lines[len(lines)-1]
+	return strings.HasPrefix(last, "@") || strings.HasPrefix(last, ")") || strings.HasPrefix(last, "]") ||
+		strings.HasPrefix(last, "}")
+}
+
+// arguments splits what follows an opening parenthesis, up to the closing one, at its commas. Comments, texts and what
+// is in inner brackets are left out. Not ok: there is no closing parenthesis.
+func arguments(source []byte) (parts []string, ok bool) {
+	depth, part := 0, strings.Builder{}
+	for len(source) > 0 {
+		c := source[0]
+		switch {
+		case c == '#':
+			end := bytes.IndexByte(source, '\n')
+			if end < 0 {
+				return nil, false
+			}
+			source = source[end:]
+			continue
+		case c == '"' || c == '\'':
+			length := quoted(source)
+			if length == 0 {
+				return nil, false
+			}
+			source = source[length:]
+			continue
+		case strings.IndexByte("([{", c) >= 0:
+			depth++
+		case strings.IndexByte(")]}", c) >= 0 && depth == 0:
+			return append(parts, part.String()), true
+		case strings.IndexByte(")]}", c) >= 0:
+			depth--
+		case c == ',' && depth == 0:
+			parts = append(parts, part.String())
+			part.Reset()
+		case depth == 0:
+			part.WriteByte(c)
+		}
+		source = source[1:]
+	}
+	return nil, false
+}
+
+// quoted is the length of the text in quotes that a source begins with; 0: it has no end.
+func quoted(source []byte) int {
+	mark := source[:1]
+	if triple := bytes.Repeat(mark, 3); bytes.HasPrefix(source, triple) {
+		mark = triple
+	}
+	for i := len(mark); i < len(source); i++ {
+		switch {
+		case source[i] == '\\':
+			i++
+		case bytes.HasPrefix(source[i:], mark):
+			return i + len(mark)
+		}
+	}
+	return 0
+}
+
+// Imports lists the modules that a Python file always imports, by the first part of their names: those of statements
+// outside of functions and branches. The file is not run.
+func Imports(source []byte) []string {
+	var names []string
+	for _, m := range always().FindAllSubmatch(bare(source), -1) {
+		for _, name := range strings.Split(string(m[1])+string(m[2]), ",") {
+			name, _, _ = strings.Cut(strings.TrimSpace(name), " ") // import a as b
+			name, _, _ = strings.Cut(name, ".")
+			if name != "" && name != "__future__" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+var always = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^(?:from[ \t]+([A-Za-z_]\w*)[\w.]*[ \t]+import\b|import[ \t]+([A-Za-z_][\w., \t]*))`)
+})
+
+// bare is Python code without comments and without the content of texts.
+func bare(source []byte) []byte {
+	var out []byte
+	for len(source) > 0 {
+		switch c := source[0]; {
+		case c == '#':
+			end := bytes.IndexByte(source, '\n')
+			if end < 0 {
+				return out
+			}
+			source = source[end:]
+		case c == '"' || c == '\'':
+			out = append(out, c, c)
+			source = source[max(quoted(source), 1):]
+		default:
+			out = append(out, c)
+			source = source[1:]
+		}
+	}
+	return out
+}
