@@ -23,7 +23,7 @@ func startedBy(pid int) int {
 
 // A scheduler says again and again that a job is to end. The agent that ends its block goes on doing so: gone itself,
 // it would leave the block to be killed, and with it a last checkpoint.
-func TestAnAgentGoesOnEndingItsBlockWhateverItIsToldAgain(t *testing.T) {
+func TestAnAgentEndsItsBlockOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
 	w.write("quickstart.hcl", `

@@ -135,8 +135,11 @@ func TestMayImport(t *testing.T) {
 	}
 }
 
-// TestFilesAreFit fails for files that are too long, words of unfinished work, and traces of the machine on which a
-// file was written.
+// maxTestName is how many letters the name of a Go test may have: it is typed after -run, and read in one line of CI.
+const maxTestName = 50
+
+// TestFilesAreFit fails for files that are too long, names of tests that are too long, words of unfinished work, and
+// traces of the machine on which a file was written.
 func TestFilesAreFit(t *testing.T) {
 	t.Parallel()
 	machine := regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(wo` + `rk|ro` + `ot|tm` + `p/h)/|\.\./sha` + `red/|\.pye` +
@@ -145,6 +148,7 @@ func TestFilesAreFit(t *testing.T) {
 	// Each match of either expression has one of these; looking for them first takes a tenth of the time.
 	suspects := []string{"/wo" + "rk/", "/ro" + "ot/", "/tm" + "p/h/", "../sha" + "red/", ".pye" + "nv", "bash_jo" + "bs",
 		"proxy", "mirror", "nexus", "artifactory", "TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"}
+	test := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 	unfinished := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
 	files(t, func(path string) {
 		ext := filepath.Ext(path)
@@ -164,6 +168,13 @@ func TestFilesAreFit(t *testing.T) {
 		lines := strings.Split(text, "\n")
 		if source && !generated && len(lines) > 601 {
 			t.Errorf("%s has %d lines; split it by idea (at most 600)", path, len(lines)-1)
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range test.FindAllStringSubmatch(text, -1) {
+				if len(m[1]) > maxTestName {
+					t.Errorf("%s: the name %s has %d letters; at most %d", path, m[1], len(m[1]), maxTestName)
+				}
+			}
 		}
 		if !slices.ContainsFunc(suspects, func(part string) bool { return strings.Contains(text, part) }) {
 			return

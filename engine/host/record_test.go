@@ -49,7 +49,7 @@ func recordOf(t *testing.T, p Process, dir string, change func(*record)) {
 
 func alive(p Process) bool { return proc.Same(p.Identity().PID, p.Identity().Start) }
 
-func TestAnEngineThatDiedDuringTheHandshakeLeavesNothing(t *testing.T) {
+func TestAnEngineKilledInTheHandshake(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := sleeper(t, dir)

@@ -234,7 +234,7 @@ func TestABlockThatIsPreparedTakesAnUpdateAtItsStart(t *testing.T) {
 }
 
 // Of two inference servers on the trainer's GPUs each must have taken its memory before the trainer touches them.
-func TestATrainerGoesOnBesideInferenceThatHasTakenItsMemory(t *testing.T) {
+func TestATrainerContinuesOnceMemoryIsTaken(t *testing.T) {
 	t.Parallel()
 	f, open := preparing(t)
 	const second = "inference.x.q"
@@ -294,7 +294,7 @@ environment "x"`, 1)
 }
 
 // A server that has taken its memory and failed decides anew when it is started again.
-func TestATrainerDoesNotGoOnBesideInferenceThatHasFailed(t *testing.T) {
+func TestATrainerStopsBesideFailedInference(t *testing.T) {
 	t.Parallel()
 	f, _ := preparing(t)
 	const second = "inference.x.q"

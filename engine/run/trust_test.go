@@ -15,7 +15,7 @@ import (
 
 // A record in a run directory from somebody else could name any folder as the weights that a restarted inference block
 // loads.
-func TestRecordedWeightsOutsideTheRunDirectoryAreNotServed(t *testing.T) {
+func TestWeightsOutsideTheRunAreNotServed(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {
 		f := newFixture(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // Tensors cross a network only where the recipe asks for it, and the trainer has an address there.
-func TestTensorsAreSentToAnotherMachineWhenTheRecipeSaysSo(t *testing.T) {
+func TestTensorsBetweenMachinesNeedTheRecipe(t *testing.T) {
 	t.Parallel()
 	const sent = "nccl,reload,restart"
 	job := func() *schema.Placement { return &schema.Placement{Executor: "executor.slurm.x"} }

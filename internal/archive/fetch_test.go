@@ -245,8 +245,8 @@ func TestTheStartWaitsForTheStore(t *testing.T) {
 	}
 }
 
-// TestAnOlderCheckpointIsNotTakenForOneThatIsKnownToBeStored loses the newest checkpoint on its machine.
-func TestAnOlderCheckpointIsNotTakenForOneThatIsKnownToBeStored(t *testing.T) {
+// TestAnOlderCheckpointIsNotTheStoredOne loses the newest checkpoint on its machine.
+func TestAnOlderCheckpointIsNotTheStoredOne(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
 	m.stored(s, 2)
@@ -342,9 +342,9 @@ func TestAFileThatIsBeingWrittenIsLeftOut(t *testing.T) {
 	m.stored(s, 1)
 }
 
-// TestATrainerThatIsReplacedDoesNotGoOnFromItsPredecessor begins again in the same run, at a time when the store is
+// TestAReplacedTrainerStartsAnew begins again in the same run, at a time when the store is
 // away, or is not, and resumes here and on another machine.
-func TestATrainerThatIsReplacedDoesNotGoOnFromItsPredecessor(t *testing.T) {
+func TestAReplacedTrainerStartsAnew(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		t.Run(fmt.Sprint(away), func(t *testing.T) {
 			s := storetest.New(t)

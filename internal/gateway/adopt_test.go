@@ -12,7 +12,7 @@ import (
 
 // An admission that has begun while a replica was up waits for it to come up again, with the lock that Adopt needs. Its
 // weights may be gone by then: those that were adopted are what it will come up with.
-func TestWeightsAreAdoptedWhileAnAdmissionWaitsForAReplica(t *testing.T) {
+func TestAdoptedWeightsDuringAnAdmission(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
 	var adopted atomic.Int64

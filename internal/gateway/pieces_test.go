@@ -230,7 +230,7 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"
 
 // An update comes while two completions are generated: client and record get each token's version, the older one if it
 // is uncertain.
-func TestGenerateAcrossAnUpdateGivesTheVersionOfEachToken(t *testing.T) {
+func TestGenerateAcrossAnUpdateHasTokenVersions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, request, at string }{
 		{"atropos", `{"prompt":{"prompt_token_ids":[1,2]},"logprobs":0,"n":2,"max_tokens":9}`, "policy_versions.%d"},

@@ -28,7 +28,7 @@ func promising(ctx context.Context, t *testing.T, mode Mode) (*Gateway, chan err
 }
 
 // What the trainer says may come after the weights have been loaded; nothing serves them before.
-func TestWeightsAreServedOnlyAfterTheTrainersHalfOfTheCheckHasCome(t *testing.T) {
+func TestTheCheckWaitsForTheTrainer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{ModeDrain, ModeKeep, ModeNone} {
 		for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestWeightsAreServedOnlyAfterTheTrainersHalfOfTheCheckHasCome(t *testing.T)
 }
 
 // An update whose trainer never answers ends with its own deadline, and leaves nothing in service.
-func TestAnUpdateDoesNotWaitForTheTrainerBeyondItsContext(t *testing.T) {
+func TestAnUpdateEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	g, done := promising(ctx, t, ModeDrain)

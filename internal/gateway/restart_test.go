@@ -50,7 +50,7 @@ func (l *life) load(version int64) error {
 
 // A replica is repeatedly killed and comes back with its first weights, at any moment of the updates. It never answers
 // with weights that are older than the version on the answer.
-func TestAReplicaThatRestartsDuringUpdatesServesTheCurrentVersionOnly(t *testing.T) {
+func TestReplicaRestartDuringUpdates(t *testing.T) {
 	t.Parallel()
 	lives := []*life{{}, {}}
 	var list []*fakeEngine

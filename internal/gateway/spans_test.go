@@ -62,7 +62,7 @@ func streamed(t *testing.T, g *Gateway, between func(event int)) {
 
 // Generation continues across an update: the record says which version sampled which token, the older one if it is
 // uncertain.
-func TestAStreamAcrossAnUpdateKeepsTheVersionOfEachToken(t *testing.T) {
+func TestStreamAcrossAnUpdateHasTokenVersions(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	d := &sleepers{}

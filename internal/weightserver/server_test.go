@@ -89,7 +89,7 @@ func TestTheServerPublishesOnItsPeriod(t *testing.T) {
 	}
 }
 
-func TestTheServerOfAResumedTrainerPublishesFirstAndNeverGoesBack(t *testing.T) {
+func TestAResumedTrainerPublishesFirst(t *testing.T) {
 	t.Parallel()
 	s := testServer(func(c *Config) { c.Version, c.Resumed = 3, true })
 	// Inference is ahead of the engine's record.

@@ -203,9 +203,9 @@ func TestEvaluationsBelongToOneVersion(t *testing.T) {
 	}
 }
 
-// TestAnEvaluationOfTheEnvironmentsOwnTellsBothVersions: during training it is not delayed, so both versions are
+// TestOwnEvaluationReportsBothVersions: during training it is not delayed, so both versions are
 // reported.
-func TestAnEvaluationOfTheEnvironmentsOwnTellsBothVersions(t *testing.T) {
+func TestOwnEvaluationReportsBothVersions(t *testing.T) {
 	t.Parallel()
 	h := newHost()
 	r := &running{host: h}

@@ -108,7 +108,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // An unmodified environment calls /generate without streaming, weights change before the answer is complete, and its
 // groups give a lower bound of each token's version.
-func TestGroupsOfARealEnvironmentCarryTheVersionsOfTheirTokens(t *testing.T) {
+func TestRealGroupsCarryTokenVersions(t *testing.T) {
 	t.Parallel()
 	e := &engine{halfway: make(chan *updateWanted), complete: make(chan struct{})}
 	server := httptest.NewServer(e)

@@ -19,9 +19,9 @@ func change(t *testing.T, b *plugintest.Block, c plugintest.FakeConfig) {
 	}
 }
 
-// TestAnUpdateDoesNotWaitForAServerThatIsStartedAgain: a server of vLLM takes a minute or more to start, and the
+// TestAnUpdateDoesNotWaitForARestart: a server of vLLM takes a minute or more to start, and the
 // trainer would wait as long for each update, although another block can serve the new weights.
-func TestAnUpdateDoesNotWaitForAServerThatIsStartedAgain(t *testing.T) {
+func TestAnUpdateDoesNotWaitForARestart(t *testing.T) {
 	t.Parallel()
 	up, down := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{},
 		address("inference.fake.down"))

@@ -83,7 +83,7 @@ func TestEachTransportChangesWhatIsServed(t *testing.T) {
 
 // With a period of two steps the trainer's weights differ from the served ones half of the time; it keeps a copy of
 // what it published, from which an inference block that comes back is updated.
-func TestARestartedInferenceBlockGetsTheWeightsFromMemory(t *testing.T) {
+func TestRestartedInferenceCopiesFromMemory(t *testing.T) {
 	t.Parallel()
 	bringsAgain(t, "ipc")
 }

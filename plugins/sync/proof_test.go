@@ -42,7 +42,7 @@ func through(t *testing.T, r *spec.Ref, handle func(route string, w http.Respons
 
 // The trainer computes its half of the check while inference loads: here it cannot answer before the gateway has been
 // told to load.
-func TestTheTrainersHalfOfTheCheckIsComputedWhileInferenceLoads(t *testing.T) {
+func TestTheCheckRunsWhileInferenceLoads(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
@@ -107,7 +107,7 @@ func TestAGatewayThatCannotWaitIsSentTheWholeCheck(t *testing.T) {
 }
 
 // Weights that the trainer says nothing of are not served, although inference has loaded them.
-func TestWeightsWithoutTheTrainersHalfOfTheCheckAreNotServed(t *testing.T) {
+func TestUncheckedWeightsAreNotServed(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})

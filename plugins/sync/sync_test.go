@@ -88,7 +88,7 @@ func serves(t *testing.T, b *plugintest.Block, version int) []float64 {
 	return list[0].Logprobs[1:]
 }
 
-func TestWeightsReachEveryInferenceBlockAndTheVersionRises(t *testing.T) {
+func TestWeightsReachEveryInferenceBlock(t *testing.T) {
 	t.Parallel()
 	first, second := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{},
 		address("inference.fake.second"))
@@ -342,7 +342,7 @@ func TestInFlight(t *testing.T) {
 }
 
 // A gateway must know before the first update whether answers may span one.
-func TestGatewaysAreToldWhatBecomesOfRequestsBeforeTheFirstUpdate(t *testing.T) {
+func TestGatewaysKnowInFlightBeforeTheFirstUpdate(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
 	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1, Delay: time.Minute})

@@ -17,7 +17,7 @@ func gzipped(body []byte) []byte {
 	return b.Bytes()
 }
 
-func TestMissingLogprobsComeFromTheRecordAndAreNeverGuessed(t *testing.T) {
+func TestMissingLogprobsComeFromTheRecord(t *testing.T) {
 	t.Parallel()
 	one := []Completion{{Logprobs: []float64{-0.5, -0.25}, MinVersion: 3, MaxVersion: 4}}
 	for _, c := range []struct {

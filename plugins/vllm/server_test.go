@@ -178,7 +178,7 @@ func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 	serves(t, s, 3) // version 1 again, not the base model
 }
 
-func TestKilledServerComesBackAtTheCurrentVersionAndLeavesNoEngine(t *testing.T) {
+func TestKilledServerComesBackAtTheCurrentVersion(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(2)})
 	pids := filepath.Join(t.TempDir(), "pids")
@@ -251,9 +251,9 @@ func (h *slowHost) Phase(p sdk.Phase, text string) {
 	h.recorder.Phase(p, text)
 }
 
-// TestTheHostKnowsTheNextAddressWhenItIsToldOfARestart: an update that somebody sends on this news waits for the next
+// TestTheHostKnowsTheNextAddress: an update that somebody sends on this news waits for the next
 // server, instead of being checked at the old one.
-func TestTheHostKnowsTheNextAddressWhenItIsToldOfARestart(t *testing.T) {
+func TestTheHostKnowsTheNextAddress(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(1)})
 	pids := filepath.Join(t.TempDir(), "pids")
@@ -483,7 +483,7 @@ func TestFailures(t *testing.T) {
 }
 
 // Programs of an earlier attempt hold the GPU: they are ended also when this attempt cannot begin.
-func TestProgramsOfAnEarlierLifeEndWithABlockThatCannotBegin(t *testing.T) {
+func TestAFailedBeginEndsEarlierPrograms(t *testing.T) {
 	t.Parallel()
 	old, err := proc.Start(t.Context(), proc.Spec{Name: "old", Argv: []string{"sleep", "600"}, LogDir: t.TempDir()})
 	if err != nil {

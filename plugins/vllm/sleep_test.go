@@ -120,7 +120,7 @@ func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 }
 
 // A server that dies asleep is restarted when the others wake: the trainer uses its memory.
-func TestAServerThatDiesInItsSleepStartsWhenTheOthersWake(t *testing.T) {
+func TestAServerThatDiesAsleepStartsAtWakeUp(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")
 	s, host, _ := start(t, sleeper(t, func(r *sdk.Request[Config]) { r.Environment[fakePids] = pids }))

@@ -20,7 +20,7 @@ type silent struct{ sdk.Host }
 func (silent) Log(string, string) {}
 
 // Where the API knows that answers will go on, that counts from the first group on; it is asked once a step.
-func TestSamplingRunsFurtherAheadOnceTheAPISaysThatAnswersGoOn(t *testing.T) {
+func TestMoreSamplesAheadOnceAnswersSpanUpdates(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]int{
 		`{"version":0}`:                                      1,
@@ -65,7 +65,7 @@ func TestSamplingRunsFurtherAheadOnceTheAPISaysThatAnswersGoOn(t *testing.T) {
 }
 
 // Where answers continue with new weights, a second batch may be sampled ahead, unless it would be too old.
-func TestSamplingRunsFurtherAheadWhereAnswersSpanUpdates(t *testing.T) {
+func TestMoreSamplesAheadWhereAnswersSpanUpdates(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		set   int64

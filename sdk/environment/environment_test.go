@@ -350,7 +350,7 @@ func checkGroup(t *testing.T, g trajectory.Group, chat bool) {
 	}
 }
 
-func TestItIsReadyBeforeItIsRegisteredAndWaitsForTheTrainer(t *testing.T) {
+func TestReadyBeforeRegistration(t *testing.T) {
 	t.Parallel()
 	a, b := setUp(t, nil)
 	a.set(func(a *api) { a.waiting = true })
@@ -391,7 +391,7 @@ func TestItPausesWhenThereIsEnoughToTrainOn(t *testing.T) {
 	a.until(t, "next batch", func(a *api) bool { return len(a.groups) == 4 })
 }
 
-func TestPostsAreRepeatedAndAForgottenEnvironmentRegistersAgain(t *testing.T) {
+func TestPostsAreRetriedAfterReregistering(t *testing.T) {
 	t.Parallel()
 	a, b := setUp(t, nil)
 	a.set(func(a *api) { a.refuse, a.unknown = 2, true })
@@ -432,7 +432,7 @@ func TestTheEndOfTheTasksEndsTheBlock(t *testing.T) {
 }
 
 // The cause is reported once, with the number of affected completions, and the advice fits it.
-func TestScoresThatCannotBeToldFailTheBlockAndAreNeverSent(t *testing.T) {
+func TestInvalidScoresFailTheBlock(t *testing.T) {
 	t.Parallel()
 	for letter, c := range map[string]struct{ cause, remedy string }{
 		"a": {"the judge is on strike (4 of 4 completions)", "A wrong answer is a low score and no error"},
@@ -539,7 +539,7 @@ func TestAPromptLongerThanTheContextLosesItsGroupAlone(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsRefusedFailsTheBlockWithTheReason(t *testing.T) {
+func TestARefusedRequestFailsTheBlock(t *testing.T) {
 	t.Parallel()
 	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)

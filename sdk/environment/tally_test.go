@@ -13,7 +13,7 @@ import (
 )
 
 // Groups that end together are reported together: their tokens are those of the whole time in which they were made.
-func TestTokensASecondAreThoseOfTheTimeInWhichTheyWereSampled(t *testing.T) {
+func TestTokensPerSecondCountSamplingTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tally := newTally()
 		made := &rolled{sequences: []sequence{{sampled: 1000}}}

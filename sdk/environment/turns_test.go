@@ -279,7 +279,7 @@ func masked(tokens []int) []int {
 }
 
 // Each answer has the version that sampled it.
-func TestEpisodesAcrossWeightUpdatesSayWhichVersionSampledWhat(t *testing.T) {
+func TestEpisodesAcrossUpdatesCarryVersions(t *testing.T) {
 	t.Parallel()
 	c := newChatML(t)
 	_, a, _ := setUpTurns(t, c, func(c *turnsConfig) { c.GroupSize, c.Concurrency, c.Fault = 1, 1, "update" })

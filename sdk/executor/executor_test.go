@@ -38,7 +38,7 @@ func TestStatusIsReadable(t *testing.T) {
 	}
 }
 
-func TestNoticeIsLongEnoughForTheBlockAndShortBesideTheLimit(t *testing.T) {
+func TestNoticeBeforeATimeLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ grace, limit, want time.Duration }{
 		{0, 0, time.Minute},

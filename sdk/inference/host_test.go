@@ -250,7 +250,7 @@ func TestAReplicaIsAdmittedAtTheVersionThatItServesNow(t *testing.T) {
 	}
 }
 
-func TestAnEngineThatComesBackIsClosedUntilItsWeightsAreKnown(t *testing.T) {
+func TestARestartedEngineIsClosedUntilItHasWeights(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	first := engine(t)

@@ -80,7 +80,7 @@ func start(t *testing.T, replies ...func(http.ResponseWriter)) (*Client, *script
 	return c, s, &waits, server
 }
 
-func TestBatchPollsWithGrowingPausesAndThenReturnsNothing(t *testing.T) {
+func TestBatchPollsWithGrowingPauses(t *testing.T) {
 	t.Parallel()
 	c, s, waits, _ := start(t, says(200, `{"batch":null}`))
 	batch, err := c.Batch(t.Context(), 0)

@@ -14,7 +14,7 @@ import (
 )
 
 // An environment of the example's plugin is tried and evaluated without a trainer, by three kinds of policies.
-func TestEnvironmentsAreTriedAndEvaluatedWithoutATrainer(t *testing.T) {
+func TestEnvironmentsWithoutATrainer(t *testing.T) {
 	t.Parallel()
 	a := newAuthor(t)
 	folder := a.create(kind.Environment, "words", "python") // nothing to build

@@ -70,7 +70,7 @@ func (patient) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk.
 }
 
 // Who asks a block to end without saying how long it may take, as with SIGTERM, leaves it what its start has said.
-func TestABlockHasTheGraceOfItsStartUnlessAStopSaysAnother(t *testing.T) {
+func TestGraceOfAStop(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ start, stop, want time.Duration }{
 		"of the start": {7 * time.Minute, 0, 7 * time.Minute},

@@ -139,7 +139,7 @@ func TestTheEnvironmentOfAServerHasItsTemporaryFolder(t *testing.T) {
 	}
 }
 
-func TestAServerKeepsWhatPythonCompilesWhereItMayNotBesideTheSources(t *testing.T) {
+func TestCompiledPythonOutsideTheSources(t *testing.T) {
 	python, _, cache := plugintest.Uncompiled(t)
 	in := engine.Installation{Python: python}
 	l := engine.Launch{Environ: []string{"PYTHONDONTWRITEBYTECODE=1"}}

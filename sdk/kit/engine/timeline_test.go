@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestTheStagesOfAStartAreTimedAndComparedWithTheLastOne(t *testing.T) {
+func TestStagesOfAStartAreTimed(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Unix(0, 0)
 	clock := func() time.Time { return now }

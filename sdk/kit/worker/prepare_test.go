@@ -104,7 +104,7 @@ func TestTheWorkerThatWasPreparedIsTheOneThatTrains(t *testing.T) {
 	}
 }
 
-func TestAWorkerIsStartedAnewWhenItsSettingsHaveChangedSinceItWasPrepared(t *testing.T) {
+func TestChangedSettingsRestartAPreparedWorker(t *testing.T) {
 	t.Parallel()
 	b, config, opts := played(t, 1, "patient")
 	before := pid(t, b)
@@ -128,7 +128,7 @@ func TestATrainerOverSharedGPUsIsNotPrepared(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatDiesInItsPreparationFailsTheBlockAtOnce(t *testing.T) {
+func TestAWorkerThatDiesWhilePreparing(t *testing.T) {
 	t.Parallel()
 	b, _, _ := played(t, 1, "patient")
 	handles := proc.Parse(b.Status().GetHandle())
