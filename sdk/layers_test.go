@@ -21,7 +21,7 @@ var layers = [][]string{
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // plumbing on it: the wire, weights, storage
-		"internal/room", "internal/event", "internal/wire", "internal/eventlog", "internal/objectstore",
+		"internal/diskwait", "internal/event", "internal/wire", "internal/eventlog", "internal/objectstore",
 		"internal/objectstore/storetest", "internal/archive", "internal/gateway", "internal/weightserver", "internal/weightclient",
 	},
 	{ // what a plugin's process does with it

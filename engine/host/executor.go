@@ -53,7 +53,7 @@ func (c *Catalog) OpenExecutor(name string, config cty.Value, dir string) (execu
 		return nil, err
 	}
 	if refused := c.allowReads(x); refused != nil {
-		return withheld{x, refused}, nil
+		return untrustedExecutor{x, refused}, nil
 	}
 	return x, nil
 }

@@ -111,7 +111,7 @@ func (c *Catalog) AllowBlocks(r *schema.Recipe) error {
 func (c *Catalog) allowConfig(b *schema.Block) error {
 	body, _ := b.Value.UnmarkDeep()
 	x, err := c.OpenExecutor(b.Plugin(), body, "")
-	if w, ok := x.(withheld); ok {
+	if w, ok := x.(untrustedExecutor); ok {
 		return w.err
 	}
 	return err

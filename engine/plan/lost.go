@@ -12,7 +12,7 @@ import (
 // lost compares the recorded checkpoint of a job that is to be started with the disk: without any it would start at
 // step 0, which only a person may order.
 func (op *Operation) lost(in Input, rec *state.Block) []Finding {
-	kept := in.Kept[op.Address]
+	kept := in.OnDisk[op.Address]
 	starts := op.Action == Resume || op.Action == Restart
 	if !kept.Gone || !starts || op.Alive || op.Kind.Life() != kind.Job || rec.Checkpoint == nil {
 		return nil

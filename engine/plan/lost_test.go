@@ -18,7 +18,7 @@ import (
 func TestAPlanComparesCheckpointsWithTheDisk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		kept     state.Kept
+		kept     state.OnDisk
 		phase    string
 		stored   bool
 		scratch  bool
@@ -29,21 +29,21 @@ func TestAPlanComparesCheckpointsWithTheDisk(t *testing.T) {
 		finding  string
 	}{
 		"it is there": {phase: "stopped", action: plan.Resume, reason: "continues from step 129"},
-		"gone": {kept: state.Kept{Gone: true}, phase: "stopped", action: plan.Resume, reason: "it was stopped",
+		"gone": {kept: state.OnDisk{Gone: true}, phase: "stopped", action: plan.Resume, reason: "it was stopped",
 			severity: "error", finding: "step 129, /c/step_129, is gone, and it would start at step 0"},
-		"gone, an older one is left": {kept: state.Kept{Gone: true, Left: &state.Checkpoint{Path: "/c/step_64", Step: 64}},
+		"gone, an older one is left": {kept: state.OnDisk{Gone: true, Left: &state.Checkpoint{Path: "/c/step_64", Step: 64}},
 			phase: "stopped", action: plan.Resume, reason: "continues from step 64", severity: "warning",
 			finding: "step 129, /c/step_129, is gone"},
-		"gone, in a store": {kept: state.Kept{Gone: true}, phase: "stopped", stored: true, action: plan.Resume,
+		"gone, in a store": {kept: state.OnDisk{Gone: true}, phase: "stopped", stored: true, action: plan.Resume,
 			severity: "warning", finding: "is gone"},
-		"gone, from scratch": {kept: state.Kept{Gone: true}, phase: "stopped", scratch: true, action: plan.Replace,
+		"gone, from scratch": {kept: state.OnDisk{Gone: true}, phase: "stopped", scratch: true, action: plan.Replace,
 			reason: "starts at step 0 (--from-scratch)"},
-		"gone, in a store, from scratch": {kept: state.Kept{Gone: true}, phase: "stopped", stored: true, scratch: true,
+		"gone, in a store, from scratch": {kept: state.OnDisk{Gone: true}, phase: "stopped", stored: true, scratch: true,
 			action: plan.Replace, reason: "starts at step 0 (--from-scratch)"},
 		"from scratch, and it is there": {phase: "stopped", scratch: true, action: plan.Resume,
 			reason: "continues from step 129"},
-		"gone while it runs":          {kept: state.Kept{Gone: true}, phase: "ready", alive: true, action: plan.Nothing},
-		"gone after it has completed": {kept: state.Kept{Gone: true}, phase: "completed", action: plan.Nothing},
+		"gone while it runs":          {kept: state.OnDisk{Gone: true}, phase: "ready", alive: true, action: plan.Nothing},
+		"gone after it has completed": {kept: state.OnDisk{Gone: true}, phase: "completed", action: plan.Nothing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,7 +52,7 @@ func TestAPlanComparesCheckpointsWithTheDisk(t *testing.T) {
 			declared := block(trainer, nil)
 			in := plan.Input{Recipe: &schema.Recipe{Blocks: []*schema.Block{declared}}, Recorded: &state.Run{
 				Blocks: map[addr.Block]*state.Block{at(trainer): rec}}, FromScratch: c.scratch,
-				Kept: map[addr.Block]state.Kept{at(trainer): c.kept}}
+				OnDisk: map[addr.Block]state.OnDisk{at(trainer): c.kept}}
 			if c.alive {
 				in.Observed = map[addr.Block]plan.Observed{at(trainer): {Alive: true}}
 			}

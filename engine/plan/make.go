@@ -98,7 +98,7 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 		op.moved(seen.Moved)
 	}
 	if op.Action == Nothing && !seen.Alive && !settled(rec, b.Addr.Kind) {
-		op.revive(rec, in.Kept[b.Addr])
+		op.revive(rec, in.OnDisk[b.Addr])
 	}
 	return op, nil
 }
@@ -149,7 +149,7 @@ func (op *Operation) moved(from string) {
 }
 
 // revive restarts a block that is recorded but has no process.
-func (op *Operation) revive(rec *state.Block, kept state.Kept) {
+func (op *Operation) revive(rec *state.Block, kept state.OnDisk) {
 	why := "it is not running"
 	switch {
 	case rec.Phase == "failed" && rec.Intent == state.IntentDone && rec.Error != "":

@@ -169,10 +169,10 @@ type Input struct {
 
 	Nondeterminism map[addr.Block][]string // why equal seeds may not give equal weights
 
-	Kept        map[addr.Block]state.Kept // what the disk has of recorded checkpoints
-	Moves       map[addr.Block]addr.Block // see Moves; Recorded and what is by address here has the new ones
-	Live        bool                      // an engine works on the run
-	FromScratch bool                      // trainers whose checkpoints are all gone start at step 0
+	OnDisk      map[addr.Block]state.OnDisk // what the disk has of recorded checkpoints
+	Moves       map[addr.Block]addr.Block   // see Moves; Recorded and what is by address here has the new ones
+	Live        bool                        // an engine works on the run
+	FromScratch bool                        // trainers whose checkpoints are all gone start at step 0
 	// Missing returns what a tracker lacks on this machine, empty when it lacks nothing; nil: it cannot be found out.
 	Missing func(schema.Tracking) string
 }

@@ -32,7 +32,7 @@ type attempt struct {
 	prepares bool
 	adopt    Process
 	cursor   uint64
-	printed  *printed
+	printed  *processOutput
 	placed   *Placed           // the job that it runs in; nil: this machine
 	others   map[string]string // see supervisor.names
 	recipe   *schema.Recipe    // that it is started with, for the places of its settings
@@ -89,7 +89,7 @@ func newAttempt(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h s
 
 // run does the whole attempt. It always ends with exactly one ended report.
 func (at *attempt) run(ctx context.Context, r report) {
-	at.printed = newPrinted(at)
+	at.printed = newProcessOutput(at)
 	proc, end := at.begin(ctx, r)
 	if proc != nil {
 		at.proc.Store(&proc)
@@ -546,7 +546,7 @@ func (w *watcher) startOverdue() {
 }
 
 func (w *watcher) probed(err error) {
-	if w.cut(err) || err == nil {
+	if w.unreachable(err) || err == nil {
 		w.failures = 0
 		return
 	}

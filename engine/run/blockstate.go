@@ -39,7 +39,7 @@ type blockState struct {
 	next     *Placed   // the job of the attempt that is to begin; nil: this machine
 	outputs  cty.Value // known outputs; an object, or cty.NilVal
 	told     cty.Value // outputs when it was ready the last time: what blocks that refer to it have; NilVal: none have any
-	withheld []string  // those of outputs that are unknown, since the record does not have them
+	redacted []string  // those of outputs that are unknown, since the record does not have them
 
 	memoryTaken  bool   // it holds all memory of its accelerators whose amount it decides by what is free
 	preparing    bool   // it is prepared, and not started yet

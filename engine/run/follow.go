@@ -122,9 +122,9 @@ func (s *supervisor) onTick() {
 			s.endByRule(b, b.rules.wall(s.e.now()))
 		}
 	}
-	s.noteAbsence(s.e.now())
+	s.noteEngineGap(s.e.now())
 	s.watchStalls(s.e.now())
-	s.tellPauses()
+	s.sendPauses()
 	s.noteOutputs()
 }
 

@@ -18,7 +18,7 @@ func (s *supervisor) hasCheckpoint(b *blockState) error {
 	if rec == nil || rec.Checkpoint == nil || b.addr().Kind != kind.Trainer {
 		return nil
 	}
-	kept, err := s.e.opts.Dir.Kept(b.addr(), rec.Checkpoint)
+	kept, err := s.e.opts.Dir.CheckpointOnDisk(b.addr(), rec.Checkpoint)
 	if err != nil || !kept.Gone {
 		return err
 	}

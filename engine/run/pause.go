@@ -50,7 +50,7 @@ func (e *Engine) pause(ctx context.Context, paused bool) error {
 		if paused != s.pauses.paused() {
 			s.setPaused(paused)
 		}
-		told = s.untold()
+		told = s.pausesToSend()
 		return nil
 	})
 	if err != nil {
@@ -59,7 +59,7 @@ func (e *Engine) pause(ctx context.Context, paused bool) error {
 	errs := make([]error, len(told))
 	var wg sync.WaitGroup
 	for i, at := range told {
-		wg.Go(func() { errs[i] = e.tellPause(ctx, at, paused) })
+		wg.Go(func() { errs[i] = e.sendPause(ctx, at, paused) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -100,8 +100,8 @@ func (s *supervisor) takePause() {
 	}
 }
 
-// untold are the attempts that have not been told yet whether the run is paused. They count as told from now on.
-func (s *supervisor) untold() (out []*attempt) {
+// pausesToSend are the attempts that have not been told yet whether the run is paused. They count as told from now on.
+func (s *supervisor) pausesToSend() (out []*attempt) {
 	for _, b := range s.sorted() {
 		k := b.addr().Kind
 		if k != kind.Inference && k != kind.Trainer || b.attempt == nil || b.attempt.proc.Load() == nil ||
@@ -114,21 +114,21 @@ func (s *supervisor) untold() (out []*attempt) {
 	return out
 }
 
-// tellPauses tells blocks that came up, or were adopted, while the run is paused.
-func (s *supervisor) tellPauses() {
+// sendPauses tells blocks that came up, or were adopted, while the run is paused.
+func (s *supervisor) sendPauses() {
 	paused := s.pauses.paused()
-	for _, at := range s.untold() {
+	for _, at := range s.pausesToSend() {
 		go func() {
-			if err := s.e.tellPause(s.ctx, at, paused); err != nil && s.ctx.Err() == nil {
+			if err := s.e.sendPause(s.ctx, at, paused); err != nil && s.ctx.Err() == nil {
 				s.e.notice("warn", err.Error())
 			}
 		}()
 	}
 }
 
-// tellPause tells one block. A trainer that cannot be paused waits for a batch; a block that cannot be, need not be
+// sendPause tells one block. A trainer that cannot be paused waits for a batch; a block that cannot be, need not be
 // told to go on.
-func (e *Engine) tellPause(ctx context.Context, at *attempt, paused bool) error {
+func (e *Engine) sendPause(ctx context.Context, at *attempt, paused bool) error {
 	ctx, cancel := context.WithTimeout(ctx, pauseWithin)
 	defer cancel()
 	err := (*at.proc.Load()).Pause(ctx, paused)

@@ -270,7 +270,7 @@ func (s *supervisor) outputValues() map[addr.Block]cty.Value { return s.values }
 
 // setOutputs sets the outputs of a block; cty.NilVal: none.
 func (s *supervisor) setOutputs(b *blockState, outputs cty.Value) {
-	b.outputs, b.withheld, s.outputs.moved = outputs, nil, true
+	b.outputs, b.redacted, s.outputs.moved = outputs, nil, true
 	if outputs == cty.NilVal {
 		delete(s.values, b.addr())
 		return
@@ -331,7 +331,7 @@ func (e *Engine) storedOutputs(v cty.Value, p *schema.PluginSchema) map[string]j
 			continue
 		}
 		if v.GetAttr(a.Name).ContainsMarked() {
-			out[a.Name] = withheld
+			out[a.Name] = redacted
 			continue
 		}
 		x, _ := v.GetAttr(a.Name).UnmarkDeep()

@@ -34,7 +34,7 @@ type supervisor struct {
 	cancelled <-chan struct{} // nil once that was seen
 	killed    bool
 	stalls    stalls
-	absence   absence
+	gap       engineGap
 	pauses    pauses
 	outputs   runOutputs
 }
@@ -100,7 +100,7 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	s.tick, s.cancelled = tick.C, ctx.Done()
-	s.absence.looked = s.e.now().Round(0)
+	s.gap.looked = s.e.now().Round(0)
 	for !s.finished() {
 		if s.dirty {
 			s.reconcile()
@@ -294,9 +294,9 @@ func (s *supervisor) restoreRecorded(b *blockState, rec *state.Block) {
 	if !b.phase.Over() && !rec.External {
 		b.phase = sdk.Stopped
 	}
-	names := withheldOutputs(rec.Outputs)
-	s.setOutputs(b, withoutWithheld(RecordedOutputs(rec.Outputs, b.block.Schema), names))
-	b.withheld = names
+	names := redactedOutputs(rec.Outputs)
+	s.setOutputs(b, withoutRedacted(RecordedOutputs(rec.Outputs, b.block.Schema), names))
+	b.redacted = names
 	if rec.External || b.addr().Kind.Life() == kind.Config {
 		b.phase = sdk.Pending
 	}

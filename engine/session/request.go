@@ -179,7 +179,7 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed, live b
 		}
 	}
 	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets,
-		FromScratch: s.Request.FromScratch, Kept: kept, Moves: moves, Live: live,
+		FromScratch: s.Request.FromScratch, OnDisk: kept, Moves: moves, Live: live,
 		Missing: func(t schema.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
 	if s.check != nil {
 		kept := sizing.Devices{}
@@ -201,14 +201,14 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed, live b
 
 // moved returns the record with the addresses that moved blocks give, and what the disk has of its checkpoints. After a
 // move that was interrupted they may lie at either address.
-func (s *Session) moved(rec *state.Run, moves map[addr.Block]addr.Block) (*state.Run, map[addr.Block]state.Kept,
+func (s *Session) moved(rec *state.Run, moves map[addr.Block]addr.Block) (*state.Run, map[addr.Block]state.OnDisk,
 	error) {
-	after, all := rec.Moved(moves, s.Dir), map[addr.Block]state.Kept{}
+	after, all := rec.Moved(moves, s.Dir), map[addr.Block]state.OnDisk{}
 	for a, b := range rec.Blocks {
-		kept, err := s.Dir.Kept(a, b.Checkpoint)
+		kept, err := s.Dir.CheckpointOnDisk(a, b.Checkpoint)
 		if to, ok := moves[a]; ok {
 			if a = to; err == nil && kept.Gone {
-				kept, err = s.Dir.Kept(to, after.Blocks[to].Checkpoint)
+				kept, err = s.Dir.CheckpointOnDisk(to, after.Blocks[to].Checkpoint)
 			}
 		}
 		if err != nil {

@@ -95,8 +95,8 @@ func (d device) turns(couples []couple) (trainers, servers []addr.Block) {
 	return trainers, servers
 }
 
-// tellColocation says for each sync block how trainer and inference share the GPUs that they have in common.
-func (c *checker) tellColocation(devices []device, couples []couple, m Machine) {
+// noteColocation says for each sync block how trainer and inference share the GPUs that they have in common.
+func (c *checker) noteColocation(devices []device, couples []couple, m Machine) {
 	for _, s := range c.of(kind.Sync) {
 		if s.Facts["colocated"] == "" {
 			continue
@@ -127,8 +127,8 @@ func (c *checker) tellColocation(devices []device, couples []couple, m Machine) 
 	}
 }
 
-// tellCrowds warns of servers of one block on one GPU.
-func (c *checker) tellCrowds(devices []device) {
+// warnOfSharedGPUs warns of servers of one block on one GPU.
+func (c *checker) warnOfSharedGPUs(devices []device) {
 	for _, d := range devices {
 		servers := map[addr.Block]int{}
 		for _, a := range d.blocks {

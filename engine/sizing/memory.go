@@ -49,8 +49,8 @@ func (c *checker) memory(m Machine, couples []couple) {
 		}
 		c.compare(d, loads, during, m)
 	}
-	c.tellColocation(devices, couples, m)
-	c.tellCrowds(devices)
+	c.noteColocation(devices, couples, m)
+	c.warnOfSharedGPUs(devices)
 }
 
 // ownShare finds a server whose share of the card is too small for its needs.

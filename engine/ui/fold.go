@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/engine/event/kept"
+	"github.com/recipe-rl/recipe/engine/event/logcache"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
@@ -40,7 +40,7 @@ type operation struct {
 	Reason  string    `json:"reason"`
 }
 
-// Seen implements kept.Fold.
+// Seen implements logcache.Fold.
 func (f *fold) Seen() uint64 { return f.snap.Last }
 
 // Apply folds one event.
@@ -110,12 +110,12 @@ func machineOf(e event.Event) string {
 	return machine + " " + e.Host + " " + e.Address
 }
 
-// keptFile has 60 MB for a run with a log of a million events (515 MB).
-var keptFile = kept.File{Name: "ui.kept", Limit: 256 << 20}
+// cacheFile has 60 MB for a run with a log of a million events (515 MB).
+var cacheFile = logcache.File{Name: "ui.kept", Limit: 256 << 20}
 
-// keptFold is a fold in the file, but for its columns, which follow it one after another: lists of numbers of 8 bytes.
-// The metrics of a block have the same steps and times.
-type keptFold struct {
+// cachedFold is a fold in the file, but for its columns, which follow it one after another: lists of numbers of 8
+// bytes. The metrics of a block have the same steps and times.
+type cachedFold struct {
 	Snapshot []byte // JSON
 	Columns  int
 	Series   map[string][3]int // the columns of steps, times and values
@@ -124,9 +124,9 @@ type keptFold struct {
 	Plans    []operation
 }
 
-// MarshalBinary implements kept.Fold.
+// MarshalBinary implements logcache.Fold.
 func (f *fold) MarshalBinary() ([]byte, error) {
-	k := keptFold{Series: map[string][3]int{}, Lanes: f.lanes, Lines: f.lines.list, Plans: f.plans}
+	k := cachedFold{Series: map[string][3]int{}, Lanes: f.lanes, Lines: f.lines.list, Plans: f.plans}
 	var err error
 	if k.Snapshot, err = json.Marshal(&f.snap); err != nil {
 		return nil, err
@@ -167,9 +167,9 @@ func appendFloats(to []byte, list []float64) []byte {
 	return to
 }
 
-// UnmarshalBinary implements kept.Fold.
+// UnmarshalBinary implements logcache.Fold.
 func (f *fold) UnmarshalBinary(content []byte) error {
-	k, dec := keptFold{Lanes: f.lanes}, gob.NewDecoder(bytes.NewReader(content))
+	k, dec := cachedFold{Lanes: f.lanes}, gob.NewDecoder(bytes.NewReader(content))
 	if err := dec.Decode(&k); err != nil {
 		return err
 	}

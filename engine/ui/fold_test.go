@@ -14,7 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/event/eventtest"
-	"github.com/recipe-rl/recipe/engine/event/kept"
+	"github.com/recipe-rl/recipe/engine/event/logcache"
 )
 
 // anEvent draws an event of a type of which the page shows something.
@@ -127,7 +127,7 @@ func folded(t eventtest.TB, dir string) *fold {
 
 // recalled reads a log with what is kept of it, and keeps what is new.
 func recalled(t eventtest.TB, dir string) *fold {
-	f, save, err := kept.Read(context.Background(), dir, keptFile, newFold)
+	f, save, err := logcache.Read(context.Background(), dir, cacheFile, newFold)
 	must(t, err)
 	must(t, save())
 	return f
@@ -262,7 +262,7 @@ func TestTheNextPageReadsTheNewestFile(t *testing.T) {
 	if got := first.anotherServer().pages(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}
-	must(t, os.Remove(filepath.Join(first.dir.Events(), keptFile.Name)))
+	must(t, os.Remove(filepath.Join(first.dir.Events(), cacheFile.Name)))
 	var s summary
 	if first.anotherServer().get("", &s); s.Error == "" {
 		t.Error("a damaged log is read without an error, so this test has shown nothing")
@@ -276,7 +276,7 @@ func TestSamplesAreShownWithoutTheLog(t *testing.T) {
 	var list struct{ Total int }
 	f.get("/samples", &list)
 	f.Close()
-	if _, err := os.Stat(filepath.Join(f.dir.Events(), keptFile.Name)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(f.dir.Events(), cacheFile.Name)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the log was read: what it comes to is kept (%v)", err)
 	}
 }
@@ -298,7 +298,7 @@ func BenchmarkMillionEvents(b *testing.B) {
 	}
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			must(b, os.RemoveAll(filepath.Join(f.dir.Events(), keptFile.Name)))
+			must(b, os.RemoveAll(filepath.Join(f.dir.Events(), cacheFile.Name)))
 			s := show()
 			b.StopTimer()
 			s.Close()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/engine/event/kept"
+	"github.com/recipe-rl/recipe/engine/event/logcache"
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -77,7 +77,7 @@ func (s *Server) find(name string) (*run, error) {
 
 // follow reads the log until ctx ends. It first reads what is there at once, without telling anyone.
 func (r *run) follow(ctx context.Context) {
-	fold, save, err := kept.Read(ctx, r.dir.Events(), keptFile, newFold)
+	fold, save, err := logcache.Read(ctx, r.dir.Events(), cacheFile, newFold)
 	r.mu.Lock()
 	r.fold, r.failed = fold, err
 	r.mu.Unlock()

@@ -49,11 +49,11 @@ type Gateway struct {
 	paused   time.Time // since when a person holds requests; zero: nobody does
 	asleep   int       // level at which the engines sleep; 0: awake
 	version  int
-	expected Mode          // of later weight updates, as announced or as the last update had it
-	last     *WeightUpdate // the update that made the current version
-	promise  *promise      // that an update waits for, or will
-	before   baseline      // what engines answered before they were put to sleep, where no update had a check
-	names    []string      // names that clients may use for it; replaced, never changed
+	expected Mode             // of later weight updates, as announced or as the last update had it
+	last     *WeightUpdate    // the update that made the current version
+	pending  *pendingLogprobs // that an update waits for, or will
+	before   baseline         // what engines answered before they were put to sleep, where no update had a check
+	names    []string         // names that clients may use for it; replaced, never changed
 }
 
 // New checks the configuration and takes the address. Nothing is answered before Serve.

@@ -22,7 +22,7 @@ func TestRequestsWaitForTheEndOfAPause(t *testing.T) {
 	}
 	waiting := background(t, g, "/v1/completions", prompt)
 	eventually(t, "the request to wait", func() bool { return g.Status().Waiting == 1 })
-	if p := g.Pulse(); !p.Paused || p.Why != "" {
+	if p := g.Traffic(); !p.Paused || p.Why != "" {
 		t.Errorf("the pulse: %+v", p)
 	}
 	if _, err := g.UpdateWeights(t.Context(), WeightUpdate{Weights: sdk.Weights{Version: 1, Path: "/w"}}); err != nil {

@@ -41,7 +41,7 @@ type Check struct {
 	// No replica serves them before they have been compared.
 	Later string `json:"later,omitempty"`
 
-	promise *promise // of Later
+	pending *pendingLogprobs // of Later
 }
 
 // UpdateResult says what a weight update did.
@@ -218,8 +218,8 @@ func (g *Gateway) ExpectUpdates(m Mode) error {
 // loadAll loads the weights into every healthy replica and raises the version. Checking is when they had loaded.
 func (g *Gateway) loadAll(ctx context.Context, u WeightUpdate) (_ []ReplicaResult, checking time.Time, _ error) {
 	if c := u.Check; c != nil && c.Later != "" {
-		c.promise = g.promised(c.Later)
-		defer g.forget(c.promise)
+		c.pending = g.pendingFor(c.Later)
+		defer g.forget(c.pending)
 	}
 	g.mu.Lock()
 	var list []*replica

@@ -79,7 +79,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var update *updateWanted
 	for k := range 8 {
 		e.sending.Lock()
-		before := e.gateway.Load().Pulse().Sign
+		before := e.gateway.Load().Traffic().Sign
 		for i := range max(1, q.N) {
 			e.mu.Lock()
 			digit := itoa(e.version)
@@ -92,7 +92,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = out.Flush()
 		// Weights change only when the gateway has recorded what the previous ones sampled.
-		for e.gateway.Load().Pulse().Sign.Equal(before) && r.Context().Err() == nil {
+		for e.gateway.Load().Traffic().Sign.Equal(before) && r.Context().Err() == nil {
 			time.Sleep(100 * time.Microsecond)
 		}
 		e.sending.Unlock()

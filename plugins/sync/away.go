@@ -38,8 +38,8 @@ func (s *syncer) able(ctx context.Context, u *update) []*server {
 	return up
 }
 
-// tellAway has the blocks that were left out take note of the weights, which the others serve now.
-func (s *syncer) tellAway(ctx context.Context, u *update) {
+// notifyStarting has the blocks that were left out take note of the weights, which the others serve now.
+func (s *syncer) notifyStarting(ctx context.Context, u *update) {
 	s.each(slices.Collect(maps.Keys(u.away)), func(v *server) {
 		if err := s.tell(ctx, v); err != nil { // it may be up by now: repair brings them
 			u.mu.Lock()

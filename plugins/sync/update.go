@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/diskwait"
 	"github.com/recipe-rl/recipe/internal/gateway"
-	"github.com/recipe-rl/recipe/internal/room"
 	"github.com/recipe-rl/recipe/internal/weightclient"
 	"github.com/recipe-rl/recipe/internal/weightserver"
 	"github.com/recipe-rl/recipe/sdk"
@@ -54,7 +54,7 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 	quiet := s.keepAlive(ctx)
 	// Weights are asked for before anything of inference is touched, so an update that found no room for them is begun
 	// again when there is some. The timeout is that of one attempt.
-	err := room.Await(ctx, s.host, sdk.Degraded, s.dir, func() error {
+	err := diskwait.Await(ctx, s.host, sdk.Degraded, s.dir, func() error {
 		within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 		defer cancel()
 		return s.apply(within, u)
@@ -168,7 +168,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 		u.phases["taken"] = u.proof.taken
 	}
 	s.last, s.asked = &published{Weights: u.weights, Check: u.check}, false
-	s.tellAway(ctx, u)
+	s.notifyStarting(ctx, u)
 	s.raise(u.Version)
 	if err := s.saveLast(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/recipe-rl/recipe/internal/room"
+	"github.com/recipe-rl/recipe/internal/diskwait"
 	"github.com/recipe-rl/recipe/plugins/tiny/grpo"
 	"github.com/recipe-rl/recipe/plugins/tiny/lm"
 	"github.com/recipe-rl/recipe/sdk"
@@ -39,7 +39,7 @@ type training struct {
 	mu      sync.Mutex // held while the weights change or are written
 	config  TrainerConfig
 	trainer *grpo.Trainer
-	aside   *trajectory.SetAside
+	aside   *trajectory.RejectedGroups
 	saved   string // newest checkpoint
 	savedAt int    // its step
 	served  int    // the step whose weights are the policy version; -1: unknown
@@ -79,7 +79,7 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 // save writes a checkpoint that is due. While the disk refuses it, it waits, until the block is to stop: then it is an
 // error that nothing was saved.
 func (t *training) save(ctx context.Context) error {
-	return room.AwaitDisk(ctx, t.host, sdk.Degraded, t.req.CheckpointDir, func() error {
+	return diskwait.AwaitDisk(ctx, t.host, sdk.Degraded, t.req.CheckpointDir, func() error {
 		_, err := t.SaveCheckpoint(ctx)
 		return err
 	})
@@ -91,7 +91,7 @@ func (t *training) prepare(req sdk.Request[TrainerConfig], host trainer.Host) (e
 	defer t.mu.Unlock()
 	t.req, t.host, t.config = req, host, req.Config
 	removeUnfinished(req.CheckpointDir)
-	t.aside = trajectory.NewSetAside(filepath.Join(req.CheckpointDir, "set-aside"))
+	t.aside = trajectory.NewRejectedGroups(filepath.Join(req.CheckpointDir, "set-aside"))
 	if t.base, err = load(req.Config.Model, req.RecipeDir); err != nil {
 		return err
 	}

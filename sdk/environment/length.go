@@ -21,9 +21,9 @@ func (t *tooLong) Unwrap() error { return t.err }
 // ofLength are the words in which servers refuse a question for its length.
 var ofLength = lazyregexp.New(`(?i)context|too (long|large|many)|not fit|length|max_model_len|max_tokens|(exceed|maximum|limit|more than).*token|token.*(exceed|maximum|limit|more)`)
 
-// telling returns an asker that says of a refused question whether others of its form are answered: then it is a
-// tooLong error where the server speaks of lengths, and else a reason to lose this group alone.
-func telling(ask asker) asker {
+// explainRefusals returns an asker that says of a refused question whether others of its form are answered: then it is
+// a tooLong error where the server speaks of lengths, and else a reason to lose this group alone.
+func explainRefusals(ask asker) asker {
 	return func(ctx context.Context, q question, p sampling) (*sample, error) {
 		drawn, err := ask(ctx, q, p)
 		var no *refusal

@@ -24,7 +24,7 @@ func TestOtherRefusalsAreNotCalledTooLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ask := telling(func(_ context.Context, q question, _ sampling) (*sample, error) {
+			ask := explainRefusals(func(_ context.Context, q question, _ sampling) (*sample, error) {
 				if q.text == "?" {
 					return nil, c.short
 				}

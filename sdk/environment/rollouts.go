@@ -43,7 +43,7 @@ type rollouts struct {
 	name      string
 	maxLength int
 	trial     bool // a person tries the environment: the first group that is lost for one reason ends the block
-	tally     *tally
+	stats     *rolloutStats
 	stages    stages
 
 	id        int // of the environment at the trajectory API
@@ -459,7 +459,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	}()
 	ctx, working, span := r.traced(ctx, working)
 	began := time.Now()
-	defer r.tally.begin()()
+	defer r.stats.begin()()
 	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan.seededFor(drawn)),
 		limits{tokens: least(maxTokens, r.maxLength), least: r.settings.minRollouts()})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
@@ -469,13 +469,13 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	if err != nil {
 		var long *tooLong
 		if errors.As(err, &long) && ctx.Err() == nil {
-			r.tally.tooLong(long)
+			r.stats.tooLong(long)
 			r.stages.made(longPrompt)
 			return outcome{done: true, long: long}
 		}
 		var u *unscored
 		if errors.As(err, &u) && ctx.Err() == nil {
-			r.tally.lost(err, r.plan.N)
+			r.stats.lost(err, r.plan.N)
 			return outcome{bad: err}
 		}
 		return r.ended(ctx, err)
@@ -518,7 +518,7 @@ func (r *rollouts) send(working context.Context, task Task, made *rolled, id, ma
 	g.EnvID = &id
 	send := !r.settings.DropUninformative || g.Advantages != nil || made.informative()
 	long := maxTokens > 0 && longest(g) > maxTokens
-	r.tally.add(task, made, send && !long, long)
+	r.stats.add(task, made, send && !long, long)
 	switch {
 	case long:
 		r.stages.made(longSequence)
@@ -569,7 +569,7 @@ func (r *rollouts) draw(ctx context.Context, q question, p sampling) (*sample, e
 		if err == nil || errors.As(err, &no) || ctx.Err() != nil {
 			return drawn, err
 		}
-		r.tally.failed()
+		r.stats.failed()
 		if wait > time.Second {
 			r.host.Log("warn", fmt.Sprintf("%s: %v; trying again in %s", r.settings.Inference.Address, err, wait))
 		}

@@ -39,7 +39,7 @@ type runner[C Config, E any] struct {
 type rolling struct {
 	ask    asker
 	stages *stages
-	tally  *tally
+	stats  *rolloutStats
 	log    func(level, message string)
 	step   *atomic.Int64 // of the trainer, as far as it is known
 	// of one score
@@ -111,13 +111,13 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	plan := s.sampling(name)
 	rollouts := &rollouts{
 		host: host, api: api, sampler: sampler, plan: plan, settings: s, name: name,
-		maxLength: int(served.MaxModelLen), tally: newTally(), trial: os.Getenv(protocol.TrialKey) != "",
+		maxLength: int(served.MaxModelLen), stats: newRolloutStats(), trial: os.Getenv(protocol.TrialKey) != "",
 		registered: trajectory.Registered{File: filepath.Join(req.Dir, "registered.json")},
 		recorder:   trace.NewRecorder(req.Environment, host.Span),
 		place:      openPlace(filepath.Join(req.Dir, "tasks.json"), orderOf(env), host.Log), source: env,
 	}
 	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
-	r.set(&env, r.rolls(env, req.Config, rolling{ask: telling(sampler.draw), stages: &stages{}, tally: newTally(),
+	r.set(&env, r.rolls(env, req.Config, rolling{ask: explainRefusals(sampler.draw), stages: &stages{}, stats: newRolloutStats(),
 		log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout}), plan,
 		limits{tokens: int(served.MaxModelLen)})
 	defer r.set(nil, nil, sampling{}, limits{})
@@ -127,8 +127,8 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	if s.Deterministic {
 		rollouts.order = newOrder(name, req.Config)
 	}
-	rollouts.roller = r.rolls(env, req.Config, rolling{ask: telling(rollouts.draw), stages: &rollouts.stages,
-		tally: rollouts.tally, log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout})
+	rollouts.roller = r.rolls(env, req.Config, rolling{ask: explainRefusals(rollouts.draw), stages: &rollouts.stages,
+		stats: rollouts.stats, log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout})
 	host.Activities(rollouts.activities)
 	if m, ok := any(env).(Monitored); ok {
 		return monitored(ctx, m, rollouts.run)

@@ -128,8 +128,8 @@ func (s *stages) made(why string) {
 // unsentGroups in a row are what the trainer waits for: the environment works, and nothing comes of it.
 const unsentGroups = 8
 
-// inVainLocked returns the activity to report while work in progress leads to no group.
-func (s *stages) inVainLocked(now time.Time) (sdk.Activity, bool) {
+// fruitlessLocked returns the activity to report while work in progress leads to no group.
+func (s *stages) fruitlessLocked(now time.Time) (sdk.Activity, bool) {
 	if s.unsent < unsentGroups || now.Sub(s.unsentLast) > time.Minute {
 		return sdk.Activity{}, false
 	}
@@ -185,7 +185,7 @@ func (r *rollouts) activities() []sdk.Activity {
 		out = append(out, sdk.Activity{On: r.settings.Trajectories.Address, What: "the trainer to take what is posted",
 			Detail: s.fullWhy, Began: s.full})
 	}
-	if a, ok := s.inVainLocked(time.Now()); ok {
+	if a, ok := s.fruitlessLocked(time.Now()); ok {
 		return []sdk.Activity{a} // other work in progress gives the trainer nothing
 	}
 	return out

@@ -65,7 +65,7 @@ func (r *rolling) attempts(ctx context.Context, most int64, what string, once fu
 		var infra *InfraFailed
 		failed := errors.As(err, &infra)
 		if ctx.Err() == nil {
-			r.tally.episode(failed)
+			r.stats.episode(failed)
 		}
 		if !failed || attempt >= most || ctx.Err() != nil {
 			return err

@@ -75,7 +75,7 @@ func (w *tokenWatch) progressed() time.Time {
 
 // flowing reports the requests in the gateway.
 func (h *host) flowing() []sdk.Activity {
-	p := h.gateway.Pulse()
+	p := h.gateway.Traffic()
 	var out []sdk.Activity
 	if p.InFlight > 0 {
 		a := sdk.Activity{

@@ -71,7 +71,7 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 	go func() { served <- h.gateway.Serve(serving) }()
 	var background sync.WaitGroup
 	background.Go(func() { h.admitLoop(serving) })
-	background.Go(func() { h.tokens.watch(serving, func() bool { return h.gateway.Pulse().InFlight > 0 }) })
+	background.Go(func() { h.tokens.watch(serving, func() bool { return h.gateway.Traffic().InFlight > 0 }) })
 	h.Activities(h.flowing)
 	h.OnPause(func(_ context.Context, paused bool) error { h.gateway.SetPaused(paused); return nil })
 	defer func() {

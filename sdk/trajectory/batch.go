@@ -8,8 +8,8 @@ import (
 // Batch is what a trainer trains one step on: groups whose sequences add up to exactly the registered batch_size.
 type Batch struct {
 	Groups []Group `json:"batch"`
-	// Unreadable are groups of the batch that this client cannot read. A trainer reports them, may keep them (SetAside),
-	// and acknowledges the batch as any other: they would be as unreadable the next time.
+	// Unreadable are groups of the batch that this client cannot read. A trainer reports them, may keep them
+	// (RejectedGroups), and acknowledges the batch as any other: they would be as unreadable the next time.
 	Unreadable []Unreadable `json:"-"`
 	// ID is set when the batch is leased: Ack it when the step is done.
 	ID string `json:"id"`

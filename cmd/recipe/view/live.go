@@ -159,7 +159,7 @@ func (l *Live) worthALine(e event.Event) bool {
 		l.shown[e.Address] = e.Time
 		return true
 	case event.Output: // some have another value after each step
-		if key := "output " + e.Name; tells(e) && e.Time.Sub(l.shown[key]) >= metricsEvery {
+		if key := "output " + e.Name; hasValue(e) && e.Time.Sub(l.shown[key]) >= metricsEvery {
 			l.shown[key] = e.Time
 			return true
 		}

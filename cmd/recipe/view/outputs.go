@@ -28,15 +28,15 @@ func Output(e event.Event) string {
 func KnownOutputs(snap *snapshot.Snapshot) []event.Event {
 	var known []event.Event
 	for _, name := range slices.Sorted(maps.Keys(snap.Outputs)) {
-		if e := snap.Outputs[name]; tells(e) {
+		if e := snap.Outputs[name]; hasValue(e) {
 			known = append(known, e)
 		}
 	}
 	return known
 }
 
-// tells says whether an output has a value: a trainer has no checkpoint at first.
-func tells(e event.Event) bool { return e.Sensitive || e.Value != nil && e.Value != "" }
+// hasValue reports whether an output has a value: a trainer has no checkpoint at first.
+func hasValue(e event.Event) bool { return e.Sensitive || e.Value != nil && e.Value != "" }
 
 // longestOutput is how many characters of an output are shown beside others: a path is never cut.
 const longestOutput = 1000

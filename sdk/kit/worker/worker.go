@@ -23,7 +23,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/recipe-rl/recipe/internal/room"
+	"github.com/recipe-rl/recipe/internal/diskwait"
 	"github.com/recipe-rl/recipe/internal/tail"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
@@ -162,7 +162,7 @@ func (t *Trainer[C]) launch(ctx context.Context, more map[string]any) (p process
 	}()
 	p.settings, p.argv, p.env = t.settings(p.link), t.argv(python), t.environ(python)
 	slices.Sort(p.env)
-	if err := room.Await(ctx, t.host, sdk.Loading, t.req.Dir, func() error {
+	if err := diskwait.Await(ctx, t.host, sdk.Loading, t.req.Dir, func() error {
 		return t.write(p.settings, more)
 	}); err != nil {
 		return p, err

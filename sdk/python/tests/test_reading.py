@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from recipe_sdk.aside import SetAside
+from recipe_sdk.rejected import RejectedGroups
 from recipe_sdk.groups import GroupRejected, ReadOptions, differ, read_group
 
 
@@ -114,7 +114,7 @@ def test_columns_are_read_like_lists():
 
 def test_a_group_of_columns_can_be_set_aside_and_named(tmp_path):
     raw = group() | {"tokens": [np.array([5, 6, 7, 8], np.int32)], "masks": [np.array([-100, 6, 7, 8], np.int32)]}
-    assert SetAside(tmp_path).keep(3, raw, "shape: why")
+    assert RejectedGroups(tmp_path).keep(3, raw, "shape: why")
     (kept,) = (json.loads(p.read_text()) for p in tmp_path.iterdir())
     assert kept["group"] == group() and kept["batch"] == 3
     assert "[5, 6, 7, 8]" in read_group(raw, ReadOptions()).label()

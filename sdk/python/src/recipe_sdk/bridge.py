@@ -29,7 +29,7 @@ from torch import Tensor
 
 from . import checkpoint, commands, settings, stage, weights
 from .api import shown
-from .aside import SetAside
+from .rejected import RejectedGroups
 from .batch import Batch, GroupBatch
 from .checkpoint import Checkpoint
 from .control import Command, Control
@@ -73,7 +73,7 @@ class Bridge(Generic[S]):
         self.resumed = False
         self._looked = False  # for a checkpoint
         self._hooks: Hooks | None = None
-        self._aside: SetAside | None = None
+        self._aside: RejectedGroups | None = None
         self._recorder: Recorder | None = None  # of rank 0, once connected
         self._warned: set[str] = set()
         self._began = 0.0
@@ -476,7 +476,7 @@ class Bridge(Generic[S]):
             return
         block = self.block
         self.events.phase("connecting", url=shown(block.data.url))
-        self._aside = SetAside(Path(block.checkpoint_dir) / "set-aside")
+        self._aside = RejectedGroups(Path(block.checkpoint_dir) / "set-aside")
         spool = Spool(Path(block.checkpoint_dir) / "spool", self.cursor)
         if not block.resume:
             spool.clear()

@@ -10,9 +10,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// tally adds up what was sampled since the last report. Rewards are counted over all groups: the reward of those that
-// are sent is biased, since the better the policy, the more groups are all right and not sent.
-type tally struct {
+// rolloutStats adds up what was sampled since the last report. Rewards are counted over all groups: the reward of those
+// that are sent is biased, since the better the policy, the more groups are all right and not sent.
+type rolloutStats struct {
 	mu     sync.Mutex
 	making making
 	counts counts
@@ -39,7 +39,7 @@ type counts struct {
 	rollouts, failed                                    float64
 }
 
-func newTally() *tally { return &tally{} }
+func newRolloutStats() *rolloutStats { return &rolloutStats{} }
 
 // making is the time during which groups were being made. Tokens are counted when their group is done, and groups of a
 // batch are done together: tokens a second are those of several reports, not of the one in which they were counted.
@@ -72,7 +72,7 @@ func (m *making) take() time.Duration {
 }
 
 // begin counts a group that is being made until the returned function is called.
-func (t *tally) begin() func() {
+func (t *rolloutStats) begin() func() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.making.begin()
@@ -83,7 +83,7 @@ func (t *tally) begin() func() {
 	}
 }
 
-func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
+func (t *rolloutStats) add(task Task, made *rolled, sent, tooLong bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := &t.counts
@@ -135,7 +135,7 @@ func (t *tally) add(task Task, made *rolled, sent, tooLong bool) {
 }
 
 // episode counts an episode that began, and whether the environment, and not the model, has ended it.
-func (t *tally) episode(infraFailed bool) {
+func (t *rolloutStats) episode(infraFailed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts.episodes++
@@ -145,7 +145,7 @@ func (t *tally) episode(infraFailed bool) {
 }
 
 // tooLong counts a group whose task is longer than the model's context.
-func (t *tally) tooLong(reason error) {
+func (t *rolloutStats) tooLong(reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.long = cmp.Or(t.long, reason)
@@ -154,7 +154,7 @@ func (t *tally) tooLong(reason error) {
 }
 
 // firstLong is why the first group was too long, once.
-func (t *tally) firstLong() error {
+func (t *rolloutStats) firstLong() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.told {
@@ -166,7 +166,7 @@ func (t *tally) firstLong() error {
 
 // lost counts a group of so many rollouts that is left out, and whether the environment, and not its code, is the
 // cause.
-func (t *tally) lost(reason error, rollouts int64) {
+func (t *rolloutStats) lost(reason error, rollouts int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts.groups++
@@ -180,14 +180,14 @@ func (t *tally) lost(reason error, rollouts int64) {
 }
 
 // failed counts a request to the inference block that was repeated.
-func (t *tally) failed() {
+func (t *rolloutStats) failed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts.retries++
 }
 
 // take returns the metrics since the last call, nil when there are none, and one completion to show.
-func (t *tally) take() (map[string]float64, *sdk.Sample) {
+func (t *rolloutStats) take() (map[string]float64, *sdk.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c, own, show := t.counts, t.means, t.show
@@ -229,7 +229,7 @@ func (t *tally) take() (map[string]float64, *sdk.Sample) {
 }
 
 // flatRow returns the number of groups in a row whose scores were all equal and their mean, once when they are many.
-func (t *tally) flatRow() (int, float64) {
+func (t *rolloutStats) flatRow() (int, float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.flat.told || t.flat.groups < manyGroups {
@@ -244,12 +244,12 @@ const manyGroups = 20
 
 // report tells the metrics since the last report.
 func (r *rollouts) report(last bool) {
-	values, show := r.tally.take()
+	values, show := r.stats.take()
 	if values == nil {
 		return
 	}
 	r.host.Metrics(int64(r.step), values)
-	if n, reward := r.tally.flatRow(); n > 0 {
+	if n, reward := r.stats.flatRow(); n > 0 {
 		what := "drop_uninformative leaves them out, so there is nothing to train on"
 		if !r.settings.DropUninformative {
 			what = "they are trained on all the same (drop_uninformative = false), and have no advantage"
@@ -258,7 +258,7 @@ func (r *rollouts) report(last bool) {
 			"tasks where scores are low and harder ones where they are high, give scores in finer steps, or raise "+
 			"group_size. This is said once until scores differ again", n, reward, what))
 	}
-	if long := r.tally.firstLong(); long != nil {
+	if long := r.stats.firstLong(); long != nil {
 		r.host.Log("warn", fmt.Sprintf("a group is left out, and counted as groups_too_long like all later ones: %v", long))
 	}
 	if n := values["groups"]; n > 0 && values["groups_too_long"] == n && (last || n >= manyGroups) {

@@ -10,7 +10,7 @@ from typing import Any
 FILES, BYTES = 64, 64 << 20  # what is wrong with one group is mostly wrong with the next: the first ones are enough
 
 
-class SetAside:
+class RejectedGroups:
     """A folder with at most FILES groups and BYTES bytes."""
 
     def __init__(self, directory: Path):

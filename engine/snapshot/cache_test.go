@@ -184,7 +184,7 @@ func TestWhatIsKeptMustFitTheLog(t *testing.T) {
 			t.Parallel()
 			dir, files := eventful(t)
 			same(t, dir, folded(t, dir))
-			if err := damage(filepath.Join(dir, keptFile.Name), files); err != nil {
+			if err := damage(filepath.Join(dir, cacheFile.Name), files); err != nil {
 				t.Fatal(err)
 			}
 			want := folded(t, dir)

@@ -13,13 +13,13 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// withheld stands in the record for an output that repeats a secret. One that is null is not recorded.
-var withheld = json.RawMessage("null")
+// redacted stands in the record for an output that repeats a secret. One that is null is not recorded.
+var redacted = json.RawMessage("null")
 
-// withheldOutputs names the outputs that the record of a block lacks because they repeat a secret.
-func withheldOutputs(rec map[string]json.RawMessage) (names []string) {
+// redactedOutputs names the outputs that the record of a block lacks because they repeat a secret.
+func redactedOutputs(rec map[string]json.RawMessage) (names []string) {
 	for name, text := range rec {
-		if bytes.Equal(text, withheld) {
+		if bytes.Equal(text, redacted) {
 			names = append(names, name)
 		}
 	}
@@ -27,9 +27,9 @@ func withheldOutputs(rec map[string]json.RawMessage) (names []string) {
 	return names
 }
 
-// withoutWithheld is what recorded outputs are for the blocks and outputs that refer to them: what was withheld is not
+// withoutRedacted is what recorded outputs are for the blocks and outputs that refer to them: what was redacted is not
 // null, which could be taken for a value, but unknown.
-func withoutWithheld(outputs cty.Value, names []string) cty.Value {
+func withoutRedacted(outputs cty.Value, names []string) cty.Value {
 	if outputs == cty.NilVal || len(names) == 0 {
 		return outputs
 	}
@@ -42,7 +42,7 @@ func withoutWithheld(outputs cty.Value, names []string) cty.Value {
 	return cty.ObjectVal(attrs)
 }
 
-// lost is an error when a block needs outputs that were withheld from the record, and have not been told again since.
+// lost is an error when a block needs outputs that were redacted from the record, and have not been told again since.
 func (s *supervisor) lost(b *blockState, value cty.Value, cause error) error {
 	if cause == nil && value.IsWhollyKnown() {
 		return nil
@@ -50,7 +50,7 @@ func (s *supervisor) lost(b *blockState, value cty.Value, cause error) error {
 	var names []string
 	for _, need := range b.block.Needs {
 		if on := s.blocks[need.On]; on != nil {
-			for _, name := range on.withheld {
+			for _, name := range on.redacted {
 				names = append(names, need.On.String()+"."+name)
 			}
 		}

@@ -52,36 +52,40 @@ func sameFile(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(first, second)
 }
 
-// withheld is an executor that must not be asked: it renders jobs and does nothing else.
-type withheld struct {
+// untrustedExecutor is an executor that must not be asked: it renders jobs and does nothing else.
+type untrustedExecutor struct {
 	executor.Executor
 	err error
 }
 
 var (
-	_ executor.Tester   = withheld{}
-	_ executor.Examiner = withheld{}
+	_ executor.Tester   = untrustedExecutor{}
+	_ executor.Examiner = untrustedExecutor{}
 )
 
-func (w withheld) Submit(context.Context, executor.Job) (executor.Handle, error) {
+func (w untrustedExecutor) Submit(context.Context, executor.Job) (executor.Handle, error) {
 	return executor.Handle{}, w.err
 }
 
-func (w withheld) Status(context.Context, []executor.Handle) ([]executor.Status, error) {
+func (w untrustedExecutor) Status(context.Context, []executor.Handle) ([]executor.Status, error) {
 	return nil, w.err
 }
 
-func (w withheld) Logs(context.Context, executor.Handle, io.Writer) error { return w.err }
+func (w untrustedExecutor) Logs(context.Context, executor.Handle, io.Writer) error { return w.err }
 
-func (w withheld) Cancel(context.Context, executor.Handle, time.Duration) error { return w.err }
+func (w untrustedExecutor) Cancel(context.Context, executor.Handle, time.Duration) error {
+	return w.err
+}
 
-func (w withheld) List(context.Context, string) ([]executor.Handle, error) { return nil, w.err }
+func (w untrustedExecutor) List(context.Context, string) ([]executor.Handle, error) {
+	return nil, w.err
+}
 
 // Test implements executor.Tester.
-func (w withheld) Test(context.Context, executor.Job) (string, error) { return "", w.err }
+func (w untrustedExecutor) Test(context.Context, executor.Job) (string, error) { return "", w.err }
 
 // Examine implements executor.Examiner.
-func (w withheld) Examine(context.Context) []executor.Check {
+func (w untrustedExecutor) Examine(context.Context) []executor.Check {
 	remedy := "trust it"
 	if r, ok := w.err.(interface{ Remedy() string }); ok {
 		remedy = r.Remedy()

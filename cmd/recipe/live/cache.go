@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/engine/event/kept"
+	"github.com/recipe-rl/recipe/engine/event/logcache"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 )
 
-var keptFile = kept.File{Name: "live.kept", Limit: 64 << 20} // a run of a hundred blocks with full logs has less
+var cacheFile = logcache.File{Name: "live.kept", Limit: 64 << 20} // a run of a hundred blocks with full logs has less
 
 // beginning is what a log comes to before the view begins, twice: each is changed by another goroutine.
 type beginning struct {
@@ -22,7 +22,7 @@ type beginning struct {
 // begin folds what was complete in the log in dir before a time: the events after it come one by one.
 func begin(dir string, since time.Time) beginning {
 	none := beginning{newRun(), &snapshot.Snapshot{}, nil}
-	r, save, err := kept.Complete(context.Background(), dir, keptFile, newRun)
+	r, save, err := logcache.Complete(context.Background(), dir, cacheFile, newRun)
 	if none.err = err; err != nil {
 		return none
 	}
@@ -39,30 +39,30 @@ func begin(dir string, since time.Time) beginning {
 	return beginning{r, &copied.snap, err}
 }
 
-// keptRun is a run in the file.
-type keptRun struct {
+// cachedRun is a run in the file.
+type cachedRun struct {
 	Snap  snapshot.Snapshot
 	Lines map[string][]event.Event
 }
 
-// Apply implements kept.Fold.
+// Apply implements logcache.Fold.
 func (r *run) Apply(e event.Event) { r.apply(e) }
 
-// Seen implements kept.Fold.
+// Seen implements logcache.Fold.
 func (r *run) Seen() uint64 { return r.snap.Last }
 
-// MarshalBinary implements kept.Fold.
+// MarshalBinary implements logcache.Fold.
 func (r *run) MarshalBinary() ([]byte, error) {
-	k := keptRun{Snap: r.snap, Lines: map[string][]event.Event{}}
+	k := cachedRun{Snap: r.snap, Lines: map[string][]event.Event{}}
 	for address, lines := range r.lines {
 		k.Lines[address] = lines.last(lines.len(), 0)
 	}
 	return json.Marshal(&k)
 }
 
-// UnmarshalBinary implements kept.Fold.
+// UnmarshalBinary implements logcache.Fold.
 func (r *run) UnmarshalBinary(text []byte) error {
-	var k keptRun
+	var k cachedRun
 	if err := json.Unmarshal(text, &k); err != nil {
 		return err
 	}

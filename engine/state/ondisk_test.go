@@ -49,7 +49,7 @@ func TestCheckpointsAreComparedWithTheDisk(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := dir.Kept(a, &Checkpoint{Path: filepath.Join(folder, c.recorded), Step: 129, Version: 7})
+			got, err := dir.CheckpointOnDisk(a, &Checkpoint{Path: filepath.Join(folder, c.recorded), Step: 129, Version: 7})
 			if err != nil || got.Gone != c.gone || (got.Left == nil) != (c.left == 0) {
 				t.Fatalf("%+v, %v; expected gone %t, left %d", got, err, c.gone, c.left)
 			}
@@ -58,7 +58,7 @@ func TestCheckpointsAreComparedWithTheDisk(t *testing.T) {
 			}
 		})
 	}
-	if got, err := Dir(t.TempDir()).Kept(a, nil); err != nil || got.Gone {
+	if got, err := Dir(t.TempDir()).CheckpointOnDisk(a, nil); err != nil || got.Gone {
 		t.Errorf("without a recorded checkpoint: %+v, %v", got, err)
 	}
 }

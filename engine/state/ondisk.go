@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// Kept is what the disk has of a recorded checkpoint. The zero value: it is there.
-type Kept struct {
+// OnDisk is what the disk has of a recorded checkpoint. The zero value: it is there.
+type OnDisk struct {
 	// Gone says that the checkpoint is not there, or that nothing is in its folder.
 	Gone bool
 	// Left is the newest of the others in the folder, from which a trainer would go on; nil: there is none.
@@ -28,22 +28,22 @@ var numbered = lazyregexp.New(`^(.*?)([0-9]+)(\.[A-Za-z]+)?$`)
 // never finished.
 const complete, completed = "COMPLETE", "step_"
 
-// Kept compares the recorded checkpoint of a block with the disk. That a folder cannot be read is an error, not a
-// checkpoint that is gone.
-func (d Dir) Kept(a addr.Block, recorded *Checkpoint) (Kept, error) {
+// CheckpointOnDisk compares the recorded checkpoint of a block with the disk. That a folder cannot be read is an error,
+// not a checkpoint that is gone.
+func (d Dir) CheckpointOnDisk(a addr.Block, recorded *Checkpoint) (OnDisk, error) {
 	if recorded == nil || recorded.Path == "" {
-		return Kept{}, nil
+		return OnDisk{}, nil
 	}
 	there, err := whole(recorded.Path)
 	if err != nil || there {
-		return Kept{}, err
+		return OnDisk{}, err
 	}
 	folder := d.Checkpoints(a)
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Kept{}, fmt.Errorf("look for the checkpoints of %s: %w", a, err)
+		return OnDisk{}, fmt.Errorf("look for the checkpoints of %s: %w", a, err)
 	}
-	kept := Kept{Gone: true}
+	kept := OnDisk{Gone: true}
 	name := numbered.FindStringSubmatch(filepath.Base(recorded.Path))
 	for _, e := range entries {
 		parts := numbered.FindStringSubmatch(e.Name())
@@ -62,7 +62,7 @@ func (d Dir) Kept(a addr.Block, recorded *Checkpoint) (Kept, error) {
 	}
 	// the run directory was moved, or its engine had not heard of newer ones
 	if kept.Left != nil && kept.Left.Step >= recorded.Step {
-		return Kept{}, nil
+		return OnDisk{}, nil
 	}
 	return kept, nil
 }

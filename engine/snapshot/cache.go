@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/engine/event/kept"
+	"github.com/recipe-rl/recipe/engine/event/logcache"
 )
 
-var keptFile = kept.File{Name: "snapshot.kept", Limit: 256 << 20} // far above a run with a thousand metrics
+var cacheFile = logcache.File{Name: "snapshot.kept", Limit: 256 << 20} // far above a run with a thousand metrics
 
 // Read folds the log in dir. What its complete files come to is kept beside them.
 func Read(dir string) (*Snapshot, error) {
-	f, save, err := kept.Read(context.Background(), dir, keptFile, func() *keptSnapshot { return &keptSnapshot{} })
+	f, save, err := logcache.Read(context.Background(), dir, cacheFile, func() *cachedSnapshot { return &cachedSnapshot{} })
 	_ = save() // the log is read the next time
 	return &f.Snapshot, err
 }
@@ -25,7 +25,7 @@ func Read(dir string) (*Snapshot, error) {
 // Before folds what was complete in the log in dir at a time, for who shows what comes after it: nothing that happened
 // since is in it.
 func Before(dir string, at time.Time) (*Snapshot, error) {
-	f, save, err := kept.Complete(context.Background(), dir, keptFile, func() *keptSnapshot { return &keptSnapshot{} })
+	f, save, err := logcache.Complete(context.Background(), dir, cacheFile, func() *cachedSnapshot { return &cachedSnapshot{} })
 	if err != nil {
 		return &Snapshot{}, err
 	}
@@ -36,15 +36,15 @@ func Before(dir string, at time.Time) (*Snapshot, error) {
 	return &f.Snapshot, nil
 }
 
-// keptSnapshot is a Snapshot that is kept.
-type keptSnapshot struct{ Snapshot }
+// cachedSnapshot is a Snapshot that is kept.
+type cachedSnapshot struct{ Snapshot }
 
-func (f *keptSnapshot) Seen() uint64                      { return f.Last }
-func (f *keptSnapshot) MarshalBinary() ([]byte, error)    { return json.Marshal(&f.Snapshot) }
-func (f *keptSnapshot) UnmarshalBinary(text []byte) error { return json.Unmarshal(text, &f.Snapshot) }
+func (f *cachedSnapshot) Seen() uint64                      { return f.Last }
+func (f *cachedSnapshot) MarshalBinary() ([]byte, error)    { return json.Marshal(&f.Snapshot) }
+func (f *cachedSnapshot) UnmarshalBinary(text []byte) error { return json.Unmarshal(text, &f.Snapshot) }
 
-// keptSeries is a Series in the file. Its points are most of that file, and numbers in JSON are slow to read.
-type keptSeries struct {
+// cachedSeries is a Series in the file. Its points are most of that file, and numbers in JSON are slow to read.
+type cachedSeries struct {
 	Points       []byte // pairs of 8 bytes: step and value
 	Stride, Held int
 	First, Last  float64
@@ -53,7 +53,7 @@ type keptSeries struct {
 
 // MarshalJSON implements json.Marshaler.
 func (s *Series) MarshalJSON() ([]byte, error) {
-	k := keptSeries{Stride: s.stride, Held: s.held, First: s.First, Last: s.Last, Count: s.Count}
+	k := cachedSeries{Stride: s.stride, Held: s.held, First: s.First, Last: s.Last, Count: s.Count}
 	for _, p := range s.Points {
 		k.Points = binary.LittleEndian.AppendUint64(k.Points, uint64(p.Step))
 		k.Points = binary.LittleEndian.AppendUint64(k.Points, math.Float64bits(p.Value))
@@ -63,7 +63,7 @@ func (s *Series) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *Series) UnmarshalJSON(text []byte) error {
-	var k keptSeries
+	var k cachedSeries
 	if err := json.Unmarshal(text, &k); err != nil {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// promise is the trainer's half of a check, which comes while the weights are being loaded, or before.
-type promise struct {
+// pendingLogprobs are the trainer's half of a check, which comes while the weights are being loaded, or before.
+type pendingLogprobs struct {
 	id       string
 	kept     chan struct{} // closed when one of those below is set
 	once     sync.Once
@@ -16,22 +16,22 @@ type promise struct {
 	broken   error
 }
 
-// promised returns the promise of that ID. Whichever comes first, the update or what it waits for, makes it. There is
+// pendingFor returns those of that ID. Whichever comes first, the update or what it waits for, makes it. There is
 // one at a time, as there is one sync block: a new one takes the place of one that nobody has waited for.
-func (g *Gateway) promised(id string) *promise {
+func (g *Gateway) pendingFor(id string) *pendingLogprobs {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.promise == nil || g.promise.id != id {
-		g.promise = &promise{id: id, kept: make(chan struct{})}
+	if g.pending == nil || g.pending.id != id {
+		g.pending = &pendingLogprobs{id: id, kept: make(chan struct{})}
 	}
-	return g.promise
+	return g.pending
 }
 
-func (g *Gateway) forget(p *promise) {
+func (g *Gateway) forget(p *pendingLogprobs) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.promise == p {
-		g.promise = nil
+	if g.pending == p {
+		g.pending = nil
 	}
 }
 
@@ -48,7 +48,7 @@ func (g *Gateway) Expect(e Expectation) error {
 	if e.ID == "" || (e.Error == "") == (len(e.Logprobs) == 0) {
 		return errors.New("gateway: expect: want an id, and either log-probabilities or an error")
 	}
-	p := g.promised(e.ID)
+	p := g.pendingFor(e.ID)
 	p.once.Do(func() {
 		p.logprobs = e.Logprobs
 		if e.Error != "" {
@@ -61,7 +61,7 @@ func (g *Gateway) Expect(e Expectation) error {
 
 // expected are the trainer's log-probabilities; it waits for those that are promised.
 func (c *Check) expected(ctx context.Context) ([]float64, error) {
-	p := c.promise
+	p := c.pending
 	if p == nil {
 		return c.Logprobs, nil
 	}
@@ -82,8 +82,8 @@ func (c *Check) expected(ctx context.Context) ([]float64, error) {
 
 // settled is the check with what was promised, for later: a replica that comes back is compared with the same.
 func (c *Check) settled() *Check {
-	if c == nil || c.promise == nil {
+	if c == nil || c.pending == nil {
 		return c
 	}
-	return &Check{Tokens: c.Tokens, Logprobs: c.promise.logprobs, Tolerance: c.Tolerance}
+	return &Check{Tokens: c.Tokens, Logprobs: c.pending.logprobs, Tolerance: c.Tolerance}
 }

@@ -1,5 +1,5 @@
-// Package room lets a block wait for room on a disk.
-package room
+// Package diskwait lets a block wait for room on a disk.
+package diskwait
 
 import (
 	"context"

@@ -18,8 +18,8 @@ const (
 	printedRate  = 5
 )
 
-// printed copies what a plugin process prints into the run's log.
-type printed struct {
+// processOutput copies what a plugin process prints into the run's log.
+type processOutput struct {
 	attempt *attempt
 	output  *host.Output
 	room    float64 // lines that may be logged now
@@ -27,8 +27,8 @@ type printed struct {
 	left    int // lines left out since the last one that was logged
 }
 
-func newPrinted(at *attempt) *printed {
-	p := &printed{attempt: at, room: printedBurst, since: at.e.now()}
+func newProcessOutput(at *attempt) *processOutput {
+	p := &processOutput{attempt: at, room: printedBurst, since: at.e.now()}
 	dir := at.e.opts.Dir.Block(at.block)
 	if at.adopt != nil {
 		p.output = host.ResumeOutput(dir)
@@ -39,7 +39,7 @@ func newPrinted(at *attempt) *printed {
 }
 
 // next logs what was printed since the last call; ended: the process has ended.
-func (p *printed) next(ended bool) {
+func (p *processOutput) next(ended bool) {
 	now := p.attempt.e.now()
 	p.room = min(printedBurst, p.room+printedRate*max(0, now.Sub(p.since).Seconds()))
 	p.since = now
@@ -50,7 +50,7 @@ func (p *printed) next(ended bool) {
 	}
 }
 
-func (p *printed) line(l host.OutputLine) {
+func (p *processOutput) line(l host.OutputLine) {
 	if p.room < 1 {
 		p.left++
 		return
@@ -62,7 +62,7 @@ func (p *printed) line(l host.OutputLine) {
 }
 
 // reportDropped logs how many lines were left out.
-func (p *printed) reportDropped() {
+func (p *processOutput) reportDropped() {
 	if p.left == 0 {
 		return
 	}

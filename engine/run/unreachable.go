@@ -9,9 +9,10 @@ import (
 	"github.com/recipe-rl/recipe/engine/remote"
 )
 
-// cut says whether a health check has failed because the block's machine cannot be reached. The block runs on there, so
-// that counts for nothing, for as long as its agent looks for an engine; its cluster says when its job is over.
-func (w *watcher) cut(err error) bool {
+// unreachable reports whether a health check has failed because the block's machine cannot be reached. The block runs
+// on there, so that counts for nothing, for as long as its agent looks for an engine; its cluster says when its job is
+// over.
+func (w *watcher) unreachable(err error) bool {
 	var since time.Time
 	if d, ok := w.proc.(host.Distant); ok && err != nil {
 		since = d.Cut()

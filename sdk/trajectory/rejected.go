@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// SetAside is a folder of groups that a trainer could not use, for people to look at. It keeps the first ones, up to a
-// number and a size: what is wrong with one group is mostly wrong with the next.
-type SetAside struct {
+// RejectedGroups is a folder of groups that a trainer could not use, for people to look at. It keeps the first ones, up
+// to a number and a size: what is wrong with one group is mostly wrong with the next.
+type RejectedGroups struct {
 	dir   string
 	files int
 	bytes int64
 }
 
-// Limits of a SetAside.
+// Limits of a RejectedGroups.
 const (
 	asideFiles = 64
 	asideBytes = 64 << 20
 )
 
-// NewSetAside makes a SetAside of a folder, which is created with the first group. What lies there counts.
-func NewSetAside(dir string) *SetAside {
-	s := &SetAside{dir: dir}
+// NewRejectedGroups makes a RejectedGroups of a folder, which is created with the first group. What lies there counts.
+func NewRejectedGroups(dir string) *RejectedGroups {
+	s := &RejectedGroups{dir: dir}
 	entries, _ := os.ReadDir(dir) // there may be none yet
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {
@@ -35,10 +35,10 @@ func NewSetAside(dir string) *SetAside {
 }
 
 // Dir is the folder.
-func (s *SetAside) Dir() string { return s.dir }
+func (s *RejectedGroups) Dir() string { return s.dir }
 
 // Keep writes a group with the reason why it was not used. kept is false when the folder is full.
-func (s *SetAside) Keep(batch string, group json.RawMessage, why error) (kept bool, err error) {
+func (s *RejectedGroups) Keep(batch string, group json.RawMessage, why error) (kept bool, err error) {
 	text, err := json.Marshal(struct {
 		Time   time.Time       `json:"time"`
 		Batch  string          `json:"batch"`

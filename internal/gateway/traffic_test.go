@@ -13,7 +13,7 @@ func TestPulseCountsRequests(t *testing.T) {
 	t.Parallel()
 	e, clock := newEngine(t), newClock()
 	g := start(t, Config{Clock: clock}, e)
-	if p := g.Pulse(); p.InFlight != 0 || p.Waiting != 0 || !p.Sign.IsZero() || p.Held {
+	if p := g.Traffic(); p.InFlight != 0 || p.Waiting != 0 || !p.Sign.IsZero() || p.Held {
 		t.Errorf("before the first request: %+v", p)
 	}
 	entered, release := blocking(e)
@@ -21,7 +21,7 @@ func TestPulseCountsRequests(t *testing.T) {
 	first := background(t, g, "/v1/completions", prompt)
 	<-entered
 	clock.advance(4 * time.Minute)
-	if p := g.Pulse(); p.InFlight != 1 || !p.Oldest.Equal(began) || !p.Sign.IsZero() {
+	if p := g.Traffic(); p.InFlight != 1 || !p.Oldest.Equal(began) || !p.Sign.IsZero() {
 		t.Errorf("the engine has a request for four minutes: %+v", p)
 	}
 	held := make(chan error, 1)
@@ -34,14 +34,14 @@ func TestPulseCountsRequests(t *testing.T) {
 	}
 	second := background(t, g, "/v1/completions", prompt)
 	eventually(t, "the second request to wait", func() bool { return g.Status().Waiting == 1 })
-	if p := g.Pulse(); p.Waiting != 1 || !p.Held || p.Reason != "weights" || p.Since.IsZero() {
+	if p := g.Traffic(); p.Waiting != 1 || !p.Held || p.Reason != "weights" || p.Since.IsZero() {
 		t.Errorf("held: %+v", p)
 	}
 	close(release)
 	if r := <-first; r.status != 200 {
 		t.Fatalf("got %d %s", r.status, r.body)
 	}
-	if p := g.Pulse(); p.InFlight != 0 || p.Sign.Before(began.Add(4*time.Minute)) {
+	if p := g.Traffic(); p.InFlight != 0 || p.Sign.Before(began.Add(4*time.Minute)) {
 		t.Errorf("after the answer: %+v", p)
 	}
 	if err := g.Resume("sync"); err != nil {
@@ -68,8 +68,8 @@ func TestPulseSeesEveryPieceOfAStream(t *testing.T) {
 		clock.advance(time.Minute)
 		now := clock.Now()
 		piece <- true
-		eventually(t, "the piece to be noticed", func() bool { return g.Pulse().Sign.Equal(now) })
-		if p := g.Pulse(); p.InFlight != 1 {
+		eventually(t, "the piece to be noticed", func() bool { return g.Traffic().Sign.Equal(now) })
+		if p := g.Traffic(); p.InFlight != 1 {
 			t.Errorf("piece %d: %+v", i, p)
 		}
 	}

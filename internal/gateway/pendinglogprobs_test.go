@@ -66,7 +66,7 @@ func TestTheCheckWaitsForTheTrainer(t *testing.T) {
 				if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || g.Version() != 0 || ready) {
 					t.Errorf("error %v, want one with %q; version %d, ready %v", err, c.want, g.Version(), ready)
 				}
-				if g.promise != nil {
+				if g.pending != nil {
 					t.Error("the promise is kept after the update")
 				}
 			})

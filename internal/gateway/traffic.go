@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Pulse describes the requests in the gateway at a moment, to explain why none proceeds.
-type Pulse struct {
+// Traffic describes the requests in the gateway at a moment, to explain why none proceeds.
+type Traffic struct {
 	InFlight int       // requests at the engine
 	Oldest   time.Time // when the oldest of them was sent
 	Sign     time.Time // when the engine last sent anything of an answer; zero: never
@@ -19,11 +19,11 @@ type Pulse struct {
 	Paused   bool // by a person
 }
 
-// Pulse returns what goes through the gateway now.
-func (g *Gateway) Pulse() Pulse {
+// Traffic returns what goes through the gateway now.
+func (g *Gateway) Traffic() Traffic {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := Pulse{InFlight: len(g.inFlight), Waiting: g.waiting, Since: g.waitingSince,
+	p := Traffic{InFlight: len(g.inFlight), Waiting: g.waiting, Since: g.waitingSince,
 		Paused: !g.paused.IsZero()}
 	for f := range g.inFlight {
 		if p.Oldest.IsZero() || f.began.Before(p.Oldest) {

@@ -1,6 +1,6 @@
-// Package kept caches the summary of an event log in a file beside it. What shows a run then reads only the newest file
-// of the log: to read a log of a million events takes seconds.
-package kept
+// Package logcache caches the summary of an event log in a file beside it. What shows a run then reads only the newest
+// file of the log: to read a log of a million events takes seconds.
+package logcache
 
 import (
 	"bytes"

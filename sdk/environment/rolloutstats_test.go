@@ -15,7 +15,7 @@ import (
 // Groups that end together are reported together: their tokens are those of the whole time in which they were made.
 func TestTokensPerSecondCountSamplingTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tally := newTally()
+		tally := newRolloutStats()
 		made := &rolled{sequences: []sequence{{sampled: 1000}}}
 		rate := func() float64 {
 			values, _ := tally.take()
@@ -71,12 +71,12 @@ func TestGroupsThatAreAllTooLongAreReported(t *testing.T) {
 		"one fits":           {manyGroups, 1, true, false},
 	} {
 		host := &loggedHost{}
-		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host, tally: newTally()}
+		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host, stats: newRolloutStats()}
 		for range c.long {
-			r.tally.tooLong(errors.New("too long, says the server"))
+			r.stats.tooLong(errors.New("too long, says the server"))
 		}
 		for range c.sent {
-			r.tally.add(Task{Prompt: "a task"}, &rolled{sequences: []sequence{{sampled: 1}}}, true, false)
+			r.stats.add(Task{Prompt: "a task"}, &rolled{sequences: []sequence{{sampled: 1}}}, true, false)
 		}
 		r.report(c.last)
 		if told := strings.Contains(strings.Join(host.lines, " "), "each is too long"); told != c.told {
