@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from recipe_sdk.rejected import RejectedGroups
 from recipe_sdk.groups import GroupRejected, ReadOptions, differ, read_group
+from recipe_sdk.rejected import RejectedGroups
 
 
 def group(tokens=(5, 6, 7, 8), mask=(-100, 6, 7, 8), logprobs=(1.0, -0.5, -1.5, -2.5)):

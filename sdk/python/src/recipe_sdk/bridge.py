@@ -29,7 +29,6 @@ from torch import Tensor
 
 from . import checkpoint, commands, settings, stage, weights
 from .api import shown
-from .rejected import RejectedGroups
 from .batch import Batch, GroupBatch
 from .checkpoint import Checkpoint
 from .control import Command, Control
@@ -45,6 +44,7 @@ from .ipc import Named, Shared, Storage, host, place
 from .nccl import Sender
 from .ranks import Ranks, default_device
 from .record import Recorder
+from .rejected import RejectedGroups
 from .rollouts import Delivery, Rollouts
 from .settings import RunSettings, Settings
 from .spool import Spool
