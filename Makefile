@@ -28,7 +28,8 @@ RUFF_VERSION := 0.17.5
 # folder, at most ten failed tests are run once more, each by itself: a defect fails again, and a test that passes is
 # written there as flaky. A data race or a panic is never run again.
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet
-RERUN     = $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
+# With TIMINGS, a folder, what each test took is written there as JSON.
+RERUN     = $(if $(TIMINGS),--jsonfile="$$(mktemp "$(TIMINGS)/XXXXXX")") $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
 
 .PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-program test-race test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
 
@@ -55,16 +56,26 @@ test-venv:
 	scripts/test-python.sh --prepare
 
 # The race detector needs a C compiler; on a machine without one the tests run without it and say so. It lets each
-# program wait for a second before it ends, for races at the end; tests start some thousand programs. Vet's checks are
-# among those of lint, which looks at tests, too.
+# program wait for a second before it ends, for races at the end; tests start some thousand programs. It makes tests
+# several times slower, and a test binary takes seconds to link, so it is there for packages with goroutines or locks
+# of their own; `make test-race` has it for all. Vet's checks are among those of lint, which looks at tests, too.
+CONCURRENT = $(shell scripts/concurrent.sh)
+NAMED      = $(shell $(GO) list $(TESTED))
+RACED     ?= $(filter $(CONCURRENT),$(NAMED))
+UNRACED    = $(filter-out $(RACED),$(NAMED))
 test-go: export GORACE := atexit_sleep_ms=20
 test-go:
-	@if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1; then \
-	  CGO_ENABLED=1 $(GOTESTSUM) $(RERUN) --packages='$(TESTED)' -- -race -vet=off -p $(PARALLEL) -timeout $(TIMEOUT); \
-	else \
-	  echo 'no C compiler: testing without the race detector'; \
-	  $(GOTESTSUM) $(RERUN) --packages='$(TESTED)' -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT); \
-	fi
+	@failed=0; unraced='$(UNRACED)'; \
+	if [ -n '$(RACED)' ]; then \
+	  if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1; then \
+	    CGO_ENABLED=1 $(GOTESTSUM) $(RERUN) --packages='$(RACED)' -- -race -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) || failed=1; \
+	  else \
+	    echo 'no C compiler: testing without the race detector'; unraced="$$unraced $(RACED)"; \
+	  fi; \
+	fi; \
+	if [ -n "$$unraced" ]; then \
+	  $(GOTESTSUM) $(RERUN) --packages="$$unraced" -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) || failed=1; \
+	fi; exit $$failed
 
 # Tests that run the whole program, some thousand processes, which the race detector makes several times slower. What they
 # run is tested with it package by package; `make test-race` runs these with it, too.
@@ -78,8 +89,8 @@ test-regressions: ## run the inputs that once failed: language, plans, clusters,
 	$(GO) test -vet=off ./plugins/slurm ./engine/plan ./engine/state ./engine/event ./schema/lsp
 	$(GO) test -vet=off ./schema -run '^(TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart)'
 
-test-race: ## run the tests of the whole program with the race detector (half an hour; weekly)
-	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED='./cmd/recipe ./cmd/recipe/scaffold'
+test-race: ## run all Go tests with the race detector, those of the whole program too (an hour; weekly)
+	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED="$$($(GO) list ./... | tr '\n' ' ')" RACED="$$($(GO) list ./... | tr '\n' ' ')"
 
 # What a test waits for there may import for half a minute, several times that beside other work.
 PATIENT := PLUGINTEST_DEADLINE=5m
