@@ -118,6 +118,9 @@ func numbered(n int, form string) string {
 // What would take all memory or time is refused before it does: each is loaded by a process of its own, with 20 s of
 // processor and 2 GB of memory.
 func TestBombsAreRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if path := os.Getenv(bombKey); path != "" {
 		if _, diags := schema.Load(path, schema.Options{}); !diags.HasErrors() {
 			t.Error("it was loaded without an error")

@@ -10,6 +10,9 @@ import (
 // An editor loads a file again at every change, and keeps the parts of it that stay as they were. Each load has all of
 // its budget.
 func TestEachLoadOfAnEditorHasItsBudget(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for name, value := range map[string]string{ // each uses more than half of what one load may
 		"for":       "length([for a in range(300) : [for b in range(300) : b]])",
@@ -34,6 +37,9 @@ func TestEachLoadOfAnEditorHasItsBudget(t *testing.T) {
 // The largest recipe of the benchmarks, of 5,000 blocks, uses a seventieth of the budget. A list of 10,000 numbers in
 // forty calls of functions uses two fifths of it.
 func TestLargeRecipesAreFarFromTheBudget(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	opts := schema.Options{Plugins: fakePlugins(t)}
 	if _, diags := schema.LoadSource("x.hcl", manyBlocks(5000), opts); diags.HasErrors() {

@@ -16,6 +16,9 @@ import (
 // TestPartsAreParsedAsTheWhole edits recipes at random places. After each edit the tree and the mistakes must be those
 // of a parser that has seen nothing before.
 func TestPartsAreParsedAsTheWhole(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join("..", "recipes", "*.hcl"))
 	if err != nil || len(paths) == 0 {

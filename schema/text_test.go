@@ -124,6 +124,9 @@ func TestOtherFilesThatAreNoText(t *testing.T) {
 
 // TestBombs: input that needs more work than any recipe is refused, with one message for all of it.
 func TestBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	const deep = "[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : [for d in range(1000) : 1]]]]"
 	const long = "t = [for a in split(\" \", format(\"%20000s\", \"\")) : 1]\n "
@@ -191,6 +194,9 @@ func TestBombs(t *testing.T) {
 
 // TestOperatorsSideBySide: operators side by side are nested in the syntax, and would exhaust the stack.
 func TestOperatorsSideBySide(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for _, term := range []string{"1 + ", "(1) - ", "length([1, 2]) * ", "1 == ", "true && ", "1 !=\n"} {
 		src := "locals {\n n = (" + strings.Repeat(term, 900_000) + "1)\n}\n"

@@ -55,6 +55,9 @@ func workOf(t *testing.T, src string) int64 {
 
 // What a function made may use up the budget without an argument that is too large; the place is that of its call.
 func TestTooMuchMadeIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for name, c := range map[string]struct{ n, call string }{
 		"elements":           {"[for a in range(1020) : [range(1000), range(1000)]]", "range(1000)"},

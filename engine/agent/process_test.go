@@ -19,6 +19,9 @@ func (s stubborn) Exited() <-chan struct{} { return s.exited }
 
 // A trainer's last checkpoint takes longer than an agent would wait by itself.
 func TestAnAgentWaitsForABlockAsLongAsItsJobSays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for name, c := range map[string]struct {
 		grace, after time.Duration

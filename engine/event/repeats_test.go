@@ -68,6 +68,9 @@ func TestLinesThatDifferInNumbersOnlyAreCounted(t *testing.T) {
 
 // An hour of 100 environments that report, show samples and repeat themselves needs at most 10 MB.
 func TestAnHourOfAHundredEnvironments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	l, now := clocked(t, dir)

@@ -284,7 +284,13 @@ func TestALaunchThatFailsLeavesNothing(t *testing.T) {
 			dir := t.TempDir()
 			s := spec(dir)
 			s.Command = command
-			_, err := host.Launch(contextOf(t), s)
+			ctx := contextOf(t)
+			if name == "gibberish" { // which is waited for until the deadline
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
+				defer cancel()
+			}
+			_, err := host.Launch(ctx, s)
 			if err == nil || !strings.Contains(err.Error(), "environment.ticker.a") {
 				t.Fatalf("error is %v", err)
 			}

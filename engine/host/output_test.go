@@ -36,6 +36,9 @@ goroutine 1 [running]:
 
 // The reasons that are given for a plugin that does not start.
 func TestPluginsThatDoNotStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	stack := ""
 	for i := range 60 {

@@ -65,6 +65,9 @@ func TestTheSBOMOfAPythonLock(t *testing.T) {
 
 // The program is one of this module: that of a test has no list of its modules.
 func TestTheSBOMOfAProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "program")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "../../sdk/environment/example")

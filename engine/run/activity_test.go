@@ -11,6 +11,9 @@ import (
 
 // What a block does is written when it changes, and not at each question.
 func TestActivitiesAreRecordedWhenTheyChange(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	f := newFixture(t)
 	began := time.Now()

@@ -413,6 +413,9 @@ func (s *scene) ledger(d state.Dir, steps int) {
 }
 
 func TestEngineKilledAtEveryJournalWrite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	stride := 4
 	if os.Getenv(chaosKey) != "" {

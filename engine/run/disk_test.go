@@ -35,6 +35,9 @@ func limitFiles() {
 // A disk that becomes full at any moment leads to a clear error or to a run without some events; the record stays
 // readable, no process is left, and the next apply, with room, continues.
 func TestAFullDiskLosesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	const steps = 60
 	refused := 0

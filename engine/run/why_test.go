@@ -67,6 +67,9 @@ func TestAnExternalServerThatAnswersNothingFailsTheRun(t *testing.T) {
 
 // TestAStallIsToldOnceAndNotAtEveryLook bounds the number of events of a run that stalls.
 func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	f := newFixture(t)
 	f.host.scripts[trainer] = does(sdk.Activity{What: "training step 3"})

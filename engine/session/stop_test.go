@@ -67,6 +67,9 @@ func TestAStopThatCannotBeRecordedSaysSo(t *testing.T) {
 
 // While a block still ends, a full disk does not end the wait.
 func TestAStopOnAFullDiskWaitsForItsBlocks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	a := addr.Block{Kind: "trainer", Plugin: "x", Name: "t"}
 	d, c := stoppable(t, Status{Waiting: []run.Waiting{{Path: "/runs/r"}},

@@ -206,6 +206,9 @@ func TestATrackerWithoutItsPackage(t *testing.T) {
 
 // An engine that was killed leaves what it had not passed on to the next one, and its process to finish by itself.
 func TestAnEngineThatIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	tr := fakeWandb(t)
 	r := newRan(t)
 	r.steps(1, 3)

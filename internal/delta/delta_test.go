@@ -124,6 +124,9 @@ func TestWhatArrivesIsTheSameToTheLastBit(t *testing.T) {
 }
 
 func TestEveryFolderSurvivesThePassage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		bytesOf := func(label string) []byte { return rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(r, label) }
@@ -149,6 +152,9 @@ func TestEveryFolderSurvivesThePassage(t *testing.T) {
 }
 
 func TestDamageIsNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	values := map[string][]byte{"embed": noise(1, 4096), "layer.0": noise(2, 512), "layer.1": noise(3, 8)}
 	next := map[string][]byte{"embed": changedAt(values["embed"], 2, 50), "layer.0": values["layer.0"],

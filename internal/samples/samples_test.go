@@ -88,6 +88,9 @@ func TestTheFormat(t *testing.T) {
 }
 
 func TestWhatIsWrittenComesBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "")

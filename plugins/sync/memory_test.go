@@ -226,6 +226,9 @@ func TestATrainerThatDiesWhileItsWeightsAreCopied(t *testing.T) {
 // A trainer that ends and is restarted between two polls of the sync block looks like the one before, and waits for a
 // sync block to attach.
 func TestATrainerThatComesBackUnseenIsAttachedTo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
 	first := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1e6, Delay: 20 * time.Millisecond})

@@ -14,6 +14,9 @@ import (
 
 // A gateway that hangs does not keep the leases of the others from being renewed, and the wait for it is bounded.
 func TestAGatewayThatHangsCostsNoOtherItsHold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for name, renew := range map[string]func(context.Context, map[*server]string){
 		"for an update": (&syncer{}).renewAll,

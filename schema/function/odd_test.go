@@ -45,6 +45,9 @@ func odd() []cty.Value {
 // Whatever a function is given, it answers with a value or with an error that fits two lines, and soon: written out,
 // the largest number here would take minutes and all memory.
 func TestFunctionsTakeOddArguments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	all := function.All(function.Options{Files: &function.Files{Dir: t.TempDir()}, Sensitive: "sensitive",
 		Ephemeral: "ephemeral"})

@@ -319,6 +319,9 @@ func TestABrokenPluginIsAskedOnce(t *testing.T) {
 
 // TestRandomEdits types nonsense into real recipes, at random places, and asks everything everywhere.
 func TestRandomEdits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	recipes, err := filepath.Glob("../../recipes/*.hcl")
 	if err != nil || len(recipes) == 0 {

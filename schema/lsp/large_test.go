@@ -12,6 +12,9 @@ import (
 // A file that is larger than any recipe, or that the parser refuses, is not taken apart: tokens of a few megabytes take
 // gigabytes. The server goes on, and what is wrong is still reported.
 func TestHugeFilesAreNotTakenApart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for name, c := range map[string]struct {
 		src   string

@@ -32,6 +32,9 @@ func withTransformers(t *testing.T) string {
 
 // The model and transformers have the same tokens, and render conversations alike.
 func TestTransformersReadsTheTokenizer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	const program = `
 import json, sys

@@ -178,6 +178,9 @@ func stubDefinition() *sdk.Definition {
 }
 
 func TestASecondEngineStandsOnTheKit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	write := func(t *testing.T, dir string, weight float64) string {
 		if _, err := plugintest.FakeWeights(dir, weight); err != nil {
 			t.Fatal(err)

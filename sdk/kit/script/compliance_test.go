@@ -49,6 +49,9 @@ func define(t testing.TB, f *script.File) *sdk.Definition {
 }
 
 func TestAnEnvironmentInPythonComplies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	def := define(t, load(t, "words.py"))
 	groups := func(t *testing.T) (any, *plugintest.Trajectories) { return scripttest.Body(t, def, nil) }
 	plugintest.Compliance(t, def, plugintest.Suite{

@@ -223,6 +223,9 @@ func setUpIn(b *plugintest.Block, processes int) {
 
 // Scores in processes of their own arrive; a process that dies is a failure of infrastructure.
 func TestScoresInProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	def := define(t, load(t, "pool.py"))
 	config, api := scripttest.Body(t, def, nil)
 	b := plugintest.Harness(t, def)

@@ -11,6 +11,9 @@ import (
 )
 
 func TestRolloutsInPythonComply(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, file := range []string{"game.py", "calculator.py", "blocking.py"} {
 		t.Run(file, func(t *testing.T) {
 			def := define(t, load(t, file))
@@ -69,6 +72,9 @@ func TestEachAgentHasItsGroup(t *testing.T) {
 // A message that does not fit ends its conversation with an empty answer, and a task that does not fit loses its group
 // alone.
 func TestRolloutsLongerThanTheContext(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	def := define(t, load(t, "long.py"))
 	for name, c := range map[string]struct {
 		task   bool

@@ -146,6 +146,9 @@ func update(t *testing.T, c *weightclient.Client, step int64) (version int64, lo
 // A trainer of sixty lines of Python and twenty of Go learns, publishes, is verified, writes a checkpoint when asked,
 // and resumes.
 func TestASecondTrainerStandsOnTheKit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	python := torch(t)
 	model := tinyModel(t, python)

@@ -81,6 +81,9 @@ func loaded(b *plugintest.Block) bool {
 }
 
 func TestTheWorkerThatWasPreparedIsTheOneThatTrains(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for name, shared := range map[string]bool{"on a device of its own": false, "on a device that it shares": true} {
 		t.Run(name, func(t *testing.T) {
