@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment/script"
 	"github.com/recipe-rl/recipe/sdk/interpreter"
+	"github.com/recipe-rl/recipe/sdk/regular"
 	"github.com/recipe-rl/recipe/sdk/temporary"
 )
 
@@ -175,12 +176,15 @@ func compile(ctx context.Context, source, temp string, platforms []string) ([]st
 	return slices.Sorted(maps.Values(programs)), err
 }
 
+// mostProgram is how many bytes a compiled program may have.
+const mostProgram = 2 << 30
+
 // gatherPrograms makes a package of compiled programs. One of them runs here.
 func (a *app) gatherPrograms(paths []string, f buildFlags, name string) (b packages.Build, version string, err error) {
 	contents := map[string][]byte{}
 	var here string
 	for _, path := range paths {
-		content, err := os.ReadFile(path)
+		content, err := regular.FollowFile(path, mostProgram)
 		if err != nil {
 			return b, "", err
 		}
