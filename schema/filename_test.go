@@ -49,3 +49,22 @@ func TestAPathThatIsNoUTF8IsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Where such a name is printed, it would make lines of its own.
+func TestAPathWithALineBreakIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a\nforged")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("this file system makes no such names: %v", err)
+	}
+	for name, text := range map[string]string{"a.hcl": "", "a.test.hcl": "", "b\nforged.hcl": ""} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := schema.ReadFile(path); err == nil || strings.Contains(err.Error(), "\n") ||
+			!strings.Contains(err.Error(), "rename the file or folder") {
+			t.Errorf("%q: got %v; expected to be asked for another name", path, err)
+		}
+	}
+}

@@ -6,12 +6,17 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"unicode"
 )
 
 // ReadFile reads a file that a person has named. Devices, sockets and named pipes are an error: a read of one may never
 // end. A descriptor that the caller has opened is read, so
-// that --var-file <(…) and /dev/stdin work, and so is /dev/null.
+// that --var-file <(…) and /dev/stdin work, and so is /dev/null. A name with a line break is an error: where it is
+// printed, it would make lines of its own.
 func ReadFile(path string) ([]byte, error) {
+	if strings.ContainsFunc(path, unicode.IsControl) {
+		return nil, fmt.Errorf("the path %q has a control character, such as a line break: rename the file or folder", path)
+	}
 	if info, err := os.Stat(path); err == nil && !opened(path) {
 		if err := Regular(path, info.Mode()); err != nil {
 			return nil, err

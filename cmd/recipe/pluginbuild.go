@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/packages"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -175,12 +176,15 @@ func compile(ctx context.Context, source, temp string, platforms []string) ([]st
 	return slices.Sorted(maps.Values(programs)), err
 }
 
+// mostProgram is how many bytes a compiled program may have.
+const mostProgram = 2 << 30
+
 // gatherPrograms makes a package of compiled programs. One of them runs here.
 func (a *app) gatherPrograms(paths []string, f buildFlags, name string) (b packages.Build, version string, err error) {
 	contents := map[string][]byte{}
 	var here string
 	for _, path := range paths {
-		content, err := os.ReadFile(path)
+		content, err := regular.FollowFile(path, mostProgram)
 		if err != nil {
 			return b, "", err
 		}

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/internal/peer"
+	"github.com/recipe-rl/recipe/plugins/trajectories/tools"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -186,5 +191,34 @@ func TestSquatterGetsNothing(t *testing.T) {
 	}
 	if len(left) > 0 {
 		t.Errorf("the token is in %v", left)
+	}
+}
+
+// Where nobody has named a trajectory API, commands ask the port of run-api, which any user of the machine can take.
+func TestTheAssumedAPIIsOfThisUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can act as another user")
+	}
+	t.Chdir(t.TempDir())
+	target, err := (&targetFlags{}).find()
+	if err != nil || !target.Assumed {
+		t.Fatalf("the target is %+v, %v; expected an assumed one", target, err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_ = free.Close()
+	theirs := squat(t, address)
+	eventually(t, "the other user listens", func() bool { listens, _, _ := theirs.seen(); return listens })
+	target.URL = "http://" + address
+	err = tools.Replay(t.Context(), tools.ReplayOptions{Target: target}, strings.NewReader("{}\n"), &bytes.Buffer{})
+	var refused *peer.Error
+	if !errors.As(err, &refused) {
+		t.Errorf("replay: %v, expected a refusal of the other user's server", err)
+	}
+	if _, _, got := theirs.seen(); got != "" {
+		t.Errorf("the other user got %q", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // targetFlags say which trajectory API is meant.
@@ -44,7 +45,7 @@ func (t *targetFlags) find() (tools.Target, error) {
 	}
 	dir, run, err := locateRun(t.file)
 	if errors.Is(err, errNoRun) && t.file == "" {
-		return tools.Target{URL: "http://127.0.0.1:8000", Token: t.target.Token}, nil
+		return tools.Target{URL: "http://127.0.0.1:8000", Token: t.target.Token, Assumed: true}, nil
 	}
 	if err != nil {
 		return tools.Target{}, err
@@ -195,7 +196,7 @@ func newReplay(a *app) *cobra.Command {
 			if o.Target, err = t.find(); err != nil {
 				return err
 			}
-			f, err := os.Open(args[0])
+			f, _, err := regular.Follow(args[0])
 			if err != nil {
 				return fmt.Errorf("open the recording: %w", err)
 			}

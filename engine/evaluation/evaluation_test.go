@@ -229,3 +229,19 @@ func TestTheFileHoldsEveryCompletion(t *testing.T) {
 		t.Errorf("a device: %v", err)
 	}
 }
+
+// A file that is one line without end, such as a sparse one, is not read into memory.
+func TestAHugeFileHoldsNoScores(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "scores.jsonl")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Skipf("this file system has no sparse file of 1 TiB: %v", err)
+	}
+	if _, err := OpenFile(t.Context(), path, Header{Environment: "e"}); err == nil ||
+		!strings.Contains(err.Error(), "is not a line of scores") {
+		t.Errorf("got %v, expected that it holds no scores", err)
+	}
+}

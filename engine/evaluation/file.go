@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/recipe-rl/recipe/engine/outfile"
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -47,6 +48,9 @@ func (h Header) differs(o Header) string {
 	return ""
 }
 
+// mostLine is how many bytes a line of scores may have, the completions of a task.
+const mostLine = 256 << 20
+
 // File keeps scores as JSON lines: the header, then a task a line, each written as soon as it is known.
 type File struct {
 	Done   map[int]sdk.TaskScore // by task
@@ -67,11 +71,7 @@ func OpenFile(ctx context.Context, path string, h Header) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the file of scores: %w", err)
 	}
-	data, err := io.ReadAll(f)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read earlier scores: %w", err), f.Close())
-	}
-	whole, err := out.read(data, path, h)
+	whole, err := out.read(f, path, h)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -97,12 +97,17 @@ func (f *File) Forget() int {
 }
 
 // read reads complete lines and returns their length.
-func (f *File) read(data []byte, path string, h Header) (whole int, err error) {
-	lines := bufio.NewReader(bytes.NewReader(data))
+func (f *File) read(from io.Reader, path string, h Header) (whole int, err error) {
+	lines := bufio.NewReader(from)
 	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return whole, nil //nolint:nilerr // the end, or a line that was cut off
+		line, err := bounded.Line(lines, mostLine)
+		switch {
+		case errors.Is(err, io.EOF):
+			return whole, nil // a line that was cut off is dropped
+		case errors.Is(err, bounded.ErrTooLarge):
+			line = nil
+		case err != nil:
+			return 0, fmt.Errorf("read earlier scores: %w", err)
 		}
 		var found Header
 		var t sdk.TaskScore

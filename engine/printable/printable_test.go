@@ -1,6 +1,8 @@
 package printable
 
 import (
+	"os/exec"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -40,5 +42,23 @@ func TestLimit(t *testing.T) {
 	}
 	if got := Limit("ééé", 3); got != "é… (4 more bytes)" || !utf8.ValidString(got) {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestAShellReadsWordsBack(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("this machine has no bash")
+	}
+	for _, word := range []string{"", "plain", "it's", "a b", `a\b`, "$(x) `y`", "a\nforged", "a\x1b]0;x\a'\\\u202e\tb"} {
+		quoted := ShellWord(word)
+		if Text(quoted) != quoted || strings.ContainsAny(quoted, "\n\t") {
+			t.Errorf("%q is quoted as %q, which a terminal acts on", word, quoted)
+		}
+		out, err := exec.CommandContext(t.Context(), bash, "-c", "LC_ALL=C.UTF-8; printf %s "+quoted).Output()
+		if err != nil || string(out) != word {
+			t.Errorf("%q is quoted as %s, which bash reads as %q, %v", word, quoted, out, err)
+		}
 	}
 }

@@ -1,11 +1,31 @@
 package printable
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
-// ShellWord quotes what a shell would take apart.
+// ShellWord quotes what a shell would take apart. Characters that a terminal would act on, line breaks among them, are
+// escaped as bash and zsh read them: $'a\nb'.
 func ShellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s,
-		func(r rune) bool { return strings.ContainsRune(" \t\n'\"\\$`!*?[]{}()<>|&;#~", r) }) {
+	switch {
+	case strings.ContainsFunc(s, escaped):
+		var b strings.Builder
+		for _, r := range s {
+			switch {
+			case r == '\'' || r == '\\':
+				b.WriteString(`\` + string(r))
+			case r == '\n':
+				b.WriteString(`\n`)
+			case escaped(r):
+				fmt.Fprintf(&b, `\U%08X`, r)
+			default:
+				b.WriteRune(r)
+			}
+		}
+		return "$'" + b.String() + "'"
+	case s != "" && !strings.ContainsFunc(s,
+		func(r rune) bool { return strings.ContainsRune(" \"'\\$`!*?[]{}()<>|&;#~", r) }):
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -19,3 +39,4 @@ func ShellWords(words ...string) string {
 	}
 	return strings.Join(quoted, " ")
 }
+func escaped(r rune) bool { return r == '\n' || r == '\t' || hidden(r) }

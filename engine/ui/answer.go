@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/recipe-rl/recipe/engine/printable"
 )
 
 // refusal is an error with the status that it means.
@@ -22,11 +25,17 @@ func missing(format string, args ...any) error {
 	return &refusal{http.StatusNotFound, fmt.Sprintf(format, args...)}
 }
 
+// answer writes JSON in which characters that change the direction of text, and invisible ones, are visible: names in
+// it may be of a run directory that someone else has made.
 func answer(w http.ResponseWriter, v any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err == nil {
-		_ = json.NewEncoder(w).Encode(v)
-		return
+		text, merr := json.Marshal(v)
+		if merr == nil {
+			_, _ = io.WriteString(w, printable.Text(string(text))+"\n")
+			return
+		}
+		err = fmt.Errorf("encode the answer: %w", merr)
 	}
 	status := http.StatusInternalServerError
 	var r *refusal
@@ -34,7 +43,7 @@ func answer(w http.ResponseWriter, v any, err error) {
 		status = r.status
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()})
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": printable.Text(err.Error())})
 }
 
 // query reads parameters of a request; the first that is malformed becomes its error.

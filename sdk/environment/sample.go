@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/internal/web/proxy"
 	"github.com/recipe-rl/recipe/sdk/outputs"
@@ -20,11 +20,15 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
+// mostAnswer is how many bytes the completions of one request may have.
+const mostAnswer = 1 << 30
+
 // sampler asks an inference block for completions.
 type sampler struct {
 	base, model, key string
 	name             string // of the environment, for the gateway's statistics
 	http             *http.Client
+	most             int64 // bytes of an answer
 }
 
 func newSampler(out outputs.Inference, name string, timeout time.Duration) *sampler {
@@ -34,7 +38,7 @@ func newSampler(out outputs.Inference, name string, timeout time.Duration) *samp
 	}
 	return &sampler{
 		base: strings.TrimRight(out.BaseURL, "/"), model: out.Model, key: out.APIKey, name: name,
-		http: &http.Client{Timeout: timeout, Transport: transport},
+		http: &http.Client{Timeout: timeout, Transport: transport}, most: mostAnswer,
 	}
 }
 
@@ -136,7 +140,7 @@ func (s *sampler) draw(ctx context.Context, q question, p sampling) (*sample, er
 		return nil, fmt.Errorf("ask for completions: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(response.Body)
+	answer, err := bounded.ReadAll(response.Body, s.most)
 	if err != nil {
 		return nil, fmt.Errorf("read the completions: %w", err)
 	}

@@ -2,10 +2,17 @@ package environment
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -37,6 +44,21 @@ func TestReadSample(t *testing.T) {
 			s.prompt[0] != 1:
 			t.Errorf("%s: %+v", name, s)
 		}
+	}
+}
+
+func TestAnAnswerWithoutEndIsRefused(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for err := error(nil); err == nil; _, err = io.WriteString(w, strings.Repeat(" ", 1<<10)) {
+		}
+	}))
+	defer server.Close()
+	s := newSampler(outputs.Inference{BaseURL: server.URL}, "", time.Minute)
+	defer s.http.CloseIdleConnections()
+	s.most = 1 << 20
+	if _, err := s.draw(t.Context(), question{text: "x"}, sampling{N: 1}); !errors.Is(err, bounded.ErrTooLarge) {
+		t.Errorf("got %v, expected that the answer is too large", err)
 	}
 }
 

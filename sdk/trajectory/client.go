@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/internal/redact"
 	"github.com/recipe-rl/recipe/sdk/trace"
@@ -35,6 +36,7 @@ type Client struct {
 	above      int       // bytes from which posted bodies are compressed; 0: never
 	encoding   *Encoding // nil: none
 	envPolling time.Duration
+	most       int64 // bytes of an answer
 }
 
 // Option changes a Client.
@@ -70,7 +72,11 @@ func WithWait(wait func(ctx context.Context, d time.Duration, what string) error
 	return func(c *Client) error { c.wait = wait; return nil }
 }
 
-// Encoding compresses bodies. Decompress nil: replies are not asked for in this encoding.
+// MostAnswer is how many bytes the answer of a server may have after decompression.
+const MostAnswer = 2 << 30
+
+// Encoding compresses bodies. Decompress nil: replies are not asked for in this encoding; else it
+// returns at most MostAnswer bytes.
 type Encoding struct {
 	Name       string // as in Content-Encoding
 	Compress   func(body []byte) ([]byte, error)
@@ -104,7 +110,7 @@ func New(baseURL string, options ...Option) (*Client, error) {
 		)
 	}
 	c := &Client{base: strings.TrimRight(baseURL, "/"), timeout: 10 * time.Second,
-		calls: DefaultCallRetry(), batches: DefaultBatchRetry(), wait: sleep, envPolling: time.Second}
+		calls: DefaultCallRetry(), batches: DefaultBatchRetry(), wait: sleep, envPolling: time.Second, most: MostAnswer}
 	for _, o := range options {
 		if err := o(c); err != nil {
 			return nil, err
@@ -362,7 +368,11 @@ func (c *Client) once(ctx context.Context, method, path string, in, out any, hea
 	defer func() { _ = response.Body.Close() }()
 	body, err := c.readBody(response)
 	if err != nil {
-		return &Error{Op: op, URL: redact.Text(c.base), Reason: classify(err), Status: response.StatusCode, Err: err}
+		reason := classify(err)
+		if errors.Is(err, bounded.ErrTooLarge) {
+			reason = BadReply // it is as large when it is asked for again
+		}
+		return &Error{Op: op, URL: redact.Text(c.base), Reason: reason, Status: response.StatusCode, Err: err}
 	}
 	if response.StatusCode != http.StatusOK {
 		return c.refused(op, response.StatusCode, body)
@@ -456,5 +466,5 @@ func (c *Client) readBody(r *http.Response) ([]byte, error) {
 	if e := c.encoding; e != nil && e.Decompress != nil && r.Header.Get("Content-Encoding") == e.Name {
 		return e.Decompress(r.Body)
 	}
-	return io.ReadAll(r.Body)
+	return bounded.ReadAll(r.Body, c.most)
 }

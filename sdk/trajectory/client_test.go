@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/recipe-rl/recipe/internal/bounded"
 )
 
 func TestMain(m *testing.M) {
@@ -162,6 +164,31 @@ func TestErrorsAreTyped(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Gzip inflates in net/http.
+func TestAnAnswerWithoutEndIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, packed := range []bool{false, true} {
+		c, s, _, _ := start(t, func(w http.ResponseWriter) {
+			out := io.Writer(w)
+			if packed {
+				w.Header().Set("Content-Encoding", "gzip")
+				out = gzip.NewWriter(w)
+			}
+			for err := error(nil); err == nil; _, err = io.WriteString(out, strings.Repeat(" ", 1<<16)) {
+			}
+		})
+		c.most = 1 << 20
+		_, err := c.Batch(t.Context(), 0)
+		var e *Error
+		if !errors.As(err, &e) || e.Reason != BadReply || !errors.Is(err, bounded.ErrTooLarge) {
+			t.Errorf("gzip %t: %v, expected that the answer is too large", packed, err)
+		}
+		if len(s.requests) != 1 {
+			t.Errorf("gzip %t: asked %d times, expected once", packed, len(s.requests))
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/recipetest"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
 )
@@ -88,6 +89,7 @@ func TestNamesForgeNoLines(t *testing.T) {
 	if err := Outputs(&out, "", map[string]state.RecordedOutput{name: {}}); err != nil {
 		t.Fatal(err)
 	}
+	TestResult(&out, Style{}, &recipetest.Result{File: name})
 	for _, line := range append(lines, strings.Split(out.String(), "\n")...) {
 		if strings.HasPrefix(line, "forged") || strings.Contains(line, "\nforged") {
 			t.Errorf("got the line %q", line)

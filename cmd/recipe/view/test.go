@@ -15,7 +15,7 @@ import (
 func TestResult(w io.Writer, s Style, r *recipetest.Result) {
 	verdict := map[recipetest.Verdict]string{recipetest.Pass: s.Green("pass"), recipetest.Fail: s.Red("FAIL"),
 		recipetest.Skip: s.Yellow("skip")}[r.Verdict]
-	name := r.File
+	name := OneLine(r.File)
 	if r.Run != "" {
 		name += " " + s.Bold(r.Run)
 	}

@@ -92,7 +92,8 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	db, err := bolt.Open(
 		index,
 		0o600,
-		&bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: !o.Always},
+		&bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, NoSync: !o.Always,
+			OpenFile: openRegular},
 	)
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):

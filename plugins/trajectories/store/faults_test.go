@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func openDisk(t *testing.T, dir string) *Disk {
@@ -221,6 +223,37 @@ func TestForeignFilesAreLeftAloneOrNamed(t *testing.T) {
 			"index.db is not the index of a trajectory store") || !strings.Contains(err.Error(), "move it away") {
 			t.Errorf("an index of something else: %v", err)
 		}
+	}
+}
+
+// A store that someone else has made is not waited for, and leads to no file outside of it.
+func TestAnIndexIsARegularFile(t *testing.T) {
+	t.Parallel()
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.WriteFile(elsewhere, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, put := range map[string]func(index string) error{
+		"pipe": func(index string) error { return syscall.Mkfifo(index, 0o600) },
+		"link": func(index string) error { return os.Symlink(elsewhere, index) },
+	} {
+		dir := t.TempDir()
+		if err := put(filepath.Join(dir, "index.db")); err != nil {
+			t.Fatal(err)
+		}
+		opened := make(chan error, 1)
+		go func() { _, err := OpenDisk(dir, DiskOptions{}); opened <- err }()
+		select {
+		case err := <-opened:
+			if err == nil {
+				t.Errorf("%s: the store was opened", name)
+			}
+		case <-time.After(time.Minute):
+			t.Errorf("%s: the store is still being opened", name)
+		}
+	}
+	if info, err := os.Stat(elsewhere); err != nil || info.Size() > 0 {
+		t.Errorf("the file outside of the store was changed: %v", err)
 	}
 }
 

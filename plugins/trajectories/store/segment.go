@@ -93,15 +93,21 @@ func openBodies(dir string, limit int64) (*bodies, error) {
 	return b, nil
 }
 
+// openRegular is os.OpenFile, which opens no link, and waits at no pipe.
+func openRegular(name string, flag int, mode os.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(name, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(cmp.Or(err, fmt.Errorf("%s is no regular file", name)), f.Close())
+	}
+	return f, nil
+}
+
 // openSegment opens a file for reading; nil when it belongs to another program.
 func openSegment(name string, number uint32) (*segment, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err == nil {
-		if info, serr := f.Stat(); serr != nil || !info.Mode().IsRegular() {
-			_ = f.Close()
-			err = cmp.Or(serr, fmt.Errorf("%s is no regular file", name))
-		}
-	}
+	f, err := openRegular(name, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening trajectory bodies: %w", err)
 	}

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 )
 
@@ -62,14 +64,14 @@ func Export(ctx context.Context, o ExportOptions, out io.Writer) (groups int, er
 }
 
 func (s *source) follow(ctx context.Context, o ExportOptions, to sink, groups *int) error {
-	body, err := s.get(ctx, "/tail")
+	body, err := s.send(ctx, http.MethodGet, "/tail", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = body.Close() }()
 	lines := bufio.NewReader(body)
 	for o.Limit == 0 || *groups < o.Limit {
-		line, err := lines.ReadBytes('\n')
+		line, err := bounded.Line(lines, s.most)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -53,7 +53,7 @@ func openRecord(dir string) (*source, error) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a record of samples has groups only, no "+r.URL.Path, http.StatusNotFound)
 	})
-	return &source{base: "http://localhost", do: func(r *http.Request) (*http.Response, error) {
+	return &source{most: mostBytes, base: "http://localhost", do: func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)
 		return w.Result(), nil

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/bounded"
 )
 
 // ReplayOptions are the flags of `recipe trajectories replay`.
@@ -39,7 +41,7 @@ func Replay(ctx context.Context, o ReplayOptions, in io.ReadSeeker, out io.Write
 		}
 		lines := bufio.NewReaderSize(in, 1<<20)
 		for n := 1; ; n++ {
-			line, err := lines.ReadBytes('\n')
+			line, err := bounded.Line(lines, s.most)
 			if len(bytes.TrimSpace(line)) > 0 {
 				if err := s.replay(ctx, o, line); err != nil {
 					return fmt.Errorf("line %d of the recording: %w", n, err)

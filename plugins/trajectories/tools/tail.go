@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -32,14 +34,14 @@ func Tail(ctx context.Context, o TailOptions, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = s.close() }()
-	body, err := s.get(ctx, "/tail")
+	body, err := s.send(ctx, http.MethodGet, "/tail", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = body.Close() }()
 	lines := bufio.NewReader(body)
 	for n := 0; o.Count == 0 || n < o.Count; {
-		line, err := lines.ReadBytes('\n')
+		line, err := bounded.Line(lines, s.most)
 		if ctx.Err() != nil {
 			return nil // interrupted: that is how a tail ends
 		}

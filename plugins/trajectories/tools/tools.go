@@ -12,6 +12,8 @@ import (
 	"net/http/httptest"
 	"strings"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -21,6 +23,28 @@ type Target struct {
 	URL   string // such as http://127.0.0.1:8000, with or without /t/<token>
 	Token string
 	Dir   string // the folder of a disk store that no server has open, or of a record of samples
+	// Assumed is set where nobody has named the URL: a server on loopback must then belong to this user or root.
+	Assumed bool
+	most    int64 // bytes of an answer; 0: mostBytes
+}
+
+// mostBytes is how large an answer, or a line of a recording or of a stream, may be: a group has 256 MiB where the
+// server has its default limits.
+const mostBytes = 512 << 20
+
+func (t Target) limit() int64 {
+	if t.most > 0 {
+		return t.most
+	}
+	return mostBytes
+}
+
+func (t Target) transport() *http.Transport {
+	own := http.DefaultTransport.(*http.Transport).Clone()
+	if t.Assumed {
+		return peer.Transport(t.URL, own)
+	}
+	return trajectory.Transport(t.URL, t.Token, own)
 }
 
 // source answers requests, over the network or from a folder.
@@ -28,6 +52,7 @@ type source struct {
 	base, token string
 	do          func(*http.Request) (*http.Response, error)
 	close       func() error
+	most        int64 // bytes of an answer, or of a line
 }
 
 // open connects to the target.
@@ -39,8 +64,8 @@ func (t Target) open(ctx context.Context) (*source, error) {
 		return &source{
 			base:  strings.TrimRight(t.URL, "/"),
 			token: t.Token,
-			do: (&http.Client{Transport: trajectory.Transport(t.URL, t.Token,
-				http.DefaultTransport.(*http.Transport).Clone())}).Do,
+			most:  t.limit(),
+			do:    (&http.Client{Transport: t.transport()}).Do,
 			close: func() error { return nil },
 		}, nil
 	case t.Dir != "" && isRecord(t.Dir):
@@ -51,7 +76,7 @@ func (t Target) open(ctx context.Context) (*source, error) {
 			return nil, err
 		}
 		h := s.Handler()
-		return &source{base: "http://localhost", do: func(r *http.Request) (*http.Response, error) {
+		return &source{most: t.limit(), base: "http://localhost", do: func(r *http.Request) (*http.Response, error) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			return w.Result(), nil
@@ -62,7 +87,14 @@ func (t Target) open(ctx context.Context) (*source, error) {
 
 // get asks for a path; the caller closes the body.
 func (s *source) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	return s.send(ctx, http.MethodGet, path, nil)
+	body, err := s.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{bounded.Reader(body, s.most), body}, nil
 }
 
 func (s *source) send(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/internal/samples"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 )
@@ -241,6 +243,40 @@ func TestATargetIsNeeded(t *testing.T) {
 	for _, target := range []Target{{}, {URL: "http://x", Dir: "y"}} {
 		if err := Stats(t.Context(), StatsOptions{Target: target}, &bytes.Buffer{}); err == nil {
 			t.Errorf("accepted %+v", target)
+		}
+	}
+}
+
+type endless struct{ *strings.Reader }
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// A server that sends without end, and a recording that is one line without end, take no more than the limit.
+func TestAnswersAndLinesHaveALimit(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		text := `{"groups":[`
+		for err := error(nil); err == nil; _, err = w.Write([]byte(text)) {
+			text = strings.Repeat(" ", 1<<10)
+		}
+	}))
+	defer server.Close()
+	target := Target{URL: server.URL, most: 1 << 20}
+	for name, run := range map[string]func() error{
+		"show":  func() error { return Show(t.Context(), ShowOptions{Target: target}, &bytes.Buffer{}) },
+		"group": func() error { return Show(t.Context(), ShowOptions{Target: target, ID: 1}, &bytes.Buffer{}) },
+		"stats": func() error { return Stats(t.Context(), StatsOptions{Target: target}, &bytes.Buffer{}) },
+		"tail":  func() error { return Tail(t.Context(), TailOptions{Target: target}, &bytes.Buffer{}) },
+		"export": func() error {
+			_, err := Export(t.Context(), ExportOptions{Target: target}, &bytes.Buffer{})
+			return err
+		},
+		"replay": func() error {
+			return Replay(t.Context(), ReplayOptions{Target: target}, endless{strings.NewReader("")}, &bytes.Buffer{})
+		},
+	} {
+		if err := run(); !errors.Is(err, bounded.ErrTooLarge) {
+			t.Errorf("%s: %v, expected that it is too large", name, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -32,13 +33,15 @@ func compress(body []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func decompress(r io.Reader) ([]byte, error) {
+func decompress(r io.Reader) ([]byte, error) { return inflate(r, trajectory.MostAnswer) }
+
+func inflate(r io.Reader, most int64) ([]byte, error) {
 	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return nil, fmt.Errorf("decompressing the reply: %w", err)
 	}
 	defer z.Close()
-	body, err := io.ReadAll(z)
+	body, err := bounded.ReadAll(z, most)
 	if err != nil {
 		return nil, fmt.Errorf("decompressing the reply: %w", err)
 	}

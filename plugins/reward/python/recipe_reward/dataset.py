@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from recipe_sdk import inflate
+
 Row = dict[str, Any]
 
 
@@ -71,8 +73,11 @@ def _text(path: Path) -> str:
     """A file's text, with or without a byte order mark."""
     try:
         data = path.read_bytes()
-        data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
+        if path.suffix.lower() == ".gz":
+            data = inflate.gunzip(data, max(1 << 30, 200 * len(data)))
         return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except inflate.TooLarge as e:
+        raise ValueError(f"{path}: it inflates to more than 1 GiB and 200 times its size: decompress it") from e
     except (gzip.BadGzipFile, EOFError) as e:
         raise ValueError(f"{path}: it is no whole gzip file: {e}") from e
     except UnicodeDecodeError as e:

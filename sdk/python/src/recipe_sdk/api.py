@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import json
 import re
 import socket
@@ -11,8 +10,11 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from . import columns, peer
+from . import columns, inflate, peer
 from .errors import AtroposAPIError
+
+MOST_ANSWER = 2 << 30
+"""How many bytes an answer may have after decompression."""
 
 
 def shown(url: str) -> str:
@@ -77,7 +79,7 @@ class Client:
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
             with self.opener.open(request, timeout=timeout or self.timeout) as reply:
-                raw, encoding = reply.read(), reply.headers.get("Content-Encoding", "")
+                raw, encoding = reply.read(MOST_ANSWER + 1), reply.headers.get("Content-Encoding", "")
                 kind = reply.headers.get("Content-Type", "")
         except urllib.error.HTTPError as e:
             kind = "http_4xx" if e.code < 500 else "http_5xx"
@@ -90,8 +92,14 @@ class Client:
             raise _broken(e, what, self.shown) from e
         arrow = kind.startswith(columns.CONTENT_TYPE)
         try:
-            came = columns.Encoded("arrow" if arrow else "json", gzip.decompress(raw) if "gzip" in encoding else raw)
+            if len(raw) > MOST_ANSWER:
+                raise inflate.TooLarge
+            raw = inflate.gunzip(raw, MOST_ANSWER) if "gzip" in encoding else raw
+            came = columns.Encoded("arrow" if arrow else "json", raw)
             answer = came.decode()
+        except inflate.TooLarge as e:
+            said = f"{what} at {self.shown}: the answer has more than 2 GiB: use a smaller data.batch_size"
+            raise AtroposAPIError("too_large", said, _checks(self.shown)) from e
         except (ValueError, OSError, EOFError, RecursionError) as e:
             text = f"the answer is not {'a whole Arrow stream' if arrow else 'JSON'}"
             raise AtroposAPIError("not_json", f"{what} at {self.shown}: {text}", _checks(self.shown)) from e

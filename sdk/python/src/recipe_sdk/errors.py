@@ -39,7 +39,7 @@ def _rebuild(cls: type[WorkerError], message: str, checks: list[str], code: str,
 
 class AtroposAPIError(WorkerError):
     """The trajectory API cannot be reached or refuses. kind: refused | unreachable | timeout | http_4xx | http_5xx |
-    status | not_json | closed."""
+    status | not_json | too_large | closed."""
 
     code = "trajectory_api"
 
