@@ -84,10 +84,11 @@ test-program:
 
 # Inputs that once failed, each with its test; make test runs all of them, too.
 test-regressions: ## run the inputs that once failed: language, plans, clusters, operators (two minutes)
-	$(GO) test -vet=off ./cmd/recipe -run '^TestScripts$$/^(language|newaddress|again|twofiles|renamed|hung|dead|detach|killed|completion|service|trust|copied)$$'
-	$(GO) test -vet=off ./cmd/recipe -run '^(TestSeveral|TestTheExamplesOfCIRun|TestAHostilePullRequest|TestAnAgentAppliesWhatAPersonApproves|TestLostCopies|TestABadLine|TestOutputsFitTheirSchemas|TestARunOfAnotherUser)'
+	$(GO) test -vet=off ./cmd/recipe -run '^TestScripts$$/^(language|newaddress|slurm|checkpoint|again|twofiles|renamed|hung|dead|detach|killed|stop|completion|service|trust|copied|mcp)$$'
+	$(GO) test -vet=off ./cmd/recipe -run '^(TestSeveral|TestTheExamplesOfCIRun|TestAHostilePullRequest|TestAnAgentAppliesWhatAPersonApproves|TestAPersonSees|TestToolsThatOnlyReadRunNothing|TestAnEditorRunsNothing|TestShellsComplete|TestLostCopies|TestABadLine|TestOutputsFitTheirSchemas|TestARunOfAnotherUser)'
 	$(GO) test -vet=off ./plugins/slurm ./engine/plan ./engine/state ./engine/event ./schema/lsp
-	$(GO) test -vet=off ./schema -run '^(TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart)'
+	$(GO) test -vet=off ./engine/run ./engine/host ./engine/remote ./engine/tracking -run '^(TestFilesOfALiveRun|TestEventNumbers|TestATrainerWithoutIts|TestASuspendedBlock|TestAStopNames|TestARemovedProgram|TestAJobThatIsOmitted|TestAGivenUpJob|TestATrackerOutlives)'
+	$(GO) test -vet=off ./schema -run '^(TestArguments|TestAHeredocWith|TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart)'
 
 test-race: ## run all Go tests with the race detector, those of the whole program too (an hour; weekly)
 	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED="$$($(GO) list ./... | tr '\n' ' ')" RACED="$$($(GO) list ./... | tr '\n' ' ')"

@@ -417,7 +417,7 @@ func notInOrder(e *run.UncleanError) error {
 	}
 	return &sdk.Error{
 		Summary: "the run is stopped, but some blocks did not stop cleanly", Detail: strings.Join(lines, "\n"),
-		Remedy: strings.Join(append(remedies, "recipe apply continues from the newest checkpoint"),
+		Remedy: strings.Join(append(remedies, "recipe apply continues the run"),
 			"; "),
 	}
 }

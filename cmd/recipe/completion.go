@@ -14,9 +14,13 @@ func newCompletion(a *app) *cobra.Command {
 variables, and kinds and plugins. To load it in every session:
 
   bash:        recipe completion bash > ~/.local/share/bash-completion/completions/recipe
-  zsh:         recipe completion zsh > "${fpath[1]}/_recipe"
+  zsh:         mkdir -p ~/.zfunc && recipe completion zsh > ~/.zfunc/_recipe
   fish:        recipe completion fish > ~/.config/fish/completions/recipe.fish
-  powershell:  recipe completion powershell >> $PROFILE`,
+  powershell:  recipe completion powershell >> $PROFILE
+
+bash needs its package bash-completion. zsh needs this line in ~/.zshrc, before the one with compinit:
+
+  fpath=(~/.zfunc $fpath)`,
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {

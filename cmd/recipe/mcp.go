@@ -28,7 +28,7 @@ func newMCP(a *app) *cobra.Command {
 		Use:   "mcp",
 		Short: "Serve the runs here to an agent, as tools of the Model Context Protocol",
 		Long: `Serve the runs here to an agent, as tools of the Model Context Protocol (MCP) on standard input and output:
-plan, status, why, logs, metrics, samples, block docs. Those tools change nothing. --allow adds tools that do.
+plan, validate, status, why, logs, metrics, samples, block docs. Those tools change nothing. --allow adds tools that do.
 
 With --allow apply the agent can apply a plan that it has made. The person at the client is shown the plan and asked
 first; a client that cannot ask (without elicitation) is refused, unless --auto-approve says that nobody need be asked.

@@ -97,6 +97,29 @@ func (g *agent) call(name string, args map[string]any) (text string, failed bool
 	return text, result.IsError
 }
 
+// structured calls a tool and returns its structured result, or with part one value of it.
+func (g *agent) structured(name string, args map[string]any, part string) json.RawMessage {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), 2*time.Minute)
+	defer cancel()
+	result, err := g.session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	text, err := json.Marshal(result.StructuredContent)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if part == "" {
+		return text
+	}
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(text, &parts); err != nil || parts[part] == nil {
+		g.t.Fatalf("%s: the structured result has no %q (%v): %.500s", name, part, err, text)
+	}
+	return parts[part]
+}
+
 // must calls a tool, which must succeed and say what is wanted.
 func (g *agent) must(name string, args map[string]any, wants ...string) string {
 	g.t.Helper()
@@ -159,7 +182,7 @@ func TestAnAgentChangesNothingUnlessAllowed(t *testing.T) {
 	dir := agentFolder(t)
 	g := newAgent(t, dir, nil)
 	names, readOnly := g.tools()
-	want := []string{"docs", "logs", "metrics", "plan", "runs", "samples", "status", "why"}
+	want := []string{"docs", "logs", "metrics", "plan", "runs", "samples", "status", "validate", "why"}
 	if slices.Sort(names); !slices.Equal(names, want) || len(readOnly) != len(want) {
 		t.Errorf("tools %v, read-only %v, want all of %v", names, readOnly, want)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -35,33 +36,78 @@ const maxAnswer = 100_000
 
 // command runs a command as a tool. The result of one that fails says what the command would have printed.
 func (t *mcpTools) command(ctx context.Context, args ...string) *mcp.CallToolResult {
-	out, failed := t.run(ctx, args...)
-	result := answerText(out)
-	result.IsError = failed
+	return t.runAs(ctx, func(*app) {}, args...).answer()
+}
+
+// structured is command for one that prints a JSON document, or with list one a line: those are the value of that name
+// in the result.
+func (t *mcpTools) structured(ctx context.Context, list string, args ...string) *mcp.CallToolResult {
+	ran := t.runAs(ctx, func(*app) {}, args...)
+	result := ran.answer()
+	if list == "" {
+		result.StructuredContent = document(ran.out)
+	} else if printed := printedValues(ran.out); printed != nil {
+		result.StructuredContent = map[string]any{list: printed}
+	}
 	return result
 }
 
-// run runs a command in this process and returns its output. Each has a catalog of its own: a recipe must not know the
-// plugins of another.
-func (t *mcpTools) run(ctx context.Context, args ...string) (output string, failed bool) {
-	return t.runAs(ctx, func(*app) {}, args...)
-}
-
 // look is command for tools that promise to run nothing of a recipe's folder, also of what this user has approved.
-func (t *mcpTools) look(ctx context.Context, args ...string) (output string, failed bool) {
+func (t *mcpTools) look(ctx context.Context, args ...string) ranCommand {
 	return t.runAs(ctx, (*app).sealed, args...)
 }
 
-func (t *mcpTools) runAs(ctx context.Context, limit func(*app), args ...string) (output string, failed bool) {
+// ranCommand is a command that has ended.
+type ranCommand struct {
+	out, errs string
+	code      int
+}
+
+func (r ranCommand) failed() bool { return r.code != exitDone }
+
+// answer is what the command has printed.
+func (r ranCommand) answer() *mcp.CallToolResult {
+	if !r.failed() {
+		return answerText(r.out)
+	}
+	result := answerText(fmt.Sprintf("%s%s(exit code %d)", r.out, r.errs, r.code))
+	result.IsError = true
+	return result
+}
+
+// document is the JSON object in the output of a command; nil: there is none, or it is too long for an answer.
+func document(out string) any {
+	var value map[string]json.RawMessage
+	if len(out) > maxAnswer || json.Unmarshal([]byte(out), &value) != nil {
+		return nil
+	}
+	return json.RawMessage(out)
+}
+
+// printedValues are the JSON values in the lines of a command's output; nil: it has other lines, or is too long.
+func printedValues(out string) []json.RawMessage {
+	if len(out) > maxAnswer {
+		return nil
+	}
+	list := []json.RawMessage{}
+	for lines := json.NewDecoder(strings.NewReader(out)); lines.More(); {
+		var value json.RawMessage
+		if lines.Decode(&value) != nil {
+			return nil
+		}
+		list = append(list, value)
+	}
+	return list
+}
+
+// runAs runs a command in this process. Each has a catalog of its own: a recipe must not know the plugins of another.
+func (t *mcpTools) runAs(ctx context.Context, limit func(*app), args ...string) ranCommand {
 	var out, errs bytes.Buffer
 	a := newApp(strings.NewReader(""), &out, &errs, t.app.environ)
 	a.joined, a.machine = true, t.app.machine
 	limit(a)
 	code := execute(ctx, a, args)
-	if code == exitDone {
-		return out.String(), false
-	}
-	return fmt.Sprintf("%s%s(exit code %d)", out.String(), errs.String(), code), true
+	return ranCommand{out.String(), errs.String(), code}
 }
 
 func answerText(text string) *mcp.CallToolResult {
@@ -103,6 +149,12 @@ type logsArgs struct {
 	Since  string   `json:"since,omitempty" jsonschema:"only lines since a time such as 10m or 2026-03-01T12:00:00Z"`
 	Level  string   `json:"level,omitempty" jsonschema:"only lines of at least this level: debug, info, warn or error"`
 	Grep   string   `json:"grep,omitempty" jsonschema:"only lines that match this regular expression (RE2)"`
+	Events bool     `json:"events,omitempty" jsonschema:"true: the events of the log as JSON, not as lines for people"`
+}
+
+type validateArgs struct {
+	Recipe string            `json:"recipe,omitempty" jsonschema:"the recipe file; default: the only one here"`
+	Vars   map[string]string `json:"vars,omitempty" jsonschema:"values of variables, by name"`
 }
 
 type whyArgs struct {
@@ -143,22 +195,23 @@ func (t *mcpTools) addReaders(server *mcp.Server) {
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &clusters}}
 	}
 	mcp.AddTool(server, reader("plan", "Check a recipe and show what applying it would do with each block."), t.plan)
+	mcp.AddTool(server, reader("validate", "Check a recipe and report all of its errors at once."), t.validate)
 	mcp.AddTool(server, reader("runs", "The runs of this machine, newest first. Other tools take a name as recipe."),
 		func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
-			return t.command(ctx, "runs", "--json"), nil, nil
+			return t.structured(ctx, "", "runs", "--json"), nil, nil
 		})
 	mcp.AddTool(server, reader("status", "State of a run: phases, steps, newest metrics, policy version, stalls."),
 		func(ctx context.Context, _ *mcp.CallToolRequest, in ofRun) (*mcp.CallToolResult, any, error) {
 			f := flags{"status", "--json"}
 			f.set("recipe", in.Recipe)
-			return t.command(ctx, f...), nil, nil
+			return t.structured(ctx, "", f...), nil, nil
 		})
 	mcp.AddTool(server, reader("why", "What each block of a run waits for, down to the cause of a stall."),
 		func(ctx context.Context, _ *mcp.CallToolRequest, in whyArgs) (*mcp.CallToolResult, any, error) {
 			f := flags{"status", "--why", "--json"}
 			f.set("recipe", in.Recipe)
 			f.set("after", in.After)
-			return t.command(ctx, f...), nil, nil
+			return t.structured(ctx, "", f...), nil, nil
 		})
 	mcp.AddTool(server, reader("logs", "The log of a run and its blocks, one line an event, newest last."),
 		func(ctx context.Context, _ *mcp.CallToolRequest, in logsArgs) (*mcp.CallToolResult, any, error) {
@@ -171,6 +224,9 @@ func (t *mcpTools) addReaders(server *mcp.Server) {
 			f.set("since", in.Since)
 			f.set("level", in.Level)
 			f.set("grep", in.Grep)
+			if in.Events {
+				return t.structured(ctx, "events", append(append(f, "--json", "--"), in.Blocks...)...), nil, nil
+			}
 			return t.command(ctx, append(append(f, "--"), in.Blocks...)...), nil, nil
 		})
 	mcp.AddTool(server, reader("metrics", "Curves of a run: reward, loss, KL, lengths, seconds and all others."),
@@ -186,11 +242,31 @@ func (t *mcpTools) addReaders(server *mcp.Server) {
 				f = flags{"plugin", "docs"}
 			}
 			f.set("recipe", in.Recipe)
-			out, failed := t.look(ctx, append(append(f, "--"), strings.Fields(in.Block)...)...)
-			result := answerText(out)
-			result.IsError = failed
-			return result, nil, nil
+			return t.look(ctx, append(append(f, "--"), strings.Fields(in.Block)...)...).answer(), nil, nil
 		})
+}
+
+// validate checks a recipe. A recipe with errors is a result; the tool fails when it cannot be checked.
+func (t *mcpTools) validate(ctx context.Context, _ *mcp.CallToolRequest, in validateArgs) (*mcp.CallToolResult, any,
+	error) {
+	if err := allowedRecipe(in.Recipe); err != nil {
+		return nil, nil, err
+	}
+	f := flags{"validate", "--json"}
+	for _, name := range slices.Sorted(maps.Keys(in.Vars)) {
+		f.set("var", name+"="+in.Vars[name])
+	}
+	f = append(f, "--")
+	if in.Recipe != "" {
+		f = append(f, in.Recipe)
+	}
+	ran := t.look(ctx, f...)
+	if found := document(ran.out); found != nil {
+		result := answerText(ran.out)
+		result.StructuredContent = found
+		return result, nil, nil
+	}
+	return ran.answer(), nil, nil
 }
 
 // metrics lists the metrics of a run, or gives the points of some.
@@ -295,7 +371,9 @@ func (t *mcpTools) ask(ctx context.Context, recipe, path string, query url.Value
 	if err != nil {
 		return nil, nil, err
 	}
-	return answerText(string(text)), nil, nil
+	result := answerText(string(text))
+	result.StructuredContent = document(string(text))
+	return result, nil, nil
 }
 
 // readRun reads a run as the dashboard's page does.

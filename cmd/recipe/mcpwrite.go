@@ -57,19 +57,23 @@ func (t *mcpTools) plan(ctx context.Context, _ *mcp.CallToolRequest, in planArgs
 	if in.Recipe != "" {
 		p.args = append(p.args, in.Recipe)
 	}
-	out, failed := t.runAs(ctx, func(a *app) {
+	ran := t.runAs(ctx, func(a *app) {
 		a.sealed()
 		a.planned = func(made *plan.Plan) { p.shown = made }
 	}, append([]string{"plan", "--json", "--out=" + p.file}, p.args...)...)
-	if failed {
-		result := answerText(out)
-		result.IsError = true
+	if ran.failed() {
+		result := ran.answer()
+		result.StructuredContent = document(ran.out)
 		return result, nil, nil
 	}
 	t.mu.Lock()
 	t.plans[id] = p
 	t.mu.Unlock()
-	return answerText("plan_id: " + id + "\n" + out), nil, nil
+	result := answerText("plan_id: " + id + "\n" + ran.out)
+	if made := document(ran.out); made != nil {
+		result.StructuredContent = map[string]any{"plan_id": id, "plan": made}
+	}
+	return result, nil, nil
 }
 
 type applyArgs struct {
@@ -106,7 +110,7 @@ func (t *mcpTools) addWriters(server *mcp.Server, allowed []string) {
 					f := flags{"evaluate", "--json"}
 					f.set("recipe", in.Recipe)
 					f.number("limit", in.Limit)
-					return t.command(ctx, append(f, "--", in.Environment)...), nil, nil
+					return t.structured(ctx, "", append(f, "--", in.Environment)...), nil, nil
 				})
 		},
 		"checkpoint": func() {
@@ -114,7 +118,7 @@ func (t *mcpTools) addWriters(server *mcp.Server, allowed []string) {
 				func(ctx context.Context, _ *mcp.CallToolRequest, in checkpointArgs) (*mcp.CallToolResult, any, error) {
 					f := flags{"checkpoint", "--json"}
 					f.set("recipe", in.Recipe)
-					return t.command(ctx, append(f, "--", in.Trainer)...), nil, nil
+					return t.structured(ctx, "", append(f, "--", in.Trainer)...), nil, nil
 				})
 		},
 		"pause":  t.pauseOrResume(server, tool("pause", "Pause a live run: inference holds requests, trainers wait.", false)),

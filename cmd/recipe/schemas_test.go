@@ -103,18 +103,33 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 	fits(t, "mcp-series", []byte(g.must("metrics", map[string]any{"names": []string{"trainer.tiny.policy reward"}})))
 	samples := g.must("samples", map[string]any{"limit": 2})
 	fits(t, "mcp-samples", []byte(samples))
-	var list struct {
+	var found struct {
 		Groups []struct {
 			Block string
 			ID    uint64
 		}
 	}
-	if err := json.Unmarshal([]byte(samples), &list); err != nil || len(list.Groups) == 0 {
+	if err := json.Unmarshal([]byte(samples), &found); err != nil || len(found.Groups) == 0 {
 		t.Fatalf("no samples: %v\n%s", err, samples)
 	}
-	group := fmt.Sprintf("%s/%d", list.Groups[0].Block, list.Groups[0].ID)
+	group := fmt.Sprintf("%s/%d", found.Groups[0].Block, found.Groups[0].ID)
 	fits(t, "mcp-sample", []byte(g.must("samples", map[string]any{"group": group})))
 	fits(t, "status", []byte(g.must("status", map[string]any{})))
+	fits(t, "status", g.structured("status", map[string]any{}, ""))
+	fits(t, "why", g.structured("why", map[string]any{}, ""))
+	fits(t, "plan", g.structured("plan", map[string]any{"recipe": "quickstart.hcl"}, "plan"))
+	fits(t, "validate", g.structured("validate", map[string]any{"recipe": "quickstart.hcl"}, ""))
+	fits(t, "validate", g.structured("validate", map[string]any{"recipe": "wrong.hcl"}, ""))
+	fits(t, "validate", g.structured("plan", map[string]any{"recipe": "wrong.hcl"}, ""))
+	fits(t, "runs", g.structured("runs", nil, ""))
+	var list []json.RawMessage
+	tail := map[string]any{"recipe": "quickstart.hcl", "events": true, "tail": 5}
+	if err := json.Unmarshal(g.structured("logs", tail, "events"), &list); err != nil || len(list) != 5 {
+		t.Errorf("%d events, want 5: %v", len(list), err)
+	}
+	for _, e := range list {
+		fits(t, "event", e)
+	}
 	w.recipe("stop")
 	events := out(0, "logs", "--json", "-r", "quickstart.hcl")
 	all, n := schemaOf(t, "event", true), 0

@@ -71,6 +71,9 @@ func (a *app) showStatus(ctx context.Context, dir state.Dir, run *state.Run, asJ
 	view.Complete(snap, run)
 	seen.Overlay(snap)
 	standing := view.Standing(run, holder)
+	if seen.Ending != nil {
+		standing = "stopping"
+	}
 	foreign := foreignTo(ctx, dir)
 	if foreign != nil {
 		standing = view.Elsewhere
@@ -140,7 +143,7 @@ func look(ctx context.Context, dir state.Dir, run *state.Run, holder *state.Owne
 		return run, view.Seen{Silent: err.Error()}
 	}
 	seen := view.Watched(now.Live, now.Waiting)
-	seen.Healed = now.Healed
+	seen.Healed, seen.Ending = now.Healed, now.Ending
 	return now.Run, seen
 }
 

@@ -184,14 +184,17 @@ func TestToolsThatOnlyReadRunNothing(t *testing.T) {
 	_, _ = g.call("docs", map[string]any{"recipe": "train.hcl"})
 	g.refused("plan", map[string]any{"recipe": "train.hcl"}, "Not checked: not trusted")
 	_, _ = g.call("plan", map[string]any{"recipe": "known.hcl"})
-	nothingRan(t, ran, "the tools docs and plan")
+	for _, recipe := range []string{"train.hcl", "known.hcl"} {
+		_, _ = g.call("validate", map[string]any{"recipe": recipe})
+	}
+	nothingRan(t, ran, "the tools docs, plan and validate")
 
 	list, err := g.session.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	reading := map[string]bool{"docs": true, "logs": true, "metrics": true, "runs": true, "samples": true, "status": true,
-		"why": true, "plan": true}
+		"why": true, "plan": true, "validate": true}
 	// may ask a cluster, or run what the recipe names
 	open := map[string]bool{"plan": true, "status": true, "apply": true, "evaluate": true, "stop": true}
 	for _, tool := range list.Tools {

@@ -513,6 +513,9 @@ func (w *watcher) exited(ctx context.Context, events <-chan streamItem) {
 	}
 }
 
+// stopMargin is how long after its stop timeout a process is killed: its last answer may be on its way.
+const stopMargin = 5 * time.Second
+
 func (w *watcher) stop(ctx context.Context, o stopOrder) {
 	if w.ordered != nil {
 		return
@@ -522,7 +525,7 @@ func (w *watcher) stop(ctx context.Context, o stopOrder) {
 	grace := w.attempt.health.StopTimeout
 	w.attempt.e.note(w.attempt.block, func(rec *state.Block) { rec.Intent = state.IntentStop })
 	w.report.phase(sdk.Draining, cty.NilVal)
-	w.stopDeadline.Reset(grace + 5*time.Second)
+	w.stopDeadline.Reset(grace + stopMargin)
 	go func() {
 		c, cancel := context.WithTimeout(ctx, grace+2*time.Second)
 		defer cancel()

@@ -44,6 +44,7 @@ type endOfRun struct {
 	status state.Status
 	err    error
 	why    string
+	since  time.Time
 	// unclean are the blocks that were not stopped in order.
 	unclean []*Failure
 }
@@ -384,7 +385,7 @@ func (s *supervisor) end(status state.Status, err error, why string) {
 		return
 	}
 	s.reportStallsAtEnd(status)
-	s.ending = &endOfRun{status: status, err: err, why: why}
+	s.ending = &endOfRun{status: status, err: err, why: why, since: s.e.now()}
 	for _, b := range s.blocks {
 		if b.goal == up {
 			b.goal, b.reason, b.restart = down, why, false

@@ -191,6 +191,9 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed, live b
 		in.Devices, in.Nondeterminism = sized.Devices, sized.Nondeterminism
 	}
 	in.Findings = append(findings, s.reset()...)
+	if !live {
+		in.Findings = append(in.Findings, killed(rec, seen)...)
+	}
 	p, err := plan.Make(in)
 	if err == nil {
 		p.Saved = s.Request.SavedID

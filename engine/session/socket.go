@@ -137,6 +137,8 @@ type Status struct {
 	Waiting []run.Waiting `json:"waiting,omitempty"`
 	// Healed lists the files that the engine has written again after another program had changed them.
 	Healed []run.Healed `json:"healed,omitempty"`
+	// Ending is set while the run is being stopped.
+	Ending *run.Ending `json:"ending,omitempty"`
 }
 
 type orderRequest struct {
@@ -163,7 +165,11 @@ func handler(s *Session, e *run.Engine) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		rec, live, err := e.Live(r.Context())
-		answer(w, Status{rec, live, e.Waiting(), e.Healed()}, err)
+		var ending *run.Ending
+		if err == nil {
+			ending, err = e.Ending(r.Context())
+		}
+		answer(w, Status{rec, live, e.Waiting(), e.Healed(), ending}, err)
 	})
 	mux.HandleFunc("POST /v1/output", func(w http.ResponseWriter, r *http.Request) {
 		var q outputRequest

@@ -161,6 +161,6 @@ func outcome(dir state.Dir, failures []string) error {
 		Summary: fmt.Sprintf("the run is %s, with errors", rec.Status),
 		Detail:  strings.Join(failures, "\n"),
 		Remedy: "recipe status and recipe logs -r " + rec.File + " say more; " + Again(dir, rec.File) +
-			" continues from the newest checkpoint",
+			" continues the run",
 	}
 }

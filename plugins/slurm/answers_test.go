@@ -155,3 +155,20 @@ func TestFiltersOfAPersonAreLeftOut(t *testing.T) {
 		t.Errorf("commands get %q", got)
 	}
 }
+
+// What names neither the comment nor the name of a job is no evidence that its ID is another job's.
+func TestAnAnswerWithoutANameIsNone(t *testing.T) {
+	t.Parallel()
+	h := executor.Handle{ID: "7", Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}}
+	for text, known := range map[string]bool{
+		"JobId=7 JobState=PENDING":                                     false,
+		"JobId=7 JobName=" + jobName(h.Block) + " JobState=PENDING":    true,
+		"JobId=7 JobName=other JobState=PENDING":                       true,
+		"JobId=7 JobState=PENDING Comment=" + comment(h.Key):           true,
+		"JobId=7 JobName=x Comment=" + comment(h.Key) + " JobState=\n": false,
+	} {
+		if st, err := shown(h, text); (err == nil) != known {
+			t.Errorf("%q: %+v, %v", text, st, err)
+		}
+	}
+}

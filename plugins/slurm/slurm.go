@@ -291,13 +291,13 @@ func unlisted(ctx context.Context, h executor.Handle) (executor.Status, error) {
 
 // shown is the status of a job that scontrol shows.
 func shown(h executor.Handle, text string) (executor.Status, error) {
-	state := field(text, "JobState")
-	if state == "" {
-		return executor.Status{}, fmt.Errorf("scontrol show job %s printed %q; expected a JobState", h.ID,
+	state, name := field(text, "JobState"), field(text, "JobName")
+	key, ours := keyIn(field(text, "Comment"))
+	if state == "" || !ours && name == "" { // no answer, rather than another job: ours would be submitted a second time
+		return executor.Status{}, fmt.Errorf("scontrol show job %s printed %q; expected a JobState and a JobName", h.ID,
 			strings.TrimSpace(text))
 	}
-	key, ours := keyIn(field(text, "Comment"))
-	if ours && key != h.Key || !ours && field(text, "JobName") != jobName(h.Block) {
+	if ours && key != h.Key || !ours && name != jobName(h.Block) {
 		return executor.Status{State: executor.Lost, Reason: "Slurm has given the ID " + h.ID + " to another job"}, nil
 	}
 	st := statusOf(state, field(text, "Reason"), strings.TrimPrefix(field(text, "NodeList"), "(null)"))

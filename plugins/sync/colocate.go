@@ -126,7 +126,7 @@ func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error
 			Err: err,
 		}
 	case refused != nil: // it died meanwhile, or asks again
-		s.host.Log("warn", fmt.Sprintf("give %s its turn: %v", s.config.Trainer.Address, refused))
+		s.warn(ctx, "give %s its turn: %v", s.config.Trainer.Address, refused)
 		s.wake(ctx, "the trainer did not take its turn")
 	default:
 		s.host.Phase(sdk.Ready, fmt.Sprintf("inference sleeps while %s works", s.config.Trainer.Address))
@@ -295,8 +295,8 @@ func (s *syncer) endTurn(ctx context.Context, p weightserver.Publication) error 
 	quiet := s.keepAlive(ctx)
 	s.wake(ctx, fmt.Sprintf("step %d brought no new weights", p.Step))
 	quiet()
-	if err := s.notifyTrainer(ctx, weightserver.Done{Version: p.Version}); err != nil && ctx.Err() == nil {
-		s.host.Log("warn", fmt.Sprintf("the turn of step %d: %v", p.Step, err))
+	if err := s.notifyTrainer(ctx, weightserver.Done{Version: p.Version}); err != nil {
+		s.warn(ctx, "the turn of step %d: %v", p.Step, err)
 	}
 	return ctx.Err()
 }
@@ -319,7 +319,7 @@ func (s *syncer) wake(ctx context.Context, why string) {
 	for address, l := range n.all() {
 		wg.Go(func() {
 			if err := l.client.Resume(ctx, l.id); err != nil && !errors.Is(err, gateway.ErrNotHeld) {
-				s.host.Log("warn", fmt.Sprintf("wake %s: %v", address, err))
+				s.warn(ctx, "wake %s: %v", address, err)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -80,4 +83,66 @@ func TestAnUpdateThatHangsIsNamedWithinItsDeadline(t *testing.T) {
 			t.Fatalf("the gateway is still held: %+v %v", s, err)
 		}
 	}
+}
+
+// A stop in the middle of an update is no warning: what it breaks off has not failed.
+func TestAStopInAnUpdateWarnsOfNothing(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 100)
+	first := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/weights") || strings.HasSuffix(r.URL.Path, "/policy_version") {
+				_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that the connection ends
+				asked <- r.URL.Path
+				<-r.Context().Done()
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	for path, change := range map[string]func(c *sync.Config, url string){
+		"/weights": func(c *sync.Config, url string) {
+			attributes := c.Inference[0].Values.AsValueMap()
+			attributes["control_url"] = cty.StringVal(url)
+			c.Inference[0].Values = cty.ObjectVal(attributes)
+		},
+		"/policy_version": func(c *sync.Config, url string) {
+			book := plugintest.Ref("trajectories.x.y", kind.Trajectories, outputs.Trajectories{URL: url, Token: "secret"})
+			c.Trajectories = &book
+		},
+	} {
+		server := startInference(t, plugintest.FakeConfig{})
+		target, err := url.Parse(server.Output("control_url"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass, transport := httputil.NewSingleHostReverseProxy(target), &http.Transport{}
+		pass.Transport = transport
+		front := httptest.NewServer(first(pass))
+		train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 2})
+		b := plugintest.Harness(t, sync.Definition())
+		c := config(train, server)
+		change(&c, front.URL)
+		b.Start(c)
+		select {
+		case got := <-asked:
+			if !strings.HasSuffix(got, path) {
+				t.Fatalf("asked for %s, want %s", got, path)
+			}
+		case <-time.After(plugintest.Deadline):
+			t.Fatalf("%s is never asked for", path)
+		}
+		if err := b.Stop(plugintest.Deadline); err != nil {
+			t.Fatal(err)
+		}
+		b.WaitPhase(sdk.Stopped)
+		for _, e := range b.Events() {
+			if l := e.GetLog(); l.GetLevel() == "warn" {
+				t.Errorf("%s: %s", path, l.GetMessage())
+			}
+		}
+		front.Close()
+		transport.CloseIdleConnections()
+	}
+	http.DefaultClient.CloseIdleConnections()
 }

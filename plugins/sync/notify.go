@@ -2,6 +2,7 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -21,17 +22,24 @@ func (s *syncer) notifyTrajectories(ctx context.Context) {
 	if s.trajectories == nil || s.notified == s.version.Load() && s.told == keeps {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	within, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	version := s.version.Load()
-	err := s.trajectories.UpdatePolicy(ctx, trajectory.PolicyUpdate{
+	err := s.trajectories.UpdatePolicy(within, trajectory.PolicyUpdate{
 		Version: version, MaxStaleness: s.config.MaxStaleness, InFlight: s.config.InFlight,
 	})
 	if err != nil && !s.unnotified { // it is tried again each second
-		s.host.Log("warn", fmt.Sprintf("post the policy version to %s: %v", s.config.Trajectories.Address, err))
+		s.warn(ctx, "post the policy version to %s: %v", s.config.Trajectories.Address, err)
 	}
 	if s.unnotified = err != nil; !s.unnotified {
 		s.notified, s.told = version, keeps
+	}
+}
+
+// warn logs a warning, but not of what the stop of the block has broken off.
+func (s *syncer) warn(ctx context.Context, format string, args ...any) {
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		s.host.Log("warn", fmt.Sprintf(format, args...))
 	}
 }
 

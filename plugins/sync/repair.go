@@ -115,7 +115,7 @@ func (s *syncer) check(ctx context.Context, v *server) {
 	quiet()
 	if err != nil {
 		v.trouble = err.Error()
-		s.host.Log("warn", fmt.Sprintf("%s: bring policy version %d again: %v", v.address, s.version.Load(), err))
+		s.warn(ctx, "%s: bring policy version %d again: %v", v.address, s.version.Load(), err)
 		return
 	}
 	v.trouble, v.backoff = "", backoff{}

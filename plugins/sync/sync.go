@@ -129,7 +129,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 			return fmt.Errorf("attach to %s: %w", s.config.Trainer.Address, err)
 		}
 		if failures++; failures == 2 {
-			s.host.Log("warn", fmt.Sprintf("%s: %v", s.config.Trainer.Address, err))
+			s.warn(ctx, "%s: %v", s.config.Trainer.Address, err)
 			if known {
 				s.host.Phase(sdk.Degraded, s.config.Trainer.Address+" does not answer")
 			}

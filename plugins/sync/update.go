@@ -76,7 +76,7 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 		done.Error = err.Error()
 	}
 	if unsent := s.notifyTrainer(ctx, done); unsent != nil {
-		s.host.Log("warn", fmt.Sprintf("policy version %d: %v", p.Version, unsent))
+		s.warn(ctx, "policy version %d: %v", p.Version, unsent)
 	}
 	if err != nil {
 		remedy := "read the log of the inference blocks that are named"
@@ -255,8 +255,8 @@ func (s *syncer) load(ctx context.Context, u *update) error {
 	if err := u.proof.failed(); err != nil {
 		return err
 	}
-	if again := failing(list, u.failed); len(again) > 0 {
-		s.host.Log("warn", fmt.Sprintf("policy version %d is loaded once more: %v", u.Version, joined(u.failed)))
+	if again := failing(list, u.failed); len(again) > 0 && ctx.Err() == nil {
+		s.warn(ctx, "policy version %d is loaded once more: %v", u.Version, joined(u.failed))
 		begun := time.Now()
 		s.each(again, func(v *server) { s.reinstate(ctx, v); attempt(v) })
 		u.phases["repair"] += time.Since(begun).Seconds()

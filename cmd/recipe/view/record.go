@@ -105,6 +105,8 @@ type StatusDocument struct {
 	Silent  string              `json:"engine_error,omitempty"`
 	// Healed lists the files of the run that the engine has written again after another program had changed them.
 	Healed []enginerun.Healed `json:"healed,omitempty"`
+	// Ending is set while the run is being stopped.
+	Ending *enginerun.Ending `json:"ending,omitempty"`
 	// Moved lists live blocks whose process still uses the paths from before the project was moved.
 	Moved map[addr.Block]string `json:"moved_from,omitempty"`
 }
@@ -131,8 +133,8 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		}
 		blocks = append(blocks, out)
 	}
-	return JSON(w, StatusDocument{"1.2", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks,
-		elsewhere, seen.Waiting, seen.Silent, seen.Healed, seen.Moved})
+	return JSON(w, StatusDocument{"1.3", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks,
+		elsewhere, seen.Waiting, seen.Silent, seen.Healed, seen.Ending, seen.Moved})
 }
 
 func sorted(run *state.Run) []addr.Block {

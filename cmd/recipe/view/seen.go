@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	enginerun "github.com/recipe-rl/recipe/engine/run"
@@ -30,6 +31,7 @@ type Seen struct {
 	Waiting []enginerun.Waiting // what its engine cannot write
 	Builds  session.Builds      // programs of its processes that are not this one
 	Healed  []enginerun.Healed  // files that its engine has written again
+	Ending  *enginerun.Ending   // nil: it is not being stopped
 	Silent  string              // why its engine does not answer, although it should
 	// where the directories of live processes lay when those were started, when the project was moved since
 	Moved map[addr.Block]string
@@ -122,6 +124,9 @@ func Troubles(w io.Writer, s Style, seen Seen) error {
 	if err := builds(w, s, seen.Builds); err != nil {
 		return err
 	}
+	if err := ending(w, s, seen.Ending); err != nil {
+		return err
+	}
 	for _, x := range seen.Healed {
 		if _, err := fmt.Fprintf(w, "\n%s %s (%s)\n", s.Yellow("Healed:"), x.Message,
 			x.Time.Local().Format("15:04:05")); err != nil {
@@ -137,6 +142,22 @@ func Troubles(w io.Writer, s Style, seen Seen) error {
 		return err
 	}
 	return nil
+}
+
+// ending shows what a stop waits for, and until when.
+func ending(w io.Writer, s Style, e *enginerun.Ending) error {
+	if e == nil {
+		return nil
+	}
+	at := func(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+	text := fmt.Sprintf("\n%s since %s: %s\n", s.Yellow("Stopping"), at(e.Since), OneLine(e.Why))
+	for _, b := range e.Stopping {
+		text += fmt.Sprintf("  %s was asked to stop at %s; its process is killed if it has not ended at %s\n", b.Address,
+			at(b.Asked), at(b.Killed))
+	}
+	_, err := io.WriteString(w, text+"  "+s.Dim("→")+
+		" recipe stop waits for it; recipe stop --kill ends everything now, without a last checkpoint\n")
+	return err
 }
 
 // builds lists the processes that run another build of recipe.
