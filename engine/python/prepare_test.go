@@ -27,6 +27,7 @@ const uv = `#!/bin/sh
 log="$(dirname "$0")/calls"
 for last; do :; done
 case "$1" in
+python) test "$last" = ">=3.12,<4" && test -e "$(dirname "$0")/newer" && echo /new/python ;;
 venv)
   echo "$*" >> "$log"
   mkdir -p "$last/bin" "$last/site"
@@ -37,6 +38,12 @@ pip)
   echo "$*" >> "$log"
   case "$last" in
   broken*) echo "no such version"; exit 1 ;;
+  new*) grep -q "python /new/python" "$log" || {
+    echo "Because the current Python version (3.11.7) does not satisfy"
+    echo "Python>=3.12,<4 and new==1 depends on Python>=3.12,<4, new==1 cannot be used."
+    for line in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do echo "$line"; done
+    exit 1
+  } ;;
   slow*) exec sleep 60 ;;
   esac
   while [ $# -gt 0 ]; do
@@ -151,6 +158,38 @@ func TestPrepareLeavesNothingHalfDone(t *testing.T) {
 	}
 	if _, err := os.Stat(slow.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after an interruption its folder is still there (%v)", err)
+	}
+}
+
+func TestPackagesThatNeedANewerPython(t *testing.T) {
+	calls := fake(t)
+	maker := python.Maker{Log: io.Discard, Dir: t.TempDir()}
+	e := of(t, sdk.Packages{Requirements: []string{"new==1"}})
+	_, err := maker.Prepare(t.Context(), e)
+	var failed *sdk.Error
+	if !errors.As(err, &failed) || !strings.Contains(failed.Summary, "need Python >=3.12,<4") ||
+		!strings.Contains(failed.Remedy, `runtime { python = "3.12" }`) {
+		t.Errorf("no such Python: %v", err)
+	}
+	program, err := exec.LookPath("uv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(program), "newer"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if made, err := maker.Prepare(t.Context(), e); !made || err != nil || !strings.Contains(calls(), "python /new/python") {
+		t.Errorf("one on the machine: %v, %v\n%s", made, err, calls())
+	}
+	named, _, err := interpreter.Of(sdk.Runtime{Python: "3.11", Requirements: []string{"new==1.0"}}, sdk.Packages{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(program), "calls")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := maker.Prepare(t.Context(), named); !errors.As(err, &failed) || strings.Contains(calls(), "/new/python") {
+		t.Errorf("another one than the recipe names: %v\n%s", err, calls())
 	}
 }
 
