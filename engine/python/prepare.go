@@ -83,7 +83,7 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	err = m.install(ctx, uv, base, e)
 	wanted := wantedPython(err)
 	if wanted == "" {
-		return err
+		return unsupported(err, e.Packages.Supported)
 	}
 	if found := m.newer(ctx, uv, wanted); e.Python == "" && found != "" {
 		if _, err := fmt.Fprintf(m.Log, "the packages need Python %s: %s is used\n", wanted, found); err != nil {
@@ -110,6 +110,13 @@ func (m Maker) install(ctx context.Context, uv, base string, e interpreter.Envir
 			return fmt.Errorf("write the overrides of a Python environment: %w", err)
 		}
 		args = append(args, "--override", path)
+	}
+	if len(e.Packages.Supported) > 0 {
+		path := filepath.Join(e.Dir, "supported.txt")
+		if err := os.WriteFile(path, []byte(strings.Join(e.Packages.Supported, "\n")+"\n"), 0o600); err != nil {
+			return fmt.Errorf("write the supported versions of a Python environment: %w", err)
+		}
+		args = append(args, "--constraint", path)
 	}
 	if m.NoBuild {
 		args = append(args, "--no-build")

@@ -38,6 +38,11 @@ pip)
   echo "$*" >> "$log"
   case "$last" in
   broken*) echo "no such version"; exit 1 ;;
+  old*)
+    case "$*" in *--constraint*) ;; *) exit 0 ;; esac
+    echo "old==1 depends on"
+    echo "base<2 and base>=2, we can conclude that your requirements are unsatisfiable."
+    exit 1 ;;
   new*) grep -q "python /new/python" "$log" || {
     echo "Because the current Python version (3.11.7) does not satisfy"
     echo "Python>=3.12,<4 and new==1 depends on Python>=3.12,<4, new==1 cannot be used."
@@ -190,6 +195,29 @@ func TestPackagesThatNeedANewerPython(t *testing.T) {
 	}
 	if _, err := maker.Prepare(t.Context(), named); !errors.As(err, &failed) || strings.Contains(calls(), "/new/python") {
 		t.Errorf("another one than the recipe names: %v\n%s", err, calls())
+	}
+}
+
+func TestPackagesForVersionsThatAreNotSupported(t *testing.T) {
+	fake(t)
+	maker := python.Maker{Log: io.Discard, Dir: t.TempDir()}
+	of := func(plugin sdk.Packages) interpreter.Environment {
+		e, _, err := interpreter.Of(sdk.Runtime{Requirements: []string{"old==1"}}, plugin, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	supporting := of(sdk.Packages{Supported: []string{"base>=2"}})
+	_, err := maker.Prepare(t.Context(), supporting)
+	var failed *sdk.Error
+	if !errors.As(err, &failed) || !strings.Contains(failed.Summary, "the block's plugin supports base>=2") {
+		t.Error(err)
+	}
+	if any := of(sdk.Packages{}); any.Dir == supporting.Dir {
+		t.Error("blocks of other plugins share its environment")
+	} else if _, err := maker.Prepare(t.Context(), any); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -41,6 +41,24 @@ func wantedPython(err error) string {
 	return strings.ReplaceAll(m[1], " ", "")
 }
 
+// unsupported is a failed installation of packages that need other versions than the block's plugin supports, which uv
+// names where it says why nothing fits; other errors stay as they are.
+func unsupported(err error, supported []string) error {
+	var failed *printed
+	var e *sdk.Error
+	if !errors.As(err, &failed) || !errors.As(err, &e) || !strings.Contains(failed.output, "unsatisfiable") {
+		return err
+	}
+	for _, s := range supported {
+		if !strings.Contains(strings.Join(strings.Fields(failed.output), " "), s) {
+			continue
+		}
+		return &sdk.Error{Summary: fmt.Sprintf("%s: the block's plugin supports %s", e.Summary, s), Detail: e.Detail,
+			Err: e.Err, Remedy: "name releases of the packages for these versions in runtime { requirements = […] }"}
+	}
+	return err
+}
+
 // newer finds an interpreter of a version on this machine; empty: there is none. Nothing is downloaded for it.
 func (m Maker) newer(ctx context.Context, uv, version string) string {
 	cmd := exec.CommandContext(ctx, uv, "python", "find", "--no-config", "--no-python-downloads", "--system", version)
