@@ -35,7 +35,7 @@ type program struct {
 	bundled string // folder of the code where it is part of recipe
 	// packages are what recipe init installs for it.
 	packages sdk.Packages
-	order   string // digest of the settings
+	order    string // digest of the settings
 }
 
 // player is a program with rollouts of its own.
