@@ -72,11 +72,13 @@ test-program:
 	$(GOTESTSUM) $(RERUN) --packages='./cmd/recipe ./cmd/recipe/scaffold' -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT)
 
 # Inputs that once failed, each with its test; make test runs all of them, too.
-test-regressions: ## run the inputs that once failed: language, plans, clusters, operators (two minutes)
-	$(GO) test -vet=off ./cmd/recipe -run '^TestScripts$$/^(language|newaddress|again|twofiles|renamed|hung|dead|detach|killed|completion|service|trust|copied)$$'
+test-regressions: ## run the inputs that once failed: language, plans, clusters, operators, environments (five minutes)
+	$(GO) test -vet=off ./cmd/recipe -run '^TestScripts$$/^(language|newaddress|again|twofiles|renamed|hung|dead|detach|killed|completion|service|trust|copied|files)$$'
 	$(GO) test -vet=off ./cmd/recipe -run '^(TestSeveral|TestTheExamplesOfCIRun|TestAHostilePullRequest|TestAnAgentAppliesWhatAPersonApproves|TestLostCopies|TestABadLine|TestOutputsFitTheirSchemas|TestARunOfAnotherUser)'
+	$(GO) test -vet=off ./cmd/recipe -run '^(TestDryRun|TestTurnsWith|TestTinyReads|TestEvaluate|TestAnswersAre|TestAnEvaluation|TestMetricsOf|TestReported)'
+	$(PATIENT) $(GO) test -vet=off ./plugins/reward ./plugins/trajectories/group ./sdk/environment
 	$(GO) test -vet=off ./plugins/slurm ./engine/plan ./engine/state ./engine/event ./schema/lsp
-	$(GO) test -vet=off ./schema -run '^(TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart)'
+	$(GO) test -vet=off ./schema -run '^(TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart|TestColumns|TestNamesOf)'
 
 test-race: ## run the tests of the whole program with the race detector (half an hour; weekly)
 	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED='./cmd/recipe ./cmd/recipe/scaffold'
