@@ -30,7 +30,7 @@ RUFF_VERSION := 0.17.5
 GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet
 RERUN     = $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
 
-.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-program test-race test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
+.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-program test-race test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own test-unseen e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -122,6 +122,9 @@ test-axolotl: ## every test of trainer "axolotl" with real Axolotl (CPU)
 
 test-atropos-own: ## run environments of Atropos itself, from its source distribution on PyPI
 	scripts/test-atropos-own.sh
+
+test-unseen: build ## train on public environments and reward libraries from PyPI, and write docs/environments/packages.md (half an hour)
+	$(PYTHON) scripts/unseen/run.py --recipe $(BIN)
 
 check: ## check a change in about a minute: format, vet, fast tests of the packages that it touches and of those that import them
 	@scripts/check.sh

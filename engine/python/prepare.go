@@ -83,7 +83,7 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	err = m.install(ctx, uv, base, e)
 	wanted := wantedPython(err)
 	if wanted == "" {
-		return unsupported(err, e.Packages.Supported)
+		return m.withoutWheels(unsupported(err, e.Packages.Supported))
 	}
 	if found := m.newer(ctx, uv, wanted); e.Python == "" && found != "" {
 		if _, err := fmt.Fprintf(m.Log, "the packages need Python %s: %s is used\n", wanted, found); err != nil {

@@ -38,6 +38,8 @@ pip)
   echo "$*" >> "$log"
   case "$last" in
   broken*) echo "no such version"; exit 1 ;;
+  source*)
+    case "$*" in *--no-build*) echo "source==1 has no usable"; echo "wheels"; exit 1 ;; esac ;;
   old*)
     case "$*" in *--constraint*) ;; *) exit 0 ;; esac
     echo "old==1 depends on"
@@ -183,7 +185,8 @@ func TestPackagesThatNeedANewerPython(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(filepath.Dir(program), "newer"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if made, err := maker.Prepare(t.Context(), e); !made || err != nil || !strings.Contains(calls(), "python /new/python") {
+	made, err := maker.Prepare(t.Context(), e)
+	if !made || err != nil || !strings.Contains(calls(), "python /new/python") {
 		t.Errorf("one on the machine: %v, %v\n%s", made, err, calls())
 	}
 	named, _, err := interpreter.Of(sdk.Runtime{Python: "3.11", Requirements: []string{"new==1.0"}}, sdk.Packages{}, "")
@@ -309,6 +312,12 @@ func TestPrepareWithoutBuilds(t *testing.T) {
 		}
 		if got := calls(); strings.Contains(got, " --no-build ") != none {
 			t.Errorf("%s: uv was called with\n%s", name, got)
+		}
+		_, err := python.Maker{Log: io.Discard, Dir: t.TempDir(), NoBuild: none}.Prepare(t.Context(),
+			of(t, sdk.Packages{Requirements: []string{"source==1"}}))
+		var failed *sdk.Error
+		if (err != nil) != none || none && (!errors.As(err, &failed) || !strings.Contains(failed.Remedy, "--trust all")) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

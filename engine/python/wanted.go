@@ -59,6 +59,24 @@ func unsupported(err error, supported []string) error {
 	return err
 }
 
+// withoutWheels is a failed installation of packages that would have to be built, where nothing is built.
+func (m Maker) withoutWheels(err error) error {
+	var failed *printed
+	var e *sdk.Error
+	if !m.NoBuild || !errors.As(err, &failed) || !errors.As(err, &e) ||
+		!noWheels().MatchString(strings.Join(strings.Fields(failed.output), " ")) {
+		return err
+	}
+	return &sdk.Error{Summary: e.Summary + ": one of the packages has no wheel, and would have to be built", Detail: e.Detail,
+		Err: e.Err, Remedy: "a build runs code of the package: recipe init --trust all allows it, if you trust the packages " +
+			"and what they depend on"}
+}
+
+// noWheels is what uv prints of a package that it may not build.
+var noWheels = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)no usable wheels|building (from )?source( distributions)? is disabled|no-build`)
+})
+
 // newer finds an interpreter of a version on this machine; empty: there is none. Nothing is downloaded for it.
 func (m Maker) newer(ctx context.Context, uv, version string) string {
 	cmd := exec.CommandContext(ctx, uv, "python", "find", "--no-config", "--no-python-downloads", "--system", version)

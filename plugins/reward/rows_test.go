@@ -81,8 +81,8 @@ func bytesOf(text string) []int {
 	return ids
 }
 
-// testdata/asked.json is what plugins/trl/tests/test_rows.py compares with what TRL makes of the same rows. RECIPE_UPDATE=1
-// writes it anew.
+// testdata/asked.json is what plugins/trl/tests/test_rows.py compares with what TRL makes of the same rows.
+// RECIPE_UPDATE=1 writes it anew.
 func TestRequestsOfRows(t *testing.T) {
 	t.Parallel()
 	python := scripttest.Python(t, "atropos")

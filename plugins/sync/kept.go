@@ -15,8 +15,8 @@ const (
 	keptEvery = 200 * time.Millisecond
 )
 
-// awaitKept waits while a gateway is asked to keep its version (gateway.Gateway.Keep), for a bounded time: an evaluation
-// must not stop the training. A gateway that is held already answers no evaluation, and is not waited for.
+// awaitKept waits while a gateway is asked to keep its version (gateway.Gateway.Keep), for a bounded time: an
+// evaluation must not stop the training. A gateway that is held already answers no evaluation, and is not waited for.
 func (s *syncer) awaitKept(ctx context.Context, u *update) error {
 	begun, limit := time.Now(), min(keptMost, s.config.Timeout/2)
 	for {

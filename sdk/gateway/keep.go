@@ -10,7 +10,8 @@ import (
 
 // Keep asks that weight updates wait while requests need one policy version, as those of an evaluation do. It holds for
 // its lease, at most a minute, unless it is renewed by its ID; a lease of 0 ends it. The gateway itself delays nothing:
-// sync blocks read it in Status before they begin an update, and wait no longer than they choose. It returns the version.
+// sync blocks read it in Status before they begin an update, and wait no longer than they choose. It returns the
+// version.
 func (g *Gateway) Keep(id string, lease time.Duration) (version int, err error) {
 	if id == "" || len(id) > 100 || lease < 0 || lease > maxKeep {
 		return 0, fmt.Errorf("%w: keep needs an id of at most 100 bytes and a lease of at most %s, got %d bytes and %s",

@@ -1,5 +1,5 @@
-"""Rows of a data set as TRL itself renders and decodes them, beside what environment "reward" asks and gives for the same
-rows (plugins/reward/rows_test.go writes that down)."""
+"""Rows of a data set as TRL itself renders and decodes them, beside what environment "reward" asks and gives for the
+same rows (plugins/reward/rows_test.go writes that down)."""
 
 import json
 
@@ -13,7 +13,8 @@ DATA = ROOT / "plugins" / "reward" / "testdata"
 TEMPLATE = (
     "{%- if tools %}<tools>{{ tools | tojson }}</tools>{% endif -%}"
     "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-    "{%- for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>{% endfor -%}"
+    "{%- for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>"
+    "{% endfor -%}"
     "<|im_end|>\n{% endfor -%}"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n"
     "{%- if enable_thinking is defined and not enable_thinking %}<think></think>{% endif -%}{% endif -%}"
@@ -31,8 +32,9 @@ def tokenizer():
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, chat_template=TEMPLATE, eos_token="<|im_end|>", additional_special_tokens=["<|im_start|>"]
-    )
+        tokenizer_object=made, chat_template=TEMPLATE, eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+    )  # fmt: skip
 
 
 def lines(name):
@@ -48,7 +50,8 @@ def served(tokenizer, request):
         for call in message.get("tool_calls") or []:  # vLLM and SGLang read the arguments, too
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     return tokenizer.apply_chat_template(
-        messages, tools=request.get("tools"), tokenize=False, add_generation_prompt=request.get("add_generation_prompt", True),
+        messages, tools=request.get("tools"), tokenize=False,
+        add_generation_prompt=request.get("add_generation_prompt", True),
         continue_final_message=request.get("continue_final_message", False), **request.get("chat_template_kwargs", {}),
     )  # fmt: skip
 

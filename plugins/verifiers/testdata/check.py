@@ -51,7 +51,7 @@ assert [p.conversations[""][1]["content"] for p in held] == ["Say y: ", "Say z: 
 fails(ModuleNotFoundError, "No module named 'no_such_module', which the taskset 'lacking' imports", "lacking", "a")
 fails(ModuleNotFoundError, "the taskset 'leters' is not installed: name its package in runtime", "leters", "a")
 fails(RuntimeError, "'older' has load_environment and no Taskset. Environments of versions before 0.4", "older", "a")
-fails(ImportError, "'oldest' does not import with the installed verifiers: cannot import name 'SingleTurnEnv'", "oldest", "a")
+fails(ImportError, "does not import with the installed verifiers: cannot import name 'SingleTurnEnv'", "oldest", "a")
 
 # Tools: shown as text, called, and what is wrong with a call is told.
 add = '<tool_call>\n{"name": "calculator_add", "arguments": {"a": 2, "b": %s}}\n</tool_call>'

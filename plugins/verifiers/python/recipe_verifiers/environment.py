@@ -38,8 +38,8 @@ class Settings:
 
 
 OLDER = (
-    "Environments of versions before 0.4 (load_environment, SingleTurnEnv, Rubric) are built otherwise: take a release of "
-    'the package for verifiers 0.4, or name its reward functions in environment "reward"'
+    "Environments of versions before 0.4 (load_environment, SingleTurnEnv, Rubric) are built otherwise: take a release "
+    'of the package for verifiers 0.4, or name its reward functions in environment "reward"'
 )
 
 
@@ -62,8 +62,8 @@ def _explained(e: Exception, taskset: str) -> Exception:
         return ModuleNotFoundError(f"No module named {cause.name!r}, which the taskset {taskset!r} imports")
     if isinstance(e, ModuleNotFoundError):
         return ModuleNotFoundError(
-            f"the taskset {taskset!r} is not installed: name its package in runtime {{ requirements = […] }} and run recipe "
-            f"init, or put the module {name!r} into the folder that path names"
+            f"the taskset {taskset!r} is not installed: name its package in runtime {{ requirements = […] }} and run "
+            f"recipe init, or put the module {name!r} into the folder that path names"
         )
     if isinstance(e, ImportError) and cause is None and "verifiers" in str(e):
         return ImportError(f"the taskset {taskset!r} does not import with the installed verifiers: {e}. {OLDER}")
