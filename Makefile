@@ -31,7 +31,7 @@ GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet
 # With TIMINGS, a folder, what each test took is written there as JSON.
 RERUN     = $(if $(TIMINGS),--jsonfile="$$(mktemp "$(TIMINGS)/XXXXXX")") $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
 
-.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-program test-race test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
+.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-program test-race test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own test-unseen e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -83,12 +83,14 @@ test-program:
 	$(GOTESTSUM) $(RERUN) --packages='./cmd/recipe ./cmd/recipe/scaffold' -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT)
 
 # Inputs that once failed, each with its test; make test runs all of them, too.
-test-regressions: ## run the inputs that once failed: language, plans, clusters, operators (two minutes)
-	$(GO) test -vet=off ./cmd/recipe -run '^TestScripts$$/^(language|newaddress|slurm|checkpoint|again|twofiles|renamed|hung|dead|detach|killed|stop|completion|service|trust|copied|mcp)$$'
+test-regressions: ## run the inputs that once failed: language, plans, clusters, operators, environments (five minutes)
+	$(GO) test -vet=off ./cmd/recipe -run '^TestScripts$$/^(language|newaddress|slurm|checkpoint|again|twofiles|renamed|hung|dead|detach|killed|stop|completion|service|trust|copied|mcp|files)$$'
 	$(GO) test -vet=off ./cmd/recipe -run '^(TestSeveral|TestTheExamplesOfCIRun|TestAHostilePullRequest|TestAnAgentAppliesWhatAPersonApproves|TestAPersonSees|TestToolsThatOnlyReadRunNothing|TestAnEditorRunsNothing|TestShellsComplete|TestLostCopies|TestABadLine|TestOutputsFitTheirSchemas|TestARunOfAnotherUser)'
 	$(GO) test -vet=off ./plugins/slurm ./engine/plan ./engine/state ./engine/event ./schema/lsp
 	$(GO) test -vet=off ./engine/run ./engine/host ./engine/remote ./engine/tracking -run '^(TestFilesOfALiveRun|TestEventNumbers|TestATrainerWithoutIts|TestASuspendedBlock|TestAStopNames|TestARemovedProgram|TestAJobThatIsOmitted|TestAGivenUpJob|TestATrackerOutlives)'
-	$(GO) test -vet=off ./schema -run '^(TestArguments|TestAHeredocWith|TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart)'
+	$(GO) test -vet=off ./schema -run '^(TestArguments|TestAHeredocWith|TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart|TestColumns|TestNamesOf)'
+	$(GO) test -vet=off ./cmd/recipe -run '^(TestDryRun|TestTurnsWith|TestTinyReads|TestEvaluate|TestAnswersAre|TestAnEvaluation|TestMetricsOf|TestReported)'
+	$(PATIENT) $(GO) test -vet=off ./plugins/reward ./plugins/trajectories/group ./sdk/environment
 
 test-race: ## run all Go tests with the race detector, those of the whole program too (an hour; weekly)
 	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED="$$($(GO) list ./... | tr '\n' ' ')" RACED="$$($(GO) list ./... | tr '\n' ' ')"
@@ -132,6 +134,9 @@ test-axolotl: ## every test of trainer "axolotl" with real Axolotl (CPU)
 
 test-atropos-own: ## run environments of Atropos itself, from its source distribution on PyPI
 	scripts/test-atropos-own.sh
+
+test-unseen: build ## train on public environments and reward libraries from PyPI, and write docs/environments/packages.md (half an hour)
+	$(PYTHON) scripts/unseen/run.py --recipe $(BIN)
 
 check: ## check a change in about a minute: format, vet, fast tests of the packages that it touches and of those that import them
 	@scripts/check.sh

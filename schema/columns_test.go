@@ -89,8 +89,9 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		"call = \"lib.rewards:needs\"\ndata = \"a.jsonl\"":                 "",
 		"call = \"rewards.py:left_out\"\ndata = \"a.jsonl\"":               `left_out of rewards.py needs "prompt"`,
 		"calls {\n function = \"rewards.py:needs\"\n}\ndata = \"a.jsonl\"": needs("a.jsonl"),
-		"prompt = \"promt\"\ndata = \"a.csv\"":                             `a.csv has no column "promt".` + has + ` Did you mean "prompt"?`,
-		"call = \"rewards.py:right\"\ndata = \"other.csv\"":                "there is no file other.csv",
+		"prompt = \"promt\"\ndata = \"a.csv\"": `a.csv has no column "promt".` + has +
+			` Did you mean "prompt"?`,
+		"call = \"rewards.py:right\"\ndata = \"other.csv\"": "there is no file other.csv",
 	} {
 		if got := columnsRecipe(t, dir, body); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s:\n%s\nwant %q", body, got, want)

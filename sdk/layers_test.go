@@ -13,7 +13,8 @@ const module = "github.com/recipe-rl/recipe/"
 // within a layer only of those listed before it. So plumbing knows no kind, and the contract knows no kit.
 var layers = [][]string{
 	{ // leaves: they know nothing of a plugin
-		"internal/lazyregexp", "internal/nearest", "internal/regular", "internal/peer", "internal/listener", "internal/disk",
+		"internal/lazyregexp", "internal/nearest", "internal/regular", "internal/peer", "internal/listener",
+		"internal/disk", "internal/bounded",
 		"internal/openfiles", "internal/web", "internal/web/proxy", "internal/redact", "internal/tail", "internal/temporary",
 		"internal/samples", "internal/delta", "internal/promtext", "internal/disk/disktest",
 		"sdk/kind", "sdk/transport", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs", "sdk/python",

@@ -24,6 +24,10 @@ type Packages struct {
 	// Needs are the distributions without which the plugin's program does not start, whoever made its environment:
 	// "vllm". They belong to what is looked for and not to what is installed.
 	Needs []string `json:"needs,omitempty"`
+	// Supported are the versions of needed distributions that the plugin works with, as constraints of pip:
+	// "verifiers>=0.4". They hold for the packages that a recipe names itself, too: recipe init then refuses those that
+	// need other versions.
+	Supported []string `json:"supported,omitempty"`
 }
 
 // PackagesByMachine is what WithPackages says for both kinds of machine, in the form in which a plugin describes

@@ -80,6 +80,25 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 	if err := m.isName(base); err != nil {
 		return err
 	}
+	err = m.install(ctx, uv, base, e)
+	wanted := wantedPython(err)
+	if wanted == "" {
+		return m.withoutWheels(unsupported(err, e.Packages.Supported))
+	}
+	if found := m.newer(ctx, uv, wanted); e.Python == "" && found != "" {
+		if _, err := fmt.Fprintf(m.Log, "the packages need Python %s: %s is used\n", wanted, found); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(e.Dir); err != nil {
+			return fmt.Errorf("remove an incomplete Python environment: %w", err)
+		}
+		return m.install(ctx, uv, found, e)
+	}
+	return needsPython(err, wanted)
+}
+
+// install creates the environment with an interpreter and installs its packages.
+func (m Maker) install(ctx context.Context, uv, base string, e interpreter.Environment) error {
 	if err := m.run(ctx, "create a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
 		return err
 	}
@@ -91,6 +110,13 @@ func (m Maker) make(ctx context.Context, e interpreter.Environment) error {
 			return fmt.Errorf("write the overrides of a Python environment: %w", err)
 		}
 		args = append(args, "--override", path)
+	}
+	if len(e.Packages.Supported) > 0 {
+		path := filepath.Join(e.Dir, "supported.txt")
+		if err := os.WriteFile(path, []byte(strings.Join(e.Packages.Supported, "\n")+"\n"), 0o600); err != nil {
+			return fmt.Errorf("write the supported versions of a Python environment: %w", err)
+		}
+		args = append(args, "--constraint", path)
 	}
 	if m.NoBuild {
 		args = append(args, "--no-build")
@@ -221,7 +247,8 @@ func (m Maker) runIn(ctx context.Context, venv, doing, program string, args ...s
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	case err != nil:
 		return &sdk.Error{
-			Summary: "could not " + doing, Detail: lastLines(output.String(), 12), Err: err,
+			Summary: "could not " + doing, Detail: lastLines(output.String(), 12),
+			Err: &printed{err, output.String()},
 			Remedy: "check that the package index can be reached (UV_INDEX_URL and PIP_INDEX_URL set another) and " +
 				"that the versions exist for this machine; then run recipe init again",
 		}

@@ -27,6 +27,7 @@ const uv = `#!/bin/sh
 log="$(dirname "$0")/calls"
 for last; do :; done
 case "$1" in
+python) test "$last" = ">=3.12,<4" && test -e "$(dirname "$0")/newer" && echo /new/python ;;
 venv)
   echo "$*" >> "$log"
   mkdir -p "$last/bin" "$last/site"
@@ -37,6 +38,19 @@ pip)
   echo "$*" >> "$log"
   case "$last" in
   broken*) echo "no such version"; exit 1 ;;
+  source*)
+    case "$*" in *--no-build*) echo "source==1 has no usable"; echo "wheels"; exit 1 ;; esac ;;
+  old*)
+    case "$*" in *--constraint*) ;; *) exit 0 ;; esac
+    echo "old==1 depends on"
+    echo "base<2 and base>=2, we can conclude that your requirements are unsatisfiable."
+    exit 1 ;;
+  new*) grep -q "python /new/python" "$log" || {
+    echo "Because the current Python version (3.11.7) does not satisfy"
+    echo "Python>=3.12,<4 and new==1 depends on Python>=3.12,<4, new==1 cannot be used."
+    for line in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do echo "$line"; done
+    exit 1
+  } ;;
   slow*) exec sleep 60 ;;
   esac
   while [ $# -gt 0 ]; do
@@ -154,6 +168,62 @@ func TestPrepareLeavesNothingHalfDone(t *testing.T) {
 	}
 }
 
+func TestPackagesThatNeedANewerPython(t *testing.T) {
+	calls := fake(t)
+	maker := python.Maker{Log: io.Discard, Dir: t.TempDir()}
+	e := of(t, sdk.Packages{Requirements: []string{"new==1"}})
+	_, err := maker.Prepare(t.Context(), e)
+	var failed *sdk.Error
+	if !errors.As(err, &failed) || !strings.Contains(failed.Summary, "need Python >=3.12,<4") ||
+		!strings.Contains(failed.Remedy, `runtime { python = "3.12" }`) {
+		t.Errorf("no such Python: %v", err)
+	}
+	program, err := exec.LookPath("uv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(program), "newer"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made, err := maker.Prepare(t.Context(), e)
+	if !made || err != nil || !strings.Contains(calls(), "python /new/python") {
+		t.Errorf("one on the machine: %v, %v\n%s", made, err, calls())
+	}
+	named, _, err := interpreter.Of(sdk.Runtime{Python: "3.11", Requirements: []string{"new==1.0"}}, sdk.Packages{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(program), "calls")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := maker.Prepare(t.Context(), named); !errors.As(err, &failed) || strings.Contains(calls(), "/new/python") {
+		t.Errorf("another one than the recipe names: %v\n%s", err, calls())
+	}
+}
+
+func TestPackagesForVersionsThatAreNotSupported(t *testing.T) {
+	fake(t)
+	maker := python.Maker{Log: io.Discard, Dir: t.TempDir()}
+	of := func(plugin sdk.Packages) interpreter.Environment {
+		e, _, err := interpreter.Of(sdk.Runtime{Requirements: []string{"old==1"}}, plugin, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	supporting := of(sdk.Packages{Supported: []string{"base>=2"}})
+	_, err := maker.Prepare(t.Context(), supporting)
+	var failed *sdk.Error
+	if !errors.As(err, &failed) || !strings.Contains(failed.Summary, "the block's plugin supports base>=2") {
+		t.Error(err)
+	}
+	if any := of(sdk.Packages{}); any.Dir == supporting.Dir {
+		t.Error("blocks of other plugins share its environment")
+	} else if _, err := maker.Prepare(t.Context(), any); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPrepareReplacesWhatAKillLeft(t *testing.T) {
 	fake(t)
 	e := of(t, sdk.Packages{Requirements: []string{"one"}})
@@ -242,6 +312,12 @@ func TestPrepareWithoutBuilds(t *testing.T) {
 		}
 		if got := calls(); strings.Contains(got, " --no-build ") != none {
 			t.Errorf("%s: uv was called with\n%s", name, got)
+		}
+		_, err := python.Maker{Log: io.Discard, Dir: t.TempDir(), NoBuild: none}.Prepare(t.Context(),
+			of(t, sdk.Packages{Requirements: []string{"source==1"}}))
+		var failed *sdk.Error
+		if (err != nil) != none || none && (!errors.As(err, &failed) || !strings.Contains(failed.Remedy, "--trust all")) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

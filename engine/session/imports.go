@@ -77,8 +77,8 @@ func absent(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
 	return problems
 }
 
-// notInstalled is the problem of modules that are missing. Without the environment of recipe init it is a warning, since
-// the modules may come with it.
+// notInstalled is the problem of modules that are missing. Without the environment of recipe init it is a warning: the
+// modules may come with it.
 func notInstalled(b *schema.Block, packages sdk.Packages, used usedCode, program string,
 	lacking []string) spec.Problem {
 	needs, file := packages.Requirements, filepath.Base(used.code.File)
@@ -97,7 +97,8 @@ func notInstalled(b *schema.Block, packages sdk.Packages, used usedCode, program
 	remedy := fmt.Sprintf("Name its package in the block, as runtime { requirements = [%s] } if it has the module's "+
 		"name, and run recipe init", strings.Join(quoted, ", "))
 	if fixed && !made {
-		remedy = "Install it there, or name its package in the block: runtime { requirements = […] }, without python and venv"
+		remedy = "Install it there, or name its package in the block: runtime { requirements = […] }, without python and " +
+			"venv"
 	}
 	return spec.Problem{Path: cty.GetAttrPath(used.attribute), Warning: !fixed,
 		Summary: fmt.Sprintf("%s imports %s, which is not installed", file, strings.Join(lacking, " and ")),

@@ -36,7 +36,8 @@ func TestStandIns(t *testing.T) {
 		if !chat || len(same) != len(ids) || next["logprobs"] != true || next["prompt"] != nil {
 			t.Errorf("%s: %v %v", name, chat, next)
 		}
-		want := append(slices.Clone(request["messages"].([]any)), object{"role": "assistant", "content": "yes"}, said) //nolint:forcetypeassert // as written above
+		messages, _ := request["messages"].([]any)
+		want := append(slices.Clone(messages), object{"role": "assistant", "content": "yes"}, said)
 		if !reflect.DeepEqual(next["messages"], want) || !reflect.DeepEqual(next["tools"], request["tools"]) {
 			t.Errorf("%s: %v", name, next)
 		}
@@ -68,7 +69,8 @@ func TestOtherTokensStayAsTheyAre(t *testing.T) {
 	known := &Proxy{}
 	known.tokens.Store(true)
 	request := object{"prompt": []any{float64('a')}}
-	if _, chat := known.translate(request, "/completions"); chat || !reflect.DeepEqual(request["prompt"], []any{float64('a')}) {
+	_, chat := known.translate(request, "/completions")
+	if chat || !reflect.DeepEqual(request["prompt"], []any{float64('a')}) {
 		t.Error("a server with token ids of its own gets them", request)
 	}
 }

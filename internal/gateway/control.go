@@ -45,13 +45,13 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 		"hold": g.postHold, "resume": g.postResume, "version": g.postVersion, "weights": g.postWeights,
 		"logprobs": g.postLogprobs, "lookup": g.postLookup, "replica": g.postReplica, "admit": g.postAdmit,
 		"sleep": g.postSleep, "updates": g.postUpdates, "held": g.postHeld, "sees": g.postSees,
-		"expect": g.postExpect, "adopt": g.postAdopt,
+		"expect": g.postExpect, "adopt": g.postAdopt, "keep": g.postKeep,
 		"receive": func(r *http.Request, _ []byte) (any, error) { return g.receive(r) },
 	}[route]
 	if handle == nil {
 		writeError(w, &refusal{http.StatusNotFound, "not_found", "no control route " + route + "; there are GET status, " +
 			"POST hold, resume, version, weights, adopt, expect, logprobs, lookup, replica, admit, sleep, updates, held, " +
-			"receive, sees", 0})
+			"receive, sees, keep", 0})
 		return
 	}
 	if r.Method != http.MethodPost {

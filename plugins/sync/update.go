@@ -152,6 +152,9 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 			return err
 		}
 	}
+	if err := u.timed("kept", func() error { return s.awaitKept(ctx, u) }); err != nil {
+		return err
+	}
 	defer s.release(u)
 	stop, err := s.hold(ctx, u)
 	if err != nil {

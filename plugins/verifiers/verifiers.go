@@ -22,5 +22,6 @@ func Plugin() *sdk.Definition { return script.Bundled("verifiers", description, 
 
 func source() script.Source {
 	return script.Source{Tree: script.Folder(code, "python"), Module: "recipe_verifiers.environment",
-		Packages: sdk.Packages{Requirements: []string{"verifiers==0.4.0"}, Needs: []string{"verifiers"}}}
+		Packages: sdk.Packages{Requirements: []string{"verifiers==0.4.0"}, Needs: []string{"verifiers"},
+			Supported: []string{"verifiers>=0.4"}}}
 }

@@ -22,6 +22,8 @@ const (
 	evaluating = 32 // held-out completions that are sampled at once
 	// how often tasks are answered again that an older policy version has answered
 	evaluationRounds = 4
+	// in the rounds after these, weight updates wait
+	freeRounds = 2
 )
 
 // heldOut is the held-out set and what it is rolled out with.
@@ -33,11 +35,12 @@ type heldOut struct {
 	plan   sampling
 	limits limits
 	env    any // the author's environment
+	keeper keeper
 }
 
 func (r *evaluated[C, E]) heldOut(ctx context.Context) (*heldOut, error) {
 	r.mu.Lock()
-	env, h := r.env, &heldOut{rolls: r.roller, plan: r.plan, limits: r.limits}
+	env, h := r.env, &heldOut{rolls: r.roller, plan: r.plan, limits: r.limits, keeper: r.keeper}
 	r.mu.Unlock()
 	if env == nil {
 		return nil, errors.New("the environment does not run")
@@ -132,7 +135,13 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 	made := make([]*rolled, len(h.tasks))
 	which := indexes(len(h.tasks))
 	for round := 1; len(which) > 0; round++ {
-		if err := h.each(ctx, which, func(i int, one *rolled) { made[i] = one }); err != nil {
+		release := func() {}
+		if round > freeRounds {
+			release = h.keeper.keep(ctx)
+		}
+		err := h.each(ctx, which, func(i int, one *rolled) { made[i] = one })
+		release()
+		if err != nil {
 			return nil, 0, err
 		}
 		var newest int64

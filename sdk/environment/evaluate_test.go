@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,5 +225,37 @@ func TestAnEvaluationRefusesSeveralVersions(t *testing.T) {
 	b.evaluate(t, &pluginpb.EvaluateRequest{}, &err)
 	if err == nil || !strings.Contains(err.Error(), "the policy changed during the evaluation") {
 		t.Errorf("the evaluation ended with %v", err)
+	}
+}
+
+// A policy that changes faster than it is evaluated is kept at one version for the last rounds.
+func TestAnEvaluationKeepsTheVersion(t *testing.T) {
+	t.Parallel()
+	c := newChatML(t)
+	c.control = c.URL
+	var kept atomic.Bool
+	c.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/recipe/v1/keep" {
+			c.serve(w, r)
+			return
+		}
+		var q struct {
+			ID    string  `json:"id"`
+			Lease float64 `json:"lease_seconds"`
+		}
+		if r.Header.Get("Authorization") != "Bearer admin" || json.NewDecoder(r.Body).Decode(&q) != nil || q.ID == "" {
+			t.Errorf("%v %+v", r.Header, q)
+		}
+		kept.Store(q.Lease > 0)
+	})
+	b, env := evaluatedTurns(t, c, "one turn")
+	env.step = func() {
+		if !kept.Load() { // as a sync block
+			c.version.Add(1)
+		}
+	}
+	r := b.evaluate(t, &pluginpb.EvaluateRequest{}, nil)
+	if r.GetMetrics()["tasks"] != 3 || r.GetPolicyVersion() < 2 || kept.Load() {
+		t.Errorf("%v; want one version after rounds in which it changed, and the version released: %v", r, kept.Load())
 	}
 }

@@ -33,6 +33,7 @@ type runner[C Config, E any] struct {
 	roller roller
 	plan   sampling
 	limits limits
+	keeper keeper
 }
 
 // rolling is what rollouts are made with.
@@ -117,6 +118,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 		place:      openPlace(filepath.Join(req.Dir, "tasks.json"), orderOf(env), host.Log), source: env,
 	}
 	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
+	r.setKeeper(keeperOf(served, sampler.http))
 	r.set(&env, r.rolls(env, req.Config, rolling{ask: explainRefusals(sampler.draw), stages: &stages{}, stats: newRolloutStats(),
 		log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout}), plan,
 		limits{tokens: int(served.MaxModelLen)})
@@ -166,6 +168,12 @@ func monitored(ctx context.Context, m Monitored, run func(context.Context) error
 	default:
 		return err
 	}
+}
+
+func (r *runner[C, E]) setKeeper(k keeper) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keeper = k
 }
 
 func (r *runner[C, E]) set(env *E, rolls roller, p sampling, l limits) {

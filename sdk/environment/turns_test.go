@@ -41,6 +41,7 @@ type chatML struct {
 	version atomic.Int64
 	cut     bool // answers end at max_tokens only
 	context int  // tokens of prompt and answer together; 0: no limit
+	control string
 }
 
 func newChatML(t *testing.T) *chatML {
@@ -51,7 +52,8 @@ func newChatML(t *testing.T) *chatML {
 }
 
 func (c *chatML) reference() outputs.Inference {
-	return outputs.Inference{BaseURL: c.URL + "/v1", Model: "m", MaxModelLen: contextOfChatML}
+	return outputs.Inference{BaseURL: c.URL + "/v1", Model: "m", MaxModelLen: contextOfChatML, ControlURL: c.control,
+		ControlToken: "admin"}
 }
 
 func renderChatML(messages []environment.Message) []int {

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Parameters lists the arguments that a function of a Python file needs by name, without running the file: those without
-// a default, except positional-only ones. Not ok: the source alone does not determine them, as for a class, for a name
-// that is bound several times and for a function with a decorator.
+// Parameters lists the arguments that a function of a Python file needs by name, without running the file: those
+// without a default, except positional-only ones. Not ok: the source alone does not determine them, as for a class, for
+// a name that is bound several times and for a function with a decorator.
 func Parameters(source []byte, name string) (needed []string, ok bool) {
 	bound := 0
 	for _, n := range Defines(source) {

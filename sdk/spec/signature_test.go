@@ -34,8 +34,10 @@ func TestParameters(t *testing.T) {
 
 func TestImports(t *testing.T) {
 	t.Parallel()
-	source := "\"\"\"Scores.\n\nimport nothing\nit's\n\"\"\"\nfrom __future__ import annotations\nimport re, math_verify.parser as p\n" +
-		"from numpy.linalg import norm  # import other\nfrom . import beside\nfrom .beside import x\ntry:\n    import maybe\n" +
+	source := "\"\"\"Scores.\n\nimport nothing\nit's\n\"\"\"\nfrom __future__ import annotations\n" +
+		"import re, math_verify.parser as p\nfrom numpy.linalg import norm  # import other\n" +
+		"from . import beside\nfrom .beside import x\ntry:\n" +
+		"    import maybe\n" +
 		"except ImportError:\n    maybe = None\nA = 'import texts'\nimport sympy\n\ndef f():\n    import later\n"
 	if got := strings.Join(spec.Imports([]byte(source)), " "); got != "re math_verify numpy sympy" {
 		t.Error(got)

@@ -10,7 +10,7 @@ import (
 type DryRun struct {
 	Environment string         `json:"environment"`
 	Answer      string         `json:"answer"`
-	Says        []string       `json:"says,omitempty"` // what the environment reported when it was opened, such as its spaces
+	Says        []string       `json:"says,omitempty"` // by the environment when it was opened, such as its spaces
 	Prompt      []TriedMessage `json:"prompt"`
 	// PromptBytes is the length of the prompt in UTF-8; PromptTokens is what it will be in tokens, about.
 	PromptBytes  int `json:"prompt_bytes"`

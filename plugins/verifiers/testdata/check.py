@@ -47,6 +47,12 @@ assert [p.conversations[""][1]["content"] for p in held] == ["Say a: ", "Say b: 
 held = play("letters", alphabet, tasks=9, held_out=True, eval_config={"split": "test"})
 assert [p.conversations[""][1]["content"] for p in held] == ["Say y: ", "Say z: "]
 
+# Tasksets that cannot be loaded: a module is missing, none is installed, one of older versions.
+fails(ModuleNotFoundError, "No module named 'no_such_module', which the taskset 'lacking' imports", "lacking", "a")
+fails(ModuleNotFoundError, "the taskset 'leters' is not installed: name its package in runtime", "leters", "a")
+fails(RuntimeError, "'older' has load_environment and no Taskset. Environments of versions before 0.4", "older", "a")
+fails(ImportError, "does not import with the installed verifiers: cannot import name 'SingleTurnEnv'", "oldest", "a")
+
 # Tools: shown as text, called, and what is wrong with a call is told.
 add = '<tool_call>\n{"name": "calculator_add", "arguments": {"a": 2, "b": %s}}\n</tool_call>'
 (got,) = play("sums", ["Let me see. " + add % 3 + add % 40, "It is 5"])

@@ -29,7 +29,7 @@ func Of(r sdk.Runtime, plugin sdk.Packages, recipeDir string) (Environment, bool
 	packages := plugin
 	switch {
 	case len(r.Requirements) > 0 && r.Venv == "":
-		packages = sdk.Packages{Requirements: r.Requirements}
+		packages = sdk.Packages{Requirements: r.Requirements, Supported: plugin.Supported}
 	case r.Python != "" || r.Venv != "" || plugin.Empty():
 		return Environment{}, false, nil
 	}

@@ -111,7 +111,7 @@ func describe(ctx context.Context, a asking) (d described, err error) {
 		return within(filepath.Join(home, file), dir)
 	})
 	if d.Problem != nil {
-		return d, d.Problem.asError("", "")
+		return d, d.Problem.asError("", "", sdk.Packages{})
 	}
 	return d, nil
 }

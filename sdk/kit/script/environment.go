@@ -33,7 +33,9 @@ type program struct {
 	*worker
 	grace   time.Duration
 	bundled string // folder of the code where it is part of recipe
-	order   string // digest of the settings
+	// packages are what recipe init installs for it.
+	packages sdk.Packages
+	order    string // digest of the settings
 }
 
 // player is a program with rollouts of its own.
@@ -109,7 +111,8 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 	if err != nil {
 		return nil, err
 	}
-	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace), order: orderOf(settings)}
+	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace), order: orderOf(settings),
+		packages: o.source.Packages}
 	if o.source.Tree != nil {
 		p.bundled = folder
 	}
@@ -120,7 +123,7 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 		return p, nil
 	}
 	if problem := problemOf(err); problem != nil {
-		err = problem.asError("set up the environment", p.bundled)
+		err = problem.asError("set up the environment", p.bundled, p.packages)
 	}
 	_ = w.stop(ctx, 0)
 	return nil, err
@@ -285,7 +288,7 @@ func (p *program) explain(err error) error {
 	case problem.Kind == kindInfra:
 		return &environment.InfraFailed{Err: errors.New(problem.text())}
 	}
-	return problem.asError("", p.bundled)
+	return problem.asError("", p.bundled, p.packages)
 }
 
 // settings are the attributes of the block that the settings class declares, as JSON.

@@ -46,8 +46,8 @@ func (p *problem) text() string {
 }
 
 // asError turns it into what a user reads. bundled is the folder of an environment that is part of recipe, whose code
-// is not the user's to correct; empty: it is the user's.
-func (p *problem) asError(doing, bundled string) error {
+// is not the user's to correct; empty: it is the user's. own are the packages that such an environment stands on.
+func (p *problem) asError(doing, bundled string, own sdk.Packages) error {
 	summary, trace := p.text(), p.Trace
 	theirs := bundled == "" || !within(p.File, bundled)
 	if !theirs {
@@ -71,12 +71,29 @@ func (p *problem) asError(doing, bundled string) error {
 		name, _, _ := strings.Cut(m[1], ".")
 		e.Detail = ""
 		e.Remedy = fmt.Sprintf("add the package of the module %[1]s to the block, as runtime { requirements = [%[1]q] } if "+
-			"it has the module's name, and run recipe init; a module of yours belongs beside %[2]s", name, filepath.Base(p.File))
+			"it has the module's name, and run recipe init", name)
+		if requirement := providing(name, own); requirement != "" {
+			e.Remedy = fmt.Sprintf("run recipe init, which makes the block's Python environment. Where the block has a runtime "+
+				"of its own, install %s there", requirement)
+		} else if theirs {
+			e.Remedy += "; a module of yours belongs beside " + filepath.Base(p.File)
+		}
 	}
 	if p.Kind == kindSettings {
 		e.Remedy = "correct the block's attributes"
 	}
 	return e
+}
+
+// providing is the requirement among an environment's own that has the name of a module; empty: none has.
+func providing(module string, own sdk.Packages) string {
+	for _, r := range own.Requirements {
+		name, _, _ := strings.Cut(r, "==")
+		if strings.ReplaceAll(strings.ToLower(name), "-", "_") == strings.ToLower(module) {
+			return r
+		}
+	}
+	return ""
 }
 
 // within says whether a file lies in a folder.

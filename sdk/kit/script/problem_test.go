@@ -27,7 +27,7 @@ func TestAProblemNamesALineThatTheUserCanCorrect(t *testing.T) {
 			t.Parallel()
 			p := &problem{Kind: c.kind, Message: "ValueError: no rows", File: c.file, Line: 3, Code: "f()", Trace: "trace"}
 			var e *sdk.Error
-			if !errors.As(p.asError("set up", c.bundled), &e) {
+			if !errors.As(p.asError("set up", c.bundled, sdk.Packages{}), &e) {
 				t.Fatal("it is no error for a user")
 			}
 			if final := c.kind != "infra"; e.Final != final {
@@ -44,10 +44,16 @@ func TestAProblemNamesALineThatTheUserCanCorrect(t *testing.T) {
 // A package that a user's file imports and that is not installed is no line to correct.
 func TestAMissingPackageHasItsRemedy(t *testing.T) {
 	t.Parallel()
+	own := sdk.Packages{Requirements: []string{"reasoning-gym==0.1.25"}}
 	p := &problem{Message: "ModuleNotFoundError: No module named 'sympy.core'", File: "/r/rewards.py", Line: 1, Trace: "t"}
 	var e *sdk.Error
-	if !errors.As(p.asError("set up", "/bundled"), &e) || e.Detail != "" ||
+	if !errors.As(p.asError("set up", "/bundled", own), &e) || e.Detail != "" ||
 		!strings.Contains(e.Remedy, `runtime { requirements = ["sympy"] }`) {
 		t.Errorf("%+v", e)
+	}
+	p = &problem{Message: "ModuleNotFoundError: No module named 'reasoning_gym'", File: "/bundled/x.py", Line: 1}
+	if !errors.As(p.asError("set up", "/bundled", own), &e) || !strings.HasPrefix(e.Remedy, "run recipe init") ||
+		!strings.Contains(e.Remedy, "reasoning-gym==0.1.25") {
+		t.Errorf("before recipe init: %+v", e)
 	}
 }

@@ -87,11 +87,11 @@ func (w *worker) imported(ctx context.Context) error {
 		if p == nil {
 			return nil
 		}
-		err = p.asError("import the environment", "")
+		err = p.asError("import the environment", "", sdk.Packages{})
 	case <-w.failed:
 		select {
 		case p := <-w.hello: // it said why, and ended
-			err = p.asError("import the environment", "")
+			err = p.asError("import the environment", "", sdk.Packages{})
 		default:
 			err = w.Err()
 		}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
+import importlib.util
 import itertools
 import os
 import random
@@ -35,6 +37,42 @@ class Settings:
     seed: int = setting(0, "Order in which the tasks come; each once before any comes again")
 
 
+OLDER = (
+    "Environments of versions before 0.4 (load_environment, SingleTurnEnv, Rubric) are built otherwise: take a release "
+    'of the package for verifiers 0.4, or name its reward functions in environment "reward"'
+)
+
+
+def _check_version() -> None:
+    """Names the version that is supported, where another one is installed."""
+    try:
+        found = importlib.metadata.version("verifiers")
+    except importlib.metadata.PackageNotFoundError:
+        return  # the import says so
+    if importlib.util.find_spec("verifiers.v1") is None:
+        raise RuntimeError(f'environment "verifiers" needs verifiers 0.4 or later, and {found} is installed. {OLDER}')
+
+
+def _explained(e: Exception, taskset: str) -> Exception:
+    """What is wrong with a taskset that verifiers cannot load: a module that it imports is missing, or it is of older
+    versions."""
+    name = taskset.rsplit("/", 1)[-1].split("@", 1)[0].replace("-", "_").lower()
+    cause = e.__cause__
+    if isinstance(cause, ModuleNotFoundError) and cause.name and cause.name.split(".")[0] != name:
+        return ModuleNotFoundError(f"No module named {cause.name!r}, which the taskset {taskset!r} imports")
+    if isinstance(e, ModuleNotFoundError):
+        return ModuleNotFoundError(
+            f"the taskset {taskset!r} is not installed: name its package in runtime {{ requirements = […] }} and run "
+            f"recipe init, or put the module {name!r} into the folder that path names"
+        )
+    if isinstance(e, ImportError) and cause is None and "verifiers" in str(e):
+        return ImportError(f"the taskset {taskset!r} does not import with the installed verifiers: {e}. {OLDER}")
+    module = sys.modules.get(name)
+    if module is not None and hasattr(module, "load_environment"):
+        return RuntimeError(f"{taskset!r} has load_environment and no Taskset. {OLDER}")
+    return e
+
+
 class Verifiers(Environment):
     """Tasksets and environments of Prime Intellect's verifiers.
 
@@ -54,12 +92,16 @@ class Verifiers(Environment):
             sys.path.insert(0, folder)
             # The servers of a task's tools are processes of their own.
             os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH")) if p)
+        _check_version()
         from verifiers import v1 as vf
 
         from .endpoint import Endpoint
 
-        config = self._resolve(s.config)
-        self._env = vf.load_environment(config)
+        try:
+            config = self._resolve(s.config)
+            self._env = vf.load_environment(config)
+        except (ImportError, AttributeError, TypeError) as e:
+            raise _explained(e, s.taskset) from e
         self._alone = len(config.agent_harnesses()) == 1
         self._held: list[Any]
         tasks = iter(self._env.taskset)

@@ -45,8 +45,8 @@ _HOME = {
 
 __all__ = [
     "Batch", "Bridge", "Chat", "Checkpoint", "Code", "Columns", "Completion", "Environment", "GroupBatch",
-    "InfraFailure", "Message", "Policy", "PolicyError", "ReadOptions", "Reference", "Row", "RunSettings", "Score", "Settings",
-    "Task", "leave", "setting", "tool", "work",
+    "InfraFailure", "Message", "Policy", "PolicyError", "ReadOptions", "Reference", "Row", "RunSettings", "Score",
+    "Settings", "Task", "leave", "setting", "tool", "work",
 ]  # fmt: skip
 
 
