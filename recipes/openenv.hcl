@@ -16,7 +16,7 @@ inference "vllm" "policy" {
 
 environment "openenv" "guess" {
   inference   = inference.vllm.policy
-  command     = ["python", "-m", "uvicorn", "guess:app", "--host", "127.0.0.1", "--port", "{port}"]
+  command     = ["python", "-m", "uvicorn", "guess:app", "--uds", "{socket}"]
   command_dir = "environments/openenv"
   group_size  = 8
   max_tokens  = 16 # of each answer

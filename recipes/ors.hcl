@@ -16,7 +16,7 @@ inference "vllm" "policy" {
 
 environment "ors" "sums" {
   inference   = inference.vllm.policy
-  command     = ["python", "-m", "uvicorn", "sums:app", "--host", "127.0.0.1", "--port", "{port}"]
+  command     = ["python", "-m", "uvicorn", "sums:app", "--uds", "{socket}"]
   command_dir = "environments/ors"
   group_size  = 8
   max_tokens  = 64 # of each answer

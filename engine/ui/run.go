@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"sync"
@@ -319,6 +320,26 @@ func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
 	answer(w, out, err)
 }
 
+// mostStreams is how many streams are open at a time: each keeps a connection, also where its client reads nothing.
+const mostStreams = 256
+
+// enter begins a stream, and ends the oldest where there are too many: its page, if there is one, opens another. leave
+// is called when the stream ends.
+func (s *Server) enter() (ended <-chan struct{}, leave func()) {
+	own := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams = append(s.streams, own); len(s.streams) > mostStreams {
+		close(s.streams[0])
+		s.streams = s.streams[1:]
+	}
+	return own, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.streams = slices.DeleteFunc(s.streams, func(c chan struct{}) bool { return c == own })
+	}
+}
+
 // stream sends a line when the run has changed, at most twice a second, and one every 15 seconds otherwise: server-sent
 // events, whose data is the number of the newest event. The page then asks for what it shows.
 func (s *Server) stream(w http.ResponseWriter, req *http.Request) {
@@ -327,6 +348,8 @@ func (s *Server) stream(w http.ResponseWriter, req *http.Request) {
 		answer(w, nil, err)
 		return
 	}
+	ended, leave := s.enter()
+	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w).Flush
 	for {
@@ -338,6 +361,8 @@ func (s *Server) stream(w http.ResponseWriter, req *http.Request) {
 		}
 		select {
 		case <-time.After(500 * time.Millisecond):
+		case <-ended:
+			return
 		case <-req.Context().Done():
 			return
 		case <-s.ctx.Done():
@@ -346,6 +371,8 @@ func (s *Server) stream(w http.ResponseWriter, req *http.Request) {
 		select {
 		case <-moved:
 		case <-time.After(15 * time.Second):
+		case <-ended:
+			return
 		case <-req.Context().Done():
 			return
 		case <-s.ctx.Done():

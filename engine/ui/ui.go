@@ -49,9 +49,10 @@ type Server struct {
 	// blocks asks blocks of live runs for their metrics. It follows no redirection, and uses no proxy.
 	blocks *http.Client
 
-	mu   sync.Mutex
-	runs map[string]*run
-	wait sync.WaitGroup
+	mu      sync.Mutex
+	runs    map[string]*run
+	streams []chan struct{} // of the streams that are open, the oldest first; closed to end one
+	wait    sync.WaitGroup
 }
 
 // New makes a server. Runs are read when they are first asked for.

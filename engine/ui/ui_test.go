@@ -446,6 +446,35 @@ func TestTheStreamTellsOfChanges(t *testing.T) {
 	}
 }
 
+// Clients that open streams and read nothing do not keep others out.
+func TestTheOldestStreamEndsFirst(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Options{})
+	f.event(event.Event{Type: event.RunStarted})
+	server := httptest.NewServer(f.Handler())
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var first, last io.ReadCloser
+	for i := range mostStreams + 1 {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/runs/demo/stream", nil)
+		must(t, err)
+		reply, err := http.DefaultClient.Do(r)
+		must(t, err)
+		defer func() { _ = reply.Body.Close() }()
+		if last = reply.Body; i == 0 {
+			first = last
+		}
+	}
+	if _, err := io.Copy(io.Discard, first); err != nil {
+		t.Errorf("the oldest stream was not ended: %v", err)
+	}
+	if line, err := bufio.NewReader(last).ReadString('\n'); err != nil || line != "data: 1\n" {
+		t.Errorf("the newest stream has %q, %v", line, err)
+	}
+	f.stop()
+}
+
 func TestViewKeepsSpikes(t *testing.T) {
 	t.Parallel()
 	s, n := &series{}, 1_000_000

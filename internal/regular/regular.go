@@ -21,6 +21,10 @@ func refuse(path, problem string) error {
 	return fmt.Errorf("%w: %s %s: it is damaged, or not what recipe expects there", ErrRefused, path, problem)
 }
 
+func tooLarge(path string, limit int64) error {
+	return refuse(path, fmt.Sprintf("has more than %d bytes", limit))
+}
+
 // nonblocking keeps the opening of a pipe without a writer from waiting.
 const nonblocking = os.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY
 
@@ -72,27 +76,30 @@ func checked(f *os.File, err error) (*os.File, fs.FileInfo, error) {
 
 // ReadFile reads a file of at most limit bytes that Open opens.
 func ReadFile(path string, limit int64) ([]byte, error) {
-	f, _, err := Open(path)
-	return all(f, limit, err)
+	f, info, err := Open(path)
+	return all(f, info, limit, err)
 }
 
 // ReadFileIn reads a file of at most limit bytes that OpenIn opens.
 func ReadFileIn(dir, name string, limit int64) ([]byte, error) {
-	f, _, err := OpenIn(dir, name)
-	return all(f, limit, err)
+	f, info, err := OpenIn(dir, name)
+	return all(f, info, limit, err)
 }
 
 // FollowFile reads a file of at most limit bytes that Follow opens.
 func FollowFile(path string, limit int64) ([]byte, error) {
-	f, _, err := Follow(path)
-	return all(f, limit, err)
+	f, info, err := Follow(path)
+	return all(f, info, limit, err)
 }
 
-func all(f *os.File, limit int64, err error) ([]byte, error) {
+func all(f *os.File, info fs.FileInfo, limit int64, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	if info.Size() > limit { // a sparse file would be read up to the limit first
+		return nil, tooLarge(f.Name(), limit)
+	}
 	return Read(f, limit)
 }
 
@@ -100,7 +107,7 @@ func all(f *os.File, limit int64, err error) ([]byte, error) {
 func Read(f *os.File, limit int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(text)) > limit {
-		return nil, refuse(f.Name(), fmt.Sprintf("has more than %d bytes", limit))
+		return nil, tooLarge(f.Name(), limit)
 	}
 	return text, err
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -92,5 +93,23 @@ func TestWhatIsReadHasALimit(t *testing.T) {
 		if _, err := regular.Part(f, info, c.offset, c.size, limit); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// A sparse file takes no memory: its size is known before it is read.
+func TestAFileAboveTheLimitIsNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sparse")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := regular.FollowFile(path, 32<<20)
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, regular.ErrRefused) || taken > 8<<20 {
+		t.Errorf("got %v, and it took %d bytes of memory", err, taken)
 	}
 }

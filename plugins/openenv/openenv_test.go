@@ -285,7 +285,7 @@ func TestAServerThatDiesIsStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, api := config(t, "")
-	c.Command = []string{python(t), "-m", "uvicorn", "server:moves", "--host", "127.0.0.1", "--port", "{port}"}
+	c.Command = []string{python(t), "-m", "uvicorn", "server:moves", "--uds", "{socket}"}
 	c.CommandDir, c.StartTimeout = dir, 4*time.Minute
 	c.Reset = map[string]any{"fault": "die", "once": filepath.Join(t.TempDir(), "died")}
 	c.ActionFormat, c.ActionField, c.ActionPattern = "text", "x", ""

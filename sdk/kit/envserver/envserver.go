@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +20,7 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/internal/redact"
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/internal/web/proxy"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
@@ -28,13 +33,17 @@ import (
 // Location says where the server is. A plugin's configuration struct embeds them.
 type Location struct {
 	BaseURL      string        `recipe:"base_url" doc:"Where the environment's server runs: http://host:port"`
-	Command      []string      `recipe:"command" doc:"Start the server beside the block instead of base_url: program and arguments. {port} stands for the port on 127.0.0.1 at which it must listen; the program python is that of runtime. Its output is in the block's logs"`
+	Command      []string      `recipe:"command" doc:"Start the server beside the block instead of base_url: program and arguments. {socket} stands for the path of the Unix socket at which it must listen, {port} for a port on 127.0.0.1, where every user of the machine can ask the server; the program python is that of runtime. Its output is in the block's logs"`
 	CommandDir   string        `recipe:"command_dir" doc:"Folder in which command runs. Default: the recipe's"`
 	StartTimeout time.Duration `recipe:"start_timeout" default:"2m" min:"1s" doc:"How long the server may take until it answers"`
 }
 
 // Problems finds what the schema cannot express.
 func (s Location) Problems() []spec.Problem {
+	words := strings.Join(s.Command, " ")
+	if strings.Contains(words, "{socket}") && strings.Contains(words, "{port}") {
+		return []spec.Problem{{Summary: "{socket} or {port}, not both", Detail: "The server listens at one of them."}}
+	}
 	if s.BaseURL != "" && len(s.Command) > 0 {
 		return []spec.Problem{{Summary: "base_url or command, not both", Detail: "base_url names a server that runs " +
 			"already, command starts one beside the block."}}
@@ -55,10 +64,14 @@ type Setup struct {
 type Server struct {
 	setup  Setup
 	url    string
-	port   int
 	client *http.Client
-	stop   context.CancelFunc
-	done   chan struct{} // the program is not watched any more; nil: there is none
+
+	// where a server that is started listens: at a socket, or at a port
+	socket       string
+	port         int
+	removeSocket func() error
+	stop         context.CancelFunc
+	done         chan struct{} // the program is not watched any more; nil: there is none
 
 	mu      sync.Mutex
 	program *proc.Program
@@ -94,24 +107,55 @@ func Open(ctx context.Context, setup Setup) (*Server, error) {
 			_ = p.Stop(ctx, stopGrace)
 		}
 	}
-	var err error
-	if s.port, err = loopback.FreePort(); err != nil {
+	if err := s.place(); err != nil {
 		return nil, err
 	}
-	s.url = "http://127.0.0.1:" + strconv.Itoa(s.port)
 	s.client.Transport = s.Transport(&http.Transport{IdleConnTimeout: time.Minute})
 	program, err := s.start(ctx)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.removeSocket())
 	}
 	if err := s.ready(ctx, program); err != nil {
 		s.client.CloseIdleConnections()
-		return nil, errors.Join(err, program.Stop(context.WithoutCancel(ctx), stopGrace))
+		return nil, errors.Join(err, program.Stop(context.WithoutCancel(ctx), stopGrace), s.removeSocket())
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop, s.done = stop, make(chan struct{})
 	go s.watch(watching)
 	return s, nil
+}
+
+// mostSocketBytes is how long the path of a socket may be on every system.
+const mostSocketBytes = 103
+
+// place chooses where a server that is started listens. The folder of a socket is this user's, so no other user of the
+// machine reaches the server. A port is for programs that cannot listen at a socket.
+func (s *Server) place() (err error) {
+	s.removeSocket = func() error { return nil }
+	if !slices.ContainsFunc(s.setup.Command, func(word string) bool { return strings.Contains(word, "{socket}") }) {
+		if s.port, err = loopback.FreePort(); err == nil {
+			s.url = "http://127.0.0.1:" + strconv.Itoa(s.port)
+		}
+		return err
+	}
+	folder, remove, err := temporary.Dir("", "recipe-env-")
+	if err != nil {
+		return fmt.Errorf("make a folder for the socket of the environment's server: %w", err)
+	}
+	s.url, s.socket, s.removeSocket = "http://localhost", filepath.Join(folder, "server"), remove
+	if len(s.socket) > mostSocketBytes {
+		return errors.Join(&sdk.Error{Summary: fmt.Sprintf("the path of the server's socket, %s, has more than %d bytes",
+			s.socket, mostSocketBytes), Remedy: "set TMPDIR to a folder with a shorter path"}, remove())
+	}
+	return nil
+}
+
+// listens says where the command must listen.
+func (s *Server) listens() string {
+	if s.socket != "" {
+		return "at the Unix socket {socket}"
+	}
+	return "on 127.0.0.1:{port}"
 }
 
 // URL is where the server answers, without a slash at its end.
@@ -120,7 +164,14 @@ func (s *Server) URL() string { return s.url }
 // Transport prepares t for requests to the server and returns it. A server that was started here must belong to this
 // user; one that a recipe names may be anyone's, and may be behind a proxy.
 func (s *Server) Transport(t *http.Transport) *http.Transport {
-	if s.port != 0 {
+	switch {
+	case s.socket != "":
+		t.Proxy = nil
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: healthTimeout}).DialContext(ctx, "unix", s.socket)
+		}
+		return t
+	case s.port != 0:
 		return peer.Transport(s.url, t)
 	}
 	t.Proxy = proxy.Of
@@ -138,7 +189,13 @@ func (s *Server) Err() error {
 func (s *Server) start(ctx context.Context) (*proc.Program, error) {
 	argv := make([]string, len(s.setup.Command))
 	for i, word := range s.setup.Command {
-		argv[i] = strings.ReplaceAll(word, "{port}", strconv.Itoa(s.port))
+		argv[i] = strings.NewReplacer("{port}", strconv.Itoa(s.port), "{socket}", s.socket).Replace(word)
+	}
+	var ports []int
+	if s.socket == "" {
+		ports = []int{s.port}
+	} else if err := os.Remove(s.socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that has died
+		return nil, fmt.Errorf("remove the socket of the environment's earlier server: %w", err)
 	}
 	env := os.Environ()
 	for name, value := range s.setup.Block.Environment {
@@ -158,7 +215,7 @@ func (s *Server) start(ctx context.Context) (*proc.Program, error) {
 		dir = interpreter.Absolute(dir, s.setup.Block.RecipeDir)
 	}
 	program, err := proc.Start(ctx, proc.Spec{Name: "server", Argv: argv, Env: env, Dir: dir,
-		LogDir: s.setup.Block.Dir, Ports: []int{s.port}})
+		LogDir: s.setup.Block.Dir, Ports: ports})
 	if err != nil {
 		return nil, &sdk.Error{Summary: "the environment's server could not be started", Err: err,
 			Remedy: "command must name a program that can be run"}
@@ -189,7 +246,7 @@ func (s *Server) ready(ctx context.Context, program *proc.Program) error {
 		case <-ended:
 			return &sdk.Error{Summary: "the environment's server ended before it answered",
 				Detail: program.Tail(20), Err: program.Err(),
-				Remedy: "see its output above; command must start a server that listens on 127.0.0.1:{port}"}
+				Remedy: "see its output above; command must start a server that listens " + s.listens()}
 		case <-within.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -199,7 +256,7 @@ func (s *Server) ready(ctx context.Context, program *proc.Program) error {
 				Remedy: "start it, or correct base_url"}
 			if program != nil {
 				e.Detail = program.Tail(20)
-				e.Remedy = "see its output above; command must start a server that listens on 127.0.0.1:{port}"
+				e.Remedy = "see its output above; command must start a server that listens " + s.listens()
 			}
 			return e
 		case <-time.After(healthEvery):
@@ -283,7 +340,7 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stopGrace)
 	defer cancel()
-	return program.Stop(ctx, stopGrace)
+	return errors.Join(program.Stop(ctx, stopGrace), s.removeSocket())
 }
 
 // Failed makes an error of a call to the server: infra_failed, unless the server cannot be used any more, which ends
