@@ -166,11 +166,15 @@ func (a *app) withoutEngine(ctx context.Context, dir state.Dir, err error, r *st
 		Summary: "its engine was killed", Err: err,
 		Remedy: session.Again(dir, recipePath(dir, r)) +
 			" adopts the live processes, so that recipe stop can end them at a checkpoint; recipe stop --kill ends them at " +
-			"once (after apply --detach they never end by themselves, else within " + run.DefaultLease.String() + ")",
+			"once (after apply --detach they never end by themselves, else within " +
+			fmt.Sprintf("%.0f minutes)", run.DefaultLease.Minutes()),
 	}
-	if len(left) > 0 {
-		e.Detail = "These still run: " + session.Named(left)
+	if len(left) == 0 {
+		e.Remedy = session.Again(dir, recipePath(dir, r)) + " continues the run; recipe stop --kill only records that it is " +
+			"stopped: none of its processes is left"
+		return e
 	}
+	e.Detail = "These still run: " + session.Named(left)
 	return e
 }
 
