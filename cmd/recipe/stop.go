@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -112,10 +114,20 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 	}
 	text = "The run is " + string(rec.Status) + "."
 	if rec.Status == state.Stopped {
-		text += " Continue it with: " + session.Again(dir, recipePath(dir, rec))
+		text += continued(dir, rec)
 	}
 	_, err = fmt.Fprintln(a.out, text)
 	return err
+}
+
+// continued is how a stopped run is continued, as the last words of a message.
+func continued(dir state.Dir, rec *state.Run) string {
+	file := recipePath(dir, rec)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf(" Its recipe file %s is gone: a file in that folder with recipe { name = %q } continues it.", file,
+			rec.Recipe)
+	}
+	return " Continue it with: " + session.Again(dir, file)
 }
 
 // unfinished lists what a stop still waits for when the command no longer waits for the stop.
@@ -166,11 +178,15 @@ func (a *app) withoutEngine(ctx context.Context, dir state.Dir, err error, r *st
 		Summary: "its engine was killed", Err: err,
 		Remedy: session.Again(dir, recipePath(dir, r)) +
 			" adopts the live processes, so that recipe stop can end them at a checkpoint; recipe stop --kill ends them at " +
-			"once (after apply --detach they never end by themselves, else within " + run.DefaultLease.String() + ")",
+			"once (after apply --detach they never end by themselves, else within " +
+			fmt.Sprintf("%.0f minutes)", run.DefaultLease.Minutes()),
 	}
-	if len(left) > 0 {
-		e.Detail = "These still run: " + session.Named(left)
+	if len(left) == 0 {
+		e.Remedy = session.Again(dir, recipePath(dir, r)) + " continues the run; recipe stop --kill only records that it is " +
+			"stopped: none of its processes is left"
+		return e
 	}
+	e.Detail = "These still run: " + session.Named(left)
 	return e
 }
 
@@ -189,7 +205,7 @@ func (a *app) lastResort(ctx context.Context, dir state.Dir) error {
 	}
 	text := "The run is stopped."
 	if rec, err := state.Read(dir); err == nil {
-		text += " Continue it with: " + session.Again(dir, recipePath(dir, rec))
+		text += continued(dir, rec)
 	}
 	if len(left) > 0 {
 		text = "Ended: " + session.Named(left) + ".\n" + text
