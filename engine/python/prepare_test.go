@@ -217,9 +217,9 @@ func TestPackagesForVersionsThatAreNotSupported(t *testing.T) {
 	if !errors.As(err, &failed) || !strings.Contains(failed.Summary, "the block's plugin supports base>=2") {
 		t.Error(err)
 	}
-	if any := of(sdk.Packages{}); any.Dir == supporting.Dir {
+	if other := of(sdk.Packages{}); other.Dir == supporting.Dir {
 		t.Error("blocks of other plugins share its environment")
-	} else if _, err := maker.Prepare(t.Context(), any); err != nil {
+	} else if _, err := maker.Prepare(t.Context(), other); err != nil {
 		t.Error(err)
 	}
 }

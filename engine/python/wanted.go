@@ -67,9 +67,10 @@ func (m Maker) withoutWheels(err error) error {
 		!noWheels().MatchString(strings.Join(strings.Fields(failed.output), " ")) {
 		return err
 	}
-	return &sdk.Error{Summary: e.Summary + ": one of the packages has no wheel, and would have to be built", Detail: e.Detail,
-		Err: e.Err, Remedy: "a build runs code of the package: recipe init --trust all allows it, if you trust the packages " +
-			"and what they depend on"}
+	return &sdk.Error{Summary: e.Summary + ": one of the packages has no wheel, and would have to be built",
+		Detail: e.Detail, Err: e.Err,
+		Remedy: "a build runs code of the package: recipe init --trust all allows it, if you trust the packages and what " +
+			"they depend on"}
 }
 
 // noWheels is what uv prints of a package that it may not build.

@@ -1,5 +1,5 @@
-"""Trains a tiny model for two steps on public packages that this project has not made, and writes a table of what came of
-each. Every package is installed by `recipe init` from the package index. `make test-unseen` runs it.
+"""Trains a tiny model for two steps on public packages that this project has not made, and writes a table of the
+results. Every package is installed by `recipe init` from the package index. `make test-unseen` runs it.
 
 A package passes when it trains, or when it is refused with the reason that packages.json gives ("refused", a regular
 expression; "or_refused" where that depends on the machine). Anything else fails."""
@@ -47,7 +47,9 @@ PAGE_HEAD = """# Public packages that were tried
 
 Environments and reward libraries from PyPI that this project has not made, each with `inference "tiny"` on a CPU:
 `recipe init`, then two steps of training. A package whose environment cannot be played in text, or that needs other
-versions, must be refused with that reason.
+versions, must be refused with that reason. Reasons and reward functions were written by hand, some after a first try
+had shown what a package needs. The games of gymnasium, TextArena and reasoning-gym are of libraries that recipe
+supports by name; the other rows are of packages that nothing in recipe knows.
 
 | package | environment | | result |
 |---|---|---|---|
