@@ -17,13 +17,14 @@ var layers = [][]string{
 		"internal/disk", "internal/bounded",
 		"internal/openfiles", "internal/web", "internal/web/proxy", "internal/redact", "internal/tail", "internal/temporary",
 		"internal/samples", "internal/delta", "internal/promtext", "internal/disk/disktest",
-		"sdk/kind", "sdk/transport", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs", "sdk/python",
-		"sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake",
+		"sdk/kind", "sdk/transport", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs",
+		"sdk/python", "sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // plumbing on it: the wire, weights, storage
 		"internal/diskwait", "internal/event", "internal/wire", "internal/eventlog", "internal/objectstore",
-		"internal/objectstore/storetest", "internal/archive", "internal/gateway", "internal/weightserver", "internal/weightclient",
+		"internal/objectstore/storetest", "internal/archive", "internal/gateway", "internal/weightserver",
+		"internal/weightclient",
 	},
 	{ // what a plugin's process does with it
 		"sdk/internal/lease", "sdk/internal/loopback", "sdk/internal/attempt", "sdk/internal/process", "sdk/internal/define",
@@ -57,7 +58,8 @@ func TestImportsWithinTheSDKPointOneWay(t *testing.T) {
 	for _, layer := range layers {
 		order = append(order, layer...)
 	}
-	for _, line := range goList(t, "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"sdk/...", module+"internal/...") {
+	for _, line := range goList(t, "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"sdk/...",
+		module+"internal/...") {
 		fields := strings.Fields(line)
 		name := strings.TrimPrefix(fields[0], module)
 		at := slices.Index(order, name)

@@ -182,8 +182,8 @@ func (a *app) withoutEngine(ctx context.Context, dir state.Dir, err error, r *st
 			fmt.Sprintf("%.0f minutes)", run.DefaultLease.Minutes()),
 	}
 	if len(left) == 0 {
-		e.Remedy = session.Again(dir, recipePath(dir, r)) + " continues the run; recipe stop --kill only records that it is " +
-			"stopped: none of its processes is left"
+		e.Remedy = session.Again(dir, recipePath(dir, r)) + " continues the run; recipe stop --kill only records that it " +
+			"is stopped: none of its processes is left"
 		return e
 	}
 	e.Detail = "These still run: " + session.Named(left)

@@ -29,8 +29,9 @@ func (c *checker) transports(couples []couple) {
 		if mode == sync.Auto && chosen != "" {
 			mode, why = c.inFlight(s, trainers[0], chosen, couples)
 			if mode != sync.Keep && !asked { // live would not let them end
-				chosen, skipped = choose(slices.DeleteFunc(allowed, func(name transport.Name) bool { return name == transport.Live }),
-					asked, trainers[0], servers)
+				chosen, skipped = choose(slices.DeleteFunc(allowed, func(name transport.Name) bool {
+					return name == transport.Live
+				}), asked, trainers[0], servers)
 			}
 		}
 		switch {

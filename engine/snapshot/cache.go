@@ -17,7 +17,7 @@ var cacheFile = logcache.File{Name: "snapshot.kept", Limit: 256 << 20} // far ab
 
 // Read folds the log in dir. What its complete files come to is kept beside them.
 func Read(dir string) (*Snapshot, error) {
-	f, save, err := logcache.Read(context.Background(), dir, cacheFile, func() *cachedSnapshot { return &cachedSnapshot{} })
+	f, save, err := logcache.Read(context.Background(), dir, cacheFile, newCachedSnapshot)
 	_ = save() // the log is read the next time
 	return &f.Snapshot, err
 }
@@ -25,7 +25,7 @@ func Read(dir string) (*Snapshot, error) {
 // Before folds what was complete in the log in dir at a time, for who shows what comes after it: nothing that happened
 // since is in it.
 func Before(dir string, at time.Time) (*Snapshot, error) {
-	f, save, err := logcache.Complete(context.Background(), dir, cacheFile, func() *cachedSnapshot { return &cachedSnapshot{} })
+	f, save, err := logcache.Complete(context.Background(), dir, cacheFile, newCachedSnapshot)
 	if err != nil {
 		return &Snapshot{}, err
 	}
@@ -38,6 +38,8 @@ func Before(dir string, at time.Time) (*Snapshot, error) {
 
 // cachedSnapshot is a Snapshot that is kept.
 type cachedSnapshot struct{ Snapshot }
+
+func newCachedSnapshot() *cachedSnapshot { return &cachedSnapshot{} }
 
 func (f *cachedSnapshot) Seen() uint64                      { return f.Last }
 func (f *cachedSnapshot) MarshalBinary() ([]byte, error)    { return json.Marshal(&f.Snapshot) }

@@ -9,8 +9,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kit/worker"
 )
 
-// TestThePlansMemoryIsThatOfRunsOnAGPU compares the plan's sum with the allocator peaks of the notebook in docs/benchmarks:
-// Qwen2.5-1.5B's shape (vocabulary 151,936), 64 sequences of 1,024 tokens, on an H200.
+// TestThePlansMemoryIsThatOfRunsOnAGPU compares the plan's sum with the allocator peaks of the notebook in
+// docs/benchmarks: Qwen2.5-1.5B's shape (vocabulary 151,936), 64 sequences of 1,024 tokens, on an H200.
 func TestThePlansMemoryIsThatOfRunsOnAGPU(t *testing.T) {
 	t.Parallel()
 	on, off := true, false

@@ -1,6 +1,6 @@
-// Package sglang serves a policy with SGLang on the engine kit (sdk/kit/engine), which supervises the servers. What is here
-// knows SGLang: its arguments, its routes, its log, why it fails, and the function that its schedulers call to copy a
-// trainer's weights.
+// Package sglang serves a policy with SGLang on the engine kit (sdk/kit/engine), which supervises the servers. What is
+// here knows SGLang: its arguments, its routes, its log, why it fails, and the function that its schedulers call to
+// copy a trainer's weights.
 //
 // The address that clients get is that of the gateway which the SDK serves in front; SGLang itself listens on loopback
 // only and demands a key on every path.

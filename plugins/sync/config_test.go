@@ -95,7 +95,8 @@ func TestChoice(t *testing.T) {
 			config.Inference[1] = with(config.Inference[1], c.reach)
 		}
 		got, _, err := config.choose("")
-		if string(got) != c.want || (err == nil) != (c.problem == "") || (err != nil && !strings.Contains(err.Error(), c.problem)) {
+		if string(got) != c.want || (err == nil) != (c.problem == "") ||
+			(err != nil && !strings.Contains(err.Error(), c.problem)) {
 			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.problem)
 		}
 	}

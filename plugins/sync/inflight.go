@@ -28,8 +28,8 @@ func (c Config) decided(unshared string) (Config, string, error) {
 		return c, "", err
 	}
 	why := ""
-	c.InFlight, why = sdksync.Overlap{Transport: chosen, Live: c.Transport == string(transport.Live), Sleeps: sleeps, Staleness: limit,
-		Trainer: c.Trainer.Address, Corrects: strings.Join(listed(c.Trainer, "corrects"), "")}.Decide()
+	c.InFlight, why = sdksync.Overlap{Transport: chosen, Live: c.Transport == string(transport.Live), Sleeps: sleeps,
+		Staleness: limit, Trainer: c.Trainer.Address, Corrects: strings.Join(listed(c.Trainer, "corrects"), "")}.Decide()
 	return c, why, nil
 }
 

@@ -37,8 +37,8 @@ type Config struct {
 	// SegmentBytes is the size at which a file of the disk store's log is full (default 64 MiB).
 	SegmentBytes int64
 
-	// Samples is the folder of the record of samples (package internal/samples); empty: none is kept. SamplesLost is told when
-	// it cannot be written.
+	// Samples is the folder of the record of samples (package internal/samples); empty: none is kept. SamplesLost is
+	// called when it cannot be written.
 	Samples       string
 	SamplesLimits samples.Limits
 	SamplesLost   func(error)

@@ -71,7 +71,8 @@ func TestGroupsThatAreAllTooLongAreReported(t *testing.T) {
 		"one fits":           {manyGroups, 1, true, false},
 	} {
 		host := &loggedHost{}
-		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host, stats: newRolloutStats()}
+		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host,
+			stats: newRolloutStats()}
 		for range c.long {
 			r.stats.tooLong(errors.New("too long, says the server"))
 		}

@@ -119,8 +119,8 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	}
 	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
 	r.setKeeper(keeperOf(served, sampler.http))
-	r.set(&env, r.rolls(env, req.Config, rolling{ask: explainRefusals(sampler.draw), stages: &stages{}, stats: newRolloutStats(),
-		log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout}), plan,
+	r.set(&env, r.rolls(env, req.Config, rolling{ask: explainRefusals(sampler.draw), stages: &stages{},
+		stats: newRolloutStats(), log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout}), plan,
 		limits{tokens: int(served.MaxModelLen)})
 	defer r.set(nil, nil, sampling{}, limits{})
 	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and

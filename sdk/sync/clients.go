@@ -20,11 +20,11 @@ var (
 	ErrRefused = weightclient.ErrRefused // the trainer answered with an error, which follows in the text
 )
 
-// Attach is how a sync block takes charge of a trainer's weights; Done reports what became of a version.
-type (
-	Attach = weightserver.Attach
-	Done   = weightserver.Done
-)
+// Attach is how a sync block takes charge of a trainer's weights.
+type Attach = weightserver.Attach
+
+// Done reports what became of a version.
+type Done = weightserver.Done
 
 // Gateway is the client of the control endpoint of an inference block: Hold keeps requests back, UpdateWeights loads a
 // version into each replica and compares log-probabilities, Resume lets requests through.
@@ -33,9 +33,11 @@ type Gateway = gateway.Client
 // NewGateway returns a client for the control endpoint in the outputs of an inference block.
 func NewGateway(controlURL, token string) *Gateway { return gateway.NewClient(controlURL, token) }
 
-// Requests to a gateway.
-type (
-	HoldRequest  = gateway.HoldRequest
-	WeightUpdate = gateway.WeightUpdate
-	Check        = gateway.Check // tokens with their expected log-probabilities
-)
+// HoldRequest asks a gateway to keep requests back, for a bounded time.
+type HoldRequest = gateway.HoldRequest
+
+// WeightUpdate asks a gateway to load a version and to compare it with a Check.
+type WeightUpdate = gateway.WeightUpdate
+
+// Check is a text, as tokens, with the trainer's log-probabilities of it.
+type Check = gateway.Check

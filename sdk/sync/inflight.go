@@ -40,8 +40,8 @@ func (o Overlap) Decide() (mode, why string) {
 	case o.Corrects == "":
 		return Drain, o.Trainer + " does not say that it corrects for tokens of older versions"
 	}
-	return Keep, "weights move by " + string(o.Transport) + ", and " + o.Trainer + " corrects for tokens of older versions: " +
-		o.Corrects
+	return Keep, "weights move by " + string(o.Transport) + ", and " + o.Trainer +
+		" corrects for tokens of older versions: " + o.Corrects
 }
 
 // Least is the smaller of two limits, of which nil is none.

@@ -15,7 +15,7 @@ const (
 	NCCL    Name = "nccl"    // sent by the trainer while requests are held, through NCCL between GPUs and gloo without
 	LoRA    Name = "lora"    // an adapter in files
 	Reload  Name = "reload"  // files, loaded by a running server; every trainer and every inference plugin supports it
-	Delta   Name = "delta"   // the files of reload, sent as the difference from those before, to machines that share no files
+	Delta   Name = "delta"   // the files of reload, sent as a difference to machines that share no files
 	Restart Name = "restart" // files, and a new server
 )
 

@@ -197,7 +197,8 @@ func byEnvironment(b *strings.Builder, trainers []string) {
 }
 
 // cell is the transports of a pair, or the number of the reason why there are none.
-func cell(engine, trainer string, transports []transport.Name, why string, seen map[string]bool, whys *[]string) string {
+func cell(engine, trainer string, transports []transport.Name, why string, seen map[string]bool,
+	whys *[]string) string {
 	if why != "" {
 		if !seen[why] {
 			seen[why], *whys = true, append(*whys, why)

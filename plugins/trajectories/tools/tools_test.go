@@ -255,9 +255,9 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func TestAnswersAndLinesHaveALimit(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		text := `{"groups":[`
-		for err := error(nil); err == nil; _, err = w.Write([]byte(text)) {
-			text = strings.Repeat(" ", 1<<10)
+		_, err := w.Write([]byte(`{"groups":[`))
+		for blank := []byte(strings.Repeat(" ", 1<<10)); err == nil; {
+			_, err = w.Write(blank)
 		}
 	}))
 	defer server.Close()
