@@ -32,6 +32,8 @@ const (
 
 // TestAddition is the whole loop with failures: vLLM and the trainer's worker are killed, and the run still completes,
 // with an accuracy at least 0.3 higher on held-out questions.
+//
+//docs:troubleshooting.md A reload leaves the output head of a tied model at the old weights
 func TestAddition(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "12"})
@@ -113,6 +115,9 @@ func TestShuffledRewards(t *testing.T) {
 }
 
 // TestAdapter moves the weights as a LoRA adapter.
+//
+//docs:survival.md the adapter is not used in rollouts
+//docs:troubleshooting.md A trained group that no longer fits, an adapter that is not served, a merged checkpoint …
 func TestAdapter(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "lora_rank": "8", "evaluate": "false"})
@@ -124,6 +129,8 @@ func TestAdapter(t *testing.T) {
 }
 
 // TestMemory moves the weights through memory: no file of them is written.
+//
+//docs:weights.md Tests
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "transport": "ipc", "evaluate": "false"})
@@ -165,6 +172,8 @@ func TestFloat8(t *testing.T) {
 }
 
 // TestCollective has the trainer send the weights through a process group.
+//
+//docs:weights.md Tests
 func TestCollective(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, "addition.hcl", map[string]string{"steps": "2", "transport": "nccl", "evaluate": "false"})

@@ -15,6 +15,8 @@ import (
 
 // TestBlocks holds recipe_blocks.py to the code of vLLM that it was read in: its scheduler, real but without a model,
 // schedules the same steps and leaves the same cache with it and without.
+//
+//docs:survival.md the interface of environments changes, and their packages are not installed
 func TestBlocks(t *testing.T) {
 	t.Parallel()
 	var found []struct {
@@ -38,6 +40,8 @@ func TestBlocks(t *testing.T) {
 
 // TestSteps holds recipe_steps.py to the code of vLLM that it was read in: with it and without, its scheduler schedules
 // the same steps, knows the same after each, and tells front ends the same tokens, log-probabilities and endings.
+//
+//docs:vllm.md Front ends
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	var found []struct {

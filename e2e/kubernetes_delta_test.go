@@ -65,6 +65,8 @@ sync "weights" "policy" {
 // TestKubernetesDelta serves SmolLM2 by vLLM in a pod and trains it in another, on two nodes that share no files with
 // each other or with the engine's machine. Weights reach vLLM's by delta, and are the same there to the last bit. An
 // untrained model adds nothing up, so steps may change no weight: then the first version is all that is sent.
+//
+//docs:weights.md Tests
 func TestKubernetesDelta(t *testing.T) {
 	if os.Getenv("RECIPE_KUBERNETES_ALL") == "" {
 		t.Skip("vLLM takes minutes to start: make e2e-kubernetes-all runs it")

@@ -25,6 +25,8 @@ func withPython(t *testing.T, interpreter string) string {
 // TestKubernetesTwoNodes trains a model in pods on both nodes at once, its weights spread over both (FSDP2, gloo). One
 // rank is killed on the way: the attempt fails with the number of its machine, and the next one goes on. Losses are
 // those of one pod.
+//
+//docs:clusters.md A trainer on several machines
 func TestKubernetesTwoNodes(t *testing.T) {
 	losses := map[int][]float64{}
 	for _, nodes := range []int{1, 2} {

@@ -9,6 +9,8 @@ import (
 
 // TestQuantized has the real vLLM make float8 of weights that arrive through a trainer's memory: what it serves then is
 // what its own reload makes of them, in the memory that its CUDA graphs would read.
+//
+//docs:vllm.md Layers in float8
 func TestQuantized(t *testing.T) {
 	t.Parallel()
 	var found []struct {

@@ -32,6 +32,8 @@ func setSGLang(t *testing.T, vars map[string]string) {
 }
 
 // TestSGLang is the whole loop with SGLang, which is killed once.
+//
+//docs:sglang.md real SGLang on a CPU
 func TestSGLang(t *testing.T) {
 	t.Parallel()
 	r := onSGLang(t, map[string]string{"steps": "12"})
@@ -55,6 +57,8 @@ func TestSGLang(t *testing.T) {
 }
 
 // TestSGLangTransports moves the weights by every other transport that SGLang offers on a CPU.
+//
+//docs:sglang.md real SGLang on a CPU
 func TestSGLangTransports(t *testing.T) {
 	for _, transport := range []string{"ipc", "live", "nccl", "restart"} {
 		t.Run(transport, func(t *testing.T) {
@@ -70,6 +74,8 @@ func TestSGLangTransports(t *testing.T) {
 }
 
 // TestSGLangAdapter learns addition by LoRA adapters, which SGLang serves beside the model, one after another.
+//
+//docs:sglang.md real SGLang on a CPU
 func TestSGLangAdapter(t *testing.T) {
 	t.Parallel()
 	r := onSGLang(t, map[string]string{"steps": "12", "lora_rank": "8"})
@@ -80,6 +86,8 @@ func TestSGLangAdapter(t *testing.T) {
 
 // TestSGLangShort is the shortest run: a server starts, samples with token ids and log-probabilities, on which a step
 // is trained, loads one update that is verified, and stops. It refuses requests without its key.
+//
+//docs:sglang.md real SGLang on a CPU
 func TestSGLangShort(t *testing.T) {
 	t.Parallel()
 	r := onSGLang(t, map[string]string{"steps": "1", "evaluate": "false"})

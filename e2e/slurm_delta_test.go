@@ -14,6 +14,8 @@ import (
 
 // TestSlurmDelta trains on a host that shares no files with the engine's machine, where inference is: weights are sent
 // as differences, by the agents of both.
+//
+//docs:weights.md Tests
 func TestSlurmDelta(t *testing.T) {
 	r := newSlurmRun(t, `{ partition = "cpu" }`, "{\n partition = \"cpu\"\n files = \"staged\"\n}",
 		"executor   = executor.slurm.gpu\n    gpus       = 1", "executor = executor.slurm.cpu",

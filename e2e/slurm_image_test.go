@@ -32,6 +32,8 @@ func imaged(t *testing.T, partition, more string) string {
 // TestSlurmImage runs trainer and environment in containers, the environment with the files that its agent fetches:
 // they have the variables of the image and its files, write a checkpoint when their job is asked to end, go on when the
 // engine is killed, and leave nothing.
+//
+//docs:clusters.md A first run on Slurm
 func TestSlurmImage(t *testing.T) {
 	r := newSlurmRun(t, `{ partition = "gpu" }`, imaged(t, "gpu", ""),
 		`{ partition = "cpu" }`, imaged(t, "cpu", `files = "staged"`), "steps        = 60", "steps        = 1000")

@@ -34,6 +34,8 @@ inference "vllm" "policy" {
 
 // TestSlurmInferenceTwoHosts serves SmolLM2 by vLLM on two hosts behind one gateway, and kills the server of the
 // second.
+//
+//docs:clusters.md Inference on several machines
 func TestSlurmInferenceTwoHosts(t *testing.T) {
 	python := environmentPython(t, "vllm")
 	r := newSlurmRun(t)

@@ -109,6 +109,8 @@ func (r *run) losses() (out []float64) {
 
 // TestSlurmTwoHosts trains a model on two hosts at once, its weights spread over both (FSDP2, gloo). One rank is killed
 // on the way: the attempt fails with the number of its host, and the next one goes on. Losses are those of one process.
+//
+//docs:clusters.md A trainer on several machines
 func TestSlurmTwoHosts(t *testing.T) {
 	losses := map[int][]float64{}
 	for _, nodes := range []int{1, 2} {

@@ -17,6 +17,8 @@ import (
 // of four steps are in the store, everything on it is killed, and the copies that the engine has of its checkpoints are
 // removed. The next attempt, on the other host, fetches the newest from the store. The weights are those of a run
 // without a break on this machine, and another run can be forked from them.
+//
+//docs:checkpoints.md In a bucket, too
 func TestSlurmStoreAfterHostLost(t *testing.T) {
 	if os.Getenv("RECIPE_S3") == "" {
 		t.Skip("RECIPE_S3 names no store's program: scripts/s3.sh build makes one")

@@ -47,6 +47,8 @@ var foreignConfigs = map[string]string{
 // TestSlurmTrainersOnTwoHosts trains with verl, TRL and Axolotl, on two ranks of one host and on a rank on each of two.
 // Losses and gradient norms are the same. After two of four steps everything on the second host is killed: the attempt
 // fails with its number, and the next one goes on when the host is back.
+//
+//docs:clusters.md A trainer on several machines
 func TestSlurmTrainersOnTwoHosts(t *testing.T) {
 	for trainer, config := range foreignConfigs {
 		t.Run(trainer, func(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 
 // TestAlertsOfARun has a run tell a receiver on loopback, which fails at first, and a command. A receiver that never
 // answers costs a warning and not the run, and the address of no receiver is found anywhere.
+//
+//docs:alerts.md Alerts
 func TestAlertsOfARun(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -14,6 +14,8 @@ import (
 
 // TestABundleHoldsNoSecret plants secrets in the environment, in sensitive variables and in the logs of a run, and
 // looks for them in every file of the bundle.
+//
+//docs:runs.md A support bundle
 func TestABundleHoldsNoSecret(t *testing.T) {
 	// not parallel: it sets an environment variable
 	const exported, printed = "planted-in-the-environment-71c0", "hf_PlantedInALogAbcdefghijklmnop"

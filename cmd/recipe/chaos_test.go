@@ -252,6 +252,7 @@ func (v *victim) check() audit {
 	return a
 }
 
+//docs:survival.md the engine (recipe apply) is killed
 func TestRealRunSurvivesRandomKills(t *testing.T) {
 	t.Parallel()
 	kills, wait := 6, 1500

@@ -66,6 +66,8 @@ func parse(t *testing.T, name string, into any) {
 
 // TestPolicyExamples asks the policies of docs/ci in Python and in HCL about a plan within its limits and one beyond
 // them, and the one for Open Policy Agent, too, where that is installed.
+//
+//docs:ci.md Recipes in CI
 func TestPolicyExamples(t *testing.T) {
 	t.Parallel()
 	policies := []string{"ci/limits.py", "ci/limits.policy.hcl"}
@@ -86,6 +88,8 @@ func TestPolicyExamples(t *testing.T) {
 }
 
 // TestTheConditionsOfCI holds the limits of docs/ci as conditions against a plan within them and one beyond them.
+//
+//docs:ci.md Recipes in CI
 func TestTheConditionsOfCI(t *testing.T) {
 	t.Parallel()
 	dir := example(t)

@@ -81,6 +81,8 @@ type ciStep struct {
 // TestTheExamplesOfCIRun runs the scripts of docs/ci/github.yml and gitlab.yml as the two systems do: what checks and
 // plans with this program, what posts with a gh and a GitLab of the test. The lines that install the program and fetch
 // the base are left out.
+//
+//docs:ci.md Recipes in CI
 func TestTheExamplesOfCIRun(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -253,6 +255,8 @@ func gitlabScripts(t *testing.T) (plan, note []string) {
 // TestAHostilePullRequestRunsNothing gives the documented workflows a pull request that changes the recipe, its lock,
 // its approvals, the policies and the tests, and adds a plugin, a Python file and settings: none of it runs, and no
 // secret of the job is printed.
+//
+//docs:ci.md Recipes in CI
 func TestAHostilePullRequestRunsNothing(t *testing.T) {
 	t.Parallel()
 	top := requests(t)

@@ -69,6 +69,8 @@ qa!
 
 // TestEditors runs the settings of docs/editor.md in the editors that are installed here: diagnostics arrive, and a
 // definition is found.
+//
+//docs:editor.md Neovim
 func TestEditors(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "editor.md"))

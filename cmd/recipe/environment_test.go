@@ -107,6 +107,8 @@ func eventually(t *testing.T, what string, holds func() bool, more ...*string) {
 
 // A process gets what every program needs, the variables that its plugin declares, and those of its own block: no
 // secret of another block.
+//
+//docs:survival.md Files of a run
 func TestAProcessGetsNoSecretOfAnother(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

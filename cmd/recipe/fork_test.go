@@ -41,6 +41,8 @@ trainer "grpo" "policy" {
 
 // TestAForkOfRealWeightsContinuesThem: a run of trainer "grpo" with PyTorch on the CPU is forked at its first step. The
 // fork begins with that step's weights and optimizer, and its lineage names where it comes from and every package.
+//
+//docs:lineage.md Forks
 func TestAForkOfRealWeightsContinuesThem(t *testing.T) {
 	t.Parallel()
 	python, err := filepath.Abs(filepath.Join(repository, ".cache", "venv-test", "bin", "python"))

@@ -11,6 +11,8 @@ import (
 
 // TestAForkOfARunInAStore loses a machine but not its store, and begins another run with what is there. Not parallel,
 // for the keys in the process's environment.
+//
+//docs:lineage.md Forks
 func TestAForkOfARunInAStore(t *testing.T) {
 	s := storetest.New(t)
 	quickstart, err := os.ReadFile(filepath.Join(repository, "recipes", "quickstart.hcl"))

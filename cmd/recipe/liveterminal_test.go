@@ -73,6 +73,8 @@ func (w *workshop) trained() int64 {
 }
 
 // The same run in terminals of four widths, with and without colours; each is then resized to all the others.
+//
+//docs:terminal.md The live view
 func TestTheLiveViewFillsAnyTerminal(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
@@ -153,6 +155,8 @@ func TestTheKeysOfALiveView(t *testing.T) {
 }
 
 // A terminal that takes no more output stops only the view: the engine in the same process goes on.
+//
+//docs:terminal.md What it costs
 func TestATerminalThatTakesNothingDelaysNoStep(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)

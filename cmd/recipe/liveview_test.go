@@ -140,6 +140,8 @@ func (s *seat) endsWith(code int) {
 }
 
 // The live view of an apply beside that of a status, with a real run below both.
+//
+//docs:survival.md samples can hardly be looked at
 func TestARunInTwoLiveViews(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)

@@ -11,6 +11,8 @@ import (
 
 // A trainer whose checkpoints are neither on this machine nor in its store does not start at step 0 by itself. Not
 // parallel, for the keys in the process's environment.
+//
+//docs:survival.md the recorded checkpoint of a trainer is gone (deleted, or its disk is not mounted)
 func TestLostCopiesAreNoNewStart(t *testing.T) {
 	s := storetest.New(t)
 	quickstart, err := os.ReadFile(filepath.Join(repository, "recipes", "quickstart.hcl"))

@@ -177,6 +177,8 @@ func agentFolder(t *testing.T) string {
 }
 
 // Without --allow an agent only looks.
+//
+//docs:agents.md Agents
 func TestAnAgentChangesNothingUnlessAllowed(t *testing.T) {
 	t.Parallel()
 	dir := agentFolder(t)
@@ -205,6 +207,9 @@ func TestAnAgentChangesNothingUnlessAllowed(t *testing.T) {
 }
 
 // A client that cannot ask a person is refused, and so is a plan that the person declines.
+//
+//docs:agents.md Agents
+//docs:survival.md samples can hardly be looked at
 func TestAnAgentAppliesWhatAPersonApproves(t *testing.T) {
 	t.Parallel()
 	dir := agentFolder(t)

@@ -40,6 +40,8 @@ sync "weights" "policy" {
 `
 
 // TestAPersonSeesWhatAnAgentChose: every value, override and file stands in the question.
+//
+//docs:agents.md Agents
 func TestAPersonSeesWhatAnAgentChose(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

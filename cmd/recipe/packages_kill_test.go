@@ -13,6 +13,8 @@ import (
 // TestPackageCommandsThatAreKilled: SIGKILL at a random moment of init, pull and build. Whatever was half-done is not
 // trusted: the same command succeeds afterwards, with the digests of a run that nobody killed. RECIPE_KILLS is how
 // often each is killed (default 2).
+//
+//docs:packages.md Written by recipe init. Commit it with the recipe: everybody gets exactly these packages.
 func TestPackageCommandsThatAreKilled(t *testing.T) {
 	t.Parallel()
 	kills := 2

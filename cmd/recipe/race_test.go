@@ -11,6 +11,8 @@ import (
 )
 
 // Several people detach the same run at the same moment: one engine is started, and everybody is told which.
+//
+//docs:survival.md several recipe apply at the same moment, --detach too
 func TestSeveralDetachAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 5} {

@@ -107,6 +107,8 @@ func (p *person) chmod(name string, mode fs.FileMode) {
 }
 
 // A run whose directory cannot be removed is not ended first, and no message says that it was removed.
+//
+//docs:survival.md recipe destroy on a folder that cannot be removed (read-only, of another user)
 func TestDestroyOfAReadOnlyFolderEndsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPerson(t)

@@ -65,6 +65,8 @@ func fits(t *testing.T, name string, text []byte) {
 }
 
 // What commands and tools really write is as the published schemas say.
+//
+//docs:json.md JSON for other programs
 func TestOutputsFitTheirSchemas(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)

@@ -28,6 +28,8 @@ var rare = []string{"recipe_machine_gpu_utilization", "recipe_machine_gpu_memory
 
 // One scrape of a live run has what the engine knows, the trainer's metrics, and what gateway and trajectory API serve,
 // under the labels of run and block; and it has whatever the Grafana file asks for.
+//
+//docs:metrics.md Prometheus and Grafana
 func TestOneScrapeShowsEngineAndPlugins(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

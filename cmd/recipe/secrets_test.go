@@ -159,6 +159,7 @@ func (v *vault) page() {
 	}
 }
 
+//docs:survival.md Files of a run
 func TestSecretsOfARunAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, secretRecipe)
@@ -183,6 +184,7 @@ func TestSecretsOfARunAreFoundNowhere(t *testing.T) {
 	v.search()
 }
 
+//docs:survival.md Files of a run
 func TestSecretsOfADetachedRunAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, secretRecipe)
@@ -205,6 +207,8 @@ func TestSecretsOfADetachedRunAreFoundNowhere(t *testing.T) {
 }
 
 // The hardest case is a plugin that repeats a secret: a model of that name does not exist.
+//
+//docs:survival.md Files of a run
 func TestASecretThatAPluginRepeatsIsBlankedOut(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{"variable": "var.token", "environment": `env("CANARY")`,

@@ -12,6 +12,8 @@ import (
 
 // TestTheQuickstartIsRepeatable trains the quickstart twice with one seed: the weights and the state of the optimizer
 // are the same, bit for bit. With another seed they are not.
+//
+//docs:lineage.md Equal weights from equal seeds
 func TestTheQuickstartIsRepeatable(t *testing.T) {
 	t.Parallel()
 	var first *lm.Checkpoint

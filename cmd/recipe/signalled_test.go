@@ -56,6 +56,8 @@ func ended(t *testing.T, cmd *exec.Cmd, repeat func()) syscall.Signal {
 }
 
 // A command that only reads and writes files ends at the first signal, like any program.
+//
+//docs:survival.md Ctrl-C or SIGTERM, to any other command
 func TestASignalEndsWhatReadsItsInput(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"fmt", "-"}, {"console", "quickstart.hcl"}, {"validate", "/dev/stdin"}} {
@@ -76,6 +78,8 @@ func TestASignalEndsWhatReadsItsInput(t *testing.T) {
 
 // A command that is stuck where it does not see the first signal ends at a later one. The engine reads its run before
 // it listens to signals itself.
+//
+//docs:survival.md Ctrl-C or SIGTERM, to any other command
 func TestALaterSignalEndsACommandThatIsStuck(t *testing.T) {
 	t.Parallel()
 	cmd := newWorkshop(t).reading(t, "engine")

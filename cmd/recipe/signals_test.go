@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
+//docs:survival.md Ctrl-C twice (a second or more apart), recipe stop --kill
 func TestWhatSignalsAskFor(t *testing.T) {
 	t.Parallel()
 	type at struct {
@@ -70,6 +71,8 @@ func (w *workshop) metrics() int {
 
 // A signal to the process and another to its group at the same moment, as timeout(1) sends them, drain instead of
 // killing.
+//
+//docs:survival.md SIGTERM (timeout, a service manager), any number of times; Ctrl-C and SIGTERM together, …
 func TestSignalsOfOneMomentDrain(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
@@ -104,6 +107,8 @@ func TestSignalsOfOneMomentDrain(t *testing.T) {
 }
 
 // The terminal of an apply is closed: directly, or with the shell that started the apply, as when ssh is cut off.
+//
+//docs:survival.md the terminal of recipe apply is closed, or the ssh connection breaks
 func TestAClosedTerminalDoesNotStopTheRun(t *testing.T) {
 	t.Parallel()
 	// Under nohup the shells below would inherit that SIGHUP is ignored; a signal that is caught has its default handler

@@ -147,6 +147,8 @@ trainer "tiny" "policy" {
 `
 
 // TestWhyNamesTheCause makes each edge of the loop stall, and asks what the run waits for.
+//
+//docs:survival.md a block answers its checks but stalls the run
 func TestWhyNamesTheCause(t *testing.T) {
 	t.Parallel()
 	world := func(more string) string {
@@ -276,6 +278,8 @@ environment "still" "world" {
 
 // TestWhatHoldsUpARunIsRestarted lets the deadline of an edge pass: the block that causes the stall is restarted, and
 // the run continues.
+//
+//docs:survival.md a block answers its checks but stalls the run
 func TestWhatHoldsUpARunIsRestarted(t *testing.T) {
 	t.Parallel()
 	s := standStill(t, strings.Replace(stillBody, "1000000", "3", 1)+`
@@ -305,6 +309,8 @@ environment "still" "world" {
 }
 
 // TestARunThatStaysHeldUpFails uses up the restarts: the error says who waits for whom.
+//
+//docs:survival.md a block answers its checks but stalls the run
 func TestARunThatStaysHeldUpFails(t *testing.T) {
 	t.Parallel()
 	s := standStill(t, stillBody+`

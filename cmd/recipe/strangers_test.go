@@ -167,6 +167,8 @@ func TestAStrangersFolderRunsNothing(t *testing.T) {
 }
 
 // The tools of an agent that say that they only read run nothing of the folder, also of what the person has approved.
+//
+//docs:agents.md Agents
 func TestToolsThatOnlyReadRunNothing(t *testing.T) {
 	t.Parallel()
 	dir, ran := strangersFolder(t)

@@ -22,6 +22,8 @@ import (
 
 // TestOneTraceFromPromptToSync: a collector gets the trace of each rollout, through gateway, environment, trajectory
 // API, training step and weight update, also of a run whose engine was killed; no span is there in two versions.
+//
+//docs:tracking.md OpenTelemetry traces
 func TestOneTraceFromPromptToSync(t *testing.T) {
 	t.Parallel()
 	c := otlptest.New(t)

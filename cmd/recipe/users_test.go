@@ -74,6 +74,8 @@ func (w *workshop) record() *state.Run {
 }
 
 // While a run was stopped, another process has bound the port of its inference server.
+//
+//docs:survival.md a block cannot come back at its old port
 func TestAPortThatWasTakenMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
@@ -98,6 +100,8 @@ func TestAPortThatWasTakenMeanwhile(t *testing.T) {
 
 // Several people (or a person and a cron job) resume the same run at the same moment: one engine works, and no process
 // runs twice.
+//
+//docs:survival.md several recipe apply at the same moment, --detach too
 func TestSeveralResumeAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)

@@ -26,6 +26,8 @@ func phase(address, phase string) event.Event {
 }
 
 // Each alert says once that its condition holds, and can say so again when it has ceased to.
+//
+//docs:alerts.md Alerts
 func TestRules(t *testing.T) {
 	t.Parallel()
 	stalled := func(seconds float64) event.Event {

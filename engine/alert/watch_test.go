@@ -19,6 +19,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A run whose engine was killed is adopted while the reward is still too low.
+//
+//docs:alerts.md Alerts
 func TestTheNextEngineRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

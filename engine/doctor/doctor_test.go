@@ -74,6 +74,7 @@ func holds(path, text string) func(*Machine) {
 	}
 }
 
+//docs:survival.md installation
 func TestExamine(t *testing.T) {
 	t.Parallel()
 	missing := func(name string) func(*Machine) {

@@ -88,6 +88,7 @@ func TestTheCursorFollowsABlockThatComesBack(t *testing.T) {
 	}
 }
 
+//docs:survival.md the event log has a torn last line
 func TestTornLastLineIsCutOff(t *testing.T) {
 	t.Parallel()
 	for cut := 1; cut < 30; cut += 7 {

@@ -14,6 +14,8 @@ import (
 
 // A run that is destroyed while its log is followed ends the following, also when another run takes its place at once.
 // What was written last is still read.
+//
+//docs:survival.md the run is destroyed while recipe logs -f follows it
 func TestFollowEndsWhenTheLogIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, replaced := range map[string]bool{"removed": false, "replaced": true} {

@@ -67,6 +67,8 @@ func TestLinesThatDifferInNumbersOnlyAreCounted(t *testing.T) {
 }
 
 // An hour of 100 environments that report, show samples and repeat themselves needs at most 10 MB.
+//
+//docs:events.md The event log
 func TestAnHourOfAHundredEnvironments(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -252,6 +254,8 @@ func TestAReaderFollowsAcrossFiles(t *testing.T) {
 }
 
 // While the disk is full events are kept in memory; with room again they are written in order.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestEventsWaitForRoom(t *testing.T) {
 	t.Parallel()
 	small := disktest.Small(t, 256<<10)

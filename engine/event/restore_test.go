@@ -12,6 +12,8 @@ import (
 )
 
 // A deleted log is restored with all that was in its newest file, and a reader continues in it.
+//
+//docs:survival.md run.json, run.journal or the newest file of the event log (or the folder events) is …
 func TestADeletedLogIsRestored(t *testing.T) {
 	t.Parallel()
 	remove := map[string]func(dir, file string) error{

@@ -480,6 +480,7 @@ func TestAKilledPluginIsNoticedAndItsProgramAdopted(t *testing.T) {
 	}
 }
 
+//docs:survival.md orphans hold GPU memory
 func TestSweepEndsWhatADeadPluginHasLeft(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

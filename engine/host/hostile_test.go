@@ -17,6 +17,8 @@ import (
 
 // A record written by somebody else names a live process of this user with correct values, except for the mark, which
 // it cannot know.
+//
+//docs:survival.md a record names processes or folders that are not the run's
 func TestARecordCannotNameWhatIsSignalled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell another process's environment")
@@ -53,6 +55,8 @@ func TestARecordCannotNameWhatIsSignalled(t *testing.T) {
 
 // The leader of a session has ended and a record names it: the rest of the session is ended only if it carries the
 // mark.
+//
+//docs:survival.md a record names processes or folders that are not the run's
 func TestARecordCannotNameAnAbandonedSession(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell another process's environment")
@@ -102,6 +106,7 @@ func readPID(t *testing.T, path string) int {
 	return pid
 }
 
+//docs:survival.md a record names processes or folders that are not the run's
 func TestARecordCannotNameWhatIsDeleted(t *testing.T) {
 	root, err := private.Root(socketRoot)
 	if err != nil {

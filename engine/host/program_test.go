@@ -8,6 +8,8 @@ import (
 )
 
 // A program whose file was removed under a live run starts blocks from the running one, or names the missing file.
+//
+//docs:survival.md the program file is removed while a run is live (a package upgrade, make clean)
 func TestARemovedProgramIsFound(t *testing.T) {
 	t.Parallel()
 	here, err := os.Executable()

@@ -62,6 +62,7 @@ func TestAnEngineKilledInTheHandshake(t *testing.T) {
 	}
 }
 
+//docs:survival.md the machine reboots
 func TestRecordsOfProcessesThatHaveGone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*record){

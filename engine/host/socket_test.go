@@ -15,6 +15,8 @@ import (
 
 // The folder of a plugin's socket stays for as long as the plugin runs, also without its engine, and goes with the next
 // launch of anyone once both were killed: nobody may ever continue their run.
+//
+//docs:survival.md Files of a run
 func TestSocketFoldersOfTheDeadAreRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

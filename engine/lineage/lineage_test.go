@@ -104,6 +104,8 @@ func sums(t *testing.T) *lineage.Lineage {
 }
 
 // TestTheFormat compares the documented, versioned form with a golden file, in which a deliberate change shows.
+//
+//docs:recording.md Samples
 func TestTheFormat(t *testing.T) {
 	t.Parallel()
 	l := sums(t)

@@ -53,6 +53,8 @@ func (b *bench) relock(e Entry) {
 
 // TestALockOfTwoPackagesIsRefused by everything that reads it, whether or not its parts are in the cache and somebody
 // demands a signature: what runs is what the index, and so the signature, covers.
+//
+//docs:packages.md Written by recipe init. Commit it with the recipe: everybody gets exactly these packages.
 func TestALockOfTwoPackagesIsRefused(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "plan9/mips"

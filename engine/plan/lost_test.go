@@ -15,6 +15,8 @@ import (
 )
 
 // TestAPlanComparesCheckpointsWithTheDisk: it promises no step whose checkpoint is gone.
+//
+//docs:survival.md the recorded checkpoint of a trainer is gone (deleted, or its disk is not mounted)
 func TestAPlanComparesCheckpointsWithTheDisk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

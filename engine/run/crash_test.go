@@ -412,6 +412,7 @@ func (s *scene) ledger(d state.Dir, steps int) {
 	}
 }
 
+//docs:survival.md the engine (recipe apply) is killed
 func TestEngineKilledAtEveryJournalWrite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -446,6 +447,7 @@ func TestEngineKilledAtEveryJournalWrite(t *testing.T) {
 	}
 }
 
+//docs:survival.md the engine (recipe apply) is killed
 func TestLiveProcessesAreAdopted(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 100000)
@@ -538,6 +540,7 @@ func (s *scene) strike(rng *rand.Rand, engine int) string {
 	}
 }
 
+//docs:survival.md a plugin process is killed
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
 	kills := 12

@@ -34,6 +34,8 @@ func limitFiles() {
 
 // A disk that becomes full at any moment leads to a clear error or to a run without some events; the record stays
 // readable, no process is left, and the next apply, with room, continues.
+//
+//docs:survival.md the disk is full when an apply begins, or something else keeps the record from being …
 func TestAFullDiskLosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -92,6 +94,8 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 }
 
 // An error names the file that is in the way of the run directory.
+//
+//docs:survival.md the run directory cannot be used (a file in its way)
 func TestARunDirectoryThatCannotBeUsedIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, inTheWay := range map[string]string{
@@ -117,6 +121,8 @@ func TestARunDirectoryThatCannotBeUsedIsNamed(t *testing.T) {
 }
 
 // A clock that jumps by hours during a run causes no restart, no kill and no failure.
+//
+//docs:survival.md the clock jumps back
 func TestAClockThatJumpsChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, jump := range map[string]time.Duration{"forwards": 30 * time.Hour, "backwards": -30 * time.Hour} {

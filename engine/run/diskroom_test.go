@@ -26,6 +26,8 @@ func onSmallDisk(t *testing.T) *fixture {
 
 // While the disk is full a run continues: orders are answered, events are kept, no block is started. With room again
 // the record and the log are complete and in order, and waiting blocks start.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestAFullDiskIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := onSmallDisk(t)
@@ -112,6 +114,8 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 }
 
 // A stop on a full disk takes effect at once, and the engine stays until its end is recorded, or until it is killed.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestAStopOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	for name, kill := range map[string]bool{"until there is room": false, "until it is killed": true} {
@@ -165,6 +169,8 @@ func TestAStopOnAFullDisk(t *testing.T) {
 }
 
 // A stop takes effect while a block waits for room to be restarted: none of its processes runs, and none is started.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestAStopWhileAStartWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	f := onSmallDisk(t)

@@ -12,6 +12,8 @@ import (
 )
 
 // A live engine writes its record and its event log again when another program deletes or damages them.
+//
+//docs:survival.md run.json, run.journal or the newest file of the event log (or the folder events) is …
 func TestFilesOfALiveRunAreHealed(t *testing.T) {
 	t.Parallel()
 	damage := map[string]struct {
@@ -64,6 +66,8 @@ func TestFilesOfALiveRunAreHealed(t *testing.T) {
 }
 
 // An engine whose whole run directory was removed or moved writes nothing at its old path.
+//
+//docs:survival.md run.json, run.journal or the newest file of the event log (or the folder events) is …
 func TestARemovedRunDirectoryIsNotHealed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -82,6 +86,8 @@ func TestARemovedRunDirectoryIsNotHealed(t *testing.T) {
 }
 
 // Numbers of events continue when all files of the log were deleted between two engines.
+//
+//docs:survival.md all files of the event log are deleted between two applies
 func TestEventNumbersContinue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

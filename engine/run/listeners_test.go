@@ -11,6 +11,8 @@ import (
 )
 
 // Blocks that refer to a restarted block follow when they have an outdated address or token of it, and only then.
+//
+//docs:survival.md a block cannot come back at its old port
 func TestDependentsFollow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -10,6 +10,8 @@ import (
 )
 
 // TestATrainerWithoutItsCheckpointIsNotStarted: one that is restarted in a live run would begin at step 0.
+//
+//docs:survival.md the recorded checkpoint of a trainer is gone (deleted, or its disk is not mounted)
 func TestATrainerWithoutItsCheckpointIsNotStarted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

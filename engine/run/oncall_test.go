@@ -111,6 +111,8 @@ func TestTheRecordKnowsBeforeTheLogDoes(t *testing.T) {
 
 // A trainer that ends while no engine is there has reported its last outputs to nobody: the next engine reads them from
 // its event log.
+//
+//docs:survival.md the trainer ends while no engine runs
 func TestOutputsToldWhileNoEngineWasThere(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -139,6 +141,8 @@ func TestOutputsToldWhileNoEngineWasThere(t *testing.T) {
 
 // Kill takes effect at once: no process gets time to end in order, and the engine does not wait for a process that is
 // just being started.
+//
+//docs:survival.md Ctrl-C twice (a second or more apart), recipe stop --kill
 func TestKillAsksNobody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -190,6 +194,8 @@ func TestABlockDeclaredAgainWhileItEndsComesBack(t *testing.T) {
 }
 
 // Live processes that the recipe no longer declares are stopped, whatever they report before.
+//
+//docs:survival.md a block is removed from the recipe while no engine runs
 func TestAnUndeclaredBlockThatIsFoundAliveIsStopped(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]bool{"in order": false, "by itself": true} {
@@ -256,6 +262,8 @@ func (f *fixture) orphan(address, src string, s script) *fakeProcess {
 
 // A plugin that died while no engine was there may have left programs. Its block is not started again, so the engine
 // must end them.
+//
+//docs:survival.md a block is removed from the recipe while no engine runs
 func TestWhatAnUndeclaredBlockLeftIsSwept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
+//docs:survival.md the clock jumps back
 func TestDecideRestart(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -169,6 +169,7 @@ func (f *fixture) recordedBlock(a string) *state.Block {
 	return f.record().Blocks[b]
 }
 
+//docs:survival.md "server is not up yet"; misspelt settings are ignored
 func TestRunStartsInOrderCompletesAndStopsInReverse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -229,6 +230,8 @@ func TestFinishedRunAppliedAgainDoesNothing(t *testing.T) {
 	}
 }
 
+//docs:survival.md a plugin process is killed
+//docs:troubleshooting.md A dead or hung environment goes unnoticed
 func TestCrashedServiceIsRestartedAtItsAddress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -258,6 +261,7 @@ func TestCrashedServiceIsRestartedAtItsAddress(t *testing.T) {
 	}
 }
 
+//docs:survival.md a block fails again and again
 func TestBlockThatKeepsFailingFailsTheRun(t *testing.T) {
 	t.Parallel()
 	for attempts, said := range map[int]string{1: "after 1 restart within", 2: "after 2 restarts within"} {
@@ -288,6 +292,7 @@ func keepsFailing(t *testing.T, attempts int, said string) {
 	}
 }
 
+//docs:survival.md a block fails with a diagnosis before it was ever ready
 func TestDiagnosedFailureIsFinal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -320,6 +325,7 @@ func TestRefusedStartIsFinal(t *testing.T) {
 	}
 }
 
+//docs:survival.md no output after the first update
 func TestNotReadyInTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -332,6 +338,7 @@ func TestNotReadyInTime(t *testing.T) {
 	}
 }
 
+//docs:survival.md a plugin is suspended (SIGSTOP) or hangs
 func TestHungProcessIsReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -352,6 +359,7 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	a.wait()
 }
 
+//docs:survival.md the trainer restarts
 func TestStopDrainsAndApplyResumes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -375,6 +383,7 @@ func TestStopDrainsAndApplyResumes(t *testing.T) {
 	}
 }
 
+//docs:survival.md two engines on one run
 func TestConvergeTouchesOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -453,6 +462,7 @@ func TestStopWhenEndsTheJobAsDone(t *testing.T) {
 	}
 }
 
+//docs:survival.md inference restarts
 func TestPolicyVersionReachesARestartedInference(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -496,6 +506,7 @@ func TestProjectAndGroupOfATrackerAreShared(t *testing.T) {
 	}
 }
 
+//docs:survival.md Files of a run
 func TestSecretsNeverReachTheDisk(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-7f3a9b21"
@@ -529,6 +540,7 @@ func TestSecretsNeverReachTheDisk(t *testing.T) {
 	}
 }
 
+//docs:survival.md two engines on one run
 func TestSecondEngineIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -11,6 +11,8 @@ import (
 )
 
 // A block whose process is suspended is shown as silent within seconds, and no longer once it answers.
+//
+//docs:survival.md a plugin is suspended (SIGSTOP) or hangs
 func TestASuspendedBlockIsSilent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -15,6 +15,8 @@ import (
 
 // A record in a run directory from somebody else could name any folder as the weights that a restarted inference block
 // loads.
+//
+//docs:survival.md a record names weights outside the run directory
 func TestWeightsOutsideTheRunAreNotServed(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {

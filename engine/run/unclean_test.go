@@ -15,6 +15,8 @@ import (
 )
 
 // What a stop failed to do is the run's error, is in the record and in the log, and the next plan reports it.
+//
+//docs:survival.md a block cannot be stopped in order: its last checkpoint cannot be written, it is killed …
 func TestWhatAStopCouldNotDo(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

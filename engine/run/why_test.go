@@ -107,6 +107,8 @@ func TestAStallIsToldOnceAndNotAtEveryLook(t *testing.T) {
 }
 
 // TestTimeInWhichTheEngineDidNotRunIsNoStall: nor a reason to end a block.
+//
+//docs:survival.md the engine is stopped (Ctrl-Z where apply prints lines, SIGSTOP), or the whole machine is …
 func TestTimeInWhichTheEngineDidNotRunIsNoStall(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -14,6 +14,8 @@ import (
 )
 
 // A socket that belongs to another user is refused, and nothing is sent to it.
+//
+//docs:survival.md another user's process listens at the path of the engine's socket
 func TestAnEngineOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can listen as another user")

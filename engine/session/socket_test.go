@@ -93,6 +93,8 @@ func TestTheSocketOfALongPathIsFoundAfterAMove(t *testing.T) {
 }
 
 // Another user has made the folder, or a link, where sockets usually are in the temporary directory.
+//
+//docs:survival.md another user's process listens at the path of the engine's socket
 func TestAFolderThatOthersMadeIsNotUsed(t *testing.T) {
 	for name, squat := range map[string]func(path, elsewhere string) error{
 		"a link": func(path, elsewhere string) error { return os.Symlink(elsewhere, path) },

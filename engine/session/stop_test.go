@@ -52,6 +52,8 @@ func stoppable(t *testing.T, status Status, stopped func(state.Dir, *state.Lock)
 }
 
 // A stop whose end cannot be recorded reports that instead of waiting for room without limit.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestAStopThatCannotBeRecordedSaysSo(t *testing.T) {
 	t.Parallel()
 	a := addr.Block{Kind: "trainer", Plugin: "x", Name: "t"}

@@ -343,6 +343,8 @@ func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 }
 
 // The plan states the precision in which weights are transferred, also without a finding.
+//
+//docs:troubleshooting.md A checkpoint saved in bfloat16 rounds the training away
 func TestPrecisionOfWeightsIsStated(t *testing.T) {
 	t.Parallel()
 	for served, want := range map[string]string{"float32": "travel in float32, the precision of training",

@@ -17,6 +17,8 @@ import (
 const askedAs = "RECIPE_TEST_FORBIDDEN"
 
 // The error for another user names the run and its owner; it does not deny that there is a run.
+//
+//docs:survival.md the run belongs to another user, and its folder is readable by that user only
 func TestARunOfAnotherUserIsNamed(t *testing.T) {
 	if folder := os.Getenv(askedAs); folder != "" {
 		_, unread := state.Read(state.DirOf(folder, "r"))

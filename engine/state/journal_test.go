@@ -233,6 +233,8 @@ func cutLine(s string, i int) string {
 }
 
 // While the disk is full, changes are kept in memory and the file is unchanged; with room again it holds all of them.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestChangesWaitForRoom(t *testing.T) {
 	t.Parallel()
 	d := state.DirOf(disktest.Small(t, 256<<10), "r")

@@ -8,6 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 )
 
+//docs:survival.md the recorded checkpoint of a trainer is gone (deleted, or its disk is not mounted)
 func TestCheckpointsAreComparedWithTheDisk(t *testing.T) {
 	t.Parallel()
 	a, err := addr.Parse("trainer.tiny.policy")

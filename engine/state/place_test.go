@@ -57,6 +57,7 @@ func copyTo(t *testing.T, from state.Dir, to string) state.Dir {
 	return state.Dir(to)
 }
 
+//docs:survival.md a project folder is copied (cp -r, a git worktree or clone with .recipe in it), with the …
 func TestWhoseARunDirectoryIs(t *testing.T) {
 	t.Parallel()
 	nobody := func(bool) (int, bool) { return 0, false }

@@ -57,6 +57,7 @@ func TestUpdateIsOnDiskAndPrivate(t *testing.T) {
 	}
 }
 
+//docs:survival.md run.json is damaged, and no engine works on the run
 func TestDamagedRecordSaysTheWayOut(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{

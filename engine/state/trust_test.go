@@ -14,6 +14,8 @@ import (
 
 // Run directories from another machine with harmful content. The engine refuses each before it touches anything, and
 // the targets of links stay unchanged.
+//
+//docs:survival.md the run directory came from somewhere else (cloned, unpacked, of another user): links, …
 func TestHostileRunDirectories(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()
@@ -99,6 +101,7 @@ func TestHostileRunDirectories(t *testing.T) {
 	}
 }
 
+//docs:survival.md the run directory came from somewhere else (cloned, unpacked, of another user): links, …
 func TestKeysAreChecked(t *testing.T) {
 	t.Parallel()
 	d := dir(t)

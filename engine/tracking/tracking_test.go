@@ -127,6 +127,8 @@ func TestTensorBoardFiles(t *testing.T) {
 }
 
 // A tracker gets the events of a log all of whose earlier files were deleted between two engines.
+//
+//docs:survival.md all files of the event log are deleted between two applies
 func TestATrackerOutlivesADeletedLog(t *testing.T) {
 	t.Parallel()
 	r := newRan(t)

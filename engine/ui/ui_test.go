@@ -292,6 +292,7 @@ func TestARunIsShown(t *testing.T) {
 	}
 }
 
+//docs:survival.md samples can hardly be looked at
 func TestSamplesAreShown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Options{})
@@ -538,6 +539,8 @@ func TestVisibleMergesShortSpans(t *testing.T) {
 }
 
 // The page is built from the sources beside it: whoever changes those runs make ui.
+//
+//docs:ui.md Changing the page
 func TestThePageIsBuiltFromItsSources(t *testing.T) {
 	t.Parallel()
 	want, err := os.ReadFile(filepath.Join("built", "sources.sha256"))

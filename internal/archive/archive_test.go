@@ -155,6 +155,7 @@ func refuse(s *storetest.Store, method, part string, status int, code string) {
 	})
 }
 
+//docs:checkpoints.md In a bucket, too
 func TestCheckpointsReachTheStoreAndAnotherMachine(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
@@ -217,6 +218,8 @@ func TestTheTrainerMayRemoveWhatIsOnItsWay(t *testing.T) {
 }
 
 // TestAStoreThatIsAwayIsTriedAgain says so once, goes on, and uploads the newest of what has come meanwhile.
+//
+//docs:checkpoints.md In a bucket, too
 func TestAStoreThatIsAwayIsTriedAgain(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
@@ -283,6 +286,8 @@ func TestAStepThatIsSavedTwice(t *testing.T) {
 }
 
 // TestAKilledUploadIsTakenUp ends attempts while files are on their way. What is half there is no checkpoint.
+//
+//docs:checkpoints.md In a bucket, too
 func TestAKilledUploadIsTakenUp(t *testing.T) {
 	for _, at := range []string{"model.safetensors", "training/state.json", "manifest"} {
 		t.Run(strings.ReplaceAll(at, "/", "-"), func(t *testing.T) {

@@ -43,6 +43,8 @@ func (m *machine) holdsNone() {
 }
 
 // TestDamagedOnesDoNotHideAWholeOne damages the newest two of three in one way each, and then the last.
+//
+//docs:checkpoints.md In a bucket, too
 func TestDamagedOnesDoNotHideAWholeOne(t *testing.T) {
 	for what, damage := range map[string]struct {
 		object string
@@ -140,6 +142,8 @@ func TestAStoreThatFailsIsNotTakenForDamage(t *testing.T) {
 
 // TestAStepIsSavedAgain saves a step anew, with other content, after its first upload has succeeded, and ends the
 // attempt at each file of the second one. What another machine fetches is never of two uploads.
+//
+//docs:checkpoints.md In a bucket, too
 func TestAStepIsSavedAgain(t *testing.T) {
 	for _, at := range []string{"COMPLETE", "model.safetensors", "training/state.json", "manifest"} {
 		t.Run(strings.ReplaceAll(at, "/", "-"), func(t *testing.T) {
@@ -207,6 +211,8 @@ func TestFilesOfAnEarlierUploadAreGone(t *testing.T) {
 }
 
 // TestTheStartWaitsForTheStore begins attempts while the store is away: it comes back in time, or it does not.
+//
+//docs:checkpoints.md In a bucket, too
 func TestTheStartWaitsForTheStore(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
@@ -246,6 +252,8 @@ func TestTheStartWaitsForTheStore(t *testing.T) {
 }
 
 // TestAnOlderCheckpointIsNotTheStoredOne loses the newest checkpoint on its machine.
+//
+//docs:checkpoints.md In a bucket, too
 func TestAnOlderCheckpointIsNotTheStoredOne(t *testing.T) {
 	s := storetest.New(t)
 	m := newMachine(t, s.URL)
@@ -292,6 +300,8 @@ func TestAnOlderCheckpointIsNotTheStoredOne(t *testing.T) {
 }
 
 // TestEachRightIsTried takes one right away at a time.
+//
+//docs:checkpoints.md In a bucket, too
 func TestEachRightIsTried(t *testing.T) {
 	for right, lacks := range map[string]func(r *http.Request) bool{
 		"PutObject":    func(r *http.Request) bool { return r.Method == http.MethodPut },
@@ -344,6 +354,8 @@ func TestAFileThatIsBeingWrittenIsLeftOut(t *testing.T) {
 
 // TestAReplacedTrainerStartsAnew begins again in the same run, at a time when the store is
 // away, or is not, and resumes here and on another machine.
+//
+//docs:checkpoints.md In a bucket, too
 func TestAReplacedTrainerStartsAnew(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		t.Run(fmt.Sprint(away), func(t *testing.T) {

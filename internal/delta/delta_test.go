@@ -81,6 +81,7 @@ func changedAt(data []byte, width, every int) []byte {
 	return out
 }
 
+//docs:weights.md Tests
 func TestWhatArrivesIsTheSameToTheLastBit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -123,6 +124,7 @@ func TestWhatArrivesIsTheSameToTheLastBit(t *testing.T) {
 	}
 }
 
+//docs:weights.md Tests
 func TestEveryFolderSurvivesThePassage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -151,6 +153,7 @@ func TestEveryFolderSurvivesThePassage(t *testing.T) {
 	})
 }
 
+//docs:weights.md Tests
 func TestDamageIsNoticed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")

@@ -239,6 +239,8 @@ func TestAFullDiskKeepsEventsInMemory(t *testing.T) {
 // While the disk is full events are in memory; with room again all of them are in the file, also after the end of the
 // block.
 // after the end of the block.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestTheFileIsWrittenWhenThereIsRoomAgain(t *testing.T) {
 	t.Parallel()
 	for name, closed := range map[string]bool{"while it lives": false, "after its end": true} {

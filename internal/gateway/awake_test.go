@@ -94,6 +94,8 @@ func checkOf(version int) *Check {
 		Tolerance: 0.1}
 }
 
+//docs:troubleshooting.md Old cache entries answer under new weights
+//docs:weights.md Tests
 func TestAPrefixCacheOfOlderWeightsIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -130,6 +132,9 @@ func TestAPrefixCacheOfOlderWeightsIsNoticed(t *testing.T) {
 }
 
 // Engines that wake without new weights are checked, too: their memory may not have been restored.
+//
+//docs:troubleshooting.md An engine wakes with other weights than before it slept
+//docs:weights.md Tests
 func TestWakingIsVerified(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -262,6 +262,8 @@ func TestTheModelNameIsAdded(t *testing.T) {
 }
 
 // vLLM refuses n > 1 at temperature 0, and environments ask for it.
+//
+//docs:troubleshooting.md Greedy requests with n > 1, which vLLM refuses
 func TestGreedyGroupIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

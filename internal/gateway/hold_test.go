@@ -81,6 +81,7 @@ func TestHoldDrains(t *testing.T) {
 	}
 }
 
+//docs:survival.md pause and update race
 func TestHoldIsExclusiveAndRenewed(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
@@ -111,6 +112,8 @@ func TestHoldIsExclusiveAndRenewed(t *testing.T) {
 	}
 }
 
+//docs:survival.md out of memory when inference wakes up
+//docs:troubleshooting.md A trainer killed between pause and resume
 func TestExpiredHoldRecoversEnginesFirst(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
@@ -147,6 +150,7 @@ func TestExpiredHoldRecoversEnginesFirst(t *testing.T) {
 	}
 }
 
+//docs:survival.md a weight update hangs silently
 func TestHoldTimeoutNamesTheReason(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
@@ -168,6 +172,7 @@ func TestHoldTimeoutNamesTheReason(t *testing.T) {
 	}
 }
 
+//docs:survival.md a weight update hangs silently
 func TestDrainThatDoesNotEndReleases(t *testing.T) {
 	t.Parallel()
 	clock := newClock()

@@ -7,6 +7,8 @@ import (
 )
 
 // Keys and values of older weights must not be found by requests of newer ones.
+//
+//docs:troubleshooting.md Old cache entries answer under new weights
 func TestCompletionsCarryTheVersionAsCacheSalt(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -85,6 +85,7 @@ func TestAHoldNeverEndsWhileEnginesSleep(t *testing.T) {
 	}
 }
 
+//docs:survival.md the sync block dies while inference sleeps
 func TestALeaseThatRunsOutWakesTheEngines(t *testing.T) {
 	t.Parallel()
 	clock := newClock()

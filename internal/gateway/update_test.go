@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
+//docs:troubleshooting.md Old cache entries answer under new weights
 func TestUpdateSequence(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
@@ -58,6 +59,8 @@ func TestUpdateSequence(t *testing.T) {
 }
 
 // A request in flight across an update is stamped with both versions.
+//
+//docs:troubleshooting.md Nothing says which weights sampled a group
 func TestUpdateKeepStampsRange(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{ModeKeep, ModeNone} {
@@ -204,6 +207,8 @@ func TestRestartedReplicaIsBroughtUpFirst(t *testing.T) {
 	}
 }
 
+//docs:survival.md training and inference disagree
+//docs:troubleshooting.md A reload leaves the output head of a tied model at the old weights
 func TestCheckVerifiesTheWeights(t *testing.T) {
 	t.Parallel()
 	right, wrong := newEngine(t), newEngine(t)
@@ -366,6 +371,9 @@ func TestAnUpdateWaitsForAnAdmission(t *testing.T) {
 
 // Under load and random updates, failures and restarts, every answer's stamp covers the weights that made it, and with
 // draining it is exact.
+//
+//docs:survival.md pause and update race
+//docs:troubleshooting.md One of several servers has other weights
 func TestVersionsNeverMix(t *testing.T) {
 	t.Parallel()
 	const broken, dead = -1000, -2000 // versions of engines that must get no request

@@ -69,6 +69,7 @@ func TestAServerOfAnotherUserIsRefused(t *testing.T) {
 	}
 }
 
+//docs:survival.md another user's process listens at the path of the engine's socket
 func TestAClientOfAnotherUserIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(everybodys(t), "s")

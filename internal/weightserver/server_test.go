@@ -105,6 +105,7 @@ func TestAResumedTrainerPublishesFirst(t *testing.T) {
 	}
 }
 
+//docs:survival.md a weight update hangs silently
 func TestTheServerNamesASyncBlockThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	s := testServer(func(c *Config) { c.attachDeadline = 20 * time.Millisecond })

@@ -8,6 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
 
+//docs:survival.md all servers of one of several inference blocks are being started again
 func TestCompliance(t *testing.T) {
 	groups := func(t *testing.T) (any, *plugintest.Trajectories) {
 		api := plugintest.FakeTrajectories(t, 16)

@@ -60,6 +60,8 @@ func quote(s string) string { b, _ := json.Marshal(s); return string(b) }
 
 // TestRolloutsWithoutAGroupAreExplained: first rollouts that send no request to inference (lengths that do not fit),
 // then rollouts whose answers are all discarded (a minimum length).
+//
+//docs:troubleshooting.md Rollouts that make no request
 func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ body, want string }{
@@ -92,6 +94,8 @@ func TestRolloutsWithoutAGroupAreExplained(t *testing.T) {
 
 // TestADeadOrHungEnvironmentIsMissed: without a check, both leave a trainer that waits without an error. Its minimum of
 // a batch would be waited for until the trajectory API counts it as silent.
+//
+//docs:troubleshooting.md A dead or hung environment goes unnoticed
 func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -130,6 +134,8 @@ func TestADeadOrHungEnvironmentIsMissed(t *testing.T) {
 // TestAnEnvironmentWhoseStepsAreDoneStays: by itself it would exit as soon as enough groups are queued, which looks
 // like a crash while groups may yet be dropped as stale. It keeps polling, and ends without an error when it is
 // stopped.
+//
+//docs:troubleshooting.md Steps counted when batches are formed: an environment leaves early, which looks like a …
 func TestAnEnvironmentWhoseStepsAreDoneStays(t *testing.T) {
 	t.Parallel()
 	w, h := newWorld(t), newHost()
@@ -160,6 +166,8 @@ func TestAnEnvironmentWhoseStepsAreDoneStays(t *testing.T) {
 
 // TestEvaluationsBelongToOneVersion: numbers that were measured while the policy changed are not attributed to a
 // version.
+//
+//docs:troubleshooting.md Evaluations labelled with the wrong weights
 func TestEvaluationsBelongToOneVersion(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -205,6 +213,8 @@ func TestEvaluationsBelongToOneVersion(t *testing.T) {
 
 // TestOwnEvaluationReportsBothVersions: during training it is not delayed, so both versions are
 // reported.
+//
+//docs:troubleshooting.md Evaluations labelled with the wrong weights
 func TestOwnEvaluationReportsBothVersions(t *testing.T) {
 	t.Parallel()
 	h := newHost()

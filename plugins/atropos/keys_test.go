@@ -64,6 +64,8 @@ func (f *forgetful) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 
 // TestAPostWhoseAnswerIsLostIsHeldOnce: atroposlib sends the post again; without the launcher, without marking it as a
 // repetition.
+//
+//docs:trajectories.md A post whose answer is lost is stored once
 func TestAPostWhoseAnswerIsLostIsHeldOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

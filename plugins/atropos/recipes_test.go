@@ -139,6 +139,8 @@ func result(prompt string) int {
 }
 
 // TestMultiTurn: conversations with a tool. The prompt only grows, and the tool's output is not trained on.
+//
+//docs:troubleshooting.md Turns before the last are masked, because the library forgets them
 func TestMultiTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -371,6 +371,8 @@ func request(t *testing.T, w *world, change func(*Config)) sdk.Request[Config] {
 
 // TestRealEnvironment runs atroposlib itself: it waits for the trainer, registers, rolls out, posts, is evaluated
 // meanwhile, and ends without losing a group in flight.
+//
+//docs:troubleshooting.md Nothing says which weights sampled a group
 func TestRealEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -492,6 +494,8 @@ func TestRealEnvironmentLogsToTheGroupOfTheTracker(t *testing.T) {
 }
 
 // TestRealEnvironmentFailures checks the messages for wrong settings.
+//
+//docs:troubleshooting.md Settings that an environment ignores: a base_url, a misspelt name
 func TestRealEnvironmentFailures(t *testing.T) {
 	t.Parallel()
 	script := func(text string) func(*Config) {

@@ -142,6 +142,7 @@ func TestTheTrainerSaysWhetherItCorrectsForOlderTokens(t *testing.T) {
 	}
 }
 
+//docs:troubleshooting.md Stale samples that nothing corrects
 func TestThePlanSaysWhichCorrectionActs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -164,6 +164,8 @@ func TestCompliance(t *testing.T) {
 }
 
 // The scores are those of the functions, given what TRL gives them.
+//
+//docs:environments/reward.md A reward function and a dataset: environment "reward"
 func TestScores(t *testing.T) {
 	venv := scripttest.Python(t, "atropos") // it has pyarrow and datasets
 	cache := t.TempDir()

@@ -120,6 +120,8 @@ func TestWeightsThatDoNotFitLeaveTheServerAsItIs(t *testing.T) {
 
 // A frozen request keeps the cache from being emptied, which would end the server: the update continues, since requests
 // carry the version as their salt.
+//
+//docs:troubleshooting.md SGLang ends when its cache is to be emptied under frozen requests, or its memory given …
 func TestAnUpdateUnderRequests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -220,6 +222,8 @@ func adapterCalls(t *testing.T, file string) []string {
 }
 
 // The fake exits when released memory is used, or acquired twice.
+//
+//docs:troubleshooting.md SGLang ends when its cache is to be emptied under frozen requests, or its memory given …
 func TestSleep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -275,6 +279,7 @@ func TestCompiledPackagesAreKept(t *testing.T) {
 	}
 }
 
+//docs:troubleshooting.md Sampling defaults that change when a server starts from a checkpoint
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	seed := int64(3)

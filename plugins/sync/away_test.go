@@ -21,6 +21,8 @@ func change(t *testing.T, b *plugintest.Block, c plugintest.FakeConfig) {
 
 // TestAnUpdateDoesNotWaitForARestart: a server of vLLM takes a minute or more to start, and the
 // trainer would wait as long for each update, although another block can serve the new weights.
+//
+//docs:survival.md all servers of one of several inference blocks are being started again
 func TestAnUpdateDoesNotWaitForARestart(t *testing.T) {
 	t.Parallel()
 	up, down := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{},

@@ -139,6 +139,8 @@ func TestADamagedRecordIsReportedWithTheWayOut(t *testing.T) {
 }
 
 // A run directory from somebody else could name any folder as the weights to serve.
+//
+//docs:survival.md a record names weights outside the run directory
 func TestARecordThatNamesWeightsElsewhereIsRefused(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})

@@ -169,6 +169,9 @@ func TestWhoSleeps(t *testing.T) {
 }
 
 // The trainer dies during its turn: inference serves its previous weights.
+//
+//docs:survival.md the trainer dies while inference sleeps
+//docs:troubleshooting.md A trainer killed between pause and resume
 func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -185,6 +188,8 @@ func TestInferenceWakesWhenTheTrainerDies(t *testing.T) {
 }
 
 // The sync block dies during the trainer's turn: its next attempt finds the server asleep and leaves it asleep.
+//
+//docs:survival.md the sync block dies while inference sleeps
 func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -213,6 +218,8 @@ func TestANextLifeOfSyncLeavesInferenceAsleep(t *testing.T) {
 }
 
 // An earlier attempt died in a turn that has ended: the trainer is idle, so the server is woken.
+//
+//docs:survival.md the sync block dies while inference sleeps
 func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -233,6 +240,8 @@ func TestANextLifeOfSyncWakesWhatNobodyNeedsAsleep(t *testing.T) {
 }
 
 // An inference block that is restarted during a turn does not serve beside the trainer.
+//
+//docs:survival.md an inference block dies while it sleeps
 func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -256,6 +265,8 @@ func TestARestartedInferenceBlockSleepsOn(t *testing.T) {
 
 // Waking fails, for example for lack of memory. No request is answered, waking is retried, and a permanent failure ends
 // the run with the reason.
+//
+//docs:survival.md a server does not wake (out of memory)
 func TestFailureAtWakeUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -288,6 +299,8 @@ func TestFailureAtWakeUp(t *testing.T) {
 }
 
 // A server fails to fall asleep: the trainer is informed and does not work beside it.
+//
+//docs:survival.md a server does not fall asleep
 func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, nil)
@@ -313,6 +326,9 @@ func TestAServerThatDoesNotSleepIsNamed(t *testing.T) {
 
 // An engine whose weights are lost while it sleeps wakes without an error. It answers no request: the check after
 // wake-up takes it out of service, and it gets the current weights again.
+//
+//docs:troubleshooting.md An engine wakes with other weights than before it slept
+//docs:weights.md Tests
 func TestAServerThatLostItsWeightsAsleepIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := sleeper(t, func(c *plugintest.FakeConfig) { c.WakeLost = 2 })

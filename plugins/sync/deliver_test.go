@@ -35,6 +35,7 @@ func logged(b *plugintest.Block, text string) string {
 	}).GetLog().GetMessage()
 }
 
+//docs:weights.md Tests
 func TestWeightsAreSentToAMachineThatSharesNoFiles(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -54,6 +55,7 @@ func TestWeightsAreSentToAMachineThatSharesNoFiles(t *testing.T) {
 	logged(b, "policy version 3 was sent to the machine of inference.fake.test: ")
 }
 
+//docs:weights.md Tests
 func TestATransferGoesOnWhereItBrokeOff(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})

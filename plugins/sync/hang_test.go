@@ -48,6 +48,8 @@ func hanging(t *testing.T, control string) string {
 }
 
 // An update that hangs ends at its deadline, names the block that hangs and its phase, and leaves the gateway open.
+//
+//docs:survival.md a weight update hangs silently
 func TestAnUpdateThatHangsIsNamedWithinItsDeadline(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})

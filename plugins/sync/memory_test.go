@@ -43,6 +43,8 @@ func offering(r spec.Ref, control string, transports ...string) spec.Ref {
 var every = []string{"live", "ipc", "nccl", "lora", "reload", "delta", "restart"}
 
 // By every transport the trainer's last weights are served in the end, and only the transports through files write any.
+//
+//docs:weights.md Tests
 func TestEachTransportChangesWhatIsServed(t *testing.T) {
 	t.Parallel()
 	for _, transport := range every {
@@ -89,6 +91,8 @@ func TestRestartedInferenceCopiesFromMemory(t *testing.T) {
 }
 
 // One that comes back on another machine has no files of the weights; the trainer has.
+//
+//docs:weights.md Tests
 func TestARestartedInferenceBlockIsSentTheWeightsAgain(t *testing.T) {
 	t.Parallel()
 	bringsAgain(t, "delta")

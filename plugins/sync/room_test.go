@@ -21,6 +21,8 @@ func degradedForRoom(e *pluginpb.Event) bool {
 
 // While the disk of the published weights is full an update waits, and inference continues with its weights: no request
 // is held, and no part of the new weights is loaded. With room again the update continues, and no block has failed.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestAnUpdateWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	dir := disktest.Small(t, 256<<10)

@@ -141,6 +141,9 @@ func TestEveryNthStep(t *testing.T) {
 }
 
 // The check detects a server that accepts updates and does not change.
+//
+//docs:survival.md training and inference disagree
+//docs:troubleshooting.md A reload leaves the output head of a tied model at the old weights
 func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{Stuck: true})
@@ -164,6 +167,7 @@ func TestAnUpdateThatChangesNothingIsNoticed(t *testing.T) {
 	}
 }
 
+//docs:troubleshooting.md One of several servers has other weights
 func TestOneOfTwoIsTakenOutAndTheRunGoesOn(t *testing.T) {
 	t.Parallel()
 	good, bad := startInference(t, plugintest.FakeConfig{}), startInference(t, plugintest.FakeConfig{Stuck: true},
@@ -188,6 +192,7 @@ func TestOneOfTwoIsTakenOutAndTheRunGoesOn(t *testing.T) {
 	}
 }
 
+//docs:troubleshooting.md A restarted server serves the base model
 func TestARestartedInferenceBlockGetsTheWeightsAgain(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -210,6 +215,7 @@ func TestARestartedInferenceBlockGetsTheWeightsAgain(t *testing.T) {
 	}
 }
 
+//docs:survival.md inference is stuck after the trainer crashed
 func TestAResumedTrainerNeverGoesBackInVersions(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})
@@ -283,6 +289,8 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 	}
 }
 
+//docs:survival.md inference is stuck after the trainer crashed
+//docs:troubleshooting.md A trainer killed between pause and resume
 func TestAHoldOfAnEarlierLifeIsEnded(t *testing.T) {
 	t.Parallel()
 	server := startInference(t, plugintest.FakeConfig{})

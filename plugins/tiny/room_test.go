@@ -49,6 +49,7 @@ func listed(t *testing.T, folder string) (names []string) {
 	return names
 }
 
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestACheckpointWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	b, folder, room := onFullDisk(t, 4)
@@ -69,6 +70,8 @@ func TestACheckpointWaitsForRoom(t *testing.T) {
 }
 
 // A checkpoint whose folder cannot be used is waited for as well: no step is trained twice.
+//
+//docs:survival.md a checkpoint that is due cannot be written for another reason: rights, a read-only file …
 func TestACheckpointWaitsForItsFolder(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "checkpoints")
@@ -96,6 +99,8 @@ func TestACheckpointWaitsForItsFolder(t *testing.T) {
 }
 
 // A stop takes effect while a checkpoint waits for room, and reports that nothing was saved.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestAStopWhileACheckpointWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	b, folder, _ := onFullDisk(t, 1000)

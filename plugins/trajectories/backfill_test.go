@@ -17,6 +17,7 @@ func gzipped(body []byte) []byte {
 	return b.Bytes()
 }
 
+//docs:survival.md tokens change between turns
 func TestMissingLogprobsComeFromTheRecord(t *testing.T) {
 	t.Parallel()
 	one := []Completion{{Logprobs: []float64{-0.5, -0.25}, MinVersion: 3, MaxVersion: 4}}

@@ -40,6 +40,8 @@ func TestEnvironmentsTellWhenTheyWereLastSeen(t *testing.T) {
 
 // An environment that steers as atroposlib's do stays within its max_batches_offpolicy. run-api moved groups into
 // formed batches that its status did not report, and the environment filled the queue a second time.
+//
+//docs:troubleshooting.md Staleness of twice the setting
 func TestLagStaysWhatTheEnvironmentAllows(t *testing.T) {
 	t.Parallel()
 	const batchSize, groupSize, offPolicy = 8, 2, 3

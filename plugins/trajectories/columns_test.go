@@ -197,6 +197,8 @@ func decodeGroups(t *testing.T, text []byte) []any {
 }
 
 // A trainer that reads columns gets the same data as one that reads JSON, whatever a group holds.
+//
+//docs:trajectories.md Faster than JSON
 func TestColumnsSayWhatTheJSONSays(t *testing.T) {
 	t.Parallel()
 	rng := scribe{rand.New(rand.NewPCG(11, 12))}

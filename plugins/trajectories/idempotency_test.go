@@ -19,6 +19,7 @@ func (f *fixture) waiting() int {
 	return len(f.ok("GET", "/groups", "")["groups"].([]any))
 }
 
+//docs:trajectories.md A post whose answer is lost is stored once
 func TestAPostWithAKeyIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Dir: t.TempDir()}
@@ -126,6 +127,8 @@ func (s *stalling) Submit(c store.Change) *store.Ticket {
 
 // A stock client times out while its group is being stored, and sends it again. The group is stored once; a later equal
 // group is another one.
+//
+//docs:trajectories.md A post whose answer is lost is stored once
 func TestAPostWhoseClientLeftIsNotStoredTwice(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/scored_data", "/scored_data_list"} {

@@ -66,6 +66,8 @@ func squeeze(t *testing.T, encoding string, parts ...string) []byte {
 }
 
 // Eight posts of 250 kB, each of which inflates to 250 MB of numbers, once made a server use 6.8 GB.
+//
+//docs:trajectories.md Bounds
 func TestBodiesThatInflateTakeABoundedAmountOfMemory(t *testing.T) {
 	t.Parallel()
 	if raceDetector {

@@ -11,6 +11,8 @@ import (
 )
 
 // A group is recorded when it is posted, when a trainer takes it, and when the trainer tells what it computed.
+//
+//docs:survival.md samples can hardly be looked at
 func TestTheRecordOfSamplesFollowsAGroup(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "samples")

@@ -195,6 +195,8 @@ func TestEverythingComesBackAfterARestart(t *testing.T) {
 		"")["repeated"], true)
 }
 
+//docs:survival.md a slow sample wedges the queue
+//docs:trajectories.md A leased batch is trained once
 func TestALeaseThatRunsOutGoesToTheNextCaller(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{})
@@ -232,6 +234,7 @@ func TestALeaseDoesNotFollowTheClock(t *testing.T) {
 	f.ok("POST", "/batch/"+id+"/ack", "")
 }
 
+//docs:troubleshooting.md Staleness of twice the setting
 func TestStaleGroupsAreDroppedAndCounted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{LimitStaleness: true, MaxStaleness: 2})
@@ -277,6 +280,7 @@ func TestALimitThatComesWithTheVersionCounts(t *testing.T) {
 	equal(t, "what is left under a configured limit that is looser", f.ok("GET", "/status", "")["queue_size"], 0)
 }
 
+//docs:survival.md a slow sample wedges the queue
 func TestASilentEnvironmentNoLongerCounts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{EnvironmentTimeout: time.Minute})
@@ -294,6 +298,7 @@ func TestASilentEnvironmentNoLongerCounts(t *testing.T) {
 	equal(t, "the weight once two is back", status()["env_weight"], 0.5)
 }
 
+//docs:survival.md a slow sample wedges the queue
 func TestAFullQueueHoldsPostsAndLetsThemGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, holdsPostsAndLetsThemGo)

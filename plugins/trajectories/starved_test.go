@@ -9,6 +9,8 @@ import (
 
 // An environment below its share of a batch can always post, however full the queue is of other environments' groups,
 // whose posts wait and are refused in the end.
+//
+//docs:trajectories.md Bounds
 func TestAnEnvironmentThatOwesItsShareCanAlwaysPost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{MaxQueueGroups: 2, HoldTimeout: 50 * time.Millisecond})

@@ -17,6 +17,8 @@ import (
 
 // A server whose prefix cache outlives its weights passes the check of log-probabilities, and answers clients with what
 // older weights computed of their prompts.
+//
+//docs:weights.md Tests
 func TestAPrefixCacheThatOutlivesItsWeightsIsNoticed(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()

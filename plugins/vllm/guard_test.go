@@ -124,6 +124,8 @@ const with, bare = "with the middleware", "without it"
 
 // Every route of vLLM, also those that the plugin does not use, demands the key. The fake of the other tests demands it
 // exactly where the real server does, with the middleware and without, so they fail if it is left out.
+//
+//docs:troubleshooting.md vLLM's development routes (/collective_rpc, /sleep) answer any client
 func TestTheRealServerAndTheFakeDemandTheKey(t *testing.T) {
 	l := guardLaunch(t)
 	t.Setenv(keyVariable, testKey)

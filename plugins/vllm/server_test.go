@@ -142,6 +142,7 @@ func TestServeAndReload(t *testing.T) {
 	}
 }
 
+//docs:troubleshooting.md A bad folder poisons the server: 500, then death at the next request
 func TestIncompleteWeightsTouchNothing(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0)}))
@@ -157,6 +158,7 @@ func TestIncompleteWeightsTouchNothing(t *testing.T) {
 	serves(t, s, 0)
 }
 
+//docs:troubleshooting.md A bad folder poisons the server: 500, then death at the next request
 func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(2)}))
@@ -178,6 +180,8 @@ func TestPoisonedServerIsStartedAgainWithWhatItServed(t *testing.T) {
 	serves(t, s, 3) // version 1 again, not the base model
 }
 
+//docs:survival.md orphans hold GPU memory
+//docs:troubleshooting.md A restarted server serves the base model
 func TestKilledServerComesBackAtTheCurrentVersion(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: enginetest.Model(t, 0), LimitSettings: restarts(2)})
@@ -293,6 +297,7 @@ func alive(pid int) bool {
 	return err == nil && proc.Same(pid, start)
 }
 
+//docs:troubleshooting.md A restarted server serves the base model
 func TestRestartAtTheRecordedPolicy(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: enginetest.Model(t, 0)})
@@ -305,6 +310,7 @@ func TestRestartAtTheRecordedPolicy(t *testing.T) {
 	}
 }
 
+//docs:troubleshooting.md A restarted server serves the base model
 func TestWeightsThatWereNeverOnDiskKeepTheGatewayClosed(t *testing.T) {
 	t.Parallel()
 	req := request(t, Config{Model: enginetest.Model(t, 0)})
@@ -358,6 +364,7 @@ func TestAdapter(t *testing.T) {
 	}
 }
 
+//docs:survival.md the adapter is not used in rollouts
 func TestAdapterWithoutLora(t *testing.T) {
 	t.Parallel()
 	s, host, _ := start(t, request(t, Config{Model: enginetest.Model(t, 0)}))

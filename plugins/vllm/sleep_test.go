@@ -93,6 +93,8 @@ func TestWakeBringsBackWhatWasServed(t *testing.T) {
 
 // Memory that cannot be acquired again: the server is started again at its version, and a second attempt finds that
 // one.
+//
+//docs:survival.md a server does not wake (out of memory)
 func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	once := filepath.Join(t.TempDir(), "failed")
@@ -120,6 +122,8 @@ func TestAServerThatDoesNotWakeIsStartedAgain(t *testing.T) {
 }
 
 // A server that dies asleep is restarted when the others wake: the trainer uses its memory.
+//
+//docs:survival.md an inference block dies while it sleeps
 func TestAServerThatDiesAsleepStartsAtWakeUp(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")
@@ -144,6 +148,8 @@ func TestAServerThatDiesAsleepStartsAtWakeUp(t *testing.T) {
 }
 
 // The plugin dies while its server sleeps: the next attempt adopts the server awake, at the version of the run.
+//
+//docs:survival.md an inference block dies while it sleeps
 func TestAServerThatIsFoundAsleepIsWoken(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]int64{"base model": 0, "trained": 7} {

@@ -350,6 +350,7 @@ func checkGroup(t *testing.T, g trajectory.Group, chat bool) {
 	}
 }
 
+//docs:survival.md "server is not up yet"; misspelt settings are ignored
 func TestReadyBeforeRegistration(t *testing.T) {
 	t.Parallel()
 	a, b := setUp(t, nil)
@@ -401,6 +402,8 @@ func TestPostsAreRetriedAfterReregistering(t *testing.T) {
 	})
 }
 
+//docs:survival.md dead groups, batch rules that confuse
+//docs:troubleshooting.md Dropped groups of equal scores bias the reward curve
 func TestGroupsThatTeachNothingAreCountedAndNotSent(t *testing.T) {
 	t.Parallel()
 	// No completion has a "z", so all scores are 0.
@@ -432,6 +435,8 @@ func TestTheEndOfTheTasksEndsTheBlock(t *testing.T) {
 }
 
 // The cause is reported once, with the number of affected completions, and the advice fits it.
+//
+//docs:survival.md a failure of the engine becomes a low reward
 func TestInvalidScoresFailTheBlock(t *testing.T) {
 	t.Parallel()
 	for letter, c := range map[string]struct{ cause, remedy string }{
@@ -491,6 +496,8 @@ func TestTheTrajectoryAPIGoesAwayAndComesBack(t *testing.T) {
 }
 
 // A server that is away costs time and nothing else: no group is lost, and none gets a low score.
+//
+//docs:survival.md a failure of the engine becomes a low reward
 func TestInferenceGoesAwayAndComesBack(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -156,6 +156,8 @@ func TestStopIsGentleWithWhatIsLeftBehind(t *testing.T) {
 }
 
 // Its children ignore SIGTERM, one has a group of its own, one a session of its own with a parent that has gone.
+//
+//docs:troubleshooting.md vLLM's engine processes outlive a killed server and hold its memory
 func TestStopEndsTheWholeFamily(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
@@ -177,6 +179,8 @@ while :; do sleep 1; done`)
 	}
 }
 
+//docs:survival.md orphans hold GPU memory
+//docs:troubleshooting.md vLLM's engine processes outlive a killed server and hold its memory
 func TestStopAfterTheLeaderHasDiedEndsTheRest(t *testing.T) {
 	t.Parallel()
 	p := sh(t, `sh -c 'echo $$; while :; do sleep 1; done' & exit 1`)

@@ -81,6 +81,8 @@ func TestWhatIsNotSampledIsNotRecorded(t *testing.T) {
 }
 
 // A run without tracing sends no header, and allocates nothing for it.
+//
+//docs:tracking.md OpenTelemetry traces
 func TestOff(t *testing.T) { //nolint:paralleltest // it counts allocations
 	r := trace.NewRecorder(map[string]string{"OTEL_TRACES_SAMPLER": "always_on"}, nil)
 	if r != nil {

@@ -123,6 +123,7 @@ func TestBatchSurvivesServerErrorsAndReadsLeases(t *testing.T) {
 	}
 }
 
+//docs:troubleshooting.md /batch answers an error with 200
 func TestErrorsAreTyped(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -227,6 +228,7 @@ func TestConnectionFailuresAreToldApart(t *testing.T) {
 	}
 }
 
+//docs:survival.md "server is not up yet"; misspelt settings are ignored
 func TestRegistrationsAreRepeatedAndEnvironmentsWait(t *testing.T) {
 	t.Parallel()
 	c, s, waits, _ := start(t, says(502, ""), says(200, `{"uuid": 340282366920938463463374607431768211455}`))

@@ -122,6 +122,8 @@ func TestFrames(t *testing.T) {
 }
 
 // Every frame fits its terminal and holds nothing that a terminal obeys, colours excepted.
+//
+//docs:terminal.md What it costs
 func TestFramesFitAndAreHarmless(t *testing.T) {
 	t.Parallel()
 	for _, color := range []bool{false, true} {

@@ -52,6 +52,8 @@ trainer "tiny" "policy" { environments = [environment.words.train] }
 
 // The packages of a file are those of its lock, made by the real uv from a folder of wheels: found again, kept when
 // there is a newer one, refused and locked again when the list has changed.
+//
+//docs:survival.md the interface of environments changes, and their packages are not installed
 func TestThePackagesOfAFileAreLocked(t *testing.T) {
 	t.Parallel()
 	a := newAuthor(t)

@@ -20,6 +20,8 @@ import (
 // The use of a job's machine goes from its agent through the engine and the event log to a scrape and to a tracker,
 // under the names of host and block. The executor is a program that does not say that its jobs run on the engine's
 // machine, and a script stands in for nvidia-smi.
+//
+//docs:metrics.md Prometheus and Grafana
 func TestMachinesOfJobsReachMetricsAndTrackers(t *testing.T) {
 	t.Parallel()
 	a := newAuthor(t)

@@ -47,6 +47,8 @@ t.LlamaForCausalLM(c).save_pretrained("model")`
 // TestATrainerInPythonIsAPackage: the program and its locked Python packages are published and signed; a user who has
 // the key and an index of packages locks, verifies and trains with what is in the store. The one package of this test
 // stands for PyTorch: it makes that of the tests' environment visible.
+//
+//docs:authors/trainer.md In Python
 func TestATrainerInPythonIsAPackage(t *testing.T) {
 	t.Parallel()
 	needsPython(t)

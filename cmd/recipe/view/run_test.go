@@ -204,6 +204,8 @@ func TestSparklineAndPlot(t *testing.T) {
 	}
 }
 
+//docs:survival.md out of memory when inference wakes up
+//docs:troubleshooting.md A checkpoint saved in bfloat16 rounds the training away
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	all := []doctor.Finding{

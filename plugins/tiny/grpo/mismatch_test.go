@@ -24,6 +24,7 @@ func sampledAs(t *testing.T, tr *Trainer, groups []Group, shift float64) {
 	}
 }
 
+//docs:troubleshooting.md Sampler and trainer drift apart on what the fixed text does not cover
 func TestFreshAndStaleSamplesAreMeasuredApart(t *testing.T) {
 	t.Parallel()
 	tr := testTrainer(t, func(c *Config) { c.Epochs = 2 }) // the second epoch must not count

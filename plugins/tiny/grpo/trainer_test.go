@@ -64,6 +64,7 @@ func testGroups(seed uint64) []Group {
 	return groups
 }
 
+//docs:survival.md the loss depends on the split into micro batches
 func TestStepDoesNotDependOnTheSplit(t *testing.T) {
 	t.Parallel()
 	run := func(micro, shards int) ([]float32, Metrics) {

@@ -49,6 +49,8 @@ func TestNumbersAreReadAsTheyAreWritten(t *testing.T) {
 }
 
 // FuzzColumns: columns hold the same as the JSON, for everything that the readers accept.
+//
+//docs:trajectories.md Faster than JSON
 func FuzzColumns(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add([]byte(s))

@@ -319,6 +319,7 @@ func inSmallDisk(t *testing.T, size string) (dir string, inside bool) {
 	return "", false
 }
 
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestAFullDiskRefusesGroupsAndStillLetsThemEnd(t *testing.T) {
 	dir, inside := inSmallDisk(t, "24m")
 	if !inside {

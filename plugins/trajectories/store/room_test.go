@@ -13,6 +13,8 @@ import (
 )
 
 // Groups that arrive while the disk is full wait for room and are stored; changes that end groups succeed meanwhile.
+//
+//docs:survival.md the disk is full (no room, or the user's quota)
 func TestGroupsWaitForRoom(t *testing.T) {
 	t.Parallel()
 	dir := disktest.Small(t, 24<<20)

@@ -39,6 +39,7 @@ def test_it_says_how_it_computes(start):
     assert loaded["compute_dtype"] == "bfloat16"
 
 
+# docs: verl.md Weights, checkpoints, resume
 @pytest.mark.parametrize("world", [1, 2])
 def test_a_killed_run_goes_on_exactly(start, world):
     whole = start("whole", RATE, steps=3, save_every=1, world=world)
@@ -175,6 +176,7 @@ def test_advantages_of_the_environment_are_taken(start):
     assert only["grad_norm"] == 0.0 and only["adv/std"] == 0.0
 
 
+# docs: survival.md the merged checkpoint is the base model
 def test_lora_is_published_merged(start, tmp_path):
     run = start("run", {"model": {"lora_rank": 4, "lora_alpha": 8}, **RATE}, steps=1)
     run.metrics()

@@ -5,6 +5,7 @@ import (
 	"time"
 )
 
+//docs:survival.md the clock jumps back
 func TestLeaseCountsItsOwnTicks(t *testing.T) {
 	t.Parallel()
 	l := &Lease{tick: time.Second, whole: 3 * time.Second, left: 3 * time.Second}

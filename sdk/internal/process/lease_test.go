@@ -11,6 +11,8 @@ import (
 )
 
 // A process whose engine was killed before it could record it ends within a tick, not after its lease.
+//
+//docs:survival.md the engine is killed between two writes of its record
 func TestAProcessThatNobodyKnowsDoesNotWaitForItsLease(t *testing.T) {
 	t.Parallel()
 	lives, gone := strconv.Itoa(os.Getppid()), strconv.Itoa(os.Getppid()+1)

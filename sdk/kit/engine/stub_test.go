@@ -177,6 +177,7 @@ func stubDefinition() *sdk.Definition {
 		sdk.WithOutputs(engine.Outputs{}))
 }
 
+//docs:survival.md all servers of one of several inference blocks are being started again
 func TestASecondEngineStandsOnTheKit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")

@@ -7,6 +7,7 @@ import (
 	"testing"
 )
 
+//docs:survival.md a chat template that is a list crashes
 func TestChatTemplateThatIsAList(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

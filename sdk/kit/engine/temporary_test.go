@@ -25,6 +25,8 @@ func shortFolder(t *testing.T) string {
 
 // A server leaves files in its temporary folder, as vLLM and SGLang leave their sockets. They are gone when it has
 // ended, and a new start removes what a killed block left.
+//
+//docs:survival.md Files of a run
 func TestTemporaryFilesOfAServerAreRemoved(t *testing.T) {
 	parent := shortFolder(t)
 	t.Setenv("TMPDIR", parent)

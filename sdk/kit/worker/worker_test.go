@@ -383,6 +383,8 @@ func TestStopWritesACheckpoint(t *testing.T) {
 }
 
 // A last checkpoint that was not written makes the stop a failure.
+//
+//docs:survival.md a block cannot be stopped in order: its last checkpoint cannot be written, it is killed …
 func TestAStopThatWritesNoCheckpointFails(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{"full at the stop": "no space left on device",

@@ -74,6 +74,7 @@ def later(action, *args):
     lambda folder: weights.save_tensors(iter([("w", torch.zeros(100_000))]), folder, None),
     lambda folder: (folder / "state.json").write_text("x" * 100_000),
 ])  # fmt: skip
+# docs: survival.md the disk is full (no room, or the user's quota)
 def test_a_checkpoint_that_is_due_waits_for_room(tmp_path, disk, api, write):
     server = api()
     folder = disk / "checkpoints"
@@ -98,6 +99,7 @@ def test_a_checkpoint_that_is_due_waits_for_room(tmp_path, disk, api, write):
     assert str(folder) in told["for_what"] and "could not be written" in told["for_what"]
 
 
+# docs: survival.md a checkpoint that is due cannot be written for another reason: rights, a read-only file …
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EDQUOT])
 def test_a_checkpoint_that_a_disk_refuses_waits(tmp_path, api, monkeypatch, number):
     monkeypatch.setattr(feed, "RETRY", 0.1)
@@ -118,6 +120,7 @@ def test_a_checkpoint_that_a_disk_refuses_waits(tmp_path, api, monkeypatch, numb
     assert len(told) == 2 and os.strerror(number) in told[0]["for_what"]
 
 
+# docs: survival.md a checkpoint that is due cannot be written for another reason: rights, a read-only file …
 def test_a_file_in_the_way_of_checkpoints_is_waited_for(tmp_path, api, monkeypatch):
     monkeypatch.setattr(feed, "RETRY", 0.1)
     (tmp_path / "real").mkdir()
@@ -149,6 +152,7 @@ def test_errors_of_disks_travel_between_ranks():
         assert type(back) is type(e) and back.folder == "/c" and back.record() == e.record()
 
 
+# docs: survival.md the disk is full (no room, or the user's quota)
 def test_a_stop_is_heard_while_a_checkpoint_waits_for_room(tmp_path, disk, api):
     server = api()
     bridge = opened(tmp_path, server.url, disk / "checkpoints", lambda f: (f / "x").write_text("x" * 100_000))
@@ -191,6 +195,7 @@ def test_commands_are_served_while_a_checkpoint_waits_for_room(tmp_path, disk, a
     assert bridge.close() == 0 and (disk / "checkpoints" / "step_1" / "COMPLETE").exists()
 
 
+# docs: survival.md the disk is full (no room, or the user's quota)
 def test_a_batch_waits_for_room(tmp_path, disk, api):
     server = api(early=False)
     bridge = opened(tmp_path, server.url, disk / "checkpoints", lambda f: None)
@@ -211,6 +216,7 @@ def test_a_batch_waits_for_room(tmp_path, disk, api):
     bridge.close()
 
 
+# docs: survival.md the disk is full (no room, or the user's quota)
 def test_weights_without_room_are_refused_and_can_be_asked_for_again(tmp_path, disk, api, tiny):
     bridge = opened(tmp_path, api().url, tmp_path / "checkpoints", lambda f: None, model={"path": tiny})
     bridge.connect()

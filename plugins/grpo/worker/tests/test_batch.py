@@ -29,6 +29,7 @@ def test_flat_vectors_belong_to_labels():
     assert b.size == 3 and b.total_tokens == 8
 
 
+# docs: troubleshooting.md Log-probabilities shifted by one, or of other tokens
 def test_rows_read_the_output_before_the_label():
     b = batches.build([read_group(raw(), ReadOptions())])
     (row,) = batches.pack(b, [0, 1], 100)
@@ -158,5 +159,6 @@ def test_temperature_precedence():
     ({}, None), ({"policy_version": 4}, (4, 4)), ({"policy_version": [3, 5]}, (3, 5)),
     ({"policy_version": -1}, None), ({"policy_version": None}, None),
 ])  # fmt: skip
+# docs: troubleshooting.md Nothing says which weights sampled a group
 def test_versions(more, want):
     assert read_group(raw(**more), ReadOptions()).versions == want

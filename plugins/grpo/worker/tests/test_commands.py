@@ -42,6 +42,7 @@ def test_sync_deadline_names_what_was_awaited(make, api):
         w.join()
 
 
+# docs: troubleshooting.md A trained group that no longer fits, an adapter that is not served, a merged checkpoint …
 def test_adapters_are_published_for_inference(make, api, tmp_path):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -82,6 +83,7 @@ def test_adapters_are_published_for_inference(make, api, tmp_path):
     w.join()
 
 
+# docs: troubleshooting.md A checkpoint saved in bfloat16 rounds the training away
 def test_tied_models_can_be_published_untied_and_rounding_is_said(make, api, tmp_path):
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 

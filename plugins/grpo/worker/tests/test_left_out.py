@@ -57,6 +57,7 @@ def names(groups: list[dict]) -> list[tuple[int, int]]:
     return [(k, i) for k, g in enumerate(groups) for i in range(len(g["tokens"]))]
 
 
+# docs: troubleshooting.md A sequence without a score is trained on as if it had scored 0
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("more", [{}, {"normalization": "batch", "normalize_scope": "all"}, {"length_penalty": True}])

@@ -182,6 +182,7 @@ def test_packed_rows_score_as_single_sequences(tmp_path, tiny):
             assert float(packed["entropy"][place]) == pytest.approx(entropy, abs=1e-10)
 
 
+# docs: troubleshooting.md Temperature or top_p make log-probabilities of the two sides differ
 def test_temperature_is_part_of_the_log_probability(tmp_path, tiny):
     raw = make_group(3)
     raw["generation_params"] = {"temperature": 0.5}
@@ -258,6 +259,8 @@ def test_learning_rate_schedules():
     assert optim.learning_rate(c, 6) == pytest.approx(0.55)
 
 
+# docs: troubleshooting.md A step that depends on how the batch was split
+# docs: weights.md Tests
 def test_two_ranks_take_the_same_step_as_one(tmp_path, tiny, tied):
     """Over two gloo processes, by FSDP2 and with whole models: losses, gradient norms and weights equal those of a
     single process, and nothing that a sync block asks for in between makes a difference."""

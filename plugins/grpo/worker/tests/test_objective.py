@@ -201,6 +201,7 @@ def test_wide_ratios_are_clamped_as_verl_does():
     assert float(grad.abs().max()) == 0
 
 
+# docs: troubleshooting.md A step that depends on how the batch was split
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["none", "token_norm", "sequence_norm", "both", "entropy_top", "off_policy"])
 def test_split_into_micro_batches_and_token_order_do_not_matter(case, name):

@@ -57,6 +57,7 @@ def test_a_run_trains_saves_and_reports(make, api):
     assert "secret" not in (newest(w.config.checkpoint_dir) / "training" / "state.json").read_text()
 
 
+# docs: troubleshooting.md A trained group that no longer fits, an adapter that is not served, a merged checkpoint …
 def test_checkpoints_load_in_transformers_and_hold_the_trained_weights(make, api):
     from transformers import AutoModelForCausalLM
 
@@ -69,6 +70,7 @@ def test_checkpoints_load_in_transformers_and_hold_the_trained_weights(make, api
         assert torch.equal(p, mine[name])
 
 
+# docs: survival.md the merged checkpoint is the base model
 def test_a_checkpoint_of_adapters_is_the_trained_model_and_not_its_base(make, api, tiny):
     """The merged model and the adapter beside it answer as the policy does (verl#7285, #4553, #1821: as the base)."""
     from peft import PeftModel
@@ -229,6 +231,7 @@ def test_servers_without_leases_work(make, api):
     assert w.bridge.step == 4
 
 
+# docs: troubleshooting.md /batch answers an error with 200
 def test_status_error_with_200_is_an_error_and_a_forgotten_registration_is_renewed(make, api):
     def fault(method, path, count):
         if path == "/batch" and count == 2:
@@ -286,6 +289,7 @@ def test_a_refusal_is_final(make, api):
     assert e.value.kind == "http_4xx" and "401" in str(e.value)
 
 
+# docs: troubleshooting.md At 100 % no batch comes any more
 def test_no_data_says_why_and_fails(make, api):
     w = make(api(limit=1).url, data={"explain_after": 0.05, "no_data_timeout": 3.0})
     with pytest.raises(errors.NoDataError, match="queue is empty"):
@@ -294,6 +298,7 @@ def test_no_data_says_why_and_fails(make, api):
     assert len(explained) == 2 and any("equal scores" in c for c in explained[0]["checks"])
 
 
+# docs: troubleshooting.md At 100 % no batch comes any more
 def test_no_data_after_a_solved_task_ends_well(make, api):
     w = make(api(limit=2).url, data={"explain_after": 0.05, "no_data_timeout": 0.3, "solved_reward": 0.0})()
     assert w.reason == "solved" and w.bridge.step == 2
@@ -358,6 +363,7 @@ def test_bad_groups_are_refused_with_reasons_and_the_rest_trains(make, api):
     assert [e["reason"] for e in w.read() if e["type"] == "skipped"] == ["no group of it can be trained"]
 
 
+# docs: troubleshooting.md Log-probabilities shifted by one, or of other tokens
 def test_absurd_mismatch_stops_before_the_weights_change(make, api):
     def batch(k):
         groups = [make_group(k)]
@@ -390,6 +396,7 @@ def test_mismatch_can_skip(make, api):
     assert w.bridge.step == 3
 
 
+# docs: troubleshooting.md Temperature or top_p make log-probabilities of the two sides differ
 @pytest.mark.parametrize("served,configured", [("raw", "processed"), ("processed", "raw")])
 def test_a_wrong_definition_of_log_probability_is_named(make, api, tiny, served, configured):
     from transformers import AutoModelForCausalLM
@@ -415,6 +422,7 @@ def test_a_wrong_definition_of_log_probability_is_named(make, api, tiny, served,
     assert right.metrics()[0]["mismatch/max_abs"] < 1e-5
 
 
+# docs: troubleshooting.md Staleness of twice the setting
 def test_staleness_is_measured_and_bounded(make, api):
     def batch(k):
         return [make_group(2 * k, version=7), make_group(2 * k + 1, version=3), make_group(99, version=None)]
@@ -588,6 +596,3 @@ def test_a_check_prints_what_is_decided(tmp_path, monkeypatch, capsys):
         printed = json.loads(capsys.readouterr().out)
         assert want.items() <= printed.items()
         assert "auto" not in printed.values() and None not in printed.values()
-
-
-# ---- commands ----

@@ -38,6 +38,7 @@ def read(raw):
     return batches.build([read_group(g, ReadOptions()) for g in raw])
 
 
+# docs: troubleshooting.md Sampler and trainer drift apart on what the fixed text does not cover
 @pytest.mark.parametrize("more", [{}, {"data": {"mini_batch_size": 4}}, {"correction": {"recompute": "always"}}])
 def test_fresh_and_stale_samples_are_measured_apart(tmp_path, tiny, more):
     s = stepper(tmp_path, tiny, **more)
@@ -97,6 +98,7 @@ SGD = {
 }
 
 
+# docs: troubleshooting.md Stale samples that nothing corrects
 def test_stale_samples_are_corrected_by_default_with_one_step_a_batch(tmp_path, tiny):
     """pi / pi_sampler = 1.5 on every token makes the step 1.5 times as large, 3 is cut at 2; without correction the ratio
     is 1 whatever the sampler said, which is what the default was."""
