@@ -138,8 +138,8 @@ func TestMayImport(t *testing.T) {
 // maxTestName is how many letters the name of a Go test may have: it is typed after -run, and read in one line of CI.
 const maxTestName = 50
 
-// TestFilesAreFit fails for files that are too long, names of tests that are too long, words of unfinished work, and
-// traces of the machine on which a file was written.
+// TestFilesAreFit fails for files that are too long, names of tests that are too long, British spelling in pages, words
+// of unfinished work, and traces of the machine on which a file was written.
 func TestFilesAreFit(t *testing.T) {
 	t.Parallel()
 	machine := regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(wo` + `rk|ro` + `ot|tm` + `p/h)/|\.\./sha` + `red/|\.pye` +
@@ -149,6 +149,9 @@ func TestFilesAreFit(t *testing.T) {
 	suspects := []string{"/wo" + "rk/", "/ro" + "ot/", "/tm" + "p/h/", "../sha" + "red/", ".pye" + "nv", "bash_jo" + "bs",
 		"proxy", "mirror", "nexus", "artifactory", "TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"}
 	test := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	british := regexp.MustCompile(`(?i)[\s(](behaviour|colour|neighbour|favour|honour|centre|licence|judgement|labelled|` +
+		`signalled|cancelled|(initial|normal|recogn|minim|maxim|synchron|quant|token|organ|general|special)` +
+		`is(e|es|ed|ing|ation)\b)`)
 	unfinished := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
 	files(t, func(path string) {
 		ext := filepath.Ext(path)
@@ -174,6 +177,11 @@ func TestFilesAreFit(t *testing.T) {
 				if len(m[1]) > maxTestName {
 					t.Errorf("%s: the name %s has %d letters; at most %d", path, m[1], len(m[1]), maxTestName)
 				}
+			}
+		}
+		if page := ext == ".md" && !strings.HasPrefix(path, "docs/blocks/") && !strings.HasPrefix(path, "docs/cli/"); page {
+			if word := british.FindString(text); word != "" {
+				t.Errorf("%s has the spelling %q; pages use that of the United States", path, strings.TrimSpace(word))
 			}
 		}
 		if !slices.ContainsFunc(suspects, func(part string) bool { return strings.Contains(text, part) }) {

@@ -167,7 +167,7 @@ func TestAnEnvironmentWhoseStepsAreDoneStays(t *testing.T) {
 // TestEvaluationsBelongToOneVersion: numbers that were measured while the policy changed are not attributed to a
 // version.
 //
-//docs:troubleshooting.md Evaluations labelled with the wrong weights
+//docs:troubleshooting.md Evaluations labeled with the wrong weights
 func TestEvaluationsBelongToOneVersion(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -214,7 +214,7 @@ func TestEvaluationsBelongToOneVersion(t *testing.T) {
 // TestOwnEvaluationReportsBothVersions: during training it is not delayed, so both versions are
 // reported.
 //
-//docs:troubleshooting.md Evaluations labelled with the wrong weights
+//docs:troubleshooting.md Evaluations labeled with the wrong weights
 func TestOwnEvaluationReportsBothVersions(t *testing.T) {
 	t.Parallel()
 	h := newHost()
