@@ -48,7 +48,7 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 func readablePath(file string) error {
 	whole, err := filepath.Abs(file)
 	if err == nil && !utf8.ValidString(whole) {
-		return fmt.Errorf("the path %q is not UTF-8, and blocks could not be told where it is; rename what is written as "+
+		return fmt.Errorf("the path %q is not UTF-8, so it cannot be passed to blocks; rename what is written as "+
 			`\x in it`, whole)
 	}
 	return err

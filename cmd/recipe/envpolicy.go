@@ -284,7 +284,7 @@ func (a *app) recipesOwn(ctx context.Context, l *lone, b *schema.Block, file str
 				return l.live(dir, rec, b)
 			default:
 				return &sdk.Error{Summary: fmt.Sprintf("%s of the live run is %s, not ready", b.Addr, recorded.Phase),
-					Remedy: "wait until recipe status says that it is ready, or name another policy, for example --policy tiny"}
+					Remedy: "wait until recipe status shows it as ready, or name another policy, for example --policy tiny"}
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func newOutput(a *app) *cobra.Command {
 func liveOutput(ctx context.Context, dir state.Dir, name string) (json.RawMessage, error) {
 	client, err := session.Dial(ctx, dir)
 	if errors.Is(err, session.ErrNoEngine) {
-		return nil, fmt.Errorf("output %q is sensitive: its value is not stored, and only known while the run goes on", name)
+		return nil, fmt.Errorf("output %q is sensitive: its value is not stored, and known only while the run is live", name)
 	}
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func liveOutput(ctx context.Context, dir state.Dir, name string) (json.RawMessag
 func neverKnown(name string) error {
 	return &sdk.Error{
 		Summary: fmt.Sprintf("output %q has no value: the run ended before the blocks that it is made of were ready", name),
-		Remedy:  "recipe status says what became of them",
+		Remedy:  "recipe status shows what became of them",
 	}
 }
 

@@ -117,7 +117,8 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 			return err
 		}
 		if !isSource(dir) {
-			return fmt.Errorf("--sdk %s: these are not recipe's sources: its go.mod is not that of %s", p.SDK, modulePath)
+			return fmt.Errorf("--sdk %s: these are not the sources of recipe: go.mod does not declare the module %s", p.SDK,
+				modulePath)
 		}
 		p.SDK, p.Version = dir, "v0.0.0"
 	}

@@ -21,8 +21,8 @@ func TestPluginNewOverwritesNothingAndChecksNames(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"environment words --dir " + target, "has these files already"},
 		{"environment words --lang python --dir " + target, "README.md"},
-		{"environment Words", `the name "Words" cannot be that of a plugin`},
-		{"environment ../words", "cannot be that of a plugin"},
+		{"environment Words", `"Words" is not a valid plugin name`},
+		{"environment ../words", "is not a valid plugin name"},
 		{"environment test", `the name "test" is reserved`},
 		{"environmen words", "did you mean environment?"},
 		{"environmen", "did you mean environment?"},
@@ -30,7 +30,7 @@ func TestPluginNewOverwritesNothingAndChecksNames(t *testing.T) {
 		{"environment", `recipe plugin new takes KIND NAME; given: "environment"`},
 		{"environment words --lang rust", "cannot be written in rust"},
 		{"sync words --lang python", "use --lang go"},
-		{"environment words --sdk " + dir, "are not recipe's sources"},
+		{"environment words --sdk " + dir, "are not the sources of recipe"},
 	} {
 		code, _, errs := command(t, append([]string{"plugin", "new"}, strings.Fields(c.args)...)...)
 		if code != 1 || !strings.Contains(errs, c.want) {

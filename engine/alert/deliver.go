@@ -69,7 +69,7 @@ func tried(ctx context.Context, a schema.Alert, what string, do func(context.Con
 			select {
 			case <-time.After(pause << (n - 1)):
 			case <-ctx.Done():
-				return fmt.Errorf("%s was not told: %w", what, err)
+				return fmt.Errorf("could not notify %s: %w", what, err)
 			}
 		}
 		limited, cancel := context.WithTimeout(ctx, a.Timeout)

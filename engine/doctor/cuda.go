@@ -77,7 +77,7 @@ func pythonVariables(_ context.Context, m Machine) Finding {
 	}
 	if v := m.variable("PYTHONPATH"); v != "" {
 		return Finding{Verdict: Warn, Found: "PYTHONPATH=" + v,
-			Remedy: "unset it, unless the recipe needs it: its packages come before those of each block's environment"}
+			Remedy: "unset it, unless the recipe needs it: its packages shadow the packages of each block's environment"}
 	}
 	return Finding{Verdict: OK, Found: "none change where packages are found"}
 }

@@ -239,7 +239,7 @@ func (s sidecar) known(name, path, digest string) (*external, error) {
 		return e, nil
 	}
 	if kind.Kind(s.Kind) != kind.Environment {
-		return nil, fmt.Errorf("a Python file is an environment, and it says %q", s.Kind)
+		return nil, fmt.Errorf("a Python file is an environment, and its description has the kind %q", s.Kind)
 	}
 	def, err := script.Define(name, s.Python.Description, script.Source{File: path})
 	if err != nil {

@@ -154,7 +154,7 @@ func (r Resolver) archivedPlugin(ctx context.Context, q schema.Requirement, chec
 	}
 	if !allows(q.Version, version) && q.Version != "" {
 		return Entry{}, &sdk.Error{Summary: fmt.Sprintf("it has version %s, which %q does not allow", version, q.Version),
-			Remedy: "change version in required_plugins, or remove it: the checksum says which one it is"}
+			Remedy: "change version in required_plugins, or remove it: the checksum identifies the archive"}
 	}
 	r.fetched = nil // the archive is stored, from wherever it came
 	return r.lock(ctx, l, q, version, raw)

@@ -73,7 +73,7 @@ func (r Resolver) module(ctx context.Context, from repository, d v1.Descriptor,
 		return "", fmt.Errorf("its format version is %d, this program reads %d: use another version of recipe",
 			m.FormatVersion, FormatVersion)
 	case m.Version != chosen:
-		return "", fmt.Errorf("its manifest says that it is version %s", m.Version)
+		return "", fmt.Errorf("its manifest has version %s", m.Version)
 	}
 	return t.files.Digest.String(), r.Store.unpack(ctx, t.files.Digest, moduleLimits)
 }

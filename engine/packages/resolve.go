@@ -223,7 +223,7 @@ func moved(from repository, q schema.Requirement, e Entry, now string) error {
 		}
 	}
 	return &sdk.Error{
-		Summary: fmt.Sprintf("version %s of %s is not what was locked: somebody has published other content under "+
+		Summary: fmt.Sprintf("version %s of %s is not what was locked: other content has been published under "+
 			"the same version", e.Version, q),
 		Detail: fmt.Sprintf("locked: %s\n%s has now: %s", e.Index, from, now),
 		Remedy: "ask the author why. If the new content is right, remove its block from the lock and run recipe " +
@@ -367,12 +367,12 @@ func (r Resolver) fetch(ctx context.Context, from repository, name, chosen strin
 	case err != nil:
 		return err
 	case m.Version != chosen:
-		return fmt.Errorf("its manifest says that it is version %s", m.Version)
+		return fmt.Errorf("its manifest has version %s", m.Version)
 	case m.Name != name:
 		return &sdk.Error{Summary: fmt.Sprintf("it is the %s plugin %q", m.Kind, m.Name),
 			Remedy: fmt.Sprintf("write required_plugins { %s = … }, and use that name in the blocks", m.Name)}
 	case m.Protocol != protocol.Version:
-		return fmt.Errorf("it speaks version %d of the plugin protocol, this program version %d: use another version",
+		return fmt.Errorf("it has version %d of the plugin protocol, this program has version %d: use another version",
 			m.Protocol, protocol.Version)
 	}
 	document, err := r.Store.document(t.schema.Digest, maxDocument)
@@ -380,8 +380,8 @@ func (r Resolver) fetch(ctx context.Context, from repository, name, chosen strin
 		return err
 	}
 	if d, err := readDescribed(document); err != nil || d.Name != m.Name || d.Version != m.Version {
-		return errors.Join(err, fmt.Errorf("its schema is that of %s %s, its manifest that of %s %s; its author must build "+
-			"it again", d.Name, d.Version, m.Name, m.Version))
+		return errors.Join(err, fmt.Errorf("its schema describes %s %s, its manifest %s %s; its author must build it "+
+			"again", d.Name, d.Version, m.Name, m.Version))
 	}
 	return r.Store.unpack(ctx, t.files.Digest, pluginLimits)
 }

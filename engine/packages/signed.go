@@ -77,9 +77,9 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 	for _, p := range policies {
 		if err := p.Usable(); err != nil {
 			return nil, &sdk.Error{Summary: "it has to be signed by " + p.String() + ", which cannot be checked", Err: err,
-				Remedy: "let key be the file of a public key (openssl pkey -in author.key -pubout -out author.pub), or " +
-					"trusted_root that of sigstore's: --key names it, or verify in required_plugins, in the module block or in " +
-					"the settings"}
+				Remedy: "set key to the file of a public key (openssl pkey -in author.key -pubout -out author.pub), or " +
+					"trusted_root to the file of sigstore's root: by --key, or by verify in required_plugins, in the module " +
+					"block or in the settings"}
 		}
 		var failed []error
 		found := len(out)
@@ -98,7 +98,7 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 		}
 		e := &sdk.Error{Summary: "it is not signed, and has to be, by " + p.String(), Err: errors.Join(failed...),
 			Remedy: "use a version that is signed by them, or ask its author to sign this one (recipe plugin sign); verify in " +
-				"required_plugins and in the settings says who has to sign"}
+				"required_plugins and in the settings names who must sign"}
 		if len(failed) > 0 {
 			e.Summary = fmt.Sprintf("none of its %d signatures is by %s", len(bundles), p)
 		}
@@ -114,7 +114,7 @@ func unsignable(q schema.Requirement, policies []signature.Policy) error {
 	}
 	return &sdk.Error{Summary: "it is an archive, which has no signature, and has to be signed by " + policies[0].String(),
 		Remedy: "use a module from a registry (oci://…), which has signatures: recipe module push publishes one; verify " +
-			"in the module block and in the settings says who has to sign"}
+			"in the module block and in the settings names who must sign"}
 }
 
 // signed verifies the signatures of a version before anything else of it is read, and stores them.

@@ -50,7 +50,7 @@ func (op *Operation) checkMove(in Input) []Finding {
 		op.Reasons = append([]Reason{{Text: fmt.Sprintf("it was %s", from)}}, op.Reasons...)
 		if in.Live || op.Alive {
 			return []Finding{{Severity: "error", Address: op.Address,
-				Summary: fmt.Sprintf("%s cannot move here while its run goes on", from),
+				Summary: fmt.Sprintf("%s cannot move here while its run is live", from),
 				Detail:  "A running block is known by its address. Stop the run with recipe stop, and apply again."}}
 		}
 	}

@@ -152,7 +152,7 @@ func CheckpointsAt(from state.Dir, step int64) ([]*lineage.Lineage, error) {
 		return nil, fmt.Errorf("the run in %s: %w", from, ErrNoCheckpoint)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("the run in %s has no checkpoint of step %d; it has those of steps %v", from, step,
+		return nil, fmt.Errorf("the run in %s has no checkpoint of step %d; it has checkpoints of steps %v", from, step,
 			slices.Sorted(maps.Keys(steps)))
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b *lineage.Lineage) int {

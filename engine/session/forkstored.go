@@ -125,7 +125,7 @@ func fetchNewest(ctx context.Context, copies []archive.Copy, r *schema.Recipe, t
 	if len(damage) > 0 {
 		return nil, fmt.Errorf("no such checkpoint in the store is whole: %w", errors.Join(damage...))
 	}
-	return nil, fmt.Errorf("the run in the store has no checkpoint of step %d; it has those of steps %v", step,
+	return nil, fmt.Errorf("the run in the store has no checkpoint of step %d; it has checkpoints of steps %v", step,
 		slices.Sorted(maps.Keys(steps)))
 }
 

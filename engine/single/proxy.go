@@ -90,7 +90,7 @@ func (p *Proxy) reach(ctx context.Context) error {
 	}
 	switch {
 	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && p.key == "":
-		return &sdk.Error{Summary: fmt.Sprintf("%s wants a key (HTTP %d)", p.base, code), Detail: brief(body),
+		return &sdk.Error{Summary: fmt.Sprintf("%s requires a key (HTTP %d)", p.base, code), Detail: brief(body),
 			Remedy: "name the environment variable that holds it: --key-env NAME"}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		return &sdk.Error{Summary: fmt.Sprintf("%s refuses the key (HTTP %d)", p.base, code), Detail: brief(body),

@@ -43,7 +43,7 @@ func tokens(e sized, n schema.Need, x *schema.External) (found []plan.Finding) {
 	switch {
 	case !sets(x, "model"):
 		found = append(found, plan.Finding{Summary: fmt.Sprintf("%s names no model", n.On),
-			Detail: fmt.Sprintf("An external server does not say what it serves. Write model = … in external of %s.", n.On)})
+			Detail: fmt.Sprintf("The model of an external server is not known. Write model = … in external of %s.", n.On)})
 	case e.Facts["tokenizer"] != "", sets(x, "tokenizer"), !model.IsKnown(), strings.Contains(text(model), "/"):
 	default:
 		found = append(found, plan.Finding{Summary: fmt.Sprintf("%s names no tokenizer", n.On), Detail: fmt.Sprintf(

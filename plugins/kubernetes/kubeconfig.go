@@ -341,7 +341,7 @@ func (c *credentials) fromProgram(ctx context.Context) (printed, error) {
 	}
 	p := c.user.Exec
 	if p.Cluster {
-		return printed{}, fmt.Errorf("%s wants provideClusterInfo, which recipe does not know", p.Command)
+		return printed{}, fmt.Errorf("%s requires provideClusterInfo, which recipe does not support", p.Command)
 	}
 	ctx, cancel := context.WithTimeout(ctx, programTimeout)
 	defer cancel()

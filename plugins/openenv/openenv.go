@@ -68,15 +68,15 @@ func open(ctx context.Context, setup environment.Setup[Config]) (*world, error) 
 func (w *world) learn(ctx context.Context) error {
 	answer, err := w.dialer.call(ctx, http.MethodGet, "schema", nil)
 	if err != nil {
-		return &sdk.Error{Summary: "the server does not say what its actions are", Err: err,
-			Remedy: "base_url must be that of an OpenEnv server (0.3 or newer), which answers GET /schema"}
+		return &sdk.Error{Summary: "the server does not describe its actions", Err: err,
+			Remedy: "base_url must name an OpenEnv server (0.3 or newer), which answers GET /schema"}
 	}
 	var s struct {
 		Action json.RawMessage `json:"action"`
 	}
 	if err := json.Unmarshal(answer, &s); err != nil || len(s.Action) == 0 {
 		return &sdk.Error{Summary: "the server's /schema has no action: " + brief(answer),
-			Remedy: "base_url must be that of an OpenEnv server (0.3 or newer)"}
+			Remedy: "base_url must name an OpenEnv server (0.3 or newer)"}
 	}
 	if w.actions, err = newActions(w.config, s.Action); err != nil {
 		return err

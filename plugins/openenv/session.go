@@ -252,7 +252,7 @@ func (s *socket) rpc(ctx context.Context, method string, parameters any) (json.R
 		return nil, fmt.Errorf("%s: the answer is no JSON-RPC: %s", method, brief(answer))
 	}
 	if r.Error != nil {
-		return nil, fmt.Errorf("%s: the server says: %s", method, r.Error.Message)
+		return nil, fmt.Errorf("%s: the server answered: %s", method, r.Error.Message)
 	}
 	return r.Result, nil
 }

@@ -154,7 +154,7 @@ func (c *client) once(ctx context.Context, method, route, session string, body, 
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("%s: the answer is not what the standard says: %s", route, brief(data))
+		return fmt.Errorf("%s: the answer does not follow the standard: %s", route, brief(data))
 	}
 	return nil
 }

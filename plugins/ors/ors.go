@@ -74,8 +74,8 @@ func (w *world) learn(ctx context.Context) error {
 	if w.name == "" {
 		var names []string
 		if err := w.client.ask(ctx, http.MethodGet, "/list_environments", "", nil, &names); err != nil || len(names) == 0 {
-			return &sdk.Error{Summary: "the server does not say which environments it has", Err: err,
-				Remedy: "set env_name, or correct base_url: it must be that of a server of the Open Reward Standard"}
+			return &sdk.Error{Summary: "the server does not list its environments", Err: err,
+				Remedy: "set env_name, or correct base_url: it must name a server of the Open Reward Standard"}
 		}
 		w.name = names[0]
 	}

@@ -10,7 +10,7 @@ import (
 func diagnosis() engine.Diagnosis {
 	return engine.Diagnosis{
 		Title: title, Symptoms: engine.Symptoms(causes(), software(), died()), Ignore: regexp.MustCompile(harmless),
-		Killed: "if nobody did it by hand, the machine ran out of memory (dmesg says so): serve a smaller model, lower " +
+		Killed: "if it was not killed by hand, the machine ran out of memory (see dmesg): serve a smaller model, lower " +
 			"max_total_tokens or max_running_requests, or use fewer replicas",
 		Ended: "the lines above are the end of its log; extra_args and the versions in the block's runtime are what " +
 			"differs most between machines",

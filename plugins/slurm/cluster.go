@@ -112,7 +112,7 @@ func (s *slurm) Test(ctx context.Context, j executor.Job) (string, error) {
 		// A job above the limit is taken, and waits for ever.
 		if limit := duration(list[0].limit); limit > 0 && j.TimeLimit > limit {
 			return "", &sdk.Error{
-				Summary: fmt.Sprintf("its time limit of %s is above that of partition %s (%s)", j.TimeLimit,
+				Summary: fmt.Sprintf("its time limit of %s is above the limit of partition %s (%s)", j.TimeLimit,
 					list[0].name, limit),
 				Remedy: "lower time_limit in placement, or name another partition",
 			}

@@ -30,7 +30,7 @@ func (s *syncer) deliver(ctx context.Context, v *server, w sdk.Weights) error {
 	}
 	var h delta.Handles
 	if err := json.Unmarshal([]byte(w.Handles), &h); err != nil {
-		return fmt.Errorf("read what the trainer says of policy version %d: %w", w.Version, err)
+		return fmt.Errorf("read the trainer's description of policy version %d: %w", w.Version, err)
 	}
 	held, err := v.client.Held(ctx, gateway.Transfer{Digest: h.Digest})
 	if err != nil || held.Complete {

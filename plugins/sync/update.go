@@ -215,7 +215,7 @@ func (s *syncer) publish(ctx context.Context, u *update) error {
 	}
 	if s.transport.Files() {
 		if _, err := os.Stat(w.Path); err != nil {
-			return fmt.Errorf("publish policy version %d: %s says that the weights are in %q: %w", u.Version,
+			return fmt.Errorf("publish policy version %d: %s reports the weights in %q: %w", u.Version,
 				s.config.Trainer.Address, w.Path, err)
 		}
 	}

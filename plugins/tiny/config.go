@@ -88,7 +88,7 @@ func (t *training) Validate(c TrainerConfig) []spec.Problem {
 	problems := objectstore.Problems(c.Store, cty.GetAttrPath("store"))
 	if a := c.Advantages; a != nil && a.Clip != nil && (len(a.Clip) != 2 || a.Clip[0] > 0 || a.Clip[1] < 0) {
 		problems = append(problems, spec.Problem{
-			Path: cty.GetAttrPath("advantages").GetAttr("clip"), Summary: "clip wants two numbers around 0",
+			Path: cty.GetAttrPath("advantages").GetAttr("clip"), Summary: "clip takes two numbers around 0",
 			Detail: fmt.Sprintf("Expected [low, high] with low ≤ 0 ≤ high, for example [-5, 5]; got %v.", a.Clip),
 		})
 		return problems

@@ -101,7 +101,7 @@ func (service) Plan(b Block, _ sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	problems = append(problems, objectstore.Problems(b.SamplesStore, cty.GetAttrPath("samples_store"))...)
 	if b.SamplesStore != "" && b.SamplesBytes == 0 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("samples_store"), Summary: "No samples are recorded",
-			Detail: "The record of samples is copied there, and samples_bytes = 0 says that there is none. " +
+			Detail: "The record of samples is copied there, and samples_bytes = 0 turns it off. " +
 				"Leave one of them out."})
 	}
 	e := sdk.Estimate{}

@@ -14,7 +14,7 @@ func symptoms() []worker.Symptom {
 		{
 			Pattern: regexp.MustCompile(`Unknown backend: megatron|` + missing + `(megatron|mbridge|transformer_engine)\b`),
 			Summary: "verl's Megatron engine needs packages that this Python lacks",
-			Remedy: "install megatron-core, mbridge and transformer-engine as verl's documentation says, and name the " +
+			Remedy: "install megatron-core, mbridge and transformer-engine as described in verl's documentation, and name the " +
 				"interpreter: runtime { python = … }; or use backend = \"fsdp2\"",
 		},
 		{

@@ -63,7 +63,7 @@ func (b *bridge) head(ctx context.Context, first []int, messages []Message) ([]i
 		same++
 	}
 	if same == len(first) || same == len(second) {
-		return nil, errors.New("the chat template does not write what the assistant said, so a conversation of several " +
+		return nil, errors.New("the chat template leaves out the answers of the assistant, so a conversation of several " +
 			"turns has no tokens; set chat_template of the inference block")
 	}
 	head = first[:len(first)-same]

@@ -97,7 +97,7 @@ func (r *received) append(t gateway.Transfer, body io.Reader) error {
 		return err
 	}
 	if info.Size() != t.From {
-		return fmt.Errorf("%d bytes of the stream are here, and it goes on at byte %d", info.Size(), t.From)
+		return fmt.Errorf("%d bytes of the stream have arrived, and it continues at byte %d", info.Size(), t.From)
 	}
 	n, err := io.Copy(file, io.LimitReader(body, t.Bytes-t.From+1))
 	switch {

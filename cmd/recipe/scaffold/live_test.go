@@ -52,7 +52,7 @@ func TestTheLivePolicyIsTriedAndEvaluated(t *testing.T) {
 	a.run(folder, append(evaluate, "--samples", "1", "--limit", "2", "--policy", url, "--key-env", "RIGHT_KEY")...)
 	a.refused(folder, "refuses the key (HTTP 401)", append(byURL, "WRONG_KEY")...)
 	a.refused(folder, "refuses the key (HTTP 401)", append(byURL, "WRONG_KEY", "--model", "tiny")...)
-	a.refused(folder, "wants a key (HTTP 401)", append(try, "--policy", url)...)
+	a.refused(folder, "requires a key (HTTP 401)", append(try, "--policy", url)...)
 
 	a.run(folder, "recipe", "stop", "-r", "words.hcl")
 	a.refused(folder, "cannot be reached", append(byURL, "RIGHT_KEY", "--model", "tiny")...)

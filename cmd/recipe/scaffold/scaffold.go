@@ -79,7 +79,7 @@ func (p Plugin) Check() error {
 	languages := Languages(p.Kind)
 	switch {
 	case !name.MatchString(p.Name):
-		return &sdk.Error{Summary: fmt.Sprintf("the name %q cannot be that of a plugin", p.Name),
+		return &sdk.Error{Summary: fmt.Sprintf("%q is not a valid plugin name", p.Name),
 			Remedy: "use at most 40 lower-case letters, digits, - and _, a letter first: it stands in the header of blocks"}
 	case slices.Contains(reserved, p.Name):
 		return &sdk.Error{Summary: fmt.Sprintf("the name %q is reserved", p.Name),

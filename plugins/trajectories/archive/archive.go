@@ -240,6 +240,6 @@ func (a *Archive) Close(ctx context.Context) error {
 	defer a.mu.Unlock()
 	return &sdk.Error{Summary: fmt.Sprintf("not all samples are in %s: %s", a.bucket,
 		sdk.Message(cmp.Or(a.failing, context.Cause(ctx)))),
-		Remedy: "all are in " + a.dir + "; an apply that goes on with the run copies the rest, for a run that is complete " +
-			"a tool of the store does; a longer stop_timeout in the health block gives a slow store more time"}
+		Remedy: "all are in " + a.dir + "; recipe apply continues the run and copies the rest; for a complete run copy " +
+			"them with a tool of the store; a longer stop_timeout in the health block gives a slow store more time"}
 }

@@ -184,7 +184,7 @@ func parseHeader(f io.Reader, size int64, path string) (map[string]tensor, error
 		end = max(end, t.Offsets[1])
 	}
 	if want := 8 + length + end; uint64(size) != want {
-		return nil, fmt.Errorf("%s: %d bytes, but its header says %d; it is cut short or still being written",
+		return nil, fmt.Errorf("%s: %d bytes, but %d according to its header; it is cut short or still being written",
 			path, size, want)
 	}
 	return tensors, nil

@@ -154,7 +154,7 @@ func parse(data []byte) (Model, error) {
 		s.DtypeBytes = 4
 	}
 	if p := s.count(); p <= 0 || p > maxParameters {
-		return Model{}, fmt.Errorf("the sizes come to %.0g parameters, more than any model has", p)
+		return Model{}, fmt.Errorf("the sizes amount to %.0g parameters, more than any model has", p)
 	}
 	return s, nil
 }

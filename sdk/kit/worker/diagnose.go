@@ -102,7 +102,7 @@ func diagnose(cause error, log string, own []Symptom) (*sdk.Error, []string) {
 	if errors.As(cause, &exit) {
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
 			return &sdk.Error{Summary: "the worker was killed", Detail: lastLines(log, 5), Err: cause,
-				Remedy: "if nobody did it by hand, the machine ran out of memory (dmesg says so); started again, it " +
+				Remedy: "if it was not killed by hand, the machine ran out of memory (see dmesg); started again, it " +
 					"continues exactly where it was"}, nil
 		}
 	}

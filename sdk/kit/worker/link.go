@@ -264,8 +264,8 @@ func (p *peer) greet(ctx context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Reque
 		answer(ctx, conn, r.ID, nil, errors.New("the token is wrong"))
 		_ = conn.Close()
 	case body.Protocol != protocolVersion:
-		answer(ctx, conn, r.ID, nil, fmt.Errorf("the worker speaks protocol %d, this supervisor %d; they must come "+
-			"from one build", body.Protocol, protocolVersion))
+		answer(ctx, conn, r.ID, nil, fmt.Errorf("the worker has protocol %d, this supervisor %d; both must be from "+
+			"one build", body.Protocol, protocolVersion))
 		_ = conn.Close()
 	default:
 		p.mu.Lock()
