@@ -107,6 +107,29 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
+// TestScaffoldsImportNoInternals checks what `recipe plugin new` writes: a plugin of another module cannot import
+// packages below internal.
+func TestScaffoldsImportNoInternals(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	files(t, func(path string) {
+		if !strings.HasPrefix(path, "cmd/recipe/scaffold/templates/") || !strings.HasSuffix(path, ".go.tmpl") {
+			return
+		}
+		seen++
+		text, err := os.ReadFile(filepath.Join(repository, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), modulePath+"/internal/") || strings.Contains(string(text), "/sdk/internal/") {
+			t.Errorf("%s imports a package below internal, which another module cannot", path)
+		}
+	})
+	if seen < 5 {
+		t.Errorf("only %d templates were found", seen)
+	}
+}
+
 func TestMayImport(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -3,8 +3,8 @@ package host
 import (
 	"strings"
 
-	"github.com/recipe-rl/recipe/internal/web/proxy"
 	"github.com/recipe-rl/recipe/sdk/protocol"
+	"github.com/recipe-rl/recipe/sdk/proxy"
 )
 
 // everyProgram are the variables that every plugin process gets from the engine's environment, because programs need

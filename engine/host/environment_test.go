@@ -38,7 +38,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Blocks talk to each other over loopback, which Python's clients would ask a proxy for: see internal/web/proxy.
+// Blocks talk to each other over loopback, which Python's clients would ask a proxy for: see sdk/proxy.
 func TestLoopbackIsNotAskedOfAProxy(t *testing.T) {
 	t.Parallel()
 	got := strings.Join(host.Environment([]string{"http_proxy=http://p:3128"}), " ")

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/recipe-rl/recipe/internal/web/proxy"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/proxy"
 )
 
 // servers asks external servers whether they are there. Many blocks may name one server: it is asked once for all of

@@ -16,8 +16,8 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/internal/web"
-	"github.com/recipe-rl/recipe/internal/web/proxy"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/proxy"
 )
 
 // Proxy makes any OpenAI-compatible server look like an inference block to an environment: it sends the key and the

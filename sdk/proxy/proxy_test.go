@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/internal/web/proxy"
+	"github.com/recipe-rl/recipe/sdk/proxy"
 )
 
 // What is on the internet is asked of the site's proxy, what is on this network is not. The standard library reads the
