@@ -196,7 +196,7 @@ func TestAChangedModuleIsNotRead(t *testing.T) {
 	b.put("1.0.0", index)
 	b.resolver.Store = NewStore(t.TempDir())
 	_, err = b.resolver.Init(t.Context(), b.recipe, requires, Options{})
-	b.refused(err, "published other content under the same version", before)
+	b.refused(err, "other content has been published under the same version", before)
 }
 
 // TestAModuleStaysInItsPackage: it cannot read a recipe, or run a program, of the machine.

@@ -247,10 +247,10 @@ func TestAMovedTagIsRefused(t *testing.T) {
 	before := b.lock()
 	b.put("1.0.0", build(t, "1.0.0", func(c *Build) { c.Docs = "# other\n" }))
 	_, err := b.init("", Options{Upgrade: true})
-	b.refused(err, "somebody has published other content", before)
+	b.refused(err, "other content has been published", before)
 	b.resolver.Store = NewStore(t.TempDir()) // another machine
 	_, err = b.init("", Options{})
-	b.refused(err, "somebody has published other content", before)
+	b.refused(err, "other content has been published", before)
 }
 
 func TestAnotherPlatformIsRefused(t *testing.T) {
