@@ -19,7 +19,8 @@ func TestMessagesArePlain(t *testing.T) {
 		`whoever|wants|in vain|goes on|speaks|(does|has) not sa(y|id)|(recipe|manifest|header|server|trainer|checksum) says)\b`)
 	checked := 0
 	files(t, func(path string) {
-		product := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && !strings.HasSuffix(path, ".pb.go")
+		product := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") &&
+			!strings.HasSuffix(path, ".pb.go")
 		if top, _, _ := strings.Cut(path, "/"); !product || top == "scripts" || top == "e2e" {
 			return
 		}

@@ -63,7 +63,8 @@ func TestIndexOfTests(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != page {
-		t.Errorf("docs/tests.md is not what the tests state (%v): run go test ./cmd/recipe -run TestIndexOfTests -update", err)
+		t.Errorf("docs/tests.md is not what the tests state (%v): "+
+			"run go test ./cmd/recipe -run TestIndexOfTests -update", err)
 	}
 }
 

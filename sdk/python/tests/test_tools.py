@@ -10,7 +10,7 @@ import pytest
 
 from recipe_sdk.environment import tools
 
-PATH = Path(__file__).resolve().parents[2] / "environment" / "toolcall" / "testdata" / "cases.json"
+PATH = Path(__file__).resolve().parents[2] / "kit" / "toolcall" / "testdata" / "cases.json"
 CASES = json.loads(PATH.read_text(encoding="utf-8"))
 
 
