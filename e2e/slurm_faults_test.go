@@ -80,7 +80,7 @@ func TestSlurmIsAsked(t *testing.T) {
 		"too many GPUs": {[]string{"gpus       = 1", "gpus = 3"},
 			[]string{"node configuration is not available", "lower gpus, cpus or memory"}},
 		"above the time limit": {[]string{`"30m"`, `"30h"`},
-			[]string{"its time limit of 30h0m0s is above that of partition gpu (1h0m0s)", "lower time_limit"}},
+			[]string{"its time limit of 30h0m0s is above the limit of partition gpu (1h0m0s)", "lower time_limit"}},
 	} {
 		r := newSlurmRun(t, c.edits...)
 		for _, argv := range [][]string{{"plan", r.recipe}, {"doctor", r.recipe, "--executor", "slurm.gpu"},

@@ -64,7 +64,7 @@ func TestAForkOfARunInAStore(t *testing.T) {
 
 	expect(false, "recipe fork -r "+address("")+" nowhere.hcl", "a store has no recipes to copy")
 	expect(false, "recipe fork --at 3 -r "+address("")+" second.hcl",
-		"no checkpoint of step 3; it has those of steps [2 4 6]")
+		"no checkpoint of step 3; it has checkpoints of steps [2 4 6]")
 	expect(true, "recipe fork --at 4 -r "+address(folder)+" second.hcl",
 		"Fetches the checkpoint of step 4 of trainer.tiny.policy", "trainer.tiny.policy of second.hcl continues from step 4")
 	expect(true, "sed -i.old s/3e-4/1e-4/ second.hcl && recipe plan --var steps=8 second.hcl", "1 to resume",
