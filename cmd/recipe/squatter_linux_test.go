@@ -194,7 +194,7 @@ func TestSquatterGetsNothing(t *testing.T) {
 	}
 }
 
-// Where nobody has named a trajectory API, commands ask the port of run-api, which any user of the machine can take.
+// Without --url or a run, commands ask the port of run-api, which any user of the machine can take.
 func TestTheAssumedAPIIsOfThisUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can act as another user")
