@@ -38,15 +38,12 @@ func (a *app) dryRun(ctx context.Context, file, address string, f *tryFlags) (er
 	defer func() { err = errors.Join(err, fixed.Close()) }()
 	f.policy.policy, f.policy.everywhere = fixed.URL, true
 	f.n, f.groupSize = 1, dryRunGroup
-	l, err := a.prepareLone(ctx, &f.vars, file, address, &f.policy)
-	if err != nil {
-		return a.orTimedOut(ctx, err, address, f.timeout)
+	l, groups, err := a.tryGroups(ctx, file, address, f)
+	if l != nil {
+		defer func() { err = errors.Join(err, l.close(ctx)) }()
 	}
-	defer func() { err = errors.Join(err, l.close(ctx)) }()
-	l.blocks.Trial = true
-	groups, err := l.try(ctx, f)
 	if err != nil {
-		return a.orTimedOut(ctx, err, address, f.timeout)
+		return err
 	}
 	report, err := a.dryReport(l, fixed.Asked(), groups[0])
 	if err != nil {

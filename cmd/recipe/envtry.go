@@ -86,21 +86,33 @@ func (a *app) tryEnvironment(ctx context.Context, file, address string, f *tryFl
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTryTimeout)
 	defer cancel()
-	l, err := a.prepareLone(ctx, &f.vars, file, address, &f.policy)
-	if err != nil {
-		return a.orTimedOut(ctx, err, address, f.timeout)
+	l, groups, err := a.tryGroups(ctx, file, address, f)
+	if l != nil {
+		defer func() { err = errors.Join(err, l.close(ctx)) }()
 	}
-	defer func() { err = errors.Join(err, l.close(ctx)) }()
-	l.blocks.Trial = true
-	groups, err := l.try(ctx, f)
 	if err != nil {
-		return a.orTimedOut(ctx, err, address, f.timeout)
+		return err
 	}
 	report := view.Tried{Environment: l.block.Addr.String(), Policy: l.policy, Groups: groups}
 	if f.json {
 		return view.JSON(a.out, report)
 	}
 	return report.Show(a.out, a.style())
+}
+
+// tryGroups starts an environment without a trainer and takes groups of it. The caller closes what it returns, also
+// beside an error; nil: nothing was started.
+func (a *app) tryGroups(ctx context.Context, file, address string, f *tryFlags) (*lone, []view.TriedGroup, error) {
+	l, err := a.prepareLone(ctx, &f.vars, file, address, &f.policy)
+	if err != nil {
+		return nil, nil, a.orTimedOut(ctx, err, address, f.timeout)
+	}
+	l.blocks.Trial = true
+	groups, err := l.try(ctx, f)
+	if err != nil {
+		return l, nil, a.orTimedOut(ctx, err, address, f.timeout)
+	}
+	return l, groups, nil
 }
 
 // orTimedOut says what was waited for when the time is over.

@@ -204,7 +204,7 @@ func TestFilesAreFit(t *testing.T) {
 		}
 		if page := ext == ".md" && !strings.HasPrefix(path, "docs/blocks/") && !strings.HasPrefix(path, "docs/cli/"); page {
 			if word := british.FindString(text); word != "" {
-				t.Errorf("%s has the spelling %q; pages use that of the United States", path, strings.TrimSpace(word))
+				t.Errorf("%s has the spelling %q; pages use US spelling", path, strings.TrimSpace(word))
 			}
 		}
 		if !slices.ContainsFunc(suspects, func(part string) bool { return strings.Contains(text, part) }) {
