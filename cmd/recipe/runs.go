@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -201,7 +202,8 @@ func findRun(arg string) (state.Dir, *state.Run, error) {
 	return locateRun(arg)
 }
 
-// namedRun finds a run by the name that recipe runs lists it under, or by its id; nil when there is none.
+// namedRun finds a run by the name that recipe runs lists it under, or by its id; nil when there is none. A name of
+// several runs is an error.
 func namedRun(name string) (state.Dir, *state.Run, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return "", nil, nil
@@ -211,13 +213,43 @@ func namedRun(name string) (state.Dir, *state.Run, error) {
 	if err != nil {
 		return "", nil, nil //nolint:nilerr // the caller says that there is no such run
 	}
+	var found []view.ListedRun
 	for _, r := range list {
-		if !r.Gone && (r.Name == name || r.ID == name) {
-			run, err := state.Read(state.Dir(r.Dir))
-			return state.Dir(r.Dir), run, err
+		if r.Gone {
+			continue
+		}
+		if r.ID == name || r.Name == name && r.Recipe != name { // an id, or a name of its own
+			found = []view.ListedRun{r}
+			break
+		}
+		if r.Recipe == name && numbered(r) {
+			found = append(found, r)
 		}
 	}
-	return "", nil, nil
+	if len(found) == 0 {
+		return "", nil, nil
+	}
+	if len(found) > 1 {
+		places := make([]string, len(found))
+		for i, r := range found {
+			places[i] = "  " + view.OneLine(r.ID) + "  " + view.OneLine(r.Dir)
+		}
+		return "", nil, fmt.Errorf("%d runs have the name %s: choose one by its id or its recipe file\n%s", len(found), name,
+			strings.Join(places, "\n"))
+	}
+	run, err := state.Read(state.Dir(found[0].Dir))
+	return state.Dir(found[0].Dir), run, err
+}
+
+// numbered reports whether a run is listed under the name of its recipe, which may have a number; else a person has
+// named it.
+func numbered(r view.ListedRun) bool {
+	rest, ok := strings.CutPrefix(r.Name, r.Recipe)
+	if !ok || rest == "" {
+		return ok
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(rest, "-"))
+	return err == nil && rest[0] == '-' && n >= 2
 }
 
 func sameDir(a, b string) bool {
