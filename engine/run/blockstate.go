@@ -9,67 +9,45 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// goal is where the supervisor wants a block to be.
-type goal int
-
-const (
-	up      goal = iota // running, or done if it is a job
-	down                // ended, in its turn
-	removed             // ended and no longer part of the run
-)
-
 // blockState is the supervisor's picture of one block. Only the supervisor's goroutine touches it.
 type blockState struct {
+	lifecycle.State // set when the block is added, changed by supervisor.move alone
+
 	block    *schema.Block
 	config   map[string]json.RawMessage // recordable form, as planned
 	devices  []string                   // GPUs, as planned
-	goal     goal
-	phase    sdk.Phase
-	ready    bool // it was ready in this attempt
-	attempt  *attempt
-	cancel   context.CancelFunc
-	attempts int // attempts so far
+	attempt  *attempt                   // while it has a process
+	cancel   context.CancelFunc         // of the attempt
+	attempts int                        // attempts so far
 	adopt    Process
 	next     *Placed   // the job of the attempt that is to begin; nil: this machine
 	outputs  cty.Value // known outputs; an object, or cty.NilVal
 	told     cty.Value // outputs when it was ready the last time: what blocks that refer to it have; NilVal: none have any
 	redacted []string  // those of outputs that are unknown, since the record does not have them
 
-	memoryTaken  bool   // it holds all memory of its accelerators whose amount it decides by what is free
-	preparing    bool   // it is prepared, and not started yet
-	settled      bool   // and was told that nobody does so any more
-	unprepared   bool   // it cannot be prepared: that is left to its start
-	reason       string // why it is to be stopped
-	restart      bool   // start it again once it has ended
-	discard      bool   // set aside what it had produced before it is started anew
-	resume       bool
-	restartTimer *time.Timer // of a restart
+	memoryTaken  bool        // it holds all memory of its accelerators whose amount it decides by what is free
+	unprepared   bool        // it cannot be prepared: that is left to its start
+	reason       string      // why it is to be stopped
+	restartTimer *time.Timer // while it is delayed
 	history      []time.Time
 	rules        *stopRules
-	stopChecks   context.CancelFunc // of an external endpoint
+	stopChecks   context.CancelFunc // while it is an external server that is checked
 	err          error
 	remedy       string
 	last         []string
-	stopAsked    time.Time
-	ruleEnding   string // the stop_when rule that ends it
+	stopOrdered  time.Time // while it is stopping
+	ruleEnding   string    // the stop_when rule that ends it
 	activity     activity
 }
 
 func (b *blockState) addr() addr.Block { return b.block.Addr }
-
-// over says that the block has ended and will not be started again.
-func (b *blockState) over() bool {
-	return b.attempt == nil && b.restartTimer == nil && !b.restart && b.phase.Over()
-}
-
-// ended says that nothing of the block runs.
-func (b *blockState) ended() bool { return b.attempt == nil && b.restartTimer == nil }
 
 func (b *blockState) job() bool { return b.block.Addr.Kind.Life() == kind.Job }
 
@@ -77,12 +55,38 @@ func (b *blockState) job() bool { return b.block.Addr.Kind.Life() == kind.Job }
 func (b *blockState) reached(c schema.Condition) bool {
 	switch c {
 	case schema.Started:
-		return b.phase != sdk.Pending && b.phase != sdk.Failed && !inStage(b.phase)
+		return b.Phase != sdk.Pending && b.Phase != sdk.Failed && !inStage(b.Phase)
 	case schema.Completed:
-		return b.phase == sdk.Completed
+		return b.Phase == sdk.Completed
 	default:
-		return b.phase == sdk.Ready || b.phase == sdk.Degraded || b.phase == sdk.Completed
+		return b.Phase == sdk.Ready || b.Phase == sdk.Degraded || b.Phase == sdk.Completed
 	}
+}
+
+// move changes the state of a block. It ends the timer or the checks that the new state does not have, and drops what
+// the block has produced when it is to begin from scratch. It returns false when the trigger has no meaning in the state of
+// the block, which then stays as it is.
+func (s *supervisor) move(b *blockState, t lifecycle.Trigger) bool {
+	was := b.State
+	next, ok := lifecycle.Next(was, t)
+	if !ok {
+		return false
+	}
+	b.State = next
+	s.dirty = s.dirty || next != was
+	if next.Stage != lifecycle.Delayed && b.restartTimer != nil {
+		b.restartTimer.Stop()
+		b.restartTimer = nil
+	}
+	if next.Stage != lifecycle.Checked && b.stopChecks != nil {
+		b.stopChecks()
+		b.stopChecks = nil
+	}
+	anew := func(s lifecycle.State) bool { return s.MayBegin() && s.From == lifecycle.Scratch }
+	if anew(next) && !anew(was) {
+		s.forgetProduct(b)
+	}
+	return true
 }
 
 // attemptReport carries an attempt's reports into the supervisor's goroutine.

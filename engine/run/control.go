@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -62,15 +63,14 @@ func (e *Engine) Restart(ctx context.Context, a addr.Block) error {
 			return fmt.Errorf("there is no block %s in this run", a)
 		case s.ending != nil:
 			return ErrOver
-		case b.goal == removed:
+		case b.Goal == lifecycle.Removed:
 			return fmt.Errorf(
 				"%s is no longer declared and is stopping: declare it again and apply", a)
-		case b.stopChecks != nil:
+		case b.Stage == lifecycle.Checked:
 			return fmt.Errorf("%s is external: the engine does not run or restart it", a)
 		}
-		b.restart, b.resume, b.reason, b.err = true, true, "restarted on request", nil
-		b.goal, b.history = up, nil
-		s.dirty = true
+		b.reason, b.err, b.history = "restarted on request", nil, nil
+		s.move(b, lifecycle.Restarted{})
 		return nil
 	})
 }
@@ -96,8 +96,7 @@ func (e *Engine) Live(ctx context.Context) (*state.Run, map[addr.Block]plan.Obse
 	seen := map[addr.Block]plan.Observed{}
 	err := e.ask(ctx, func(s *supervisor) error {
 		for a, b := range s.blocks {
-			seen[a] = plan.Observed{Alive: b.attempt != nil || b.restartTimer != nil || b.stopChecks != nil,
-				Phase: string(b.phase)}
+			seen[a] = plan.Observed{Alive: b.Stage != lifecycle.Idle, Phase: string(b.Phase)}
 		}
 		return nil
 	})

@@ -2,10 +2,12 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -22,7 +24,8 @@ func (s *supervisor) startExternal(b *blockState, meta schema.Meta) {
 	}
 	secret := s.e.addSecretsOfExternal(meta.External, server.URL)
 	ctx, cancel := context.WithCancel(s.ctx)
-	b.phase, b.stopChecks, b.discard = sdk.Starting, cancel, false
+	s.move(b, lifecycle.CheckBegan{})
+	b.stopChecks = cancel
 	s.setOutputs(b, server.Outputs)
 	h := healthPolicy(b.block.Meta.Health, b.addr().Kind)
 	s.e.note(b.addr(), func(rec *state.Block) {
@@ -90,13 +93,12 @@ func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key stri
 
 func (s *supervisor) externalPhase(a addr.Block, p sdk.Phase, msg string) {
 	b := s.blocks[a]
-	if b == nil || b.stopChecks == nil {
+	if b == nil || b.Stage != lifecycle.Checked {
 		return
 	}
-	b.phase, s.dirty = p, true
+	s.move(b, lifecycle.Reported{Phase: p})
 	if p == sdk.Failed {
-		b.stopChecks()
-		b.stopChecks, b.err = nil, fmt.Errorf("%s", msg)
+		b.err = errors.New(msg)
 	}
 	s.e.note(a, func(rec *state.Block) { rec.Phase, rec.Error = string(p), msg })
 }

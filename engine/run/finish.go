@@ -23,11 +23,6 @@ func engineRecord(e *Engine) state.Engine {
 
 // close records the end of the run and returns its outputs: every one, also sensitive ones, for the caller's eyes only.
 func (s *supervisor) close() (map[string]any, error) {
-	for _, b := range s.blocks {
-		if b.stopChecks != nil {
-			b.stopChecks()
-		}
-	}
 	if s.e.jobs != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

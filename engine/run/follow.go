@@ -7,6 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -14,30 +15,28 @@ import (
 
 // phase is a block's new phase, with its outputs when they are known.
 func (s *supervisor) phase(b *blockState, p sdk.Phase, outputs cty.Value) {
-	if b.attempt == nil {
+	was := b.State
+	if !s.move(b, lifecycle.Reported{Phase: p}) {
 		return
 	}
 	if outputs != cty.NilVal {
 		s.setOutputs(b, outputs)
-	}
-	if b.phase == p && outputs == cty.NilVal {
+		s.dirty = true
+	} else if was.Phase == p {
 		return
 	}
-	b.phase = p
-	s.dirty = true
 	s.e.note(b.addr(), func(rec *state.Block) {
 		rec.Phase = string(p)
 		rec.Outputs = s.e.storedOutputs(b.outputs, b.block.Schema)
 	})
-	if (p == sdk.Ready || p == sdk.Degraded) && !b.ready {
-		b.ready = true
+	if b.Ready && !was.Ready {
 		s.becameReady(b)
 	}
 }
 
 // becameReady checks postconditions, and restarts the blocks that have outdated addresses or tokens of this one.
 func (s *supervisor) becameReady(b *blockState) {
-	if b.goal != up {
+	if b.Goal != lifecycle.Up {
 		return
 	}
 	if err := s.checkConditions(b, true); err != nil {
@@ -58,8 +57,8 @@ func (s *supervisor) becameReady(b *blockState) {
 		return
 	}
 	for _, d := range s.sorted() {
-		if d.attempt != nil && !d.preparing && d.goal == up && needs(d, b.addr()) {
-			d.restart, d.resume = true, true
+		if d.WasStarted() && d.Goal == lifecycle.Up && needs(d, b.addr()) {
+			s.move(d, lifecycle.Restarted{})
 			d.reason = fmt.Sprintf("%s of %s has changed", moved, b.addr())
 			s.e.append(event.Event{Type: event.Restart, Address: d.addr().String(), Message: d.reason})
 		}
@@ -103,12 +102,11 @@ func (s *supervisor) progress(b *blockState, ev event.Event) {
 }
 
 func (s *supervisor) endByRule(b *blockState, why string) {
-	if why == "" || b.ruleEnding != "" || b.attempt == nil {
+	if why == "" || !s.orderStop(b, why) {
 		return
 	}
 	b.ruleEnding = why
 	s.e.append(event.Event{Type: event.Notice, Address: b.addr().String(), Level: "info", Message: why})
-	b.attempt.stop <- stopOrder{reason: why}
 }
 
 // onTick looks at what only time decides.
@@ -118,7 +116,7 @@ func (s *supervisor) onTick() {
 	}
 	s.e.Heal()
 	for _, b := range s.blocks {
-		if b.rules != nil && b.attempt != nil {
+		if b.rules != nil && b.HasProcess() {
 			s.endByRule(b, b.rules.wall(s.e.now()))
 		}
 	}
@@ -131,7 +129,7 @@ func (s *supervisor) onTick() {
 // ended handles the end of an attempt: it decides what happens to the block.
 func (s *supervisor) ended(b *blockState, end ending) {
 	b.cancel()
-	b.attempt, b.preparing, b.memoryTaken, b.activity = nil, false, false, activity{}
+	b.attempt, b.memoryTaken, b.activity = nil, false, activity{}
 	s.dirty = true
 	end = s.e.clean(end)
 	if end.outputs != cty.NilVal {
@@ -140,19 +138,16 @@ func (s *supervisor) ended(b *blockState, end ending) {
 	if b.ruleEnding != "" && end.phase == sdk.Stopped && end.ordered {
 		end.phase = sdk.Completed
 	}
-	b.phase = end.phase
 	switch {
-	case b.goal != up || b.restart || s.ending != nil:
+	case b.Goal != lifecycle.Up || b.Again:
 		s.unclean(b, end)
-		s.record(b, end, state.IntentDone)
-	case end.phase == sdk.Completed:
-		s.record(b, end, state.IntentDone)
-	case end.phase == sdk.Stopped && end.ordered:
-		s.record(b, end, state.IntentDone)
+		s.exited(b, end)
+	case end.phase == sdk.Completed || end.phase == sdk.Stopped && end.ordered:
+		s.exited(b, end)
 	default:
 		s.failed(b, end)
 	}
-	if again := b.restart && b.goal == up && s.ending == nil; !again && b.restartTimer == nil {
+	if b.Over() {
 		s.e.listeners.drop(b.addr())
 	}
 }
@@ -172,12 +167,18 @@ func (s *supervisor) unclean(b *blockState, end ending) {
 	}
 }
 
+// exited is the end of a process that is not to run on.
+func (s *supervisor) exited(b *blockState, end ending) {
+	s.record(b, end, state.IntentDone)
+	s.move(b, lifecycle.Exited{Phase: end.phase})
+}
+
 func (s *supervisor) record(b *blockState, end ending, intent state.Intent) {
 	msg := ""
 	if end.err != nil {
 		msg = s.e.scrub(end.err.Error())
 	}
-	phase := b.phase
+	phase := end.phase
 	s.e.note(b.addr(), func(rec *state.Block) {
 		rec.Phase, rec.Error, rec.Intent, rec.Ended = string(phase), msg, intent, s.e.now().UTC()
 		rec.Outputs = s.e.storedOutputs(b.outputs, b.block.Schema)
@@ -212,7 +213,7 @@ func (s *supervisor) failed(b *blockState, end ending) {
 		if !final && policy.Attempts > 0 {
 			b.err = fmt.Errorf("%w (after %s within %s)", end.err, restarts(len(v.History)), policy.Window)
 		}
-		b.phase = sdk.Failed
+		s.move(b, lifecycle.Exited{Phase: sdk.Failed})
 		if !end.logged {
 			s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), BlockAttempt: b.attempts,
 				Phase: string(sdk.Failed), Message: msg, Remedy: end.remedy})
@@ -222,19 +223,15 @@ func (s *supervisor) failed(b *blockState, end ending) {
 	s.e.append(event.Event{Type: event.Restart, Address: b.addr().String(), BlockAttempt: b.attempts,
 		Attempt: v.Attempt, Delay: v.Delay.Seconds(), Message: end.message()})
 	for _, d := range s.sorted() {
-		if d.attempt != nil && !d.preparing && needs(d, b.addr()) {
+		if d.WasStarted() && needs(d, b.addr()) {
 			s.e.append(event.Event{Type: event.Notice, Address: d.addr().String(), Level: "warn",
 				Message: fmt.Sprintf("%s, which it refers to, is restarting", b.addr())})
 		}
 	}
-	b.phase, b.resume, b.err = sdk.Stopped, true, nil
-	a := b.addr()
+	s.move(b, lifecycle.Retried{})
+	b.err = nil
 	b.restartTimer = time.AfterFunc(v.Delay, func() {
-		s.e.do(func(s *supervisor) {
-			if b := s.blocks[a]; b != nil && b.restartTimer != nil {
-				b.restartTimer, b.phase, s.dirty = nil, sdk.Pending, true
-			}
-		})
+		s.e.do(func(s *supervisor) { s.move(b, lifecycle.DelayOver{}) })
 	})
 }
 
@@ -247,11 +244,11 @@ func restarts(n int) string {
 
 // sendUpdate hands changed values to a running block, in the background: the answer comes as a notice.
 func (s *supervisor) sendUpdate(b *blockState) {
-	if b.preparing {
+	if b.IsPreparing() {
 		return // its start has them
 	}
-	if b.attempt == nil {
-		b.restart = true
+	if !b.HasProcess() {
+		s.move(b, lifecycle.Restarted{})
 		return
 	}
 	value, _, diags := s.recipe.Evaluate(b.addr(), s.valuesFor(b))

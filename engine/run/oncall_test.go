@@ -304,6 +304,17 @@ func TestARestartIsRecordedWhenItIsDecided(t *testing.T) {
 	}
 }
 
+// A person who restarts a block does not wait for the delay of its restart policy.
+func TestARestartOnRequestEndsTheDelay(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := f.crash()
+	if err := a.engine.Restart(t.Context(), address(t, inf)); err != nil {
+		t.Fatal(err)
+	}
+	f.until("it is started again", func() bool { return len(f.host.startsOf(inf)) == 2 })
+}
+
 // A server that the recipe no longer names is not probed any more, and its last answer has no effect.
 func TestAServerThatIsNoLongerNamedIsLeftAlone(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -79,12 +80,12 @@ func (e *Engine) readyProcess(ctx context.Context, a addr.Block, want kind.Kind,
 		case a.Kind != want:
 			return fmt.Errorf("recipe %s takes the address of a block of kind %s; %s is of kind %s%s", command, want, a,
 				a.Kind, s.namesOf(want))
-		case b.stopChecks != nil:
+		case b.Stage == lifecycle.Checked:
 			return fmt.Errorf("%s is external: the engine only checks that it answers", a)
-		case b.phase != sdk.Ready && b.phase != sdk.Degraded:
+		case b.Phase != sdk.Ready && b.Phase != sdk.Degraded:
 			return fmt.Errorf("%s is %s; recipe %s needs it to be ready (see recipe status)", a,
-				b.phase, command)
-		case b.attempt == nil || b.attempt.proc.Load() == nil:
+				b.Phase, command)
+		case !b.HasProcess() || b.attempt.proc.Load() == nil:
 			return fmt.Errorf("%s has no process at the moment; try again (see recipe status)", a)
 		}
 		proc = *b.attempt.proc.Load()

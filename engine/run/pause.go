@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/why"
 	"github.com/recipe-rl/recipe/sdk"
@@ -71,7 +72,7 @@ func (s *supervisor) mayPause() error {
 		if b.addr().Kind != kind.Inference {
 			continue
 		}
-		if b.stopChecks != nil {
+		if b.Stage == lifecycle.Checked {
 			return fmt.Errorf("%s is external: its requests do not pass through this run, which therefore cannot be paused; "+
 				"recipe stop stops it at a checkpoint", b.addr())
 		}
@@ -104,8 +105,8 @@ func (s *supervisor) takePause() {
 func (s *supervisor) pausesToSend() (out []*attempt) {
 	for _, b := range s.sorted() {
 		k := b.addr().Kind
-		if k != kind.Inference && k != kind.Trainer || b.attempt == nil || b.attempt.proc.Load() == nil ||
-			b.phase != sdk.Ready && b.phase != sdk.Degraded || b.attempt.paused == s.pauses.paused() {
+		if k != kind.Inference && k != kind.Trainer || !b.HasProcess() || b.attempt.proc.Load() == nil ||
+			b.Phase != sdk.Ready && b.Phase != sdk.Degraded || b.attempt.paused == s.pauses.paused() {
 			continue
 		}
 		b.attempt.paused = s.pauses.paused()

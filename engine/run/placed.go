@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/remote"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -95,7 +96,7 @@ func (s *supervisor) gangOf(b *blockState, m schema.Meta, x remote.Executor) []r
 	for _, other := range s.sorted() {
 		theirs := other.block.Meta
 		if other != b && m.Resources.Gang != "" && theirs.Resources.Gang == m.Resources.Gang && IsPlaced(theirs) &&
-			other.goal == up && other.phase != sdk.Completed {
+			other.Goal == lifecycle.Up && other.Phase != sdk.Completed {
 			out = append(out, s.specOf(other, theirs, x))
 		}
 	}

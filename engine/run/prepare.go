@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -32,13 +33,13 @@ func (s *supervisor) soon(b *blockState) bool {
 	for _, n := range b.block.Needs {
 		on := s.blocks[n.On]
 		switch {
-		case on == nil || on.goal != up:
+		case on == nil || on.Goal != lifecycle.Up:
 			return false
-		case on.reached(n.Condition) && !on.restart:
+		case on.reached(n.Condition) && !on.Again:
 		case n.Attribute == "depends_on" || n.Condition == schema.Completed:
 			return false
-		case on.attempt != nil && !on.preparing || on.stopChecks != nil:
-		case on.phase.Over() || !s.soon(on):
+		case on.WasStarted() || on.Stage == lifecycle.Checked:
+		case on.Phase.Over() || !s.soon(on):
 			return false
 		}
 	}
@@ -60,7 +61,7 @@ func (s *supervisor) prepare(b *blockState) {
 		return
 	}
 	req.Sensitive = append(secrets, req.Token, req.ControlToken)
-	s.begin(b, req, sdk.Preparing)
+	s.begin(b, req, true)
 }
 
 // mayGoOn says whether a block that is prepared on accelerators that it shares may use what is left of their memory:
@@ -79,8 +80,7 @@ func (s *supervisor) mayGoOn(b *blockState) bool {
 
 // startPrepared starts a block that was prepared, with what is known now.
 func (s *supervisor) startPrepared(b *blockState) {
-	s.dirty = true
-	b.preparing = false
+	s.move(b, lifecycle.Started{})
 	value, meta, secrets, err := s.evaluate(b)
 	if err != nil {
 		b.attempt.fail <- failOrder{err: errors.New(s.e.scrub(err.Error())), final: true}
@@ -154,7 +154,7 @@ func (s *supervisor) sharers(b *blockState) (found []*blockState) {
 	}
 	own, here, _ := uses(b)
 	for _, o := range s.sorted() {
-		if o == b || o.goal != up || o.block.Meta.External != nil {
+		if o == b || o.Goal != lifecycle.Up || o.block.Meta.External != nil {
 			continue
 		}
 		theirs, there, used := uses(o)

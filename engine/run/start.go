@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/schema"
@@ -42,7 +42,7 @@ func (s *supervisor) start(b *blockState) {
 		return
 	case b.addr().Kind.Life() == kind.Config:
 		plain, _ := value.UnmarkDeep()
-		b.phase, b.ready = sdk.Ready, true
+		s.move(b, lifecycle.Concluded{Phase: sdk.Ready})
 		s.setOutputs(b, plain)
 		s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(sdk.Ready)})
 		config := b.config
@@ -64,18 +64,19 @@ func (s *supervisor) start(b *blockState) {
 	if b.next != nil {
 		req.Handle = nil // its programs ended with the job that they were in
 	}
-	s.begin(b, req, sdk.Starting)
+	s.begin(b, req, false)
 }
 
 // startMock gives a block the outputs that a test has set. It has no process; a job is done at once.
 func (s *supervisor) startMock(b *blockState) {
-	b.phase, b.ready = sdk.Ready, true
+	done := sdk.Ready
 	if b.job() {
-		b.phase = sdk.Completed
+		done = sdk.Completed
 	}
+	s.move(b, lifecycle.Concluded{Phase: done})
 	s.setOutputs(b, b.block.Mock)
-	s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(b.phase), Message: "mocked"})
-	phase, config, outputs := string(b.phase), b.config, s.e.storedOutputs(b.block.Mock, b.block.Schema)
+	s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(done), Message: "mocked"})
+	phase, config, outputs := string(done), b.config, s.e.storedOutputs(b.block.Mock, b.block.Schema)
 	s.e.note(b.addr(), func(rec *state.Block) {
 		rec.External, rec.Intent, rec.Attempt = true, state.IntentDone, 1
 		rec.Phase, rec.Config, rec.Outputs = phase, config, outputs
@@ -87,15 +88,16 @@ func (s *supervisor) cannotStart(b *blockState, err error) {
 	if said := s.e.scrub(err.Error()); said != err.Error() {
 		err = errors.New(said)
 	}
-	b.phase, b.err, b.ready = sdk.Failed, err, false
+	s.move(b, lifecycle.Concluded{Phase: sdk.Failed})
+	b.err = err
 	s.e.append(event.Event{Type: event.Phase, Address: b.addr().String(), Phase: string(sdk.Failed),
 		Message: err.Error()})
 	s.e.note(b.addr(), func(rec *state.Block) { rec.Phase, rec.Error = string(sdk.Failed), err.Error() })
-	s.dirty = true
 }
 
-// begin begins an attempt of the block: with its start, or with its preparation when that is its first phase.
-func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
+// begin begins an attempt of the block, with its start or with its preparation.
+func (s *supervisor) begin(b *blockState, req host.Start, prepares bool) {
+	s.move(b, lifecycle.Begun{Prepares: prepares})
 	b.attempts++
 	at := newAttempt(s.e, b.addr(), b.block.Schema, b.attempts, healthPolicy(b.block.Meta.Health, b.addr().Kind))
 	at.request, at.adopt, at.placed, at.others, at.recipe = req, b.adopt, b.next, s.names(), s.recipe
@@ -110,10 +112,8 @@ func (s *supervisor) begin(b *blockState, req host.Start, first sdk.Phase) {
 	at.request.FirstEvent = at.cursor + 1
 	ctx, cancel := context.WithCancel(s.ctx)
 	b.attempt, b.cancel, b.adopt = at, cancel, nil
-	b.preparing, at.prepares, b.unprepared = first == sdk.Preparing, first == sdk.Preparing, false
-	b.memoryTaken, b.settled = false, false
-	b.phase, b.ready, b.err, b.remedy, b.last = first, false, nil, "", nil
-	b.stopAsked, b.ruleEnding = time.Time{}, ""
+	at.prepares, b.unprepared, b.memoryTaken = prepares, false, false
+	b.err, b.remedy, b.last, b.ruleEnding = nil, "", nil, ""
 	if len(b.block.Meta.StopWhen) > 0 {
 		since := s.e.now()
 		if rec := s.e.store.Block(b.addr()); at.adopt != nil && rec != nil && !rec.Started.IsZero() {
@@ -139,9 +139,7 @@ func (s *supervisor) adopt(b *blockState) {
 	s.e.append(event.Event{Type: event.Adopted, Address: b.addr().String(), PID: b.adopt.PID(),
 		BlockAttempt: b.attempts, Message: "adopted from an earlier engine"})
 	s.e.addSecretsOfBlock(b.block.Value, b.block.Meta) // it may still repeat what an earlier engine gave it
-	goalWas, again, why := b.goal, b.restart, b.reason
-	s.begin(b, host.Start{}, sdk.Starting)
-	b.goal, b.restart, b.reason = goalWas, again, why
+	s.begin(b, host.Start{}, false)
 }
 
 // request is the start request of the block's process.
@@ -176,15 +174,13 @@ func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (
 		Dir: absolute(dir), RunDir: absolute(string(e.opts.Dir)), RecipeDir: absolute(s.recipe.Dir),
 		CheckpointDir: absolute(checkpoints),
 		Environment:   s.shared(a, environment(meta)), Placement: placement(meta, b.devices), Runtime: runtime(meta),
-		Token: token, ControlToken: control, SyncedBy: s.syncedBy(a), Resume: b.resume || b.attempts > 0,
+		Token: token, ControlToken: control, SyncedBy: s.syncedBy(a),
+		Resume:        b.From == lifecycle.Resumed || b.From == lifecycle.Recorded && b.attempts > 0,
 		Policy:        sdk.Policy(e.store.Policy()), // what a restarted inference block is brought to
 		SharesDevices: s.sharesDevices(b),
 	}}
 	if old := e.store.Block(a); old != nil {
 		req.Listen, req.Handle = old.Listen, old.Handle
-	}
-	if b.discard {
-		req.Resume, b.discard = false, false
 	}
 	if req.Resume {
 		if err := s.hasCheckpoint(b); err != nil {
@@ -258,7 +254,7 @@ func runtime(m schema.Meta) sdk.Runtime {
 func (s *supervisor) syncedBy(a addr.Block) []string {
 	var out []string
 	for _, b := range s.sorted() {
-		if b.addr().Kind == kind.Sync && b.goal == up && needs(b, a) {
+		if b.addr().Kind == kind.Sync && b.Goal == lifecycle.Up && needs(b, a) {
 			out = append(out, b.addr().String())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
@@ -32,9 +33,9 @@ func (e *Engine) Ending(ctx context.Context) (*Ending, error) {
 		}
 		out = &Ending{Status: s.ending.status, Why: s.ending.why, Since: s.ending.since.UTC(), Stopping: []Stopping{}}
 		for _, b := range s.sorted() {
-			if b.attempt != nil && !b.stopAsked.IsZero() {
-				out.Stopping = append(out.Stopping, Stopping{b.addr(), b.stopAsked.UTC(),
-					b.stopAsked.Add(b.attempt.health.StopTimeout + stopMargin).UTC()})
+			if b.Stage == lifecycle.Stopping {
+				out.Stopping = append(out.Stopping, Stopping{b.addr(), b.stopOrdered.UTC(),
+					b.stopOrdered.Add(b.attempt.health.StopTimeout + stopMargin).UTC()})
 			}
 		}
 		return nil

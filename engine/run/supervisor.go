@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -235,10 +236,10 @@ func firstReason(op *plan.Operation) string {
 // add makes a block state for a block that this engine does not know yet: new, recorded, or found alive.
 func (s *supervisor) add(op *plan.Operation) {
 	rec := s.e.store.Block(op.Address)
-	b := &blockState{block: op.Block, config: op.Config, devices: op.Devices, phase: sdk.Pending}
-	if b.block == nil { // to be stopped: no longer declared
-		b.block, b.goal, b.reason = &schema.Block{Addr: op.Address, Schema: s.e.schemaOf(op.Address)}, removed,
-			"it is no longer declared"
+	b := &blockState{block: op.Block, config: op.Config, devices: op.Devices}
+	b.State = lifecycle.State{Phase: sdk.Pending}
+	if b.block == nil { // to be stopped
+		b.block = &schema.Block{Addr: op.Address, Schema: s.e.schemaOf(op.Address)}
 	}
 	if rec != nil {
 		b.attempts, b.history = rec.Attempt, rec.Restarts
@@ -249,32 +250,41 @@ func (s *supervisor) add(op *plan.Operation) {
 		delete(s.e.found, op.Address)
 		b.adopt = proc
 	}
+	alive := b.adopt != nil
+	if alive {
+		s.adopt(b)
+	}
 	switch op.Action {
 	case plan.Nothing:
-		if b.adopt == nil {
+		if !alive {
 			s.restoreRecorded(b, rec)
 		}
 	case plan.Update:
-		s.adopt(b)
 		s.sendUpdate(b)
-		return
 	case plan.Resume, plan.Restart, plan.Replace:
-		b.resume, b.discard = op.Action != plan.Replace, op.Action == plan.Replace
-		if b.adopt != nil {
-			b.restart, b.reason = true, firstReason(op)
-		} else if b.discard {
-			s.forgetProduct(b)
-		}
+		s.replan(b, op)
 	case plan.Create:
-		b.resume = false
 	case plan.Stop:
+		s.undeclare(b)
+		if !alive {
+			s.sweep(b.addr())
+		}
 	}
-	if b.adopt != nil {
-		s.adopt(b)
-	} else if b.goal == removed {
-		b.phase = sdk.Stopped
-		s.sweep(b.addr())
+}
+
+// replan starts a block again as a plan orders, or for the first time.
+func (s *supervisor) replan(b *blockState, op *plan.Operation) {
+	from := lifecycle.Resumed
+	if op.Action == plan.Replace {
+		from = lifecycle.Scratch
 	}
+	b.reason = firstReason(op)
+	s.move(b, lifecycle.Replanned{From: from})
+}
+
+func (s *supervisor) undeclare(b *blockState) {
+	b.reason = "it is no longer declared"
+	s.move(b, lifecycle.Undeclared{})
 }
 
 // sweep ends what the dead process of a block has left behind, when the block is not started again, which would do it.
@@ -291,16 +301,17 @@ func (s *supervisor) restoreRecorded(b *blockState, rec *state.Block) {
 	if rec == nil {
 		return
 	}
-	b.phase = sdk.Phase(rec.Phase)
-	if !b.phase.Over() && !rec.External {
-		b.phase = sdk.Stopped
+	phase := sdk.Phase(rec.Phase)
+	switch {
+	case rec.External || b.addr().Kind.Life() == kind.Config:
+		phase = sdk.Pending
+	case !phase.Over():
+		phase = sdk.Stopped
 	}
+	b.State = lifecycle.State{Phase: phase}
 	names := redactedOutputs(rec.Outputs)
 	s.setOutputs(b, withoutRedacted(RecordedOutputs(rec.Outputs, b.block.Schema), names))
 	b.redacted = names
-	if rec.External || b.addr().Kind.Life() == kind.Config {
-		b.phase = sdk.Pending
-	}
 }
 
 // change applies an operation of a second plan to a block that this engine already runs.
@@ -310,18 +321,14 @@ func (s *supervisor) change(b *blockState, op *plan.Operation) {
 	}
 	switch op.Action {
 	case plan.Nothing, plan.Update:
-		switch {
-		case b.goal == removed: // declared again while it still ends; when it was told so already, it comes back
-			b.goal, b.restart, b.resume = up, !b.stopAsked.IsZero(), true
-		case op.Action == plan.Update:
+		if !s.move(b, lifecycle.Redeclared{}) && op.Action == plan.Update {
 			s.sendUpdate(b)
 		}
 	case plan.Stop:
-		b.goal, b.reason = removed, "it is no longer declared"
+		s.undeclare(b)
 	default:
-		b.goal, b.restart, b.reason = up, true, firstReason(op)
-		b.resume, b.discard = op.Action != plan.Replace, op.Action == plan.Replace
 		b.err = nil
+		s.replan(b, op)
 	}
 }
 
@@ -334,15 +341,20 @@ func (s *supervisor) reconcile() {
 	until := time.Now().Add(sliceTime)
 	for _, b := range s.sorted() {
 		switch {
-		case b.goal != up || b.restart:
+		case b.Goal == lifecycle.Removed && !b.HasProcess():
+			delete(s.blocks, b.addr())
+			delete(s.values, b.addr())
+			s.order = nil
+			s.remove(b.addr())
+		case b.Goal != lifecycle.Up || b.Again:
 			s.stopInTurn(b)
 		case s.ending != nil:
-		case b.preparing && s.allowed(b):
+		case b.IsPreparing() && s.allowed(b):
 			s.startPrepared(b)
-		case b.preparing && !b.settled && s.mayGoOn(b):
-			b.settled = true
+		case b.Stage == lifecycle.Preparing && s.mayGoOn(b):
+			s.move(b, lifecycle.MayUseMemory{})
 			b.attempt.settle <- struct{}{}
-		case b.ended() && b.phase == sdk.Pending:
+		case b.MayBegin():
 			begin := s.start
 			if !s.allowed(b) {
 				if !s.mayPrepare(b) {
@@ -363,13 +375,14 @@ func (s *supervisor) reconcile() {
 func (s *supervisor) settle() {
 	jobs, open := 0, 0
 	for _, b := range s.sorted() {
-		if b.err != nil && b.phase == sdk.Failed && b.ended() && restartPolicy(b.block.Meta.Restart).Mode != "ignore" {
+		failed := b.err != nil && b.Phase == sdk.Failed && b.Over()
+		if failed && restartPolicy(b.block.Meta.Restart).Mode != "ignore" {
 			s.end(state.Failed, &Failure{Address: b.addr(), Err: b.err, Remedy: b.remedy, Last: b.last}, b.err.Error())
 			return
 		}
-		if b.job() && b.goal == up {
+		if b.job() && b.Goal == lifecycle.Up {
 			jobs++
-			if !b.over() {
+			if !b.Over() {
 				open++
 			}
 		}
@@ -387,13 +400,10 @@ func (s *supervisor) end(status state.Status, err error, why string) {
 	s.reportStallsAtEnd(status)
 	s.ending = &endOfRun{status: status, err: err, why: why, since: s.e.now()}
 	for _, b := range s.blocks {
-		if b.goal == up {
-			b.goal, b.reason, b.restart = down, why, false
+		if b.Goal == lifecycle.Up {
+			b.reason = why
 		}
-		if b.restartTimer != nil {
-			b.restartTimer.Stop()
-			b.restartTimer, b.phase = nil, sdk.Stopped
-		}
+		s.move(b, lifecycle.RunEnds{})
 	}
 	s.dirty = true
 }
@@ -404,7 +414,7 @@ func (s *supervisor) finished() bool {
 		return false
 	}
 	for _, b := range s.blocks {
-		if b.attempt != nil {
+		if b.HasProcess() {
 			return false
 		}
 	}
@@ -415,7 +425,7 @@ func (s *supervisor) finished() bool {
 func (s *supervisor) allowed(b *blockState) bool {
 	for _, n := range b.block.Needs {
 		on := s.blocks[n.On]
-		if on == nil || on.restart || !on.reached(n.Condition) {
+		if on == nil || on.Again || !on.reached(n.Condition) {
 			return false
 		}
 	}
@@ -424,27 +434,25 @@ func (s *supervisor) allowed(b *blockState) bool {
 
 // stopInTurn stops a block once nothing that needs it runs any more.
 func (s *supervisor) stopInTurn(b *blockState) {
-	if b.stopChecks != nil && (b.goal != up || b.restart) {
-		b.stopChecks()
-		b.stopChecks, b.phase = nil, sdk.Stopped
-	}
-	if b.attempt == nil {
-		s.stopped(b)
-		return
-	}
-	if !b.stopAsked.IsZero() {
-		return
-	}
 	// A block that is only restarted leaves its dependents running: they hold or retry. One that is replaced does not.
-	if b.goal != up || b.discard {
+	if b.Goal != lifecycle.Up || b.From == lifecycle.Scratch {
 		for _, d := range s.blocks {
-			if d.attempt != nil && d != b && (d.goal != up || d.restart) && needs(d, b.addr()) {
+			if d.HasProcess() && d != b && (d.Goal != lifecycle.Up || d.Again) && needs(d, b.addr()) {
 				return
 			}
 		}
 	}
-	b.stopAsked = s.e.now()
-	b.attempt.stop <- stopOrder{reason: b.reason}
+	s.orderStop(b, b.reason)
+}
+
+// orderStop orders the process of a block to stop, once.
+func (s *supervisor) orderStop(b *blockState, why string) bool {
+	if !s.move(b, lifecycle.Ordered{}) {
+		return false
+	}
+	b.stopOrdered = s.e.now()
+	b.attempt.stop <- stopOrder{reason: why}
+	return true
 }
 
 func needs(d *blockState, on addr.Block) bool {
@@ -456,29 +464,10 @@ func needs(d *blockState, on addr.Block) bool {
 	return false
 }
 
-// stopped is a block that was to end and has.
-func (s *supervisor) stopped(b *blockState) {
-	switch {
-	case b.restart && s.ending == nil && b.goal == up:
-		b.restart, b.stopAsked, b.phase, b.ready = false, time.Time{}, sdk.Pending, false
-		if b.discard {
-			s.forgetProduct(b)
-		}
-		s.dirty = true
-	case b.goal == removed:
-		delete(s.blocks, b.addr())
-		delete(s.values, b.addr())
-		s.order = nil
-		s.remove(b.addr())
-	case !b.phase.Over():
-		b.phase = sdk.Stopped
-	}
-}
-
 // killAll ends every process at once.
 func (s *supervisor) killAll() {
 	for _, b := range s.blocks {
-		if b.attempt != nil {
+		if b.HasProcess() {
 			b.cancel()
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/why"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -124,12 +125,12 @@ func stallEvent(s why.Stall) event.Event {
 // restart policy says what comes then.
 func (s *supervisor) failIfOverdue(stall why.Stall) {
 	b, known := s.blocks[stall.Root], s.stalls.known[stall.Root]
-	if b == nil || known.ending || b.goal != up || b.restart {
+	if b == nil || known.ending || b.Goal != lifecycle.Up || b.Again {
 		return
 	}
 	health := healthPolicy(b.block.Meta.Health, stall.Root.Kind)
 	limit := health.StallTimeout
-	if limit > 0 && b.phase == sdk.Degraded {
+	if limit > 0 && b.Phase == sdk.Degraded {
 		limit = max(limit, health.StartTimeout) // its program may be starting again
 	}
 	if limit <= 0 || stall.Idle < limit {
@@ -139,13 +140,13 @@ func (s *supervisor) failIfOverdue(stall why.Stall) {
 		stall.Sentence())
 	remedy := stall.Remedy()
 	switch {
-	case b.attempt != nil:
+	case b.HasProcess():
 		known.ending = true
 		b.attempt.fail <- failOrder{err: err, remedy: remedy}
-	case b.stopChecks != nil:
+	case b.Stage == lifecycle.Checked:
 		known.ending = true
 		s.externalPhase(stall.Root, sdk.Failed, s.e.scrub(err.Error()))
-	case b.phase.Over():
+	case b.Phase.Over():
 		s.end(state.Failed, &Failure{Address: stall.Root, Err: err, Remedy: remedy}, err.Error())
 	}
 }
@@ -168,21 +169,21 @@ func (s *supervisor) snapshot(now time.Time, after time.Duration) why.Input {
 	in := why.Input{Now: now, After: after}
 	for _, b := range s.sorted() {
 		seen := why.Block{
-			Address: b.addr(), Name: registeredName(b), Phase: b.phase, Message: b.activity.message,
-			Reports: b.activity.reports, External: b.stopChecks != nil,
+			Address: b.addr(), Name: registeredName(b), Phase: b.Phase, Message: b.activity.message,
+			Reports: b.activity.reports, External: b.Stage == lifecycle.Checked,
 			Activities: b.activity.activities, Sign: b.activity.lastReport, Silent: b.activity.noAnswerSince,
 		}
 		switch {
-		case b.restartTimer != nil:
+		case b.Stage == lifecycle.Delayed:
 			seen.Phase = sdk.Pending // it is started again in a moment
-		case b.attempt != nil && !b.activity.polled:
+		case b.HasProcess() && !b.activity.polled:
 			seen.Phase = sdk.Starting // nothing is known of it yet, as of one that was just taken over
 		}
 		if b.activity.phase != seen.Phase || b.activity.since.IsZero() {
 			b.activity.phase, b.activity.since = seen.Phase, now
 		}
 		seen.Since = b.activity.since
-		if b.restartTimer == nil && (seen.Phase == sdk.Pending || inStage(seen.Phase)) {
+		if b.Stage != lifecycle.Delayed && (seen.Phase == sdk.Pending || inStage(seen.Phase)) {
 			seen.Needs = s.unmet(b)
 		}
 		in.Blocks = append(in.Blocks, seen)
@@ -193,7 +194,7 @@ func (s *supervisor) snapshot(now time.Time, after time.Duration) why.Input {
 // unmet are the blocks that must be further before u starts.
 func (s *supervisor) unmet(b *blockState) (out []addr.Block) {
 	for _, n := range b.block.Needs {
-		if on := s.blocks[n.On]; on != nil && (on.restart || !on.reached(n.Condition)) {
+		if on := s.blocks[n.On]; on != nil && (on.Again || !on.reached(n.Condition)) {
 			out = append(out, n.On)
 		}
 	}
@@ -227,7 +228,7 @@ func (e *Engine) Why(ctx context.Context, req WhyRequest) (*why.Document, error)
 	attempts := map[addr.Block]*attempt{}
 	if err := e.ask(ctx, func(s *supervisor) error {
 		for a, b := range s.blocks {
-			if b.attempt != nil {
+			if b.HasProcess() {
 				attempts[a] = b.attempt
 			}
 		}
