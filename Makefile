@@ -199,8 +199,9 @@ bench-gpu: build ## time the whole loop on a GPU beside TRL's; writes dist/bench
 docs: ## regenerate docs/cli and docs/blocks from the commands and the plugins' schemas
 	$(GO) run ./cmd/recipe docs --dir docs
 
-generate: test-venv ## write plugins/grpo/schema.json anew from what the worker says of its settings, losses and estimators
+generate: test-venv ## write plugins/grpo/schema.json and sections.go anew from the settings, losses and estimators of the worker
 	PYTHONPATH=sdk/python/src:plugins/grpo .cache/venv-test/bin/python -m worker --schema >plugins/grpo/schema.json
+	$(GO) test -vet=off ./plugins/grpo -run TestSectionsAreTheWorkers -update
 
 e2e: build ## run the end-to-end script against the built binary
 	scripts/e2e.sh

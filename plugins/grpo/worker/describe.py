@@ -16,7 +16,12 @@ from .registry import Alias, EstimatorSpec, LossSpec
 
 def schema() -> dict[str, Any]:
     """Everything."""
-    return {"settings": fields.describe(config.Config), "rules": rules.describe(), **learning()}
+    return {
+        "sections": fields.sections(config.Config),
+        "settings": fields.describe(config.Config),
+        "rules": rules.describe(),
+        **learning(),
+    }
 
 
 def learning() -> dict[str, Any]:

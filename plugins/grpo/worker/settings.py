@@ -1,6 +1,6 @@
 """The sections of the configuration. Defaults are verl's GRPO. Names, defaults, texts and bounds of the block's
-attributes come from here: `make generate` writes them to schema.json (python -m worker --schema), from which the plugin
-makes its schema. So the texts speak of a recipe: "unset" is null in the worker's own JSON."""
+attributes come from here: `make generate` writes them to schema.json (python -m worker --schema) and to sections.go, from
+which the plugin makes its schema. So the texts speak of a recipe: "unset" is null in the worker's own JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _dtypes = ("float32", "bfloat16", "float16", "float64")
 
 @dataclass(frozen=True)
 class Model(ModelSettings):
-    """Which model, and how it is held and run."""
+    """How the model is held and run."""
 
     revision: str | None = option(None, "Hub revision.")
     dtype: str | None = option(
@@ -67,7 +67,7 @@ class Model(ModelSettings):
 
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank adapters by peft; rank 0 trains all weights."""
+    """Low-rank adapters by peft; without this block all weights are trained."""
 
     rank: int = option(0, "Rank; 0: all weights are trained.", least=0)
     alpha: float = option(32.0, "Scale: the update is multiplied by alpha / rank.", least=0)
@@ -96,7 +96,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """AdamW and its schedule."""
+    """The optimizer and its schedule."""
 
     name: str = option("adamw", "adamw_8bit needs bitsandbytes.", choices=("adamw", "adamw_8bit", "adafactor", "sgd"))
     learning_rate: float = option(1e-6, "Peak learning rate.", live=True, least=0)

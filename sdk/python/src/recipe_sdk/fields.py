@@ -120,7 +120,7 @@ def read(cls: Any, given: dict[str, Any], path: str, errors: list[str]) -> Any:
 
 
 def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
-    """One entry per setting: name, type, default, description, and where there are any: required, choices, least,
+    """One entry per setting: name, type, default, description, and where there are any: required, choices, least, off,
     length (of a list), live, items (the settings of each entry of a list of objects)."""
     out, hints = [], typing.get_type_hints(cls)
     for f in dataclasses.fields(cls):
@@ -132,10 +132,10 @@ def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
             default = f.default_factory()
         kind = hints[f.name]
         entry = {
-            "name": f"{path}{f.name}", "type": getattr(kind, "__name__", None) or str(kind), "default": default,
+            "name": f"{path}{f.name}", "type": kind.__name__ if isinstance(kind, type) else str(kind), "default": default,
             "required": f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
             "description": f.metadata.get("text", ""), "choices": list(f.metadata.get("choices", ())),
-            "least": f.metadata.get("least"), "live": bool(f.metadata.get("live")),
+            "least": f.metadata.get("least"), "off": f.metadata.get("off"), "live": bool(f.metadata.get("live")),
         }  # fmt: skip
         if typing.get_origin(kind) is tuple and dataclasses.is_dataclass(item := typing.get_args(kind)[0]):
             entry["type"], entry["items"] = "list of objects", describe(typing.cast(type, item))
@@ -143,6 +143,11 @@ def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
         given = {k: v for k, v in entry.items() if v is not None and v is not False and v != []}
         out.append({**given, "default": default})
     return out
+
+
+def sections(cls: type) -> dict[str, str]:
+    """The text of each section, by name."""
+    return {f.name: f.metadata["text"] for f in dataclasses.fields(cls) if f.metadata.get("section")}
 
 
 def _length(kind: Any) -> int | None:
