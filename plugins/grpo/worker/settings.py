@@ -1,5 +1,5 @@
 """The sections of the configuration. Defaults are verl's GRPO. Names, defaults, texts and bounds of the block's
-attributes come from here: `make generate` writes them to schema.json (python -m worker --schema) and to sections.go, from
+attributes come from here: `make generate` writes them to schema.json (python -m worker --schema) and sections.go, from
 which the plugin makes its schema. So the texts speak of a recipe: "unset" is null in the worker's own JSON."""
 
 from __future__ import annotations

@@ -132,7 +132,8 @@ def describe(cls: type, path: str = "") -> list[dict[str, Any]]:
             default = f.default_factory()
         kind = hints[f.name]
         entry = {
-            "name": f"{path}{f.name}", "type": kind.__name__ if isinstance(kind, type) else str(kind), "default": default,
+            "name": f"{path}{f.name}", "default": default,
+            "type": kind.__name__ if isinstance(kind, type) else str(kind),
             "required": f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
             "description": f.metadata.get("text", ""), "choices": list(f.metadata.get("choices", ())),
             "least": f.metadata.get("least"), "off": f.metadata.get("off"), "live": bool(f.metadata.get("live")),
