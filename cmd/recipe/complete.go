@@ -231,7 +231,7 @@ func outlineGiven(args []string) outline {
 }
 
 func outlineOf(file string) (o outline) {
-	text, err := os.ReadFile(file)
+	text, err := schema.ReadFile(file) // it may be a pipe, or a link to a device
 	if err != nil {
 		return o
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,5 +45,33 @@ func TestAPipeOfAFolderHoldsNothingUp(t *testing.T) {
 				cancel()
 			}
 		})
+	}
+}
+
+// Completion reads the recipe of the folder where somebody presses TAB, and flags name files that may be anything.
+func TestCompletionAndFlagsReadNoPipe(t *testing.T) {
+	t.Parallel()
+	path, environ := filepath.Join(t.TempDir(), "train.hcl"), fresh(t)
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"__complete plan --target |", "__complete output |", "__complete apply --var |",
+		"run-api --token-file " + path, "plugin sign oci://127.0.0.1:1/x:1 --key " + path,
+		"plugin verify oci://127.0.0.1:1/x:1 --key " + path} {
+		args := strings.Fields(line)
+		if args[len(args)-1] == "|" {
+			args[len(args)-1] = ""
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, "recipe", args...)
+		cmd.Dir, cmd.Env = filepath.Dir(path), environ
+		out, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			t.Errorf("%s waits for %s: %v\n%s", line, path, err, out)
+		}
+		if args[0] != "__complete" && err == nil {
+			t.Errorf("%s takes %s\n%s", line, path, out)
+		}
+		cancel()
 	}
 }

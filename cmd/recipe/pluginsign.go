@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,7 +86,7 @@ type signFlags struct {
 
 func (f *signFlags) signer(environ []string) (signature.Signer, error) {
 	if !f.keyless {
-		key, err := os.ReadFile(f.key)
+		key, err := schema.ReadFile(f.key)
 		if err != nil {
 			return nil, &sdk.Error{Summary: "read the private key", Err: err, Remedy: makeKey}
 		}
@@ -108,7 +107,7 @@ func (f *signFlags) signer(environ []string) (signature.Signer, error) {
 		}
 	}
 	if f.token != "" {
-		content, err := os.ReadFile(f.token)
+		content, err := schema.ReadFile(f.token)
 		if err != nil {
 			return nil, fmt.Errorf("read the identity token: %w", err)
 		}

@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories"
+	"github.com/recipe-rl/recipe/schema"
 )
 
 func newRunAPI(a *app) *cobra.Command {
@@ -32,7 +32,7 @@ are required; environments that can be given nothing but a URL use http://HOST:P
 				o.Token = environment(a.environ, "RECIPE_RUN_API_TOKEN")
 			}
 			if tokenFile != "" {
-				text, err := os.ReadFile(tokenFile)
+				text, err := schema.ReadFile(tokenFile)
 				if err != nil {
 					return fmt.Errorf("read the token: %w", err)
 				}

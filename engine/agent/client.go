@@ -19,7 +19,7 @@ type Client struct{ mux *yamux.Session }
 
 // NewClient makes a session of a connection that an agent has opened.
 func NewClient(c net.Conn) (*Client, error) {
-	mux, err := yamux.Client(c, Multiplex())
+	mux, err := yamux.Client(&pingsLimited{Conn: c}, Multiplex())
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,11 @@ func (c *Client) Output(ctx context.Context, id host.Identity) (net.Conn, error)
 	return stream, err
 }
 
-// Usage reports how far the agent's machine is used, at each interval, until the context or the session ends.
+// maxSample is far above the length of a sample of a machine with many GPUs.
+const maxSample = 256 << 10
+
+// Usage reports how far the agent's machine is used, at each interval, until the context or the session ends. Samples
+// are written down, so those that come more often are left out.
 func (c *Client) Usage(ctx context.Context, every time.Duration, report func(map[string]float64)) error {
 	stream, _, err := c.open(ctx, Request{Op: opUsage, Every: every})
 	if err != nil {
@@ -123,12 +127,15 @@ func (c *Client) Usage(ctx context.Context, every time.Duration, report func(map
 	defer func() { _ = stream.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
 	defer stop()
-	for {
+	for next := time.Now(); ; {
 		var sample map[string]float64
-		if err := readLine(stream.(conn).in, &sample); err != nil {
+		if err := readLineOf(stream.(conn).in, maxSample, &sample); err != nil {
 			return fmt.Errorf("%w: %w", ErrCut, err)
 		}
-		report(sample)
+		if now := time.Now(); !now.Before(next) {
+			next = now.Add(every / 2)
+			report(sample)
+		}
 	}
 }
 

@@ -134,13 +134,16 @@ func closeWrite(c net.Conn) error {
 }
 
 // readLine reads one message. What follows it stays in the reader.
-func readLine(in *bufio.Reader, into any) error {
+func readLine(in *bufio.Reader, into any) error { return readLineOf(in, maxLine, into) }
+
+// readLineOf is readLine for a message of at most limit bytes.
+func readLineOf(in *bufio.Reader, limit int, into any) error {
 	var line []byte
 	for {
 		part, err := in.ReadSlice('\n')
 		line = append(line, part...)
-		if len(line) > maxLine {
-			return fmt.Errorf("a message is longer than %d bytes", maxLine)
+		if len(line) > limit {
+			return fmt.Errorf("a message is longer than %d bytes", limit)
 		}
 		if err == nil {
 			return json.Unmarshal(line, into)

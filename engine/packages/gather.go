@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -92,7 +93,7 @@ func isVenv(dir string) bool {
 func Files(dir string, names []string) (map[string]File, error) {
 	files := map[string]File{}
 	for _, name := range names {
-		content, err := os.ReadFile(filepath.Join(dir, name))
+		content, err := regular.FollowFile(filepath.Join(dir, name), maxArchive)
 		if err != nil {
 			return nil, err
 		}

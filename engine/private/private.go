@@ -164,6 +164,16 @@ func open(path string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
+// OneName says whether a path is that of a regular file which has no other name (hard link).
+func OneName(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && s.Nlink == 1
+}
+
 // owned says whether a file belongs to this user.
 func owned(path string, info fs.FileInfo) error {
 	if uid := ownerOf(info); uid != os.Geteuid() {

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -28,6 +29,8 @@ type impostor struct {
 	// hello is added to its hello; files are what it says its block has written.
 	hello string
 	files map[string]string
+	// modified is when it says that they were; zero: now.
+	modified time.Time
 }
 
 // line asks one question on a connection of TLS, and reads the answer.
@@ -115,12 +118,14 @@ func (i impostor) answer(c net.Conn) {
 	case "list":
 		out := agent.Response{Entries: []agent.Entry{}}
 		for path, text := range i.files {
-			out.Entries = append(out.Entries, agent.Entry{Path: path, Size: int64(len(text)), Modified: time.Now()})
+			out.Entries = append(out.Entries, agent.Entry{Path: path, Size: int64(len(text)),
+				Modified: cmp.Or(i.modified, time.Now())})
 		}
 		text, _ := json.Marshal(out)
 		_, _ = c.Write(append(text, '\n'))
 	case "get":
-		fmt.Fprintf(c, `{"size": %d}`+"\n%s", len(i.files[r.Path]), i.files[r.Path])
+		text := i.files[r.Path][r.Offset:]
+		fmt.Fprintf(c, `{"size": %d}`+"\n%s", len(text), text)
 	default:
 		fmt.Fprintln(c, "{}")
 	}
@@ -186,6 +191,13 @@ func TestAnAgentWritesToItsOwnBlockAlone(t *testing.T) {
 	for _, path := range hostile {
 		if err == nil || !strings.Contains(err.Error(), path+": it is in no folder") {
 			t.Errorf("%s is not refused: %v", path, err)
+		}
+	}
+	for path, own := range map[string]bool{s.run + "/checkpoints/" + block + "/step-1": true, key: false,
+		s.run + "/checkpoints/" + block + "/../../key": false, s.run + "/checkpoints/trainer.tiny.b/step-1": false,
+		s.run + "/" + block + "/x": false, "/etc/passwd": false, "step-1": false} {
+		if j.Own(path) != own {
+			t.Errorf("%s is the block's own: %v", path, !own)
 		}
 	}
 	s.content(filepath.Join(s.run, "blocks", block, "log"), "its own")
@@ -305,4 +317,37 @@ func TestOnlyMembersOfTheRunAreHeard(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+}
+
+// A file that was staged may be the recipe's own, by another name: what an agent says was added to it is not added there.
+func TestAnAgentWritesIntoNoFileOfTheRecipe(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const block = "trainer.tiny.a"
+	program := filepath.Join(t.TempDir(), "program") // of a plugin: see stagePlugin of package run
+	there := filepath.Join(s.run, "blocks", block, "plugin", "program")
+	if err := os.MkdirAll(filepath.Dir(there), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, []byte("own"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(program, there); err != nil {
+		t.Skip(err)
+	}
+	info, err := os.Stat(there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "run/blocks/" + block + "/plugin/program"
+	i := impostor{files: map[string]string{path: "own"}, modified: info.ModTime()}
+	j := i.take(t, s, s.hub(time.Minute), block)
+	if err := j.Pull(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	i.files[path] = "own; and hostile"
+	if err := j.Pull(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.content(program, "own")
 }

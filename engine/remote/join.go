@@ -207,7 +207,7 @@ func (h *Hub) admitted(r agent.JoinRequest) (*agent.Bootstrap, error) {
 	defer h.mu.Unlock()
 	p, dir := h.peers[agent.NameOf(r.Job, r.Node)], h.dirs[r.Job]
 	refused := fmt.Errorf("no agent of job %s is expected, or its token is another", r.Job)
-	if p == nil || dir == "" {
+	if p == nil || p.node != r.Node || dir == "" { // a negative number is in no name
 		return nil, refused
 	}
 	path := filepath.Join(dir, joinName)

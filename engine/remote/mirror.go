@@ -123,6 +123,13 @@ func (j *Job) here(path string) (string, error) {
 	return filepath.Join(j.hub.run, filepath.FromSlash(strings.Join(parts[1:], "/"))), nil
 }
 
+// Own says whether a path of this machine is in one of the block's folders of the run's directory.
+func (j *Job) Own(path string) bool {
+	rel, err := filepath.Rel(j.hub.run, path)
+	parts := strings.Split(rel, string(filepath.Separator))
+	return err == nil && filepath.IsLocal(rel) && len(parts) > 2 && parts[1] == filepath.Base(j.dir)
+}
+
 // fetch brings one file here.
 func (j *Job) fetch(ctx context.Context, e agent.Entry) error {
 	path, err := j.here(e.Path)
@@ -135,7 +142,7 @@ func (j *Job) fetch(ctx context.Context, e agent.Entry) error {
 	if info, err := os.Stat(path); err == nil && info.Size() == e.Size && info.ModTime().Equal(e.Modified) {
 		return nil // it was staged, or an earlier engine has fetched it
 	}
-	if old := j.pulled[e.Path]; old.Inode == e.Inode && old.Size > 0 && old.Size < e.Size {
+	if old := j.pulled[e.Path]; old.Inode == e.Inode && old.Size > 0 && old.Size < e.Size && private.OneName(path) {
 		return j.extend(ctx, e, path)
 	}
 	part := path + ".part"
@@ -153,7 +160,8 @@ func (j *Job) fetch(ctx context.Context, e agent.Entry) error {
 	return err
 }
 
-// extend continues a file of which the beginning is here.
+// extend continues a file of which the beginning is here, and which has no other name: a program of a plugin that was
+// staged, or a checkpoint that another run has, too, would change with it.
 func (j *Job) extend(ctx context.Context, e agent.Entry, path string) error {
 	to, err := private.OpenFile(path, os.O_CREATE|os.O_WRONLY)
 	if err != nil {

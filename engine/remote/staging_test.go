@@ -220,11 +220,17 @@ func TestATokenIsGoodForOneAgent(t *testing.T) {
 	j := s.submitStaged(h, spec)
 	join := s.cluster.input(j.record.Handle.Key)
 	scratch := filepath.Join(t.TempDir(), "other")
-	try := func(text string) error {
-		return agent.RunJoined(s.ctx, strings.NewReader(text), 0, scratch, os.Stderr)
+	on := func(node int, text string) error {
+		return agent.RunJoined(s.ctx, strings.NewReader(text), node, scratch, os.Stderr)
 	}
+	try := func(text string) error { return on(0, text) }
 	if err := try(join); err == nil || !strings.Contains(err.Error(), "was used by another agent") {
 		t.Errorf("a second agent: %v", err)
+	}
+	for _, node := range []int{-1, 1} { // the job has one machine, number 0
+		if err := on(node, join); err == nil || !strings.Contains(err.Error(), "no agent of job") {
+			t.Errorf("an agent of machine %d: %v", node, err)
+		}
 	}
 	var other agent.Join
 	if err := json.Unmarshal([]byte(join), &other); err != nil {

@@ -34,6 +34,8 @@ type stagedProcess struct {
 type copies interface {
 	There(path string) string // on the block's machine
 	Here(path string) string
+	// Own says whether a path of this machine is in the block's folders of the run directory.
+	Own(path string) bool
 	Pull(ctx context.Context) error
 }
 
@@ -91,7 +93,19 @@ func (p stagedProcess) Checkpoint(ctx context.Context) (sdk.CheckpointInfo, erro
 		err = p.job.Pull(ctx)
 	}
 	c.Path = p.job.Here(c.Path)
+	if err == nil {
+		err = p.owns(c)
+	}
 	return c, err
+}
+
+// owns is an error for a checkpoint elsewhere than in the block's folders: the machine, which may be another's by now,
+// names it, and its lineage is written beside it.
+func (p stagedProcess) owns(c sdk.CheckpointInfo) error {
+	if p.job.Own(c.Path) {
+		return nil
+	}
+	return fmt.Errorf("the block reports the checkpoint %s; expected one in its folders of the run directory", c.Path)
 }
 
 // Watch implements Process. A checkpoint is reported when its files are here. When they cannot be brought here, that is
@@ -105,9 +119,13 @@ func (p stagedProcess) Watch(ctx context.Context, after uint64, each func(blocke
 			if ctx.Err() != nil {
 				return // the next engine is told of it again
 			}
+			if err == nil {
+				c.Path = p.job.Here(c.Path)
+				err = p.owns(c.CheckpointInfo)
+			}
 			if err != nil {
 				e.Body = blockevent.LogLine{Level: "error", Message: fmt.Sprintf("the checkpoint of step %d counts for "+
-					"nothing, because its files did not reach this machine: %v", c.Step, err)}
+					"nothing, because it is not on this machine: %v", c.Step, err)}
 			}
 		}
 		each(withPaths(e, p.job.Here))

@@ -11,11 +11,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
 // requestTimeout bounds one request: the API server may be restarting.
 const requestTimeout = 30 * time.Second
+
+// maxAnswer is the most that is read of an answer in JSON: a list of thousands of pods has some megabytes.
+const maxAnswer = 256 << 20
 
 // client asks the API server.
 type client struct {
@@ -96,7 +100,7 @@ func (c *client) once(ctx context.Context, method, path string, body, out any) e
 	case io.Writer:
 		_, err = io.Copy(to, answer.Body)
 	default:
-		err = json.NewDecoder(answer.Body).Decode(to)
+		err = json.NewDecoder(bounded.Reader(answer.Body, maxAnswer)).Decode(to)
 	}
 	if err != nil {
 		return fmt.Errorf("read the answer of the cluster: %w", err)

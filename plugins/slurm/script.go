@@ -58,6 +58,9 @@ func (s *slurm) header(j executor.Job) (string, error) {
 			return "", fmt.Errorf("job %s: %q cannot stand in a script of sbatch", j.Key, path)
 		}
 	}
+	if strings.ContainsAny(j.Host, " \t") { // what follows would be options of their own
+		return "", fmt.Errorf("job %s: placement names the machine %q; expected a name without blanks", j.Key, j.Host)
+	}
 	option("job-name", jobName(j.Block))
 	option("comment", comment(j.Key))
 	option("partition", s.config.Partition)

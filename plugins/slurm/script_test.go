@@ -53,6 +53,18 @@ func TestTheScriptOfAJobWithInput(t *testing.T) {
 	}
 }
 
+// A placement cannot give sbatch options of its own.
+func TestAHostIsOneWord(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"n1 --uid=0", "n1\t--wrap=id", "n1\n#SBATCH --uid=0", `n1"`} {
+		j := executor.Job{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, Argv: []string{"x"},
+			Dir: "/shared", Resources: executor.Resources{Host: host}}
+		if r, err := New(Config{}, "").Render(j); err == nil {
+			t.Errorf("host %q makes the script\n%s", host, r.Text)
+		}
+	}
+}
+
 // TestTheScriptOfAGang compares with testdata/gang.sbatch.
 func TestTheScriptOfAGang(t *testing.T) {
 	t.Parallel()

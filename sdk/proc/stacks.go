@@ -41,7 +41,9 @@ type Stack struct {
 // failure costs the stacks and nothing else.
 func listenForStacks(env []string, dir, name string) []string {
 	modules, file := filepath.Join(dir, name+".python"), stacksFile(filepath.Join(dir, name+".log"))
-	if err := os.MkdirAll(modules, 0o700); err != nil {
+	// Made anew, with nothing that a run directory of someone else, or a block on another machine, has put there: Python
+	// programs import from it.
+	if err := errors.Join(os.RemoveAll(modules), os.MkdirAll(modules, 0o700)); err != nil {
 		return env
 	}
 	if err := os.WriteFile(filepath.Join(modules, "sitecustomize.py"), sitecustomize, 0o600); err != nil {

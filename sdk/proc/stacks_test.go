@@ -132,3 +132,24 @@ func TestAProgramOfAProgramFindsNoOtherSitecustomize(t *testing.T) {
 			err)
 	}
 }
+
+// What someone else has put beside the module that answers, in a run directory, is not imported.
+func TestModulesBesideOurOwnAreNotRead(t *testing.T) {
+	t.Parallel()
+	python, dir := python(t), t.TempDir()
+	planted := filepath.Join(dir, "hung.python", "base64.py")
+	if err := os.MkdirAll(filepath.Dir(planted), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(planted, []byte("print('planted')\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Start(t.Context(), Spec{Name: "hung", Argv: []string{python, "-c", "import base64"}, Dir: dir, LogDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	if out, err := os.ReadFile(filepath.Join(dir, "hung.log")); err != nil || strings.Contains(string(out), "planted") {
+		t.Errorf("it printed %q, %v", out, err)
+	}
+}

@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -31,12 +33,22 @@ func Source() fs.FS {
 // program that starts at the same moment never reads half of one.
 func Write(dir string) error { return WriteTree(dir, Source()) }
 
-// WriteTree puts every file of tree into dir as Write does. Python files that are in the way, of an older version, go:
-// a folder of tree's top level holds what tree has and nothing else.
-func WriteTree(dir string, tree fs.FS) error {
-	if err := clean(dir, tree); err != nil {
-		return err
+// WriteTree puts every file of trees into dir as Write does. Dir holds what trees have and nothing else: programs import
+// from it, and an older version, someone else who made the run directory, or a block on another machine may have put
+// files there.
+func WriteTree(dir string, trees ...fs.FS) error {
+	if err := clean(dir, trees); err != nil {
+		return fmt.Errorf("remove what is in the way of Python sources: %w", err)
 	}
+	for _, tree := range trees {
+		if err := writeTree(dir, tree); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeTree(dir string, tree fs.FS) error {
 	return fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("read %s from the binary: %w", name, err)
@@ -52,13 +64,16 @@ func WriteTree(dir string, tree fs.FS) error {
 	})
 }
 
+// partPrefix begins the name of a file that is being written.
+const partPrefix = ".part-"
+
 // write copies one file. The part has a name of its own for each writer: replicas of one block write at the same time.
 func write(tree fs.FS, name, to string) error {
 	data, err := fs.ReadFile(tree, name)
 	if err != nil {
 		return fmt.Errorf("read %s from the binary: %w", name, err)
 	}
-	part, err := os.CreateTemp(filepath.Dir(to), ".part-*")
+	part, err := os.CreateTemp(filepath.Dir(to), partPrefix+"*")
 	if err != nil {
 		return fmt.Errorf("write Python sources: %w", err)
 	}
@@ -76,35 +91,32 @@ func write(tree fs.FS, name, to string) error {
 	return nil
 }
 
-// clean removes what an older version left below tree's top folders.
-func clean(dir string, tree fs.FS) error {
-	tops, err := fs.ReadDir(tree, ".")
-	if err != nil {
-		return fmt.Errorf("read Python sources from the binary: %w", err)
-	}
-	for _, top := range tops {
-		if !top.IsDir() {
-			continue
+// clean removes what no tree has, compiled files included, but for the parts of other writers.
+func clean(dir string, trees []fs.FS) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // not made yet, or removed meanwhile
 		}
-		folder := filepath.Join(dir, top.Name())
-		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return nil // not there yet, or another writer's
-			}
-			name, err := filepath.Rel(dir, path)
-			if err != nil {
-				return err
-			}
-			if _, err := fs.Stat(tree, filepath.ToSlash(name)); err != nil && filepath.Ext(name) == ".py" {
-				return os.Remove(path)
-			}
-			return nil
-		})
 		if err != nil {
-			return fmt.Errorf("remove older Python sources: %w", err)
+			return err
 		}
-	}
-	return nil
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		known := strings.HasPrefix(entry.Name(), partPrefix) && entry.Type().IsRegular()
+		for _, tree := range trees {
+			info, err := fs.Stat(tree, filepath.ToSlash(name))
+			known = known || err == nil && info.Mode().Type() == entry.Type()
+		}
+		if known {
+			return nil
+		}
+		if err := os.RemoveAll(path); err != nil || !entry.IsDir() {
+			return err
+		}
+		return fs.SkipDir
+	})
 }
 
 // Digest identifies the package recipe_sdk of this binary: the hash over all of its files.

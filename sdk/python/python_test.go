@@ -60,3 +60,36 @@ func TestAnOlderVersionLeavesNothing(t *testing.T) {
 		t.Errorf("parts are left: %v %v", left, err)
 	}
 }
+
+// What someone else has put into the folder, from which programs import, is not imported.
+func TestTheFolderHoldsNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	tree := fstest.MapFS{"pkg/own.py": {Data: []byte("own")}, "top.py": {Data: []byte("top")}}
+	planted := []string{"json.py", "pkg/json.py", "pkg/__pycache__/own.cpython-311.pyc", "torch/__init__.py",
+		"fast.cpython-311-x86_64-linux-gnu.so"}
+	for _, name := range planted {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "recipe_sdk")); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteTree(dir, tree, Source()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range planted {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there: %v", name, err)
+		}
+	}
+	for _, name := range []string{"top.py", "pkg/own.py", "recipe_sdk/__init__.py"} {
+		if info, err := os.Lstat(filepath.Join(dir, name)); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if info, err := os.Lstat(filepath.Join(dir, "recipe_sdk")); err != nil || !info.IsDir() {
+		t.Errorf("recipe_sdk is a link: %v", err)
+	}
+}

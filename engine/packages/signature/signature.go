@@ -14,7 +14,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
@@ -24,6 +23,8 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/verify"
 	"github.com/sigstore/sigstore/pkg/signature"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // MediaType is that of the bundles that signers make.
@@ -123,9 +124,12 @@ func (p Policy) verifier() (v *verify.Verifier, identity verify.PolicyOption, si
 	return v, verify.WithCertificateIdentity(who), p.Identity + " (" + p.Issuer + ")", err
 }
 
+// maxPublicKey is far above the size of any public key. A recipe names its file.
+const maxPublicKey = 1 << 20
+
 // readPublic reads a public key. Its fingerprint is the sha256 of its DER form.
 func readPublic(path string) (key *root.ExpiringKey, fingerprint string, err error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.FollowFile(path, maxPublicKey)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the public key: %w", err)
 	}

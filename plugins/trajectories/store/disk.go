@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -80,15 +81,65 @@ type DiskOptions struct {
 	Room func(waiting string)
 }
 
+// indexName is the file of the index in the folder of a store.
+const indexName = "index.db"
+
+func damaged(index string, err error) error {
+	return fmt.Errorf("%s is not the index of a trajectory store, or is damaged: %w; move it away, or choose another folder",
+		index, err)
+}
+
+// checkIndex reads all pages of an index. bbolt reads them, too, when it opens a file to be written, but in a goroutine
+// of its own, where its panic about a damaged page ends the process. What other errors there are, OpenDisk finds.
+func checkIndex(index string) (err error) {
+	if info, err := os.Lstat(index); err != nil || info.Size() == 0 {
+		return nil //nolint:nilerr // it is made
+	}
+	db, err := bolt.Open(index, 0o600, &bolt.Options{Timeout: time.Second, ReadOnly: true, OpenFile: openRegular})
+	if err != nil {
+		return nil //nolint:nilerr // opening it to be written says more
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // beyond the end of a file that was cut short
+	tx, err := db.Begin(false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return readAll(b) })
+}
+
+func readAll(b *bolt.Bucket) error {
+	return b.ForEach(func(name, value []byte) error {
+		if inner := b.Bucket(name); value == nil && inner != nil {
+			return readAll(inner)
+		}
+		return nil
+	})
+}
+
 // OpenDisk opens or creates a store in a folder. Only one process can have it open.
-func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
+func OpenDisk(dir string, o DiskOptions) (d *Disk, err error) {
+	index := filepath.Join(dir, indexName)
+	defer func() {
+		if r := recover(); r != nil { // of bbolt, where a page contradicts another one
+			d, err = nil, damaged(index, fmt.Errorf("%v", r))
+		}
+	}()
 	if o.SegmentBytes <= 0 {
 		o.SegmentBytes = segmentSize
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the trajectory store %s: %w; choose a folder that can be written to", dir, err)
 	}
-	index := filepath.Join(dir, "index.db")
+	if err := checkIndex(index); err != nil {
+		return nil, damaged(index, err)
+	}
 	db, err := bolt.Open(
 		index,
 		0o600,
@@ -104,15 +155,11 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	case errors.Is(err, berrors.ErrInvalid),
 		errors.Is(err, berrors.ErrVersionMismatch),
 		errors.Is(err, berrors.ErrChecksum):
-		return nil, fmt.Errorf(
-			"%s is not the index of a trajectory store, or is damaged: %w; move it away, or choose another folder",
-			index,
-			err,
-		)
+		return nil, damaged(index, err)
 	case err != nil:
 		return nil, fmt.Errorf("opening the trajectory store %s: %w", dir, err)
 	}
-	d := &Disk{
+	d = &Disk{
 		dir: dir, waiting: waiting{limit: o.Wait, report: o.Room}, always: o.Always, every: checkpointGroups, sync: datasync,
 		db: db, fresh: map[uint64]place{}, wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}

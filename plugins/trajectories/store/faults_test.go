@@ -414,3 +414,45 @@ func TestADiskThatBecomesReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A damaged index is an error that names it, not a panic.
+func TestADamagedIndexIsNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDisk(t, dir)
+	scan(t, d)
+	for id := uint64(1); id <= 400; id++ {
+		commit(t, d, Change{Put: []Entry{entry(id, 20)}, State: fmt.Appendf(nil, "%d", id)})
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(filepath.Join(dir, indexName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, seen := os.Getpagesize(), 0
+	for n := 2; n*page < len(whole); n++ { // pages 0 and 1 have a checksum
+		damaged := slices.Clone(whole)
+		for i := range 64 {
+			damaged[n*page+i] = 0xff
+		}
+		for _, content := range [][]byte{damaged, whole[:n*page]} {
+			other := t.TempDir()
+			if err := os.WriteFile(filepath.Join(other, indexName), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d, err := OpenDisk(other, DiskOptions{})
+			if err == nil { // the page is not in use
+				_ = d.Close()
+			} else if !strings.Contains(err.Error(), "or is damaged") {
+				t.Errorf("page %d: %v", n, err)
+			} else {
+				seen++
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no damage was seen")
+	}
+}

@@ -138,7 +138,8 @@ func Repeated(extra, own []string) []spec.Problem {
 // Environment is the environment of a server: Environ, changed by defaults, by what the recipe sets and by what the
 // plugin's own workings depend on, in this order, with the devices, and with folders before PYTHONPATH.
 func (l Launch) Environment(defaults, recipe, fixed map[string]string, folders ...string) []string {
-	env := map[string]string{"PYTHONUNBUFFERED": "1"} // phases are read from the log as they happen
+	// Phases are read from the log as they happen. The server starts in the block's folder, and imports nothing from it.
+	env := map[string]string{"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 	if l.Temporary != "" {
 		env["TMPDIR"] = l.Temporary
 		l.keepCompiled(env)

@@ -134,8 +134,5 @@ func WriteExtension(folder string, source fs.FS) error {
 	if err != nil {
 		return err
 	}
-	if err := python.Write(folder); err != nil {
-		return err
-	}
-	return python.WriteTree(folder, tree)
+	return python.WriteTree(folder, tree, python.Source())
 }

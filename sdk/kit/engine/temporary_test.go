@@ -2,8 +2,10 @@ package engine_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -154,5 +156,24 @@ func TestCompiledPythonOutsideTheSources(t *testing.T) {
 	in.Environment = map[string]string{"PYTHONPYCACHEPREFIX": "/mine"}
 	if got := in.Bytecode(l); got != nil {
 		t.Errorf("the recipe's own folder is replaced: %v", got)
+	}
+}
+
+// A server starts in the block's folder, where someone else may have put files (a run directory that came from
+// elsewhere).
+func TestServersImportNothingOfTheirFolder(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3 on this machine")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "planted.py"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-m", "planted")
+	cmd.Dir, cmd.Env = dir, engine.Launch{Environ: os.Environ()}.Environment(nil, nil, nil, t.TempDir())
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "No module named planted") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

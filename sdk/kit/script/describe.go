@@ -126,12 +126,10 @@ func (s Source) entry() string {
 
 // writeSource puts recipe_sdk, and the packages that the plugin carries, into a folder for PYTHONPATH.
 func writeSource(dir string, s Source) error {
-	if s.Tree != nil {
-		if err := pythonsdk.WriteTree(dir, s.Tree); err != nil {
-			return err
-		}
+	if s.Tree == nil {
+		return pythonsdk.Write(dir)
 	}
-	return pythonsdk.Write(dir)
+	return pythonsdk.WriteTree(dir, s.Tree, pythonsdk.Source())
 }
 
 // withPython is the environment of a Python process: environ, then further variables, then what finds the folder of

@@ -241,15 +241,7 @@ func (t *Trainer[C]) write(settings, more map[string]any) error {
 // extract writes the program's source and recipe_sdk, on which it stands, anew each time: both belong to this version
 // of the plugin.
 func extract(dir string, source []fs.FS) error {
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove an older worker: %w", err)
-	}
-	for _, part := range source {
-		if err := os.CopyFS(dir, part); err != nil {
-			return fmt.Errorf("write the worker: %w", err)
-		}
-	}
-	return pythonsdk.Write(dir)
+	return pythonsdk.WriteTree(dir, append(slices.Clone(source), pythonsdk.Source())...)
 }
 
 // gpus is over how many GPUs the run is spread; 0: none, or the one that the worker finds.

@@ -110,3 +110,21 @@ def test_errors_and_events_do_not_quote_the_token():
         client.call("GET", "/status")
     assert "s3cret" not in e.value.message + str(e.value.checks)
     assert "http://<token>@127.0.0.1:1/t/<token>" in e.value.message
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_compressed_columns_are_refused(compression):
+    """A server that is not ours could make gigabytes of a few kilobytes."""
+    import pyarrow as pa
+
+    batch = pa.record_batch({"tokens": [[[0] * 100_000]], "scores": [[0.0]], "rest": ["{}"]})
+    streams = []
+    for chosen in (None, compression):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=chosen)) as stream:
+            stream.write_batch(batch)
+        streams.append(sink.getvalue().to_pybytes())
+    plain, packed = streams
+    assert len(columns.decode(plain)["batch"]) == 1
+    with pytest.raises(ValueError, match="without compression"):
+        columns.decode(packed)

@@ -100,7 +100,7 @@ class Client:
         except inflate.TooLarge as e:
             said = f"{what} at {self.shown}: the answer has more than 2 GiB: use a smaller data.batch_size"
             raise AtroposAPIError("too_large", said, _checks(self.shown)) from e
-        except (ValueError, OSError, EOFError, RecursionError) as e:
+        except (ValueError, OSError, EOFError, RecursionError, LookupError, TypeError, NotImplementedError) as e:
             text = f"the answer is not {'a whole Arrow stream' if arrow else 'JSON'}"
             raise AtroposAPIError("not_json", f"{what} at {self.shown}: {text}", _checks(self.shown)) from e
         if isinstance(answer, dict) and answer.get("status") == "error":

@@ -61,13 +61,45 @@ def _values(array: Any) -> Any:
     return lists
 
 
+def _field(table: memoryview, at: int, number: int) -> int:
+    """Where a field of a FlatBuffers table lies; 0: it is not there."""
+    vtable = at - int.from_bytes(table[at : at + 4], "little", signed=True)
+    entry = vtable + 4 + 2 * number
+    size = int.from_bytes(table[vtable : vtable + 2], "little")
+    offset = int.from_bytes(table[entry : entry + 2], "little") if entry < vtable + size else 0
+    return at + offset if offset else 0
+
+
+def _compressed(metadata: memoryview) -> bool:
+    """Whether the buffers of a message are compressed: field 3 of the record batch, which is field 2 of the message
+    (Message.fbs of Arrow)."""
+    message = int.from_bytes(metadata[:4], "little")
+    header = _field(metadata, message, 2)
+    if not header:
+        return False
+    batch = header + int.from_bytes(metadata[header : header + 4], "little")
+    return _field(metadata, batch, 3) != 0
+
+
+def _check(raw: bytes) -> None:
+    """Refuse compressed buffers, which no trajectory API sends: a few kilobytes of them may inflate to gigabytes."""
+    for message in pa.ipc.MessageReader.open_stream(raw):
+        if message.type == "record batch" and _compressed(memoryview(message.metadata)):
+            raise ValueError("expected record batches without compression")
+        if message.type not in ("schema", "record batch"):
+            raise ValueError(f"expected a schema and record batches, got a {message.type}")
+
+
 def decode(raw: bytes) -> dict[str, Any]:
     """A /batch answer as its JSON form would be read, {"batch": [...], "id": ..., "lease_seconds": ...}, but for
     numbers of tokens, which are read-only arrays."""
+    _check(raw)
     with pa.ipc.open_stream(raw) as stream:
         about = {k.decode(): v.decode() for k, v in (stream.schema.metadata or {}).items()}
         groups = []
         for rows in stream:
+            rows.validate()  # offsets that lead out of a column would read other memory
+            rows.column("rest").validate(full=True)
             columns = {name: _values(rows.column(name)) for name in rows.schema.names if name != "rest"}
             columns["scores"] = [None if scores is None else scores.tolist() for scores in columns["scores"]]
             for i, rest in enumerate(rows.column("rest").to_pylist()):
