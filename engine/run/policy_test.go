@@ -113,7 +113,8 @@ func TestStopRules(t *testing.T) {
 // A metric that does not come is worth one warning.
 func TestStopRulesWithoutTheirMetric(t *testing.T) {
 	t.Parallel()
-	s := newStopRules([]schema.StopRule{{Metric: "eval/acc", Op: ">", Since: "after an evaluation"}, {Metric: "reward/mean", Op: ">", Value: 1},
+	s := newStopRules([]schema.StopRule{{Metric: "eval/acc", Op: ">", Since: "after an evaluation"},
+		{Metric: "reward/mean", Op: ">", Value: 1},
 		{Tokens: 1000}}, time.Now())
 	var said []string
 	for step := range int64(2 * absentAfter) {
