@@ -3,6 +3,7 @@ package schema
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -13,9 +14,11 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/parquet-go/parquet-go"
 	"github.com/tidwall/gjson"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -51,7 +54,7 @@ func (d *decoder) columns(body *hclsyntax.Body) {
 		}
 		columns, ok := known[file]
 		if !ok {
-			columns = columnsOf(file, d.ev.p.code.files.Head)
+			columns = columnsOf(file, d.ev.p.code.files)
 			known[file] = columns
 		}
 		if len(columns) == 0 {
@@ -81,7 +84,7 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 	if err != nil {
 		return
 	}
-	needed, _ := spec.Parameters(source, code.Function)
+	needed, decorator, _ := spec.Parameters(source, code.Function)
 	hint, lacks := "", []string{}
 	for _, argument := range needed {
 		passed := slices.Contains(columns, argument) && !slices.Contains(of.LeftOut, argument)
@@ -97,6 +100,13 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 	if len(of.Given) > 0 {
 		besides = fmt.Sprintf(" Besides columns a function gets %s.", strings.Join(of.Given, ", "))
 	}
+	if decorator != "" {
+		d.report(warning(c.at, "Columns not checked", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not have as a "+
+			"column, unless its decorator @%s gives it. The block finds out when it starts. The file has %s.%s",
+			c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file, decorator,
+			strings.Join(columns, ", "), hint)))
+		return
+	}
 	d.report(problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not have as a "+
 		"column. It has %s.%s%s", c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file,
 		strings.Join(columns, ", "), hint, besides)))
@@ -105,15 +115,18 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 // headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known.
 const headOfRows = 4 << 20
 
-// columnsOf are the columns of a file's first row, in their order; none: they are not known, as of a Parquet file.
-func columnsOf(file string, head func(path string, limit int64) ([]byte, error)) []string {
+// columnsOf are the columns of a file's first row, in their order; none: they are not known.
+func columnsOf(file string, files *function.Files) []string {
 	name := strings.ToLower(file)
 	packed := path.Ext(name) == ".gz"
 	ending := path.Ext(strings.TrimSuffix(name, ".gz"))
+	if ending == ".parquet" && !packed {
+		return columnsOfParquet(file, files)
+	}
 	if !slices.Contains([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv"}, ending) {
 		return nil
 	}
-	data, err := head(file, headOfRows)
+	data, err := files.Head(file, headOfRows)
 	if err != nil {
 		return nil
 	}
@@ -149,5 +162,27 @@ func columnsOf(file string, head func(path string, limit int64) ([]byte, error))
 		columns = append(columns, name.String())
 		return true
 	})
+	return columns
+}
+
+// columnsOfParquet are the columns that a Parquet file's footer names.
+func columnsOfParquet(file string, files *function.Files) []string {
+	in, size, err := files.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = in.Close() }()
+	var end [8]byte // the length of the footer, and a mark
+	if _, err := in.ReadAt(end[:], size-int64(len(end))); err != nil || binary.LittleEndian.Uint32(end[:]) > headOfRows {
+		return nil
+	}
+	table, err := parquet.OpenFile(in, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	if err != nil {
+		return nil
+	}
+	var columns []string
+	for _, c := range table.Root().Columns() {
+		columns = append(columns, c.Name())
+	}
 	return columns
 }

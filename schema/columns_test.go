@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -51,7 +52,14 @@ func columnsRecipe(t *testing.T, dir, body string) string {
 func TestColumnsThatAFileLacks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	var packed bytes.Buffer
+	var packed, table bytes.Buffer
+	type row struct {
+		Prompt string `parquet:"prompt"`
+		Answer string `parquet:"answer"`
+	}
+	if err := parquet.Write(&table, []row{{"1+1=", "2"}}); err != nil {
+		t.Fatal(err)
+	}
 	z := gzip.NewWriter(&packed)
 	_, err := z.Write([]byte(`{"prompt": "1+1=", "answer": "2"}` + "\n"))
 	if err := z.Close(); err != nil {
@@ -62,10 +70,12 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 	}
 	write(t, dir, map[string]string{
 		"rewards.py": "def right(completions, answer, **kwargs):\n    pass\n\ndef needs(completions, solution, level=1):\n" +
-			"    pass\n\ndef left_out(prompt):\n    pass\n\nclass Made:\n    def __call__(self, other):\n        pass\n",
+			"    pass\n\ndef left_out(prompt):\n    pass\n\n@lib.retry\ndef decorated(solution):\n    pass\n\n" +
+			"@functools.cache\ndef kept(solution):\n    pass\n\nclass Made:\n    def __call__(self, other):\n        pass\n",
 		"a.jsonl": "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{}\n", "a.gz.jsonl.gz": packed.String(),
 		"a.json": ` [{"prompt": "1+1=", "answer": "2"}, {}]`, "lines.json": `{"prompt": "", "answer": ""}` + "\n{}",
-		"a.csv": "prompt,\"answer\"\n1+1=,2\n", "a.tsv": "prompt\tanswer\n1\t2\n", "a.parquet": "PAR1",
+		"a.csv": "prompt,\"answer\"\n1+1=,2\n", "a.tsv": "prompt\tanswer\n1\t2\n", "broken.parquet": "PAR1",
+		"a.parquet": table.String(), "short.parquet": "PAR",
 		"empty.jsonl": "", "broken.json": `[{"prompt": `,
 	})
 	const has = " It has prompt, answer."
@@ -81,7 +91,11 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		"call = \"rewards.py:needs\"\ndata = \"lines.json\"":               needs("lines.json"),
 		"call = \"rewards.py:needs\"\ndata = \"a.csv\"":                    needs("a.csv"),
 		"call = \"rewards.py:needs\"\ndata = \"a.tsv\"":                    needs("a.tsv"),
-		"call = \"rewards.py:needs\"\ndata = \"a.parquet\"":                "",
+		"call = \"rewards.py:needs\"\ndata = \"a.parquet\"":                needs("a.parquet"),
+		"call = \"rewards.py:needs\"\ndata = \"broken.parquet\"":           "",
+		"call = \"rewards.py:needs\"\ndata = \"short.parquet\"":            "",
+		"call = \"rewards.py:kept\"\ndata = \"a.parquet\"":                 `kept of rewards.py needs "solution"`,
+		"call = \"rewards.py:decorated\"\ndata = \"a.jsonl\"":              "",
 		"call = \"rewards.py:needs\"\ndata = \"empty.jsonl\"":              "",
 		"call = \"rewards.py:needs\"\ndata = \"broken.json\"":              "",
 		"call = \"rewards.py:needs\"\ndata = \"a/hub\"":                    "",

@@ -88,6 +88,9 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.withholdSensitive()
 	p.checkAlerts()
 	p.checkMetrics()
+	for _, a := range p.alerts {
+		r.Alerts = append(r.Alerts, *a)
+	}
 	p.checkLoop(r)
 	p.checkQueues(r)
 	p.checkSync(r)
@@ -348,9 +351,6 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	r.VarFiles, r.Settings = p.opts.VarFiles, p.settings
 	slices.SortFunc(r.Variables, func(a, b *Variable) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Outputs, func(a, b *Output) int { return cmp.Compare(a.Name, b.Name) })
-	for _, a := range p.alerts {
-		r.Alerts = append(r.Alerts, *a)
-	}
 	for _, t := range p.trackers {
 		r.Trackers = append(r.Trackers, *t)
 	}

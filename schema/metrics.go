@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/internal/nearest"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -13,7 +14,8 @@ import (
 )
 
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may
-// report others than its plugin declares, a name that is not declared is a warning.
+// report others than its plugin declares, a name that is not declared is a warning, and so is one that is reported only with
+// an attribute that is not set.
 func (p *evaluator) checkMetrics() {
 	for _, a := range p.alerts {
 		at, err := addr.Parse(a.Block)
@@ -26,18 +28,22 @@ func (p *evaluator) checkMetrics() {
 				about = append(about, inst.block)
 			}
 		}
-		p.checkMetric(a.Metric, "alert."+a.Name, about, a.Range)
+		a.Since = p.checkMetric(a.Metric, "alert."+a.Name, about, a.Range)
 	}
 	for _, inst := range p.instances {
-		for _, rule := range inst.block.Meta.StopWhen {
+		rules := inst.block.Meta.StopWhen
+		for i, rule := range rules {
 			if rule.Metric != "" {
-				p.checkMetric(rule.Metric, "stop_when of "+inst.block.Addr.String(), []*Block{inst.block}, rule.Range)
+				rules[i].Since = p.checkMetric(rule.Metric, "stop_when of "+inst.block.Addr.String(),
+					[]*Block{inst.block}, rule.Range)
 			}
 		}
 	}
 }
 
-func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range) {
+// checkMetric returns from when the blocks in question report a metric, where their plugins declare that.
+func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range) (since string) {
+	unset := []string{}
 	slices.SortFunc(about, func(x, y *Block) int { return addr.Compare(x.Addr, y.Addr) })
 	reporting, meant, open := []string{}, "", false
 	for _, b := range about {
@@ -45,17 +51,21 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 			continue // report none
 		}
 		if b.Schema == nil || b.Schema.Config == nil {
-			return
+			return ""
 		}
 		if b.Schema.Config.Metrics == nil {
 			if b.Addr.Kind == kind.Trainer || b.Addr.Kind == kind.Environment || len(about) == 1 {
-				return // its plugin does not say what it reports
+				return "" // its plugin does not say what it reports
 			}
 			continue
 		}
 		found, more := b.Schema.Config.Reports(name)
-		if found {
-			return
+		if found != nil && (found.With == "" || isSet(b.Value, found.With)) {
+			return found.Since
+		}
+		if found != nil {
+			unset = append(unset, fmt.Sprintf("%s reports it only with %s", b.Addr, found.With))
+			continue
 		}
 		open = open || more
 		if len(b.Schema.Config.Metrics) > 0 || len(about) == 1 {
@@ -66,6 +76,11 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 			meant = near
 		}
 	}
+	if len(unset) > 0 {
+		p.diags = append(p.diags, warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, which does not "+
+			"come: %s, which is not set.", where, name, strings.Join(unset, ", "))))
+		return ""
+	}
 	hint := ""
 	if meant != "" {
 		hint = fmt.Sprintf(" Did you mean %q?", meant)
@@ -74,8 +89,25 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 		p.diags = append(p.diags, warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, which is not "+
 			"among those that %s is known to report: it holds only if the metric comes.%s", where, name,
 			strings.Join(reporting, ", "), hint)))
-		return
+		return ""
 	}
 	p.diags = append(p.diags, problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which %s does not "+
 		"report.%s Pages of the blocks list the metrics: recipe docs.", where, name, orNothing(reporting), hint)))
+	return ""
+}
+
+// isSet reports whether the attribute at a dotted path of a body has a value other than null, false and 0, or one that is
+// not known yet.
+func isSet(body cty.Value, path string) bool {
+	v, _ := body.Unmark()
+	for name := range strings.SplitSeq(path, ".") {
+		if !v.IsKnown() {
+			return true
+		}
+		if v.IsNull() || !v.Type().IsObjectType() || !v.Type().HasAttribute(name) {
+			return false
+		}
+		v, _ = v.GetAttr(name).Unmark()
+	}
+	return !v.IsKnown() || !v.IsNull() && !v.RawEquals(cty.False) && !v.RawEquals(cty.Zero)
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -14,7 +16,8 @@ import (
 type reporters map[string][]spec.Metric
 
 func (r reporters) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
-	config := &spec.Schema{Metrics: r[name]}
+	config := &spec.Schema{Metrics: r[name], Blocks: []*spec.Block{{Name: "section", Nesting: spec.Single,
+		Schema: &spec.Schema{Attributes: []*spec.Attribute{{Name: "weight", Type: cty.Number}}}}}}
 	return &schema.PluginSchema{Kind: k, Name: name, Config: config, Outputs: &spec.Schema{}}, nil
 }
 
@@ -28,6 +31,7 @@ func TestNamesOfMetrics(t *testing.T) {
 		"open":   spec.Metrics("{reward,*}", "", ""),
 		"silent": nil,
 		"none":   {},
+		"with":   spec.With("section.weight", spec.Metrics("kl", "", "")),
 	}
 	const stop, alarm = "trainer \"PLUGIN\" \"t\" {\n  stop_when {\n    metric = \"NAME\"\n    above  = 1\n  }\n}\n",
 		"trainer \"PLUGIN\" \"t\" {}\nalert \"a\" {\n  metric  = \"NAME\"\n  above   = 1\n  desktop = true\n}\n"
@@ -42,6 +46,8 @@ func TestNamesOfMetrics(t *testing.T) {
 		"open":              {plugin: "open", metric: "rewrad", want: "Metric not known"},
 		"without any claim": {plugin: "silent", metric: "rewrad"},
 		"reports none":      {plugin: "none", metric: "rewrad", want: "Unknown metric"},
+		"without its attribute": {plugin: "with", metric: "kl", want: "trainer.with.t reports it only with section.weight, " +
+			"which is not set"},
 	} {
 		for form, source := range map[string]string{"stop_when": stop, "alert": alarm} {
 			t.Run(name+", "+form, func(t *testing.T) {
@@ -57,6 +63,42 @@ func TestNamesOfMetrics(t *testing.T) {
 					t.Errorf("%q, want %q", text, c.want)
 				}
 			})
+		}
+	}
+}
+
+// From when a metric is reported is with the alert and the rule that wait for it.
+func TestMetricsComeWithTheirAttribute(t *testing.T) {
+	t.Parallel()
+	plugins := reporters{"with": spec.With("section.weight", spec.Metrics("kl", "", ""))}
+	for weight, reported := range map[string]bool{"0": false, "0.5": true} {
+		r, diags := schema.LoadSource(filepath.Join(t.TempDir(), "r.hcl"), []byte(strings.ReplaceAll(`trainer "with" "t" {
+  section {
+    weight = WEIGHT
+  }
+  stop_when {
+    metric = "kl"
+    above  = 1
+  }
+}
+alert "a" {
+  metric  = "kl"
+  above   = 1
+  desktop = true
+}
+`, "WEIGHT", weight)), schema.Options{Plugins: plugins})
+		if diags.HasErrors() || (len(diags) == 0) != reported {
+			t.Fatalf("with weight %s: %v", weight, diags)
+		}
+		want := ""
+		if reported {
+			want = "with section.weight"
+		}
+		if got := r.Alerts[0].Since; got != want {
+			t.Errorf("with weight %s the alert has %q, want %q", weight, got, want)
+		}
+		if got := r.Blocks[0].Meta.StopWhen[0].Since; got != want {
+			t.Errorf("with weight %s the rule has %q, want %q", weight, got, want)
 		}
 	}
 }

@@ -46,6 +46,7 @@ type Alert struct {
 	Block string // address that the condition is about; empty: any block
 
 	Metric  string
+	Since   string // from when the metric is reported (spec.Metric); empty: from the first report, or not known
 	Op      string // ">", "<", or "fell": by Value below the best mean so far
 	Value   float64
 	For     int    // reports in a row

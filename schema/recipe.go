@@ -210,6 +210,7 @@ type Check struct {
 // StopRule ends a trainer early. Exactly one of Metric, Tokens or Wall is set.
 type StopRule struct {
 	Metric string
+	Since  string // from when the metric is reported (spec.Metric); empty: from the first report, or not known
 	Op     string // ">=", "<=", ">", "<"
 	Value  float64
 	For    int // consecutive steps for which the comparison must hold; default 1

@@ -22,6 +22,11 @@ type Evaluator interface {
 	Evaluate(ctx context.Context, limit int) (metrics map[string]float64, policyVersion int64, err error)
 }
 
+// RecordedEvaluator is an Evaluator that also returns every completion of its evaluation, for the run's record.
+type RecordedEvaluator interface {
+	EvaluateRecorded(ctx context.Context, limit int) (map[string]float64, TaskScores, error)
+}
+
 // TaskEvaluator is an Evaluator that also gives the scores of each held-out task, for estimates such as pass@k.
 type TaskEvaluator interface {
 	EvaluateTasks(ctx context.Context, req EvaluateTasks) (TaskScores, error)

@@ -54,8 +54,8 @@ environment draws N completions of each task. The result is pass@k, the probabil
 passes, by the unbiased estimator of Chen et al. 2021, with a 95 % interval over the tasks, and the mean score. The
 result is of one policy version: when a live run has trained a newer one meanwhile, the evaluation ends.
 
-Every completion is kept: with --out in a file, as they come, and the same command later evaluates only what is missing;
-where the recipe has a run, also among the samples of recipe ui. A rollout that fails is recorded with its reason,
+Every completion is kept: where the recipe has a run, among the samples of recipe ui; with --out also in a file, as they
+come, and the same command later evaluates only what is missing. A rollout that fails is recorded with its reason,
 counts as not passed, and the evaluation goes on; --retry-failed asks such tasks of the file again.
 docs/evaluation.md describes the intervals and the file.
 

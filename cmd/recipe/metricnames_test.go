@@ -29,10 +29,10 @@ func TestMetricsOfDocsAreReported(t *testing.T) {
 					continue
 				}
 				found++
-				if known, _ := d.Schema.Reports(m[1]); !known {
+				if known, _ := d.Schema.Reports(m[1]); known == nil {
 					t.Errorf("%s: %s does not declare %q", page, d.ID(), m[1])
 				}
-				if known, _ := d.Schema.Reports("tokens_total"); !known {
+				if known, _ := d.Schema.Reports("tokens_total"); known == nil {
 					t.Errorf("%s does not declare tokens_total, which stop_when { tokens } needs", d.ID())
 				}
 			}
@@ -85,7 +85,7 @@ func TestReportedMetricsAreDeclared(t *testing.T) {
 			checked++
 			if d := definitionOf(a); d == nil {
 				t.Errorf("no plugin of %s", a)
-			} else if known, _ := d.Schema.Reports(name); !known {
+			} else if known, _ := d.Schema.Reports(name); known == nil {
 				t.Errorf("%s reports %s, which its plugin does not declare", a, name)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // Alert is one alert that an apply would watch. It holds no webhook and no argument of a command: they may be secrets.
@@ -39,9 +40,10 @@ func when(a schema.Alert) string {
 	}
 	switch {
 	case a.Op == "fell":
-		return fmt.Sprintf("%s of %s is %g below its best, over %d reports", a.Metric, block, a.Value, a.For)
+		return fmt.Sprintf("%s of %s is %g below its best, over %d reports%s", a.Metric, block, a.Value, a.For,
+			spec.Reported(a.Since))
 	case a.Metric != "":
-		return fmt.Sprintf("%s of %s %s %g, %d in a row", a.Metric, block, a.Op, a.Value, a.For)
+		return fmt.Sprintf("%s of %s %s %g, %d in a row%s", a.Metric, block, a.Op, a.Value, a.For, spec.Reported(a.Since))
 	case a.Stalled > 0:
 		return fmt.Sprintf("%s makes no progress for %s", block, a.Stalled)
 	case a.Disk > 0:

@@ -42,10 +42,10 @@ type fakeHost struct {
 	prepare map[string]func(p *fakeProcess)
 	// processes end only when nobody waits for them any more
 	slowExit   bool
-	evaluate   func(ctx context.Context, limit int) (map[string]float64, int64, error) // nil: not offered
-	pausable   func(addr.Block) bool                                                   // nil: every block
-	checkpoint func() (sdk.CheckpointInfo, error)                                      // nil: not offered
-	update     func(ctx context.Context) error                                         // nil: applied at once
+	evaluate   func(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error) // nil: not offered
+	pausable   func(addr.Block) bool                                                            // nil: every block
+	checkpoint func() (sdk.CheckpointInfo, error)                                               // nil: not offered
+	update     func(ctx context.Context) error                                                  // nil: applied at once
 	// the launch of this block returns only when its context ends
 	slowLaunch string
 	// processes offer no listening sockets, so no port is kept while they are replaced
@@ -407,9 +407,9 @@ func (p *fakeProcess) Cut() time.Time {
 
 func (p *fakeProcess) Stacks(context.Context) ([]host.Stack, error) { return nil, nil }
 
-func (p *fakeProcess) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
+func (p *fakeProcess) Evaluate(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error) {
 	if p.host.evaluate == nil {
-		return nil, 0, fmt.Errorf("evaluate %s: %w", p.block, host.ErrUnsupported)
+		return nil, sdk.TaskScores{}, fmt.Errorf("evaluate %s: %w", p.block, host.ErrUnsupported)
 	}
 	return p.host.evaluate(ctx, limit)
 }

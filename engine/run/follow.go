@@ -86,10 +86,8 @@ func (s *supervisor) progress(b *blockState, ev event.Event) {
 	case event.Metrics:
 		if b.rules != nil {
 			s.endByRule(b, b.rules.metrics(ev.Step, ev.Metrics))
-			for _, name := range b.rules.absent() {
-				s.e.append(event.Event{Type: event.Notice, Address: b.addr().String(), Level: "warn",
-					Message: fmt.Sprintf("stop_when waits for the metric %s, which has not come in %d reports: the rule cannot "+
-						"hold", name, absentAfter)})
+			for _, message := range b.rules.absent() {
+				s.e.append(event.Event{Type: event.Notice, Address: b.addr().String(), Level: "warn", Message: message})
 			}
 		}
 	case event.Progress:

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/recipe-rl/recipe/engine/evaluation"
+	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -20,6 +24,8 @@ type Evaluation struct {
 	Address       addr.Block         `json:"address"`
 	PolicyVersion int64              `json:"policy_version"` // the oldest that answered
 	Metrics       map[string]float64 `json:"metrics"`
+	// Samples is the record of every completion in the run directory; empty: there is none.
+	Samples string `json:"samples_folder,omitempty"`
 }
 
 // Saved is a checkpoint that a trainer wrote when it was asked to.
@@ -41,7 +47,7 @@ func (e *Engine) Evaluate(ctx context.Context, a addr.Block, limit int) (*Evalua
 	if err != nil {
 		return nil, err
 	}
-	metrics, version, err := proc.Evaluate(ctx, limit)
+	metrics, scores, err := proc.Evaluate(ctx, limit)
 	if err != nil {
 		return nil, e.orderFailed(a, err,
 			"evaluate on demand: its plugin has no evaluation or no held-out set")
@@ -51,7 +57,32 @@ func (e *Engine) Evaluate(ctx context.Context, a addr.Block, limit int) (*Evalua
 			return nil, fmt.Errorf("the evaluation of %s returned %s = %v, which is not a number", a, name, v)
 		}
 	}
-	return &Evaluation{Address: a, PolicyVersion: version, Metrics: metrics}, nil
+	return &Evaluation{Address: a, PolicyVersion: scores.PolicyVersion, Metrics: metrics,
+		Samples: e.recorded(a, scores.Results)}, nil
+}
+
+// recorded keeps the completions of an evaluation and returns the folder. An evaluation is not worth less without it.
+func (e *Engine) recorded(a addr.Block, results []sdk.TaskScore) string {
+	if len(results) == 0 {
+		return ""
+	}
+	var record *evaluation.Record
+	dir, err := filepath.Abs(string(e.opts.Dir)) // who asks may be in another folder
+	if err == nil {
+		record, err = evaluation.NewRecord(dir, a.Name, time.Now())
+	}
+	if err == nil {
+		for _, t := range results {
+			record.Add(t)
+		}
+		err = record.Close()
+	}
+	if err != nil {
+		e.append(event.Event{Type: event.Notice, Address: a.String(), Level: "warn",
+			Message: "the samples of an evaluation are not recorded: " + err.Error()})
+		return ""
+	}
+	return record.Dir
 }
 
 // Checkpoint makes a trainer write a checkpoint now, between two of its steps, and returns when it is on the disk.

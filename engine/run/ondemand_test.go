@@ -2,7 +2,10 @@ package run_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,8 +38,11 @@ func TestOrdersToOneBlock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.host.scripts[trainer] = service
-	f.host.evaluate = func(_ context.Context, limit int) (map[string]float64, int64, error) {
-		return map[string]float64{"score": 0.5, "tasks": float64(limit)}, 7, nil
+	f.host.evaluate = func(_ context.Context, limit int) (map[string]float64, sdk.TaskScores, error) {
+		score := 0.5
+		return map[string]float64{"score": score, "tasks": float64(limit)}, sdk.TaskScores{PolicyVersion: 7,
+			Results: []sdk.TaskScore{{Completions: []sdk.EvaluatedCompletion{{Text: "4", Score: &score}},
+				Group: json.RawMessage(`{"tokens": [[1, 2]], "scores": [0.5]}`)}}}, nil
 	}
 	f.host.checkpoint = func() (sdk.CheckpointInfo, error) {
 		return sdk.CheckpointInfo{Path: "/c/step-3", Step: 3, Version: 4}, nil
@@ -47,6 +53,11 @@ func TestOrdersToOneBlock(t *testing.T) {
 	if err != nil || got.PolicyVersion != 7 || got.Metrics["tasks"] != 12 || got.Metrics["score"] != 0.5 ||
 		got.Address.String() != env {
 		t.Errorf("evaluate: %+v, %v", got, err)
+	}
+	kept, err := os.ReadDir(got.Samples)
+	if rel, outside := filepath.Rel(string(f.dir), got.Samples); err != nil || outside != nil || len(kept) == 0 ||
+		!strings.HasPrefix(rel, "samples") {
+		t.Errorf("the completions are in %q: %v, %v", got.Samples, kept, err)
 	}
 	saved, err := a.engine.Checkpoint(t.Context(), address(t, trainer))
 	if err != nil || saved.Path != "/c/step-3" || saved.Step != 3 || saved.PolicyVersion != 4 {
@@ -98,10 +109,10 @@ func TestALongEvaluationHoldsUpNothing(t *testing.T) {
 	f := newFixture(t)
 	f.host.scripts[trainer] = service
 	began := make(chan struct{})
-	f.host.evaluate = func(ctx context.Context, _ int) (map[string]float64, int64, error) {
+	f.host.evaluate = func(ctx context.Context, _ int) (map[string]float64, sdk.TaskScores, error) {
 		close(began)
 		<-ctx.Done()
-		return nil, 0, ctx.Err()
+		return nil, sdk.TaskScores{}, ctx.Err()
 	}
 	a := f.apply(f.load(wholeLoop))
 	f.until("the environment is ready", isReady(f, env))

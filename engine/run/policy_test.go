@@ -1,7 +1,7 @@
 package run
 
 import (
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,15 +113,19 @@ func TestStopRules(t *testing.T) {
 // A metric that does not come is worth one warning.
 func TestStopRulesWithoutTheirMetric(t *testing.T) {
 	t.Parallel()
-	s := newStopRules([]schema.StopRule{{Metric: "eval/acc", Op: ">"}, {Metric: "reward/mean", Op: ">", Value: 1},
+	s := newStopRules([]schema.StopRule{{Metric: "eval/acc", Op: ">", Since: "after an evaluation"},
+		{Metric: "reward/mean", Op: ">", Value: 1},
 		{Tokens: 1000}}, time.Now())
 	var said []string
 	for step := range int64(2 * absentAfter) {
 		s.metrics(step, map[string]float64{"reward": 0}) // reward/mean is its other name
 		said = append(said, s.absent()...)
 	}
-	if want := []string{"eval/acc", "tokens_total"}; !slices.Equal(said, want) {
-		t.Errorf("absent: %q, want %q", said, want)
+	for i, want := range []string{"the metric eval/acc, which has not come in 20 reports (it is reported after an " +
+		"evaluation): the rule cannot hold", "the metric tokens_total, which has not come in 20 reports: the rule"} {
+		if len(said) != 2 || !strings.Contains(said[i], want) {
+			t.Fatalf("absent: %q, want two with %q", said, want)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ type Process interface {
 	Stop(ctx context.Context, grace time.Duration, kill bool, reason string) error
 	Status(ctx context.Context) (host.Status, error)
 	Stacks(ctx context.Context) ([]host.Stack, error)
-	Evaluate(ctx context.Context, limit int) (metrics map[string]float64, policyVersion int64, err error)
+	Evaluate(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error)
 	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
 	Pause(ctx context.Context, paused bool) error
 	Watch(ctx context.Context, after uint64, each func(blockevent.Event)) error

@@ -57,7 +57,7 @@ func (s *stopRules) metrics(step int64, values map[string]float64) string {
 // absentAfter is how many reports of a trainer may come without a metric before that is worth a warning.
 const absentAfter = 20
 
-// absent returns the metrics of rules that have not come in as many reports, each once.
+// absent returns what to say of the metrics of rules that have not come in as many reports, each once.
 func (s *stopRules) absent() []string {
 	s.reports++
 	var out []string
@@ -68,7 +68,8 @@ func (s *stopRules) absent() []string {
 		}
 		if s.reports >= absentAfter && name != "" && !s.seen[i] && !s.told[i] {
 			s.told[i] = true
-			out = append(out, name)
+			out = append(out, fmt.Sprintf("stop_when waits for the metric %s, which has not come in %d reports%s: the rule "+
+				"cannot hold", name, absentAfter, spec.Reported(r.Since)))
 		}
 	}
 	return out

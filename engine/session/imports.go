@@ -19,7 +19,6 @@ import (
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -40,10 +39,11 @@ print(json.dumps([name for name in sys.argv[2:] if not found(name)]))`
 // lookupLimit is how long an interpreter may take to answer.
 const lookupLimit = 10 * time.Second
 
-// absent finds the modules that the functions of an environment need and that its Python lacks: its block would fail.
-// No code of the recipe runs for it, and no interpreter that the recipe brings.
+// absent finds the modules that the functions of a block need (rewards, losses, estimators) and that its Python lacks:
+// the block would fail. No code of the recipe runs for it, and no interpreter that the recipe brings.
 func absent(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
-	if b.Addr.Kind != kind.Environment || b.Meta.External != nil {
+	code := codeOf(b)
+	if len(code) == 0 || b.Meta.External != nil {
 		return nil
 	}
 	packages := c.Packages(b.Addr.Kind, b.Plugin(), interpreter.GPU())
@@ -59,7 +59,7 @@ func absent(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
 		return nil
 	}
 	var problems []spec.Problem
-	for _, used := range codeOf(b) {
+	for _, used := range code {
 		file := used.code.File
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
@@ -131,7 +131,9 @@ func codeOf(b *schema.Block) (found []usedCode) {
 
 // lacks are the modules that an interpreter does not find for a file in folder.
 func lacks(program, folder string, names []string, b *schema.Block) ([]string, error) {
-	names = slices.DeleteFunc(names, func(name string) bool { return name == "recipe_sdk" }) // recipe brings it
+	names = slices.DeleteFunc(names, func(name string) bool { // recipe brings these
+		return name == "recipe_sdk" || name == "recipe_"+b.Plugin()
+	})
 	if len(names) == 0 {
 		return nil, nil
 	}

@@ -26,6 +26,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
+// evaluated is from when metrics of evaluations are reported.
+const evaluated = "after its first evaluation"
+
 // Plugin defines `environment "atropos"`.
 func Plugin() *sdk.Definition {
 	return environment.New("atropos", "Runs an unmodified environment of atroposlib",
@@ -35,8 +38,8 @@ func Plugin() *sdk.Definition {
 			spec.Metrics("env/{reward_all_groups,completion_length}", "", "means of all groups"),
 			spec.Metrics("env/groups{,_sent,_failed,_same_scores,_too_long}", "groups", ""),
 			spec.Metrics("env/fraction_same_scores", "share of groups", ""),
-			spec.Metrics("eval/policy_version{,_first}", "", "version that was evaluated"),
-			spec.Metrics("eval/*", "", "what the environment's evaluation returns"),
+			spec.Since(evaluated, spec.Metrics("eval/policy_version{,_first}", "", "version that was evaluated")),
+			spec.Since(evaluated, spec.Metrics("eval/*", "", "what the environment's evaluation returns")),
 			spec.Metrics("*", "", "what the environment logs, by its names"),
 		)...),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*"),

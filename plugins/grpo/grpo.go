@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
@@ -54,16 +56,48 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 		moved.Path = worker.Local(r.Path, req.RecipeDir)
 		c.Reference = &moved
 	}
+	environment := c.Variables()
+	if folders := c.imports(req.RecipeDir); len(folders) > 0 {
+		environment[importsVariable] = strings.Join(folders, string(filepath.ListSeparator))
+	}
 	if err := c.pin(req.RecipeDir, filepath.Join(req.Dir, "imports")); err != nil {
 		return worker.Program{}, err
 	}
 	return worker.Program{
-		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: c.Variables(),
+		Module: "worker", Source: []fs.FS{workerSource}, Packages: packages(interpreter.GPU()), Environment: environment,
 		Model: req.Config.Model, Settings: worker.Settings(c), Defaults: described().Settings.Defaults(),
 		Trajectories: c.Trajectories,
 		Transports:   worker.Transports(c.adapted()), Corrects: c.corrects(), PublishDtype: c.PublishDtype,
 		UntieEmbeddings: c.UntieEmbeddings, Symptoms: symptoms(),
 	}, nil
+}
+
+// importsVariable has the folders of the user's own files, whose imports are looked for there: what runs is a copy.
+const importsVariable = "RECIPE_GRPO_IMPORTS"
+
+// imports are the folders of the files of a user's own functions.
+func (c Config) imports(recipeDir string) (folders []string) {
+	var files []string
+	if c.Loss != nil {
+		files = append(files, c.Loss.Import)
+	}
+	if c.Advantages != nil {
+		files = append(files, c.Advantages.Import)
+	}
+	for _, text := range files {
+		code, err := spec.ParseCode(text)
+		if err != nil {
+			continue // none is named
+		}
+		folder := filepath.Dir(code.File)
+		if !filepath.IsAbs(folder) {
+			folder = filepath.Join(recipeDir, folder)
+		}
+		if !slices.Contains(folders, folder) {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
 }
 
 // pin replaces the files of a user's own functions by copies of what was applied, so that every rank and every later

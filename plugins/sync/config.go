@@ -44,8 +44,10 @@ func Definition() *sdk.Definition {
 			return &syncer{updates: make(chan Config, 1)}
 		}, sdk.WithMetrics(slices.Concat(
 			spec.Metrics("policy_version", "", "version that inference serves"),
-			spec.Metrics("{sync_seconds,sync_*_seconds}", "seconds", "of a weight update, in all and by phase"),
-			spec.Metrics("sync_logprob_difference", "nats", "of the text that verifies an update"))...))
+			spec.Metrics("sync_seconds", "seconds", "of a weight update"),
+			spec.Since("in updates that have this phase", spec.Metrics("sync_*_seconds", "seconds", "of one phase")),
+			spec.Since("in updates that a server has loaded", spec.Metrics("sync_logprob_difference", "nats",
+				"of the text that verifies an update")))...))
 }
 
 var _ sdk.Validator[Config] = (*syncer)(nil)

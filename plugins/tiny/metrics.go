@@ -18,12 +18,15 @@ func trainerMetrics() sdk.Option {
 		spec.Metrics("{sequences,zeroed_sequences}", "completions", ""),
 		spec.Metrics("{groups,flat_groups,fallback_groups}", "groups", "in the batch; of equal scores"),
 		spec.Metrics("rejected_groups", "groups", "groups that were left out"),
-		spec.Metrics("rejected_groups/*", "groups", "groups that were left out, by reason"),
+		spec.Since("in steps that leave out a group for this reason", spec.Metrics("rejected_groups/*", "groups", "")),
 		spec.Metrics("advantage_{mean,deviation,min,max}", "", ""),
 		spec.Metrics("override_fraction", "share of tokens", ""),
 		spec.Metrics("seconds_{waiting,training,syncing}", "seconds", "of the step"),
-		spec.Metrics("mismatch/{fresh,stale}_{tokens,mean_abs,max_abs,kl,clipped}", "", "sampler against trainer"),
-		spec.Metrics("{staleness,staleness_max}", "policy versions", "between sampling and training"),
+		spec.Metrics("mismatch/{fresh,stale}_tokens", "tokens", "tokens of the newest policy version; of older ones"),
+		spec.Since("in steps with such tokens", spec.Metrics("mismatch/{fresh,stale}_{mean_abs,max_abs,kl,clipped}", "",
+			"sampler against trainer")),
+		spec.Since("in steps with a group whose policy version is known", spec.Metrics("{staleness,staleness_max}",
+			"policy versions", "between sampling and training")),
 	)...)
 }
 

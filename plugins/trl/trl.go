@@ -18,7 +18,7 @@ func Plugin() *sdk.Definition {
 	return trainer.New("trl", "Trains a model with TRL's GRPOTrainer",
 		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
 		sdk.WithOutputs(worker.Outputs{}),
-		worker.Metrics(spec.Metrics("trl/*", "", "what TRL reports, by its names"),
+		worker.Metrics(spec.Since("as TRL reports it", spec.Metrics("trl/*", "", "what TRL reports, by its names")),
 			spec.Metrics("*", "", "what the trainer reports besides")),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN", "WANDB_*", "TRACKIO_*"),

@@ -19,7 +19,7 @@ func Plugin() *sdk.Definition {
 	return trainer.New("verl", "Trains a model with verl's engines and algorithms",
 		func() trainer.Plugin[Config] { return &Trainer{Trainer: worker.New(program)} },
 		sdk.WithOutputs(worker.Outputs{}),
-		worker.Metrics(spec.Metrics("verl/*", "", "what verl reports, by its names"),
+		worker.Metrics(spec.Since("as verl reports it", spec.Metrics("verl/*", "", "what verl reports, by its names")),
 			spec.Metrics("*", "", "what the trainer reports besides")),
 		sdk.WithPackages(packages),
 		sdk.WithEnvironmentVariables("HF_*", "HUGGING_FACE_HUB_TOKEN"),

@@ -61,16 +61,25 @@ func (f *Files) Content(path string) (string, error) {
 
 // Head returns the first bytes of a file.
 func (f *Files) Head(path string, limit int64) ([]byte, error) {
-	full := f.resolve(path)
-	if err := ordinary(path, full); err != nil {
-		return nil, err
-	}
-	in, _, err := regular.Follow(full)
+	in, _, err := f.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, err
 	}
 	defer func() { _ = in.Close() }()
 	return io.ReadAll(io.LimitReader(in, limit))
+}
+
+// Open opens an ordinary file, and returns its size.
+func (f *Files) Open(path string) (*os.File, int64, error) {
+	full := f.resolve(path)
+	if err := ordinary(path, full); err != nil {
+		return nil, 0, err
+	}
+	in, info, err := regular.Follow(full)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return in, info.Size(), nil
 }
 
 // folder is the digest of the names and contents of the files below a folder.

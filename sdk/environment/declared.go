@@ -7,18 +7,30 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
+// From when metrics are reported.
+const (
+	withCompletions = "in reports with completions"
+	withScores      = "in reports with scored completions"
+)
+
 // declared adds the metrics of every environment of this package to the options of one (see tally).
 func declared(opts []sdk.Option) []sdk.Option {
 	return append(slices.Clone(opts), sdk.WithMetrics(slices.Concat(
-		spec.Metrics("{reward,reward_sent}", "", "mean score of all completions, and of the groups that were sent"),
+		spec.Since(withScores, spec.Metrics("reward", "", "mean score of all completions")),
+		spec.Since("in reports with groups that were sent", spec.Metrics("reward_sent", "",
+			"mean score of their completions")),
 		spec.Metrics("groups{,_sent,_uninformative,_too_long,_lost}", "groups", "since the last report"),
-		spec.Metrics("dropped_fraction", "share of groups", "groups that were not sent"),
+		spec.Since("in reports with groups", spec.Metrics("dropped_fraction", "share of groups",
+			"groups that were not sent")),
 		spec.Metrics("sampling_retries", "requests", "requests to inference that were repeated"),
-		spec.Metrics("{rollouts_failed,infra_failed}", "completions", "completions without a score"),
-		spec.Metrics("{rollouts_failed_fraction,infra_failed_fraction,truncated}", "share of completions", ""),
-		spec.Metrics("completion_tokens", "tokens", "mean length of a completion"),
-		spec.Metrics("tokens_per_second", "tokens per second", ""),
-		spec.Metrics("turns", "turns", "mean of the episodes"),
-		spec.Metrics(metricPrefix+"*", "", "what the environment reports of its scores"),
+		spec.Since(withCompletions, spec.Metrics("{rollouts_failed,infra_failed}", "completions",
+			"completions without a score")),
+		spec.Since(withCompletions, spec.Metrics("{rollouts_failed_fraction,infra_failed_fraction}",
+			"share of completions", "")),
+		spec.Since(withScores, spec.Metrics("truncated", "share of completions", "")),
+		spec.Since(withScores, spec.Metrics("completion_tokens", "tokens", "mean length of a completion")),
+		spec.Since(withScores, spec.Metrics("tokens_per_second", "tokens per second", "")),
+		spec.Since("by environments with episodes", spec.Metrics("turns", "turns", "mean of the episodes")),
+		spec.Since(withScores, spec.Metrics(metricPrefix+"*", "", "what the environment reports of its scores")),
 	)...))
 }

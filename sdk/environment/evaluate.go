@@ -122,9 +122,16 @@ func (h *heldOut) ended(ctx context.Context, err error) error {
 // Evaluate answers the held-out set greedily and scores it, with one policy version: tasks that an older one answered
 // are answered again.
 func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
+	metrics, scores, err := r.EvaluateRecorded(ctx, limit)
+	return metrics, scores.PolicyVersion, err
+}
+
+// EvaluateRecorded is Evaluate, which returns every completion too.
+func (r *evaluated[C, E]) EvaluateRecorded(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error) {
+	var out sdk.TaskScores
 	h, err := r.heldOut(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, out, err
 	}
 	defer h.release()
 	if limit > 0 && limit < len(h.tasks) {
@@ -142,11 +149,11 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 		err := h.each(ctx, which, func(i int, one *rolled) { made[i] = one })
 		release()
 		if err != nil {
-			return nil, 0, err
+			return nil, out, err
 		}
 		var newest int64
 		if which, newest = outdated(made); len(which) > 0 && round == evaluationRounds {
-			return nil, 0, &sdk.Error{
+			return nil, out, &sdk.Error{
 				Summary: fmt.Sprintf("the policy changed during the evaluation: version %d has answered %d of %s, older "+
 					"versions the others, %d times in a row", newest, len(made)-len(which), count(len(made), "task"), round),
 				Remedy: "evaluate fewer tasks (--limit N), or a checkpoint, which does not change: recipe stop, then " +
@@ -155,17 +162,21 @@ func (r *evaluated[C, E]) Evaluate(ctx context.Context, limit int) (map[string]f
 		}
 	}
 	e := evaluation{oldest: math.MaxInt64}
-	for _, one := range made {
+	out.Tasks = len(h.all)
+	for i, one := range made {
 		e.add(one.sequences[0])
+		out.Results = append(out.Results, one.result(h.tasks[i], h.plan))
+		out.Results[i].Task = i
 	}
 	if e.scored == 0 {
-		return nil, 0, fmt.Errorf("none of %s got a score: %w", count(len(h.tasks), "held-out task"), e.failure)
+		return nil, out, fmt.Errorf("none of %s got a score: %w", count(len(h.tasks), "held-out task"), e.failure)
 	}
 	n := e.scored
 	values := map[string]float64{"score": e.sum / n, "truncated": e.cut / n, "tasks": float64(len(h.tasks)),
 		"completion_tokens": e.tokens / n, "failed": e.failed}
 	e.means.each(func(name string, mean float64) { values[metricPrefix+name] = mean })
-	return values, e.version(), nil
+	out.PolicyVersion = e.version()
+	return values, out, nil
 }
 
 // outdated are the tasks that not the newest of all policy versions alone has answered, and that version. A task whose
@@ -294,7 +305,10 @@ func (t Task) digest() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-var _ sdk.TaskEvaluator = (*evaluated[Settings, Environment])(nil)
+var (
+	_ sdk.RecordedEvaluator = (*evaluated[Settings, Environment])(nil)
+	_ sdk.TaskEvaluator     = (*evaluated[Settings, Environment])(nil)
+)
 
 // evaluation adds up.
 type evaluation struct {

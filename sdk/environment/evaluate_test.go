@@ -33,6 +33,10 @@ func TestEvaluate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if got := r.GetResults(); len(got) != int(c.tasks) || len(got[1].GetCompletions()) != 1 || got[1].GetTask() != 1 ||
+			got[1].GetCompletions()[0].GetTokens() != 8 || len(got[1].GetGroup()) == 0 {
+			t.Errorf("limit %d: the completions are %v", c.limit, got)
+		}
 		if r.GetMetrics()["tasks"] != float64(c.tasks) || r.GetMetrics()["truncated"] != 1 ||
 			r.GetMetrics()["completion_tokens"] != 8 {
 			t.Errorf("limit %d: %v", c.limit, r)

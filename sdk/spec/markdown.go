@@ -16,13 +16,13 @@ func Markdown(schema *Schema) string {
 	writeMarkdown(&b, schema, "")
 	if len(schema.Metrics) > 0 {
 		b.WriteString("Metrics (* stands for any text; in alerts and stop rules):\n\n" +
-			"| metric | unit | meaning |\n|---|---|---|\n")
+			"| metric | unit | reported | meaning |\n|---|---|---|---|\n")
 		for _, m := range schema.Metrics {
-			meaning := m.Doc
-			if m.Since != "" {
-				meaning = strings.TrimSpace(meaning + " (since " + m.Since + ")")
+			since := m.Since
+			if since == "" {
+				since = "from the first report"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, cell(m.Unit), cell(meaning))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, cell(m.Unit), cell(since), cell(m.Doc))
 		}
 		b.WriteString("\n")
 	}

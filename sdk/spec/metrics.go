@@ -10,10 +10,31 @@ import (
 type Metric struct {
 	// Name is its name as it is reported. * stands for any text: env/*/groups is a family, and the name * alone says that
 	// a block reports others as well, which are not known before it runs.
-	Name  string `json:"name"`
-	Unit  string `json:"unit,omitempty"`
-	Doc   string `json:"doc,omitempty"`
-	Since string `json:"since,omitempty"` // version of the plugin that reported it first; empty: the first
+	Name string `json:"name"`
+	Unit string `json:"unit,omitempty"`
+	Doc  string `json:"doc,omitempty"`
+	// Since is the moment or the condition from which a block reports it, in words: "after the first weight update", "on
+	// a GPU". Empty: from the first report.
+	Since string `json:"since,omitempty"`
+	// With is the attribute of the block without which the metric is not reported (kl.reward_coefficient): one that is
+	// null, false or 0 counts as not set. Empty: none.
+	With string `json:"with,omitempty"`
+}
+
+// Since adds a moment or a condition to metrics (Metric.Since).
+func Since(words string, metrics []Metric) []Metric {
+	for i := range metrics {
+		metrics[i].Since = words
+	}
+	return metrics
+}
+
+// With names the attribute without which a block does not report metrics (Metric.With).
+func With(attribute string, metrics []Metric) []Metric {
+	for i := range metrics {
+		metrics[i].With, metrics[i].Since = attribute, "with "+attribute
+	}
+	return metrics
 }
 
 // Metrics describes the metrics of one pattern, in which {a,b} stands for a and for b: "reward/{mean,std}".
@@ -28,6 +49,14 @@ func Metrics(pattern, unit, doc string) []Metric {
 		out = append(out, Metrics(before+part+after, unit, doc)...)
 	}
 	return out
+}
+
+// Reported adds to a sentence from when a metric is reported (Metric.Since).
+func Reported(since string) string {
+	if since == "" {
+		return ""
+	}
+	return " (it is reported " + since + ")"
 }
 
 // aliases are names of one quantity in different trainers: each may be written where a trainer reports the other.
@@ -60,15 +89,15 @@ func MetricValue(values map[string]float64, name string) (float64, bool) {
 	return v, ok
 }
 
-// Reports says whether blocks with this schema report a metric of this name, or of its alias. Open: they report others
-// as well, so that a name that is not found may come all the same.
-func (s *Schema) Reports(name string) (found, open bool) {
-	for _, m := range s.Metrics {
+// Reports returns the declaration of a metric of this name, or of its alias; nil: blocks with this schema do not declare
+// it. Open: they report others as well, so that a name that is not found may come all the same.
+func (s *Schema) Reports(name string) (found *Metric, open bool) {
+	for i, m := range s.Metrics {
 		switch {
 		case m.Name == "*":
 			open = true
-		case like(m.Name, name), like(m.Name, MetricAlias(name)):
-			found = true
+		case found == nil && (like(m.Name, name) || like(m.Name, MetricAlias(name))):
+			found = &s.Metrics[i]
 		}
 	}
 	return found, open

@@ -9,9 +9,10 @@ import (
 )
 
 // Parameters lists the arguments that a function of a Python file needs by name, without running the file: those
-// without a default, except positional-only ones. Not ok: the source alone does not determine them, as for a class, for
-// a name that is bound several times and for a function with a decorator.
-func Parameters(source []byte, name string) (needed []string, ok bool) {
+// without a default, except positional-only ones. Not ok: the source alone does not determine them, as for a class and
+// for a name that is bound several times. Decorator is the first one of the function that may give it other arguments;
+// empty: none. One that is defined in the file with functools.wraps keeps them, as do some of the standard library.
+func Parameters(source []byte, name string) (needed []string, decorator string, ok bool) {
 	bound := 0
 	for _, n := range Defines(source) {
 		if n == name {
@@ -20,12 +21,18 @@ func Parameters(source []byte, name string) (needed []string, ok bool) {
 	}
 	definition := regexp.MustCompile(`(?m)^(?:async[ \t]+)?def[ \t]+` + regexp.QuoteMeta(name) + `[ \t]*\(`)
 	at := definition.FindIndex(source)
-	if at == nil || bound != 1 || MayDefine(source, name) || decorated(source[:at[0]]) {
-		return nil, false
+	if at == nil || bound != 1 || MayDefine(source, name) {
+		return nil, "", false
 	}
 	parts, ok := arguments(source[at[1]:])
 	if !ok {
-		return nil, false
+		return nil, "", false
+	}
+	for _, d := range decorators(source[:at[0]]) {
+		if !keepsArguments(source, d) {
+			decorator = d
+			break
+		}
 	}
 	for _, part := range parts {
 		switch part = strings.TrimSpace(part); {
@@ -37,15 +44,41 @@ func Parameters(source []byte, name string) (needed []string, ok bool) {
 			needed = append(needed, strings.TrimSpace(argument))
 		}
 	}
-	return needed, true
+	return needed, decorator, true
 }
 
-// decorated says whether the code before a definition ends with a decorator, or may be the end of one.
-func decorated(before []byte) bool {
-	lines := strings.Split(strings.TrimSpace(string(before)), "\n")
-	last := lines[len(lines)-1]
-	return strings.HasPrefix(last, "@") || strings.HasPrefix(last, ")") || strings.HasPrefix(last, "]") ||
-		strings.HasPrefix(last, "}")
+// decorators are the names of a function's decorators, given the code before its definition: of the lines since the last
+// statement at the top level, those that begin with @.
+func decorators(before []byte) (names []string) {
+	lines := strings.Split(string(before), "\n")
+	for _, line := range slices.Backward(lines) {
+		switch {
+		case strings.HasPrefix(line, "@"):
+			name, _, _ := strings.Cut(strings.TrimSpace(line[1:]), "(")
+			names = append(names, strings.TrimSpace(name))
+		case line != "" && !strings.ContainsAny(line[:1], " \t\r#)]}"):
+			return names
+		}
+	}
+	return names
+}
+
+// keepsArguments says whether a decorator leaves the arguments of a function as they are.
+func keepsArguments(source []byte, decorator string) bool {
+	switch decorator {
+	case "cache", "functools.cache", "lru_cache", "functools.lru_cache", "torch.no_grad", "torch.inference_mode",
+		"typing.no_type_check", "override", "typing.override":
+		return true
+	}
+	at := regexp.MustCompile(`(?m)^def[ \t]+` + regexp.QuoteMeta(decorator) + `[ \t]*\(`).FindIndex(source)
+	if at == nil {
+		return false
+	}
+	body := source[at[1]:]
+	if end := regexp.MustCompile(`\n[^\s#)\]}]`).FindIndex(body); end != nil {
+		body = body[:end[0]]
+	}
+	return regexp.MustCompile(`(?m)^[ \t]+@(functools\.)?wraps\(`).Match(body)
 }
 
 // arguments splits what follows an opening parenthesis, up to the closing one, at its commas. Comments, texts and what

@@ -10,24 +10,34 @@ import (
 func TestParameters(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"def f(completions, answer, **kwargs):\n    pass\n":                        "completions answer",
-		"async def f(a: dict[str, int], b=1, *, c, d: str = ',)'):\n    pass\n":    "a c",
-		"def f(\n    a,  # the first (of two\n    b: 'x, y',\n    *rest,\n):\n  1": "a b",
-		"def f(a, /, b):\n    pass\n":                                              "b",
-		"def f():\n    pass\n":                                                     "",
-		"def g(x): pass\n\ndef f(a, b='''),\"''', c=(1, 2)): pass":                 "a",
-		"@wrapped\ndef f(a): pass":                                                 "unknown",
-		"@wrapped(\n    1,\n)\ndef f(a): pass":                                     "unknown",
-		"def f(a): pass\ndef f(b): pass":                                           "unknown",
-		"def f(a): pass\nf = wrapped(f)":                                           "unknown",
-		"class f:\n    def __call__(self, a): pass":                                "unknown",
-		"from other import f":                                                      "unknown",
-		"def f(a, b":                                                               "unknown",
-		"def f(a='":                                                                "unknown",
+		"def f(completions, answer, **kwargs):\n    pass\n":                                 "completions answer",
+		"async def f(a: dict[str, int], b=1, *, c, d: str = ',)'):\n    pass\n":             "a c",
+		"def f(\n    a,  # the first (of two\n    b: 'x, y',\n    *rest,\n):\n  1":          "a b",
+		"def f(a, /, b):\n    pass\n":                                                       "b",
+		"def f():\n    pass\n":                                                              "",
+		"def g(x): pass\n\ndef f(a, b='''),\"''', c=(1, 2)): pass":                          "a",
+		"@wrapped\ndef f(a): pass":                                                          "a by wrapped",
+		"@wrapped(\n    1,\n)\ndef f(a): pass":                                              "a by wrapped",
+		"@lib.retry(3)\n@cache\ndef f(a): pass":                                             "a by lib.retry",
+		"@functools.cache\n# as before\ndef f(a): pass":                                     "a",
+		"x = call(\n    1,\n)\ndef f(a): pass":                                              "a",
+		"@retry\ndef g(): pass\n\ndef f(a): pass":                                           "a",
+		"def w(g):\n    @wraps(g)\n    def h(*a): pass\n    return h\n\n@w\ndef f(a): pass": "a",
+		"def w(g):\n    def h(*a): pass\n    return h\n\n@w\ndef f(a): pass":                "a by w",
+		"def f(a): pass\ndef f(b): pass":                                                    "unknown",
+		"def f(a): pass\nf = wrapped(f)":                                                    "unknown",
+		"class f:\n    def __call__(self, a): pass":                                         "unknown",
+		"from other import f":                                                               "unknown",
+		"def f(a, b":                                                                        "unknown",
+		"def f(a='":                                                                         "unknown",
 	} {
-		needed, ok := spec.Parameters([]byte(source), "f")
-		if got := strings.Join(needed, " "); ok && got != want || !ok && want != "unknown" {
-			t.Errorf("%q: %v, %v, want %s", source, needed, ok, want)
+		needed, decorator, ok := spec.Parameters([]byte(source), "f")
+		got := strings.Join(needed, " ")
+		if decorator != "" {
+			got += " by " + decorator
+		}
+		if ok && got != want || !ok && want != "unknown" {
+			t.Errorf("%q: %q, %v, want %s", source, got, ok, want)
 		}
 	}
 }

@@ -123,7 +123,8 @@ func counted(d *sdk.Definition) error {
 	}
 	if d.Schema.Metrics != nil {
 		d.Schema.Metrics = append(d.Schema.Metrics, spec.Metric{Name: MetricTokens, Unit: "tokens",
-			Doc: "completion tokens that the weights were trained on, each batch once"})
+			Since: "from the first trained batch",
+			Doc:   "completion tokens that the weights were trained on, each batch once"})
 	}
 	return nil
 }

@@ -26,7 +26,16 @@ func Evaluation(w io.Writer, s Style, e *run.Evaluation) error {
 			return err
 		}
 	}
-	return nil
+	return completionsIn(w, s, e.Samples)
+}
+
+// completionsIn says where the completions of an evaluation are; folder empty: they are not recorded.
+func completionsIn(w io.Writer, s Style, folder string) error {
+	if folder == "" {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, s.Dim("  completions: recipe ui, or recipe trajectories show --dir "+folder))
+	return err
 }
 
 // Scores are what the scores of held-out tasks come to.
@@ -76,8 +85,8 @@ func (e Scores) Show(w io.Writer, s Style) error {
 		s.Dim(fmt.Sprintf("  %d tasks, %d completions each at temperature %g", e.Tasks, e.Samples, e.Temperature)),
 		s.Dim(fmt.Sprintf("  a score of %g passes; 95 %% intervals over the tasks: Wilson's for values between 0 and 1, "+
 			"else mean ± 1.96 standard errors", e.Pass)))
-	if err == nil && e.Record != "" {
-		_, err = fmt.Fprintln(w, s.Dim("  completions: recipe ui, or recipe trajectories show --dir "+e.Record))
+	if err == nil {
+		err = completionsIn(w, s, e.Record)
 	}
 	return err
 }

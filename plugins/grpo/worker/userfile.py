@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import linecache
+import os
 import sys
 import traceback
 import types
@@ -20,6 +21,10 @@ from typing import Any
 from recipe_sdk.errors import WorkerError
 
 from . import registry
+
+
+#: Environment variable with the folders in which imports of users' files are looked for: a file that is run may be a copy.
+IMPORTS = "RECIPE_GRPO_IMPORTS"
 
 
 class UserCodeError(WorkerError):
@@ -68,6 +73,9 @@ def _module(path: str) -> types.ModuleType:
     text = source.decode("utf-8", "replace")
     linecache.cache[path] = (len(source), None, text.splitlines(keepends=True), path)
     sys.modules[module.__name__] = module  # dataclasses look their module up
+    for folder in os.environ.get(IMPORTS, "").split(os.pathsep):
+        if folder and folder not in sys.path:
+            sys.path.insert(0, folder)
     _run(lambda: exec(compile(source, path, "exec"), vars(module)), path)
     return module
 

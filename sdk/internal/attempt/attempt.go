@@ -32,7 +32,7 @@ type Plugin interface {
 	Run(ctx context.Context, start wire.Start, host Host) error
 	Prepare(ctx context.Context, start wire.Start, host sdk.Host, started, settled <-chan struct{}) error
 	Update(ctx context.Context, config cty.Value) error
-	Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error)
+	Evaluate(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error)
 	EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error)
 	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
 }

@@ -88,12 +88,15 @@ func (t *typed[C, P]) plan(value cty.Value, placement sdk.Placement) (sdk.Estima
 	return estimate, problems, nil
 }
 
-func (t *typed[C, P]) Evaluate(ctx context.Context, limit int) (map[string]float64, int64, error) {
-	evaluator, ok := any(t.plugin).(sdk.Evaluator)
-	if !ok {
-		return nil, 0, attempt.ErrUnsupported
+func (t *typed[C, P]) Evaluate(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error) {
+	switch evaluator := any(t.plugin).(type) {
+	case sdk.RecordedEvaluator:
+		return evaluator.EvaluateRecorded(ctx, limit)
+	case sdk.Evaluator:
+		metrics, version, err := evaluator.Evaluate(ctx, limit)
+		return metrics, sdk.TaskScores{PolicyVersion: version}, err
 	}
-	return evaluator.Evaluate(ctx, limit)
+	return nil, sdk.TaskScores{}, attempt.ErrUnsupported
 }
 
 func (t *typed[C, P]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error) {

@@ -371,13 +371,14 @@ func (s *Server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 	}
 	var out pluginpb.EvaluateResponse
 	err = attempt.Guard(l.Start().Address, func() (err error) {
+		var scores sdk.TaskScores
 		if req.GetSamples() > 0 {
-			scores, err := l.Plugin().EvaluateTasks(ctx, sdk.EvaluateTasks{First: int(req.GetFirst()),
+			scores, err = l.Plugin().EvaluateTasks(ctx, sdk.EvaluateTasks{First: int(req.GetFirst()),
 				Limit: int(req.GetLimit()), Samples: int(req.GetSamples()), Temperature: req.GetTemperature()})
-			wire.EncodeTaskScores(&out, scores)
-			return err
+		} else {
+			out.Metrics, scores, err = l.Plugin().Evaluate(ctx, int(req.GetLimit()))
 		}
-		out.Metrics, out.PolicyVersion, err = l.Plugin().Evaluate(ctx, int(req.GetLimit()))
+		wire.EncodeTaskScores(&out, scores)
 		return err
 	})
 	if err != nil {

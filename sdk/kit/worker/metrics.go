@@ -7,6 +7,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
+// ofVersions is from when staleness is known.
+const ofVersions = "in steps with a group whose policy version is known"
+
 // Metrics declares what recipe_sdk reports of each step of a trainer in Python, and what its program adds
 // (spec.Metrics).
 func Metrics(own ...[]spec.Metric) sdk.Option {
@@ -19,11 +22,17 @@ func Metrics(own ...[]spec.Metric) sdk.Option {
 		spec.Metrics("length/total_{mean,max}", "tokens", "tokens of a sequence, prompt included"),
 		spec.Metrics("sequences/count", "completions", "sequences of the batch"),
 		spec.Metrics("tokens/{trained,total}", "tokens", "tokens of the batch"),
-		spec.Metrics("staleness/{mean,max}", "policy versions", "between sampling and training"),
-		spec.Metrics("staleness/{unknown_groups,mixed_groups,dropped_groups,histogram/*}", "groups", ""),
-		spec.Metrics("mismatch/*", "", "log-probabilities of the sampler against the trainer's"),
-		spec.Metrics("rejected_groups/*", "groups", "groups that were left out, in all (total) and by reason"),
-		spec.Metrics("time/*", "seconds", "phases of the step"),
+		spec.Since(ofVersions, spec.Metrics("staleness/{mean,max}", "policy versions", "between sampling and training")),
+		spec.Metrics("staleness/{unknown,dropped}_groups", "groups", "without a policy version; too old to train on"),
+		spec.Since(ofVersions, spec.Metrics("staleness/{mixed_groups,histogram/*}", "groups",
+			"sampled by several policy versions; by their staleness")),
+		spec.Since("with samples that have log-probabilities", spec.Metrics("mismatch/*", "",
+			"log-probabilities of the sampler against the trainer's")),
+		spec.Metrics("rejected_groups/total", "groups", "groups that were left out"),
+		spec.Since("in steps that leave out a group for this reason", spec.Metrics("rejected_groups/*", "groups", "")),
+		spec.Metrics("time/{step,wait}", "seconds", "phases of the step"),
+		spec.Since("with a sync block", spec.Metrics("time/sync", "seconds", "")),
+		spec.Since("in steps that have this phase", spec.Metrics("time/*", "seconds", "")),
 		spec.Metrics("step", "steps", ""),
 	}, own...)...)...)
 }
