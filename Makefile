@@ -11,7 +11,7 @@ BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
 # Packages of test-go; those that run the real atroposlib have a target of their own, and so have those without the race detector.
-TESTED    = $(shell $(GO) list $(PKGS) | grep -vE '/recipe/schema$$|/cmd/recipe(/scaffold)?$$|/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
+TESTED   ?= $$($(GO) list $(PKGS) | grep -vE '/recipe/schema$$|/cmd/recipe(/scaffold)?$$|/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
 # Longer than the longest package takes on a busy machine: cmd/recipe, whose tests start whole runs.
@@ -19,7 +19,10 @@ TIMEOUT  ?= 30m
 
 VERSION_PKG := github.com/recipe-rl/recipe/cmd/recipe/build/linked
 LDFLAGS  := -s -w -X $(VERSION_PKG).version=$(VERSION) -X $(VERSION_PKG).commit=$(COMMIT)
-GOBUILD  := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+GOBUILD  := $(GO) build -ldflags '$(LDFLAGS)'
+# Every target compiles as recipe is built, or the compiler would see some thousand packages once more for each way.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -59,22 +62,19 @@ test-venv:
 # program wait for a second before it ends, for races at the end; tests start some thousand programs. It makes tests
 # several times slower, and a test binary takes seconds to link, so it is there for packages with goroutines or locks
 # of their own; `make test-race` has it for all. Vet's checks are among those of lint, which looks at tests, too.
-CONCURRENT = $(shell scripts/concurrent.sh)
-NAMED      = $(shell $(GO) list $(TESTED))
-RACED     ?= $(filter $(CONCURRENT),$(NAMED))
-UNRACED    = $(filter-out $(RACED),$(NAMED))
+RACED    ?= $$(scripts/concurrent.sh | grep -xF "$$named")
 test-go: export GORACE := atexit_sleep_ms=20
 test-go:
-	@failed=0; unraced='$(UNRACED)'; \
-	if [ -n '$(RACED)' ]; then \
-	  if command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1; then \
-	    CGO_ENABLED=1 $(GOTESTSUM) $(RERUN) --packages='$(RACED)' -- -race -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) || failed=1; \
-	  else \
-	    echo 'no C compiler: testing without the race detector'; unraced="$$unraced $(RACED)"; \
-	  fi; \
+	@failed=0; named=$$($(GO) list $(TESTED)); raced=$(RACED) || [ $$? -eq 1 ]; \
+	if [ -n "$$raced" ] && ! command -v cc >/dev/null 2>&1 && ! command -v gcc >/dev/null 2>&1; then \
+	  echo 'no C compiler: testing without the race detector'; raced=; \
+	fi; \
+	unraced=$$(grep -vxF "$$raced" <<<"$$named" || true); \
+	if [ -n "$$raced" ]; then \
+	  $(subst run,run -exec 'env CGO_ENABLED=1',$(GOTESTSUM)) $(RERUN) --packages="$${raced//$$'\n'/ }" -- -race -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) || failed=1; \
 	fi; \
 	if [ -n "$$unraced" ]; then \
-	  $(GOTESTSUM) $(RERUN) --packages="$$unraced" -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) || failed=1; \
+	  $(GOTESTSUM) $(RERUN) --packages="$${unraced//$$'\n'/ }" -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) || failed=1; \
 	fi; exit $$failed
 
 # Tests that run the whole program, some thousand processes, which the race detector makes several times slower. What they
@@ -93,7 +93,7 @@ test-regressions: ## run the inputs that once failed: language, plans, clusters,
 	$(PATIENT) $(GO) test -vet=off ./plugins/reward ./plugins/trajectories/group ./sdk/environment
 
 test-race: ## run all Go tests with the race detector, those of the whole program too (an hour; weekly)
-	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED="$$($(GO) list ./... | tr '\n' ' ')" RACED="$$($(GO) list ./... | tr '\n' ' ')"
+	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED=./... RACED='$$$$named'
 
 # What a test waits for there may import for half a minute, several times that beside other work.
 PATIENT := PLUGINTEST_DEADLINE=5m
@@ -236,20 +236,12 @@ cross: ## build for every supported platform into dist/
 	@mkdir -p dist
 	@for p in $(PLATFORMS); do \
 	  echo "build $$p"; \
-	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/recipe-$${p%/*}-$${p#*/} ./cmd/recipe; \
+	  GOOS=$${p%/*} GOARCH=$${p#*/} $(GOBUILD) -o dist/recipe-$${p%/*}-$${p#*/} ./cmd/recipe; \
 	done
 
-# Each system and each processor once, for no file of ours is for one system on one processor. Not optimized: on a clean machine a
-# platform takes a minute and a half of two cores, and two minutes optimized.
-CHECKED := linux/arm64 darwin/arm64
-cross-check: build ## see that every supported system and processor compiles, and keep no program but bin/recipe
-	@both=$$(git ls-files '*.go' | grep -E '_(linux|darwin)_(amd64|arm64)(_test)?\.go$$' || true; \
-	  git ls-files '*.go' | xargs -d '\n' grep -lE '^//go:build .*(amd64|arm64)' || true); \
-	if [ -n "$$both" ]; then echo "compile these for all of $(PLATFORMS), as they choose a processor:"; echo "$$both"; exit 1; fi
-	@for p in $(filter-out $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH),$(CHECKED)); do \
-	  echo "compile $$p"; \
-	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -gcflags 'all=-N -l' -o /dev/null ./cmd/recipe; \
-	done
+# linux/amd64 is what lint and the tests compile.
+cross-check: ## see that packages and tests compile for every other platform, without building them
+	$(GO) run ./scripts/platforms $(filter-out $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH),$(PLATFORMS))
 
 clean: ## remove what the build made
 	rm -rf bin dist

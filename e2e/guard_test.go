@@ -132,6 +132,7 @@ func TestGuard(t *testing.T) {
 		time.Sleep(10 * time.Minute) // it is killed
 		return
 	}
+	t.Parallel()
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "run")
 	server := filepath.Join(parent, "server")

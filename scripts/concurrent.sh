@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 grep -rlE --include='*.go' --exclude='*_test.go' '^\s*go (func\b|[a-z][A-Za-z.]*\()|\.Go\(|\bsync\.(RW)?Mutex|\batomic\.' cmd engine internal plugins schema sdk |
-  xargs -n1 dirname | sort -u | sed 's|^|github.com/recipe-rl/recipe/|'
+  xargs dirname | sort -u | sed 's|^|github.com/recipe-rl/recipe/|'
