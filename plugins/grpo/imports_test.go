@@ -20,7 +20,7 @@ func TestImportsOfALossLieBesideIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := program(sdk.Request[Config]{RecipeDir: dir, Dir: t.TempDir(), Config: Config{
+	p, err := program(sdk.Request[Config]{Block: sdk.Block{RecipeDir: dir, Dir: t.TempDir()}, Config: Config{
 		Loss: &Loss{Import: "losses/mine.py:f"}, Advantages: &Advantages{Import: "adv.py:f"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestImportsOfALossLieBesideIt(t *testing.T) {
 	if got := p.Environment[importsVariable]; got != want {
 		t.Errorf("imports are looked for in %q, want %q", got, want)
 	}
-	if p, err = program(sdk.Request[Config]{RecipeDir: dir, Dir: t.TempDir()}); err != nil || len(p.Environment) > 0 {
+	if p, err = program(sdk.Request[Config]{Block: sdk.Block{RecipeDir: dir, Dir: t.TempDir()}}); err != nil || len(p.Environment) > 0 {
 		t.Errorf("without a function: %v, %v", p.Environment, err)
 	}
 }
