@@ -1,10 +1,12 @@
 """Plays tasks with a policy that says what it is told to, and looks at the conversations and the rewards."""
 
+import asyncio
 import re
+from unittest import mock
 
-from recipe_sdk import InfraFailure
+from recipe_sdk import InfraFailure, peer
 from recipe_sdk.testing import run
-from recipe_verifiers.endpoint import Unsupported
+from recipe_verifiers.endpoint import Endpoint, Unsupported
 from recipe_verifiers.environment import Verifiers
 
 
@@ -85,3 +87,22 @@ fails(InfraFailure, "the sandbox is away", "letters", alphabet, config={"fails":
 fails(InfraFailure, "the judge is on strike", "letters", alphabet, config={"fails": "reward"})
 fails(InfraFailure, "scoring_timeout", "letters", alphabet, config={"fails": "slow"})
 fails(Unsupported, "changed what was said", "forgetful", alphabet)
+
+
+async def connected(*strangers):
+    """What a client gets of the endpoint: the first line of an answer, or nothing."""
+    endpoint = Endpoint()
+    port = int((await endpoint.start()).split(":")[2].split("/")[0])
+    with mock.patch.object(peer, "check", side_effect=[*strangers, None]):
+        for stranger in (*strangers, None):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            if not stranger:
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            line = await reader.readline()
+            writer.close()
+            assert bool(line) != bool(stranger), f"{stranger}: the endpoint answers {line!r}"
+    await endpoint.stop()
+
+
+# Another user of the machine is not answered, and holds no connection open.
+asyncio.run(connected(peer.StrangerError(), ConnectionResetError()))

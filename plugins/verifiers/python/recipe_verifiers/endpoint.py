@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from typing import Any
 
 from aiohttp import web
-from recipe_sdk import Completion, Policy, Score
+from recipe_sdk import Completion, Policy, Score, peer
 from recipe_sdk.environment import tools as text_tools
 from recipe_sdk.environment.policy import Chat
 from verifiers.v1.clients.client import SESSION_ID_HEADER
@@ -99,12 +100,14 @@ class Conversation:
 
 
 class Endpoint:
-    """An HTTP server on loopback with chat completions. The header that verifiers sends says of which trace a request
-    is."""
+    """An HTTP server on loopback with chat completions, for processes of this user. The header that verifiers sends says
+    of which trace a request is."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
         self._runner: web.AppRunner
+        self._socket: socket.socket
+        self._accepting: asyncio.Task[None]
 
     async def start(self) -> str:
         """Begins to listen; its base URL."""
@@ -112,10 +115,30 @@ class Endpoint:
         app.router.add_post("/v1/chat/completions", self._complete)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._socket.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept())
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+
+    async def _accept(self) -> None:
+        """Connections of other users are closed at once: they would be read, and keep files of this process open."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError:  # too many open files: some are closed soon
+                await asyncio.sleep(0.1)
+                continue
+            try:
+                peer.check(connection)
+                await loop.connect_accepted_socket(self._runner.server, connection)
+            except OSError:
+                connection.close()
 
     async def stop(self) -> None:
+        self._accepting.cancel()
+        await asyncio.gather(self._accepting, return_exceptions=True)
+        self._socket.close()
         await self._runner.cleanup()
 
     async def _complete(self, request: web.Request) -> web.Response:

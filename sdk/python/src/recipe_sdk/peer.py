@@ -58,12 +58,14 @@ def _owner(of: Address, to: Address, tables: str) -> int:
 
 def _entry(of: Address, to: Address | None, tables: str) -> tuple[str, int, int]:
     """State, user and inode of a connection; where there is none, of the listener at `of`."""
-    listener = None
+    listener, port = None, f":{of[1]:04X}"
     for name in ("tcp", "tcp6"):
         table = pathlib.Path(tables, name)
         if name == "tcp6" and not table.exists():
             continue
         for line in table.read_text().splitlines()[1:]:
+            if port not in line:
+                continue  # any user can fill the table, and parsing takes long
             fields = line.split()
             local, state = _parsed(fields[1]), fields[3]
             entry = (state, int(fields[7]), int(fields[9]))
