@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/internal/redact"
 	"github.com/recipe-rl/recipe/internal/temporary"
@@ -47,6 +49,14 @@ func (s Location) Problems() []spec.Problem {
 	if s.BaseURL != "" && len(s.Command) > 0 {
 		return []spec.Problem{{Summary: "base_url or command, not both", Detail: "base_url names a server that runs " +
 			"already, command starts one beside the block."}}
+	}
+	if strings.Contains(words, "{port}") {
+		return []spec.Problem{{Warning: true, Path: cty.GetAttrPath("command"),
+			Summary: "Every user of this machine can ask the server",
+			Detail: "With {port} it listens on 127.0.0.1 without a token: whoever is on the machine can use it, and run " +
+				"code as you where its actions are code. Write {socket} in place of the port if the server can listen at a " +
+				"Unix socket, as uvicorn with --uds {socket}.",
+		}}
 	}
 	return nil
 }

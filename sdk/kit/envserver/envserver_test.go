@@ -90,4 +90,11 @@ func TestAPlaceToListenIsOne(t *testing.T) {
 	if len(found) != 1 || !strings.Contains(found[0].Summary, "{socket} or {port}") {
 		t.Errorf("got %v", found)
 	}
+	found = Location{Command: []string{"a", "{port}"}}.Problems()
+	if len(found) != 1 || !found[0].Warning || !strings.Contains(found[0].Detail, "Write {socket}") {
+		t.Errorf("a port that every user reaches: %v", found)
+	}
+	if found = (Location{Command: []string{"a", "{socket}"}}).Problems(); len(found) > 0 {
+		t.Errorf("a socket: %v", found)
+	}
 }
