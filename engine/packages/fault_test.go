@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -136,6 +137,38 @@ func TestASlowDripIsGivenUp(t *testing.T) {
 	})
 	_, err := b.init("", Options{})
 	b.refused(err, "sent less than", "")
+}
+
+// The author of a recipe names its registry, which may list versions without end: in one answer, or page after page.
+func TestListsWithoutEndAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]string{"pages": `</v2/acme/words/tags/list?n=1000&last=x>; rel="next"`, "one": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.publish("1.0.0")
+			b.fault(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "/tags/list") {
+					return false
+				}
+				size := 1 << 20
+				if next == "" {
+					size = 2 * maxListed
+				} else {
+					w.Header().Set("Link", next)
+				}
+				_, _ = io.WriteString(w, `{"name": "acme/words", "tags": ["`)
+				for part := strings.Repeat("x", 1<<20); size > 0 && r.Context().Err() == nil; size -= len(part) {
+					_, _ = io.WriteString(w, part)
+				}
+				_, _ = io.WriteString(w, `"]}`)
+				return true
+			})
+			if _, err := b.init("", Options{}); err == nil || !strings.Contains(text(err), "where it lists what it has") {
+				t.Errorf("got %s", text(err))
+			}
+		})
+	}
 }
 
 // TestCredentialsDoNotFollowARedirect to another host.

@@ -66,8 +66,13 @@ func (g Registries) options(ctx context.Context) []remote.Option {
 		retry = time.Second
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain),
-		remote.WithTransport(g.transport()), remote.WithUserAgent("recipe"),
+		remote.WithTransport(bounded(g.transport(), true)), remote.WithUserAgent("recipe"),
 		remote.WithRetryBackoff(remote.Backoff{Duration: retry, Factor: 3, Jitter: 0.1, Steps: 3})}
+}
+
+// listing are the options of requests for lists and manifests.
+func (g Registries) listing(ctx context.Context) []remote.Option {
+	return append(g.options(ctx), remote.WithTransport(bounded(g.transport(), false)))
 }
 
 // registryRepository is a repository of a registry.
@@ -91,12 +96,12 @@ func (r *registryRepository) String() string { return scheme + r.name.Name() }
 const listVersions = "list the versions"
 
 func (r *registryRepository) tags(ctx context.Context) ([]string, error) {
-	tags, err := remote.List(r.name, r.registries.options(ctx)...)
+	tags, err := remote.List(r.name, r.registries.listing(ctx)...)
 	return tags, r.explain(ctx, listVersions, err)
 }
 
 func (r *registryRepository) index(ctx context.Context, version string) ([]byte, error) {
-	d, err := remote.Get(r.name.Tag(tagOf(version)), r.registries.options(ctx)...)
+	d, err := remote.Get(r.name.Tag(tagOf(version)), r.registries.listing(ctx)...)
 	if err != nil {
 		return nil, r.explain(ctx, "read version "+version, err)
 	}
@@ -104,7 +109,7 @@ func (r *registryRepository) index(ctx context.Context, version string) ([]byte,
 }
 
 func (r *registryRepository) manifest(ctx context.Context, digest v1.Hash) ([]byte, error) {
-	d, err := remote.Get(r.name.Digest(digest.String()), r.registries.options(ctx)...)
+	d, err := remote.Get(r.name.Digest(digest.String()), r.registries.listing(ctx)...)
 	if err != nil {
 		return nil, r.explain(ctx, "read manifest "+digest.String(), err)
 	}
@@ -127,7 +132,7 @@ func (r *registryRepository) image(ctx context.Context, digest v1.Hash) (v1.Imag
 
 func (r *registryRepository) referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor, error) {
 	// The registry without the referrers API has them under a tag, which package remote reads then.
-	idx, err := remote.Referrers(r.name.Digest(digest.String()), r.registries.options(ctx)...)
+	idx, err := remote.Referrers(r.name.Digest(digest.String()), r.registries.listing(ctx)...)
 	if err != nil {
 		return nil, r.explain(ctx, "list the signatures", err)
 	}

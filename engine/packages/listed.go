@@ -1,0 +1,51 @@
+package packages
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// maxListed is the most that is read of a registry's answers to one question, such as its versions, over all pages: ten
+// thousand of them have some hundred kilobytes.
+const maxListed = 64 << 20
+
+// listedTransport bounds answers of a registry, which the author of a recipe names, together. Blobs are bounded by the
+// size in their manifest instead; a registry may redirect to the store that has them.
+type listedTransport struct {
+	base  http.RoundTripper
+	blobs bool // blobs may be among the answers
+	left  atomic.Int64
+}
+
+func bounded(base http.RoundTripper, blobs bool) http.RoundTripper {
+	t := &listedTransport{base: base, blobs: blobs}
+	t.left.Store(maxListed)
+	return t
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *listedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(req)
+	if err != nil || t.blobs && (req.Response != nil || strings.Contains(req.URL.Path, "/blobs/")) {
+		return resp, err
+	}
+	resp.Body = &listedBody{resp.Body, &t.left, req.URL.Host}
+	return resp, nil
+}
+
+type listedBody struct {
+	io.ReadCloser
+	left *atomic.Int64
+	host string
+}
+
+func (b *listedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left.Add(-int64(n)) < 0 {
+		return 0, fmt.Errorf("%s sends more than %d bytes where it lists what it has", b.host, maxListed)
+	}
+	return n, err
+}
