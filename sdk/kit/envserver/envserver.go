@@ -53,7 +53,7 @@ func (s Location) Problems() []spec.Problem {
 	if strings.Contains(words, "{port}") {
 		return []spec.Problem{{Warning: true, Path: cty.GetAttrPath("command"),
 			Summary: "Every user of this machine can ask the server",
-			Detail: "With {port} it listens on 127.0.0.1 without a token: whoever is on the machine can use it, and run " +
+			Detail: "With {port} it listens on 127.0.0.1 without a token: every user can use it, and run " +
 				"code as you where its actions are code. Write {socket} in place of the port if the server can listen at a " +
 				"Unix socket, as uvicorn with --uds {socket}.",
 		}}
