@@ -134,7 +134,8 @@ func TestInvalidRecipes(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
 		a := unpack(t, path)
 		var mu sync.Mutex
-		golden := map[string][]byte{}
+		golden := maps.Clone(a.golden) // cases that -run leaves out keep theirs
+		maps.DeleteFunc(golden, func(c string, _ []byte) bool { return !slices.Contains(a.recipes, c) })
 		t.Run(name, func(t *testing.T) {
 			for _, c := range a.recipes {
 				t.Run(c, func(t *testing.T) {

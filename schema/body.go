@@ -250,8 +250,12 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 				fmt.Sprintf("%q in %s is an attribute: write %s = … with an equals sign.", name, where, name)))
 			continue
 		}
-		d.report(problem(at, "Unknown block", fmt.Sprintf("There is no block %q in %s.%s", name, where,
-			didYouMean(name, d.known(s, top)))))
+		known := slices.Sorted(slices.Values(d.known(s, top)))
+		hint := didYouMean(name, known)
+		if hint == "" {
+			hint = fmt.Sprintf(" It takes %s.", orNothing(known))
+		}
+		d.report(problem(at, "Unknown block", fmt.Sprintf("There is no block %q in %s.%s", name, where, hint)))
 	}
 }
 

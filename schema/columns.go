@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -22,7 +24,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// claim is an attribute whose value names columns of a file of rows.
+// claim is an attribute whose value names columns of a file of rows, or says how many of its rows are kept back.
 type claim struct {
 	attribute *spec.Attribute
 	value     cty.Value
@@ -32,7 +34,8 @@ type claim struct {
 
 // claims records an attribute that names columns.
 func (d *decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) {
-	if a.Columns == nil || d.ev.outputs != nil || v.IsMarked() || v.IsNull() || !v.IsKnown() || v.Type() != cty.String {
+	if a.Columns == nil || d.ev.outputs != nil || v.IsMarked() || v.IsNull() || !v.IsKnown() ||
+		v.Type() != cty.String && v.Type() != cty.Number {
 		return
 	}
 	c := claim{attribute: a, value: v, where: where}
@@ -52,6 +55,10 @@ func (d *decoder) columns(body *hclsyntax.Body) {
 		if file == "" {
 			continue
 		}
+		if c.value.Type() == cty.Number {
+			d.keptBack(c, file, body)
+			continue
+		}
 		columns, ok := known[file]
 		if !ok {
 			columns = columnsOf(file, d.ev.p.code.files)
@@ -65,6 +72,24 @@ func (d *decoder) columns(body *hclsyntax.Body) {
 		}
 		d.compare(c, file, columns)
 	}
+}
+
+// keptBack reports a number of rows that leaves none of the file.
+func (d *decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
+	kept, _ := c.value.AsBigFloat().Int64()
+	rows, ok := rowsOf(file, d.ev.p.code.files)
+	if !ok || rows > kept {
+		return
+	}
+	if c.at == (hcl.Range{}) {
+		c.at = body.Attributes[c.attribute.Columns.Of].Expr.Range()
+	}
+	remedy := "Add rows."
+	if rows > 1 {
+		remedy = fmt.Sprintf("Write a smaller number, such as %s = %d, or add rows.", c.attribute.Name, max(rows/5, 1))
+	}
+	d.report(problem(c.at, "Too few rows", fmt.Sprintf("%q in %s keeps back %d rows, and %s has %d: none is left. %s",
+		c.attribute.Name, c.where, kept, file, rows, remedy)))
 }
 
 func (d *decoder) compare(c claim, file string, columns []string) {
@@ -112,52 +137,27 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 		strings.Join(columns, ", "), hint, besides)))
 }
 
-// headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known.
+// headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known, and of a longer file not how many rows it has.
 const headOfRows = 4 << 20
 
 // columnsOf are the columns of a file's first row, in their order; none: they are not known.
 func columnsOf(file string, files *function.Files) []string {
-	name := strings.ToLower(file)
-	packed := path.Ext(name) == ".gz"
-	ending := path.Ext(strings.TrimSuffix(name, ".gz"))
-	if ending == ".parquet" && !packed {
-		return columnsOfParquet(file, files)
-	}
-	if !slices.Contains([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv"}, ending) {
-		return nil
-	}
-	data, err := files.Head(file, headOfRows)
-	if err != nil {
-		return nil
-	}
-	if packed {
-		unpacked, err := gzip.NewReader(bytes.NewReader(data))
-		if err != nil {
-			return nil
-		}
-		data, _ = io.ReadAll(io.LimitReader(unpacked, headOfRows)) // the end may be missing
-	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if ending == ".csv" || ending == ".tsv" {
-		r := csv.NewReader(bytes.NewReader(data))
-		r.LazyQuotes = true
-		if ending == ".tsv" {
-			r.Comma = '\t'
-		}
-		columns, _ := r.Read()
+	data, ending, _ := head(file, files)
+	switch {
+	case ending == ".parquet":
+		var columns []string
+		parquetOf(file, files, func(table *parquet.File) {
+			for _, c := range table.Root().Columns() {
+				columns = append(columns, c.Name())
+			}
+		})
+		return columns
+	case ending == ".csv" || ending == ".tsv":
+		columns, _ := tableReader(data, ending).Read()
 		return columns
 	}
-	r := json.NewDecoder(bytes.NewReader(data))
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
-		if _, err := r.Token(); err != nil {
-			return nil
-		}
-	}
-	var row json.RawMessage
-	if r.Decode(&row) != nil || !gjson.ParseBytes(row).IsObject() {
-		return nil
-	}
 	var columns []string
+	row, _ := rowsOfJSON(data, 1)
 	gjson.ParseBytes(row).ForEach(func(name, _ gjson.Result) bool {
 		columns = append(columns, name.String())
 		return true
@@ -165,24 +165,99 @@ func columnsOf(file string, files *function.Files) []string {
 	return columns
 }
 
-// columnsOfParquet are the columns that a Parquet file's footer names.
-func columnsOfParquet(file string, files *function.Files) []string {
+// rowsOf is how many rows a file has. Not ok: it is not known, as of one that is too large to be read for it.
+func rowsOf(file string, files *function.Files) (rows int64, ok bool) {
+	data, ending, whole := head(file, files)
+	switch {
+	case ending == ".parquet":
+		parquetOf(file, files, func(table *parquet.File) { rows, ok = table.NumRows(), true })
+		return rows, ok
+	case !whole || ending == "":
+		return 0, false
+	case ending == ".csv" || ending == ".tsv":
+		r := tableReader(data, ending)
+		r.ReuseRecord, r.FieldsPerRecord = true, -1
+		for rows = -1; ; rows++ { // the first line has the names
+			if _, err := r.Read(); err != nil {
+				return max(rows, 0), errors.Is(err, io.EOF)
+			}
+		}
+	}
+	_, n := rowsOfJSON(data, math.MaxInt)
+	return int64(n), n > 0
+}
+
+// head is the first part of a file of rows, decompressed, and its ending without .gz; "": it is no such file. Whole: this is
+// all of it. A Parquet file is not read.
+func head(file string, files *function.Files) (data []byte, ending string, whole bool) {
+	name := strings.ToLower(file)
+	packed := path.Ext(name) == ".gz"
+	ending = path.Ext(strings.TrimSuffix(name, ".gz"))
+	if ending == ".parquet" && !packed {
+		return nil, ending, false
+	}
+	if !slices.Contains([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv"}, ending) {
+		return nil, "", false
+	}
+	data, err := files.Head(file, headOfRows)
+	if err != nil {
+		return nil, "", false
+	}
+	whole = len(data) < headOfRows
+	if packed {
+		unpacked, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return nil, "", false
+		}
+		data, err = io.ReadAll(io.LimitReader(unpacked, headOfRows)) // the end may be missing
+		whole = err == nil && len(data) < headOfRows
+	}
+	return bytes.TrimPrefix(data, []byte("\ufeff")), ending, whole
+}
+
+func tableReader(data []byte, ending string) *csv.Reader {
+	r := csv.NewReader(bytes.NewReader(data))
+	r.LazyQuotes = true
+	if ending == ".tsv" {
+		r.Comma = '\t'
+	}
+	return r
+}
+
+// rowsOfJSON reads up to limit rows, of a list of objects or of one object a line, and returns the first and how many there
+// are; none when another value comes.
+func rowsOfJSON(data []byte, limit int) (first json.RawMessage, rows int) {
+	r := json.NewDecoder(bytes.NewReader(data))
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
+		if _, err := r.Token(); err != nil {
+			return nil, 0
+		}
+	}
+	for rows < limit && r.More() {
+		var row json.RawMessage
+		if r.Decode(&row) != nil || !gjson.ParseBytes(row).IsObject() {
+			return nil, 0
+		}
+		if rows++; first == nil {
+			first = row
+		}
+	}
+	return first, rows
+}
+
+// parquetOf opens a Parquet file by its footer, which has the names of its columns and how many rows it has; f is not
+// called for what is none.
+func parquetOf(file string, files *function.Files, f func(*parquet.File)) {
 	in, size, err := files.Open(file)
 	if err != nil {
-		return nil
+		return
 	}
 	defer func() { _ = in.Close() }()
 	var end [8]byte // the length of the footer, and a mark
 	if _, err := in.ReadAt(end[:], size-int64(len(end))); err != nil || binary.LittleEndian.Uint32(end[:]) > headOfRows {
-		return nil
+		return
 	}
-	table, err := parquet.OpenFile(in, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
-	if err != nil {
-		return nil
+	if table, err := parquet.OpenFile(in, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true)); err == nil {
+		f(table)
 	}
-	var columns []string
-	for _, c := range table.Root().Columns() {
-		columns = append(columns, c.Name())
-	}
-	return columns
 }

@@ -3,6 +3,7 @@ package schema_test
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,7 @@ func columnsRecipe(t *testing.T, dir, body string) string {
 		Calls  []function `recipe:"calls,block"`
 		Data   string     `recipe:"data" file:"content"`
 		Prompt string     `recipe:"prompt" default:"prompt"`
+		Kept   int64      `recipe:"kept" default:"1"`
 	}{})
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +35,7 @@ func columnsRecipe(t *testing.T, dir, body string) string {
 	given := &spec.Columns{Of: "data", Given: []string{"completions"}, LeftOut: []string{"prompt"}}
 	config.Attribute("call").Columns = given
 	config.Block("calls").Schema.Attribute("function").Columns = given
+	config.Attribute("kept").Columns = &spec.Columns{Of: "data"}
 	config.Attribute("prompt").Columns = &spec.Columns{Of: "data"}
 	file := filepath.Join(dir, "r.hcl")
 	if err := os.WriteFile(file, []byte("environment \"mine\" \"e\" {\n"+body+"\n}\n"), 0o600); err != nil {
@@ -57,11 +60,11 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		Prompt string `parquet:"prompt"`
 		Answer string `parquet:"answer"`
 	}
-	if err := parquet.Write(&table, []row{{"1+1=", "2"}}); err != nil {
+	if err := parquet.Write(&table, []row{{"1+1=", "2"}, {"1+2=", "3"}}); err != nil {
 		t.Fatal(err)
 	}
 	z := gzip.NewWriter(&packed)
-	_, err := z.Write([]byte(`{"prompt": "1+1=", "answer": "2"}` + "\n"))
+	_, err := z.Write([]byte(`{"prompt": "1+1=", "answer": "2"}` + "\n{}\n"))
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +77,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 			"@functools.cache\ndef kept(solution):\n    pass\n\nclass Made:\n    def __call__(self, other):\n        pass\n",
 		"a.jsonl": "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{}\n", "a.gz.jsonl.gz": packed.String(),
 		"a.json": ` [{"prompt": "1+1=", "answer": "2"}, {}]`, "lines.json": `{"prompt": "", "answer": ""}` + "\n{}",
-		"a.csv": "prompt,\"answer\"\n1+1=,2\n", "a.tsv": "prompt\tanswer\n1\t2\n", "broken.parquet": "PAR1",
+		"a.csv": "prompt,\"answer\"\n1+1=,2\n1+2=,\"3\n4\"\n", "a.tsv": "prompt\tanswer\n1\t2\n3\t4\n", "broken.parquet": "PAR1",
 		"a.parquet": table.String(), "short.parquet": "PAR",
 		"empty.jsonl": "", "broken.json": `[{"prompt": `,
 	})
@@ -111,8 +114,22 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant %q", body, got, want)
 		}
 	}
-	write(t, dir, map[string]string{"other.csv": "question,answer\n1,2\n"})
+	write(t, dir, map[string]string{"other.csv": "question,answer\n1,2\n3,4\n"})
 	if got := columnsRecipe(t, dir, `data = "other.csv"`); !strings.Contains(got, `other.csv has no column "prompt"`) {
 		t.Errorf("the default of an attribute: %s", got)
+	}
+	write(t, dir, map[string]string{"empty.csv": "prompt,answer\n", "one.jsonl": "{\"prompt\": \"\"}\n"})
+	for _, file := range []string{"a.jsonl", "a.gz.jsonl.gz", "a.json", "lines.json", "a.csv", "a.tsv", "a.parquet"} {
+		got := columnsRecipe(t, dir, fmt.Sprintf("data = %q\nkept = 2", file))
+		if want := `"kept" in environment.mine.e keeps back 2 rows, and ` + file + ` has 2: none is left. Write a smaller ` +
+			`number, such as kept = 1, or add rows.`; !strings.Contains(got, want) {
+			t.Errorf("%s, of which as many rows are kept back as it has: %q", file, got)
+		}
+	}
+	for file, want := range map[string]string{"empty.csv": "has 0: none is left. Add rows.", "broken.json": "",
+		"one.jsonl": "has 1: none is left. Add rows."} {
+		if got := columnsRecipe(t, dir, fmt.Sprintf("data = %q", file)); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", file, got, want)
+		}
 	}
 }

@@ -193,10 +193,13 @@ func (a *app) recordOf(file string, environment addr.Block) *evaluation.Record {
 	return record
 }
 
-// kept tells of scores that are not lost.
+// kept tells of scores that are not lost. Where the policy has changed, the same command would be refused again.
 func kept(err error, scores *evaluation.File, path string) error {
 	if path == "" || len(scores.Done) == 0 {
 		return err
+	}
+	if errors.As(err, new(*policyMoved)) {
+		return fmt.Errorf("%w (%d tasks of the older one are kept in %s)", err, len(scores.Done), path)
 	}
 	return fmt.Errorf("%w (%d tasks are kept in %s; the same command continues)", err, len(scores.Done), path)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -63,6 +64,26 @@ func TestAPolicyThatChangesTooFastIsRefused(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "changes faster than a task is answered") || len(a.scores.Done) != 0 {
 		t.Errorf("kept %v, %v", a.scores.Done, err)
+	}
+}
+
+// The same command would be refused again, and does not continue.
+func TestAPolicyThatChangedIsNotContinued(t *testing.T) {
+	t.Parallel()
+	a := newAnswers(t, true)
+	if err := a.take(scored([]int64{2, 2})); err != nil {
+		t.Fatal(err)
+	}
+	moved := kept(a.take(scored([]int64{3, 3})), a.scores, "scores.jsonl").Error()
+	if strings.Contains(moved, "the same command continues") || !strings.Contains(moved, "1 tasks of the older one are kept") {
+		t.Error(moved)
+	}
+	if away := kept(errors.New("away"), a.scores, "scores.jsonl").Error(); !strings.Contains(away, "the same command continues") {
+		t.Error(away)
+	}
+	var refused *sdk.Error
+	if !errors.As(kept(a.take(scored([]int64{3, 3})), a.scores, "scores.jsonl"), &refused) || refused.Remedy == "" {
+		t.Error("the remedy is lost")
 	}
 }
 

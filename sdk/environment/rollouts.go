@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/trace"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -566,7 +567,7 @@ func (r *rollouts) draw(ctx context.Context, q question, p sampling) (*sample, e
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
 		drawn, err := r.sampler.draw(ctx, q, p)
 		var no *refusal
-		if err == nil || errors.As(err, &no) || ctx.Err() != nil {
+		if err == nil || errors.As(err, &no) || errors.Is(err, bounded.ErrTooLarge) || ctx.Err() != nil {
 			return drawn, err
 		}
 		r.stats.failed()

@@ -141,6 +141,10 @@ func (s *sampler) draw(ctx context.Context, q question, p sampling) (*sample, er
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer, err := bounded.ReadAll(response.Body, s.most)
+	if errors.Is(err, bounded.ErrTooLarge) { // it is as large when it is asked for again
+		return nil, &unscored{causes: []error{err}, text: fmt.Sprintf("the answer with %d completions has more than %d MiB: "+
+			"lower group_size or max_tokens, if the inference block is no faulty one", p.N, s.most>>20)}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the completions: %w", err)
 	}

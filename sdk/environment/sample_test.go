@@ -60,6 +60,12 @@ func TestAnAnswerWithoutEndIsRefused(t *testing.T) {
 	if _, err := s.draw(t.Context(), question{text: "x"}, sampling{N: 1}); !errors.Is(err, bounded.ErrTooLarge) {
 		t.Errorf("got %v, expected that the answer is too large", err)
 	}
+	// The group is lost at once: the answer is as large when it is asked for again.
+	_, err := (&rollouts{sampler: s}).draw(t.Context(), question{text: "x"}, sampling{N: 3})
+	var lost *unscored
+	if !errors.As(err, &lost) || !strings.Contains(lost.text, "3 completions has more than 1 MiB: lower group_size") {
+		t.Errorf("got %v, expected a lost group", err)
+	}
 }
 
 // Weights changed during a completion: the group says which version sampled which token, and its range covers all.

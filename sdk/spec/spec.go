@@ -63,7 +63,8 @@ type Attribute struct {
 	// Within names the attribute with the folder that a path of FormatFile is relative to. Empty, or that attribute
 	// unset: the recipe's folder.
 	Within string `json:"within,omitempty"`
-	// Columns says that the value names columns of a file of rows, or a function whose arguments are columns.
+	// Columns says that the value names columns of a file of rows, or a function whose arguments are columns; of a number:
+	// that so many rows are kept back, which must leave some.
 	Columns *Columns `json:"columns,omitempty"`
 
 	pattern *regexp.Regexp // Pattern, compiled by verify

@@ -61,7 +61,7 @@ func (d DryRun) Show(w io.Writer, s Style) error {
 	if d.MaxModelLen > 0 {
 		context = fmt.Sprintf("the model's context has %d", d.MaxModelLen)
 	}
-	fmt.Fprintf(&b, "\nfirst prompt  %d bytes, about %d tokens; with max_tokens %d; %s\n", d.PromptBytes, d.PromptTokens,
+	fmt.Fprintf(&b, "\nfirst prompt  %d bytes, about %d tokens, %d with max_tokens; %s\n", d.PromptBytes, d.PromptTokens,
 		d.PromptTokens+d.MaxTokens, context)
 	scores := make([]string, len(d.Scores))
 	for i, score := range d.Scores {

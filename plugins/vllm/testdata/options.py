@@ -1,15 +1,19 @@
 """Prints the options of `vllm serve`, one a line: the name, and the values that it may have where vLLM names them."""
 
-try:
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
-except ImportError:  # vLLM 0.24
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
+from importlib import import_module
+
+for folder in ("common", "launchers", "openai"):  # vLLM 0.33, 0.32 and 0.24
+    try:
+        make_arg_parser = import_module(f"vllm.entrypoints.{folder}.cli_args").make_arg_parser
+        break
+    except ImportError:
+        continue
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+# also names that help does not show: vLLM 0.33 takes --no-enable-x beside --disable-x
 options = {
     name: sorted(str(c) for c in action.choices or [])
-    for action in make_arg_parser(FlexibleArgumentParser())._actions
-    for name in action.option_strings
+    for name, action in make_arg_parser(FlexibleArgumentParser())._option_string_actions.items()
     if name.startswith("--")
 }
 for name in sorted(options):

@@ -21,8 +21,8 @@ func (v Versions) Warning(version string) string {
 		return fmt.Sprintf("%s %s is older than %s, the oldest version that this plugin is run with; if something fails, "+
 			"update it", v.Title, version, v.Oldest)
 	case got > newest:
-		return fmt.Sprintf("%s %s is newer than %s, the newest version that this plugin is run with", v.Title, version,
-			v.Newest)
+		return fmt.Sprintf("%s %s is newer than %s, the newest version that this plugin is run with; it is tried all the "+
+			"same: if something fails, install that one", v.Title, version, v.Newest)
 	}
 	return ""
 }

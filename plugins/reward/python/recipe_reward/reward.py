@@ -58,7 +58,9 @@ class Settings:
     system_prompt: str = setting(
         "", "Begins each conversation that has no system message. With it a text becomes the user's message"
     )
-    eval_rows: int = setting(64, "How many rows are kept back for evaluation and never trained on", min=1)
+    eval_rows: int = setting(
+        64, "How many rows are kept back for evaluation and never trained on", min=1, columns=Columns("dataset")
+    )
     seed: int = setting(0, "Order in which the rows come; each once before any comes again")
     score_processes: int = setting(
         0,
