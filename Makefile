@@ -60,8 +60,9 @@ test-venv:
 
 # The race detector needs a C compiler; on a machine without one the tests run without it and say so. It lets each
 # program wait for a second before it ends, for races at the end; tests start some thousand programs. It makes tests
-# several times slower, and a test binary takes seconds to link, so it is there for packages with goroutines or locks
-# of their own; `make test-race` has it for all. Vet's checks are among those of lint, which looks at tests, too.
+# several times slower, and a test binary takes seconds to link, so it is there for packages whose goroutines, or
+# those of their tests, share state (scripts/concurrent.sh); `make test-race` has it for all. Vet's checks are among
+# those of lint, which looks at tests, too.
 RACED    ?= $$(scripts/concurrent.sh | grep -xF "$$named")
 test-go: export GORACE := atexit_sleep_ms=20
 test-go:
