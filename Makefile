@@ -10,8 +10,8 @@ COMMIT   ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 BIN      := bin/recipe
 CACHE    := $(CURDIR)/.cache
 PKGS     ?= ./...
-# Packages of test-go; those that run the real atroposlib have a target of their own, and so have those without the race detector.
-TESTED   ?= $$($(GO) list $(PKGS) | grep -vE '/recipe/schema$$|/cmd/recipe(/scaffold)?$$|/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
+# Packages of test-go; those that run the real atroposlib and other environments have targets of their own.
+TESTED   ?= $$($(GO) list $(PKGS) | grep -vE '/plugins/(atropos|gymnasium|openenv|ors|reasoning_gym|reward|textarena|trajectories/conformance|verifiers)$$')
 # One test binary a core; the race detector makes each several times slower than a plain one.
 PARALLEL ?= 2
 # Longer than the longest package takes on a busy machine: cmd/recipe, whose tests start whole runs.
@@ -34,7 +34,7 @@ GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet
 # With TIMINGS, a folder, what each test took is written there as JSON.
 RERUN     = $(if $(TIMINGS),--jsonfile="$$(mktemp "$(TIMINGS)/XXXXXX")") $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
 
-.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-program test-race test-schema test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own test-unseen e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
+.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-race test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own test-unseen e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -47,12 +47,12 @@ build: ## build the one static binary, bin/recipe
 	$(GOBUILD) -o $(BIN) ./cmd/recipe
 
 test: test-venv ## run every test (race detector on where goroutines are tested); a part that fails does not keep the others from running
-	@failed=0; $(MAKE) --no-print-directory --keep-going test-go test-program || failed=1; \
+	@failed=0; $(MAKE) --no-print-directory test-go || failed=1; \
 	$(MAKE) --no-print-directory --keep-going $(SIDE_BY_SIDE) test-python-parts || failed=1; exit $$failed
 
 # Each of these keeps one core busy, so two run at a time, where make can keep their output apart (GNU make 4).
 SIDE_BY_SIDE := $(if $(filter output-sync,$(.FEATURES)),-j2 -Otarget)
-test-python-parts: test-schema test-atropos test-python test-environments test-trl-short test-trackers
+test-python-parts: test-atropos test-python test-environments test-trl-short test-trackers
 
 # Go tests of Python workers need it too, so it is made before any of them.
 test-venv:
@@ -60,8 +60,9 @@ test-venv:
 
 # The race detector needs a C compiler; on a machine without one the tests run without it and say so. It lets each
 # program wait for a second before it ends, for races at the end; tests start some thousand programs. It makes tests
-# several times slower, and a test binary takes seconds to link, so it is there for packages with goroutines or locks
-# of their own; `make test-race` has it for all. Vet's checks are among those of lint, which looks at tests, too.
+# several times slower, and a test binary takes seconds to link, so it is there for packages whose goroutines, or
+# those of their tests, share state (scripts/concurrent.sh); `make test-race` has it for all. Vet's checks are among
+# those of lint, which looks at tests, too.
 RACED    ?= $$(scripts/concurrent.sh | grep -xF "$$named")
 test-go: export GORACE := atexit_sleep_ms=20
 test-go:
@@ -76,11 +77,6 @@ test-go:
 	if [ -n "$$unraced" ]; then \
 	  $(GOTESTSUM) $(RERUN) --packages="$${unraced//$$'\n'/ }" -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT) || failed=1; \
 	fi; exit $$failed
-
-# Tests that run the whole program, some thousand processes, which the race detector makes several times slower. What they
-# run is tested with it package by package; `make test-race` runs these with it, too.
-test-program:
-	$(GOTESTSUM) $(RERUN) --packages='./cmd/recipe ./cmd/recipe/scaffold' -- -vet=off -p $(PARALLEL) -timeout $(TIMEOUT)
 
 # Inputs that once failed, each with its test; make test runs all of them, too.
 test-regressions: ## run the inputs that once failed: language, plans, clusters, operators, environments (five minutes)
@@ -97,10 +93,6 @@ test-race: ## run all Go tests with the race detector, those of the whole progra
 
 # What a test waits for there may import for half a minute, several times that beside other work.
 PATIENT := PLUGINTEST_DEADLINE=5m
-
-# No goroutine is in it, and the race detector makes its tests, which compute, five times slower.
-test-schema:
-	$(GOTESTSUM) $(RERUN) --packages=./schema -- -vet=off -timeout $(TIMEOUT)
 
 # Real atroposlib environments and its run-api, by themselves: each imports for seconds, which beside other tests become minutes.
 test-atropos:

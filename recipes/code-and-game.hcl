@@ -89,7 +89,7 @@ environment "atropos" "game" {
   inference             = inference.vllm.policy
   group_size            = 8
   max_token_length      = 128
-  max_batches_offpolicy = 3 # more than the faster environment's, or its groups fill the queue and games are cancelled
+  max_batches_offpolicy = 3 # more than the faster environment's, or its groups fill the queue and games are canceled
   evaluate_before       = true
   evaluate_after        = true
   config                = { max_turns = 6 }

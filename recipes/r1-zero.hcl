@@ -35,8 +35,8 @@ trainer "grpo" "policy" {
   learning_rate = 3e-6
   max_length    = 1024
 
-  advantages { std = "none" }      # no division by the spread: it would favour questions of which nearly all are right
-  loss { aggregation = "dr_grpo" } # and no division by the length, which would favour long wrong answers
+  advantages { std = "none" }      # no division by the spread: it would favor questions of which nearly all are right
+  loss { aggregation = "dr_grpo" } # and no division by the length, which would favor long wrong answers
   kl { coefficient = 0 }
   lora {
     rank  = 64

@@ -2,7 +2,7 @@
 
 usage: smollm2.py FILE.gguf OUTDIR
 
-The weights were quantised to 4 bits and are dequantised here: good for tests, not the original release. They are
+The weights were quantized to 4 bits and are dequantized here: good for tests, not the original release. They are
 written in bfloat16, as the original is, with the output head tied to the embedding.
 """
 

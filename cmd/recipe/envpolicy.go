@@ -102,7 +102,7 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 			err = errors.Join(err, l.close(ctx))
 		}
 	}()
-	return l, a.neighbours(ctx, l, file, f)
+	return l, a.neighbors(ctx, l, file, f)
 }
 
 // ofRunSource is the source of values that a run was applied with.
@@ -169,8 +169,8 @@ func (a *app) reports(verbose bool) func(single.Report) {
 	}
 }
 
-// neighbours starts or finds the blocks that the environment refers to.
-func (a *app) neighbours(ctx context.Context, l *lone, file string, f *policyFlags) error {
+// neighbors starts or finds the blocks that the environment refers to.
+func (a *app) neighbors(ctx context.Context, l *lone, file string, f *policyFlags) error {
 	for _, need := range l.block.Needs {
 		declared := l.recipe.Lookup(need.On)
 		switch {

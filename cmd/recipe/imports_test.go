@@ -158,7 +158,7 @@ func TestMayImport(t *testing.T) {
 	}
 }
 
-// maxTestName is how many letters the name of a Go test may have: it is typed after -run, and read in one line of CI.
+// maxTestName is how many letters the name of a test may have: it is typed after -run or -k, and read in one line of CI.
 const maxTestName = 50
 
 // TestFilesAreFit fails for files that are too long, names of tests that are too long, British spelling in pages, words
@@ -171,7 +171,7 @@ func TestFilesAreFit(t *testing.T) {
 	// Each match of either expression has one of these; looking for them first takes a tenth of the time.
 	suspects := []string{"/wo" + "rk/", "/ro" + "ot/", "/tm" + "p/h/", "../sha" + "red/", ".pye" + "nv", "bash_jo" + "bs",
 		"proxy", "mirror", "nexus", "artifactory", "TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"}
-	test := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	test := regexp.MustCompile(`(?m)^(?:func ((?:Test|Fuzz|Benchmark)\w+)|\s*(?:async )?def (test_\w+))\(`)
 	british := regexp.MustCompile(`(?i)[\s(](behaviour|colour|neighbour|favour|honour|centre|licence|judgement|labelled|` +
 		`signalled|cancelled|(initial|normal|recogn|minim|maxim|synchron|quant|token|organ|general|special)` +
 		`is(e|es|ed|ing|ation)\b)`)
@@ -195,10 +195,10 @@ func TestFilesAreFit(t *testing.T) {
 		if source && !generated && len(lines) > 601 {
 			t.Errorf("%s has %d lines; split it by idea (at most 600)", path, len(lines)-1)
 		}
-		if strings.HasSuffix(path, "_test.go") {
+		if strings.HasSuffix(path, "_test.go") || ext == ".py" {
 			for _, m := range test.FindAllStringSubmatch(text, -1) {
-				if len(m[1]) > maxTestName {
-					t.Errorf("%s: the name %s has %d letters; at most %d", path, m[1], len(m[1]), maxTestName)
+				if name := m[1] + m[2]; len(name) > maxTestName {
+					t.Errorf("%s: the name %s has %d letters; at most %d", path, name, len(name), maxTestName)
 				}
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // mostForeignPackages is how many packages outside of the standard library and of this module recipe may link. Each is
-// initialised at every start, also of a command that does not need it; docs/benchmarks/plan.md has the price.
+// initialized at every start, also of a command that does not need it; docs/benchmarks/plan.md has the price.
 const mostForeignPackages = 699
 
 func TestWhatRecipeLinks(t *testing.T) {
@@ -42,7 +42,7 @@ func TestWhatRecipeLinks(t *testing.T) {
 	}
 	if foreign > mostForeignPackages {
 		t.Errorf("recipe links %d packages outside of the standard library and of this module, at most %d are expected: "+
-			"is the new dependency worth what its initialisation costs every start (GODEBUG=inittrace=1)?",
+			"is the new dependency worth what its initialization costs every start (GODEBUG=inittrace=1)?",
 			foreign, mostForeignPackages)
 	}
 }

@@ -72,7 +72,7 @@ func (w *workshop) trained() int64 {
 	return snap.Blocks["trainer.tiny.policy"].Step
 }
 
-// The same run in terminals of four widths, with and without colours; each is then resized to all the others.
+// The same run in terminals of four widths, with and without colors; each is then resized to all the others.
 //
 //docs:terminal.md The live view
 func TestTheLiveViewFillsAnyTerminal(t *testing.T) {
@@ -95,7 +95,7 @@ func TestTheLiveViewFillsAnyTerminal(t *testing.T) {
 			s.ends()
 			view, _, _ := strings.Cut(s.text(), "\x1b[?1049l")
 			if colored := regexp.MustCompile(`\x1b\[[0-9;]*3\dm`).MatchString(view); colored != (i%2 == 1) {
-				t.Errorf("colours with %s: %v", env, colored)
+				t.Errorf("colors with %s: %v", env, colored)
 			}
 		})
 	}

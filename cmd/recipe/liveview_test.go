@@ -30,7 +30,7 @@ type seat struct {
 	shown  bytes.Buffer // all that was written
 }
 
-// seat starts a command at a terminal of 120 × 40 without colours.
+// seat starts a command at a terminal of 120 × 40 without colors.
 func (w *workshop) seat(args ...string) *seat {
 	w.t.Helper()
 	return w.seatOf(120, 40, "NO_COLOR=1", args...)
@@ -57,7 +57,7 @@ func (w *workshop) seatOf(cols, rows int, env string, args ...string) *seat {
 	return s
 }
 
-// aboutColor reports whether a variable, of whoever runs the tests, is one by which programs decide about colours.
+// aboutColor reports whether a variable, of whoever runs the tests, is one by which programs decide about colors.
 func aboutColor(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{"NO_COLOR", "COLORTERM", "CLICOLOR", "CLICOLOR_FORCE", "TMUX"}, name)

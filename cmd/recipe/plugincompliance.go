@@ -249,17 +249,17 @@ func (c *compliance) surroundings(r *pluginpb.StartRequest) {
 	r.Placement = wire.EncodePlacement(about.Placement)
 }
 
-// neighbours are the blocks that a plugin under test refers to, and its configuration that refers to them.
-type neighbours struct {
+// neighbors are the blocks that a plugin under test refers to, and its configuration that refers to them.
+type neighbors struct {
 	config       cty.Value
 	trajectories *plugintest.Trajectories
 	started      map[kind.Kind]*plugintest.Block
 }
 
-// among starts the neighbours; a trainer among them makes so many steps.
-func (c *compliance) among(t *testing.T, steps int64) neighbours {
+// among starts the neighbors; a trainer among them makes so many steps.
+func (c *compliance) among(t *testing.T, steps int64) neighbors {
 	t.Helper()
-	n := neighbours{started: map[kind.Kind]*plugintest.Block{}}
+	n := neighbors{started: map[kind.Kind]*plugintest.Block{}}
 	references := map[kind.Kind]spec.Ref{}
 	reference := func(k kind.Kind) spec.Ref {
 		if r, ok := references[k]; ok {
@@ -273,7 +273,7 @@ func (c *compliance) among(t *testing.T, steps int64) neighbours {
 		case kind.Environment:
 			references[k] = plugintest.Ref("environment.fake.test", k, outputs.Environment{Name: "test", GroupSize: 4})
 		default:
-			n.started[k] = c.neighbour(t, k, steps)
+			n.started[k] = c.neighbor(t, k, steps)
 			references[k] = n.started[k].Reference()
 		}
 		return references[k]
@@ -290,9 +290,9 @@ func (c *compliance) among(t *testing.T, steps int64) neighbours {
 	return n
 }
 
-// neighbour starts a block that the plugin refers to: the real tiny model where text is sampled, fakes where weights
+// neighbor starts a block that the plugin refers to: the real tiny model where text is sampled, fakes where weights
 // move, since theirs can be told apart.
-func (c *compliance) neighbour(t *testing.T, k kind.Kind, steps int64) *plugintest.Block {
+func (c *compliance) neighbor(t *testing.T, k kind.Kind, steps int64) *plugintest.Block {
 	t.Helper()
 	var b *plugintest.Block
 	switch {
@@ -351,7 +351,7 @@ func (c *compliance) defaults(reference func(kind.Kind) spec.Ref) cty.Value {
 	return cty.ObjectVal(body)
 }
 
-// declared is the body of the recipe's block, with the neighbours' outputs in place of those of its blocks.
+// declared is the body of the recipe's block, with the neighbors' outputs in place of those of its blocks.
 func (c *compliance) declared(t *testing.T, reference func(kind.Kind) spec.Ref) cty.Value {
 	t.Helper()
 	blocks := single.New(c.recipe, c.catalog, "", nil, nil)

@@ -56,9 +56,9 @@ func Proportion(values []float64) Estimate {
 	if variance := deviation * deviation; variance > 1e-12 && mean > 0 && mean < 1 { // less is rounding
 		effective = n * mean * (1 - mean) / (variance * (n - 1) / n)
 	}
-	centre := (mean + z*z/(2*effective)) / (1 + z*z/effective)
+	center := (mean + z*z/(2*effective)) / (1 + z*z/effective)
 	half := z / (1 + z*z/effective) * math.Sqrt(mean*(1-mean)/effective+z*z/(4*effective*effective))
-	return Estimate{Mean: mean, Low: max(0, min(mean, centre-half)), High: min(1, max(mean, centre+half)),
+	return Estimate{Mean: mean, Low: max(0, min(mean, center-half)), High: min(1, max(mean, center+half)),
 		Method: Wilson}
 }
 

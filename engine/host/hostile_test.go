@@ -19,7 +19,7 @@ import (
 // it cannot know.
 //
 //docs:survival.md a record names processes or folders that are not the run's
-func TestARecordCannotNameWhatIsSignalled(t *testing.T) {
+func TestARecordCannotNameWhatIsSignaled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell another process's environment")
 	}

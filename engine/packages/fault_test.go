@@ -342,7 +342,7 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-func TestModesAreNormalised(t *testing.T) {
+func TestModesAreNormalized(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	archive := hostile(t, entry("a", 0o777|fs.ModeSetuid), entry("b", 0o666), entry("c", 0o007))

@@ -109,14 +109,14 @@ module "eval" {
 }
 output "x" { value = module.eval.x }
 `, source))
-	initialise := func(o Options) ([]Change, error) { return b.resolver.Init(t.Context(), b.recipe, requires, o) }
+	initialize := func(o Options) ([]Change, error) { return b.resolver.Init(t.Context(), b.recipe, requires, o) }
 
 	if _, _, err := b.load(); err == nil || !strings.Contains(err.Error(), "recipe init") {
 		t.Errorf("a module that is not locked: %v", err)
 	}
-	_, err := initialise(Options{Frozen: true})
+	_, err := initialize(Options{Frozen: true})
 	b.refused(err, "--locked", "")
-	changes, err := initialise(Options{})
+	changes, err := initialize(Options{})
 	if err != nil || len(changes) != 2 || changes[0].What != "module eval" || changes[1].What != "module eval.inner" {
 		t.Fatalf("got %+v, %v", changes, text(err))
 	}
@@ -138,7 +138,7 @@ output "x" { value = module.eval.x }
 	b.module("eval", "1.3.0", eval)
 	here := b.resolver
 	b.resolver.Store, b.resolver.Mirrors = NewStore(t.TempDir()), []Mirror{{Location: vendored}}
-	if _, err := initialise(Options{Frozen: true}); err != nil || b.lock() != before {
+	if _, err := initialize(Options{Frozen: true}); err != nil || b.lock() != before {
 		t.Errorf("from a vendored layout: %v", text(err))
 	}
 	if _, there, err := b.load(); err != nil || there != digest {
@@ -146,13 +146,13 @@ output "x" { value = module.eval.x }
 	}
 
 	b.resolver = here
-	changes, err = initialise(Options{Upgrade: true})
+	changes, err = initialize(Options{Upgrade: true})
 	if err != nil || len(changes) != 1 || changes[0].Version != "1.3.0" {
 		t.Errorf("an upgrade: %+v, %v", changes, text(err))
 	}
 	before = b.lock()
 	b.server.Close() // what is locked and stored needs no registry
-	if _, err := initialise(Options{Frozen: true}); err != nil || b.lock() != before {
+	if _, err := initialize(Options{Frozen: true}); err != nil || b.lock() != before {
 		t.Errorf("a second init: %v", text(err))
 	}
 }
@@ -231,15 +231,15 @@ func TestSignaturesOfModulesAreDemanded(t *testing.T) {
 	source := b.module("eval", "1.0.0", map[string]string{"eval.hcl": `output "x" { value = "good" }`})
 	plain := fmt.Sprintf("module \"eval\" {\n  source = %q\n}\noutput \"x\" { value = module.eval.x }\n", source)
 	requires := b.write(strings.Replace(plain, "\n}", fmt.Sprintf("\n  verify = { key = %q }\n}", public), 1))
-	initialise := func() error {
+	initialize := func() error {
 		_, err := b.resolver.Init(t.Context(), b.recipe, requires, Options{})
 		return err
 	}
-	b.refused(initialise(), "it is not signed", "")
+	b.refused(initialize(), "it is not signed", "")
 	if _, err := b.resolver.Registries.Sign(t.Context(), b.at("eval"), "1.0.0", private); err != nil {
 		t.Fatal(text(err))
 	}
-	if err := initialise(); err != nil {
+	if err := initialize(); err != nil {
 		t.Fatal(text(err))
 	}
 	if _, _, err := b.load(); err != nil {

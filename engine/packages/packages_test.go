@@ -465,22 +465,22 @@ func TestSignaturesAreDemanded(t *testing.T) {
 			strangers, _ := keyPair(t)
 			q := b.required("")
 			q.Verify.Key = public
-			initialise := func() error {
+			initialize := func() error {
 				_, err := b.resolver.Init(t.Context(), b.recipe, requires(q), Options{})
 				return err
 			}
-			b.refused(initialise(), "it is not signed", "")
+			b.refused(initialize(), "it is not signed", "")
 			if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", strangers); err != nil {
 				t.Fatal(text(err))
 			}
-			b.refused(initialise(), "none of its 1 signatures", "")
+			b.refused(initialize(), "none of its 1 signatures", "")
 			if blobs, _ := filepath.Glob(filepath.Join(b.resolver.Store.dir, "blobs", "sha256", "*")); len(blobs) > 0 {
 				t.Errorf("parts of a package that is not signed were stored: %v", blobs)
 			}
 			if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", private); err != nil {
 				t.Fatal(text(err))
 			}
-			if err := initialise(); err != nil {
+			if err := initialize(); err != nil {
 				t.Fatal(text(err))
 			}
 			locked, err := b.resolver.Store.Locked(b.recipe, q)
@@ -517,7 +517,7 @@ func TestSignaturesAreDemanded(t *testing.T) {
 			q.Verify.Key = public
 			before := b.lock()
 			b.resolver.Store, b.resolver.Mirrors = NewStore(t.TempDir()), []Mirror{{Location: folder}}
-			if err := initialise(); err != nil || b.lock() != before {
+			if err := initialize(); err != nil || b.lock() != before {
 				t.Errorf("from a vendored layout: %v\n%s", text(err), b.lock())
 			}
 		})

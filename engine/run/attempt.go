@@ -46,7 +46,7 @@ type attempt struct {
 	proc   atomic.Pointer[Process] // once it runs; to ask it, from any goroutine
 }
 
-// stopOrder asks an attempt to end in its own time. To kill it, its context is cancelled.
+// stopOrder asks an attempt to end in its own time. To kill it, its context is canceled.
 type stopOrder struct{ reason string }
 
 // updateOrder hands new values to a running block.

@@ -92,7 +92,7 @@ func (s *supervisor) written() error {
 		case fn := <-s.e.inbox:
 			fn(s)
 		case <-time.After(disk.RetryEvery):
-		case <-s.cancelled:
+		case <-s.canceled:
 			s.kill()
 		}
 	}

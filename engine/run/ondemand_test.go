@@ -133,7 +133,7 @@ func TestALongEvaluationHoldsUpNothing(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the evaluation ended with %v; want that it was cancelled", err)
+			t.Errorf("the evaluation ended with %v; want that it was canceled", err)
 		}
 	case <-time.After(30 * time.Second):
 		t.Error("the evaluation continues after the one who asked for it has left")

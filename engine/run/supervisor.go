@@ -32,7 +32,7 @@ type supervisor struct {
 	order  []*blockState // by address; nil after one came or went
 
 	tick      <-chan time.Time
-	cancelled <-chan struct{} // nil once that was seen
+	canceled <-chan struct{} // nil once that was seen
 	killed    bool
 	stalls    stalls
 	gap       engineGap
@@ -82,7 +82,7 @@ func (e *Engine) do(fn func(*supervisor)) {
 }
 
 // Apply executes a plan and stays until the run is over: jobs done, a block failed for good, or stopped through Stop.
-// The error of a failed run is a *Failure. Cancelling ctx kills everything at once; use Stop to drain.
+// The error of a failed run is a *Failure. Canceling ctx kills everything at once; use Stop to drain.
 func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan) (map[string]any, error) {
 	first := false
 	e.begun.Do(func() { first = true })
@@ -101,7 +101,7 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 	defer e.watchMachine(attempts)()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	s.tick, s.cancelled = tick.C, ctx.Done()
+	s.tick, s.canceled = tick.C, ctx.Done()
 	s.gap.looked = s.e.now().Round(0)
 	for !s.finished() {
 		if s.dirty {
@@ -131,7 +131,7 @@ func (s *supervisor) handleNext() {
 		s.reports(time.Now().Add(sliceTime))
 	case <-s.tick:
 		s.onTick()
-	case <-s.cancelled:
+	case <-s.canceled:
 		s.kill()
 	}
 }
@@ -143,7 +143,7 @@ func (s *supervisor) reports(until time.Time) {
 		case fn := <-s.e.orders:
 			fn(s)
 			continue
-		case <-s.cancelled:
+		case <-s.canceled:
 			s.kill()
 			continue
 		default:
@@ -159,7 +159,7 @@ func (s *supervisor) reports(until time.Time) {
 
 // kill ends the run and every process of it at once.
 func (s *supervisor) kill() {
-	s.cancelled, s.killed = nil, true
+	s.canceled, s.killed = nil, true
 	s.end(state.Stopped, nil, "killed")
 	s.killAll()
 }

@@ -121,7 +121,7 @@ func (c *closure) add(name string) error {
 	if encoding := encodingOf(text); encoding != "" {
 		return fmt.Errorf("%s is encoded as %.40q, which hides the names that stand in it: expected UTF-8", name, encoding)
 	}
-	// A file in a package names its neighbours without the package.
+	// A file in a package names its neighbors without the package.
 	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
 		for word := range words(text) {
 			if err := c.module(filepath.Join(dir, word)); err != nil {

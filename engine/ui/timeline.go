@@ -220,7 +220,7 @@ func (r *run) timelineOf(_ http.ResponseWriter, req *http.Request) (any, error) 
 	return out, nil
 }
 
-// visible are the spans of a lane between two times. Neighbours that are shorter than shortest become one span, of what
+// visible are the spans of a lane between two times. Neighbors that are shorter than shortest become one span, of what
 // took the longest.
 func visible(list []span, from, to, now, shortest float64) []span {
 	first := sort.Search(len(list), func(i int) bool { return list[i].To == 0 || list[i].To >= from })

@@ -32,7 +32,7 @@ var (
 	ErrHeld = errors.New("gateway: held by another owner")
 	// ErrNotHeld says that the named hold is not in force (it may have run out).
 	ErrNotHeld = errors.New("gateway: not held")
-	// errAborted is why a request in flight is cancelled by ModeAbort.
+	// errAborted is why a request in flight is canceled by ModeAbort.
 	errAborted = errors.New("gateway: aborted for a weight update")
 )
 

@@ -446,7 +446,7 @@ func TestAStreamThatFailsMidway(t *testing.T) {
 
 // A client that disconnects, a hold that aborts, and an update that fails end a stream behind /generate like any other
 // request.
-func TestAStreamBehindGenerateIsCancelled(t *testing.T) {
+func TestAStreamBehindGenerateIsCanceled(t *testing.T) {
 	t.Parallel()
 	const request = `{"prompt":[1,2],"logprobs":0}`
 	last := strings.Replace(token(6, `,"finish_reason":"stop"`), `"index":0`, `"index":0,"text":"b"`, 1)

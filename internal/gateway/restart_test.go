@@ -103,7 +103,7 @@ func TestReplicaRestartDuringUpdates(t *testing.T) {
 			}
 			answered[gjson.Get(r.body, "by").Int()].Add(1)
 			if is, says := gjson.Get(r.body, "serves").Int(), gjson.Get(r.body, "policy_version").Int(); is < says {
-				t.Errorf("an answer of version %d is labelled %d", is, says)
+				t.Errorf("an answer of version %d is labeled %d", is, says)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ type crowd struct {
 	foreign func(net.Conn) bool
 
 	mu     sync.Mutex
-	room   sync.Cond // signalled when a connection ends or can lose its place
+	room   sync.Cond // signaled when a connection ends or can lose its place
 	places map[*place]struct{}
 	quiet  int // how many of them have no request
 	closed bool

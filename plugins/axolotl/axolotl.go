@@ -138,7 +138,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 		return e, []spec.Problem{{Path: cty.GetAttrPath("model"), Summary: err.Error()}}
 	}
 	e.Notes = append(e.Notes, "stale samples: "+cmp.Or(c.corrects(), "nothing corrects them"))
-	e.Notes = append(e.Notes, worker.Quantised(c.Config)...)
+	e.Notes = append(e.Notes, worker.Quantized(c.Config)...)
 	return e, worker.Held{Dtype: dtype, Adapters: c.adapted(), Kept: c.Checkpoints.Kept(c.Steps),
 		Sharded: c.Config["fsdp_config"] != nil || c.Config["deepspeed"] != nil}.Estimate(c.Model, placement, &e)
 }

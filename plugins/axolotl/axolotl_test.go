@@ -79,9 +79,9 @@ func TestThePlanSaysWhatAxolotlWillDo(t *testing.T) {
 		!strings.Contains(e.Facts["transports"], "lora") || e.Facts["lora_rank"] != "32" {
 		t.Errorf("adapters in float32: %v", e.Facts)
 	}
-	quantised := plan(map[string]any{"adapter": "qlora", "load_in_4bit": true}).Notes
-	if plain := plan(nil).Notes; len(quantised) != len(plain)+1 || !strings.Contains(quantised[1], "weights on disk") {
-		t.Errorf("quantised: %q, else %q; want to hear of the first batches", quantised, plain)
+	quantized := plan(map[string]any{"adapter": "qlora", "load_in_4bit": true}).Notes
+	if plain := plan(nil).Notes; len(quantized) != len(plain)+1 || !strings.Contains(quantized[1], "weights on disk") {
+		t.Errorf("quantized: %q, else %q; want to hear of the first batches", quantized, plain)
 	}
 	off := map[string]any{"trl": map[string]any{"vllm_importance_sampling_correction": false}}
 	if got := plan(off).Facts["corrects"]; got != "" {

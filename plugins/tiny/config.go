@@ -95,7 +95,7 @@ func (t *training) Validate(c TrainerConfig) []spec.Problem {
 	}
 	if a := c.Advantages; a != nil && a.Normalization == "none" && a.Normalize == "all" {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("advantages").GetAttr("normalize"), Warning: true,
-			Summary: "normalize has no effect", Detail: `normalization = "none": nothing is normalised. Set normalization = ` +
+			Summary: "normalize has no effect", Detail: `normalization = "none": nothing is normalized. Set normalization = ` +
 				`"batch", or leave normalize out.`})
 	}
 	g := c.trainerConfig()

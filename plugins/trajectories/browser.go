@@ -13,7 +13,7 @@ import (
 // A browser sends requests to any address that a web page names, also to servers on its own machine, which need no
 // token. So a request from a page is refused unless the page is allowed by name (cross-site requests, images, forms),
 // and so is one to a foreign name that resolves to this machine's address (DNS rebinding). Other clients send none of
-// the headers by which browsers are recognised.
+// the headers by which browsers are recognized.
 
 // guard decides which requests of browsers are answered.
 type guard struct {

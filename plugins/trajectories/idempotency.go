@@ -13,7 +13,7 @@ import (
 )
 
 // A client that gets no answer to its post sends it again. Our clients give each post an Idempotency-Key: the key is
-// stored together with the groups, so that a repeated post is recognised even after the server was killed. Stock
+// stored together with the groups, so that a repeated post is recognized even after the server was killed. Stock
 // clients send none. For them there is unanswered, which is safe but covers fewer cases.
 
 // keyHeader names a post for as long as its sender may repeat it.

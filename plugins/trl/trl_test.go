@@ -126,7 +126,7 @@ func TestThePlanSaysWhatTRLWillDo(t *testing.T) {
 	}
 	e, _ := (&Trainer{}).Plan(Config{Common: common, Config: map[string]any{"load_in_8bit": true}}, gpu)
 	if !strings.Contains(strings.Join(e.Notes, " "), "weights on disk") {
-		t.Errorf("a quantised model: %q; want to hear of the first batches", e.Notes)
+		t.Errorf("a quantized model: %q; want to hear of the first batches", e.Notes)
 	}
 	sum := func(c Config) (total float64) {
 		c.Common = common

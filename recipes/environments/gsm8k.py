@@ -33,7 +33,7 @@ class GSM8KConfig(BaseEnvConfig):
     test_path: Optional[str] = Field(default=None, description="The same for the held-out set")
     eval_limit: int = Field(default=200, description="Held-out questions of an evaluation; 0 = all")
     temperature: float = Field(default=1.0, description="Temperature of rollouts; evaluation is greedy")
-    length_penalty: bool = Field(default=True, description="Favour shorter answers when all of a group are right")
+    length_penalty: bool = Field(default=True, description="Favor shorter answers when all of a group are right")
     length_penalty_from: float = Field(default=0.5, description="Share of max_token_length that costs nothing")
     system_prompt: str = Field(default=SYSTEM, description="System message; empty = none")
     chat_template: Optional[str] = Field(

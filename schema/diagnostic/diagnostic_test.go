@@ -105,11 +105,11 @@ func TestPrintFitsTheWidth(t *testing.T) {
 	}
 }
 
-func TestPrintColours(t *testing.T) {
+func TestPrintColors(t *testing.T) {
 	t.Parallel()
 	d, files := at("a = b\n", "b")
 	if got := printed(t, d, files, diagnostic.Options{}); strings.Contains(got, "\x1b") {
-		t.Errorf("colours without being asked for: %q", got)
+		t.Errorf("colors without being asked for: %q", got)
 	}
 	got := printed(t, d, files, diagnostic.Options{Color: true})
 	if !strings.Contains(got, "\x1b[1;31mError:\x1b[0m \x1b[1mWrong\x1b[0m") {

@@ -18,7 +18,7 @@ import (
 
 // Options say how to print for people.
 type Options struct {
-	Color bool // ANSI colours; the caller knows about terminals and NO_COLOR
+	Color bool // ANSI colors; the caller knows about terminals and NO_COLOR
 	Width int  // columns to wrap at; 0: 100
 }
 

@@ -71,7 +71,7 @@ var methods = map[string]method{
 var (
 	errModified = &jsonrpc2.Error{Code: int64(protocol.CodeContentModified),
 		Message: "the document has changed meanwhile"}
-	errCancelled = &jsonrpc2.Error{Code: int64(protocol.CodeRequestCancelled), Message: "cancelled"}
+	errCanceled = &jsonrpc2.Error{Code: int64(protocol.CodeRequestCancelled), Message: "cancelled"}
 )
 
 // connection hands messages to the server: notifications one after the other as they arrive, requests side by side.
@@ -122,7 +122,7 @@ func (c *connection) Handle(ctx context.Context, conn *jsonrpc2.Conn, req *jsonr
 func (c *connection) reply(ctx context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Request) {
 	result, err := c.answer(ctx, req)
 	if ctx.Err() != nil {
-		err = errCancelled
+		err = errCanceled
 	}
 	resp := &jsonrpc2.Response{ID: req.ID}
 	if err == nil {

@@ -55,7 +55,7 @@ func processes() (map[int]process, error) {
 // told: macOS hides the environment of other processes.
 const told = false
 
-// carries cannot be found out on macOS. A process that can be signalled is this user's.
+// carries cannot be found out on macOS. A process that can be signaled is this user's.
 func carries(int, string) verdict { return unknown }
 
 // writes is not asked of the system either; boot, pid and start must do.

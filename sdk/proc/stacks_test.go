@@ -83,8 +83,8 @@ func TestStacksOfAHungPython(t *testing.T) {
 	}
 }
 
-// TestAProgramThatDoesNotAnswerIsNotSignalled: a program without a handler would be ended by the signal.
-func TestAProgramThatDoesNotAnswerIsNotSignalled(t *testing.T) {
+// TestAProgramThatDoesNotAnswerIsNotSignaled: a program without a handler would be ended by the signal.
+func TestAProgramThatDoesNotAnswerIsNotSignaled(t *testing.T) {
 	t.Parallel()
 	p, err := Start(context.Background(), Spec{Name: "sleeps", Argv: []string{"sleep", "600"}, LogDir: t.TempDir()})
 	if err != nil {

@@ -29,7 +29,7 @@ type lora struct {
 
 type shape struct {
 	Width  int    `recipe:"width" required:"true"`
-	Colour string `recipe:"colour"`
+	Color string `recipe:"color"`
 }
 
 type config struct {
@@ -87,7 +87,7 @@ func TestOfDescribesEveryFieldType(t *testing.T) {
 		"weights": cty.Map(cty.Number), "free": cty.DynamicPseudoType, "raw": cty.DynamicPseudoType,
 		"mixed":  cty.DynamicPseudoType,
 		"policy": cty.DynamicPseudoType, "many": cty.DynamicPseudoType,
-		"shape": cty.Object(map[string]cty.Type{"width": cty.Number, "colour": cty.String}),
+		"shape": cty.Object(map[string]cty.Type{"width": cty.Number, "color": cty.String}),
 		"lora":  cty.Object(map[string]cty.Type{"rank": cty.Number, "alpha": cty.Number}),
 		"rule":  cty.DynamicPseudoType, // its objects may differ in type
 		"plain": cty.List(cty.Object(map[string]cty.Type{"rank": cty.Number, "alpha": cty.Number})),

@@ -121,7 +121,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// Every frame fits its terminal and holds nothing that a terminal obeys, colours excepted.
+// Every frame fits its terminal and holds nothing that a terminal obeys, colors excepted.
 //
 //docs:terminal.md What it costs
 func TestFramesFitAndAreHarmless(t *testing.T) {
@@ -165,7 +165,7 @@ func check(t *testing.T, lines []string, color bool, width, height int) {
 			t.Errorf("a line of %d columns on a terminal of %d: %q", w, width, l)
 		}
 		if !color && strings.Contains(l, "\x1b") {
-			t.Errorf("an escape without colours: %q", l)
+			t.Errorf("an escape without colors: %q", l)
 		}
 		plain := ansi.Strip(l)
 		if strings.ContainsAny(plain, "\x1b\a\x00\r\n\t\u202e\u2066\u200b") || strings.Contains(l, "\x1b[2J") ||

@@ -226,7 +226,7 @@ class Observer:
                 observer.group(env, group)
                 if isinstance(group, dict):
                     recipe_versions.mark(group, ANSWERS.get() or [])
-            # A worker may be cancelled (a full queue, an evaluation, the end); what it has scored is still sent.
+            # A worker may be canceled (a full queue, an evaluation, the end); what it has scored is still sent.
             task = asyncio.ensure_future(original["handle_send_to_api"](env, scored_data, item, *args, **kwargs))
             observer.sending.add(task)
             task.add_done_callback(observer.sending.discard)

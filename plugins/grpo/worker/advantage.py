@@ -173,7 +173,7 @@ def gpg(x: Inputs, o: Options) -> Tensor:
 
 @estimator("gae", per="token", grouped=False, uses=("gamma", "lam"))
 def gae(x: Inputs, o: Options) -> Tensor:
-    """(N,) whitened generalised advantage; value (N,) is 0 in a critic-free run."""
+    """(N,) whitened generalized advantage; value (N,) is 0 in a critic-free run."""
     value, seq = x.value, x.seq
     following = torch.cat([value[1:], value.new_zeros(1)]) if len(value) else value
     last = torch.cat([seq[1:] != seq[:-1], seq.new_ones(1, dtype=torch.bool)]) if len(seq) else seq.bool()
@@ -208,7 +208,7 @@ def optimal_token_baseline(x: Inputs, o: Options) -> Tensor:
 
 @estimator("gdpo", needs=("objectives",), uses=("epsilon",), aliases=("normalize_then_sum",))
 def gdpo(x: Inputs, o: Options) -> Tensor:
-    """Several objectives (S, K; NaN = not given): each normalised in its group, summed, then normalised over the
+    """Several objectives (S, K; NaN = not given): each normalized in its group, summed, then normalized over the
     batch (TRL's multi_objective_aggregation = normalize_then_sum)."""
     total = torch.zeros_like(x.score)
     alone = x.size() <= 1

@@ -24,7 +24,7 @@ class Normalizer:
     steps: int = 0
 
     def apply(self, a: Tensor, where: Tensor) -> Tensor:
-        """Takes the batch a[where] into the running statistics, then normalises it (bias-corrected)."""
+        """Takes the batch a[where] into the running statistics, then normalizes it (bias-corrected)."""
         x = a[where].double()
         if len(x):
             self.mean = self.decay * self.mean + (1 - self.decay) * float(x.mean())

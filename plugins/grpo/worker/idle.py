@@ -99,10 +99,10 @@ IDLE = (
           'std = "{advantages.std}" does not use it.'),
     *idle(("advantages.objective_weights",), (("estimator:needs", "lacks", "objectives"),),
           "{advantages.estimator} looks at scores, not at objectives.", 'Leave it out, or use estimator = "gdpo".'),
-    *idle(("advantages.normalize_scope",), (("advantages.normalization", "==", "none"),), "Nothing is normalised."),
+    *idle(("advantages.normalize_scope",), (("advantages.normalization", "==", "none"),), "Nothing is normalized."),
     *idle(("advantages.normalization",),
           (("advantages.use_advantages", "==", False), ("advantages.normalize_scope", "==", "override")),
-          'normalize_scope = "override" normalises advantages that environments send, and use_advantages = false '
+          'normalize_scope = "override" normalizes advantages that environments send, and use_advantages = false '
           "ignores these.", 'Set normalize_scope = "all", or leave it out.'),
     *idle(("advantages.override_scope",), (("advantages.use_advantages", "==", False),),
           "use_advantages = false ignores what environments send."),

@@ -22,7 +22,7 @@ from .registry import LossSpec, Terms, evaluate
 
 @dataclass(frozen=True)
 class ObjectiveOptions:
-    """What is minimised; defaults are verl's GRPO."""
+    """What is minimized; defaults are verl's GRPO."""
 
     loss: LossSpec = LOSSES.specs["ppo"]
     constants: LossOptions = field(default_factory=LossOptions)

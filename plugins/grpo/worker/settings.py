@@ -202,7 +202,7 @@ class Advantages:
     gamma: float = option(1.0, "Discount of gae and reinforce_plus_plus.", least=0)
     lam: float = option(1.0, "gae's lambda.", least=0)
     zero_tail: bool = option(False, "optimal_token_baseline: none where one sequence is left.")
-    length_penalty: bool = option(False, "Favour shorter ones among a group's best (prime-rl).")
+    length_penalty: bool = option(False, "Favor shorter ones among a group's best (prime-rl).")
     objective_weights: tuple[float, ...] = option((), "gdpo: weights of the objectives in overrides[].rewards.")
     use_advantages: bool = option(True, "Use advantages that environments send.")
     fallback_to_grpo: bool = option(True, "Sequences without one use the estimator; false = stop.")

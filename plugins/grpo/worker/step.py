@@ -1,6 +1,6 @@
 """One training step, from a batch to moved weights. Knows nothing of where batches come from.
 
-`Stepper.train` reads top to bottom: what is minimised, log-probabilities, advantages, optimizer steps, report. An
+`Stepper.train` reads top to bottom: what is minimized, log-probabilities, advantages, optimizer steps, report. An
 optimizer step is `Stepper.optimize`. Vectors over the trained tokens travel in `Vectors`, metrics in `Totals`.
 """
 
@@ -126,7 +126,7 @@ class Stepper:
             offload.rest(self.optimizer)  # it would be taken for memory that is used for good
             self.note(self.sizing.decide(c, b))
         with self.explaining_memory(b, clock), self.prefetch.batch():
-            # What is minimised.
+            # What is minimized.
             o = objective.options(c, self.memory.entropy_coefficient(c))
             in_reward = self.memory.reward_coefficient(c)
             parts = batch.split(b, c.data.mini_batch_size) * c.data.epochs
@@ -151,7 +151,7 @@ class Stepper:
             report: dict[str, Any] = {**metrics.describe_batch(b), **facts}
             warnings = self.warnings(o, b.behavior, adv, facts)
             if o.constants.ratio_level == "sequence" and facts["adv/override_frac"] > 0:
-                # one ratio a sequence would spread a token's advantage over its neighbours: GSPO-token keeps them apart
+                # one ratio a sequence would spread a token's advantage over its neighbors: GSPO-token keeps them apart
                 o = replace(o, constants=replace(o.constants, ratio_level="sequence_token"))
 
             # Optimizer steps.
@@ -409,8 +409,8 @@ class Stepper:
             )
         if a.normalization != "none" and a.normalize_scope == "override" and not facts["adv/override_frac"]:
             out.append(
-                f"advantages.normalization = {a.normalization} normalises advantages that environments send, and none "
-                "came: set advantages.normalize_scope = all to normalise those that are calculated"
+                f"advantages.normalization = {a.normalization} normalizes advantages that environments send, and none "
+                "came: set advantages.normalize_scope = all to normalize those that are calculated"
             )
         if o.importance_lenient and bool(torch.isnan(behavior).any()):
             out.append(

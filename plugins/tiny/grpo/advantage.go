@@ -36,7 +36,7 @@ type Advantages struct {
 	Clip *[2]float64
 }
 
-// DefaultAdvantages uses overrides where given and the group's normalised scores elsewhere.
+// DefaultAdvantages uses overrides where given and the group's normalized scores elsewhere.
 func DefaultAdvantages() Advantages {
 	return Advantages{Overrides: true, Fallback: true, Layout: TokenLayout, Deviation: true}
 }
@@ -182,7 +182,7 @@ func fill(s *Sequence, out []float64, value float64) {
 	}
 }
 
-// whiten normalises over the trained tokens in scope, of the whole batch.
+// whiten normalizes over the trained tokens in scope, of the whole batch.
 func (a *Advantages) whiten(groups []Group, out [][][]float64, given [][]bool) {
 	each := func(visit func(v *float64)) {
 		for g := range groups {

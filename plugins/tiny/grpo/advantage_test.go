@@ -26,7 +26,7 @@ func TestAssignAdvantages(t *testing.T) {
 		group  []Sequence
 		want   [][]float64
 	}{
-		"normalised scores": {nil, []Sequence{four(1), four(0), four(0), four(1)},
+		"normalized scores": {nil, []Sequence{four(1), four(0), four(0), four(1)},
 			[][]float64{{0, r / 2, r / 2, r / 2}, {0, -r / 2, -r / 2, -r / 2}, {0, -r / 2, -r / 2, -r / 2},
 				{0, r / 2, r / 2, r / 2}}},
 		"without deviation": {func(a *Advantages) { a.Deviation = false }, []Sequence{four(3), four(1)},

@@ -180,7 +180,7 @@ func TestGradientZeroForgets(t *testing.T) {
 	}
 }
 
-func TestLogProbabilitiesNormalise(t *testing.T) {
+func TestLogProbabilitiesNormalize(t *testing.T) {
 	t.Parallel()
 	p, batch := testModel(t), testBatch()
 	rows := 0

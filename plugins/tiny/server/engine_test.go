@@ -318,7 +318,7 @@ func TestCertainHoldsBackABegunStop(t *testing.T) {
 	}
 }
 
-func TestCancelledRequestsLeaveTheBatch(t *testing.T) {
+func TestCanceledRequestsLeaveTheBatch(t *testing.T) {
 	t.Parallel()
 	e := testEngine(t, Options{MaxBatch: 4})
 	ctx, cancel := context.WithCancel(testContext(t))

@@ -93,8 +93,8 @@ func (l *loop) receive() bool {
 
 // admit drops abandoned requests and fills the batch, first come first served.
 func (l *loop) admit() {
-	l.active = slices.DeleteFunc(l.active, l.cancelled)
-	l.waiting = slices.DeleteFunc(l.waiting, l.cancelled)
+	l.active = slices.DeleteFunc(l.active, l.canceled)
+	l.waiting = slices.DeleteFunc(l.waiting, l.canceled)
 	for len(l.active) < l.engine.options.MaxBatch && len(l.waiting) > 0 {
 		s := l.waiting[0]
 		l.waiting[0] = nil
@@ -110,7 +110,7 @@ func (l *loop) admit() {
 	l.engine.active.Store(int64(len(l.active)))
 }
 
-func (l *loop) cancelled(s *sequence) bool {
+func (l *loop) canceled(s *sequence) bool {
 	if s.job.ctx.Err() == nil {
 		return false
 	}

@@ -146,7 +146,7 @@ func (a *api) env(name string, groupSize int, more ...object) int {
 	return int(out["env_id"].(float64))
 }
 
-// group makes a group whose token ids contain a mark, so that it can be recognised in a batch.
+// group makes a group whose token ids contain a mark, so that it can be recognized in a batch.
 func group(mark, size int, more ...object) object {
 	tokens, masks, scores := make([][]int, size), make([][]int, size), make([]float64, size)
 	for i := range size {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Sequence is what a gateway needs to recognise a completion.
+// Sequence is what a gateway needs to recognize a completion.
 type Sequence struct {
 	Tokens []int64
 	// Prompt is the number of leading tokens that the mask leaves out; -1 when masked tokens follow trained ones: then the

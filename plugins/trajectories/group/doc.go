@@ -5,7 +5,7 @@
 // together with the few numbers that the queue needs (how many sequences, how many tokens, which policy versions).
 //
 // Two readers do the work. The fast one accepts the JSON that real environments send and walks it once without
-// allocating. What it does not recognise goes to the exact one, which builds a tree, applies the lax conversions that
+// allocating. What it does not recognize goes to the exact one, which builds a tree, applies the lax conversions that
 // atroposlib's own server applies ("7" for 7, true for 1) and reports every mistake in the shape that its clients know.
 // The fast reader may refuse anything; it must never accept what the exact one refuses.
 package group

@@ -208,7 +208,7 @@ func (r *Reader) version(i int) int {
 	return skipInteger(r.body, i)
 }
 
-// group checks what has been walked over; nil leaves the judgement, and the words for it, to the exact reader.
+// group checks what has been walked over; nil leaves the judgment, and the words for it, to the exact reader.
 func (r *Reader) group() *Group {
 	for _, f := range [...]int{fieldTokens, fieldMasks, fieldScores} {
 		if r.spans[f] == (span{}) {

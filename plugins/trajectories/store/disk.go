@@ -177,7 +177,7 @@ func OpenDisk(dir string, o DiskOptions) (d *Disk, err error) {
 	return d, nil
 }
 
-// prepare creates the buckets of a new index and recognises an index of something else.
+// prepare creates the buckets of a new index and recognizes an index of something else.
 func (d *Disk) prepare() error {
 	err := d.db.Update(func(tx *bolt.Tx) error {
 		if state := tx.Bucket(bucketState); state != nil {

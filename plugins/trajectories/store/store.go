@@ -51,7 +51,7 @@ type Change struct {
 	End     []uint64          // groups that are not needed any more: delivered, dropped or deleted
 	Ended   []uint64          // numbers of batches that have ended; their groups are named in End
 	State   json.RawMessage   // replaces the small state document when not nil
-	Keys    []Key             // posts that must be recognised when they are repeated
+	Keys    []Key             // posts that must be recognized when they are repeated
 }
 
 // Key is the mark of a post whose sender may repeat it.

@@ -25,7 +25,7 @@ LIMIT = 400.0  # seconds for whatever a busy machine does
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """A randomly initialised Llama of two layers whose output head is tied to its embedding."""
+    """A randomly initialized Llama of two layers whose output head is tied to its embedding."""
     from tokenizers import Tokenizer, models
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 

@@ -177,7 +177,7 @@ def test_a_batch_of_another_temperature_ends_the_run(tmp_path, tiny, api, start)
 
 
 @pytest.mark.short
-def test_a_layer_that_no_model_has_is_told_among_others(tmp_path, tiny, api):
+def test_a_layer_that_no_model_has_is_named(tmp_path, tiny, api):
     config = {**ADAPTERS, "lora_target_modules": ["q_proj", "v_porj"]}
     trained(tmp_path / "odd", given(tmp_path / "odd", tiny, api().url, config))
     (warning,) = events(tmp_path / "odd", "warning")

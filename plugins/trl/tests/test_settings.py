@@ -23,7 +23,7 @@ def built(tmp_path, config, **change):
     return build(settings.from_dict(given(tmp_path, "m", "http://x", config, **change), TRLSettings), 1)
 
 
-def test_the_installed_trl_has_the_settings_that_are_written_down():
+def test_the_installed_trl_has_the_settings_listed():
     assert set(known()) <= set(table().known), f"TRL {trl.__version__} has settings that settings.json lacks"
     assert {n for n in table().known if "." not in n} <= set(known()), (
         f"TRL {trl.__version__} lacks settings that settings.json has"
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said(config, part, tmp_path):
     assert part in str(e.value)
 
 
-def test_importance_sampling_is_of_the_loss_and_stays_trls():
+def test_importance_sampling_stays_trls():
     assert refused({"vllm_importance_sampling_mode": "token_mask"}) == []
 
 

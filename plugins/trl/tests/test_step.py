@@ -50,7 +50,7 @@ def test_every_case_of_trl_is_one_of_ours(monkeypatch):
     assert {trl_step.case_of(nothing, c)["length"] for c in trl_step.CASES} == {1024, 8192, 32768}
 
 
-def test_offloading_that_cannot_work_leads_to_the_next_settings(tmp_path):
+def test_failed_offloading_leads_to_the_next_settings(tmp_path):
     """DeepSpeed is not in this environment."""
     cases = ["7B-lora-8k-recomputed", "7B-full-8k", "7B-full-8k-gpu"]
     found, status = results(tmp_path, "--cases", ",".join(cases), script="trl_step.py")

@@ -18,7 +18,7 @@ BYPASS = {"algorithm": {"rollout_correction": {"bypass_mode": True}}}
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """A randomly initialised Llama of two layers whose output head is its embedding."""
+    """A randomly initialized Llama of two layers whose output head is its embedding."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     path = tmp_path_factory.mktemp("tiny")
@@ -32,7 +32,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def hybrid(tmp_path_factory):
-    """A randomly initialised Qwen3-Next of two layers, one of which carries a state from token to token."""
+    """A randomly initialized Qwen3-Next of two layers, one of which carries a state from token to token."""
     from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 
     path = tmp_path_factory.mktemp("hybrid")

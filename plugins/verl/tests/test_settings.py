@@ -44,7 +44,7 @@ BLOCK = SimpleNamespace(model=SimpleNamespace(path="/models/tiny"), steps=7)
      "config.actor_rollout_ref.actor.optim.lr", "It is actor.optim.lr, too"),
     ({"model": {"lora": {"merge": True}}}, "config.model.lora.merge", "whole weights"),
 ])  # fmt: skip
-def test_a_mistake_is_told_with_its_place_and_what_to_do(given, path, words):
+def test_a_mistake_has_its_place_and_remedy(given, path, words):
     (found,) = settings.mistakes(given, "fsdp2")
     assert ".".join(found["path"]) == path
     assert words in found["summary"] + found["detail"]
@@ -81,7 +81,7 @@ def test_short_and_whole_names_are_put_together():
     assert (optim.lr, optim.weight_decay) == (1e-5, 0.5)
 
 
-def test_what_is_verls_default_may_stand_in_a_pasted_file():
+def test_a_pasted_file_may_repeat_verls_defaults():
     """verl's own files, as they are, but for the estimator that needs a critic."""
     folder = settings.package() / "trainer" / "config"
     for name in ("ppo_trainer.yaml", "_generated_ppo_trainer.yaml"):
@@ -110,7 +110,7 @@ def test_what_the_recipe_says_reaches_verl():
     assert model.use_remove_padding is True and actor.fsdp_config.use_torch_compile is True
 
 
-def test_rows_of_a_model_that_would_mix_sequences_are_padded_unless_somebody_asks_for_packing():
+def test_rows_of_a_mixing_model_are_padded_by_default():
     c = settings.merged({}, BLOCK, "fsdp2", cuda=True, flash=True, apart=True)
     model = c.actor_rollout_ref.model
     assert model.use_remove_padding is False and "attn_implementation" not in model.override_config
@@ -138,7 +138,7 @@ def test_models_whose_layers_are_not_listed():
     assert packing.mixed({"model_type": "some_vl", "text_config": {"layer_types": ["linear_attention"]}})
 
 
-def test_a_size_of_micro_batches_turns_filling_by_tokens_off():
+def test_a_micro_batch_size_turns_off_token_filling():
     c = settings.merged({"actor": {"ppo_micro_batch_size_per_gpu": 2}}, BLOCK, "fsdp2", cuda=False, flash=False)
     actor, model = c.actor_rollout_ref.actor, c.actor_rollout_ref.model
     assert actor.use_dynamic_bsz is False and actor.ppo_micro_batch_size_per_gpu == 2
@@ -150,7 +150,7 @@ def test_a_size_of_micro_batches_turns_filling_by_tokens_off():
     ({}, 16384), ({"ppo_max_token_len_per_gpu": 40000}, 40000),
     ({"ppo_max_token_len_per_gpu": 40000, "ppo_infer_max_token_len_per_gpu": 80000}, 80000),
 ])  # fmt: skip
-def test_passes_without_gradients_take_as_many_tokens_unless_they_have_a_number_of_their_own(actor, tokens):
+def test_passes_without_gradients_share_token_limits(actor, tokens):
     c = settings.merged({"actor": actor}, BLOCK, "fsdp2", cuda=False, flash=False)
     assert c.actor_rollout_ref.actor.ppo_infer_max_token_len_per_gpu == tokens
 

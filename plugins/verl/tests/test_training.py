@@ -84,7 +84,7 @@ def test_a_step_reports_its_tokens(start, world, tiny):
         api.close()
 
 
-def test_sequences_of_a_model_that_carries_a_state_are_scored_as_they_are_alone(start, hybrid):
+def test_a_stateful_model_scores_sequences_apart(start, hybrid):
     api = FakeAPI()
     try:
         start("run", RATE, api=api, model={"path": hybrid}).metrics()
@@ -101,7 +101,7 @@ def test_an_environment_may_have_trl_too(start, tmp_path):
     assert len(start("both", BYPASS, beside=tmp_path / "beside").metrics()) == 1
 
 
-def test_another_number_of_ranks_is_refused_with_a_word(start):
+def test_another_number_of_ranks_is_refused(start):
     first = start("run", RATE, steps=1)
     first.metrics()
     second = start("run", RATE, steps=2, world=2)

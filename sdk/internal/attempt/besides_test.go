@@ -15,16 +15,16 @@ import (
 func TestBesidesStop(t *testing.T) {
 	t.Parallel()
 	full := errors.New("no space left on device")
-	cancelled := &url.Error{Op: "Get", URL: "http://x", Err: context.Canceled}
+	canceled := &url.Error{Op: "Get", URL: "http://x", Err: context.Canceled}
 	for name, tt := range map[string]struct{ err, want error }{
 		"nothing":                        {nil, nil},
-		"cancelled":                      {context.Canceled, nil},
+		"canceled":                      {context.Canceled, nil},
 		"stopped":                        {fmt.Errorf("waiting: %w", errStopped), nil},
-		"a call that was cancelled":      {fmt.Errorf("fetch a batch: %w", cancelled), nil},
-		"several of them":                {errors.Join(cancelled, errStopped), nil},
-		"a connection that was given up": {&net.OpError{Op: "dial", Err: cancelledLeaf{}}, nil},
-		"an Error that was cancelled":    {&sdk.Error{Summary: "x", Err: context.Canceled}, nil},
-		"a checkpoint":                   {errors.Join(cancelled, full), full},
+		"a call that was canceled":      {fmt.Errorf("fetch a batch: %w", canceled), nil},
+		"several of them":                {errors.Join(canceled, errStopped), nil},
+		"a connection that was given up": {&net.OpError{Op: "dial", Err: canceledLeaf{}}, nil},
+		"an Error that was canceled":    {&sdk.Error{Summary: "x", Err: context.Canceled}, nil},
+		"a checkpoint":                   {errors.Join(canceled, full), full},
 		"a checkpoint, deeper": {fmt.Errorf("train: %w",
 			errors.Join(context.Canceled, fmt.Errorf("save: %w", full))), full},
 		"an Error":    {&sdk.Error{Summary: "x"}, nil},
@@ -44,10 +44,10 @@ func TestBesidesStop(t *testing.T) {
 	}
 }
 
-// cancelledLeaf is an error like that of package net for an operation that was cancelled.
-type cancelledLeaf struct{}
+// canceledLeaf is an error like that of package net for an operation that was canceled.
+type canceledLeaf struct{}
 
-func (cancelledLeaf) Error() string { return "operation was canceled" }
+func (canceledLeaf) Error() string { return "operation was canceled" }
 
 // Is compares plainly, since errors.Is is what calls it.
-func (cancelledLeaf) Is(target error) bool { return target == context.Canceled } //nolint:errorlint // as said
+func (canceledLeaf) Is(target error) bool { return target == context.Canceled } //nolint:errorlint // as said

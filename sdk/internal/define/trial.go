@@ -140,7 +140,7 @@ func (t *trial) attribute(a *spec.Attribute, v cty.Value, path cty.Path) cty.Val
 		}
 		t.paths = append(t.paths, append(path.Copy(), inner...))
 		if len(inner) > 0 && v.Type() == cty.DynamicPseudoType {
-			return cty.NullVal(cty.DynamicPseudoType), nil // its neighbours must be of the same type
+			return cty.NullVal(cty.DynamicPseudoType), nil // its neighbors must be of the same type
 		}
 		return t.value(a, v.Type(), len(inner) == 0), nil
 	})

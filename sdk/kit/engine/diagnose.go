@@ -23,7 +23,7 @@ type Diagnosis struct {
 	given map[string]any // settings that the block's recipe sets
 }
 
-// Symptom is a known failure, recognised by a line of the log.
+// Symptom is a known failure, recognized by a line of the log.
 type Symptom struct {
 	Name    string
 	Pattern *regexp.Regexp // against the log; the line that it, or its group named detail, is found in becomes the detail

@@ -28,7 +28,7 @@ func (s *Supervisor) Sleep(ctx context.Context, level inference.SleepLevel) erro
 	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	group := new(errgroup.Group) // not cancelled by the first failure: those that sleep are woken together
+	group := new(errgroup.Group) // not canceled by the first failure: those that sleep are woken together
 	for _, t := range live {
 		group.Go(func() error { return t.sleep(ctx, level) })
 	}

@@ -15,7 +15,7 @@ import (
 // stopSignal makes the worker write a checkpoint and end.
 const stopSignal = syscall.SIGTERM
 
-// Symptom is a failure that the program cannot report itself, recognised by its log.
+// Symptom is a failure that the program cannot report itself, recognized by its log.
 type Symptom struct {
 	Pattern         *regexp.Regexp
 	Summary, Remedy string
@@ -94,7 +94,7 @@ func Diagnose(cause error, log string, own []Symptom) error {
 
 // diagnose also returns the settings that the failure can be about.
 func diagnose(cause error, log string, own []Symptom) (*sdk.Error, []string) {
-	if s, at := recognise(log, own); s != nil {
+	if s, at := recognize(log, own); s != nil {
 		said := told(log[strings.LastIndexByte(log[:at], '\n')+1:])
 		return &sdk.Error{Summary: s.Summary, Detail: said, Remedy: s.Remedy}, slices.Concat(s.Settings, first(said))
 	}
@@ -151,7 +151,7 @@ func explain(p problem, own []Symptom) (*sdk.Error, []string) {
 	}
 	e := p.asError("training failed")
 	if p.Code == "internal" {
-		if s, _ := recognise(p.Message, own); s != nil {
+		if s, _ := recognize(p.Message, own); s != nil {
 			return &sdk.Error{Summary: s.Summary, Detail: p.Message, Remedy: strings.TrimSpace(s.Remedy + "\n" + e.Remedy)},
 				slices.Concat(s.Settings, settings)
 		}
@@ -160,8 +160,8 @@ func explain(p problem, own []Symptom) (*sdk.Error, []string) {
 	return e, settings
 }
 
-// recognise returns the first symptom that the text shows and where it begins there, or nil.
-func recognise(text string, own []Symptom) (*Symptom, int) {
+// recognize returns the first symptom that the text shows and where it begins there, or nil.
+func recognize(text string, own []Symptom) (*Symptom, int) {
 	for _, s := range append(slices.Clip(own), common()...) {
 		if at := s.Pattern.FindStringIndex(text); at != nil {
 			return &s, at[0]

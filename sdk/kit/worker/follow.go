@@ -291,7 +291,7 @@ func (w *watch[C]) end(ctx context.Context, program *proc.Program) error {
 		return ctx.Err()
 	case w.over == "":
 		return errors.New("the worker ended without saying that it was done")
-	case w.over == "stopped": // not by the engine, which would have cancelled the context
+	case w.over == "stopped": // not by the engine, which would have canceled the context
 		return &sdk.Error{Summary: "the worker received SIGTERM and ended after a last checkpoint",
 			Remedy: "started again it continues exactly where it was; to stop a run, use recipe stop"}
 	}

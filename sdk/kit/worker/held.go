@@ -70,11 +70,11 @@ func (h Held) Estimate(model string, placement sdk.Placement, e *sdk.Estimate) [
 	return nil
 }
 
-// Quantised is what a plan says of a model that config has held in 4 or 8 bits, under the names of transformers.
-func Quantised(config map[string]any) []string {
+// Quantized is what a plan says of a model that config has held in 4 or 8 bits, under the names of transformers.
+func Quantized(config map[string]any) []string {
 	if config["load_in_4bit"] != true && config["load_in_8bit"] != true {
 		return nil
 	}
-	return []string{"the first batches are sampled from the weights on disk, not from the quantised ones, until those " +
+	return []string{"the first batches are sampled from the weights on disk, not from the quantized ones, until those " +
 		"of the first step are served: the correction for stale samples leaves out most of them"}
 }

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """A randomly initialised Llama of two layers."""
+    """A randomly initialized Llama of two layers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     path = tmp_path_factory.mktemp("tiny")

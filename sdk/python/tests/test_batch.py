@@ -60,7 +60,7 @@ def sequences(b: Batch) -> list[tuple]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_token_of_every_group_is_where_it_belongs(seed):
+def test_every_token_is_where_it_belongs(seed):
     b, raw = draw(seed)
     flat = [(g, i) for g in raw for i in range(len(g["tokens"]))]
     assert len(b) == b.sequences_total == len(flat) and b.groups_total == len(raw) == int(b.group.max()) + 1
@@ -189,7 +189,7 @@ def test_a_share_of_nothing_has_every_view():
     assert empty.nested()["input_ids"].size(0) == 0
 
 
-def test_a_trainers_own_estimator_is_for_sequences_without_an_advantage() -> None:
+def test_estimators_fill_only_missing_advantages() -> None:
     mask = [-100, 5, 6]
     raw = {"tokens": [[4, 5, 6]] * 3, "masks": [mask] * 3, "scores": [0.0, 1.0, 5.0], "advantages": [None, None, [7.0]]}
     taken = GroupBatch(0, 1, [read_group(raw, ReadOptions())], [raw])

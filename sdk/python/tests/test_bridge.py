@@ -40,7 +40,7 @@ def events(tmp_path):
     return [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
 
 
-def test_environments_begin_before_the_first_batch_is_waited_for(tmp_path, api):
+def test_environments_begin_before_the_first_batch(tmp_path, api):
     server = api()
     bridge = opened(tmp_path, server.url)
     with pytest.raises(RuntimeError, match="resume"):
@@ -140,14 +140,14 @@ def test_what_ends_a_run_names_its_setting(tmp_path, api, error, expected):
     assert {k: v for k, v in told.items() if k not in ("time", "seq", "type")} == expected
 
 
-def test_a_model_that_is_no_folder_is_refused_before_a_library_asks_the_hub_for_it(tmp_path, api):
+def test_a_model_that_is_no_folder_is_refused(tmp_path, api):
     with pytest.raises(WorkerError, match="there is no folder"):
         opened(tmp_path, api().url, model={"path": str(tmp_path / "nothere")})
     told = events(tmp_path)[-1]
     assert told["setting"] == "model.path" and str(tmp_path / "nothere") in told["message"] and told["checks"]
 
 
-def test_adapters_that_find_no_layer_are_told_which_there_are(tmp_path, api):
+def test_adapters_without_a_layer_get_a_list_of_layers(tmp_path, api):
     config = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
               "num_attention_heads": 1, "vocab_size": 8}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -158,7 +158,7 @@ def test_adapters_that_find_no_layer_are_told_which_there_are(tmp_path, api):
     assert ending.linear(str(tmp_path / "nothere")) == []
 
 
-def test_a_rank_on_another_machine_tells_its_log_why_it_ended(tmp_path, api, monkeypatch, capfd):
+def test_a_remote_rank_logs_why_it_ended(tmp_path, api, monkeypatch, capfd):
     """Loopback there is not the supervisor's; on the same machine a rank that cannot reach it says so."""
     block = configured(tmp_path, api().url, control="127.0.0.1:1", control_token="abc")
     monkeypatch.setenv("GROUP_RANK", "1")
@@ -169,7 +169,7 @@ def test_a_rank_on_another_machine_tells_its_log_why_it_ended(tmp_path, api, mon
         ending.report(ValueError("broken"), None, block, main=False)
 
 
-def test_a_skipped_batch_is_used_up_and_a_refused_one_is_not_met_again(tmp_path, api):
+def test_a_skipped_or_refused_batch_does_not_return(tmp_path, api):
     server = api()
     bridge = opened(tmp_path, server.url, steps=1)
     attach(bridge)
@@ -192,7 +192,7 @@ def test_a_skipped_batch_is_used_up_and_a_refused_one_is_not_met_again(tmp_path,
     assert numbers == [0, 2], "nothing was checkpointed, so batch 0 comes again; the refused one does not"
 
 
-def test_groups_left_out_are_counted_and_a_choice_is_the_trainers(tmp_path, api):
+def test_groups_left_out_are_counted(tmp_path, api):
     def batch(k):
         bad = make_group(k + 50)
         bad["masks"][0] = bad["masks"][0][:-1]
@@ -218,7 +218,7 @@ def test_overlong_sequences_can_end_the_run(tmp_path, api):
     bridge.close()
 
 
-def test_a_full_disk_fails_the_checkpoint_and_leaves_nothing(tmp_path, api):
+def test_a_full_disk_leaves_no_checkpoint(tmp_path, api):
     bridge = opened(tmp_path, api().url)
     room = {"left": False}
 
@@ -279,7 +279,7 @@ def test_nothing_of_a_closed_bridge_goes_on(tmp_path, api):
     assert not [t for t in started if t.is_alive() and t.name == "control"]
 
 
-def test_a_paused_run_takes_no_batch_and_its_time_does_not_count(tmp_path, api, monkeypatch):
+def test_a_paused_run_takes_no_batch(tmp_path, api, monkeypatch):
     monkeypatch.setattr("recipe_sdk.feed.HEARTBEAT", 0.05)
     bridge = opened(tmp_path, api().url)
     attach(bridge)

@@ -32,7 +32,7 @@ read = importlib.import_module("recipe_reward.dataset").read
 text = loaded("recipe_gymnasium_text", PLUGINS / "gymnasium/python/recipe_gymnasium/text.py")
 
 
-def test_an_alternation_names_the_action_that_was_found() -> None:
+def test_an_alternation_names_the_action_found() -> None:
     pattern = re.compile("(0)|(2)")
     for answer, index in (("I take 0", 0), ("I take 2", 1), ("0 or 2", 1), ("none", None)):
         assert text.chosen(answer, pattern, ["0", "2"]) == index
@@ -70,9 +70,7 @@ def test_a_line_of_a_table_that_does_not_fit_is_named(tmp_path: Path) -> None:
         ({"prompt": [{"role": "user", "content": "1+1="}]}, True),
     ],
 )
-def test_a_row_that_is_no_prompt_is_named_before_anything_is_trained(
-    tmp_path: Path, row: dict[str, object], fits: bool
-) -> None:
+def test_a_row_that_is_no_prompt_is_named_early(tmp_path: Path, row: dict[str, object], fits: bool) -> None:
     (tmp_path / "r.py").write_text("def f(completions, **_): return [1.0]\n")
     rows = [{"prompt": "a"}, {"prompt": "b"}, row]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -86,7 +84,7 @@ def test_a_row_that_is_no_prompt_is_named_before_anything_is_trained(
         made.setup()
 
 
-def test_functions_that_are_called_alike_have_metrics_of_their_own(tmp_path: Path) -> None:
+def test_functions_of_one_name_have_separate_metrics(tmp_path: Path) -> None:
     given = [("a.py", "f"), ("b.py", "f"), ("a.py", "f"), ("b.py", "g")]
     functions = [reward.Function(Code(tmp_path / file, name)) for file, name in given]
     assert reward._names(functions) == ["f", "f_2", "f", "g"]
@@ -102,9 +100,7 @@ def test_functions_that_are_called_alike_have_metrics_of_their_own(tmp_path: Pat
         ("completions, *, level", ["level"]),
     ],
 )
-def test_columns_that_a_function_needs_are_named_before_anything_is_trained(
-    tmp_path: Path, signature: str, absent: list[str]
-) -> None:
+def test_missing_columns_are_named_early(tmp_path: Path, signature: str, absent: list[str]) -> None:
     (tmp_path / "r.py").write_text(f"def f({signature}): return [1.0]\n")
     (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "1"}\n' * 3)
     made = reward.Reward()

@@ -266,7 +266,7 @@ def test_a_copy_knows_itself_by_its_original(tmp_path: Path) -> None:
     assert str(tmp_path) == module.HERE
 
 
-def test_settings_that_a_class_does_not_have_are_refused(run_environment: Run) -> None:  # noqa: F811
+def test_settings_unknown_to_a_class_are_refused(run_environment: Run) -> None:  # noqa: F811
     with pytest.raises(TypeError, match="Settings has no 'wrods'; it has judge, judges, mode, most, reward, weights"):
         build(Settings, {"wrods": "w.txt"})
     with pytest.raises(TypeError, match="Judge has no 'strick'; it has model, strict"):

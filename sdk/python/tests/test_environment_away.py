@@ -84,7 +84,7 @@ def raising(error: Exception) -> Callable[[], None]:
         (raising(ValueError("no rows")), False),
     ],
 )
-def test_a_setup_that_finds_something_away_is_no_mistake(setup: Callable[[], None], again: bool) -> None:
+def test_an_unreachable_service_in_setup_is_no_mistake(setup: Callable[[], None], again: bool) -> None:
     class Words(Environment):
         def setup(self) -> None:
             setup()

@@ -100,7 +100,7 @@ def waiting(error: BaseException) -> type[Environment]:
         (futures.InvalidStateError("done"), "InvalidStateError: done"),
     ],
 )
-def test_what_would_end_a_program_is_a_mistake_like_any_other(
+def test_an_exit_in_user_code_is_a_mistake(
     made: Callable[[BaseException], type[Environment]], error: BaseException, told: str
 ) -> None:
     _, failed, scored = serve(made(error), ("next", {}), SCORE, SCORE)
@@ -123,7 +123,7 @@ class Unprintable(Exception):
         (RuntimeError("caf\udce9"), "RuntimeError: caf"),
     ],
 )
-def test_an_exception_whose_text_is_unfit_is_told_briefly(error: BaseException, told: str) -> None:
+def test_an_exception_with_unfit_text_is_shortened(error: BaseException, told: str) -> None:
     _, failed, scored = serve(raising(error), ("next", {}), SCORE, SCORE)
     assert failed["error"]["message"].startswith(told) and len(json.dumps(failed)) < 20_000
     assert scored["result"]["score"] == 0.5
@@ -160,7 +160,7 @@ def test_a_score_that_is_no_number_is_told(given: Any, told: str) -> None:
     assert told in failed["error"]["message"]
 
 
-def test_a_setup_that_raises_what_no_future_can_carry_is_told() -> None:
+def test_a_stop_iteration_in_setup_is_reported() -> None:
     class Empty(Environment):
         def setup(self) -> None:
             next(iter(()))
@@ -179,7 +179,7 @@ def test_a_setup_that_raises_what_no_future_can_carry_is_told() -> None:
 
 
 @pytest.mark.parametrize("error", [TimeoutError("no answer"), futures.CancelledError(), SystemExit(3), OSError("full")])
-def test_an_authors_own_test_gets_the_exception_as_it_is(error: BaseException) -> None:
+def test_an_authors_test_gets_the_exception_itself(error: BaseException) -> None:
     with pytest.raises(type(error)) as raised:
         run(raising(error), answers=["a"], tasks=1)
     assert raised.value is error and raised.traceback[-1].name == "score"
@@ -229,7 +229,7 @@ def test_messages_of_the_author_s_keep_what_is_sent() -> None:
     assert turns(sent) == [{"role": "system", "content": ""}, {"role": "user", "content": "a"}]
 
 
-def test_an_answer_that_json_cannot_hold_is_an_error_and_not_silence() -> None:
+def test_an_answer_beyond_json_is_an_error() -> None:
     class Odd(Server):
         async def on_next(self) -> Any:
             return object()
@@ -248,7 +248,7 @@ def test_an_answer_that_json_cannot_hold_is_an_error_and_not_silence() -> None:
 
 
 @pytest.mark.parametrize("score", [1e30, -2e15, Score(0.5, {"big": 1e16})])
-def test_a_score_that_the_trajectory_api_would_refuse_loses_its_group_alone(score: Any) -> None:
+def test_a_refused_score_loses_only_its_group(score: Any) -> None:
     class Large(Environment):
         def next(self) -> Task:
             return Task("x")
@@ -301,7 +301,7 @@ def test_a_list_without_blocks_has_the_class_s_default() -> None:
     assert build(Needed, {"rules": []}).rules == []
 
 
-def test_a_score_of_an_agent_without_a_conversation_names_it() -> None:
+def test_a_score_without_conversation_names_the_agent() -> None:
     class Lone(Environment):
         def next(self) -> Task:
             return Task("x")
@@ -342,7 +342,7 @@ def test_the_model_reads_what_its_tool_raised() -> None:
         ("processes = '2'", "the class E has processes = '2'; expected a whole number, 0 or more"),
     ],
 )
-def test_what_a_class_says_of_itself_is_checked_before_a_run(tmp_path: Path, line: str, told: str) -> None:
+def test_a_class_is_checked_before_a_run(tmp_path: Path, line: str, told: str) -> None:
     text = f"""
 from recipe_sdk import Environment, Task
 class E(Environment):

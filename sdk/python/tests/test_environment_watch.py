@@ -64,7 +64,7 @@ asyncio.run(main())
 """
 
 
-def test_an_event_loop_that_is_held_up_ends_the_process() -> None:
+def test_a_blocked_event_loop_ends_the_process() -> None:
     ended = subprocess.run([sys.executable, "-c", HELD_UP], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 3
     assert "<string>:7: busy holds up all other calls" in ended.stderr

@@ -51,7 +51,7 @@ def trained(tmp_path, server, **change):
     return bridge, batches
 
 
-def test_only_the_acknowledgement_is_left_when_it_is_needed(tmp_path, api):
+def test_a_fetched_batch_needs_only_acknowledgement(tmp_path, api):
     server = api()
     bridge = opened(tmp_path, server.url)
     numbers = []
@@ -81,7 +81,7 @@ def test_it_is_asked_for_until_it_is_there(tmp_path, api):
     bridge.close()
 
 
-def test_a_killed_trainer_takes_up_the_batch_that_it_had_fetched(tmp_path, api):
+def test_a_killed_trainer_gets_its_fetched_batch_again(tmp_path, api):
     """A kill while one trains: both are there for the next life, in their order, and none is trained twice."""
     server = api()
     first = opened(tmp_path, server.url)
@@ -132,7 +132,7 @@ def test_one_whose_lease_is_gone_is_asked_for_again(tmp_path, api):
     bridge.close()
 
 
-def test_a_connection_that_breaks_at_the_acknowledgement_loses_nothing(tmp_path, api):
+def test_a_broken_acknowledgement_loses_nothing(tmp_path, api):
     server = api()
     bridge, batches = trained(tmp_path, server, steps=2)
     faults = ["drop", (500, b"oops")]
@@ -142,7 +142,7 @@ def test_a_connection_that_breaks_at_the_acknowledgement_loses_nothing(tmp_path,
     bridge.close()
 
 
-def test_nothing_is_fetched_from_a_server_that_does_not_lease(tmp_path, api):
+def test_nothing_is_fetched_ahead_without_leases(tmp_path, api):
     """run-api hands batches out for good: environments would begin earlier, with older weights."""
     server = api(leases=False)
     bridge = opened(tmp_path, server.url, steps=3)

@@ -36,7 +36,7 @@ def polls(monkeypatch):
 
 
 @pytest.mark.parametrize("arrives,most", [(1.0, 21), (4.0, 60), (100.0, 120)])
-def test_a_batch_is_late_by_a_twentieth_of_the_wait_at_most(polls, arrives, most):
+def test_a_batch_is_at_most_a_twentieth_late(polls, arrives, most):
     for _ in range(2):  # each wait begins with short delays
         delays, late = polls(arrives)
         assert delays[0] == (0.0, 0.05)

@@ -18,7 +18,7 @@ def taken(raws, places, **options):
     return GroupBatch(0, 1, read, raws, lease="L", places=places)
 
 
-def test_values_are_laid_over_the_tokens_that_the_masks_mark():
+def test_values_are_aligned_with_the_masked_tokens():
     first, second = make_group(1), make_group(2)
     cut = {**second, "masks": [list(m) for m in second["masks"]]}
     cut["masks"][0] = [*cut["masks"][0][:-1], -100]
@@ -35,7 +35,7 @@ def test_values_are_laid_over_the_tokens_that_the_masks_mark():
         groups(batch, {"logprobs": torch.zeros(3)})
 
 
-def test_a_sequence_that_is_left_out_of_the_loss_has_no_values():
+def test_a_sequence_outside_the_loss_has_no_values():
     raw = make_group(3)
     raw["tokens"][1][-1] = raw["masks"][1][-1] = 2  # the only one that ends
     batch = taken([raw], [0], mask_truncated=True, eos=frozenset([2]))

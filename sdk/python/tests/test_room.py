@@ -121,7 +121,7 @@ def test_a_checkpoint_that_a_disk_refuses_waits(tmp_path, api, monkeypatch, numb
 
 
 # docs: survival.md a checkpoint that is due cannot be written for another reason: rights, a read-only file …
-def test_a_file_in_the_way_of_checkpoints_is_waited_for(tmp_path, api, monkeypatch):
+def test_a_file_in_the_checkpoints_way_is_awaited(tmp_path, api, monkeypatch):
     monkeypatch.setattr(feed, "RETRY", 0.1)
     (tmp_path / "real").mkdir()
     (tmp_path / "file").write_text("a file")
@@ -153,7 +153,7 @@ def test_errors_of_disks_travel_between_ranks():
 
 
 # docs: survival.md the disk is full (no room, or the user's quota)
-def test_a_stop_is_heard_while_a_checkpoint_waits_for_room(tmp_path, disk, api):
+def test_a_stop_ends_a_checkpoints_wait_for_room(tmp_path, disk, api):
     server = api()
     bridge = opened(tmp_path, server.url, disk / "checkpoints", lambda f: (f / "x").write_text("x" * 100_000))
     bridge.control = Control()
@@ -175,7 +175,7 @@ def test_a_stop_is_heard_while_a_checkpoint_waits_for_room(tmp_path, disk, api):
     assert "was not saved, because the run stops" in events(tmp_path, "warning")[-1]["message"]
 
 
-def test_commands_are_served_while_a_checkpoint_waits_for_room(tmp_path, disk, api):
+def test_commands_run_while_a_checkpoint_waits(tmp_path, disk, api):
     server = api()
     bridge = opened(tmp_path, server.url, disk / "checkpoints", lambda f: (f / "x").write_text("x" * 100_000), steps=1)
     bridge.control = Control()
@@ -217,7 +217,7 @@ def test_a_batch_waits_for_room(tmp_path, disk, api):
 
 
 # docs: survival.md the disk is full (no room, or the user's quota)
-def test_weights_without_room_are_refused_and_can_be_asked_for_again(tmp_path, disk, api, tiny):
+def test_weights_without_room_can_be_requested_again(tmp_path, disk, api, tiny):
     bridge = opened(tmp_path, api().url, tmp_path / "checkpoints", lambda f: None, model={"path": tiny})
     bridge.connect()
     bridge.feed.sync = (0.0, 1)

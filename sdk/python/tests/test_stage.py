@@ -39,7 +39,7 @@ def start(url: str = "http://h", **more: Any) -> Command:
     return Command("start", {"settings": {"data": {"url": url}}, **more}, Future())
 
 
-def test_a_worker_goes_on_beside_inference_and_is_started_then():
+def test_a_worker_goes_on_beside_inference():
     supervisor = Supervisor([Command("start", {"settings": {}, "prepare": "beside"}, Future()), start()])
     block = stage.started(prepared(), supervisor, EVENTS, beside=True)
     assert (block.prepare, block.data.url, block.model.path) == (stage.BESIDE, "", "m")
@@ -54,7 +54,7 @@ def test_a_worker_may_be_started_at_once(beside):
     assert (block.prepare, block.data.url) == ("", "http://h")
 
 
-def test_a_worker_that_cannot_go_on_is_started_whatever_it_is_told():
+def test_a_worker_that_cannot_go_on_is_restarted():
     supervisor = Supervisor([start(prepare="beside")])
     assert stage.started(prepared(), supervisor, EVENTS).prepare == ""
     assert supervisor.asked == [("prepared", {})]

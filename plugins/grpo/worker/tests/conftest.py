@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 
 def llama(path, tied):
-    """A randomly initialised Llama of two layers in float64-friendly size."""
+    """A randomly initialized Llama of two layers in float64-friendly size."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(5)

@@ -194,7 +194,7 @@ def test_optimal_token_baseline(zero_tail):
     close(got, want)
 
 
-def test_token_rewards_sit_on_the_last_token_and_take_the_kl_penalty():
+def test_token_rewards_are_on_the_last_token_less_kl():
     penalty = torch.full((8,), 0.1, dtype=torch.float64)
     got = adv.token_rewards(torch.tensor([1.0, 2.0, 3.0]).double(), SEQ, 3, penalty)
     close(got, [-0.1, -0.1, 0.9, 1.9, -0.1, -0.1, -0.1, 2.9])
@@ -242,12 +242,12 @@ def test_rule_1_forms_and_alignment():
             read_advantage(bad, 5, trained, "auto")
 
 
-def test_rule_1_a_list_that_does_not_match_the_sequences_is_refused():
+def test_rule_1_a_list_of_another_length_is_refused():
     with pytest.raises(GroupRejected):
         read_group(group_of([[1.0]]), ReadOptions())
 
 
-def test_rule_2_masks_have_holes_and_masked_values_are_ignored():
+def test_rule_2_masked_values_are_ignored():
     raw = group_of([[9, 9, 9, 1.0], [5.0]], masks=[[-100, 6, -100, 8], [-100, -100, 9]])
     raw["advantages"][0] = [9.0, 0.5, 9.0, 1.0]
     out, _, b = resolve([raw])
@@ -255,7 +255,7 @@ def test_rule_2_masks_have_holes_and_masked_values_are_ignored():
     assert out.advantage.tolist() == [0.5, 1.0, 5.0]
 
 
-def test_rule_3_sequences_without_override_use_all_scores_of_their_group():
+def test_rule_3_others_use_all_scores_of_their_group():
     out, computed, _ = resolve([group_of([[0, 0, 4.0, 5.0], None])])
     assert out.advantage.tolist()[:2] == [4.0, 5.0]
     assert float(out.advantage[2]) == pytest.approx(float(computed[2])) and float(computed[2]) < 0
@@ -270,7 +270,7 @@ def test_rule_3_group_scope_is_all_or_nothing():
     assert out.metrics["adv/overrides_incomplete"] == 1
 
 
-def test_rule_3_a_sequence_that_trains_nothing_lacks_nothing():
+def test_rule_3_an_untrained_sequence_lacks_nothing():
     """A truncated completion that is masked out does not change the group's advantages."""
     o = Rules(scope="group", fallback=False)
     masked = ReadOptions(mask_truncated=True, eos=frozenset({9}))
@@ -292,7 +292,7 @@ def test_rule_5_equal_scores_with_overrides_train():
     assert out.advantage.tolist() == [1.0, 1.0, -1.0]
 
 
-def test_rule_6_batch_normalization_covers_overrides_only_unless_told():
+def test_rule_6_batch_normalization_covers_overrides():
     raws = [group_of([[0, 0, 4.0, 5.0], None])]
     out, computed, _ = resolve(raws, Rules(normalization="batch"))
     s = statistics.stdev([4.0, 5.0])
@@ -303,7 +303,7 @@ def test_rule_6_batch_normalization_covers_overrides_only_unless_told():
     assert out.advantage.tolist() == pytest.approx([(v - m) / (s + 1e-8) for v in x])
 
 
-def test_rule_6_global_normalization_keeps_a_bias_corrected_state():
+def test_rule_6_global_normalization_keeps_its_state():
     normalizer = Normalizer()
     o = Rules(normalization="global")
     first, _, _ = resolve([group_of([[0, 0, 4.0, 5.0], [9.0]])], o, normalizer=normalizer)

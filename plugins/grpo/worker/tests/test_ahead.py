@@ -56,7 +56,7 @@ def settling(make, api, tmp_path, steps):
     return w
 
 
-def test_the_next_step_is_calculated_while_inference_loads(make, api, tmp_path):
+def test_the_next_step_runs_while_inference_loads(make, api, tmp_path):
     from safetensors.torch import load_file
 
     w = make(api().url, steps=3, wait_for_sync=True).background()
@@ -108,7 +108,7 @@ def test_the_same_is_learned_as_without_going_ahead(make, api, tmp_path):
     assert found[True] == found[False]
 
 
-def test_commands_that_are_not_about_the_weights_wait_for_the_step(make, api, tmp_path):
+def test_other_commands_wait_for_the_step(make, api, tmp_path):
     w = settling(make, api, tmp_path, steps=2)
     command = Command("checkpoint", {})
     w.control.commands.put(command)
@@ -127,7 +127,7 @@ def test_a_stop_does_not_wait_for_inference(make, api, tmp_path):
     assert w.reason == "stopped" and w.events.snapshot()["checkpoint"].endswith("step_2")
 
 
-def test_weights_that_inference_refuses_after_all_end_the_run_unchanged(make, api, tmp_path):
+def test_weights_refused_late_end_the_run_unchanged(make, api, tmp_path):
     w = settling(make, api, tmp_path, steps=5)
     connection, number, _ = w.supervisor.asked["sync"].get(timeout=300)
     w.supervisor._send(connection, {"id": number, "error": {"code": -32603, "message": "no replica took them"}})
@@ -146,7 +146,7 @@ def test_the_wait_before_weights_change_has_a_deadline(make, api, tmp_path):
     assert w.bridge.step == 1
 
 
-def test_groups_that_the_trajectory_api_would_drop_are_left_out_meanwhile(make, api, tmp_path):
+def test_groups_that_become_stale_are_left_out(make, api, tmp_path):
     def batch(k):
         return [make_group(2 * k, version=k), make_group(2 * k + 1, version=0)]
 

@@ -46,7 +46,7 @@ def test_it_is_an_operator_that_compiles():
     torch.library.opcheck(attention.packed_attention, (q, k, v, bounds, 13, attention.VARLEN, 0.3, 0))
 
 
-def test_rows_trained_with_it_are_trained_as_with_a_mask(tmp_path, tiny):
+def test_rows_train_as_with_a_mask(tmp_path, tiny):
     want, weights = after_steps(stepper(tmp_path, tiny))
     got, other = after_steps(stepper(tmp_path, tiny, model={"attention": "varlen"}))
     for a, b in zip(want, got, strict=True):
@@ -65,7 +65,7 @@ def row(*lengths):
     return batches.sample(61, lengths)
 
 
-def test_the_kernel_for_one_length_is_taken_from_a_shape_s_second_time_on():
+def test_a_shapes_second_use_takes_its_own_kernel():
     k = attention.Kernels()
     assert [k.choose(row(128, 128)) for _ in range(2)] == [attention.VARLEN] * 2  # it does not work here
     k.even = True
@@ -102,7 +102,7 @@ def test_both_kernels_need_one_compilation(tmp_path, tiny):
 
 @pytest.mark.parametrize("compiles", [False, True])
 @pytest.mark.parametrize("change", [{"lora": {"rank": 4}}, {}], ids=["lora", "full"])
-def test_what_attention_has_found_is_kept_where_a_layer_is_recomputed(tmp_path, tiny, monkeypatch, change, compiles):
+def test_attention_is_kept_when_a_layer_is_recomputed(tmp_path, tiny, monkeypatch, change, compiles):
     """It is calculated once a layer and pass, and the step stays the same; then as before, when it is not kept. Compiled,
     a recomputed layer has 6 products of 7: the last one's is of use to the next layer only."""
     calls, products, calculated, linear = [], [], attention._plain, F.linear

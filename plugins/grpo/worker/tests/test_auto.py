@@ -62,7 +62,7 @@ def test_memory_alone_demands_recomputation():
     assert "activations recomputed but for products" in said
 
 
-def test_what_lies_between_products_is_recomputed_before_layers_and_very_short_rows():
+def test_order_of_what_is_given_up_for_memory():
     """Where the compiler can do it, and nobody has refused it."""
     x = auto.Settings("float32", "bfloat16")
     m = auto.Machine(36 * auto.GIB, True, 1024, 65_536, auto.fixed(BIG, x, "adamw", False))
@@ -87,7 +87,7 @@ def test_what_lies_between_products_is_recomputed_before_layers_and_very_short_r
     assert auto.between_products(BIG, narrow, 10) == 10 * 2 * (8 * BIG.hidden + 3 * BIG.ffn - width)
 
 
-def test_rows_are_as_long_as_without_recomputing_what_is_cheap():
+def test_cheap_recomputing_shortens_no_rows():
     """Where a shorter row is as fast, it is taken: it needs less memory."""
     for free in range(64, 150):
         x = auto.Settings("float32", "bfloat16")
@@ -121,7 +121,7 @@ def test_as_few_layers_are_recomputed_as_memory_allows():
     assert other.recomputed and not other.attention_kept
 
 
-def test_several_ranks_keep_gathered_weights_where_there_is_room():
+def test_ranks_keep_gathered_weights_where_they_fit():
     """Also where rows get shorter for it, but not where activations would be recomputed."""
     share = dataclasses.replace(BIG, parameters=BIG.parameters // 2, trained=BIG.trained // 2)
     x = auto.Settings("float32", "bfloat16")
@@ -166,7 +166,7 @@ def test_steps_down_end():
 
 
 @pytest.mark.parametrize("at", ["forward", "backward", "optimizer"])
-def test_a_step_that_runs_out_of_memory_is_made_in_a_smaller_way(tmp_path, tiny, monkeypatch, at):
+def test_out_of_memory_leads_to_smaller_settings(tmp_path, tiny, monkeypatch, at):
     """The numbers equal those of a run that never ran out of memory."""
     free = {"model": {"gradient_checkpointing": None, "row_tokens": None, "head_chunk": None}}
     calm, troubled = stepper(tmp_path, tiny, **free), stepper(tmp_path, tiny, **free)
@@ -200,7 +200,7 @@ def test_a_step_that_runs_out_of_memory_is_made_in_a_smaller_way(tmp_path, tiny,
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("left_open", [True, False])
-def test_a_way_that_has_fitted_before_is_tried_once_more(tmp_path, tiny, monkeypatch, times, left_open):
+def test_settings_that_have_fitted_are_tried_again(tmp_path, tiny, monkeypatch, times, left_open):
     """Memory that came apart into small pieces is no reason to train in a smaller way for good."""
     fixed = {"gradient_checkpointing": False, "row_tokens": 64, "head_chunk": 8, "compile": False}
     model = {"gradient_checkpointing": None, "row_tokens": None, "head_chunk": None} if left_open else fixed
@@ -252,7 +252,7 @@ def test_a_server_on_the_same_gpu_is_left_some_memory(monkeypatch):
     [(44, 39, True), (44, 43, False), (30, 20, False), (44, 0, True)],
     ids=["pieces", "all of it was in use", "far from the limit", "before the first batch"],
 )
-def test_pieces_that_torch_keeps_are_given_back_before_they_are_in_the_way(monkeypatch, kept, peak, given):
+def test_cached_memory_is_released_in_time(monkeypatch, kept, peak, given):
     done = []
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: kept * auto.GIB)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: peak * auto.GIB)
@@ -267,7 +267,7 @@ def test_pieces_that_torch_keeps_are_given_back_before_they_are_in_the_way(monke
     assert bool(done) == given
 
 
-def test_memory_that_runs_out_is_an_error_where_nothing_is_left_to_choose(tmp_path, tiny, monkeypatch):
+def test_out_of_memory_at_the_smallest_is_an_error(tmp_path, tiny, monkeypatch):
     fixed = {"gradient_checkpointing": True, "row_tokens": 64, "head_chunk": 8, "compile": False}
     s = stepper(tmp_path, tiny, model=fixed)
 

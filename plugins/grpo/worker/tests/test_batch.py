@@ -98,7 +98,7 @@ FIELDS = ("tokens", "masks", "scores", "inference_logprobs", "ref_logprobs", "ad
           "generation_params", "group_overrides", "values", "env_id", "policy_version")  # fmt: skip
 
 
-def test_whatever_an_environment_sends_is_read_or_refused():
+def test_any_input_is_read_or_refused():
     """A group that raises anything else would end the run."""
     r, outcomes = random.Random(1), {True: 0, False: 0}
     for _ in range(6000):

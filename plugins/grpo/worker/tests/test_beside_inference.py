@@ -16,7 +16,7 @@ GPU = torch.device("cuda")
 
 
 @pytest.mark.parametrize(("free", "room"), [(5 << 30, True), ((4 << 30) + 3_000, False)])
-def test_there_must_be_room_for_the_model_and_for_what_inference_still_takes(monkeypatch, free, room):
+def test_the_model_and_inference_must_both_fit(monkeypatch, free, room):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80 << 30))
     e = early.Early(SimpleNamespace(), GPU)
     assert not e.room(), "how large a model is that was not built is not known"
@@ -25,7 +25,7 @@ def test_there_must_be_room_for_the_model_and_for_what_inference_still_takes(mon
     assert early.Early(SimpleNamespace(), torch.device("cpu")).room()
 
 
-def test_nothing_is_compiled_where_inference_would_miss_the_memory(tmp_path, tiny):
+def test_no_compilation_takes_memory_of_inference(tmp_path, tiny):
     s = stepper(tmp_path, tiny, model={"row_tokens": None})
     assert s.warm_up(s.config) is not None
     free = int(s.sizing.machine.free)
@@ -60,7 +60,7 @@ class Compiling:
         return self.asked
 
 
-def test_what_was_compiled_beside_inference_is_not_compiled_again(monkeypatch):
+def test_nothing_is_compiled_twice_beside_inference(monkeypatch):
     monkeypatch.setattr(train.compiled, "note_time", lambda *_: None)
     trainer = Compiling(stage.BESIDE, True)
     assert trainer() == trainer() == [early.LATER]

@@ -43,9 +43,7 @@ def load(path, s):
     checkpoint.load_training(found, s.policy, s.optimizer, name=s.config.optimizer.name)
 
 
-def test_the_optimizers_constants_are_those_of_the_configuration_and_its_moments_those_of_the_checkpoint(
-    tmp_path, tiny, trained
-):
+def test_resume_takes_constants_new_and_moments_saved(tmp_path, tiny, trained):
     s = stepper(tmp_path, tiny, optimizer={"beta1": 0.5, "beta2": 0.9, "epsilon": 1e-3})
     load(trained(), s)
     (group,) = s.optimizer.param_groups
@@ -55,7 +53,7 @@ def test_the_optimizers_constants_are_those_of_the_configuration_and_its_moments
         assert torch.equal(s.optimizer.state[p]["exp_avg"], moments[name]["exp_avg"])
 
 
-def test_torch_is_told_todays_constants_before_it_places_the_step_counters(tmp_path, tiny, trained, monkeypatch):
+def test_constants_are_set_before_step_counters(tmp_path, tiny, trained, monkeypatch):
     """A GPU's AdamW is fused and has its counters there; a checkpoint of a CPU says that it is not."""
     s = stepper(tmp_path, tiny)
     s.optimizer.param_groups[0]["fused"], told = True, []
@@ -72,7 +70,7 @@ def test_torch_is_told_todays_constants_before_it_places_the_step_counters(tmp_p
     ({"lora": {"rank": 4}}, {}, "trained adapters"),
     ({}, {"optimizer": {"name": "sgd"}}, "optimizer.name = adamw, whose moments sgd cannot use"),
 ])  # fmt: skip
-def test_a_checkpoint_of_another_kind_is_refused_with_a_remedy(tmp_path, tiny, trained, written, change, named):
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path, tiny, trained, written, change, named):
     s = stepper(tmp_path, tiny, **change)
     before = {n: p.clone() for n, p in s.policy.named_parameters()}
     with pytest.raises(errors.CheckpointError, match=named) as e:
@@ -82,7 +80,7 @@ def test_a_checkpoint_of_another_kind_is_refused_with_a_remedy(tmp_path, tiny, t
         assert all(torch.equal(before[n], p) for n, p in s.policy.named_parameters())
 
 
-def test_a_full_disk_is_an_error_with_a_remedy_and_half_a_checkpoint_is_cleared_away(tmp_path, tiny, monkeypatch):
+def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, tiny, monkeypatch):
     s = stepper(tmp_path, tiny)
     after_steps(s, 1)
     metrics = {"loss/total": math.nan}
@@ -100,7 +98,7 @@ def test_a_full_disk_is_an_error_with_a_remedy_and_half_a_checkpoint_is_cleared_
     assert read_state(path)["metrics"] == {"loss/total": None}, "what JSON has no word for is null"
 
 
-def test_a_publication_clears_away_what_killed_ones_left(tmp_path, tiny):
+def test_a_publication_removes_what_killed_ones_left(tmp_path, tiny):
     s = stepper(tmp_path, tiny)
     for name in (".tmp-served-7", ".old-served-8", ".tmp-served-2-9"):
         (tmp_path / "out" / name).mkdir(parents=True)

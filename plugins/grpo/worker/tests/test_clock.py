@@ -8,7 +8,7 @@ import torch
 from worker.metrics import Clock
 
 
-def test_a_gpu_is_asked_for_its_times_once_and_not_waited_for_before(monkeypatch):
+def test_gpu_times_are_read_once_without_waiting(monkeypatch):
     now, waits = [0.0], []
 
     class Event:

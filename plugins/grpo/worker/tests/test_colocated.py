@@ -32,7 +32,7 @@ def test_a_batch_that_comes_to_nothing_ends_its_turn(make, api):
     assert w.bridge.step == 1
 
 
-def test_it_asks_once_a_batch_and_no_more_when_nobody_shares_the_device(make, api):
+def test_turns_are_requested_only_on_a_shared_device(make, api):
     w = make(api().url, steps=3, wait_for_sync=True).background()
     wait_for(w, "turn")
     assert w.call("logprobs", token_ids=[3, 4])[0] == "ok"  # commands are handled meanwhile

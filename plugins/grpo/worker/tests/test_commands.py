@@ -12,7 +12,7 @@ from recipe_sdk.receive.handles import open_tensors
 from recipe_sdk.testing import Supervisor, wait_for
 
 
-def test_synchronised_publication_is_proved_by_log_probabilities(make, api, tmp_path):
+def test_log_probabilities_prove_a_publication(make, api, tmp_path):
     from transformers import AutoModelForCausalLM
 
     server = api()
@@ -84,7 +84,7 @@ def test_adapters_are_published_for_inference(make, api, tmp_path):
 
 
 # docs: troubleshooting.md A checkpoint saved in bfloat16 rounds the training away
-def test_tied_models_can_be_published_untied_and_rounding_is_said(make, api, tmp_path):
+def test_a_tied_model_is_published_untied_and_rounded(make, api, tmp_path):
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
     LlamaForCausalLM(LlamaConfig(

@@ -31,7 +31,7 @@ def graphs():
 @pytest.mark.parametrize(
     ("change", "recomputed"), [({}, 0), ({"lora": {"rank": 4}}, 0), ({}, 2), ({}, 1), ({"lora": {"rank": 4}}, 1)]
 )
-def test_one_compilation_serves_all_layers_and_rows_of_any_length(tmp_path, tiny, graphs, change, recomputed):
+def test_one_compilation_serves_rows_of_any_length(tmp_path, tiny, graphs, change, recomputed):
     seen, backend = graphs
     s = stepper(tmp_path, tiny, **change)
     b = batches.build(groups(12))
@@ -58,7 +58,7 @@ def test_one_compilation_serves_all_layers_and_rows_of_any_length(tmp_path, tiny
     assert len(seen) == kinds + 1, "compiled again after a pass that was not"
 
 
-def test_what_is_compiled_before_a_batch_is_what_long_sequences_are_trained_by(tmp_path, tiny, monkeypatch):
+def test_long_sequences_use_the_early_compilation(tmp_path, tiny, monkeypatch):
     """A sequence is a row at least, so where memory is short long ones are recomputed, which is another graph."""
     s = stepper(tmp_path, tiny, model={"row_tokens": None, "gradient_checkpointing": None})
     monkeypatch.setattr(sizing, "free_memory", lambda _: 5e7)
@@ -75,7 +75,7 @@ def test_what_is_compiled_before_a_batch_is_what_long_sequences_are_trained_by(t
 
 
 @pytest.mark.parametrize("recomputed", [0, 1, 2])
-def test_what_one_layer_of_each_kind_compiles_serves_the_others(tmp_path, tiny, graphs, recomputed):
+def test_layers_of_a_kind_share_a_compilation(tmp_path, tiny, graphs, recomputed):
     seen, backend = graphs
     s = stepper(tmp_path, tiny, lora={"rank": 4})
     compiled.layers(s.policy.backbone, recomputed, backend=backend)
@@ -93,7 +93,7 @@ def test_what_one_layer_of_each_kind_compiles_serves_the_others(tmp_path, tiny, 
     assert len(seen) == kinds
 
 
-def test_compiled_layers_give_the_numbers_of_plain_ones(tmp_path, tiny, graphs):
+def test_compiled_layers_equal_plain_ones(tmp_path, tiny, graphs):
     _, backend = graphs
     s = stepper(tmp_path, tiny, lora={"rank": 4})
     row = batches.sample(61, (30, 50))
@@ -139,7 +139,7 @@ def test_adapters_calculate_what_peft_calculates(dtype, tolerance):
 
 
 @pytest.mark.parametrize("row_tokens", [1, 2048, 8192, 9000, 32768, 1 << 20])
-def test_the_row_to_compile_on_is_as_long_as_those_of_a_batch(row_tokens):
+def test_the_row_to_compile_on_is_as_long_as_a_batchs(row_tokens):
     lengths = compiled.lengths(row_tokens)
     assert sum(lengths) == min(max(row_tokens, 2048), 32768) and min(lengths) >= 64 and len(set(lengths)) > 1
     row = batches.sample(64, lengths)

@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("wanted", "reason", "starts"), [(None, "", 1), (None, "no GPU", 0), (True, "no GPU", 1), (False, "", 0)]
 )
-def test_the_compiler_starts_early_where_it_will_be_used(monkeypatch, wanted, reason, starts):
+def test_the_compiler_starts_early_only_if_used(monkeypatch, wanted, reason, starts):
     from torch._inductor.async_compile import AsyncCompile
 
     begun, keys = [], []
@@ -67,7 +67,7 @@ def test_a_model_for_other_settings_is_built_anew(tmp_path, tiny, change):
     assert about["dtype"] == other.model.dtype
 
 
-def test_what_is_wrong_with_a_model_is_said_at_the_start(tmp_path, tiny):
+def test_a_faulty_model_is_reported_at_the_start(tmp_path, tiny):
     c = config.from_dict(settings(tmp_path, tiny, "u", lora={"rank": 4, "target_modules": ["lm_head"]}))
     ready = early.Early(c, CPU)
     ready.load()
@@ -75,7 +75,7 @@ def test_what_is_wrong_with_a_model_is_said_at_the_start(tmp_path, tiny):
         model.load_policy(c, CPU, ready.take())
 
 
-def test_a_model_is_not_built_early_where_memory_is_short(tmp_path, tiny, monkeypatch):
+def test_no_model_is_built_early_in_short_memory(tmp_path, tiny, monkeypatch):
     c = config.from_dict(settings(tmp_path, tiny, "u"))
     size = sum(f.stat().st_size for f in early.folder(c).glob("*.safetensors"))
     for free, built in ((4 * size, True), (4 * size - 1, False)):
@@ -88,7 +88,7 @@ def test_a_model_is_not_built_early_where_memory_is_short(tmp_path, tiny, monkey
 @pytest.mark.parametrize(
     ("limit", "want"), [(None, 8 << 30), ("max", 8 << 30), (str(6 << 30), 5 << 30), (str(1 << 29), 0)]
 )
-def test_memory_of_the_host_is_what_the_container_may_have(tmp_path, limit, want):
+def test_host_memory_is_limited_by_the_container(tmp_path, limit, want):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {8 << 20} kB\n")
     if limit is not None:
@@ -100,7 +100,7 @@ def test_memory_of_the_host_is_what_the_container_may_have(tmp_path, limit, want
     assert host.available(str(tmp_path)) == want
 
 
-def test_a_policy_that_is_put_somewhere_is_given_in_host_memory(tmp_path, tiny):
+def test_a_placed_policy_is_loaded_into_host_memory(tmp_path, tiny):
     """So that no device need hold more of it than its shard."""
     c = config.from_dict(settings(tmp_path, tiny, "u", lora={"rank": 4}, model={"device": "auto"}))
     seen = []
@@ -117,7 +117,7 @@ def test_a_policy_that_is_put_somewhere_is_given_in_host_memory(tmp_path, tiny):
     assert seen == [{"cpu"}]
 
 
-def test_each_rank_of_a_machine_counts_where_host_memory_is_short(tmp_path, monkeypatch):
+def test_every_rank_counts_toward_host_memory(tmp_path, monkeypatch):
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"0" * 1000)
     monkeypatch.setattr(host, "available", lambda: 10_000.0)
@@ -126,7 +126,7 @@ def test_each_rank_of_a_machine_counts_where_host_memory_is_short(tmp_path, monk
     assert not early.fits([file])
 
 
-def test_a_loaded_model_asks_whether_its_device_multiplies_right(monkeypatch, tmp_path, tiny):
+def test_a_loaded_model_checks_its_devices_products(monkeypatch, tmp_path, tiny):
     asked = []
     monkeypatch.setattr(model.products, "check", lambda *given: asked.append(given))
     c = config.from_dict(settings(tmp_path, tiny, "u", model={"path": tiny, "compute_dtype": "bfloat16"}))

@@ -69,14 +69,14 @@ def test_a_batch_that_is_rejected_whole_is_told(tmp_path, tiny):
 
 def test_normalisation_of_what_nobody_sent_is_told(tmp_path, tiny):
     given = {"normalization": "batch"}
-    told = "advantages.normalization = batch normalises advantages that environments send"
+    told = "advantages.normalization = batch normalizes advantages that environments send"
     assert any(told in w for w in train(tmp_path, tiny, groups(), advantages=given)["warnings"])
     sent = groups(advantages=[[0.5], [1.0], [0.0], [-1.0]])
     for raw, more in ((groups(), {"normalize_scope": "all"}), (sent, {})):
         assert not train(tmp_path, tiny, raw, advantages={**given, **more})["warnings"]
 
 
-def test_a_mini_batch_without_a_trained_token_hides_no_mismatch(tmp_path, tiny):
+def test_an_empty_mini_batch_hides_no_mismatch(tmp_path, tiny):
     """Whether inference serves these weights is asked of the first optimizer step: it must be one with tokens."""
     raw = groups()
     for g in raw:
@@ -90,7 +90,7 @@ def test_a_mini_batch_without_a_trained_token_hides_no_mismatch(tmp_path, tiny):
     assert report["optimizer_steps"] == 3
 
 
-def test_advantages_that_are_not_finite_name_the_estimator():
+def test_infinite_advantages_name_the_estimator():
     @estimator("mine")
     def mine(x, o):
         return x.score / (x.score - x.score)
@@ -114,7 +114,7 @@ def test_any_seed_will_do(tmp_path, tiny):
     ({"layers": [0, -1]}, "lora.layers: the model has no layer -1"),
     ({"layers": [9]}, "lora"),
 ])  # fmt: skip
-def test_adapters_of_layers_that_are_not_there_are_refused(tmp_path, tiny, lora, part):
+def test_adapters_of_missing_layers_are_refused(tmp_path, tiny, lora, part):
     from worker.model import ModelError
 
     with pytest.raises(ModelError) as e:
@@ -130,7 +130,7 @@ def test_all_linear_layers_of_some_decoder_layers(tmp_path, tiny):
     assert kinds == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
-def test_what_is_cut_off_cannot_be_told_without_an_end_token(make, api, tiny, monkeypatch):
+def test_truncation_is_unknown_without_an_end_token(make, api, tiny, monkeypatch):
     from worker import weights
     from worker.model import ModelError
 

@@ -57,7 +57,7 @@ def test_each_row_has_four_bits_whatever_its_size(size):
     assert bool((found.float().abs().amax(1) == 448).all())
 
 
-def test_rows_that_do_not_lie_one_after_the_other_are_rounded_as_those_that_do():
+def test_strided_rows_round_like_contiguous_ones():
     x = torch.randn(64, 32, dtype=torch.bfloat16).t()
     (found, scales), (want, others) = float8.round_rows(x, None), float8.round_rows(x.clone(), None)
     assert not x.is_contiguous() and found.is_contiguous()
@@ -77,7 +77,7 @@ def test_what_is_not_finite_is_not_hidden(bad):
     assert bool(y[[0, 2]].isfinite().all()) and not bool(y[1].isfinite().any())
 
 
-def test_a_transposed_weight_is_the_one_of_the_forward_pass():
+def test_transposed_weights_equal_the_forward_pass():
     w = torch.randn(48, 64, dtype=torch.bfloat16) * torch.logspace(-3, 3, 48)[:, None].bfloat16()
     found, scales = float8.round_rows(w, None)
     assert torch.equal(float8.round_transposed(w, scales).float(), found.float().t())
@@ -251,7 +251,7 @@ def test_a_reference_calculates_as_the_policy_does(tmp_path, tiny, which):
 
 
 @pytest.mark.parametrize("which", ["backward", "all"])
-def test_a_batch_of_another_policy_is_refused_with_what_may_be_the_cause(tmp_path, tiny, which):
+def test_a_batch_of_another_policy_names_the_cause(tmp_path, tiny, which):
     s = test_model.stepper(tmp_path, tiny, model={**BF16, "float8": which}, correction={"mismatch_limit": 1e-9})
     with pytest.raises(MismatchError) as refused:
         test_model.after_steps(s, 1)

@@ -89,7 +89,7 @@ def test_decoupled_ppo_is_the_papers(cap, row):
     assert float(lp.grad[0]) == pytest.approx(slope, abs=1e-12)
 
 
-def test_without_a_second_step_the_current_policy_is_the_proximal_one():
+def test_with_one_step_the_current_policy_is_proximal():
     """One optimizer step per batch: no forward pass beforehand, and the weight is computed from the policy itself."""
     o = ObjectiveOptions(loss=LOSSES.specs["decoupled_ppo"], kl_coefficient=0.0, importance="token")
     assert not o.needs_current
@@ -104,7 +104,7 @@ def test_without_a_second_step_the_current_policy_is_the_proximal_one():
 
 @pytest.mark.parametrize("name", ["ppo", "gspo", "cispo", "sapo", "gmpo", "reinforce", "vespo", "decoupled_ppo"])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_weights_made_of_the_forward_pass_are_those_of_a_pass_before_it(name, level):
+def test_weights_equal_those_of_an_extra_pass(name, level):
     """The default correction costs no forward pass and changes no number, however the batch is split."""
     o = ObjectiveOptions(loss=LOSSES.specs[name], kl_coefficient=0.0, importance=level)
     seq = torch.tensor(VERL["sequence"])
@@ -121,7 +121,7 @@ def test_weights_made_of_the_forward_pass_are_those_of_a_pass_before_it(name, le
     assert torch.allclose(found[0], found[1], rtol=0, atol=1e-14) and float(found[0].abs().max()) > 0
 
 
-def test_tokens_that_the_sampler_did_not_tell_of_train_with_weight_one():
+def test_tokens_without_log_probabilities_weigh_one():
     o = ObjectiveOptions(kl_coefficient=0.0, importance="token", importance_lenient=True)
     assert not o.needs_behavior
     lp = torch.tensor([-1.0, -1.0], dtype=torch.float64, requires_grad=True)

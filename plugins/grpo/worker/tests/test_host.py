@@ -20,7 +20,7 @@ def threads():
 @pytest.mark.parametrize(("device", "given", "want", "frozen"), [
     ("cuda", 0, 1, True), ("cuda", 3, 3, True), ("cpu", 0, 3, False),
 ])  # fmt: skip
-def test_one_thread_beside_a_gpu_where_nothing_says_how_many(threads, device, given, want, frozen):
+def test_the_default_beside_a_gpu_is_one_thread(threads, device, given, want, frozen):
     host.calm(torch.device(device), given)
     assert torch.get_num_threads() == want
     host.settle(torch.device(device))

@@ -83,7 +83,7 @@ def test_unscored_sequences_have_no_part_in_anything(name, beta, more):
 
 @pytest.mark.parametrize("name", GROUPED)
 @pytest.mark.parametrize("unscored", [False, True])
-def test_a_group_of_one_trains_nothing_and_shifts_nobody(name, unscored):
+def test_a_group_of_one_trains_and_shifts_nothing(name, unscored):
     """Alone in its group, or because the rest of the group has no score."""
     groups = draw(11)
     alone = {(1, i) for i in range(len(groups[1]["tokens"]))}
@@ -109,7 +109,7 @@ def test_a_group_of_one_can_train_by_its_score(name):
 
 
 @pytest.mark.parametrize("name", [n for n in SPECS if n not in GROUPED])
-def test_groups_of_one_are_ordinary_where_groups_are_not_compared(name):
+def test_groups_of_one_train_without_comparison(name):
     groups = without(draw(13), {(k, i) for k in range(4) for i in range(1, 9)})
     rows = advantages(groups, name, 0.0)
     assert len(rows) == 4 and any(x != 0 for row in rows for x in row)

@@ -78,7 +78,7 @@ def test_what_a_loss_may_not_return(returned, message):
         evaluate(spec, terms(), LossOptions())
 
 
-def test_the_step_multiplies_by_the_weight_unless_the_loss_does():
+def test_the_weight_is_multiplied_once():
     t = terms()
     t.weight = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
     plain = loss("plain")(lambda t, o: -t.lp).loss

@@ -36,7 +36,7 @@ APART = {"lora": {**LORA["lora"], "merged": False}}
 
 
 @pytest.mark.parametrize("change", [{}, LORA, APART], ids=["full", "lora", "apart"])
-def test_names_and_values_are_those_of_the_merged_model(tmp_path, tiny, change):
+def test_names_and_values_equal_the_merged_model(tmp_path, tiny, change):
     p = policy(tmp_path, tiny, **change)
     p.causal.register_buffer("stored", torch.ones(2))
     p.causal.register_buffer("passing", torch.ones(2), persistent=False)
@@ -50,7 +50,7 @@ def test_names_and_values_are_those_of_the_merged_model(tmp_path, tiny, change):
 
 
 @pytest.mark.parametrize("change", [LORA, APART], ids=["merged", "apart"])
-def test_adapters_on_bfloat16_weights_are_rounded_at_the_end(tmp_path, tiny, change):
+def test_adapters_on_bfloat16_are_rounded_at_the_end(tmp_path, tiny, change):
     """Against float64: half a step of bfloat16. What trains merged rounds the factors, too, as autocast would."""
     p = policy(tmp_path, tiny, model={"dtype": "bfloat16"}, **change)
     originals = p.merged.originals if p.merged else [None] * 14
@@ -179,7 +179,7 @@ def test_handles_on_a_cpu_hold_the_sum(tmp_path, tiny):
         assert all(torch.equal(shared.tensors[n], now[n]) for n in now)
 
 
-def test_what_serves_adapters_beside_the_weights_trains_them_so(tmp_path, tiny):
+def test_adapters_served_apart_are_trained_apart(tmp_path, tiny):
     """From the first publication of an adapter on, with the numbers of a run that never merged."""
     apart, together = (test_model.stepper(tmp_path, tiny, **change) for change in (APART, LORA))
     for s in (apart, together):

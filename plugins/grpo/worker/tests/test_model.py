@@ -59,7 +59,7 @@ def test_chunked_head_equals_plain_softmax(o, biased):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("o", [HeadOptions(chunk=3), HeadOptions(chunk=2, scale=0.25, softcap=3.0)])
 @pytest.mark.parametrize("biased", [False, True])
-def test_a_head_that_does_not_train_calculates_its_gradient_with_the_logits(monkeypatch, o, dtype, biased):
+def test_a_frozen_heads_gradient_comes_with_the_logits(monkeypatch, o, dtype, biased):
     """The one that a training head finds by calculating them again, with and without a loss on the entropy."""
     g = torch.Generator().manual_seed(0)
     rand = lambda *s: torch.randn(*s, generator=g, dtype=torch.float64).to(dtype)  # noqa: E731
@@ -153,7 +153,7 @@ def test_as_many_layers_are_recomputed_as_was_decided(tmp_path, tiny, change):
 
 
 @pytest.mark.parametrize("name", [n for n in SETTINGS if not n.endswith("mixed")])
-def test_row_size_checkpointing_and_attention_do_not_change_a_step(tmp_path, tiny, name):
+def test_settings_of_memory_do_not_change_a_step(tmp_path, tiny, name):
     """Each sequence alone, several rows, one packed row; activations kept or recomputed; head chunks of 2."""
     want, weights = after_steps(stepper(tmp_path, tiny, **SETTINGS[name]))
     for change in (
@@ -195,7 +195,7 @@ def test_temperature_is_part_of_the_log_probability(tmp_path, tiny):
         assert float(got[0]) == pytest.approx(float(logits[t - 1, b.tokens[0][t]]), abs=1e-10)
 
 
-def test_rows_stay_short_without_a_variable_length_kernel(tmp_path, tiny):
+def test_rows_stay_short_without_varlen_kernels(tmp_path, tiny):
     s = stepper(tmp_path, tiny, model={"row_tokens": 8192})
     b = batches.build(groups(40))
     assert b.total_tokens > 1000
@@ -234,7 +234,7 @@ def test_unknown_output_heads_are_refused(tmp_path, tiny):
 
 
 @pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
-def test_adapters_that_could_not_be_published_are_refused_at_the_start(tmp_path, tiny, target):
+def test_unpublishable_adapters_are_refused_early(tmp_path, tiny, target):
     with pytest.raises(model.ModelError, match=f"lora.target_modules: .*{target}") as e:
         stepper(tmp_path, tiny, lora={"rank": 4, "target_modules": ["q_proj", target]})
     assert e.value.setting == "lora.target_modules" and e.value.checks
@@ -245,7 +245,7 @@ def test_adapters_that_could_not_be_published_are_refused_at_the_start(tmp_path,
     [({"target_modules": ["nope"]}, "lora.target_modules"), ({"target_modules": ["q_proj", "nope"]}, "lora.target_modules"),
      ({"layers": [99]}, "lora.layers")],
 )  # fmt: skip
-def test_adapters_of_layers_that_are_not_there_name_their_setting(tmp_path, tiny, lora, setting):
+def test_adapters_of_missing_layers_name_their_setting(tmp_path, tiny, lora, setting):
     with pytest.raises(model.ModelError, match=setting) as e:
         stepper(tmp_path, tiny, lora={"rank": 4, **lora})
     assert e.value.setting == setting and e.value.checks
@@ -325,7 +325,7 @@ def test_sequence_ratios_keep_token_advantages_apart(tmp_path, tiny):
     assert loss_of("sequence", lambda g: None) > 0
 
 
-def test_negative_weights_of_cross_entropy_are_warned_of(tmp_path, tiny):
+def test_negative_cross_entropy_weights_are_warned_of(tmp_path, tiny):
     b = batches.build(groups())
     free = stepper(tmp_path, tiny, loss={"name": "weighted_sft"}).train(b, 0, Clock(CPU))
     assert "advantages.clip" in free["warnings"][0]
@@ -353,7 +353,7 @@ def test_the_kl_in_the_reward_adapts_to_its_target(tmp_path, tiny):
 
 
 @pytest.mark.parametrize("kind", ["", "fused", "shards"])
-def test_gradients_that_are_not_finite_are_left_out_and_said(tmp_path, tiny, kind):
+def test_infinite_gradients_are_skipped_and_reported(tmp_path, tiny, kind):
     """By us, or by an optimizer that looks itself (fused, as on a GPU), which makes the same steps otherwise."""
     raw = [make_group(10 + k) for k in range(2)]
     raw[1]["advantages"] = [[3e38]] * 4
@@ -376,7 +376,7 @@ def test_gradients_that_are_not_finite_are_left_out_and_said(tmp_path, tiny, kin
         assert torch.allclose(p, q, atol=1e-12) and int(s.optimizer.state[p]["step"]) == 4
 
 
-def test_a_skipped_batch_leaves_what_training_remembers(tmp_path, tiny):
+def test_a_skipped_batch_changes_no_training_state(tmp_path, tiny):
     s = stepper(
         tmp_path, tiny, advantages={"normalization": "global", "normalize_scope": "all"},
         entropy={"coefficient": 0.01, "adaptive": True}, correction={"mismatch_limit": 1e-6, "mismatch_action": "skip"},
@@ -397,7 +397,7 @@ def test_events_have_no_word_for_infinity(tmp_path):
 
 
 @pytest.mark.parametrize("mini_batch", [0, 4])
-def test_the_forward_pass_that_is_begun_early_is_the_one_that_trains(tmp_path, tiny, monkeypatch, mini_batch):
+def test_the_early_forward_pass_is_trained_on(tmp_path, tiny, monkeypatch, mini_batch):
     """A row goes forward once for its gradient, and the first one before there are advantages."""
     s = stepper(tmp_path, tiny, data={"mini_batch_size": mini_batch})
     b, seen = batches.build(groups()), []

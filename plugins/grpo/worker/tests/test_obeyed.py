@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", ["weighted_sft", "advantage_weighted_sft", "sft"])
-def test_advantage_weighted_cross_entropy_is_shifted_and_mask_normalised(tmp_path, tiny, name):
+def test_cross_entropy_is_shifted_and_normalized(tmp_path, tiny, name):
     """sum of CE_t A_t M_t over the sum of M, each label predicted by the token before it: against plain transformers."""
     raw = [make_group(k) for k in range(3)]
     g = torch.Generator().manual_seed(1)
@@ -65,7 +65,7 @@ def test_the_reference_lives_where_its_setting_says(tmp_path, tiny, monkeypatch,
     assert moves == (["cuda", "cpu"] if offload else [])
 
 
-def test_a_teacher_of_another_family_has_its_own_head_and_must_know_the_tokens(tmp_path, tiny):
+def test_a_teacher_has_its_head_and_knows_the_tokens(tmp_path, tiny):
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
     def teacher(vocabulary):

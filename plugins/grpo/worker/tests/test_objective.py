@@ -204,7 +204,7 @@ def test_wide_ratios_are_clamped_as_verl_does():
 # docs: troubleshooting.md A step that depends on how the batch was split
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["none", "token_norm", "sequence_norm", "both", "entropy_top", "off_policy"])
-def test_split_into_micro_batches_and_token_order_do_not_matter(case, name):
+def test_micro_batches_and_token_order_do_not_matter(case, name):
     o = of(
         case, aggregation="seq-mean-token-mean", entropy_coefficient=0.03, kl_coefficient=0.1, **CORRECTIONS[name],
     )  # fmt: skip
@@ -230,7 +230,7 @@ def test_aggregations_have_one_meaning_each():
         assert set(spec.aggregations or (spec.aggregation,)) <= set(aggregate.AGGREGATIONS), spec.name
 
 
-def test_kl_in_loss_uses_every_token_even_where_the_policy_term_is_masked():
+def test_kl_in_loss_uses_every_token():
     d = data(9)
     base = ObjectiveOptions(kl_coefficient=0.3, off_policy_threshold=-100.0)
     d["A"] = -d["A"].abs()

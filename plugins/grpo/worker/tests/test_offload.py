@@ -68,7 +68,7 @@ def same(a, b):
 
 @pytest.mark.parametrize("fused", [None, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_the_numbers_are_those_of_torchs_own_bit_for_bit(dtype, fused):
+def test_the_numbers_equal_torchs_bit_for_bit(dtype, fused):
     ours, plain = parameters(dtype), parameters(dtype)
     if fused:  # torch's kernel on the CPU rounds by where a number lies in memory; ours lie row by row
         del ours["transposed"], plain["transposed"]
@@ -102,7 +102,7 @@ def test_a_step_that_is_left_out_changes_nothing():
     assert a.state[ours["matrix"]]["step"] == 2
 
 
-def test_a_state_moves_between_the_two_in_both_directions():
+def test_a_state_moves_in_both_directions():
     def made(kind):
         p = parameters()
         named = {"piece": 8192} if kind is offload.AdamW else {}
@@ -289,7 +289,7 @@ def late_and_plain(monkeypatch, seed, ahead, cls=Late):
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_no_order_that_the_streams_allow_changes_a_number(monkeypatch, ahead):
+def test_no_order_of_streams_changes_a_number(monkeypatch, ahead):
     pieces = 0
     for seed in range(40):
         equal, a, b = late_and_plain(monkeypatch, seed, ahead)
@@ -302,7 +302,7 @@ def test_no_order_that_the_streams_allow_changes_a_number(monkeypatch, ahead):
 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("forgotten", ["loaded", "updated", "stored"])
-def test_that_check_notices_an_event_that_nobody_waits_for(monkeypatch, forgotten, ahead):
+def test_the_check_notices_a_missing_wait(monkeypatch, forgotten, ahead):
     waiter = {"loaded": 1, "updated": 2, "stored": 0}[forgotten]
 
     class Hasty(Stream):
@@ -320,7 +320,7 @@ def test_that_check_notices_an_event_that_nobody_waits_for(monkeypatch, forgotte
 
 
 @pytest.mark.parametrize("forgotten", ["what is dropped", "what is prefetched", "what goes"])
-def test_that_check_notices_memory_that_is_used_too_early(monkeypatch, forgotten):
+def test_the_check_notices_memory_used_too_early(monkeypatch, forgotten):
     class Careless(Late):
         def drop(self, *what):
             if forgotten == "what is dropped":
@@ -363,7 +363,7 @@ def test_a_step_is_the_same_with_and_without(tmp_path, tiny, small_pieces, name)
     same(plain.optimizer, away.optimizer)
 
 
-def test_gradients_that_are_not_finite_leave_the_moments_alone(tmp_path, tiny, small_pieces):
+def test_infinite_gradients_leave_the_moments_alone(tmp_path, tiny, small_pieces):
     s = stepper(tmp_path, tiny, optimizer={"offload": True})
     after_steps(s, 1)
     before = copy.deepcopy(s.optimizer.state_dict()["state"])
@@ -412,7 +412,7 @@ def test_only_adamw_has_moments_that_can_be_away(tmp_path, tiny, name):
         config.from_dict(settings(tmp_path, tiny, "http://unused", optimizer={"name": name, "offload": True}))
 
 
-def test_a_host_that_refuses_the_memory_is_named_with_what_to_do(tmp_path, tiny, monkeypatch):
+def test_a_host_that_refuses_memory_has_a_remedy(tmp_path, tiny, monkeypatch):
     def refused(*_, **__):
         raise OSError(12, "Cannot allocate memory")
 

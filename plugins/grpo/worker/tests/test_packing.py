@@ -75,7 +75,7 @@ def test_why_a_row_has_one_sequence_is_said(tmp_path):
     assert "carry a state" in s.sizing.decide(s.config, batch.build(groups()))
 
 
-def test_a_teacher_that_mixes_gets_rows_of_one_sequence(tmp_path, tiny):
+def test_a_mixing_teacher_gets_rows_of_one_sequence(tmp_path, tiny):
     teacher = saved(tmp_path / "model", MIXED["delta rule"])
     s = stepper(tmp_path, tiny, kl={"coefficient": 0.1}, reference={"path": teacher}, model={"dtype": "float32"})
     assert s.policy.alone and "each row has one sequence" in s.reference.apart
@@ -83,7 +83,7 @@ def test_a_teacher_that_mixes_gets_rows_of_one_sequence(tmp_path, tiny):
 
 
 @pytest.mark.parametrize("name", [*APART, *MIXED])
-def test_layers_with_a_state_are_not_compiled_unless_asked_for(name):
+def test_stateful_layers_are_compiled_only_on_request(name):
     with torch.device("meta"):
         made = transformers.AutoModelForCausalLM.from_config({**APART, **MIXED}[name])
     assert packing.carries_state(made) == (name in MIXED)
@@ -113,7 +113,7 @@ def test_mixing_is_told_from_rounding(before, after, mixes):
     assert bool(packing.mixed(Pooled(before, after), 61, torch.device("cpu"))) == mixes
 
 
-def test_numbers_that_are_none_are_not_taken_for_kept_apart():
+def test_nan_does_not_count_as_kept_apart():
     assert packing.mixed(Pooled(float("nan"), 0), 61, torch.device("cpu"))
 
 
@@ -141,14 +141,14 @@ def test_a_kernel_leaves_nothing_of_a_family_out(flash, name, installed, want):
     assert attention.choose("auto", GPU, BF16, config)[0] == want
 
 
-def test_other_packages_called_flash_attn_are_not_taken_for_it(monkeypatch):
+def test_other_packages_called_flash_attn_are_ignored(monkeypatch):
     """flash-attn 4 has the same folder, and none of the functions."""
     monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: object())
     assert attention.choose("auto", GPU, BF16, APART["llama"])[0] == "varlen"
 
 
 @pytest.mark.parametrize("wanted", ["sdpa", "varlen"])
-def test_a_wish_that_leaves_out_the_soft_cap_is_refused(tmp_path, wanted):
+def test_a_kernel_without_the_soft_cap_is_refused(tmp_path, wanted):
     path = saved(tmp_path / "model", APART["soft cap"])
     with pytest.raises(ModelError, match=r"soft cap.*eager"):
         stepper(tmp_path, path, model={"dtype": "float32", "attention": wanted})

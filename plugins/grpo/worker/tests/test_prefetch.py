@@ -62,7 +62,7 @@ def test_a_step_is_the_same(tmp_path, tiny, switched, name, room):
     assert switched == [True, False] * 3, "within a batch only"
 
 
-def test_pieces_come_in_the_last_backward_pass_and_go_when_a_layer_needs_room(tmp_path, tiny, switched):
+def test_pieces_come_last_and_go_when_room_is_needed(tmp_path, tiny, switched):
     left, seen = [ROOM], []
     s = busy(tmp_path, tiny, lambda head: left[0], model={"row_tokens": 32})
     row = s.policy.forward
@@ -114,7 +114,7 @@ def test_room_is_what_a_row_leaves(tmp_path, tiny, switched, monkeypatch):
     assert s.sizing.room(head=False) == pytest.approx(before - 6.9e8) and before - 6.9e8 < 0
 
 
-def test_what_torch_keeps_is_given_back_only_where_its_pieces_stay_small(tmp_path, tiny, switched):
+def test_only_small_cached_pieces_are_released(tmp_path, tiny, switched):
     s, plain, given = busy(tmp_path, tiny, lambda head: ROOM), stepper(tmp_path, tiny), []
     for k in (s, plain):
         k.sizing.give_back = lambda k=k: given.append(k)
@@ -122,7 +122,7 @@ def test_what_torch_keeps_is_given_back_only_where_its_pieces_stay_small(tmp_pat
     assert given == [plain]
 
 
-def test_a_batch_that_comes_to_no_step_leaves_nothing_on_the_device(tmp_path, tiny, switched, monkeypatch):
+def test_a_skipped_batch_leaves_the_device_empty(tmp_path, tiny, switched, monkeypatch):
     s = busy(tmp_path, tiny, lambda head: ROOM)
     monkeypatch.setattr("worker.checks.absurd", lambda *_: True)
     there = []
@@ -132,7 +132,7 @@ def test_a_batch_that_comes_to_no_step_leaves_nothing_on_the_device(tmp_path, ti
     assert there[-1] == len(s.optimizer.pieces) and not s.optimizer.prefetched and not s.optimizer.state
 
 
-def test_what_ran_out_of_memory_is_made_again_without_them(tmp_path, tiny, switched, monkeypatch):
+def test_out_of_memory_is_retried_without_prefetch(tmp_path, tiny, switched, monkeypatch):
     free = {"model": {"gradient_checkpointing": None, "row_tokens": None, "head_chunk": None}}
     s, plain = busy(tmp_path, tiny, lambda head: ROOM, **free), stepper(tmp_path, tiny, **free)
     b, wanted = batches.build(groups()), []

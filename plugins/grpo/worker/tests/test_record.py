@@ -28,7 +28,7 @@ def test_a_step_reports_its_tokens(make, api, tiny, change):
             assert signs == [s > sum(scores) / len(scores) for s in scores]
 
 
-def test_mini_batches_report_every_token_before_its_own_optimizer_step(make, api):
+def test_tokens_are_reported_before_their_step(make, api):
     server = api()
     make(server.url, steps=1, data={"mini_batch_size": 4}, correction={"old_policy": "rollout"})()
     for found in server.trained[0]:

@@ -14,7 +14,7 @@ def with_reference(seed: int, value: float) -> dict:
     return group
 
 
-def test_the_reference_of_the_data_is_what_the_kl_term_measures_against(make, api, tmp_path):
+def test_kl_measures_against_the_datas_reference(make, api, tmp_path):
     measured = {}
     for distance in (0.0, -1.0, 1.0):
         server = api(batch=lambda k, d=distance: [with_reference(100 * k + j, UNIFORM + d) for j in range(2)])
@@ -24,11 +24,11 @@ def test_the_reference_of_the_data_is_what_the_kl_term_measures_against(make, ap
         assert w.reason == "completed"
         measured[distance] = w.metrics()[0]["kl/reference"]
     for distance, kl in measured.items():
-        assert kl == pytest.approx(math.exp(distance) - distance - 1, abs=0.12)  # k3, but for what initialisation adds
+        assert kl == pytest.approx(math.exp(distance) - distance - 1, abs=0.12)  # k3, but for what initialization adds
     assert measured[0.0] < 0.1 < measured[-1.0] < measured[1.0]
 
 
-def test_groups_without_a_reference_are_refused_when_it_must_come_from_the_data(make, api):
+def test_groups_without_their_reference_are_refused(make, api):
     server = api(batch=lambda k: [make_group(2 * k), with_reference(2 * k + 1, UNIFORM)])
     w = make(server.url, kl={"coefficient": 0.1}, reference={"source": "data"}, steps=1)()
     assert [m["rejected_groups/missing_ref_logprobs"] for m in w.metrics()] == [1]

@@ -59,7 +59,7 @@ def setting(capture):
     return model, replay, ask, calls
 
 
-def test_a_row_is_recorded_when_it_comes_again_and_follows_the_weights():
+def test_a_repeated_row_is_recorded():
     recorder = Recorder()
     model, _, ask, _ = setting(recorder)
     assert ask(1, 2, 3).tolist() == [4, 6] and recorder.recorded == 0
@@ -72,7 +72,7 @@ def test_a_row_is_recorded_when_it_comes_again_and_follows_the_weights():
     assert first.tolist() == [4, 6], "an answer must not change with the next one"
 
 
-def test_the_memory_that_a_graph_reads_lasts_as_long_as_the_graph():
+def test_memory_lasts_as_long_as_the_graph_reading_it():
     rows = []
 
     def capture(forward):  # a graph knows addresses; it keeps nothing alive
@@ -104,7 +104,7 @@ def test_a_recorded_row_is_not_moved_to_the_device():
     assert len(moved) == 2
 
 
-def test_another_row_or_weights_that_moved_are_recorded_anew():
+def test_new_rows_or_moved_weights_are_recorded_anew():
     recorder = Recorder()
     model, _, ask, _ = setting(recorder)
     for _ in range(2):
@@ -136,7 +136,7 @@ def test_without_a_gpu_nothing_is_recorded():
     assert len(calls) == 3
 
 
-def test_a_pass_that_can_be_recorded_keeps_no_copy_of_the_weights(tmp_path, tiny):
+def test_a_recorded_pass_keeps_no_copy_of_weights(tmp_path, tiny):
     """Else a graph's memory would hold all of them once more, in the precision of the arithmetic."""
     s = stepper(tmp_path, tiny, model={"dtype": "float32", "compute_dtype": "bfloat16"})
     assert s.policy.autocast == torch.bfloat16

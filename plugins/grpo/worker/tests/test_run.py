@@ -58,7 +58,7 @@ def test_a_run_trains_saves_and_reports(make, api):
 
 
 # docs: troubleshooting.md A trained group that no longer fits, an adapter that is not served, a merged checkpoint …
-def test_checkpoints_load_in_transformers_and_hold_the_trained_weights(make, api):
+def test_transformers_loads_the_checkpoints(make, api):
     from transformers import AutoModelForCausalLM
 
     w = make(api().url, steps=2)()
@@ -71,7 +71,7 @@ def test_checkpoints_load_in_transformers_and_hold_the_trained_weights(make, api
 
 
 # docs: survival.md the merged checkpoint is the base model
-def test_a_checkpoint_of_adapters_is_the_trained_model_and_not_its_base(make, api, tiny):
+def test_a_checkpoint_of_adapters_is_the_trained_model(make, api, tiny):
     """The merged model and the adapter beside it answer as the policy does (verl#7285, #4553, #1821: as the base)."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -116,7 +116,7 @@ def test_resume_is_exact_after_a_kill(make, api, tmp_path, extra):
     assert a.read_bytes() == b.read_bytes()
 
 
-def test_warming_up_leaves_the_random_states_of_the_checkpoint(make, api, monkeypatch):
+def test_warming_up_keeps_the_random_states(make, api, monkeypatch):
     """A run that continues compiles again, and dropout draws then; the steps after it must not notice."""
     w = make(api().url).load()
     monkeypatch.setattr(compiled, "unavailable", lambda _device: "")
@@ -128,7 +128,7 @@ def test_warming_up_leaves_the_random_states_of_the_checkpoint(make, api, monkey
     w.close()
 
 
-def test_a_run_that_does_not_resume_takes_nothing_of_an_earlier_one(make, api, tmp_path):
+def test_a_new_run_takes_nothing_of_an_earlier_one(make, api, tmp_path):
     first = make(api().url, steps=8, save_every=0).load()
     for _ in range(3):
         first.train_one()
@@ -141,7 +141,7 @@ def test_a_run_that_does_not_resume_takes_nothing_of_an_earlier_one(make, api, t
         make(server.url, steps=2, resume=False)()
 
 
-def test_the_first_batch_is_asked_for_before_the_model_is_loaded(make, api, tmp_path, monkeypatch):
+def test_the_first_batch_is_requested_before_loading(make, api, tmp_path, monkeypatch):
     """But not in a run that continues, where inference has to get its weights first."""
     asked, load = [], model.load_policy
     monkeypatch.setattr(model, "load_policy", lambda *a: asked.append(list(server.acked)) or load(*a))
@@ -151,7 +151,7 @@ def test_the_first_batch_is_asked_for_before_the_model_is_loaded(make, api, tmp_
     assert asked == [[0], [0]] and server.acked == [0, 1]
 
 
-def test_kill_between_storing_a_batch_and_its_acknowledgement(make, api, tmp_path):
+def test_kill_between_store_and_acknowledgement(make, api, tmp_path):
     for lost in (False, True):
         server = api()
         where = tmp_path / str(lost)
@@ -186,7 +186,7 @@ def test_kill_between_the_lease_and_the_spool(make, api, tmp_path):
     assert server.acked == [0, 1, 2, 3]
 
 
-def test_tokenizers_are_copied_whatever_their_templates_are(make, api, tmp_path, tiny):
+def test_tokenizers_are_copied_with_any_template(make, api, tmp_path, tiny):
     """DeepHermes and tool-calling models bring a list or dictionary of chat templates; it must be kept unchanged."""
     shutil.copytree(tiny, tmp_path / "model")
     templates = {"chat_template": [{"name": "default", "template": "x"}, {"name": "tool_use", "template": "y"}]}
@@ -221,7 +221,7 @@ def test_keep_last_and_keep_best(make, api):
     assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_6"]
 
 
-def test_the_last_step_is_saved_whatever_the_interval_is(make, api):
+def test_the_last_step_is_saved_at_any_interval(make, api):
     w = make(api().url, steps=3, save_every=2)()
     assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_3"]
 
@@ -232,7 +232,7 @@ def test_servers_without_leases_work(make, api):
 
 
 # docs: troubleshooting.md /batch answers an error with 200
-def test_status_error_with_200_is_an_error_and_a_forgotten_registration_is_renewed(make, api):
+def test_a_forgotten_registration_is_renewed(make, api):
     def fault(method, path, count):
         if path == "/batch" and count == 2:
             return 200, {"status": "error", "message": "Trainer not registered. Call /register first.", "batch": []}
@@ -305,7 +305,7 @@ def test_no_data_after_a_solved_task_ends_well(make, api):
     assert newest(w.config.checkpoint_dir).name == "step_2"
 
 
-def test_groups_that_cannot_be_read_are_set_aside_and_the_run_goes_on(make, api):
+def test_the_run_goes_on_without_unreadable_groups(make, api):
     """A token id of 10^26 once ended every attempt of the worker: the batch was read again from its spool."""
 
     def batch(k):
@@ -327,7 +327,7 @@ def test_groups_that_cannot_be_read_are_set_aside_and_the_run_goes_on(make, api)
     assert first["group"]["tokens"][0][0] == 10**26
 
 
-def test_any_exception_while_reading_rejects_the_group_alone():
+def test_an_exception_in_reading_rejects_one_group():
     class Odd(dict):
         def get(self, *_):
             raise RuntimeError("odd")
@@ -337,7 +337,7 @@ def test_any_exception_while_reading_rejects_the_group_alone():
     assert caught.value.reason == "unreadable"
 
 
-def test_numbers_of_thousands_of_digits_cost_one_group_only(make, api):
+def test_numbers_too_long_cost_only_their_group(make, api):
     def fault(method, path, count):
         if path == "/batch" and count == 0:
             poison = json.dumps(make_group(1)).replace("-100", "1" * 5000, 1)
@@ -350,7 +350,7 @@ def test_numbers_of_thousands_of_digits_cost_one_group_only(make, api):
     assert len(w.metrics()) == 1
 
 
-def test_bad_groups_are_refused_with_reasons_and_the_rest_trains(make, api):
+def test_bad_groups_are_refused_and_the_rest_trains(make, api):
     def batch(k):
         good, bad = make_group(k), make_group(k + 50)
         bad["masks"][0] = bad["masks"][0][:-1]
@@ -364,7 +364,7 @@ def test_bad_groups_are_refused_with_reasons_and_the_rest_trains(make, api):
 
 
 # docs: troubleshooting.md Log-probabilities shifted by one, or of other tokens
-def test_absurd_mismatch_stops_before_the_weights_change(make, api):
+def test_a_large_mismatch_stops_before_the_update(make, api):
     def batch(k):
         groups = [make_group(k)]
         if k == 1:
@@ -398,7 +398,7 @@ def test_mismatch_can_skip(make, api):
 
 # docs: troubleshooting.md Temperature or top_p make log-probabilities of the two sides differ
 @pytest.mark.parametrize("served,configured", [("raw", "processed"), ("processed", "raw")])
-def test_a_wrong_definition_of_log_probability_is_named(make, api, tiny, served, configured):
+def test_a_wrong_log_probability_is_named(make, api, tiny, served, configured):
     from transformers import AutoModelForCausalLM
 
     base = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float64)
@@ -433,7 +433,7 @@ def test_staleness_is_measured_and_bounded(make, api):
     assert m["staleness/dropped_groups"] == 1 and m["groups/count"] == 2
 
 
-def test_equal_scores_are_dropped_only_without_overrides(make, api):
+def test_equal_scores_with_overrides_are_kept(make, api):
     def batch(k):
         groups = [make_group(j) for j in range(3)]
         groups[0]["scores"] = groups[1]["scores"] = [1.0] * 4
@@ -445,7 +445,7 @@ def test_equal_scores_are_dropped_only_without_overrides(make, api):
     assert m["groups/equal_dropped"] == 1 and m["groups/count"] == 2 and m["adv/override_frac"] > 0
 
 
-def test_missing_overrides_without_fallback_name_the_environment(make, api):
+def test_missing_overrides_name_the_environment(make, api):
     w = make(api().url, advantages={"fallback_to_grpo": False})
     with pytest.raises(errors.DataError, match="env_id 0"):
         w()
@@ -475,7 +475,7 @@ def start(tmp_path, given):
     return processes.start(processes.worker, str(path))
 
 
-def test_a_killed_process_resumes_exactly_and_a_terminated_one_saves(make, api, tmp_path, tiny):
+def test_a_killed_process_resumes_exactly(make, api, tmp_path, tiny):
     """kill -9 in the middle, start again, SIGTERM, start again: the losses are those of an unbroken run."""
     unbroken = make(api().url, where=tmp_path / "unbroken", steps=7)()
     server, where = api(), tmp_path / "killed"
@@ -533,7 +533,7 @@ def wait_until(value):
     return value()
 
 
-def test_another_ranks_failure_is_told_where_the_supervisor_reads(tmp_path, tiny, monkeypatch):
+def test_a_ranks_failure_reaches_the_supervisor(tmp_path, tiny, monkeypatch):
     (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step_3" / MARKER).touch()
     monkeypatch.setenv("RANK", "1")
@@ -570,7 +570,7 @@ def test_a_signal_is_heard_whatever_the_loop_is_doing():
     assert done.returncode == 0, done.stderr[-500:]
 
 
-def test_a_wrong_configuration_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys):
+def test_a_wrong_configuration_starts_nothing(tmp_path, monkeypatch, capsys):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model": {"path": "x"}, "data": {"url": "u"}, "stepz": 3}))
     for option in ("--config", "--check"):

@@ -64,19 +64,19 @@ def test_a_sampler_that_is_another_policy_is_told(tmp_path, tiny, shift, told):
     assert sum("the sampler is another policy" in w for w in report["warnings"]) == told
 
 
-def test_stale_samples_of_another_policy_are_what_they_must_be(tmp_path, tiny):
+def test_stale_samples_are_known_by_their_policy(tmp_path, tiny):
     s = stepper(tmp_path, tiny)
     assert not s.train(read(sampled(s, [1], 5, -0.3)), 0, Clock(CPU), 7)["warnings"]
 
 
-def test_nothing_is_fresh_when_the_weights_are_not_served(tmp_path, tiny):
+def test_nothing_is_fresh_if_weights_are_not_served(tmp_path, tiny):
     s = stepper(tmp_path, tiny)
     m = s.train(read(sampled(s, [1], 7)), 0, Clock(CPU), None)
     assert m["mismatch/fresh_tokens"] == 0 and m["mismatch/stale_tokens"] > 0
     assert "mismatch/fresh_mean_abs" not in m
 
 
-def test_groups_that_do_not_tell_their_version_or_log_probabilities_are_in_neither(tmp_path, tiny):
+def test_groups_without_a_version_are_in_neither(tmp_path, tiny):
     s = stepper(tmp_path, tiny)
     unknown, silent = sampled(s, [1], 7)[0], sampled(s, [2], 7)[0]
     del unknown["policy_version"], silent["inference_logprobs"]
@@ -99,7 +99,7 @@ SGD = {
 
 
 # docs: troubleshooting.md Stale samples that nothing corrects
-def test_stale_samples_are_corrected_by_default_with_one_step_a_batch(tmp_path, tiny):
+def test_one_step_a_batch_corrects_stale_samples(tmp_path, tiny):
     """pi / pi_sampler = 1.5 on every token makes the step 1.5 times as large, 3 is cut at 2; without correction the ratio
     is 1 whatever the sampler said, which is what the default was."""
     make = lambda **more: stepper(tmp_path, tiny, **SGD, **more)  # noqa: E731
@@ -125,7 +125,7 @@ def test_stale_samples_are_corrected_by_default_with_one_step_a_batch(tmp_path, 
     assert float(base.abs().max()) > 1e-5
 
 
-def test_the_default_correction_takes_no_forward_pass_of_its_own(tmp_path, tiny):
+def test_the_default_correction_adds_no_forward_pass(tmp_path, tiny):
     s = stepper(tmp_path, tiny, kl={"coefficient": 0})
     raw = sampled(s, [1], 7)
     s.scores = None  # calling it fails

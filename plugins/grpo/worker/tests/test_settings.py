@@ -110,7 +110,7 @@ def test_errors_travel_between_ranks():
     assert type(m) is errors.MismatchError and m.code == "mismatch"
 
 
-def test_out_of_memory_says_what_to_lower_and_by_how_much():
+def test_out_of_memory_says_what_to_lower():
     gib = 1 << 30
     e = errors.out_of_memory("backward", 16384, 3000, used=80 * gib, limit=80 * gib, resident=40 * gib)
     assert e.code == "out_of_memory" and "backward" in e.message
@@ -159,7 +159,7 @@ def test_dr_grpo_divides_by_no_deviation():
 
 @pytest.mark.parametrize("name", [n for n in advantage.ESTIMATORS.specs if n != "gdpo"])
 @pytest.mark.parametrize("beta", [0.0, 1e-9])
-def test_shorter_ones_among_the_best_are_favoured_whatever_the_estimator(name, beta):
+def test_short_winners_are_favored_by_any_estimator(name, beta):
     """A KL in the reward makes every score different; the best of a group are still chosen by the environment's scores."""
     raw = {"tokens": [[9, 9, 9, 9], [9, 9], [9, 9, 9]], "masks": [[-100, 9, 9, 9], [-100, 9], [-100, 9, 9]],
            "scores": [1.0, 1.0, 0.0], "group_overrides": {"reward_baseline": 0.25}}  # fmt: skip
@@ -170,7 +170,7 @@ def test_shorter_ones_among_the_best_are_favoured_whatever_the_estimator(name, b
     assert run(b, name, beta)[0].tolist() != pytest.approx(want.tolist(), abs=1e-3)
 
 
-def test_kl_in_the_reward_lowers_scores_but_never_an_override():
+def test_kl_in_the_reward_lowers_no_override():
     b = batch()
     plain, _ = run(b, "grpo", std="none")
     shaped, facts = run(b, "grpo", beta=0.1, std="none")
@@ -204,7 +204,7 @@ def test_estimators_name_what_the_data_lacks():
     ("ppo", {"old_policy": "rollout"}, ("none", False)), ("reinforce", {"old_policy": "rollout"}, ("token", True)),
     ("ppo", {"importance": "none"}, ("none", False)), ("ppo", {"importance": "sequence"}, ("sequence", False)),
 ])  # fmt: skip
-def test_stale_samples_are_corrected_unless_told_otherwise(loss, correction, want):
+def test_stale_samples_are_corrected_by_default(loss, correction, want):
     c = settings(loss={"name": loss}, correction=correction)
     assert config.importance_of(c) == want
     o = options(c)

@@ -55,7 +55,7 @@ def test_the_guides_example_has_under_twenty_lines():
     assert len(Path(GSPO.rpartition(":")[0]).read_text().splitlines()) < 20
 
 
-def test_steps_with_the_imported_loss_are_those_of_the_built_in_one(tmp_path, tiny):
+def test_an_imported_loss_trains_like_the_built_in_one(tmp_path, tiny):
     want, weights = after_steps(stepper(tmp_path, tiny, loss={"name": "gspo"}))
     got, other = after_steps(stepper(tmp_path, tiny, loss={"imported": GSPO}))
     for a, b in zip(want, got, strict=True):
@@ -63,7 +63,7 @@ def test_steps_with_the_imported_loss_are_those_of_the_built_in_one(tmp_path, ti
     assert all(torch.allclose(weights[k], other[k], atol=1e-9) for k in weights)
 
 
-def test_a_plain_function_is_a_loss_and_metrics_come_through(tmp_path, tiny):
+def test_a_plain_function_is_a_loss_with_metrics(tmp_path, tiny):
     path = file(
         tmp_path,
         """
@@ -137,7 +137,7 @@ def test_an_error_names_the_line_of_the_users_file(tmp_path, tiny, text, message
     ("from recipe_grpo import estimator\n@estimator('mine')\ndef mine(x, o):\n    return x.score\n", "decorated as estimator"),
     ("from recipe_grpo import loss\n@loss('mine', ratio='word')\ndef mine(t, o):\n    return t.lp\n", "line 2: ValueError: ratio"),
 ])  # fmt: skip
-def test_what_cannot_be_imported_is_said_when_the_configuration_is_read(tmp_path, text, message):
+def test_failed_imports_are_found_with_the_settings(tmp_path, text, message):
     path = file(tmp_path, text)
     with pytest.raises(UserCodeError, match=message):
         config.from_dict({"model": {"path": "m"}, "data": {"url": "u"}, "loss": {"imported": f"{path}:mine"}})
@@ -178,7 +178,7 @@ def test_a_whole_run_trains_with_it(make, api, tmp_path):
     assert w.reason == "completed" and len(w.metrics()) == 2 and w.metrics()[0]["grad_norm"] > 0
 
 
-def test_the_supervisor_is_told_of_a_file_that_cannot_be_imported(tmp_path, tiny):
+def test_a_failed_import_is_reported(tmp_path, tiny):
     path = file(tmp_path, "1 / 0\n")
     given = tmp_path / "config.json"
     given.write_text(json.dumps(settings(tmp_path, tiny, "http://unused", loss={"imported": f"{path}:mine"})))

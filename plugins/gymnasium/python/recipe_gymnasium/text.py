@@ -17,22 +17,22 @@ ACTIONS: Mapping[str, Sequence[str]] = {
 PARTS: Mapping[str, Sequence[str]] = {"Blackjack": ("your sum", "the dealer's card", "a usable ace")}
 """Names of the parts of observations that have several."""
 
-_COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
-_COLOURED = re.compile(r"\x1b\[([34])([0-7])(?:;\d+)*m(.*?)\x1b\[0m", re.DOTALL)
+_COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_COLORED = re.compile(r"\x1b\[([34])([0-7])(?:;\d+)*m(.*?)\x1b\[0m", re.DOTALL)
 
 
 def plain(picture: str) -> str:
-    """A picture in text without terminal colours, which in some alone say where the player is: highlighted text stands
-    in brackets, and where there are several colours they are listed."""
+    """A picture in text without terminal colors, which in some alone say where the player is: highlighted text stands
+    in brackets, and where there are several colors they are listed."""
     marks = []
 
     def mark(found: re.Match[str]) -> str:
-        ground, colour, content = found.groups()
+        ground, color, content = found.groups()
         shown = f"[{content}]" if ground == "4" else content
-        marks.append(f"{shown} {_COLOURS[int(colour)]}")
+        marks.append(f"{shown} {_COLORS[int(color)]}")
         return shown
 
-    shown = _COLOURED.sub(mark, picture).strip("\n")
+    shown = _COLORED.sub(mark, picture).strip("\n")
     return f"{shown}\n({', '.join(marks)})" if len(marks) > 1 else shown
 
 

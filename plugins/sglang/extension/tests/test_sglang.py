@@ -74,7 +74,7 @@ def test_a_version_lands_in_fused_parameters(tmp_path, trainer):
     assert "wanted is 4" in ask(model, reply, do="pull", key=trainer.key, version=4)["refused"]
 
 
-def test_another_model_is_refused_and_packed_layers_go_through_the_loader(tmp_path, trainer):
+def test_packed_layers_use_the_loader(tmp_path, trainer):
     model, reply = Served(), tmp_path / "answer"
     model.model.layers[0].use_intel_amx_backend = True
     assert "packed copies" in ask(model, reply, do="attach", handles=trainer.handles)["why"]
@@ -126,19 +126,19 @@ def test_modules_that_an_adapter_may_change(tmp_path):
     assert ask(model, reply, do="unknown_modules", modules=modules)["unknown"] == []
 
 
-def test_the_plugins_request_is_what_the_unpickler_reads():
+def test_the_unpickler_reads_the_request():
     text = (Path(__file__).parents[2] / "testdata" / "request.b64").read_text()
     ((name, tensor),) = pickle.loads(base64.b64decode(text))
     assert json.loads(name) == {"do": "facts", "reply": "/tmp/ü"} and tensor.numel() == 0
 
 
-def test_a_name_of_the_kernels_can_be_imported_and_not_called():
+def test_a_kernels_name_imports_but_cannot_be_called():
     code = "from sgl_kernel import top_k; top_k()"
     ran = subprocess.run([sys.executable, "-c", code], env=WITHOUT_A_GPU, capture_output=True, text=True)
     assert ran.returncode == 1 and "sgl_kernel.top_k is a kernel for GPUs" in ran.stderr, ran.stderr
 
 
-def test_page_locked_memory_is_ignored_where_there_is_no_gpu():
+def test_page_locked_memory_is_ignored_without_a_gpu():
     code = (
         "import sgl_kernel, torch\n"
         "t = torch.tensor([1, 2], dtype=torch.int32, pin_memory=True, device='cpu').pin_memory()\n"

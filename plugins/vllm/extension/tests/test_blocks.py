@@ -73,7 +73,7 @@ def read(monkeypatch):
 
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize("seed", range(10))
-def test_requests_get_the_blocks_that_the_cache_would_give(read, seed, caching):
+def test_requests_get_the_same_blocks_as_by_the_cache(read, seed, caching):
     """Random requests beside a cache that is asked each time, until both have nothing left."""
     draw = random.Random(seed)
     plain, answered = Cache(caching=caching), Cache(caching=caching)
@@ -104,7 +104,7 @@ def test_requests_get_the_blocks_that_the_cache_would_give(read, seed, caching):
         {"name": "b"},  # holds nothing
     ],
 )
-def test_the_cache_is_asked_where_it_would_do_something(read, what):
+def test_the_cache_is_asked_only_where_it_acts(read, what):
     cache = Cache()
     recipe_blocks.answer(cache, RUNNING)
     cache.coordinator.single_type_managers[0].req_to_blocks["a"].append(object())
@@ -112,7 +112,7 @@ def test_the_cache_is_asked_where_it_would_do_something(read, what):
     assert cache.asked == 1
 
 
-def test_the_cache_is_not_asked_to_enter_a_block_whose_last_token_is_not_sampled_yet(read):
+def test_an_unfinished_block_does_not_enter_the_cache(read):
     cache = Cache()
     recipe_blocks.answer(cache, RUNNING)
     cache.coordinator.single_type_managers[0].req_to_blocks["a"].append(object())
@@ -120,7 +120,7 @@ def test_the_cache_is_not_asked_to_enter_a_block_whose_last_token_is_not_sampled
     assert cache.asked == 0
 
 
-def test_the_cache_is_asked_where_more_is_asked_than_room(read):
+def test_the_cache_is_asked_where_room_is_short(read):
     cache = Cache()
     recipe_blocks.answer(cache, RUNNING)
     blocks = cache.coordinator.single_type_managers[0]

@@ -42,7 +42,7 @@ def vllm(monkeypatch):
     return modules
 
 
-def test_nothing_is_collected_while_graphs_are_recorded(vllm, load_plugin):
+def test_no_garbage_is_collected_while_recording(vllm, load_plugin):
     load_plugin("recipe_freeze")
     engine = vllm["vllm.v1.engine.core"].EngineCore()
     gc.unfreeze()
@@ -69,7 +69,7 @@ def test_a_vllm_without_such_an_engine_is_left_alone(vllm, monkeypatch, load_plu
     recipe_freeze.install()
 
 
-def test_nothing_is_collected_in_a_worker_of_its_own_process(vllm):
+def test_no_garbage_is_collected_in_a_worker_process(vllm):
     worker = vllm["vllm.v1.worker.gpu_worker"].Worker
     for _ in range(2):
         recipe_freeze.in_worker()

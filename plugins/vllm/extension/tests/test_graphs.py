@@ -75,7 +75,7 @@ def test_a_model_that_cannot_be_read_is_left_to_vllm(gpu, tmp_path, model):
         assert not recipe_graphs.decide(arguments, environ)
 
 
-def test_a_model_of_the_hub_is_asked_for_at_its_revision(gpu, monkeypatch, tmp_path):
+def test_a_hub_model_is_requested_at_its_revision(gpu, monkeypatch, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(DENSE))
     asked = []
 

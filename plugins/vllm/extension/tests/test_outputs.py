@@ -73,7 +73,7 @@ def read(items: list) -> dict[str, tuple[list, list]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_front_end_gets_every_token_once_and_in_order(seed):
+def test_a_front_end_gets_each_token_once_in_order(seed):
     """Random steps of random requests: some ask for log-probabilities, some have stop strings, some are aborted."""
     draw = random.Random(seed)
     requests, put = {}, []
@@ -115,7 +115,7 @@ def test_a_front_end_gets_every_token_once_and_in_order(seed):
     assert len(outputs.kept) <= 2 * len(requests), "nothing of aborted requests stays"
 
 
-def test_tokens_are_handed_on_under_the_version_that_sampled_them():
+def test_tokens_keep_the_version_that_sampled_them():
     put = []
     outputs = recipe_outputs.Outputs(put.append, {"a": request()}, 8)
     for version in ("1", "1", "2", "2", "2"):
@@ -124,7 +124,7 @@ def test_tokens_are_handed_on_under_the_version_that_sampled_them():
     assert [(s.weight_version, o.new_token_ids) for _, s in put for o in s.outputs] == [("1", [1, 1]), ("2", [2] * 4)]
 
 
-def test_more_columns_for_another_request_are_not_handed_on():
+def test_columns_of_another_request_are_not_passed_on():
     """A step has as many log-probabilities of each token as any of its requests asked for."""
     put = []
     outputs = recipe_outputs.Outputs(put.append, {"a": request()}, 3)
@@ -137,7 +137,7 @@ def test_more_columns_for_another_request_are_not_handed_on():
     assert output.new_logprobs.logprobs.tolist() == [[0.25], [0.5], [0.75]]
 
 
-def test_a_request_gets_no_tokens_of_an_aborted_one_of_its_name():
+def test_a_request_gets_no_tokens_of_an_aborted_one():
     put, requests = [], {"a": request(), "b": request()}
     outputs = recipe_outputs.Outputs(put.append, requests, 8)
     outputs.put((0, Step([Output("a", [1])])))
@@ -158,7 +158,7 @@ def test_what_is_no_tokens_is_not_kept():
     assert [(s.outputs, s.scheduler_stats) for _, s in put[3:]] == [([], "stats")]
 
 
-def test_an_array_beside_a_token_is_handed_on_with_what_was_kept():
+def test_an_array_beside_a_token_is_passed_on():
     put = []
     outputs = recipe_outputs.Outputs(put.append, {"a": request()}, 8)
     outputs.put((0, Step([Output("a", [1])])))

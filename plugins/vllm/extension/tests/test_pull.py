@@ -76,7 +76,7 @@ def never(_):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_every_tensor_lands_in_its_place_and_follows_the_trainer(tied):
+def test_every_tensor_follows_the_trainer(tied):
     policy, model = trainer(tied), Served(tied)
     shared, handles = publish(policy)
     puller = recipe_pull.Puller(model, handles)
@@ -103,7 +103,7 @@ def test_every_tensor_lands_in_its_place_and_follows_the_trainer(tied):
     assert puller.differences() == 0
 
 
-def test_a_coarser_server_gets_rounded_values_and_a_coarser_publication_is_rounded_by_the_trainer():
+def test_the_coarser_side_gets_rounded_values():
     policy, model = trainer(), Served().to(torch.bfloat16)
     puller = recipe_pull.Puller(model, publish(policy)[1])
     assert puller.pull(1, never)["path"] == "direct"
@@ -123,14 +123,14 @@ def test_a_coarser_server_gets_rounded_values_and_a_coarser_publication_is_round
         ({"hidden_size": 8}, "embed_tokens"),
     ],
 )
-def test_another_model_is_refused_by_name_before_anything_is_touched(change, named):
+def test_another_model_is_refused_before_any_change(change, named):
     model = Served()
     with pytest.raises(recipe_pull.Refused, match=named):
         recipe_pull.Puller(model, publish(trainer(**change))[1])
     assert all((p == 0).all() for p in model.parameters())
 
 
-def test_what_the_server_lays_out_otherwise_goes_through_its_loader():
+def test_other_layouts_go_through_the_loader():
     policy = trainer()
     for model, direct, why in (
         (Served(vocabulary=64), True, "another memory layout"),  # padded
@@ -175,7 +175,7 @@ def in_float8(**change) -> Served:
     return model
 
 
-def test_a_server_in_float8_makes_new_weights_as_it_has_made_the_first():
+def test_a_float8_server_loads_updates_like_the_first():
     policy, model = trainer(), in_float8()
     parameters = {n: p.data_ptr() for n, p in model.named_parameters()}
     puller = recipe_pull.Puller(model, publish(policy)[1])
@@ -197,7 +197,7 @@ def test_a_server_in_float8_makes_new_weights_as_it_has_made_the_first():
     assert {n: p.data_ptr() for n, p in model.named_parameters()} == parameters, "CUDA graphs read the old places"
 
 
-def test_another_model_than_one_in_float8_is_refused_before_anything_is_touched():
+def test_a_model_not_in_float8_changes_nothing():
     model = in_float8()
     before = {n: p.clone() for n, p in model.named_parameters()}
     with pytest.raises(recipe_pull.Refused, match=r"gate_proj.weight has shape \[20, 16\] .* and \[24, 16\]"):
@@ -210,7 +210,7 @@ def test_another_model_than_one_in_float8_is_refused_before_anything_is_touched(
     assert all(torch.equal(p.float(), before[n].float()) for n, p in model.named_parameters())
 
 
-def test_shapes_of_a_server_on_several_gpus_are_not_compared():
+def test_shapes_on_several_gpus_are_not_compared():
     model = Served()
     for layer in model.model.layers:
         for module in (layer.self_attn.qkv_proj, layer.mlp.gate_up_proj):
@@ -236,7 +236,7 @@ def test_a_worker_says_how_exactly_it_computes():
     assert Worker(in_float8()).recipe_facts()["arithmetic"] == "float8"
 
 
-def test_a_worker_opens_the_tensors_when_it_does_not_know_them():
+def test_a_worker_opens_tensors_that_are_new_to_it():
     policy, worker = trainer(), Worker(Served())
     _, handles = publish(policy, 7)
     assert worker.recipe_pull(handles["key"], "7") == {"unknown": True}
@@ -249,7 +249,7 @@ def test_a_worker_opens_the_tensors_when_it_does_not_know_them():
     assert worker.recipe_facts()["reach"] == [ipc.place(torch.device("cpu"))]
 
 
-def test_an_output_head_that_keeps_its_own_copy_is_made_anew():
+def test_an_output_head_with_its_own_copy_is_renewed():
     model = Served()
     made = []
     model.lm_head.cpu_linear = True
@@ -269,7 +269,7 @@ sys.stdin.read()
 """
 
 
-def test_another_process_shares_its_weights_and_leaves_nothing_when_it_is_killed():
+def test_a_killed_process_leaves_no_shared_weights():
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                              env={**os.environ, "PYTHONPATH": path})  # fmt: skip

@@ -74,7 +74,7 @@ def expect(model, version, dtype=torch.float32):
     assert torch.equal(layer.mlp.down_proj.weight, want["model.layers.1.mlp.down_proj.weight"].float())
 
 
-def test_a_model_is_sent_to_another_process_bit_for_bit_and_again_through_the_same_group(sender):
+def test_a_model_is_sent_twice_bit_for_bit(sender):
     model, other = Served(), Served()
     handles = sender.publish(1)
     assert len(handles["buckets"]) > 2 and sum(handles["buckets"]) == len(handles["tensors"])
@@ -107,7 +107,7 @@ def test_a_model_is_sent_to_another_process_bit_for_bit_and_again_through_the_sa
         assert torch.equal(arrived.float(), copied.float()), "parts of a layer come in several buckets"
 
 
-def test_the_loader_gets_what_the_server_lays_out_otherwise_and_the_worker_reconnects(sender):
+def test_the_worker_reconnects_and_uses_the_loader(sender):
     worker = Worker(Served(vocabulary=64))
     handles = sender.publish(7)
     assert worker.recipe_pull(handles["key"], "7") == {"unknown": True}
@@ -130,7 +130,7 @@ def test_who_has_not_the_token_gets_nothing(sender):
     assert all((p == 0).all() for p in model.parameters())
 
 
-def test_another_model_is_refused_by_name_before_anything_is_sent(sender):
+def test_another_model_is_refused_before_sending(sender):
     handles, model = sender.publish(1), Served()
     handles["tensors"] = [t for t in handles["tensors"] if "layers.1.mlp" not in t["name"]]
     with pytest.raises(recipe_pull.Refused, match="no tensor for the server's model.layers.1.mlp"):
@@ -151,7 +151,7 @@ __main__.leave(3)
 """
 
 
-def test_a_trainer_that_has_sent_weights_ends_without_taking_the_interpreter_down():
+def test_a_trainer_that_sent_weights_ends_cleanly():
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     done = subprocess.run([sys.executable, "-c", LEAVER], stdout=subprocess.PIPE, text=True, timeout=120, check=False,
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
@@ -171,7 +171,7 @@ with receiver.begin(handles["key"], 1) as tensors:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_receiver_that_dies_or_hangs_midway_holds_nobody_up(sender, how):
+def test_a_dead_or_hung_receiver_holds_nobody_up(sender, how):
     handles = sender.publish(1)
     path = os.pathsep.join(sys.path)
     taker = subprocess.Popen([sys.executable, "-c", TAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -193,7 +193,7 @@ def test_a_receiver_that_dies_or_hangs_midway_holds_nobody_up(sender, how):
         taker.communicate()
 
 
-def test_a_trainer_that_dies_midway_is_a_named_error_and_the_next_one_is_received(sender):
+def test_a_dead_trainers_successor_is_received(sender):
     first = Process()
     handles, model = first.publish(1), Served()
     puller = recipe_pull.Puller(model, handles)
@@ -217,7 +217,7 @@ def test_a_trainer_that_dies_midway_is_a_named_error_and_the_next_one_is_receive
     expect(model, 5)
 
 
-def test_a_receiver_that_never_comes_to_the_group_is_given_up(monkeypatch):
+def test_a_receiver_that_never_joins_is_given_up(monkeypatch):
     shared = nccl.Sender()
     shared.deadline = 1
     handles = shared.refresh(trainer().causal.named_parameters, torch.device("cpu"), 1, None, False)["handles"]
@@ -236,7 +236,7 @@ def test_a_receiver_that_never_comes_to_the_group_is_given_up(monkeypatch):
         recipe_pull.Puller(Served(), handles).pull(1, never)
 
 
-def test_buckets_are_packed_in_one_place_and_large_tensors_are_sent_from_theirs(monkeypatch):
+def test_large_tensors_are_sent_without_a_copy(monkeypatch):
     monkeypatch.setattr(nccl, "BUCKET", 1000)
     tensors = [torch.arange(n, dtype=torch.float32) + n for n in (100, 33, 400, 70, 80, 120)]
     counts = nccl.buckets([4 * len(t) for t in tensors])

@@ -20,7 +20,7 @@ def runner(monkeypatch):
     return sys.modules[RUNNER]
 
 
-def test_settings_are_copied_when_a_step_brings_requests(runner):
+def test_settings_are_copied_with_new_requests(runner):
     class GPUModelRunner:
         def __init__(self):
             self.added = []

@@ -243,7 +243,7 @@ def test_a_step_is_what_it_would_be(vllm, load_plugin, seed):
     assert ours.scheduler.looked_at < 0.75 * theirs.scheduler.looked_at
 
 
-def test_a_request_is_looked_at_when_its_tokens_are_handed_on_or_it_needs_a_block(vllm, load_plugin):
+def test_a_request_is_read_only_when_needed(vllm, load_plugin):
     """Of two that go on, and only then."""
     engine = Engine(interval=4)
     assert begun(engine, load_plugin)

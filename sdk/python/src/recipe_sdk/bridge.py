@@ -293,7 +293,7 @@ class Bridge(Generic[S]):
         logprobs: Tensor | None = None, advantages: Tensor | None = None,
     ) -> None:  # fmt: skip
         """The batch has been trained. Reports progress and metrics (the data's own are added), writes a checkpoint when
-        one is due, and offers the weights; batches() waits until they are served where the run is synchronised.
+        one is due, and offers the weights; batches() waits until they are served where the run is synchronized.
 
         metrics: numbers by name; see plugins/grpo/worker/PROTOCOL.md for the names that recipe shows. warnings: told
         once each. logprobs (under the weights before the step) and advantages (as they entered the loss): [N] over the

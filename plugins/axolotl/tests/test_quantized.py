@@ -9,7 +9,7 @@ WIDTH = 64  # what bitsandbytes scales together
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A randomly initialised Llama, as a folder and as its weights."""
+    """A randomly initialized Llama, as a folder and as its weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(3)
@@ -23,7 +23,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("bits", "stored"), [(4, "uint8"), (4, "bfloat16"), (8, "int8")])
-def test_layers_with_adapters_and_without_are_published_as_numbers(bits, stored, whole):
+def test_layers_are_published_with_adapters_or_none(bits, stored, whole):
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
