@@ -34,7 +34,7 @@ GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet
 # With TIMINGS, a folder, what each test took is written there as JSON.
 RERUN     = $(if $(TIMINGS),--jsonfile="$$(mktemp "$(TIMINGS)/XXXXXX")") $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
 
-.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-race test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own test-unseen e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check clean
+.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-race test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own test-unseen e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check dist test-dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -135,12 +135,16 @@ check: ## check a change in about a minute: format, vet, fast tests of the packa
 
 lint: lint-go lint-python lint-files lint-structure ## gofmt, go vet, golangci-lint; ruff for Python; no built program in the repository; imports one way
 
+# It reads the workflow of releases as GitHub would.
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
 lint-files: # what was built by hand (go build in a package's folder) lies beside its source and is easily committed
 	@bad=$$(git ls-files -s | grep '^100755' | cut -f2- | while read -r f; do \
 	  [ "$$(head -c 4 "$$f" | od -An -tx1 | tr -d ' ')" != 7f454c46 ] || echo "$$f"; done); \
 	if [ -n "$$bad" ]; then echo "built programs are tracked (run git rm --cached):"; echo "$$bad"; exit 1; fi
 	@bad=$$(git ls-files -z | xargs -0 -r stat -c '%s %n' 2>/dev/null | awk '$$1 > 2097152 {print $$2, $$1}'); \
 	if [ -n "$$bad" ]; then echo "files of more than 2 MiB are tracked (run git rm --cached):"; echo "$$bad"; exit 1; fi
+	$(GO) run $(ACTIONLINT) .github/workflows/*.yml
 
 lint-go:
 	@bad=$$(git ls-files '*.go' | xargs -r gofmt -l); \
@@ -230,6 +234,17 @@ cross: ## build for every supported platform into dist/
 	  echo "build $$p"; \
 	  GOOS=$${p%/*} GOARCH=$${p#*/} $(GOBUILD) -o dist/recipe-$${p%/*}-$${p#*/} ./cmd/recipe; \
 	done
+
+# nfpm's later versions need a module that not every proxy has.
+NFPM := $(GO) run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.1
+
+dist: cross ## make what users install into dist/release: archives, wheels, deb, rpm, image, checksums; PLATFORMS limits it (docs/install.md)
+	rm -rf dist/release
+	$(GO) run ./scripts/dist -version $(VERSION) -out dist/release -nfpm '$(NFPM)' $(foreach p,$(PLATFORMS),$(p)=dist/recipe-$(subst /,-,$(p)))
+	@cd dist/release && ls -l
+
+test-dist: build ## install the release of this platform where no Go and no compiler is, and train with it
+	scripts/dist/test.sh
 
 # linux/amd64 is what lint and the tests compile.
 cross-check: ## see that packages and tests compile for every other platform, without building them

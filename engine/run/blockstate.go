@@ -64,8 +64,8 @@ func (b *blockState) reached(c schema.Condition) bool {
 }
 
 // move changes the state of a block. It ends the timer or the checks that the new state does not have, and drops what
-// the block has produced when it is to begin from scratch. It returns false when the trigger has no meaning in the state of
-// the block, which then stays as it is.
+// the block has produced when it is to begin from scratch. It returns false when the trigger has no meaning in the
+// state of the block, which then stays as it is.
 func (s *supervisor) move(b *blockState, t lifecycle.Trigger) bool {
 	was := b.State
 	next, ok := lifecycle.Next(was, t)
