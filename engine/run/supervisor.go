@@ -31,13 +31,13 @@ type supervisor struct {
 	dirty  bool          // something that may allow or forbid a start has changed
 	order  []*blockState // by address; nil after one came or went
 
-	tick      <-chan time.Time
+	tick     <-chan time.Time
 	canceled <-chan struct{} // nil once that was seen
-	killed    bool
-	stalls    stalls
-	gap       engineGap
-	pauses    pauses
-	outputs   runOutputs
+	killed   bool
+	stalls   stalls
+	gap      engineGap
+	pauses   pauses
+	outputs  runOutputs
 }
 
 // endOfRun is why the run ends.
