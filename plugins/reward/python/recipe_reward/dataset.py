@@ -41,7 +41,7 @@ def _parquet(path: Path) -> list[Row]:
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         values = sum(g.column(i).num_values for g in groups for i in range(g.num_columns))
         if values > max(1 << 26, 20 * path.stat().st_size):
-            raise ValueError(f"{path}: it has {values} values, more than 67 million and 20 a byte: write them as JSON lines")
+            raise ValueError(f"{path}: it has {values} values, more than 67 million and 20 a byte: write JSON lines")
         found: list[Row] = file.read().to_pylist()
         return found
 
