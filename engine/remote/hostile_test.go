@@ -319,7 +319,8 @@ func TestOnlyMembersOfTheRunAreHeard(t *testing.T) {
 	}
 }
 
-// A file that was staged may be the recipe's own, by another name: what an agent says was added to it is not added there.
+// A file that was staged may be the recipe's own, by another name: what an agent says was added to it is not added
+// there.
 func TestAnAgentWritesIntoNoFileOfTheRecipe(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

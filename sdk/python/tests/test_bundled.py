@@ -111,3 +111,14 @@ def test_missing_columns_are_named_early(tmp_path: Path, signature: str, absent:
         return
     with pytest.raises(ValueError, match=f"f needs {' and '.join(map(repr, absent))}.*it has prompt, answer"):
         made.setup()
+
+
+def test_a_parquet_file_of_repeated_values_is_refused(tmp_path):
+    """A megabyte of them would be gigabytes of rows."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    repeated = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), (1 << 26) + 1), pa.array(["x"]))
+    pyarrow.parquet.write_table(pa.table({"prompt": repeated}), tmp_path / "bomb.parquet")
+    with pytest.raises(ValueError, match="67108865 values"):
+        read("bomb.parquet", tmp_path, split="", config="")

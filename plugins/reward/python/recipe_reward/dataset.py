@@ -20,10 +20,7 @@ def read(name: str, folder: Path, *, split: str, config: str) -> list[Row]:
     packed = path.suffix.lower() == ".gz"
     ending = (path.with_suffix("") if packed else path).suffix.lower()
     if ending == ".parquet" and not packed:
-        import pyarrow.parquet
-
-        found: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
-        return found
+        return _parquet(path)
     if ending in (".jsonl", ".ndjson"):
         return _lines(_text(path), path)
     if ending == ".json":
@@ -34,6 +31,19 @@ def read(name: str, folder: Path, *, split: str, config: str) -> list[Row]:
         known = ".jsonl, .ndjson, .json, .csv and .tsv, each also as .gz, and .parquet"
         raise ValueError(f"{path}: the name of a file of rows ends in {known}")
     return _hub(str(path) if path.is_dir() else name, split, config)
+
+
+def _parquet(path: Path) -> list[Row]:
+    """The rows of a Parquet file. Repeated values take no room in one, so they are counted before they are read."""
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        values = sum(g.column(i).num_values for g in groups for i in range(g.num_columns))
+        if values > max(1 << 26, 20 * path.stat().st_size):
+            raise ValueError(f"{path}: it has {values} values, more than 67 million and 20 a byte: write JSON lines")
+        found: list[Row] = file.read().to_pylist()
+        return found
 
 
 def _lines(text: str, path: Path) -> list[Row]:

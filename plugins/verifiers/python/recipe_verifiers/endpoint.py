@@ -100,8 +100,8 @@ class Conversation:
 
 
 class Endpoint:
-    """An HTTP server on loopback with chat completions, for processes of this user. The header that verifiers sends says
-    of which trace a request is."""
+    """An HTTP server on loopback with chat completions, for processes of this user. The header that verifiers sends
+    says of which trace a request is."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
