@@ -137,7 +137,8 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 		strings.Join(columns, ", "), hint, besides)))
 }
 
-// headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known, and of a longer file not how many rows it has.
+// headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known,
+// and of a longer file not how many rows it has.
 const headOfRows = 4 << 20
 
 // columnsOf are the columns of a file's first row, in their order; none: they are not known.
@@ -187,8 +188,8 @@ func rowsOf(file string, files *function.Files) (rows int64, ok bool) {
 	return int64(n), n > 0
 }
 
-// head is the first part of a file of rows, decompressed, and its ending without .gz; "": it is no such file. Whole: this is
-// all of it. A Parquet file is not read.
+// head is the first part of a file of rows, decompressed, and its ending without .gz; "": it is no such file. Whole: this
+// is all of it. A Parquet file is not read.
 func head(file string, files *function.Files) (data []byte, ending string, whole bool) {
 	name := strings.ToLower(file)
 	packed := path.Ext(name) == ".gz"
@@ -224,8 +225,8 @@ func tableReader(data []byte, ending string) *csv.Reader {
 	return r
 }
 
-// rowsOfJSON reads up to limit rows, of a list of objects or of one object a line, and returns the first and how many there
-// are; none when another value comes.
+// rowsOfJSON reads up to limit rows, of a list of objects or of one object a line, and returns the first and how many
+// there are; none when another value comes.
 func rowsOfJSON(data []byte, limit int) (first json.RawMessage, rows int) {
 	r := json.NewDecoder(bytes.NewReader(data))
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {

@@ -77,8 +77,9 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 			"@functools.cache\ndef kept(solution):\n    pass\n\nclass Made:\n    def __call__(self, other):\n        pass\n",
 		"a.jsonl": "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{}\n", "a.gz.jsonl.gz": packed.String(),
 		"a.json": ` [{"prompt": "1+1=", "answer": "2"}, {}]`, "lines.json": `{"prompt": "", "answer": ""}` + "\n{}",
-		"a.csv": "prompt,\"answer\"\n1+1=,2\n1+2=,\"3\n4\"\n", "a.tsv": "prompt\tanswer\n1\t2\n3\t4\n", "broken.parquet": "PAR1",
-		"a.parquet": table.String(), "short.parquet": "PAR",
+		"a.csv": "prompt,\"answer\"\n1+1=,2\n1+2=,\"3\n4\"\n", "a.tsv": "prompt\tanswer\n1\t2\n3\t4\n",
+		"broken.parquet": "PAR1",
+		"a.parquet":      table.String(), "short.parquet": "PAR",
 		"empty.jsonl": "", "broken.json": `[{"prompt": `,
 	})
 	const has = " It has prompt, answer."
@@ -128,7 +129,8 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 	}
 	for file, want := range map[string]string{"empty.csv": "has 0: none is left. Add rows.", "broken.json": "",
 		"one.jsonl": "has 1: none is left. Add rows."} {
-		if got := columnsRecipe(t, dir, fmt.Sprintf("data = %q", file)); want == "" && got != "" || !strings.Contains(got, want) {
+		got := columnsRecipe(t, dir, fmt.Sprintf("data = %q", file))
+		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", file, got, want)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may
-// report others than its plugin declares, a name that is not declared is a warning, and so is one that is reported only with
-// an attribute that is not set.
+// report others than its plugin declares, a name that is not declared is a warning, and so is one that is reported only
+// with an attribute that is not set.
 func (p *evaluator) checkMetrics() {
 	for _, a := range p.alerts {
 		at, err := addr.Parse(a.Block)
@@ -96,8 +96,8 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 	return ""
 }
 
-// isSet reports whether the attribute at a dotted path of a body has a value other than null, false and 0, or one that is
-// not known yet.
+// isSet reports whether the attribute at a dotted path of a body has a value other than null, false and 0, or one that
+// is not known yet.
 func isSet(body cty.Value, path string) bool {
 	v, _ := body.Unmark()
 	for name := range strings.SplitSeq(path, ".") {

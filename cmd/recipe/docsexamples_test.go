@@ -46,11 +46,11 @@ func examplesOf(t *testing.T) map[string][]string {
 var notRecipes = regexp.MustCompile(`(?m)^(policies|deny|lock_version|verify|mirror|dev_overrides|variables)\b`)
 
 // elsewhere are complaints about what a piece leaves out: other blocks, and files of the reader.
-var elsewhere = []string{"Undeclared block", "Missing attribute", "File not found", "File not readable", "Module not usable",
-	"Plugin not usable", "Missing plugin", "script or module, exactly one of them"}
+var elsewhere = []string{"Undeclared block", "Missing attribute", "File not found", "File not readable",
+	"Module not usable", "Plugin not usable", "Missing plugin", "script or module, exactly one of them"}
 
-// TestExamplesOfDocsAreValid: what a page shows has no attribute, block or metric that does not exist. The pieces of the
-// pages on the language and on alerts are recipes by themselves, and formatted.
+// TestExamplesOfDocsAreValid: what a page shows has no attribute, block or metric that does not exist. The pieces of
+// the pages on the language and on alerts are recipes by themselves, and formatted.
 func TestExamplesOfDocsAreValid(t *testing.T) {
 	t.Parallel()
 	catalog, err := newApp(nil, io.Discard, io.Discard,
@@ -98,8 +98,8 @@ func writeExampleFiles(t *testing.T, dir string) {
 	t.Helper()
 	for name, text := range map[string]string{
 		"train.yaml": "micro_batch_size: 1\n",
-		"modules/eval/eval.hcl": "variable \"model\" { type = string }\ninference \"vllm\" \"policy\" { model = var.model }\n" +
-			"output \"url\" { value = inference.vllm.policy.base_url }\n",
+		"modules/eval/eval.hcl": "variable \"model\" { type = string }\ninference \"vllm\" \"policy\" { " +
+			"model = var.model }\noutput \"url\" { value = inference.vllm.policy.base_url }\n",
 	} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -111,8 +111,8 @@ func writeExampleFiles(t *testing.T, dir string) {
 	}
 }
 
-// TestAlertsOfDocsFire: each alert of the docs fires when what it waits for happens in the log of a run, under the names
-// that each trainer reports; before, it does not.
+// TestAlertsOfDocsFire: each alert of the docs fires when what it waits for happens in the log of a run, under the
+// names that each trainer reports; before, it does not.
 //
 //docs:alerts.md the example is delivered
 func TestAlertsOfDocsFire(t *testing.T) {

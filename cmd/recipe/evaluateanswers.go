@@ -96,8 +96,8 @@ func policyChanged(from, to int64) error {
 	if from == to {
 		summary = fmt.Sprintf("the policy changes faster than a task is answered; version %d is the newest", to)
 	}
-	return &policyMoved{&sdk.Error{Summary: summary, Remedy: "evaluate a checkpoint, which does not change: recipe stop, " +
-		"then the same command without the --out of another version; or evaluate fewer tasks (--limit N)"}}
+	return &policyMoved{&sdk.Error{Summary: summary, Remedy: "evaluate a checkpoint, which does not change: recipe " +
+		"stop, then the same command without the --out of another version; or evaluate fewer tasks (--limit N)"}}
 }
 
 // policyMoved is the error of an evaluation whose policy has changed meanwhile.

@@ -75,10 +75,11 @@ func TestAPolicyThatChangedIsNotContinued(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved := kept(a.take(scored([]int64{3, 3})), a.scores, "scores.jsonl").Error()
-	if strings.Contains(moved, "the same command continues") || !strings.Contains(moved, "1 tasks of the older one are kept") {
+	const again = "the same command continues"
+	if strings.Contains(moved, again) || !strings.Contains(moved, "1 tasks of the older one are kept") {
 		t.Error(moved)
 	}
-	if away := kept(errors.New("away"), a.scores, "scores.jsonl").Error(); !strings.Contains(away, "the same command continues") {
+	if away := kept(errors.New("away"), a.scores, "scores.jsonl").Error(); !strings.Contains(away, again) {
 		t.Error(away)
 	}
 	var refused *sdk.Error

@@ -42,8 +42,8 @@ func (r *rule) missing(e event.Event) string {
 		return ""
 	}
 	r.told = true
-	return fmt.Sprintf("alert %s waits for the metric %s, which has not come in %d reports of %s%s: it cannot fire", r.Name,
-		r.Metric, absentAfter, e.Address, spec.Reported(r.Since))
+	return fmt.Sprintf("alert %s waits for the metric %s, which has not come in %d reports of %s%s: it cannot fire",
+		r.Name, r.Metric, absentAfter, e.Address, spec.Reported(r.Since))
 }
 
 func newRule(a schema.Alert) *rule {

@@ -291,8 +291,8 @@ func LastEvents(dir string, after uint64, outputs *spec.Schema) ([]event.Event, 
 	return slices.DeleteFunc(events, func(e event.Event) bool { return e.Body == nil }), nil
 }
 
-// Evaluate runs an environment's evaluation once. Limit 0 means the whole held-out set. The scores have every completion,
-// where the plugin returns them.
+// Evaluate runs an environment's evaluation once. Limit 0 means the whole held-out set. The scores have every
+// completion, where the plugin returns them.
 func (p *Plugin) Evaluate(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error) {
 	r, err := p.rpc.Evaluate(ctx, &pluginpb.EvaluateRequest{Limit: int64(limit)})
 	if err != nil {

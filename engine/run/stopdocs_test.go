@@ -22,7 +22,7 @@ func (bare) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
 
 func (bare) Names(kind.Kind) []string { return nil }
 
-// TestStopRulesOfDocsHold: each stop rule of the page on the language ends a trainer, and not before its condition holds.
+// TestStopRulesOfDocsHold: each stop rule of the page on the language ends a trainer, and not earlier.
 //
 //docs:language.md the examples of stop_when
 func TestStopRulesOfDocsHold(t *testing.T) {

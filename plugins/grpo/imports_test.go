@@ -29,7 +29,8 @@ func TestImportsOfALossLieBesideIt(t *testing.T) {
 	if got := p.Environment[importsVariable]; got != want {
 		t.Errorf("imports are looked for in %q, want %q", got, want)
 	}
-	if p, err = program(sdk.Request[Config]{Block: sdk.Block{RecipeDir: dir, Dir: t.TempDir()}}); err != nil || len(p.Environment) > 0 {
+	p, err = program(sdk.Request[Config]{Block: sdk.Block{RecipeDir: dir, Dir: t.TempDir()}})
+	if err != nil || len(p.Environment) > 0 {
 		t.Errorf("without a function: %v, %v", p.Environment, err)
 	}
 }

@@ -162,8 +162,8 @@ func TestCompiling(t *testing.T) {
 	}
 }
 
-// Both ends of the supported range have every option, and accept the values that vLLM restricts; so does the newer version
-// that was read.
+// Both ends of the supported range have every option, and accept the values that vLLM restricts; so does the newer
+// version that was read.
 func TestBothEndsOfTheRangeKnowTheOptions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{oldestVersion, newestVersion, readVersion} {

@@ -89,8 +89,8 @@ func MetricValue(values map[string]float64, name string) (float64, bool) {
 	return v, ok
 }
 
-// Reports returns the declaration of a metric of this name, or of its alias; nil: blocks with this schema do not declare
-// it. Open: they report others as well, so that a name that is not found may come all the same.
+// Reports returns the declaration of a metric of this name, or of its alias; nil: blocks with this schema do not
+// declare it. Open: they report others as well, so that a name that is not found may come all the same.
 func (s *Schema) Reports(name string) (found *Metric, open bool) {
 	for i, m := range s.Metrics {
 		switch {

@@ -47,8 +47,8 @@ func Parameters(source []byte, name string) (needed []string, decorator string, 
 	return needed, decorator, true
 }
 
-// decorators are the names of a function's decorators, given the code before its definition: of the lines since the last
-// statement at the top level, those that begin with @.
+// decorators are the names of a function's decorators, given the code before its definition: of the lines since the
+// last statement at the top level, those that begin with @.
 func decorators(before []byte) (names []string) {
 	lines := strings.Split(string(before), "\n")
 	for _, line := range slices.Backward(lines) {
