@@ -158,7 +158,7 @@ func TestMayImport(t *testing.T) {
 	}
 }
 
-// maxTestName is how many letters the name of a test may have: it is typed after -run or -k, and read in one line of CI.
+// maxTestName is how many letters the name of a test may have: it is typed after -run or -k, and read in a line of CI.
 const maxTestName = 50
 
 // TestFilesAreFit fails for files that are too long, names of tests that are too long, British spelling in pages, words
