@@ -22,8 +22,7 @@ from recipe_sdk.errors import WorkerError
 
 from . import registry
 
-
-#: Environment variable with the folders in which imports of users' files are looked for: a file that is run may be a copy.
+#: Environment variable with the folders where imports of users' files are looked for: a file that is run may be a copy.
 IMPORTS = "RECIPE_GRPO_IMPORTS"
 
 

@@ -89,7 +89,10 @@ def test_a_loss_imports_what_lies_beside_it(tmp_path, monkeypatch):
     monkeypatch.setenv(userfile.IMPORTS, str(tmp_path))
     file(tmp_path, "FACTOR = 2\n", "loss_helper_of_mine.py")
     (tmp_path / "copies").mkdir()
-    mine = file(tmp_path / "copies", "import loss_helper_of_mine\n\ndef mine(t, o):\n    return -t.adv * loss_helper_of_mine.FACTOR\n")
+    mine = file(
+        tmp_path / "copies",
+        "import loss_helper_of_mine\n\ndef mine(t, o):\n    return -t.adv * loss_helper_of_mine.FACTOR\n",
+    )
     assert callable(userfile.spec(f"{mine}:mine", "loss").function)
 
 

@@ -153,7 +153,7 @@ __main__.leave(3)
 
 def test_a_trainer_that_sent_weights_ends_cleanly():
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-    done = subprocess.run([sys.executable, "-c", LEAVER], stdout=subprocess.PIPE, text=True, timeout=120, check=False,
+    done = subprocess.run([sys.executable, "-c", LEAVER], stdout=subprocess.PIPE, text=True, timeout=600, check=False,
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
     assert (done.returncode, done.stdout) == (3, "left")
 

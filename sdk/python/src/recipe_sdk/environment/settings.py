@@ -24,8 +24,8 @@ class SettingsError(TypeError):
 
 @dataclass(frozen=True)
 class Columns:
-    """Connects a setting with a file of rows: its value is a column, a function whose arguments are columns, or a number
-    of rows that are kept back, which must leave some."""
+    """Connects a setting with a file of rows: its value is a column, a function whose arguments are columns, or a
+    number of rows that are kept back, which must leave some."""
 
     of: str
     """The setting with the file."""
@@ -50,7 +50,7 @@ def setting(
     a plan shows a change of it, and apply restarts the block.
 
     columns: the value names a column of such a file, or a function whose arguments are columns of it, or is a number of
-    its rows that are kept back. recipe validate refuses a column that the file lacks, and a number that leaves no row."""
+    its rows that are kept back. recipe validate refuses a column that the file lacks, or a number that leaves none."""
     metadata = {"doc": doc, "min": min, "max": max, "enum": tuple(choices), "pattern": pattern, "unit": unit,
                 "sensitive": sensitive, "format": "file" if file else "",
                 "columns": columns.described() if columns else None}  # fmt: skip
