@@ -127,7 +127,7 @@ func relocate(diags hcl.Diagnostics, files map[string]*hcl.File, from string) {
 
 // TestInvalidRecipes compares the diagnostics of each case of each archive with the golden text.
 //
-//docs:survival.md "server is not up yet"; misspelt settings are ignored
+//docs:survival.md "server is not up yet"; misspelled settings are ignored
 func TestInvalidRecipes(t *testing.T) {
 	t.Parallel()
 	for _, path := range archives(t) {

@@ -188,8 +188,8 @@ func rowsOf(file string, files *function.Files) (rows int64, ok bool) {
 	return int64(n), n > 0
 }
 
-// head is the first part of a file of rows, decompressed, and its ending without .gz; "": it is no such file. Whole: this
-// is all of it. A Parquet file is not read.
+// head is the first part of a file of rows, decompressed, and its ending without .gz; "": it is no such file. Whole:
+// this is all of it. A Parquet file is not read.
 func head(file string, files *function.Files) (data []byte, ending string, whole bool) {
 	name := strings.ToLower(file)
 	packed := path.Ext(name) == ".gz"

@@ -40,7 +40,7 @@ func TestNamesOfMetrics(t *testing.T) {
 		"of a family":       {plugin: "closed", metric: "parts/format"},
 		"an alias":          {plugin: "closed", metric: "reward/mean"},
 		"the other alias":   {plugin: "python", metric: "reward"},
-		"misspelt":          {plugin: "closed", metric: "rewrad", want: `does not report. Did you mean "reward"?`},
+		"misspelled":        {plugin: "closed", metric: "rewrad", want: `does not report. Did you mean "reward"?`},
 		"nothing like it":   {plugin: "closed", metric: "accuracy", want: "Unknown metric"},
 		"a family's name":   {plugin: "closed", metric: "parts/", want: "Unknown metric"},
 		"open":              {plugin: "open", metric: "rewrad", want: "Metric not known"},

@@ -43,7 +43,7 @@ func TestMetricsOfDocsAreReported(t *testing.T) {
 	}
 }
 
-// TestPluginsDeclareMetrics: without a declaration a misspelt name in an alert would never be found.
+// TestPluginsDeclareMetrics: without a declaration a misspelled name in an alert would never be found.
 func TestPluginsDeclareMetrics(t *testing.T) {
 	t.Parallel()
 	for _, d := range builtins() {

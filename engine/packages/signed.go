@@ -46,7 +46,7 @@ func CheckSourcePolicy(p SourcePolicy) error {
 	return nil
 }
 
-// policies are those that a required plugin must fulfil, each: the one of the settings with the longest matching
+// policies are those that a required plugin must fulfill, each: the one of the settings with the longest matching
 // prefix, and that of the recipe.
 func (s *Store) policies(q schema.Requirement) []signature.Policy {
 	var out []signature.Policy
@@ -71,7 +71,7 @@ func (s *Store) policies(q schema.Requirement) []signature.Policy {
 // Signature is a signature in a lock: the digest of the bundle, and who signed.
 type Signature struct{ Bundle, Signer string }
 
-// signedBy checks that bundles fulfil every policy, and returns one signature for each.
+// signedBy checks that bundles fulfill every policy, and returns one signature for each.
 func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]Signature, error) {
 	var out []Signature
 	for _, p := range policies {

@@ -169,7 +169,7 @@ func (f *fixture) recordedBlock(a string) *state.Block {
 	return f.record().Blocks[b]
 }
 
-//docs:survival.md "server is not up yet"; misspelt settings are ignored
+//docs:survival.md "server is not up yet"; misspelled settings are ignored
 func TestRunStartsInOrderCompletesAndStopsInReverse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -95,7 +95,7 @@ func TestRealVLLM(t *testing.T) {
 		}
 	})
 	t.Run("chat is recorded", func(t *testing.T) {
-		r := post(t, g, "/v1/chat/completions", `{"messages":[{"role":"user","content":"Name a colour."}],"max_tokens":6,"logprobs":true,"return_token_ids":true}`)
+		r := post(t, g, "/v1/chat/completions", `{"messages":[{"role":"user","content":"Name a color."}],"max_tokens":6,"logprobs":true,"return_token_ids":true}`)
 		var tokens []int
 		for _, path := range []string{"prompt_token_ids", "choices.0.token_ids"} {
 			for _, id := range gjson.Get(r.body, path).Array() {

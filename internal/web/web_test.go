@@ -24,36 +24,36 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pipes is a listener on connections in memory, which work with the fake clock of synctest.
 type pipes struct {
-	dialled chan net.Conn
-	closed  sync.Once
+	dialed chan net.Conn
+	closed sync.Once
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p.dialled; ok {
+	if c, ok := <-p.dialed; ok {
 		return c, nil
 	}
 	return nil, net.ErrClosed
 }
 
-func (p *pipes) Close() error   { p.closed.Do(func() { close(p.dialled) }); return nil }
+func (p *pipes) Close() error   { p.closed.Do(func() { close(p.dialed) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // serve runs a test with a server on a clock that advances only while all goroutines wait.
 func serve(t *testing.T, l Limits, h http.HandlerFunc, test func(t *testing.T, dial func() net.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server, listener := l.NewServer(h), &pipes{dialled: make(chan net.Conn)}
+		server, listener := l.NewServer(h), &pipes{dialed: make(chan net.Conn)}
 		served := make(chan error, 1)
 		go func() { served <- l.Serve(server, listener) }()
-		var dialled []net.Conn
+		var dialed []net.Conn
 		test(t, func() net.Conn {
 			here, there := net.Pipe()
-			listener.dialled <- there
-			dialled = append(dialled, here)
+			listener.dialed <- there
+			dialed = append(dialed, here)
 			_ = here.SetDeadline(time.Now().Add(time.Hour)) // only a server without limits reaches it
 			return here
 		})
-		for _, c := range dialled {
+		for _, c := range dialed {
 			_ = c.Close()
 		}
 		_ = server.Close()
@@ -362,20 +362,20 @@ func TestOtherUsersLoseTheirPlaceFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := Defaults()
 		limits.Connections, limits.waiting = 100, 8
-		server, listener := limits.NewServer(http.HandlerFunc(readAll)), &pipes{dialled: make(chan net.Conn)}
+		server, listener := limits.NewServer(http.HandlerFunc(readAll)), &pipes{dialed: make(chan net.Conn)}
 		places := newCrowd(listener, limits)
 		var others sync.Map
 		places.foreign = func(c net.Conn) bool { _, ok := others.Load(c); return ok }
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(places) }()
-		var dialled []net.Conn
+		var dialed []net.Conn
 		dial := func(other bool) net.Conn {
 			here, there := net.Pipe()
 			if other {
 				others.Store(there, true)
 			}
-			listener.dialled <- there
-			dialled = append(dialled, here)
+			listener.dialed <- there
+			dialed = append(dialed, here)
 			synctest.Wait()
 			time.Sleep(time.Millisecond) // each is older than the next
 			return here
@@ -390,7 +390,7 @@ func TestOtherUsersLoseTheirPlaceFirst(t *testing.T) {
 		} else if got := status(t, ours); got != http.StatusOK {
 			t.Errorf("answered with %d, expected 200", got)
 		}
-		for _, c := range dialled {
+		for _, c := range dialed {
 			_ = c.Close()
 		}
 		_ = server.Close()
@@ -466,12 +466,12 @@ func TestAServerWithoutOpenFilesSaysSoInItsLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder
-		server, listener := NewServer(http.NotFoundHandler()), &pipes{dialled: make(chan net.Conn)}
+		server, listener := NewServer(http.NotFoundHandler()), &pipes{dialed: make(chan net.Conn)}
 		server.ErrorLog = log.New(&said, "", 0)
 		served := make(chan error, 1)
 		go func() { served <- Serve(server, &exhausted{listener, 3}) }()
 		here, there := net.Pipe()
-		listener.dialled <- there
+		listener.dialed <- there
 		_ = here.Close()
 		_ = server.Close()
 		<-served

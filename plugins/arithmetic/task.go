@@ -1,6 +1,6 @@
 // Package arithmetic is a small verifiable task for the embedded pair: add two numbers. Every
 // answer is right or wrong, and a part of the problems is kept back, so that a rising score can be
-// told from memorised answers.
+// told from memorized answers.
 package arithmetic
 
 import (

@@ -495,7 +495,7 @@ func TestRealEnvironmentLogsToTheGroupOfTheTracker(t *testing.T) {
 
 // TestRealEnvironmentFailures checks the messages for wrong settings.
 //
-//docs:troubleshooting.md Settings that an environment ignores: a base_url, a misspelt name
+//docs:troubleshooting.md Settings that an environment ignores: a base_url, a misspelled name
 func TestRealEnvironmentFailures(t *testing.T) {
 	t.Parallel()
 	script := func(text string) func(*Config) {

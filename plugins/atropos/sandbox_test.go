@@ -93,7 +93,7 @@ func TestHostilePrograms(t *testing.T) {
 		"looks at other processes": {"import os\ndef f(x):\n    return x + 1 if any(n.isdigit() for n in " +
 			"os.listdir('/proc')) else 0", "failed"},
 		"is told by its parent": {"import os\ndef f(x):\n    return os.getppid() and x + 1", "right"},
-		"kills its neighbors":  {"import os\ndef f(x):\n    os.kill(-1, 9)\n    return x + 1", "failed or endless"},
+		"kills its neighbors":   {"import os\ndef f(x):\n    os.kill(-1, 9)\n    return x + 1", "failed or endless"},
 		"opens a connection": {"import socket\ndef f(x):\n    socket.create_connection(('127.0.0.1', " + listening +
 			"), 2)\n    return x + 1", "failed"},
 		"asks a name server": {"import socket\ndef f(x):\n    socket.getaddrinfo('example.org', 80)\n    " +

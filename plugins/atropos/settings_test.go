@@ -31,7 +31,7 @@ func refs(inference, trajectories string) (spec.Ref, *spec.Ref) {
 		})}
 }
 
-//docs:troubleshooting.md Settings that an environment ignores: a base_url, a misspelt name
+//docs:troubleshooting.md Settings that an environment ignores: a base_url, a misspelled name
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	inference, trajectories := refs("http://127.0.0.1:9001", "http://127.0.0.1:8000/")

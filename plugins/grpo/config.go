@@ -3,9 +3,9 @@ package grpo
 import "github.com/recipe-rl/recipe/sdk/kit/worker"
 
 // Config is the body of `trainer "grpo" "name"`. The tag `worker` names the setting of the worker that a field is.
-// Default, text, bounds and allowed values of such a field are the worker's own (schema.json); a change of it needs a resume,
-// unless the worker takes it live. What is not set here is left to the worker. Blocks are in sections.go, which is
-// generated from the worker's settings.
+// Default, text, bounds and allowed values of such a field are the worker's own (schema.json); a change of it needs a
+// resume, unless the worker takes it live. What is not set here is left to the worker. Blocks are in sections.go, which
+// is generated from the worker's settings.
 type Config struct {
 	worker.Common
 

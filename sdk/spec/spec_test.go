@@ -28,7 +28,7 @@ type lora struct {
 }
 
 type shape struct {
-	Width  int    `recipe:"width" required:"true"`
+	Width int    `recipe:"width" required:"true"`
 	Color string `recipe:"color"`
 }
 

@@ -228,7 +228,7 @@ func TestConnectionFailuresAreToldApart(t *testing.T) {
 	}
 }
 
-//docs:survival.md "server is not up yet"; misspelt settings are ignored
+//docs:survival.md "server is not up yet"; misspelled settings are ignored
 func TestRegistrationsAreRepeatedAndEnvironmentsWait(t *testing.T) {
 	t.Parallel()
 	c, s, waits, _ := start(t, says(502, ""), says(200, `{"uuid": 340282366920938463463374607431768211455}`))

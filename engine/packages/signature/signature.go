@@ -41,7 +41,7 @@ type Policy struct {
 	TrustedRoot string // path of sigstore's trusted_root.json
 }
 
-// Check reports a policy that nothing could fulfil.
+// Check reports a policy that nothing could fulfill.
 func (p Policy) Check() error {
 	switch {
 	case p.Key != "" && p.Identity+p.Issuer+p.TrustedRoot != "":

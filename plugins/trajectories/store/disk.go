@@ -85,8 +85,8 @@ type DiskOptions struct {
 const indexName = "index.db"
 
 func damaged(index string, err error) error {
-	return fmt.Errorf("%s is not the index of a trajectory store, or is damaged: %w; move it away, or choose another folder",
-		index, err)
+	return fmt.Errorf("%s is not the index of a trajectory store, or is damaged: %w; move it away, or choose another "+
+		"folder", index, err)
 }
 
 // checkIndex reads all pages of an index. bbolt reads them, too, when it opens a file to be written, but in a goroutine

@@ -443,11 +443,12 @@ func TestADamagedIndexIsNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			d, err := OpenDisk(other, DiskOptions{})
-			if err == nil { // the page is not in use
+			switch {
+			case err == nil: // the page is not in use
 				_ = d.Close()
-			} else if !strings.Contains(err.Error(), "or is damaged") {
+			case !strings.Contains(err.Error(), "or is damaged"):
 				t.Errorf("page %d: %v", n, err)
-			} else {
+			default:
 				seen++
 			}
 		}

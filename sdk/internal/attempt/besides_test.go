@@ -18,12 +18,12 @@ func TestBesidesStop(t *testing.T) {
 	canceled := &url.Error{Op: "Get", URL: "http://x", Err: context.Canceled}
 	for name, tt := range map[string]struct{ err, want error }{
 		"nothing":                        {nil, nil},
-		"canceled":                      {context.Canceled, nil},
+		"canceled":                       {context.Canceled, nil},
 		"stopped":                        {fmt.Errorf("waiting: %w", errStopped), nil},
-		"a call that was canceled":      {fmt.Errorf("fetch a batch: %w", canceled), nil},
+		"a call that was canceled":       {fmt.Errorf("fetch a batch: %w", canceled), nil},
 		"several of them":                {errors.Join(canceled, errStopped), nil},
 		"a connection that was given up": {&net.OpError{Op: "dial", Err: canceledLeaf{}}, nil},
-		"an Error that was canceled":    {&sdk.Error{Summary: "x", Err: context.Canceled}, nil},
+		"an Error that was canceled":     {&sdk.Error{Summary: "x", Err: context.Canceled}, nil},
 		"a checkpoint":                   {errors.Join(canceled, full), full},
 		"a checkpoint, deeper": {fmt.Errorf("train: %w",
 			errors.Join(context.Canceled, fmt.Errorf("save: %w", full))), full},
