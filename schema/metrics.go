@@ -92,7 +92,7 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 		return ""
 	}
 	p.diags = append(p.diags, problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which %s does not "+
-		"report.%s Pages of the blocks list the metrics: recipe docs.", where, name, orNothing(reporting), hint)))
+		"report.%s recipe plugin docs KIND NAME lists the metrics of a block.", where, name, orNothing(reporting), hint)))
 	return ""
 }
 
