@@ -8,7 +8,7 @@ for folder in ("common", "launchers", "openai"):  # vLLM 0.33, 0.32 and 0.24
         break
     except ImportError:
         continue
-from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
 
 # also names that help does not show: vLLM 0.33 takes --no-enable-x beside --disable-x
 options = {
