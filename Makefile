@@ -80,7 +80,7 @@ test-go:
 
 # Inputs that once failed, each with its test; make test runs all of them, too.
 test-regressions: ## run the inputs that once failed: language, plans, clusters, operators, environments (five minutes)
-	$(GO) test -vet=off ./cmd/recipe -run '^TestScripts$$/^(language|newaddress|slurm|checkpoint|again|twofiles|renamed|hung|dead|detach|killed|stop|completion|service|trust|copied|mcp|files)$$'
+	$(GO) test -vet=off ./cmd/recipe -run '^TestScripts$$/^(language|newaddress|rewards|slurm|checkpoint|again|twofiles|renamed|hung|dead|detach|killed|stop|completion|service|trust|copied|mcp|files)$$'
 	$(GO) test -vet=off ./cmd/recipe -run '^(TestSeveral|TestTheExamplesOfCIRun|TestAHostilePullRequest|TestAnAgentAppliesWhatAPersonApproves|TestAPersonSees|TestToolsThatOnlyReadRunNothing|TestAnEditorRunsNothing|TestShellsComplete|TestLostCopies|TestABadLine|TestOutputsFitTheirSchemas|TestARunOfAnotherUser)'
 	$(GO) test -vet=off ./plugins/slurm ./engine/plan ./engine/state ./engine/event ./schema/lsp
 	$(GO) test -vet=off ./engine/run ./engine/host ./engine/remote ./engine/tracking -run '^(TestFilesOfALiveRun|TestEventNumbers|TestATrainerWithoutIts|TestASuspendedBlock|TestAStopNames|TestARemovedProgram|TestAJobThatIsOmitted|TestAGivenUpJob|TestATrackerOutlives)'
