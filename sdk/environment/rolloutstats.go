@@ -25,9 +25,10 @@ type rolloutStats struct {
 
 // flatRow are groups in a row whose scores were all equal.
 type flatRow struct {
-	groups int
-	reward float64 // sum of their means
-	told   bool
+	groups  int
+	reward  float64 // sum of their means
+	told    bool
+	differs int // groups with different scores since that warning
 }
 
 type counts struct {
@@ -111,7 +112,7 @@ func (t *rolloutStats) add(task Task, made *rolled, sent, tooLong bool) {
 		}
 	}
 	if made.informative() {
-		t.flat = flatRow{}
+		t.flat.end()
 	} else if first := made.first(); first != nil {
 		t.flat.groups, t.flat.reward = t.flat.groups+1, t.flat.reward+first.score
 	}
@@ -228,6 +229,14 @@ func (t *rolloutStats) take() (map[string]float64, *sdk.Sample) {
 	return values, show
 }
 
+// end ends the row. A single group with different scores does not make the next row worth a second warning.
+func (f *flatRow) end() {
+	f.groups, f.reward = 0, 0
+	if f.differs++; !f.told || f.differs >= manyGroups {
+		*f = flatRow{}
+	}
+}
+
 // flatRow returns the number of groups in a row whose scores were all equal and their mean, once when they are many.
 func (t *rolloutStats) flatRow() (int, float64) {
 	t.mu.Lock()
@@ -235,7 +244,7 @@ func (t *rolloutStats) flatRow() (int, float64) {
 	if t.flat.told || t.flat.groups < manyGroups {
 		return 0, 0
 	}
-	t.flat.told = true
+	t.flat.told, t.flat.differs = true, 0
 	return t.flat.groups, t.flat.reward / float64(t.flat.groups)
 }
 
@@ -256,7 +265,7 @@ func (r *rollouts) report(last bool) {
 		}
 		r.host.Log("warn", fmt.Sprintf("all scores were equal in each of the last %d groups (mean %.3g); %s. Use easier "+
 			"tasks where scores are low and harder ones where they are high, give scores in finer steps, or raise "+
-			"group_size. This is said once until scores differ again", n, reward, what))
+			"group_size. The warning is repeated only after %d groups with different scores", n, reward, what, manyGroups))
 	}
 	if long := r.stats.firstLong(); long != nil {
 		r.host.Log("warn", fmt.Sprintf("a group is left out, and counted as groups_too_long like all later ones: %v", long))

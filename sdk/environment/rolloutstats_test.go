@@ -104,3 +104,35 @@ func TestReasonsThatAllDifferAreToldTogether(t *testing.T) {
 		t.Errorf("the last line is %q", last)
 	}
 }
+
+// Groups without a difference are a warning once; a few groups with one in between are no reason for a second.
+func TestEqualScoresAreReportedOnce(t *testing.T) {
+	t.Parallel()
+	equal := &rolled{sequences: []sequence{{sampled: 1}, {sampled: 1}}}
+	differ := &rolled{sequences: []sequence{{sampled: 1}, {sampled: 1, score: 1}}}
+	for name, c := range map[string]struct {
+		between, want int
+	}{
+		"the same row":            {0, 1},
+		"one that differs":        {1, 1},
+		"nearly enough":           {manyGroups - 1, 1},
+		"enough that differ":      {manyGroups, 2},
+		"more than enough differ": {3 * manyGroups, 2},
+	} {
+		host := &loggedHost{}
+		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host,
+			stats: newRolloutStats()}
+		add := func(group *rolled, times int) {
+			for range times {
+				r.stats.add(Task{Prompt: "a task"}, group, true, false)
+			}
+			r.report(true)
+		}
+		add(equal, manyGroups)
+		add(differ, c.between)
+		add(equal, 2*manyGroups)
+		if got := strings.Count(strings.Join(host.lines, "\n"), "all scores were equal"); got != c.want {
+			t.Errorf("%s: reported %d times, want %d: %q", name, got, c.want, host.lines)
+		}
+	}
+}
