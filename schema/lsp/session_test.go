@@ -23,7 +23,7 @@ import (
 )
 
 // deadline bounds every wait for the server.
-const deadline = time.Minute
+const deadline = 10 * time.Minute
 
 type inferenceConfig struct {
 	Model string `recipe:"model" required:"true" doc:"name or path"`

@@ -64,7 +64,9 @@ func TestThePagesOfAuthorsAreRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, file := range files {
-				a.checkModule(filepath.Dir(file))
+				if module := filepath.Dir(file); filepath.Base(module) != "recipe" { // the clone of this repository
+					a.checkModule(module)
+				}
 			}
 		})
 	}
