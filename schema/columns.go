@@ -16,7 +16,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/tidwall/gjson"
 	"github.com/zclconf/go-cty/cty"
 
@@ -146,13 +146,8 @@ func columnsOf(file string, files *function.Files) []string {
 	data, ending, _ := head(file, files)
 	switch {
 	case ending == ".parquet":
-		var columns []string
-		parquetOf(file, files, func(table *parquet.File) {
-			for _, c := range table.Root().Columns() {
-				columns = append(columns, c.Name())
-			}
-		})
-		return columns
+		footer, _ := parquetFooter(file, files)
+		return footer.columns
 	case ending == ".csv" || ending == ".tsv":
 		columns, _ := tableReader(data, ending).Read()
 		return columns
@@ -171,8 +166,8 @@ func rowsOf(file string, files *function.Files) (rows int64, ok bool) {
 	data, ending, whole := head(file, files)
 	switch {
 	case ending == ".parquet":
-		parquetOf(file, files, func(table *parquet.File) { rows, ok = table.NumRows(), true })
-		return rows, ok
+		footer, ok := parquetFooter(file, files)
+		return footer.rows, ok
 	case !whole || ending == "":
 		return 0, false
 	case ending == ".csv" || ending == ".tsv":
@@ -246,19 +241,81 @@ func rowsOfJSON(data []byte, limit int) (first json.RawMessage, rows int) {
 	return first, rows
 }
 
-// parquetOf opens a Parquet file by its footer, which has the names of its columns and how many rows it has; f is not
-// called for what is none.
-func parquetOf(file string, files *function.Files, f func(*parquet.File)) {
+// footerOfParquet is what the footer of a Parquet file has of its columns.
+type footerOfParquet struct {
+	columns []string
+	rows    int64
+}
+
+// schemaElement is a column of a footer, or a group of columns: parquet.thrift of the format, by field number.
+type schemaElement struct {
+	Name     string             `thrift:"4"`
+	Children thrift.Null[int32] `thrift:"5,optional"`
+}
+
+// headOfFooter is how much of a footer is read: columns and the number of rows come first in it. Structures nest, and
+// reading them takes some hundred bytes of memory for each byte.
+const headOfFooter = 256 << 10
+
+// parquetFooter reads the footer of a Parquet file as far as the number of rows. The library's own reader believes the
+// lengths that a file gives its lists, and panics where a footer contradicts itself; the file may be a stranger's.
+func parquetFooter(file string, files *function.Files) (out footerOfParquet, ok bool) {
 	in, size, err := files.Open(file)
 	if err != nil {
-		return
+		return out, false
 	}
 	defer func() { _ = in.Close() }()
 	var end [8]byte // the length of the footer, and a mark
-	if _, err := in.ReadAt(end[:], size-int64(len(end))); err != nil || binary.LittleEndian.Uint32(end[:]) > headOfRows {
-		return
+	if _, err := in.ReadAt(end[:], size-int64(len(end))); err != nil || string(end[4:]) != "PAR1" {
+		return out, false
 	}
-	if table, err := parquet.OpenFile(in, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true)); err == nil {
-		f(table)
+	length := int64(binary.LittleEndian.Uint32(end[:]))
+	if length > size-int64(len(end)) {
+		return out, false
 	}
+	footer := make([]byte, min(length, headOfFooter))
+	if _, err := in.ReadAt(footer, size-int64(len(end))-length); err != nil {
+		return out, false
+	}
+	r := new(thrift.CompactProtocol).NewReaderFromBytes(footer)
+	next := func(kind thrift.Type) bool { // whether the field of the next number follows: version, schema, number of rows
+		f, err := r.ReadField()
+		return err == nil && f.Delta && f.ID == 1 && f.Type == kind
+	}
+	if !next(thrift.I32) {
+		return out, false
+	}
+	if _, err := r.ReadInt32(); err != nil || !next(thrift.LIST) {
+		return out, false
+	}
+	if out.columns, ok = topColumns(r); !ok || !next(thrift.I64) {
+		return out, false
+	}
+	out.rows, err = r.ReadInt64()
+	return out, err == nil && out.rows >= 0
+}
+
+// topColumns reads the list of a schema's elements, depth first, and returns the names of those below the root.
+func topColumns(r thrift.Reader) (names []string, ok bool) {
+	list, err := r.ReadList()
+	if err != nil || list.Type != thrift.STRUCT {
+		return nil, false
+	}
+	decoder, below := thrift.NewDecoder(r), int64(0)
+	for i := range list.Size {
+		var e schemaElement
+		if err := decoder.Decode(&e); err != nil || e.Children.V < 0 {
+			return nil, false
+		}
+		switch {
+		case i == 0: // the root
+			continue
+		case below == 0:
+			names = append(names, e.Name)
+		default:
+			below--
+		}
+		below += int64(e.Children.V)
+	}
+	return names, true
 }

@@ -57,7 +57,7 @@ func (w *workshop) seatOf(cols, rows int, env string, args ...string) *seat {
 	return s
 }
 
-// aboutColor reports whether a variable, of whoever runs the tests, is one by which programs decide about colors.
+// aboutColor reports whether programs decide about colors by an environment variable.
 func aboutColor(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{"NO_COLOR", "COLORTERM", "CLICOLOR", "CLICOLOR_FORCE", "TMUX"}, name)

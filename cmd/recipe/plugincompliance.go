@@ -351,7 +351,7 @@ func (c *compliance) defaults(reference func(kind.Kind) spec.Ref) cty.Value {
 	return cty.ObjectVal(body)
 }
 
-// declared is the body of the recipe's block, with the neighbors' outputs in place of those of its blocks.
+// declared is the body of the recipe's block. References to other blocks have the outputs of the suite's neighbors.
 func (c *compliance) declared(t *testing.T, reference func(kind.Kind) spec.Ref) cty.Value {
 	t.Helper()
 	blocks := single.New(c.recipe, c.catalog, "", nil, nil)

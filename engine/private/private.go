@@ -164,7 +164,7 @@ func open(path string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// OneName says whether a path is that of a regular file which has no other name (hard link).
+// OneName reports whether path is a regular file without a second name (hard link).
 func OneName(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {

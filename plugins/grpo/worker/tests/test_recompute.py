@@ -68,9 +68,9 @@ def products(s, row):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_is_the_same(tmp_path, tiny, way):
-    """As much is kept as is planned with. Products are calculated once: the compiled backward pass has those of the
-    gradients alone, and attention is not there a second time. One test, for compiling takes nearly all of its time; so
-    two ways stand for all where the other layers are recomputed."""
+    """The kept memory is what the plan assumes. Each product is calculated once: the compiled backward pass has only
+    products of gradients, and no second attention. It is one test, since compiling takes nearly all of its time; two
+    ways stand for all where the other layers are recomputed."""
     s, row = made(tmp_path, tiny, way)
     tokens, found, much, counts = row.ids.numel(), [], [], []
     for recomputed, few in itertools.product((0, 1) if way in ("full", "merged") else (0,), (False, True)):
