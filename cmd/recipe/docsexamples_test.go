@@ -16,6 +16,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/alert"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema"
 )
 
@@ -42,6 +43,17 @@ func examplesOf(t *testing.T) map[string][]string {
 	return out
 }
 
+// catalogOfDocs has the plugins that the examples use.
+func catalogOfDocs(t *testing.T) *host.Catalog {
+	t.Helper()
+	catalog, err := newApp(nil, io.Discard, io.Discard,
+		[]string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl"), "RECIPE_TRUST=all"}).catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return catalog
+}
+
 // notRecipes begin pieces of other files: settings, policies, locks, tests of recipes.
 var notRecipes = regexp.MustCompile(`(?m)^(policies|deny|lock_version|verify|mirror|dev_overrides|variables)\b`)
 
@@ -53,11 +65,7 @@ var elsewhere = []string{"Undeclared block", "Missing attribute", "File not foun
 // the pages on the language and on alerts are recipes by themselves, and formatted.
 func TestExamplesOfDocsAreValid(t *testing.T) {
 	t.Parallel()
-	catalog, err := newApp(nil, io.Discard, io.Discard,
-		[]string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl"), "RECIPE_TRUST=all"}).catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	catalog := catalogOfDocs(t)
 	seen := 0
 	for page, pieces := range examplesOf(t) {
 		whole := slices.Contains([]string{"docs/language.md", "docs/alerts.md", "README.md"}, page)
@@ -117,11 +125,7 @@ func writeExampleFiles(t *testing.T, dir string) {
 //docs:alerts.md the example is delivered
 func TestAlertsOfDocsFire(t *testing.T) {
 	t.Parallel()
-	catalog, err := newApp(nil, io.Discard, io.Discard,
-		[]string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl"), "RECIPE_TRUST=all"}).catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	catalog := catalogOfDocs(t)
 	found := 0
 	for page, pieces := range examplesOf(t) {
 		for i, src := range pieces {
