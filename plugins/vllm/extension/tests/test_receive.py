@@ -13,7 +13,7 @@ import time
 import pytest
 import recipe_pull
 import torch
-from recipe_sdk import nccl
+from recipe_sdk import nccl, peer
 from recipe_sdk.receive import connection
 from test_pull import Served, Worker, in_float8, never, publish, trainer
 
@@ -233,6 +233,18 @@ def test_a_receiver_that_never_joins_is_given_up(monkeypatch):
     finally:
         shared.close()
     with pytest.raises(recipe_pull.Refused):
+        recipe_pull.Puller(Served(), handles).pull(1, never)
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("the connection is gone"), peer.StrangerError("a stranger")])
+def test_a_refused_peer_is_named(monkeypatch, sender, error):
+    handles = sender.publish(1)
+
+    def refuse(_):
+        raise error
+
+    monkeypatch.setattr(peer, "check", refuse)
+    with pytest.raises(recipe_pull.Refused, match=f"cannot receive weights from .*: {error}"):
         recipe_pull.Puller(Served(), handles).pull(1, never)
 
 

@@ -19,6 +19,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -132,7 +133,10 @@ class _Listener:
             try:
                 receiver, _ = self.listener.accept()
             except OSError:
-                return  # closed
+                if self.listener.fileno() < 0:
+                    return  # closed
+                time.sleep(0.1)  # too many open files: some are closed soon
+                continue
             self.receivers.add(receiver)
             threading.Thread(target=self._serve, args=(receiver,), name="weights-receiver", daemon=True).start()
 
@@ -216,6 +220,8 @@ class _Listener:
         line.write({"sent": offer.version})
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):  # macOS: it is not connected
+            self.listener.shutdown(socket.SHUT_RDWR)  # a close alone leaves a thread that waits, and accepts one more
         self.listener.close()
         for receiver in list(self.receivers):
             with contextlib.suppress(OSError):  # it has gone by itself

@@ -93,8 +93,8 @@ class Receiver:
     def _join(self) -> None:
         """Connects, shows the token, and makes this side of the group."""
         self.connection = socket.create_connection((self.handles["host"], self.handles["port"]), timeout=self.deadline)
-        peer.check(self.connection)
         self.file = self.connection.makefile("rb")
+        peer.check(self.connection)
         hello: dict[str, Any] = {"token": self.handles["token"], "device": self.device.type, "who": who()}
         if self.device.type == "cuda":
             hello["gpu"] = str(torch.cuda.get_device_properties(self.device).uuid)
