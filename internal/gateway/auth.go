@@ -45,7 +45,7 @@ func (k *keys) scopeOf(token string) scope {
 // only identify the client: /t/TOKEN/… and /c/NAME/….
 func (g *Gateway) authorize(r *http.Request) (s scope, client, path string) {
 	path = r.URL.Path
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	token := tokenOf(r.Header)
 	if rest, ok := strings.CutPrefix(path, "/t/"); ok {
 		token, path, _ = strings.Cut(rest, "/")
 		path = "/" + path
@@ -62,5 +62,38 @@ func (g *Gateway) authorize(r *http.Request) (s scope, client, path string) {
 		}
 		client = host
 	}
-	return g.keys.scopeOf(token), client, path
+	return g.keys.scopeOf(token), client, underV1(path)
+}
+
+// tokenOf is the token in the headers in which clients of OpenAI (Authorization), Anthropic (X-Api-Key) and Azure
+// (Api-Key) send it. The scheme's name may be in lower case (RFC 9110, 11.1).
+func tokenOf(h http.Header) string {
+	if scheme, token, ok := strings.Cut(h.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	if token := h.Get("X-Api-Key"); token != "" {
+		return token
+	}
+	return h.Get("Api-Key")
+}
+
+// underV1 is the route that a client means whose base URL ends in a slash, lacks /v1, or has it though the client adds
+// it: OpenAI's clients want it in the base URL, Anthropic's do not.
+func underV1(path string) string {
+	if strings.HasPrefix(path, "//") {
+		path = "/" + strings.TrimLeft(path, "/")
+	}
+	if rest, ok := strings.CutPrefix(path, "/v1/"); ok {
+		rest = strings.TrimLeft(rest, "/")
+		for strings.HasPrefix(rest, "v1/") {
+			rest = strings.TrimLeft(rest[len("v1/"):], "/")
+		}
+		return "/v1/" + rest
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "chat", "completions", "responses", "messages", "models", "embeddings":
+		return "/v1" + path
+	}
+	return path
 }

@@ -20,6 +20,9 @@ type call struct {
 	stream              bool           // the client asked for server-sent events
 	ids                 bool           // the client asked for token ids in one of vLLM's ways
 
+	early   *early // begins the answer while the call waits
+	clamped bool   // fewer tokens are asked for than the client did
+
 	repeat    int               // how often the client wants each choice; see askOnce
 	tokensOut int               // tokens generated, according to the answer
 	prefix    []uint64          // hashes of prompt's blocks, once needed

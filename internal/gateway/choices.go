@@ -57,7 +57,9 @@ func readCompletion(root gjson.Result, want shape) *completion {
 		case "choices":
 			list = v
 		case "usage":
-			c.tokens = int(v.Get("completion_tokens").Int())
+			c.tokens = usedTokens(v)
+		case "response", "message": // of an event of /v1/responses, of /v1/messages
+			c.tokens = max(c.tokens, usedTokens(v.Get("usage")))
 		case "prompt_token_ids": // only chat answers have it here
 			prompt, _ = parseIDs(v.Raw, nil)
 		case "policy_version":
@@ -92,6 +94,11 @@ func readCompletion(root gjson.Result, want shape) *completion {
 	})
 	c.fromSpans()
 	return c
+}
+
+// usedTokens is how many tokens were generated: Anthropic's Messages and OpenAI's Responses call them output tokens.
+func usedTokens(usage gjson.Result) int {
+	return int(max(usage.Get("completion_tokens").Int(), usage.Get("output_tokens").Int()))
 }
 
 // wholeNumber is v as a version, or UnknownVersion.

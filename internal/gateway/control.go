@@ -62,7 +62,7 @@ func (g *Gateway) control(w http.ResponseWriter, r *http.Request, allowed scope,
 	if route != "receive" { // that reads its body piece by piece
 		var err error
 		if body, err = g.readBody(w, r); err != nil {
-			g.refuse(w, err)
+			g.refuse(w, "", err)
 			return
 		}
 	}

@@ -251,7 +251,8 @@ func dropped(key string) bool {
 	switch key {
 	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding",
 		"Upgrade",
-		"Proxy-Connection", "Accept-Encoding", "Authorization", "Content-Length", "Cookie", HeaderClient:
+		"Proxy-Connection", "Accept-Encoding", "Authorization", "X-Api-Key", "Api-Key", "Content-Length", "Cookie",
+		HeaderClient:
 		return true
 	}
 	return false

@@ -66,7 +66,10 @@ func TestAuth(t *testing.T) {
 		{"no way round by encoded dots", "/v1/%2e%2e/pause", dataToken, 404},
 		{"no way round by encoded slashes", "/v1/x%2f..%2f..%2fpause", dataToken, 404},
 		{"no way round to adapters", "/v1/load_lora_adapter/", dataToken, 403},
-		{"no way round to adapters by double slash", "/v1//load_lora_adapter", dataToken, 404},
+		{"no way round to adapters by double slash", "/v1//load_lora_adapter", dataToken, 403},
+		{"no way round to adapters by /v1 twice", "/v1/v1/load_lora_adapter", dataToken, 403},
+		{"no way round to adapters by /v1 thrice", "/v1/v1/v1/load_lora_adapter", dataToken, 403},
+		{"no way round by two slashes", "//pause", dataToken, 404},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -59,11 +59,17 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call) (*inFlight, error) 
 	g.startWaiting(c)
 	late, stop := g.alarm(c.waitUntil.Sub(began))
 	defer func() { stop() }()
+	silent, stopSilent := g.silence(c)
+	defer func() { stopSilent() }()
 	defer func() { g.met.waits.Observe("", g.cfg.Clock.Now().Sub(began).Seconds()) }()
 	for {
 		changed := g.changed
 		g.mu.Unlock()
-		err := g.waitChange(ctx, changed, late)
+		err := g.waitChange(ctx, changed, late, silent)
+		if errors.Is(err, errSilent) {
+			err = c.early.comment()
+			silent, stopSilent = g.silence(c)
+		}
 		g.mu.Lock()
 		if err != nil && !errors.Is(err, errLate) {
 			return nil, err
@@ -83,7 +89,18 @@ func (g *Gateway) waitForStart(ctx context.Context, c *call) (*inFlight, error) 
 	}
 }
 
-var errLate = errors.New("late")
+var (
+	errLate   = errors.New("late")
+	errSilent = errors.New("the client has got nothing for a while")
+)
+
+// silence is an alarm for a call whose client must not wait without a sign; it never comes for other calls.
+func (g *Gateway) silence(c *call) (silent chan struct{}, stop func() bool) {
+	if c.early == nil {
+		return nil, func() bool { return false }
+	}
+	return g.alarm(silence)
+}
 
 // alarm closes the channel after a while.
 func (g *Gateway) alarm(after time.Duration) (late chan struct{}, stop func() bool) {
@@ -108,10 +125,13 @@ func (g *Gateway) extendLocked(c *call) time.Duration {
 	return c.waitUntil.Sub(now)
 }
 
-func (g *Gateway) waitChange(ctx context.Context, changed, late <-chan struct{}) error {
+// waitChange waits for a change. It ends with errLate or errSilent when one of these alarms, which may be nil, comes.
+func (g *Gateway) waitChange(ctx context.Context, changed, late, silent <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil
+	case <-silent:
+		return errSilent
 	case <-late:
 		return errLate
 	case <-ctx.Done():

@@ -5,26 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 )
-
-// apiError is the error body that OpenAI clients know.
-type apiError struct {
-	Error apiErrorBody `json:"error"`
-}
-
-type apiErrorBody struct {
-	Message string `json:"message"`
-	Type    string `json:"type"`
-	Code    int    `json:"code"`
-}
-
-func writeError(w http.ResponseWriter, r *refusal) {
-	if r.retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(max(1, r.retry/time.Second))))
-	}
-	writeJSON(w, r.status, apiError{apiErrorBody{Message: r.reason, Type: r.kind, Code: r.status}})
-}
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
@@ -32,6 +13,13 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 		status, body = http.StatusInternalServerError, fmt.Appendf(nil,
 			`{"error":{"message":%q,"type":"internal","code":500}}`, err.Error())
 	}
+	writeBody(w, status, body)
+}
+
+// writeRaw answers with a body that is JSON.
+func writeRaw(w http.ResponseWriter, body []byte) { writeBody(w, http.StatusOK, body) }
+
+func writeBody(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

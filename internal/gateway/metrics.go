@@ -15,7 +15,7 @@ import (
 type metrics struct {
 	seconds, waits, updates *promtext.Histogram
 
-	tokens, recorded, together, retries, expired, mismatches, mistranslated, unauthorized atomic.Int64
+	tokens, recorded, together, retries, expired, mismatches, mistranslated, unauthorized, clamped atomic.Int64
 
 	mu       sync.Mutex
 	requests map[answered]int64
@@ -73,6 +73,7 @@ func (m *metrics) write(p *promtext.Page) {
 	counter("mismatches_total", "Replicas whose log-probabilities differed from those expected.", &m.mismatches)
 	counter("unusable_answers_total", "Engine answers in which tokens and log-probabilities did not match.",
 		&m.mistranslated)
+	counter("clamped_total", "Requests for more tokens than the context holds, sent with as many as fit.", &m.clamped)
 	counter("unauthorized_total", "Requests without a valid token.", &m.unauthorized)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +108,7 @@ func (g *Gateway) gauges(p *promtext.Page) {
 // routeLabel bounds the number of labels, whatever clients ask for.
 func routeLabel(route string) string {
 	switch route {
-	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/generate",
+	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/models", "/v1/embeddings", "/generate",
 		"/tokenize", "/detokenize":
 		return route
 	}

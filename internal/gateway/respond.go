@@ -95,27 +95,36 @@ func (g *Gateway) stream(w http.ResponseWriter, c *call, a *answer) {
 	g.mu.Unlock()
 	h := w.Header()
 	h.Set(HeaderVersion, strconv.Itoa(low))
-	h.Set("Trailer", HeaderVersionMax)
-	w.WriteHeader(a.status)
+	if !c.early.begun() {
+		h.Set("Trailer", HeaderVersionMax)
+		w.WriteHeader(a.status)
+	}
 	out := http.NewResponseController(w)
 	recorder := newStreamRecorder(c, isStream(a.header))
 	recorder.follow(g, f)
-	err := copyFlushed(w, out, a.body, a.rest, recorder)
+	events := &wholeEvents{to: w}
+	to := io.Writer(w)
+	if isStream(a.header) {
+		to = events
+	}
+	err := copyFlushed(to, out, a.body, a.rest, recorder)
 	aborted := errors.Is(context.Cause(f.ctx), errAborted)
 	low, high := g.release(f)
 	h.Set(HeaderVersionMax, strconv.Itoa(high))
 	if err == nil {
+		_ = events.rest() // a client that is gone needs no answer
 		g.recordStream(c, recorder, low, high)
 		return
 	}
-	if !isStream(a.header) {
+	if !isStream(a.header) || events.torn {
 		panic(http.ErrAbortHandler) // an answer that was cut short must not look complete
 	}
-	kind, why := "engine_failed", "the inference engine ended its answer early: "+err.Error()
+	failed := &refusal{http.StatusServiceUnavailable, "engine_failed",
+		g.withoutAddresses("the inference engine ended its answer early: " + err.Error()), 0}
 	if aborted {
-		kind, why = "aborted", "aborted for a weight update; send the request again"
+		failed.kind, failed.reason = "aborted", "aborted for a weight update; send the request again"
 	}
-	_, _ = fmt.Fprintf(w, "data: {\"error\":{\"message\":%s,\"type\":%q,\"code\":503}}\n\n", appendString(nil, why), kind)
+	_, _ = w.Write(failed.event(c.path))
 	_ = out.Flush()
 }
 

@@ -19,7 +19,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 		prompt:   q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)]}
 	a, err := g.send(r.Context(), c)
 	if err != nil {
-		g.refuse(w, err)
+		g.refuse(w, "/generate", err)
 		return c
 	}
 	if a.rest != nil {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,11 +19,16 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.health(w)
 		return
 	}
+	if route == "/" && r.Method == http.MethodHead { // Claude Code asks first whether anybody is there, without a key
+		w.WriteHeader(http.StatusOK)
+		return
+	}
 	if allowed == scopeNone {
 		g.met.unauthorized.Add(1)
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		writeError(w, &refusal{http.StatusUnauthorized, "unauthorized", "no token, or a wrong one: send Authorization: " +
-			"Bearer TOKEN (OpenAI clients: api_key), or use the base URL /t/TOKEN/v1", 0})
+		writeErrorTo(w, route, &refusal{http.StatusUnauthorized, "unauthorized", "no token, or a wrong one: send " +
+			"Authorization: Bearer TOKEN or X-Api-Key: TOKEN (api_key of OpenAI's and Anthropic's clients), or use the base " +
+			"URL /t/TOKEN/v1", 0})
 		return
 	}
 	if allowed == scopeAdmin {
@@ -43,8 +47,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.control(w, r, allowed, strings.TrimPrefix(route, "/recipe/v1/"))
 	case route == "/metrics":
 		g.metrics(w)
-	case route == "/v1/models" && r.Method == http.MethodGet:
+	case strings.TrimSuffix(route, "/") == "/v1/models" && reads(r):
 		g.models(w, r)
+	case strings.HasPrefix(route, "/v1/models/") && reads(r):
+		g.model(w, r, strings.TrimPrefix(route, "/v1/models/"))
 	case dataRoute(route):
 		g.data(w, r, allowed, name, strings.TrimSuffix(route, "/"))
 	default:
@@ -52,6 +58,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fmt.Sprintf("no route %s here; there are /v1/…, /generate, /tokenize, /detokenize, /health and /metrics", route), 0})
 	}
 }
+
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // dataRoute selects the routes for clients. Nothing else of an engine (pause, sleep, collective_rpc, …) can be reached
 // through the gateway.
@@ -87,7 +95,7 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 	}
 	body, err := g.readBody(w, r)
 	if err != nil {
-		g.refuse(w, err)
+		g.refuse(w, route, err)
 		return
 	}
 	start := g.cfg.Clock.Now()
@@ -114,12 +122,20 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 		return
 	}
 	c = newCall(r, route, body)
+	c.early = newEarly(c, seen)
 	a, err := g.send(r.Context(), c)
-	if err != nil {
-		g.refuse(seen, err)
-		return
+	if err == nil && isRefusedLength(a) && g.clamp(r.Context(), c) {
+		a, err = g.send(r.Context(), c)
 	}
-	g.respond(seen, c, a)
+	switch {
+	case err != nil:
+		g.refuse(seen, route, err)
+	case c.early.begun() && !(a.rest != nil && isStream(a.header)):
+		a.discard(g)
+		_, _ = seen.Write(failureEvent(route, a.status, a.body))
+	default:
+		g.respond(seen, c, a)
+	}
 }
 
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -160,19 +176,6 @@ func tooLarge(limit int64) error {
 		limit), 0}
 }
 
-// refuse answers with the reason why a request is refused, unless the client is gone.
-func (g *Gateway) refuse(w http.ResponseWriter, err error) {
-	var r *refusal
-	switch {
-	case errors.As(err, &r):
-		writeError(w, r)
-	case errors.Is(err, context.Canceled):
-		w.WriteHeader(499) // nginx's number for a client that closed the connection; for the metrics
-	default:
-		writeError(w, &refusal{http.StatusBadGateway, "engine_failed", err.Error(), 0})
-	}
-}
-
 // health is 200 while requests are answered, or held for a while; 503 with the reason while there is no replica.
 func (g *Gateway) health(w http.ResponseWriter) {
 	g.mu.Lock()
@@ -193,41 +196,15 @@ func (g *Gateway) health(w http.ResponseWriter) {
 	writeJSON(w, http.StatusOK, map[string]any{"status": "ok", "policy_version": version})
 }
 
-// models answers with the engine's list, or while no replica can answer, with the names that the gateway was given.
-func (g *Gateway) models(w http.ResponseWriter, r *http.Request) {
-	c := newCall(r, "/v1/models", nil)
-	g.mu.Lock()
-	f, _ := g.startLocked(r.Context(), c, g.cfg.Clock.Now())
-	g.mu.Unlock()
-	if f != nil {
-		a, err := g.ask(f, c)
-		if err == nil && a.rest == nil && a.status == http.StatusOK {
-			g.respond(w, c, a)
-			return
-		}
-		a.discard(g) // otherwise an endless answer would count as in flight for ever
-	}
-	type model struct {
-		ID     string `json:"id"`
-		Object string `json:"object"`
-		Owner  string `json:"owned_by"`
-	}
-	names := g.modelNames()
-	list := make([]model, 0, len(names))
-	for _, id := range names {
-		list = append(list, model{id, "model", "recipe"})
-	}
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
-}
-
 // statusWriter remembers the status for the metrics.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
+	begun  bool // the header was sent
 }
 
 func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
+	w.status, w.begun = status, true
 	w.ResponseWriter.WriteHeader(status)
 }
 

@@ -48,10 +48,10 @@ func (t *streamRecorder) follow(g *Gateway, f *inFlight) {
 }
 
 func newStreamRecorder(c *call, events bool) *streamRecorder {
-	if !events || !isCompletion(c.path) {
+	if !events || lengths[c.path] == nil {
 		return nil
 	}
-	return &streamRecorder{choices: map[int]*recordedChoice{}, full: c.ids, limit: maxEvent}
+	return &streamRecorder{choices: map[int]*recordedChoice{}, full: c.ids && isCompletion(c.path), limit: maxEvent}
 }
 
 func (t *streamRecorder) write(p []byte) {
@@ -84,7 +84,7 @@ func (t *streamRecorder) write(p []byte) {
 // event takes one line of the stream.
 func (t *streamRecorder) event(line string) {
 	data, ok := strings.CutPrefix(line, "data:")
-	if !ok || t.bad != nil || (!t.full && !strings.Contains(data, "completion_tokens")) {
+	if !ok || t.bad != nil || (!t.full && !strings.Contains(data, "_tokens\"")) {
 		return
 	}
 	root := gjson.Parse(strings.TrimSpace(data))
