@@ -78,8 +78,8 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	}
 
 	args.Text("--chat-template", p.in.ChatTemplate)
-	args.Text("--tool-call-parser", c.ToolCallParser)
-	args.Text("--reasoning-parser", c.ReasoningParser)
+	args.Text("--tool-call-parser", engine.Parser(c.ToolCallParser, p.in.Formats.Tools, toolParsers))
+	args.Text("--reasoning-parser", engine.Parser(c.ReasoningParser, p.in.Formats.Reasoning, reasoningParsers))
 	args.Text("--sampling-defaults", c.SamplingDefaults)
 	args.Integer("--random-seed", c.RandomSeed)
 	args.Flag("--enable-memory-saver", c.EnableMemorySaver)

@@ -47,8 +47,8 @@ type Config struct {
 
 	ChatTemplate       string `recipe:"chat_template" file:"content" doc:"File with a Jinja chat template, or the template itself"`
 	HFChatTemplateName string `recipe:"hf_chat_template_name" doc:"Which template to take from a tokenizer that has several (a dict or list, as Hermes models have). Default: default"`
-	ToolCallParser     string `recipe:"tool_call_parser" doc:"Parser of tool calls in the text: qwen25, llama3, mistral, …"`
-	ReasoningParser    string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek-r1, qwen3, …"`
+	ToolCallParser     string `recipe:"tool_call_parser" default:"auto" doc:"Parser of tool calls in the text: qwen25, llama3, mistral, … auto: the one for the chat template, where it is known; none: requests with tools are refused"`
+	ReasoningParser    string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek-r1, qwen3, …. Without, the reasoning is a part of the answer's text, as a reward sees it; auto: the one for the chat template"`
 	SamplingDefaults   string `recipe:"sampling_defaults" default:"openai" enum:"openai,model" doc:"Source of the sampling defaults. openai: neutral ones; model: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
 	RandomSeed         *int64 `recipe:"random_seed" min:"0" doc:"Seed of the sampler"`
 

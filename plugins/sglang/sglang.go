@@ -60,6 +60,7 @@ func (c Config) spec() engine.Spec {
 		Replicas: int(c.Replicas), Parallel: c.parallel(), PeerDevices: c.PeerDevices,
 		SleepMode: c.EnableMemorySaver, SleepSetting: "enable_memory_saver", Lora: c.EnableLora, Quantization: c.Quantization,
 		CacheSalt: true, CachedPrompt: c.cachedPrompt,
+		ToolCallParser: c.ToolCallParser, ToolParsers: toolParsers,
 		Limits: c.Limits(), Log: logFormat(), Diagnosis: diagnosis(),
 	}
 }

@@ -79,13 +79,14 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	}
 
 	args.Text("--chat-template", p.in.ChatTemplate)
-	choice := c.ToolCallParser != ""
+	tools := engine.Parser(c.ToolCallParser, p.in.Formats.Tools, toolParsers)
+	choice := tools != ""
 	if c.EnableAutoToolChoice != nil {
 		choice = *c.EnableAutoToolChoice
 	}
 	args.Flag("--enable-auto-tool-choice", choice)
-	args.Text("--tool-call-parser", c.ToolCallParser)
-	args.Text("--reasoning-parser", c.ReasoningParser)
+	args.Text("--tool-call-parser", tools)
+	args.Text("--reasoning-parser", engine.Parser(c.ReasoningParser, p.in.Formats.Reasoning, reasoningParsers))
 	args.Text("--generation-config", c.GenerationConfig)
 	args.Text("--logprobs-mode", c.LogprobsMode)
 	args.Integer("--max-logprobs", c.MaxLogprobs)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recipe-rl/recipe/sdk/kit/chat"
 	"github.com/recipe-rl/recipe/sdk/kit/engine"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -18,6 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 type launch struct {
 	Config                                            Config
 	Model, Tokenizer, ChatTemplate, Extension, APIKey string
+	Formats                                           engine.Formats
 	Port, Cores                                       int
 	Devices                                           []string
 	Environment                                       map[string]string
@@ -25,7 +27,7 @@ type launch struct {
 
 func (l launch) split() (*program, engine.Launch) {
 	p := &program{l.Config, engine.Installation{Extension: l.Extension, ChatTemplate: l.ChatTemplate,
-		Environment: l.Environment}, machine{l.Cores, 1 << 30}}
+		Environment: l.Environment, Formats: l.Formats}, machine{l.Cores, 1 << 30}}
 	return p, engine.Launch{Model: l.Model, Tokenizer: l.Tokenizer, Port: l.Port, Devices: l.Devices, Key: l.APIKey}
 }
 
@@ -61,6 +63,10 @@ func launches() map[string]launch {
 		"gpu": {
 			Config: Config{Model: "org/m", GPUMemoryUtilization: 0.4, Replicas: 1, TensorParallelSize: 1}, Model: "org/m",
 			Devices: []string{"1"}, Extension: "/run/python", Port: 41003, Cores: 16, APIKey: "key",
+		},
+		"tools": {
+			Config: Config{Model: "org/m", ToolCallParser: "auto", ReasoningParser: "auto"}, Model: "org/m", Port: 41004,
+			Extension: "/run/python", APIKey: "key", Formats: engine.Formats{Tools: chat.Llama3, Reasoning: chat.Qwen3},
 		},
 		"everything": {
 			Config: Config{

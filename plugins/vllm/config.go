@@ -44,9 +44,9 @@ type Config struct {
 
 	ChatTemplate         string `recipe:"chat_template" file:"content" doc:"File with a Jinja chat template, or the template itself"`
 	ChatTemplateName     string `recipe:"chat_template_name" doc:"Which template to take from a tokenizer that has several (a dict or list, as Hermes models have). Default: default"`
-	EnableAutoToolChoice *bool  `recipe:"enable_auto_tool_choice" doc:"Let the model choose tools. Default: on when tool_call_parser is set"`
-	ToolCallParser       string `recipe:"tool_call_parser" doc:"Parser of tool calls in the text: hermes, llama3_json, mistral, qwen3_coder, …"`
-	ReasoningParser      string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek_r1, qwen3, …"`
+	EnableAutoToolChoice *bool  `recipe:"enable_auto_tool_choice" doc:"Let the model choose tools. Default: on with a tool_call_parser"`
+	ToolCallParser       string `recipe:"tool_call_parser" default:"auto" doc:"Parser of tool calls in the text: hermes, llama3_json, mistral, qwen3_coder, … auto: the one for the chat template, where it is known; none: requests with tools are refused"`
+	ReasoningParser      string `recipe:"reasoning_parser" doc:"Parser that separates reasoning from the answer: deepseek_r1, qwen3, …. Without, the reasoning is a part of the answer's text, as a reward sees it; auto: the one for the chat template"`
 	GenerationConfig     string `recipe:"generation_config" default:"vllm" doc:"Source of the sampling defaults. vllm: neutral ones; auto: the model's generation_config.json, which changes between a model and its checkpoints and so would change sampling at a restart"`
 	LogprobsMode         string `recipe:"logprobs_mode" default:"processed_logprobs" enum:"raw_logprobs,processed_logprobs" doc:"Which log-probabilities are returned. processed: of the distribution that was sampled from, temperature included, which an importance ratio needs; raw: before temperature (vLLM's own default)"`
 	MaxLogprobs          *int64 `recipe:"max_logprobs" min:"-1" doc:"Most log-probabilities per token that a client may ask for; -1: no limit"`

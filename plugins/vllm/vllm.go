@@ -62,6 +62,7 @@ func (c Config) spec() engine.Spec {
 		Replicas:     int(c.Replicas), Parallel: c.parallel(), PeerDevices: c.PeerDevices,
 		SleepMode: c.EnableSleepMode, Lora: c.EnableLora, Quantization: c.Quantization, Requantizes: c.requantizes(),
 		CacheSalt: true, CachedPrompt: c.cachedPrompt,
+		ToolCallParser: c.ToolCallParser, ToolParsers: toolParsers,
 		Limits: c.Limits(), Log: logFormat(), Diagnosis: diagnosis(),
 	}
 }

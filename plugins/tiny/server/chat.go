@@ -142,6 +142,17 @@ type chatRequest struct {
 	LogProbs            bool            `json:"logprobs"`
 	TopLogProbs         int             `json:"top_logprobs"`
 	Tools               json.RawMessage `json:"tools"`
+	ToolChoice          json.RawMessage `json:"tool_choice"`
+}
+
+// checkToolChoice refuses a choice that would have to guide the sampling.
+func (q *chatRequest) checkToolChoice() error {
+	switch string(q.ToolChoice) {
+	case "", "null", `"auto"`, `"none"`:
+		return nil
+	}
+	return badRequest("tool_choice", "tool_choice: the embedded model cannot be made to call a tool: want \"auto\" or "+
+		"\"none\", got %s; or use a vllm inference block", q.ToolChoice)
 }
 
 func (h *Handler) chat(w http.ResponseWriter, r *http.Request) error {
@@ -151,6 +162,9 @@ func (h *Handler) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	if len(q.Messages) == 0 {
 		return badRequest("messages", "messages: want at least one, got none")
+	}
+	if err := q.checkToolChoice(); err != nil {
+		return err
 	}
 	if q.MaxCompletionTokens != nil {
 		q.MaxTokens = q.MaxCompletionTokens
@@ -212,10 +226,11 @@ func (f *chatForm) object(stream bool) string {
 	return "chat.completion"
 }
 
-func (f *chatForm) whole(r *response) {
+func (f *chatForm) head() []int32 {
 	if f.query.TokenIDs {
-		r.PromptTokenIDs = f.prompt
+		return f.prompt
 	}
+	return nil
 }
 
 func (f *chatForm) choice(i int, c Completion) (choice, error) {

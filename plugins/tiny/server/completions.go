@@ -112,8 +112,8 @@ type form interface {
 	idPrefix() string
 	choice(i int, c Completion) (choice, error)
 	chunk(p Progress, text string, first bool) choice
-	// whole adds what stands beside the choices.
-	whole(r *response)
+	// head is what stands beside the choices: the token ids of the prompt, or nothing.
+	head() []int32
 }
 
 func (h *Handler) answer(w http.ResponseWriter, f form, request Request, results []Completion) error {
@@ -129,7 +129,7 @@ func (h *Handler) answer(w http.ResponseWriter, f form, request Request, results
 		out.Usage.Completion += len(c.Tokens)
 	}
 	out.Usage.Total = out.Usage.Prompt + out.Usage.Completion
-	f.whole(&out)
+	out.PromptTokenIDs = f.head()
 	writeJSON(w, out)
 	return nil
 }
@@ -159,7 +159,7 @@ type completionsForm struct {
 
 func (f *completionsForm) object(bool) string { return "text_completion" }
 func (f *completionsForm) idPrefix() string   { return "cmpl-" }
-func (f *completionsForm) whole(*response)    {}
+func (f *completionsForm) head() []int32      { return nil }
 
 func (f *completionsForm) choice(i int, c Completion) (choice, error) {
 	out := choice{Index: i, Text: &c.Text, Finish: &c.Finish}

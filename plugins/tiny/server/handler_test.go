@@ -308,6 +308,12 @@ func TestStreamingSaysTheSameAsAWholeAnswer(t *testing.T) {
 	if roles != 2 {
 		t.Errorf("%d events name the role, want one a choice", roles)
 	}
+	for i, e := range readEvents(t, s, "/v1/chat/completions",
+		`{"messages":[{"role":"user","content":"1+"}],"max_tokens":4,"stream":true,"return_token_ids":true}`) {
+		if strings.Contains(e, `"prompt_token_ids":[`) != (i == 0) {
+			t.Errorf("event %d: the token ids of the prompt belong into the first event alone: %s", i, e)
+		}
+	}
 }
 
 func TestTokenRoutesAndModels(t *testing.T) {
@@ -396,6 +402,10 @@ func TestErrorsAreClear(t *testing.T) {
 		{"/v1/chat/completions", `{"messages":[]}`, 400, "messages"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "image_url"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"tools":{}}`, 400, "tools: want a list"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"tool_choice":"required"}`, 400, "tool_choice"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"tool_choice":{"type":"function"}}`, 400, "tool_choice"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"response_format":{"type":"json_object"}}`, 400, "response_format"},
+		{"/v1/completions", `{"prompt":"1","response_format":{"type":"json_object"}}`, 400, "response_format"},
 		{"/generate", `{"prompt":"1","stream":true}`, 400, "stream"},
 		{"/tokenize", `{}`, 400, "prompt or messages"},
 		{"/detokenize", `{"tokens":[-1]}`, 400, "position 0"},

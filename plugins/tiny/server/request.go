@@ -53,6 +53,9 @@ type unsupported struct {
 	Suffix            string          `json:"suffix"`
 	StructuredOutputs json.RawMessage `json:"structured_outputs"`
 	StopTokens        []int           `json:"stop_token_ids"`
+	ResponseFormat    struct {
+		Type string `json:"type"`
+	} `json:"response_format"`
 }
 
 func (u *unsupported) check(n int) error {
@@ -74,6 +77,7 @@ func (u *unsupported) check(n int) error {
 		"ignore_eos": u.IgnoreEnd, "logit_bias": len(u.LogitBias) > 0, "suffix": u.Suffix != "",
 		"structured_outputs": len(u.StructuredOutputs) > 0 && string(u.StructuredOutputs) != "null",
 		"stop_token_ids":     len(u.StopTokens) > 0,
+		"response_format":    u.ResponseFormat.Type != "" && u.ResponseFormat.Type != "text",
 	} {
 		if set {
 			return badRequest(name, "%s is not offered by the embedded model; leave it out or use a vllm inference block", name)

@@ -15,6 +15,7 @@ type chunk struct {
 	Model   string   `json:"model"`
 	Version int64    `json:"policy_version"`
 	Choices []choice `json:"choices"`
+	Prompt  []int32  `json:"prompt_token_ids,omitempty"` // chat, in the first event
 	Usage   *usage   `json:"usage,omitempty"`
 }
 
@@ -34,7 +35,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, request Request
 	}()
 	s := &eventWriter{
 		writer: w, form: f, sent: map[int]int{},
-		chunk: chunk{ID: h.nextID(f.idPrefix()), Object: f.object(true), Created: time.Now().Unix(), Model: h.options.Model},
+		chunk: chunk{ID: h.nextID(f.idPrefix()), Object: f.object(true), Created: time.Now().Unix(), Model: h.options.Model,
+			Prompt: f.head()},
 	}
 	for {
 		select {
@@ -78,6 +80,7 @@ func (s *eventWriter) progress(p Progress) {
 	}
 	s.chunk.Version, s.chunk.Choices = p.Version, []choice{ch}
 	s.writeJSON(s.chunk)
+	s.chunk.Prompt = nil
 }
 
 func (s *eventWriter) usage(prompt int, results []Completion) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kit/chat"
 	"github.com/recipe-rl/recipe/sdk/spec"
 	"github.com/recipe-rl/recipe/sdk/transport"
 )
@@ -48,6 +49,9 @@ func (s Spec) Estimate(p Planned, placement sdk.Placement) (sdk.Estimate, []spec
 	if err != nil {
 		problems = append(problems, templateProblem(err))
 	}
+	if note := s.toolNote(chat.Format(templates["tool_calls"])); note != "" {
+		e.Notes = append(e.Notes, note)
+	}
 	m, known, note, more := readModel(s.Model)
 	if problems = append(problems, more...); len(more) > 0 {
 		return e, problems
@@ -76,4 +80,13 @@ func (s Spec) Estimate(p Planned, placement sdk.Placement) (sdk.Estimate, []spec
 	}
 	e.Amounts = sizing.Amounts()
 	return e, problems
+}
+
+// toolNote is for a chat template that takes tools whose calls nobody will read.
+func (s Spec) toolNote(format chat.Format) string {
+	if s.ToolCallParser != Auto || format == "" || format == "none" || s.ToolParsers[format] != "" {
+		return ""
+	}
+	return "no parser of " + s.Title + " is known for the tool calls of this chat template, so requests with tools are " +
+		"refused; name one as tool_call_parser"
 }

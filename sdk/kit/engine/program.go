@@ -7,6 +7,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/inference"
+	"github.com/recipe-rl/recipe/sdk/kit/chat"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/transport"
 )
@@ -31,6 +32,9 @@ type Spec struct {
 	Published string // tokenizer as it is given to clients
 
 	ChatTemplate ChatTemplate
+	// ToolCallParser is the block's setting of the parser of tool calls, and ToolParsers the engine's names of them.
+	ToolCallParser string
+	ToolParsers    map[chat.Format]string
 
 	Replicas    int
 	Parallel    Parallel

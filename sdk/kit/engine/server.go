@@ -40,6 +40,7 @@ type Installation struct {
 	GPU          bool              // the machine has one
 	Extension    string            // folder for PYTHONPATH
 	ChatTemplate string            // file; empty: the model's own
+	Formats      Formats           // of tool calls and reasoning, as the chat template has them
 	Environment  map[string]string // that the recipe sets
 }
 
@@ -125,6 +126,7 @@ func (s *Server[C]) prepare(req sdk.Request[C], spec *Spec) (Program, error) {
 	if in.ChatTemplate, err = spec.ChatTemplate.File(spec.Model, req.RecipeDir, req.Dir); err != nil {
 		return nil, err
 	}
+	in.Formats = spec.ChatTemplate.formats(in.ChatTemplate, spec.Published)
 	return s.Program(req.Config, in)
 }
 

@@ -93,22 +93,86 @@ func (c ChatTemplate) Facts(tokenizer string) (map[string]string, error) {
 	if all := named.Digests(); all != "" {
 		facts["tokenizer_chat_template"] = all
 	}
+	text, from, err := c.chosen(named, tokenizer)
+	switch tools, _ := chat.ByName(tokenizer); {
+	case from != "":
+		facts["chat_template"], facts["chat_template_from"] = chat.Digest(text), from
+		facts["tool_calls"] = toolFact(text)
+	case tools != "":
+		facts["tool_calls"] = string(tools)
+	}
+	return facts, err
+}
+
+// chosen is the template that the server will use, and where it stands; both are empty where it is not on this machine.
+func (c ChatTemplate) chosen(named chat.Templates, tokenizer string) (text, from string, err error) {
 	switch {
 	case c.inline():
-		facts["chat_template"], facts["chat_template_from"] = chat.Digest(c.Text), "its attribute chat_template"
+		return c.Text, "its attribute chat_template", nil
 	case c.Text != "":
 		// A relative path counts from the recipe, which a plan does not know; apply reports a file that is not there.
 		if text, err := regular.FollowFile(c.Text, maxText); err == nil {
-			facts["chat_template"], facts["chat_template_from"] = chat.Digest(string(text)), c.Text
+			return string(text), c.Text, nil
 		}
 	case len(named) > 0:
-		text, err := c.pick(named)
-		if err != nil {
-			return facts, err
+		if text, err = c.pick(named); err == nil {
+			return text, tokenizer, nil
 		}
-		facts["chat_template"], facts["chat_template_from"] = chat.Digest(text), tokenizer
 	}
-	return facts, nil
+	return "", "", err
+}
+
+// Formats are how a chat template has the model write what a server reads out of its answers.
+type Formats struct {
+	Tools, Reasoning chat.Format // empty: none that is known
+}
+
+// formats reads the template that the server will use: the given file, or the tokenizer's own. Where it is not on this
+// machine, the model's name decides.
+func (c ChatTemplate) formats(file, tokenizer string) Formats {
+	c.Text = cmp.Or(file, c.Text)
+	named, _, err := chat.Of(tokenizer)
+	if err != nil && file == "" {
+		return Formats{}
+	}
+	text, from, err := c.chosen(named, tokenizer)
+	switch {
+	case err != nil:
+		return Formats{}
+	case from == "":
+		tools, reasoning := chat.ByName(tokenizer)
+		return Formats{tools, reasoning}
+	}
+	return Formats{chat.Tools(text), chat.Reasoning(text)}
+}
+
+// toolFact is the format of tool calls of a template for a plan.
+func toolFact(template string) string {
+	switch f := chat.Tools(template); {
+	case f != "":
+		return string(f)
+	case chat.TakesTools(template):
+		return "unknown"
+	}
+	return "none"
+}
+
+// Auto and None are values of the settings that name a parser.
+const (
+	Auto = "auto" // by the chat template
+	None = "none"
+)
+
+// Parser is an engine's name of a parser: what a block names, or with auto what belongs to the format. Names are the
+// engine's, by format.
+func Parser(setting string, format chat.Format, names map[chat.Format]string) string {
+	switch setting {
+	case Auto:
+		return names[format]
+	case None:
+		return ""
+	}
+	return setting
 }
 
 func writeTemplate(dir, text string) (string, error) {
