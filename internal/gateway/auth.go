@@ -12,7 +12,8 @@ import (
 type scope int
 
 const (
-	scopeNone scope = iota
+	scopeNone    scope = iota
+	scopeSession       // its calls
 	scopeData
 	scopeAdmin
 )
@@ -41,8 +42,8 @@ func (k *keys) scopeOf(token string) scope {
 	return scopeNone
 }
 
-// authorize finds out what the client may do, what it is called, and which route it wants, without the prefixes that
-// only identify the client: /t/TOKEN/… and /c/NAME/….
+// authorize finds out what the client may do, what it is called (a session by its ID), and which route it wants, without
+// the prefixes that only identify the client: /t/TOKEN/… and /c/NAME/….
 func (g *Gateway) authorize(r *http.Request) (s scope, client, path string) {
 	path = r.URL.Path
 	token := tokenOf(r.Header)
@@ -61,6 +62,9 @@ func (g *Gateway) authorize(r *http.Request) (s scope, client, path string) {
 			host = r.RemoteAddr
 		}
 		client = host
+	}
+	if id, ok := g.sessions.keys.ID(token); ok {
+		return scopeSession, id, underV1(path)
 	}
 	return g.keys.scopeOf(token), client, underV1(path)
 }

@@ -41,6 +41,8 @@ type Config struct {
 	// check of an update also continues the fixed text through that cache, so that a cache that the update did not empty
 	// is noticed. Nil or 0: not checked.
 	CachedPrompt func() int
+	// Sessions is the folder in which sessions are kept, so that they outlive the process. Empty: there are none.
+	Sessions string
 	// MaxBodyBytes bounds a request body. Default: 64 MiB.
 	MaxBodyBytes int64
 	// MaxResponseBytes bounds an answer that is buffered to be stamped and recorded; a longer one is passed through with

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type Gateway struct {
 	server    *http.Server
 	transport *http.Transport
 	records   *records
+	sessions  *sessions
 	clients   clients
 	met       *metrics
 	life      context.Context // ends with Close
@@ -77,7 +79,8 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, keys: newKeys(cfg.Token, cfg.AdminToken), listener: ln, version: cfg.Version, started: cfg.Clock.Now(),
 		changed: make(chan struct{}), inFlight: map[*inFlight]struct{}{}, records: newRecords(cfg.RecordTokens),
-		clients: clients{byName: map[string]*client{}}, updating: make(contextLock, 1), last: cfg.Last,
+		sessions: newSessions(cfg.Sessions, cmp.Or(cfg.AdminToken, cfg.Token)),
+		clients:  clients{byName: map[string]*client{}}, updating: make(contextLock, 1), last: cfg.Last,
 	}
 	if cfg.Last != nil {
 		g.expected = cfg.Last.Mode
@@ -125,6 +128,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 	defer stop()
 	err := g.serve()
 	g.end()
+	g.sessions.close()
 	g.transport.CloseIdleConnections()
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("gateway: serving on %s: %w", g.Addr(), err)

@@ -14,9 +14,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 		writeError(w, &refusal{http.StatusBadRequest, "bad_request", "/generate: " + err.Error(), 0})
 		return nil
 	}
-	c := &call{method: http.MethodPost, path: "/v1/completions", header: r.Header, body: q.body, promptIDs: q.promptIDs,
-		generate: q,
-		prompt:   q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)]}
+	c := q.call(r.Header)
 	a, err := g.send(r.Context(), c)
 	if err != nil {
 		g.refuse(w, "/generate", err)
@@ -33,10 +31,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 		g.respond(w, c, a)
 		return c
 	}
-	done := a.done
-	if done == nil {
-		done = readCompletion(gjson.ParseBytes(a.body), q.shape())
-	}
+	done := q.read(a)
 	out, err := translateResponse(q, done)
 	if err != nil {
 		g.met.mistranslated.Add(1)
@@ -51,4 +46,18 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, body []byte) 
 	w.Header().Set("Content-Type", "application/json")
 	a.write(w)
 	return c
+}
+
+// call is the request to an engine.
+func (q *generateQuery) call(h http.Header) *call {
+	return &call{method: http.MethodPost, path: "/v1/completions", header: h, body: q.body, promptIDs: q.promptIDs,
+		generate: q, prompt: q.prompt[:min(len(q.prompt), prefixBlock*prefixMax)]}
+}
+
+// read reads an engine's answer; check says whether it can be used.
+func (q *generateQuery) read(a *answer) *completion {
+	if a.done != nil {
+		return a.done
+	}
+	return readCompletion(gjson.ParseBytes(a.body), q.shape())
 }

@@ -43,6 +43,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
+	case allowed == scopeSession:
+		g.serveSession(w, r, name, route)
+	case route == "/recipe/v1/sessions" || strings.HasPrefix(route, "/recipe/v1/sessions/"):
+		g.sessionRoute(w, r, strings.TrimPrefix(strings.TrimPrefix(route, "/recipe/v1/sessions"), "/"))
 	case strings.HasPrefix(route, "/recipe/v1/"):
 		g.control(w, r, allowed, strings.TrimPrefix(route, "/recipe/v1/"))
 	case route == "/metrics":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/sdk"
@@ -13,7 +14,7 @@ import (
 )
 
 // newGateway makes the gateway, which serves before the engine does: requests of clients that know its address wait.
-func (h *host) newGateway(ctx context.Context, earlier, block string, policy sdk.Policy, tracing *trace.Recorder,
+func (h *host) newGateway(ctx context.Context, earlier, block, dir string, policy sdk.Policy, tracing *trace.Recorder,
 ) (*gateway.Gateway, error) {
 	listener, err := loopback.Listen(ctx, earlier)
 	if err != nil {
@@ -26,7 +27,7 @@ func (h *host) newGateway(ctx context.Context, earlier, block string, policy sdk
 		Listener: listener, Token: h.token, AdminToken: h.controlToken, Version: int(policy.Version),
 		Update: h.load, Adopt: h.adopt, Down: h.down, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
 		CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
-		Receiver: h.received,
+		Receiver: h.received, Sessions: filepath.Join(dir, "sessions"),
 	}
 	if policy.Weights != "" && policy.Version > 0 {
 		config.Last = &gateway.WeightUpdate{Weights: sdk.Weights{

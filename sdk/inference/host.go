@@ -62,7 +62,7 @@ func run[C any](ctx context.Context, plugin Plugin[C], req sdk.Request[C], base 
 		admit: make(chan struct{}, 1), received: &received{dir: filepath.Join(req.Dir, delta.ReceivedFolder)},
 	}
 	tracing := trace.NewRecorder(req.Environment, base.Span)
-	if h.gateway, err = h.newGateway(ctx, req.Listen, req.Address, req.Policy, tracing); err != nil {
+	if h.gateway, err = h.newGateway(ctx, req.Listen, req.Address, req.Dir, req.Policy, tracing); err != nil {
 		return err
 	}
 	h.Listening(h.gateway.Addr().String())

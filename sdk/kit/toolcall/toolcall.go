@@ -6,9 +6,10 @@ package toolcall
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/recipe-rl/recipe/internal/hermes"
 )
 
 // Tool is what the model is told of a tool.
@@ -23,11 +24,6 @@ type Call struct {
 	Name      string
 	Arguments map[string]any
 }
-
-const (
-	begins = "<tool_call>"
-	ends   = "</tool_call>"
-)
 
 type function struct {
 	Type     string `json:"type"`
@@ -56,41 +52,24 @@ func Prompt(tools []Tool) (string, error) {
 }
 
 // ErrMalformed is a call that cannot be read: a mistake of the model, to be answered to it.
-var ErrMalformed = errors.New("a tool call must be one JSON object {\"name\": …, \"arguments\": {…}} between " +
-	"<tool_call> and </tool_call>")
+var ErrMalformed = hermes.ErrMalformed
 
 // Parse reads the calls of one answer, none when it holds none. The end tag of the last call may be missing, since a
 // server may stop there.
 func Parse(text string) ([]Call, error) {
+	found, _, err := hermes.Parse(text)
+	if err != nil {
+		return nil, err
+	}
 	var calls []Call
-	for {
-		_, after, found := strings.Cut(text, begins)
-		if !found {
-			return calls, nil
+	for _, c := range found {
+		call := Call{Name: c.Name, Arguments: map[string]any{}}
+		if json.Unmarshal(c.Arguments, &call.Arguments) != nil {
+			return nil, ErrMalformed
 		}
-		inner, rest, _ := strings.Cut(after, ends)
-		call, err := read(strings.TrimSpace(inner))
-		if err != nil {
-			return nil, err
-		}
-		calls, text = append(calls, call), rest
+		calls = append(calls, call)
 	}
-}
-
-// read decodes one call. Keys are looked up in a map: a struct would take them in any case, {"Name": …} too.
-func read(text string) (Call, error) {
-	var c map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &c) != nil {
-		return Call{}, ErrMalformed
-	}
-	call := Call{Arguments: map[string]any{}}
-	if json.Unmarshal(c["name"], &call.Name) != nil || call.Name == "" {
-		return Call{}, ErrMalformed
-	}
-	if given := c["arguments"]; given != nil && string(given) != "null" && json.Unmarshal(given, &call.Arguments) != nil {
-		return Call{}, ErrMalformed
-	}
-	return call, nil
+	return calls, nil
 }
 
 // Response is what the model reads as the results of its calls, in their order.

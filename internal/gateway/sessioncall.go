@@ -1,0 +1,389 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/recipe-rl/recipe/internal/hermes"
+	"github.com/recipe-rl/recipe/internal/session"
+)
+
+// serveSession answers a request that came with the key of a session.
+func (g *Gateway) serveSession(w http.ResponseWriter, r *http.Request, id, route string) {
+	switch {
+	case strings.TrimSuffix(route, "/") == "/v1/models" && reads(r):
+		g.models(w, r)
+		return
+	case strings.HasPrefix(route, "/v1/models/") && reads(r):
+		g.model(w, r, strings.TrimPrefix(route, "/v1/models/"))
+		return
+	case route != "/v1/chat/completions" || r.Method != http.MethodPost:
+		writeErrorTo(w, route, &refusal{http.StatusNotFound, "not_found", "a session answers POST /v1/chat/completions and " +
+			"GET /v1/models, not " + r.Method + " " + route, 0})
+		return
+	}
+	start := g.cfg.Clock.Now()
+	cl := g.clients.begin("session", start)
+	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	tokens, err := g.sessionChat(seen, r, id)
+	if err != nil {
+		g.refuse(seen, route, err)
+	}
+	g.clients.end(cl, tokens, seen.status)
+	g.met.done(route, seen.status, tokens, g.cfg.Clock.Now().Sub(start))
+}
+
+// sessionChat answers one call of a session.
+func (g *Gateway) sessionChat(w *statusWriter, r *http.Request, id string) (tokens int, err error) {
+	l, err := g.sessions.get(id, g.cfg.Clock.Now())
+	if err != nil {
+		return 0, &refusal{http.StatusUnauthorized, "unauthorized", "session key: " + err.Error(), 0}
+	}
+	body, err := g.readBody(w, r)
+	if err != nil {
+		return 0, err
+	}
+	q, err := session.ParseChat(body)
+	if err != nil {
+		return 0, &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
+	}
+	ask := &sessionCall{g: g, l: l, q: q, header: r.Header}
+	if q.Stream {
+		ask.early = &early{w}
+	}
+	if err := l.begin(g.cfg.Clock.Now(), len(q.Overruled)); err != nil {
+		return 0, err
+	}
+	n, reply, err := ask.answer(r.Context())
+	if err == nil && r.Context().Err() != nil {
+		err = context.Cause(r.Context())
+	}
+	if err != nil {
+		l.end(-1, false)
+		return 0, err
+	}
+	delivered := ask.send(w, reply)
+	l.end(n, delivered)
+	return reply.Output, nil
+}
+
+// begin lets a call in, or refuses it.
+func (l *liveSession) begin(now time.Time, overruled int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.opened.Budget
+	switch {
+	case l.state.State != sessionOpen:
+		return &refusal{http.StatusConflict, "session_ended", "the session is " + l.state.State + "; it takes no more calls", 0}
+	case b.Turns > 0 && l.tree.Len()+l.pending >= b.Turns:
+		return l.overLocked(fmt.Sprintf("turns: %d calls were made", b.Turns))
+	case b.Tokens > 0 && l.sampled >= b.Tokens:
+		return l.overLocked(fmt.Sprintf("tokens: %d were sampled", b.Tokens))
+	case b.Seconds > 0 && now.Sub(l.opened.Opened).Seconds() >= b.Seconds:
+		return l.overLocked(fmt.Sprintf("seconds: it was opened %g s ago", b.Seconds))
+	}
+	l.pending++
+	l.overrule += overruled
+	l.used = now
+	return nil
+}
+
+// overLocked ends a session whose budget is spent. The answer is one that clients do not send again, and take for a
+// conversation that has become too long.
+func (l *liveSession) overLocked(why string) error {
+	if err := l.truncate(why); err != nil {
+		return err
+	}
+	return &refusal{http.StatusBadRequest, "context_length_exceeded", "the budget of the session is spent (" + why + ")", 0}
+}
+
+// end is the end of a call, n in the tree, or -1 if there was none.
+func (l *liveSession) end(n int, delivered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending--
+	if n < 0 || !delivered || l.state.State == sessionAborted {
+		return
+	}
+	l.tree.Deliver(n)
+	_ = l.journal.Deliver(n) // if it is lost, the call is not trained
+}
+
+// sessionCall is one call of a session while it is answered.
+type sessionCall struct {
+	g      *Gateway
+	l      *liveSession
+	q      *session.Chat
+	header http.Header
+	early  *early
+}
+
+// answer samples the answer of a call and records it.
+func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
+	s.l.mu.Lock()
+	place := s.l.tree.Find(s.q.Request)
+	var held []int32
+	last := int32(-1)
+	if place.Parent >= 0 {
+		held, last = s.l.tree.Tokens(place.Parent), s.l.tree.LastToken(place.Parent)
+	}
+	sampled := s.l.sampled
+	s.l.mu.Unlock()
+
+	fresh, limit, err := s.render(ctx, place, last)
+	if errors.Is(err, errNoGap) { // the template does not show where the answer ends: the conversation is rendered anew
+		place, held = place.Anew(s.q.Request), nil
+		fresh, limit, err = s.render(ctx, place, last)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	prompt := append(held, fresh...)
+	want, err := s.room(len(prompt), limit, sampled)
+	if err != nil {
+		return 0, nil, err
+	}
+	ch, low, high, err := s.sample(ctx, prompt, want)
+	if err != nil {
+		return 0, nil, err
+	}
+	c, err := s.record(ch, fresh, low, high)
+	if err != nil {
+		return 0, nil, err
+	}
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	if s.l.state.State == sessionAborted {
+		return 0, nil, &refusal{http.StatusConflict, "session_ended", "the session was aborted", 0}
+	}
+	n := s.l.tree.Add(place, c)
+	if err := s.l.journal.Call(s.l.tree, n); err != nil {
+		s.l.tree.Drop(n)
+		return 0, nil, err
+	}
+	s.l.sampled += len(c.Output)
+	return n, &session.Reply{ID: "chatcmpl-" + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()), Created: s.g.cfg.Clock.Now().Unix(),
+		Answer: c.Answer, Finish: c.Finish, Prompt: len(prompt), Output: len(c.Output)}, nil
+}
+
+// room is how many tokens may be sampled.
+func (s *sessionCall) room(prompt, limit, sampled int) (int, error) {
+	b := s.l.opened.Budget
+	if b.Context > 0 {
+		limit = min(limit, b.Context)
+	}
+	want := limit - prompt
+	if want < 1 {
+		s.l.mu.Lock()
+		defer s.l.mu.Unlock()
+		return 0, s.l.overLocked(fmt.Sprintf("context: the prompt has %d of %d tokens", prompt, limit))
+	}
+	if b.Tokens > 0 {
+		want = min(want, max(1, b.Tokens-sampled))
+	}
+	if s.q.MaxTokens > want {
+		s.g.met.clamped.Add(1)
+	} else if s.q.MaxTokens > 0 {
+		want = s.q.MaxTokens
+	}
+	return want, nil
+}
+
+// errNoGap says that the tokens between two answers cannot be found out.
+var errNoGap = errors.New("the chat template does not show where an answer ends")
+
+// render returns the tokens that the engine gets after those that it had: all of them, or those between the answer of
+// the call that this one continues and the next answer. limit is the engine's context.
+//
+// A template applied to the whole conversation would write what the model said in other tokens than it sampled. So the
+// engine renders a short conversation whose answer is a digit, and the same with another digit: what both end with is
+// what follows an answer. A template may refuse results of tools after an answer that calls none; then there is no gap.
+func (s *sessionCall) render(ctx context.Context, p session.Place, last int32) ([]int32, int, error) {
+	tail := s.q.Raw[len(s.q.Raw)-len(p.Tail):]
+	if p.Parent < 0 {
+		return s.tokenize(ctx, tail)
+	}
+	var both [2][]int32
+	limit := 0
+	for i := range both {
+		conversation := append([]json.RawMessage{json.RawMessage(`{"role":"user","content":"?"}`),
+			json.RawMessage(fmt.Sprintf(`{"role":"assistant","content":"%d"}`, i))}, tail...)
+		var err error
+		var refused *refusal
+		if both[i], limit, err = s.tokenize(ctx, conversation); errors.As(err, &refused) && refused.status == http.StatusBadRequest {
+			return nil, 0, errNoGap
+		} else if err != nil {
+			return nil, 0, err
+		}
+	}
+	same := 0
+	for same < min(len(both[0]), len(both[1])) && both[0][len(both[0])-1-same] == both[1][len(both[1])-1-same] {
+		same++
+	}
+	if same == len(both[0]) || same == len(both[1]) {
+		return nil, 0, errNoGap
+	}
+	gap := both[0][len(both[0])-same:]
+	if len(gap) > 0 && gap[0] == last { // the model has ended its turn itself
+		gap = gap[1:]
+	}
+	if len(gap) == 0 {
+		return nil, 0, errNoGap
+	}
+	return gap, limit, nil
+}
+
+// tokenize has an engine turn messages into a prompt, by the model's own chat template.
+func (s *sessionCall) tokenize(ctx context.Context, messages []json.RawMessage) (ids []int32, limit int, err error) {
+	fields := map[string]any{"messages": messages, "add_generation_prompt": true}
+	if model := s.g.policyModel(); model != "" {
+		fields["model"] = model
+	}
+	if len(s.q.Tools) > 0 {
+		fields["tools"] = s.q.Tools
+	}
+	if len(s.q.Variables) > 0 {
+		fields["chat_template_kwargs"] = s.q.Variables
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return nil, 0, &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
+	}
+	a, err := s.g.send(ctx, &call{method: http.MethodPost, path: "/tokenize", header: http.Header{}, body: body,
+		prompt: body[:min(len(body), prefixBlock*prefixMax)], early: s.early})
+	if err != nil {
+		return nil, 0, err
+	}
+	if a.rest != nil || a.status != http.StatusOK {
+		a.discard(s.g)
+		return nil, 0, &refusal{http.StatusBadRequest, "invalid_request_error", "the engine cannot render the conversation: " +
+			engineMessage(a.body), 0}
+	}
+	root := gjson.ParseBytes(a.body)
+	if ids, err = parseIDs(root.Get("tokens").Raw, nil); err != nil {
+		return nil, 0, fmt.Errorf("the engine's answer to /tokenize: %w", err)
+	}
+	if limit = int(root.Get("max_model_len").Int()); limit < 1 || len(ids) == 0 {
+		return nil, 0, &refusal{http.StatusBadGateway, "engine_answer", "the engine's answer to /tokenize has no tokens, or no " +
+			"max_model_len", 0}
+	}
+	return ids, limit, nil
+}
+
+// engineMessage is the message of an engine's error.
+func engineMessage(body []byte) string {
+	for _, path := range []string{"error.message", "message"} {
+		if m := gjson.GetBytes(body, path); m.Type == gjson.String {
+			return m.Str
+		}
+	}
+	return brief(string(body))
+}
+
+// sample has an engine continue a prompt. The answer has the tokens, their log-probabilities and their versions.
+func (s *sessionCall) sample(ctx context.Context, prompt []int32, want int) (*choice, int, int, error) {
+	fields := map[string]any{"prompt": map[string]any{"prompt_token_ids": prompt}, "logprobs": 0, "max_tokens": want,
+		"temperature": 1.0}
+	for name, v := range s.l.opened.Sampling {
+		fields[name] = v
+	}
+	if len(s.q.Stop) > 0 {
+		fields["stop"] = s.q.Stop
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	q, err := translateRequest(body, s.g.policyModel())
+	if err != nil {
+		return nil, 0, 0, &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
+	}
+	c := q.call(s.header)
+	c.early = s.early
+	a, err := s.g.send(ctx, c)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	if a.rest != nil || a.status != http.StatusOK {
+		a.discard(s.g)
+		return nil, 0, 0, &refusal{a.status, "engine_failed", engineMessage(a.body), 0}
+	}
+	done := q.read(a)
+	if err := q.check(done); err != nil {
+		s.g.met.mistranslated.Add(1)
+		return nil, 0, 0, &refusal{http.StatusBadGateway, "engine_answer", "the engine's answer cannot be trained: " + err.Error(), 0}
+	}
+	a.ownVersion(done)
+	return &done.choices[0], a.low, a.high, nil
+}
+
+// record makes a call of the tree of an engine's answer.
+func (s *sessionCall) record(ch *choice, fresh []int32, low, high int) (session.Call, error) {
+	c := session.Call{Prompt: fresh, Output: slices.Clone(ch.ids), Finish: gjson.Parse(ch.finish).Str}
+	var err error
+	if c.Logprobs, err = ch.floats(); err != nil {
+		return c, err
+	}
+	for _, v := range ch.spans {
+		c.Versions = append(c.Versions, session.VersionSpan{Start: v.Start, End: v.End, Version: int64(v.Version)})
+	}
+	if len(ch.spans) == 0 { // of a range, the oldest counts, as for staleness
+		c.Versions = []session.VersionSpan{{Start: 0, End: len(c.Output), Version: int64(min(low, high))}}
+	}
+	c.Answer, err = s.said(gjson.Parse(ch.text).Str, &c.Finish)
+	return c, err
+}
+
+// said is an answer as the program receives it. Calls of tools that cannot be read stay text: they are never invented.
+func (s *sessionCall) said(text string, finish *string) (session.Message, error) {
+	m := session.Message{Role: "assistant"}
+	if len(s.q.Tools) > 0 && *finish != "length" {
+		calls, around, err := hermes.Parse(text)
+		if err == nil && len(calls) > 0 {
+			if around = strings.TrimSpace(around); around != "" {
+				m.Parts = append(m.Parts, session.Part{Kind: session.Text, Text: around})
+			}
+			for _, c := range calls {
+				m.Parts = append(m.Parts, session.Part{Kind: session.ToolCall, ID: "call_" + rand.Text(), Name: c.Name,
+					Arguments: bytes.Clone(c.Arguments)})
+			}
+			*finish = "tool_calls"
+			return m, nil
+		}
+	}
+	m.Parts = []session.Part{{Kind: session.Text, Text: text}}
+	return m, nil
+}
+
+// send writes the answer, and says whether the program has received it.
+func (s *sessionCall) send(w *statusWriter, r *session.Reply) bool {
+	body := r.Chat()
+	if s.q.Stream {
+		body = r.ChatStream(s.q.Usage)
+	}
+	out := http.NewResponseController(w)
+	_ = out.SetWriteDeadline(time.Now().Add(stall))
+	if !w.begun {
+		kind := "application/json"
+		if s.q.Stream {
+			kind = "text/event-stream; charset=utf-8"
+		}
+		w.Header().Set("Content-Type", kind)
+		w.WriteHeader(http.StatusOK)
+	}
+	if _, err := w.Write(body); err != nil {
+		return false
+	}
+	return out.Flush() == nil
+}

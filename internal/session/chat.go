@@ -1,0 +1,301 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Chat is a request in the dialect of OpenAI's Chat Completions.
+type Chat struct {
+	Request
+	Raw       []json.RawMessage // the messages as the program sent them, for the engine's chat template
+	Model     string
+	Stream    bool
+	Usage     bool     // the stream ends with an event that has the usage
+	MaxTokens int      // 0: as many as fit
+	Stop      []string // texts that end the answer
+	Overruled []string // sampling parameters that the program sets, which the session's overrule
+}
+
+// sampling are the parameters of a request that decide what is sampled. A policy is trained on its own distribution, so
+// the session's count, not the program's.
+var sampling = map[string]bool{
+	"temperature": true, "top_p": true, "top_k": true, "min_p": true, "presence_penalty": true, "frequency_penalty": true,
+	"repetition_penalty": true, "logit_bias": true, "seed": true, "min_tokens": true,
+}
+
+// ParseChat reads the body of /v1/chat/completions. What a session cannot do is an error that names the field.
+func ParseChat(body []byte) (*Chat, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, fmt.Errorf("the body is no JSON object: %w", err)
+	}
+	c := &Chat{}
+	var limit, newer int
+	var options struct {
+		Usage bool `json:"include_usage"`
+	}
+	for _, f := range []struct {
+		name string
+		into any
+	}{
+		{"model", &c.Model}, {"messages", &c.Raw}, {"stream", &c.Stream}, {"stream_options", &options},
+		{"max_tokens", &limit}, {"max_completion_tokens", &newer},
+	} {
+		if raw := fields[f.name]; !null(raw) {
+			if err := json.Unmarshal(raw, f.into); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
+	}
+	c.Usage, c.MaxTokens = options.Usage, max(limit, newer)
+	if !null(fields["tools"]) && string(bytes.TrimSpace(fields["tools"])) != "[]" {
+		c.Tools = fields["tools"]
+	}
+	if !null(fields["chat_template_kwargs"]) {
+		c.Variables = fields["chat_template_kwargs"]
+	}
+	for name := range sampling {
+		if !null(fields[name]) {
+			c.Overruled = append(c.Overruled, name)
+		}
+	}
+	var err error
+	if c.Stop, err = stops(fields["stop"]); err != nil {
+		return nil, err
+	}
+	if err := refusedByChat(fields); err != nil {
+		return nil, err
+	}
+	if len(c.Raw) == 0 {
+		return nil, errors.New("messages: want at least one message, got none")
+	}
+	for i, raw := range c.Raw {
+		m, err := chatMessage(raw)
+		if err != nil {
+			return nil, fmt.Errorf("messages: message %d: %w", i, err)
+		}
+		c.Messages = append(c.Messages, m)
+	}
+	return c, nil
+}
+
+func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// stops reads one text or a list of them.
+func stops(raw json.RawMessage) ([]string, error) {
+	var one string
+	var list []string
+	switch {
+	case null(raw):
+	case json.Unmarshal(raw, &one) == nil:
+		list = []string{one}
+	case json.Unmarshal(raw, &list) != nil:
+		return nil, fmt.Errorf("stop: want a text or a list of texts, got %s", raw)
+	}
+	return list, nil
+}
+
+// refusedByChat names what a session cannot do.
+func refusedByChat(fields map[string]json.RawMessage) error {
+	var n float64
+	if json.Unmarshal(fields["n"], &n) == nil && n != 1 {
+		return fmt.Errorf("n: a session gives one answer to a call, got %g", n)
+	}
+	if raw := fields["logprobs"]; !null(raw) && string(raw) != "false" {
+		return errors.New("logprobs: a session keeps them itself and does not send them; leave it out")
+	}
+	switch choice := string(fields["tool_choice"]); choice {
+	case "", "null", `"auto"`, `"none"`:
+	default:
+		return fmt.Errorf("tool_choice: a session cannot force a call of a tool; want \"auto\" or \"none\", got %s", choice)
+	}
+	var format struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(fields["response_format"], &format) == nil && format.Type != "" && format.Type != "text" {
+		return fmt.Errorf("response_format: a session cannot force a format; want \"text\", got %q", format.Type)
+	}
+	return nil
+}
+
+// chatMessage reads one message.
+func chatMessage(raw json.RawMessage) (Message, error) {
+	var in struct {
+		Role    string          `json:"role"`
+		Content json.RawMessage `json:"content"`
+		Calls   []struct {
+			ID       string `json:"id"`
+			Function struct {
+				Name      string          `json:"name"`
+				Arguments json.RawMessage `json:"arguments"`
+			} `json:"function"`
+		} `json:"tool_calls"`
+		CallID    string `json:"tool_call_id"`
+		Reasoning string `json:"reasoning_content"`
+	}
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return Message{}, err
+	}
+	m := Message{Role: in.Role}
+	switch in.Role {
+	case "system", "developer", "user", "assistant", "tool":
+	default:
+		return m, fmt.Errorf("role: want system, developer, user, assistant or tool, got %q", in.Role)
+	}
+	text, err := chatContent(in.Content)
+	if err != nil {
+		return m, err
+	}
+	switch {
+	case in.Role == "tool":
+		m.Parts = append(m.Parts, Part{Kind: ToolResult, ID: in.CallID, Text: text})
+		return m, nil
+	case in.Reasoning != "":
+		m.Parts = append(m.Parts, Part{Kind: Reasoning, Text: in.Reasoning})
+	}
+	if text != "" || len(in.Calls) == 0 {
+		m.Parts = append(m.Parts, Part{Kind: Text, Text: text})
+	}
+	for _, call := range in.Calls {
+		arguments := call.Function.Arguments
+		var inner string
+		if json.Unmarshal(arguments, &inner) == nil { // OpenAI has them as a text that holds JSON
+			arguments = json.RawMessage(inner)
+		}
+		m.Parts = append(m.Parts, Part{Kind: ToolCall, ID: call.ID, Name: call.Function.Name, Arguments: arguments})
+	}
+	return m, nil
+}
+
+// chatContent reads a text, or a list of parts that are texts.
+func chatContent(raw json.RawMessage) (string, error) {
+	var text string
+	if null(raw) || json.Unmarshal(raw, &text) == nil {
+		return text, nil
+	}
+	var parts []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return "", errors.New("content: want a text or a list of parts")
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		if p.Type != "text" {
+			return "", fmt.Errorf("content: a session reads texts only, got a part of type %q", p.Type)
+		}
+		b.WriteString(p.Text)
+	}
+	return b.String(), nil
+}
+
+// Reply is an answer in the dialect of a request.
+type Reply struct {
+	ID, Model      string
+	Created        int64 // Unix seconds
+	Answer         Message
+	Finish         string
+	Prompt, Output int // tokens
+}
+
+type chatMessageOut struct {
+	Role    string     `json:"role,omitempty"`
+	Content *string    `json:"content"`
+	Calls   []chatCall `json:"tool_calls,omitempty"`
+}
+
+type chatCall struct {
+	Index    *int   `json:"index,omitempty"` // in a stream
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+type chatUsage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+}
+
+type chatChoice struct {
+	Index   int             `json:"index"`
+	Message *chatMessageOut `json:"message,omitempty"`
+	Delta   any             `json:"delta,omitempty"`
+	Finish  *string         `json:"finish_reason"`
+}
+
+type chatOut struct {
+	ID      string       `json:"id"`
+	Object  string       `json:"object"`
+	Created int64        `json:"created"`
+	Model   string       `json:"model"`
+	Choices []chatChoice `json:"choices"`
+	Usage   *chatUsage   `json:"usage,omitempty"`
+}
+
+// message is the answer as a message of this dialect.
+func (r *Reply) message(stream bool) *chatMessageOut {
+	out := &chatMessageOut{Role: "assistant"}
+	var text strings.Builder
+	for _, p := range r.Answer.Parts {
+		switch p.Kind {
+		case Text:
+			text.WriteString(p.Text)
+		case ToolCall:
+			c := chatCall{ID: p.ID, Type: "function"}
+			c.Function.Name, c.Function.Arguments = p.Name, string(p.Arguments)
+			if stream {
+				n := len(out.Calls)
+				c.Index = &n
+			}
+			out.Calls = append(out.Calls, c)
+		}
+	}
+	if text.Len() > 0 || len(out.Calls) == 0 {
+		content := text.String()
+		out.Content = &content
+	}
+	return out
+}
+
+func (r *Reply) usage() *chatUsage { return &chatUsage{r.Prompt, r.Output, r.Prompt + r.Output} }
+
+// Chat is the answer in one piece.
+func (r *Reply) Chat() []byte {
+	return encode(chatOut{r.ID, "chat.completion", r.Created, r.Model,
+		[]chatChoice{{Message: r.message(false), Finish: &r.Finish}}, r.usage()})
+}
+
+// ChatStream is the answer as a stream of events. It is made after the answer was sampled: a call that a program could
+// act on before it is recorded might never be trained.
+func (r *Reply) ChatStream(usage bool) []byte {
+	var b bytes.Buffer
+	event := func(choices []chatChoice, u *chatUsage) {
+		b.WriteString("data: ")
+		b.Write(encode(chatOut{r.ID, "chat.completion.chunk", r.Created, r.Model, choices, u}))
+		b.WriteString("\n\n")
+	}
+	event([]chatChoice{{Delta: r.message(true)}}, nil)
+	event([]chatChoice{{Delta: struct{}{}, Finish: &r.Finish}}, nil)
+	if usage {
+		event([]chatChoice{}, r.usage())
+	}
+	b.WriteString("data: [DONE]\n\n")
+	return b.Bytes()
+}
+
+func encode(v any) []byte {
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic("session: an answer always has a JSON form: " + err.Error())
+	}
+	return out
+}
