@@ -18,7 +18,8 @@ var layers = [][]string{
 		"internal/openfiles", "internal/web", "sdk/proxy", "internal/redact", "internal/tail", "internal/temporary",
 		"internal/samples", "internal/delta", "internal/promtext", "internal/disk/disktest",
 		"sdk/kind", "sdk/transport", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs",
-		"sdk/python", "sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake",
+		"sdk/python", "sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake", "internal/hermes",
+		"internal/session",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // plumbing on it: the wire, weights, storage

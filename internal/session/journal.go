@@ -197,7 +197,7 @@ func (t *Tree) restore(c *storedCall) error {
 	}
 	for _, v := range c.Versions {
 		if v.Start < 0 || v.End < v.Start || v.End > len(c.Output) {
-			return errors.New("a call whose versions are not those of its tokens")
+			return errors.New("a call whose versions do not fit its tokens")
 		}
 	}
 	t.insert(n)
