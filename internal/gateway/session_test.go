@@ -485,3 +485,33 @@ func TestTheFormOfASession(t *testing.T) {
 		}
 	}
 }
+
+func TestASessionInAnthropicsDialect(t *testing.T) {
+	t.Parallel()
+	e := newTalkEngine(t)
+	g := start(t, Config{Sessions: t.TempDir()}, e.fakeEngine)
+	id, c := openSession(t, g, `{"budget":{"turns":2}}`)
+	ask := func(path, messages string) (int, gjson.Result) {
+		status, body := request(t, g, http.MethodPost, path, c.key, `{"model":"policy","max_tokens":99,"messages":[`+messages+`]}`)
+		return status, gjson.Parse(body)
+	}
+	if _, n := ask("/v1/messages/count_tokens", userSays("ab")); n.Get("input_tokens").Int() != 5 {
+		t.Errorf("counted %s", n.Raw)
+	}
+	_, first := ask("/v1/messages", userSays("ab"))
+	if first.Get("content.0.text").Str != "said 1000" || first.Get("stop_reason").Str != "end_turn" {
+		t.Fatalf("got %s", first.Raw)
+	}
+	talk := userSays("ab") + `,{"role":"assistant","content":` + first.Get("content").Raw + `},` + userSays("c")
+	ask("/v1/messages", talk)
+	if want := []int{1, 'a' + 100, 'b' + 100, turnEnd, 2, 1000, 1001, turnEnd, 1, 'c' + 100, turnEnd, 2}; !slices.Equal(e.prompts[1], want) {
+		t.Errorf("the engine got %v, want %v", e.prompts[1], want)
+	}
+	if n := len(owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("sequences").Array()); n != 1 {
+		t.Errorf("%d sequences, want 1", n)
+	}
+	status, over := ask("/v1/messages", talk)
+	if status != 400 || over.Get("error.type").Str != "invalid_request_error" || !strings.HasPrefix(over.Get("error.message").Str, "prompt is too long") {
+		t.Errorf("beyond the budget: %d %s", status, over.Raw)
+	}
+}

@@ -28,15 +28,15 @@ func (g *Gateway) serveSession(w http.ResponseWriter, r *http.Request, id, route
 	case strings.HasPrefix(route, "/v1/models/") && reads(r):
 		g.model(w, r, strings.TrimPrefix(route, "/v1/models/"))
 		return
-	case route != "/v1/chat/completions" || r.Method != http.MethodPost:
-		writeErrorTo(w, route, &refusal{http.StatusNotFound, "not_found", "a session answers POST /v1/chat/completions and " +
-			"GET /v1/models, not " + r.Method + " " + route, 0})
+	case dialects[route].parse == nil || r.Method != http.MethodPost:
+		writeErrorTo(w, route, &refusal{http.StatusNotFound, "not_found", "a session answers POST /v1/chat/completions, " +
+			"/v1/messages and /v1/messages/count_tokens, and GET /v1/models, not " + r.Method + " " + route, 0})
 		return
 	}
 	start := g.cfg.Clock.Now()
 	cl := g.clients.begin("session", start)
 	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-	tokens, err := g.sessionChat(seen, r, id)
+	tokens, err := g.sessionCall(seen, r, id, route)
 	if err != nil {
 		g.refuse(seen, route, err)
 	}
@@ -44,8 +44,26 @@ func (g *Gateway) serveSession(w http.ResponseWriter, r *http.Request, id, route
 	g.met.done(route, seen.status, tokens, g.cfg.Clock.Now().Sub(start))
 }
 
-// sessionChat answers one call of a session.
-func (g *Gateway) sessionChat(w *statusWriter, r *http.Request, id string) (tokens int, err error) {
+// dialect is a form of requests and answers.
+type dialect struct {
+	parse  func(body []byte) (*session.Query, error)
+	whole  func(r *session.Reply) []byte
+	stream func(r *session.Reply, q *session.Query) []byte
+	prefix string // of the names of answers
+	counts bool   // only the tokens of the prompt are asked for
+}
+
+// dialects are the routes of a session.
+var dialects = map[string]dialect{
+	"/v1/chat/completions": {session.ParseChat, (*session.Reply).Chat,
+		func(r *session.Reply, q *session.Query) []byte { return r.ChatStream(q.Usage) }, "chatcmpl-", false},
+	"/v1/messages": {session.ParseMessages, (*session.Reply).Messages,
+		func(r *session.Reply, _ *session.Query) []byte { return r.MessagesStream() }, "msg_", false},
+	"/v1/messages/count_tokens": {parse: session.ParseMessages, counts: true},
+}
+
+// sessionCall answers one call of a session.
+func (g *Gateway) sessionCall(w *statusWriter, r *http.Request, id, route string) (tokens int, err error) {
 	l, err := g.sessions.get(id, g.cfg.Clock.Now())
 	if err != nil {
 		return 0, &refusal{http.StatusUnauthorized, "unauthorized", "session key: " + err.Error(), 0}
@@ -54,11 +72,19 @@ func (g *Gateway) sessionChat(w *statusWriter, r *http.Request, id string) (toke
 	if err != nil {
 		return 0, err
 	}
-	q, err := session.ParseChat(body)
+	form := dialects[route]
+	q, err := form.parse(body)
 	if err != nil {
 		return 0, &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
 	}
-	ask := &sessionCall{g: g, l: l, q: q, header: r.Header}
+	ask := &sessionCall{g: g, l: l, q: q, form: form, header: r.Header}
+	if form.counts {
+		ids, _, err := ask.tokenize(r.Context(), q.Raw)
+		if err == nil {
+			writeJSON(w, http.StatusOK, map[string]int{"input_tokens": len(ids)})
+		}
+		return 0, err
+	}
 	if q.Stream {
 		ask.early = &early{w}
 	}
@@ -105,7 +131,7 @@ func (l *liveSession) overLocked(why string) error {
 	if err := l.truncate(why); err != nil {
 		return err
 	}
-	return &refusal{http.StatusBadRequest, "context_length_exceeded", "the budget of the session is spent (" + why + ")", 0}
+	return &refusal{http.StatusBadRequest, "context_length_exceeded", "prompt is too long: the budget of the session is spent (" + why + ")", 0}
 }
 
 // end is the end of a call, n in the tree, or -1 if there was none.
@@ -124,7 +150,8 @@ func (l *liveSession) end(n int, delivered bool) {
 type sessionCall struct {
 	g      *Gateway
 	l      *liveSession
-	q      *session.Chat
+	q      *session.Query
+	form   dialect
 	header http.Header
 	early  *early
 }
@@ -173,7 +200,7 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 		return 0, nil, err
 	}
 	s.l.sampled += len(c.Output)
-	return n, &session.Reply{ID: "chatcmpl-" + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()), Created: s.g.cfg.Clock.Now().Unix(),
+	return n, &session.Reply{ID: s.form.prefix + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()), Created: s.g.cfg.Clock.Now().Unix(),
 		Answer: c.Answer, Finish: c.Finish, Prompt: len(prompt), Output: len(c.Output)}, nil
 }
 
@@ -368,9 +395,9 @@ func (s *sessionCall) said(text string, finish *string) (session.Message, error)
 
 // send writes the answer, and says whether the program has received it.
 func (s *sessionCall) send(w *statusWriter, r *session.Reply) bool {
-	body := r.Chat()
+	body := s.form.whole(r)
 	if s.q.Stream {
-		body = r.ChatStream(s.q.Usage)
+		body = s.form.stream(r, s.q)
 	}
 	out := http.NewResponseController(w)
 	_ = out.SetWriteDeadline(time.Now().Add(stall))

@@ -8,32 +8,13 @@ import (
 	"strings"
 )
 
-// Chat is a request in the dialect of OpenAI's Chat Completions.
-type Chat struct {
-	Request
-	Raw       []json.RawMessage // the messages as the program sent them, for the engine's chat template
-	Model     string
-	Stream    bool
-	Usage     bool     // the stream ends with an event that has the usage
-	MaxTokens int      // 0: as many as fit
-	Stop      []string // texts that end the answer
-	Overruled []string // sampling parameters that the program sets, which the session's overrule
-}
-
-// sampling are the parameters of a request that decide what is sampled. A policy is trained on its own distribution, so
-// the session's count, not the program's.
-var sampling = map[string]bool{
-	"temperature": true, "top_p": true, "top_k": true, "min_p": true, "presence_penalty": true, "frequency_penalty": true,
-	"repetition_penalty": true, "logit_bias": true, "seed": true, "min_tokens": true,
-}
-
 // ParseChat reads the body of /v1/chat/completions. What a session cannot do is an error that names the field.
-func ParseChat(body []byte) (*Chat, error) {
+func ParseChat(body []byte) (*Query, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil, fmt.Errorf("the body is no JSON object: %w", err)
 	}
-	c := &Chat{}
+	c := &Query{}
 	var limit, newer int
 	var options struct {
 		Usage bool `json:"include_usage"`
@@ -58,11 +39,7 @@ func ParseChat(body []byte) (*Chat, error) {
 	if !null(fields["chat_template_kwargs"]) {
 		c.Variables = fields["chat_template_kwargs"]
 	}
-	for name := range sampling {
-		if !null(fields[name]) {
-			c.Overruled = append(c.Overruled, name)
-		}
-	}
+	c.Overruled = overruled(fields)
 	var err error
 	if c.Stop, err = stops(fields["stop"]); err != nil {
 		return nil, err
@@ -81,22 +58,6 @@ func ParseChat(body []byte) (*Chat, error) {
 		c.Messages = append(c.Messages, m)
 	}
 	return c, nil
-}
-
-func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
-
-// stops reads one text or a list of them.
-func stops(raw json.RawMessage) ([]string, error) {
-	var one string
-	var list []string
-	switch {
-	case null(raw):
-	case json.Unmarshal(raw, &one) == nil:
-		list = []string{one}
-	case json.Unmarshal(raw, &list) != nil:
-		return nil, fmt.Errorf("stop: want a text or a list of texts, got %s", raw)
-	}
-	return list, nil
 }
 
 // refusedByChat names what a session cannot do.
@@ -194,15 +155,6 @@ func chatContent(raw json.RawMessage) (string, error) {
 	return b.String(), nil
 }
 
-// Reply is an answer in the dialect of a request.
-type Reply struct {
-	ID, Model      string
-	Created        int64 // Unix seconds
-	Answer         Message
-	Finish         string
-	Prompt, Output int // tokens
-}
-
 type chatMessageOut struct {
 	Role    string     `json:"role,omitempty"`
 	Content *string    `json:"content"`
@@ -290,12 +242,4 @@ func (r *Reply) ChatStream(usage bool) []byte {
 	}
 	b.WriteString("data: [DONE]\n\n")
 	return b.Bytes()
-}
-
-func encode(v any) []byte {
-	out, err := json.Marshal(v)
-	if err != nil {
-		panic("session: an answer always has a JSON form: " + err.Error())
-	}
-	return out
 }

@@ -1,0 +1,69 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Query is what a program asks, in any dialect.
+type Query struct {
+	Request
+	Raw       []json.RawMessage // the messages in the form of Chat Completions, for the engine's chat template
+	Model     string
+	Stream    bool
+	Usage     bool     // a stream of Chat Completions ends with an event that has the usage
+	MaxTokens int      // 0: as many as fit
+	Stop      []string // texts that end the answer
+	Overruled []string // sampling parameters that the program sets, which the session's overrule
+}
+
+// sampling are the parameters of a request that decide what is sampled. A policy is trained on its own distribution, so
+// the session's count, not the program's.
+var sampling = map[string]bool{
+	"temperature": true, "top_p": true, "top_k": true, "min_p": true, "presence_penalty": true, "frequency_penalty": true,
+	"repetition_penalty": true, "logit_bias": true, "seed": true, "min_tokens": true,
+}
+
+// overruled are the sampling parameters that a request sets.
+func overruled(fields map[string]json.RawMessage) []string {
+	var out []string
+	for name := range sampling {
+		if !null(fields[name]) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// stops reads one text or a list of them.
+func stops(raw json.RawMessage) ([]string, error) {
+	var one string
+	var list []string
+	switch {
+	case null(raw):
+	case json.Unmarshal(raw, &one) == nil:
+		list = []string{one}
+	case json.Unmarshal(raw, &list) != nil:
+		return nil, fmt.Errorf("stop: want a text or a list of texts, got %s", raw)
+	}
+	return list, nil
+}
+
+// Reply is the answer to a query.
+type Reply struct {
+	ID, Model      string
+	Created        int64 // Unix seconds
+	Answer         Message
+	Finish         string
+	Prompt, Output int // tokens
+}
+
+func encode(v any) []byte {
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic("session: an answer always has a JSON form: " + err.Error())
+	}
+	return out
+}
