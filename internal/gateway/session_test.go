@@ -515,3 +515,32 @@ func TestASessionInAnthropicsDialect(t *testing.T) {
 		t.Errorf("beyond the budget: %d %s", status, over.Raw)
 	}
 }
+
+func TestASessionInTheDialectOfResponses(t *testing.T) {
+	t.Parallel()
+	e := newTalkEngine(t)
+	g := start(t, Config{Sessions: t.TempDir()}, e.fakeEngine)
+	id, c := openSession(t, g, `{}`)
+	ask := func(input string) gjson.Result {
+		status, body := request(t, g, http.MethodPost, "/v1/responses", c.key,
+			`{"model":"policy","instructions":"s","input":[`+input+`],"tools":[{"type":"function","name":"add","parameters":{}}]}`)
+		if status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+		return gjson.Parse(body)
+	}
+	e.say = `<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>`
+	first := ask(userSays("q"))
+	call := first.Get("output.0")
+	if call.Get("name").Str != "add" {
+		t.Fatalf("got %s", first.Raw)
+	}
+	e.say = ""
+	ask(userSays("q") + "," + call.Raw + fmt.Sprintf(`,{"type":"function_call_output","call_id":%q,"output":"2"}`, call.Get("call_id").Str))
+	if got := e.prompts[1][len(e.prompts[0]):]; !slices.Equal(got, []int{1000, 1001, turnEnd, 3, '2' + 100, turnEnd, 2}) {
+		t.Errorf("after the first prompt the engine got %v", got)
+	}
+	if n := len(owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("sequences").Array()); n != 1 {
+		t.Errorf("%d sequences, want 1", n)
+	}
+}

@@ -30,7 +30,7 @@ func (g *Gateway) serveSession(w http.ResponseWriter, r *http.Request, id, route
 		return
 	case dialects[route].parse == nil || r.Method != http.MethodPost:
 		writeErrorTo(w, route, &refusal{http.StatusNotFound, "not_found", "a session answers POST /v1/chat/completions, " +
-			"/v1/messages and /v1/messages/count_tokens, and GET /v1/models, not " + r.Method + " " + route, 0})
+			"/v1/responses, /v1/messages and /v1/messages/count_tokens, and GET /v1/models, not " + r.Method + " " + route, 0})
 		return
 	}
 	start := g.cfg.Clock.Now()
@@ -59,6 +59,8 @@ var dialects = map[string]dialect{
 		func(r *session.Reply, q *session.Query) []byte { return r.ChatStream(q.Usage) }, "chatcmpl-", false},
 	"/v1/messages": {session.ParseMessages, (*session.Reply).Messages,
 		func(r *session.Reply, _ *session.Query) []byte { return r.MessagesStream() }, "msg_", false},
+	"/v1/responses": {session.ParseResponses, (*session.Reply).Responses,
+		func(r *session.Reply, _ *session.Query) []byte { return r.ResponsesStream() }, "resp_", false},
 	"/v1/messages/count_tokens": {parse: session.ParseMessages, counts: true},
 }
 
