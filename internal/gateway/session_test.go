@@ -242,7 +242,10 @@ func TestConversationsThatDoNotContinue(t *testing.T) {
 			e.cut = true
 			c.say(userSays("q"))
 			c.say(userSays("more"))
-		}, []string{"root", "fork"}},
+			if got := e.prompts[1]; got[6] != turnEnd { // that the model did not sample
+				t.Errorf("after the first prompt the engine got %v", got)
+			}
+		}, []string{"root"}},
 		{"two answers to one question", func(_ *talkEngine, c *talk) {
 			c.say(userSays("q"))
 			c.messages = nil

@@ -70,8 +70,8 @@ func (t *Tree) Find(q Request) Place {
 		}
 		tail := q.Messages[n:]
 		parent := found[len(found)-1]
-		if t.nodes[parent].Finish == "length" || slices.ContainsFunc(tail, func(m Message) bool { return m.Role == "assistant" }) {
-			break // its turn has no end, or another model has spoken since: there is no gap to render
+		if slices.ContainsFunc(tail, func(m Message) bool { return m.Role == "assistant" }) {
+			break // another model has spoken since: there is no gap to render
 		}
 		return Place{parent, tail, all}
 	}

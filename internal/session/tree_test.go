@@ -67,8 +67,6 @@ func TestWhereACallBelongs(t *testing.T) {
 		tree.Add(tree.Find(Request{Messages: first}), Call{Prompt: []int32{1}, Output: []int32{2}, Finish: "stop", Answer: assistant("a")})
 		return tree
 	}
-	cut := begin()
-	cut.nodes[0].Finish = "length"
 	tests := []struct {
 		name   string
 		tree   *Tree
@@ -84,7 +82,6 @@ func TestWhereACallBelongs(t *testing.T) {
 		{"other tools", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("more")}, Tools: json.RawMessage(`[1]`)}, -1, 3},
 		{"no tools, said in another way", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("m")}, Tools: nil}, 0, 1},
 		{"another model has spoken", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("m"), assistant("z"), user("n")}}, -1, 5},
-		{"an answer that was cut", cut, Request{Messages: []Message{user("q"), assistant("a"), user("more")}}, -1, 3},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -158,9 +155,6 @@ func (s *simulation) call(messages []Message) {
 		prompt = append(prompt, int32(s.r.IntN(900)))
 	}
 	c := Call{Prompt: prompt, Finish: "stop"}
-	if s.r.IntN(10) == 0 {
-		c.Finish = "length"
-	}
 	if s.r.IntN(10) == 0 {
 		c.Masked = Constrained
 	}
