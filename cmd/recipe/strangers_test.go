@@ -42,7 +42,7 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 		"pkg/pyproject.toml": "[project]\nname = \"pkg\"\nversion = \"1\"\n", "pkg/setup.py": python,
 		"sitecustomize.py": python, "recipe_sdk/__init__.py": python,
 		"json.py": python, "ast.py": python, "traceback.py": python, "path/json.py": python, "path/sitecustomize.py": python,
-		"score.py": "import absent_module\n\n\ndef score(completions, **kwargs):\n    return [0.0]\n",
+		"score.py":   "import absent_module\n\n\ndef score(completions, **kwargs):\n    return [0.0]\n",
 		"rows.jsonl": strings.Repeat(`{"prompt": "a", "answer": "b"}`+"\n", 2),
 		"scores.hcl": `inference "tiny" "policy" {}
 environment "reward" "r" {
