@@ -12,6 +12,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -48,22 +49,17 @@ func (d *decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribu
 // columns reports attributes that name columns which the file of rows lacks. Only its first row is read. Where the file
 // is none that can be read here, as a data set of a hub, nothing is reported: the block does that when it starts.
 func (d *decoder) columns(body *hclsyntax.Body) {
-	known := map[string][]string{}
 	for _, c := range d.claimed {
 		of := c.attribute.Columns.Of
 		file := d.rows[of]
-		if file == "" {
+		if file == "" || d.ev.enough() {
 			continue
 		}
 		if c.value.Type() == cty.Number {
 			d.keptBack(c, file, body)
 			continue
 		}
-		columns, ok := known[file]
-		if !ok {
-			columns = columnsOf(file, d.ev.p.code.files)
-			known[file] = columns
-		}
+		columns := d.ev.p.code.facts.rowsOf(file, d.ev.p.code.files).columns
 		if len(columns) == 0 {
 			continue
 		}
@@ -77,8 +73,9 @@ func (d *decoder) columns(body *hclsyntax.Body) {
 // keptBack reports a number of rows that leaves none of the file.
 func (d *decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 	kept, _ := c.value.AsBigFloat().Int64()
-	rows, ok := rowsOf(file, d.ev.p.code.files)
-	if !ok || rows > kept {
+	known := d.ev.p.code.facts.rowsOf(file, d.ev.p.code.files)
+	rows := known.rows
+	if !known.counted || rows > kept {
 		return
 	}
 	if c.at == (hcl.Range{}) {
@@ -97,7 +94,7 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 	if c.attribute.Format != spec.FormatCallable && c.attribute.Format != spec.FormatCode {
 		if !slices.Contains(columns, name) {
 			d.report(problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
-				c.attribute.Name, c.where, file, name, strings.Join(columns, ", "), didYouMean(name, columns))))
+				c.attribute.Name, c.where, file, name, someOf(columns), didYouMean(name, columns))))
 		}
 		return
 	}
@@ -109,32 +106,42 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 	if err != nil {
 		return
 	}
-	needed, decorator, _ := spec.Parameters(source, code.Function)
+	known, ok := d.ev.p.code.facts.of(code.File, source)
+	if !ok {
+		return // said where the attribute was decoded
+	}
+	needed, decorator := known.parameters(code.Function)
 	hint, lacks := "", []string{}
 	for _, argument := range needed {
 		passed := slices.Contains(columns, argument) && !slices.Contains(of.LeftOut, argument)
 		if !passed && !slices.Contains(of.Given, argument) {
-			lacks = append(lacks, fmt.Sprintf("%q", argument))
+			lacks = append(lacks, strconv.Quote(shortened(argument)))
+			if len(lacks) > maxListed {
+				continue
+			}
 			hint += didYouMean(argument, columns)
 		}
 	}
 	if len(lacks) == 0 {
 		return
 	}
-	besides := ""
+	if len(lacks) > maxListed {
+		lacks = append(lacks[:maxListed], fmt.Sprintf("%d more", len(lacks)-maxListed))
+	}
+	lacking, besides := strings.Join(lacks, " and "), ""
 	if len(of.Given) > 0 {
 		besides = fmt.Sprintf(" Besides columns a function gets %s.", strings.Join(of.Given, ", "))
 	}
 	if decorator != "" {
 		d.report(warning(c.at, "Columns not checked", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not have as a "+
 			"column, unless its decorator @%s gives it. The block finds out when it starts. The file has %s.%s",
-			c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file, decorator,
-			strings.Join(columns, ", "), hint)))
+			c.attribute.Name, c.where, code.Function, code.File, lacking, file, decorator,
+			someOf(columns), hint)))
 		return
 	}
 	d.report(problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not have as a "+
-		"column. It has %s.%s%s", c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file,
-		strings.Join(columns, ", "), hint, besides)))
+		"column. It has %s.%s%s", c.attribute.Name, c.where, code.Function, code.File, lacking, file,
+		someOf(columns), hint, besides)))
 }
 
 // headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known,
@@ -147,18 +154,42 @@ func columnsOf(file string, files *function.Files) []string {
 	switch {
 	case ending == ".parquet":
 		footer, _ := parquetFooter(file, files)
-		return footer.columns
+		return fewEnough(footer.columns)
 	case ending == ".csv" || ending == ".tsv":
 		columns, _ := tableReader(data, ending).Read()
-		return columns
+		return fewEnough(columns)
 	}
 	var columns []string
 	row, _ := rowsOfJSON(data, 1)
 	gjson.ParseBytes(row).ForEach(func(name, _ gjson.Result) bool {
 		columns = append(columns, name.String())
-		return true
+		return len(columns) <= maxColumns
 	})
+	return fewEnough(columns)
+}
+
+// fewEnough are the columns; none where there are too many.
+func fewEnough(columns []string) []string {
+	if len(columns) > maxColumns {
+		return nil
+	}
 	return columns
+}
+
+// workOfRows is about how many bytes columnsOf and rowsOf go through.
+func workOfRows(file string, files *function.Files) int {
+	in, size, err := files.Open(file)
+	if err != nil {
+		return 0
+	}
+	_ = in.Close()
+	switch ending := path.Ext(strings.ToLower(file)); ending {
+	case ".gz":
+		return 2 * headOfRows
+	case ".parquet":
+		return 2 * footerWork * int(min(size, headOfFooter))
+	}
+	return 2 * int(min(size, headOfRows))
 }
 
 // rowsOf is how many rows a file has. Not ok: it is not known, as of one that is too large to be read for it.

@@ -23,8 +23,10 @@ func warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
 }
 
 const (
-	maxMistakes = 200 // that the parser reports of a file
-	maxReported = 500 // of a recipe: each is shown with its place in the file
+	maxMistakes = 200  // that the parser reports of a file
+	maxReported = 500  // of a recipe: each is shown with its place in the file
+	maxFound    = 1000 // of a recipe: then no more are looked for in references and files
+	maxListed   = 40   // names in a message
 )
 
 // few are the first diagnostics, with how many more there are. A file may have a mistake in every second byte.
@@ -34,6 +36,9 @@ func few(diags hcl.Diagnostics, most int) hcl.Diagnostics {
 	}
 	more := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "More mistakes",
 		Detail: fmt.Sprintf("There are %d more. Correct those above first.", len(diags)-most)}
+	if len(diags) >= maxFound {
+		more.Detail = fmt.Sprintf("There are more than %d more. Correct those above first.", maxFound-most-1)
+	}
 	if diags[most:].HasErrors() {
 		more.Severity = hcl.DiagError
 	}
@@ -78,6 +83,27 @@ func orNothing(known []string) string {
 	}
 	return strings.Join(slices.Sorted(slices.Values(known)), ", ")
 }
+
+// someOf lists the first of many names, each in part when it is long.
+func someOf(names []string) string {
+	short := make([]string, 0, maxListed)
+	for _, name := range names[:min(len(names), maxListed)] {
+		short = append(short, shortened(name))
+	}
+	switch more := len(names) - maxListed; {
+	case len(names) == 0:
+		return "none"
+	case more > 0:
+		return strings.Join(short, ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(short, ", ")
+}
+
+// enough says whether so many mistakes were found that no more are looked for. That there is an error among them is
+// needed: what is not looked at must not be valid.
+func enough(diags hcl.Diagnostics) bool { return len(diags) >= maxFound && diags.HasErrors() }
+
+func (ev *evaluation) enough() bool { return enough(ev.diags) || enough(ev.p.diags) }
 
 func plural(n int, noun string) string {
 	switch n {

@@ -119,6 +119,10 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 	case *hclsyntax.FunctionCallExpr:
 		w.function(n)
 	case *hclsyntax.ScopeTraversalExpr:
+		if enough(w.r.p.diags) {
+			w.e.bad = true
+			return nil
+		}
 		name := n.Traversal.RootName()
 		for _, scope := range w.scopes {
 			if _, bound := scope[name]; bound {
@@ -169,7 +173,9 @@ func (w *walker) function(call *hclsyntax.FunctionCallExpr) {
 	if _, ok := w.r.p.functions[call.Name]; ok {
 		return
 	}
-	w.e.bad = true
+	if w.e.bad = true; enough(w.r.p.diags) {
+		return
+	}
 	w.r.p.diags = append(w.r.p.diags, problem(call.NameRange, "Unknown function",
 		fmt.Sprintf("There is no function %q.%s docs/language.md lists them all.", call.Name,
 			didYouMean(call.Name, sortedKeys(w.r.p.functions)))))

@@ -174,7 +174,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			// Lax: a browser leaves strict cookies out where a link on another page, or in a file, led here.
 			http.SetCookie(w, &http.Cookie{Name: cookieName(r.Host), Value: s.opts.Token, Path: "/", HttpOnly: true,
 				Secure: s.opts.TLS != nil, SameSite: http.SameSiteLaxMode})
-			http.Redirect(w, r, r.URL.Path, http.StatusSeeOther) // so that the token leaves the address bar
+			// The token leaves the address bar. A path that begins with // would be another host.
+			http.Redirect(w, r, "/"+strings.TrimLeft(r.URL.EscapedPath(), `/\`), http.StatusSeeOther)
 		default:
 			if c, err := r.Cookie(cookieName(r.Host)); err != nil || !same(c.Value, s.opts.Token) {
 				http.Error(w, "a token is required: open the address that recipe ui printed", http.StatusUnauthorized)

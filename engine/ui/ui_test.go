@@ -174,6 +174,10 @@ func TestWhoMayAsk(t *testing.T) {
 		w.Header().Get("Location") != "/" {
 		t.Errorf("the cookie is %q, the way goes to %q", c, w.Header().Get("Location"))
 	}
+	w = guarded.ask("http://127.0.0.1//evil.example/x?token=s3cret")
+	if to := w.Header().Get("Location"); to != "/evil.example/x" {
+		t.Errorf("the way goes to %q, which is another host", to)
+	}
 }
 
 // Everything that another site may not have is read only.

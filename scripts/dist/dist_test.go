@@ -206,6 +206,20 @@ func TestDistribution(t *testing.T) {
 		if left := globbed(t, filepath.Join(bin, "*")); len(left) > 0 {
 			t.Errorf("a damaged archive leaves %s", left)
 		}
+		outside := strings.ReplaceAll(string(files["SHA256SUMS"]), "  recipe_", "  ../recipe_")
+		if err := os.WriteFile(filepath.Join(release, "SHA256SUMS"), []byte(outside), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd = exec.CommandContext(t.Context(), "sh", script)
+		cmd.Env = environ
+		if text, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(text), "unexpected name") {
+			t.Errorf("an archive that lies outside of the folder: %v\n%s", err, text)
+		}
+		cmd = exec.CommandContext(t.Context(), "sh", script)
+		cmd.Env = append(environ, "RECIPE_RELEASES=http://127.0.0.1:1")
+		if text, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(text), "http") {
+			t.Errorf("a release in the clear: %v\n%s", err, text)
+		}
 	})
 }
 

@@ -29,10 +29,13 @@ main() {
 	if [ -n "${RECIPE_VERSION:-}" ]; then from=$releases/download/v$RECIPE_VERSION; else from=$releases/latest/download; fi
 	temporary=$(mktemp -d)
 	trap 'rm -rf "$temporary"' EXIT
-	curl -fsSL --retry 3 -o "$temporary/SHA256SUMS" "$from/SHA256SUMS" || fail "cannot download $from/SHA256SUMS"
+	curl --proto =https,file -fsSL --retry 3 -o "$temporary/SHA256SUMS" "$from/SHA256SUMS" || fail "cannot download $from/SHA256SUMS"
 	file=$(awk -v end="_${system}_${arch}.tar.gz" 'substr($2, length($2) - length(end) + 1) == end {print $2}' "$temporary/SHA256SUMS")
-	[ -n "$file" ] || fail "$from/SHA256SUMS lists no archive for $system/$arch"
-	curl -fsSL --retry 3 -o "$temporary/$file" "$from/$file" || fail "cannot download $from/$file"
+	case $file in
+	'') fail "$from/SHA256SUMS lists no archive for $system/$arch" ;;
+	*[!A-Za-z0-9._+-]*) fail "$from/SHA256SUMS lists an archive with an unexpected name: $file" ;;
+	esac
+	curl --proto =https,file -fsSL --retry 3 -o "$temporary/$file" "$from/$file" || fail "cannot download $from/$file"
 	wanted=$(awk -v file="$file" '$2 == file {print $1}' "$temporary/SHA256SUMS")
 	got=$($sum "$temporary/$file" | cut -d' ' -f1)
 	[ "$wanted" = "$got" ] || fail "$file has the checksum $got; expected $wanted. Nothing was installed; download it again"

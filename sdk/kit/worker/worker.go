@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/recipe-rl/recipe/internal/diskwait"
 	"github.com/recipe-rl/recipe/internal/tail"
 	"github.com/recipe-rl/recipe/sdk"
@@ -265,6 +267,9 @@ func (t *Trainer[C]) argv(python string) []string {
 
 func (t *Trainer[C]) environ(python string) []string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+	if os.Getenv(compiledVariable) == "" {
+		env[compiledVariable] = compiledFolder(t.req.Dir)
+	}
 	if own := nodes.Address(); own != "" { // inference may be on another machine
 		env[weightsAddress] = own
 	}
@@ -310,6 +315,21 @@ func (t *Trainer[C]) environ(python string) []string {
 		out = append(out, name+"="+value)
 	}
 	return out
+}
+
+// compiledVariable names the folder in which torch keeps what it has compiled, which it runs.
+const compiledVariable = "TORCHINDUCTOR_CACHE_DIR"
+
+// compiledFolder is below the user's cache, where it survives runs, or below the block's folder, where a home is
+// read-only. Torch's own default has the user's name, in the temporary folder: another user may have made it.
+func compiledFolder(own string) string {
+	if cache, err := os.UserCacheDir(); err == nil {
+		folder := filepath.Join(cache, "recipe", "torch")
+		if os.MkdirAll(folder, 0o755) == nil && unix.Access(folder, unix.W_OK) == nil {
+			return folder
+		}
+	}
+	return filepath.Join(own, "compiled")
 }
 
 // weightsAddress is where receivers of weights connect by transport nccl (recipe_sdk.nccl); loopback if it is not set.
