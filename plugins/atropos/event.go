@@ -180,7 +180,7 @@ func (p *process) postFailed(e event) error {
 	failed := p.team.postFailed(p.index, e.Groups, e.Error)
 	if !e.Away {
 		if refused, ever := p.team.refused(p.index); refused >= refusedPosts {
-			return p.hopeless(fmt.Sprintf("%d posts of scored groups in a row were refused", refused), e.Error, !ever)
+			return p.hopeless(fmt.Sprintf("%d posts of scored groups in a row failed", refused), e.Error, !ever)
 		}
 	}
 	if failed&(failed-1) == 0 { // each of the first ones, then at powers of two

@@ -171,7 +171,7 @@ func TestFailedPostsDegradeTheBlock(t *testing.T) {
 				err := <-ended
 				var e *sdk.Error
 				if !errors.As(err, &e) || !e.Final || !strings.Contains(err.Error(), c.want[len(c.want)-1]) ||
-					!strings.Contains(err.Error(), "10 posts of scored groups in a row were refused: ") {
+					!strings.Contains(err.Error(), "10 posts of scored groups in a row failed: ") {
 					t.Errorf("the block ended with %v", err)
 				}
 				h.mu.Lock()
