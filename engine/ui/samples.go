@@ -76,7 +76,8 @@ func (r *run) groupsKnown() (n int) {
 // groupList is a part of the list of groups.
 type groupList struct {
 	Groups       []groupRow `json:"groups"`
-	Total        int        `json:"total"` // groups in the record
+	Total        int        `json:"total"`       // groups in the record
+	Evaluations  int        `json:"evaluations"` // those of them that evaluations have made
 	Lost         int64      `json:"lost"`
 	Next         int        `json:"next"` // groups to skip for more; 0: there are none
 	Environments []string   `json:"environments"`
@@ -213,6 +214,9 @@ func (r *run) listSamples(_ http.ResponseWriter, req *http.Request) (any, error)
 		}
 		list, lost := reader.Groups()
 		out.Total, out.Lost = out.Total+len(list), out.Lost+lost
+		if samples.OfEvaluation(block) {
+			out.Evaluations += len(list)
+		}
 		for i := len(list) - 1; i >= 0; i-- {
 			g := list[i]
 			if !known[g.Environment] && len(known) < 1000 {

@@ -2,6 +2,7 @@ package atropos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,6 +31,8 @@ type event struct {
 	Score      float64            `json:"score"`
 	Rollouts   int64              `json:"rollouts"`
 	InARow     int64              `json:"in_a_row"`
+	Own        int64              `json:"own"`  // of those: not because a server was away
+	Away       bool               `json:"away"` // the trajectory API did not answer, or not about the group
 	Doing      string             `json:"doing"`
 	Groups     int64              `json:"groups"`
 	Answers    int64              `json:"answers"`
@@ -53,8 +56,8 @@ func (j *jsonAny) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// take turns an event into what the host is told.
-func (p *process) take(ctx context.Context, e event) {
+// take turns an event into what the host is told. An error ends the process: nothing can come of it.
+func (p *process) take(ctx context.Context, e event) error {
 	p.team.doing.take(p.index, e)
 	switch e.Event {
 	case "class":
@@ -66,10 +69,11 @@ func (p *process) take(ctx context.Context, e event) {
 	case "group":
 		p.team.add(e)
 		p.team.well(p.index, rolloutsFail, rolloutsEmpty)
+		p.made = true
 	case "posted":
 		p.team.posted(p.index, e.Groups)
 	case "post-failed":
-		p.postFailed(e)
+		return p.postFailed(e)
 	case "odd-group":
 		p.host.Log("warn", "a scored group could not be looked at, so it is in no metric: "+e.Error)
 	case "sample":
@@ -105,10 +109,17 @@ func (p *process) take(ctx context.Context, e event) {
 				fmt.Sprintf("the last %d rollouts all failed, the last one in %s with %s", e.InARow, e.Doing, e.Error),
 			)
 		}
+		if !p.made && e.Own >= hopelessFailures {
+			return p.hopeless(fmt.Sprintf("none of %s brought a group", plural(e.Rollouts, "rollout", "rollouts")),
+				fmt.Sprintf("the last one failed in %s with %s", e.Doing, e.Error), true)
+		}
 	case "empty":
 		text := emptyText(e, p.req.Config.MaxTokenLength)
 		p.host.Log("warn", text)
 		p.team.trouble(p.index, rolloutsEmpty, text)
+		if !p.made && e.Rollouts >= hopelessEmpty {
+			return p.hopeless("the environment brings no group", text, true)
+		}
 	case "evaluation-failed":
 		p.host.Log("error", fmt.Sprintf("the evaluation at step %d failed: %s", e.Step, e.Error))
 	case "evaluating":
@@ -116,6 +127,7 @@ func (p *process) take(ctx context.Context, e event) {
 	case "unknown", "ignored", "no-environment":
 		p.last = e
 	}
+	return nil
 }
 
 // span is the first span of a rollout's trace, which has just ended.
@@ -141,9 +153,36 @@ func totalOf(list []float64) (total float64) {
 // manyFailures are as many rollouts in a row as no environment loses by chance.
 const manyFailures = 8
 
-// postFailed tells of groups that were scored and did not reach the trajectory API.
-func (p *process) postFailed(e event) {
+// Rollouts without a group and refused posts in a row that end the block. They are of the environment's own doing:
+// while a server is away, it waits. Rollouts end it only where not one has ever brought a group, because some
+// environments raise on purpose where an answer is of no use. The launcher tells of failed rollouts at powers of two,
+// and of empty ones at 50 and 500.
+const (
+	hopelessFailures = 50
+	hopelessEmpty    = 500
+	refusedPosts     = 10 // as environments of the SDK
+)
+
+// hopeless is the error of a process from which nothing comes; final, when nothing ever did: another attempt would not
+// change that.
+func (p *process) hopeless(what, why string, final bool) error {
+	return &sdk.Error{
+		Summary: what,
+		Err:     errors.New(why),
+		Remedy:  "correct the environment, or its settings in config; the log of its process has more (recipe logs)",
+		Final:   final,
+	}
+}
+
+// postFailed tells of groups that were scored and did not reach the trajectory API. Too many refusals in a row are an
+// error.
+func (p *process) postFailed(e event) error {
 	failed := p.team.postFailed(p.index, e.Groups, e.Error)
+	if !e.Away {
+		if refused, ever := p.team.refused(p.index); refused >= refusedPosts {
+			return p.hopeless(fmt.Sprintf("%d posts of scored groups in a row failed", refused), e.Error, !ever)
+		}
+	}
 	if failed&(failed-1) == 0 { // each of the first ones, then at powers of two
 		p.host.Log(
 			"error",
@@ -155,6 +194,7 @@ func (p *process) postFailed(e event) {
 			),
 		)
 	}
+	return nil
 }
 
 func plural(n int64, one, many string) string {

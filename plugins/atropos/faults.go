@@ -31,6 +31,7 @@ type faults struct {
 type posts struct {
 	failed, arrived int64
 	inARow          int64 // that arrived since the last failure
+	refused         int64 // since the last that arrived
 }
 
 func newFaults() faults {
@@ -84,10 +85,17 @@ func (f faults) postFailed(index int, cause string) int64 {
 	return p.failed
 }
 
+// postRefused notes that a post was refused, and returns how many were since the last that arrived, and whether one has.
+func (f faults) postRefused(index int) (n int64, arrived bool) {
+	p := f.of(index)
+	p.refused++
+	return p.refused, p.arrived > 0
+}
+
 // posted notes a post that arrived, and says whether that ends a fault.
 func (f faults) posted(index int) bool {
 	p := f.of(index)
-	p.arrived, p.inARow = p.arrived+1, p.inARow+1
+	p.arrived, p.inARow, p.refused = p.arrived+1, p.inARow+1, 0
 	return p.inARow >= recovered && f.clear(index, postsFail)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -221,14 +222,70 @@ func TestOwnEvaluationReportsBothVersions(t *testing.T) {
 	r := &running{host: h}
 	// without a control endpoint the version is 0
 	p := &process{running: r, team: newTeam(h, outputs.Environment{}, 1), evaluating: 3}
-	p.take(t.Context(), event{Event: "evaluation", Metrics: map[string]float64{"eval/accuracy": 0.5}})
+	_ = p.take(t.Context(), event{Event: "evaluation", Metrics: map[string]float64{"eval/accuracy": 0.5}})
 	if h.metrics["eval/policy_version_first"] != 3 || h.metrics["eval/policy_version"] != 0 ||
 		h.metrics["eval/accuracy"] != 0.5 || len(h.logs) != 1 {
 		t.Errorf("metrics %v, log %q; want both versions and a warning", h.metrics, h.logs)
 	}
 	p.evaluating, h.logs = 0, nil
-	p.take(t.Context(), event{Event: "evaluation", Metrics: map[string]float64{"eval/accuracy": 0.5}})
+	_ = p.take(t.Context(), event{Event: "evaluation", Metrics: map[string]float64{"eval/accuracy": 0.5}})
 	if len(h.logs) != 0 {
 		t.Errorf("log %q after an evaluation under one version", h.logs)
+	}
+}
+
+// Posts end a block when ten in a row were refused, and never while the trajectory API is away.
+func TestRefusedPostsEndTheBlock(t *testing.T) {
+	t.Parallel()
+	r := &running{host: newHost()}
+	p := &process{running: r, team: newTeam(r.host, outputs.Environment{}, 1)}
+	posts := func(n int, e event) (err error) {
+		for range n {
+			err = errors.Join(err, p.take(t.Context(), e))
+		}
+		return err
+	}
+	refused, away := event{Event: "post-failed", Error: "HTTP 422"}, event{Event: "post-failed", Away: true}
+	if err := posts(100, away); err != nil {
+		t.Error("while the API is away:", err)
+	}
+	if err := posts(refusedPosts-1, refused); err != nil {
+		t.Error("after nine:", err)
+	}
+	if err := errors.Join(posts(1, event{Event: "posted"}), posts(refusedPosts-1, refused)); err != nil {
+		t.Error("nine after one that arrived:", err)
+	}
+	var e *sdk.Error
+	if err := posts(1, refused); !errors.As(err, &e) || e.Final || !strings.Contains(err.Error(), "HTTP 422") {
+		t.Errorf("after ten: %v, and final although a group has arrived: %v", err, e != nil && e.Final)
+	}
+	// Rollouts: some environments raise where an answer is of no use, so one group proves that groups can come.
+	failed := event{Event: "rollout-failed", Rollouts: 64, InARow: 64, Own: 64, Error: "no score"}
+	if err := p.take(t.Context(), event{Event: "rollout-failed", InARow: 64, Own: 3}); err != nil {
+		t.Error("while inference was away:", err)
+	}
+	if err := p.take(t.Context(), failed); err == nil || !strings.Contains(err.Error(), "no score") {
+		t.Errorf("64 rollouts and not one group: %v", err)
+	}
+	if err := errors.Join(p.take(t.Context(), event{Event: "group"}), p.take(t.Context(), failed)); err != nil {
+		t.Error("after a group:", err)
+	}
+}
+
+// The launcher tells a server that is away from a fault of the environment.
+func TestTheLauncherKnowsServersThatAreAway(t *testing.T) {
+	t.Parallel()
+	code := `import asyncio, recipe_posts as p
+class APIConnectionError(Exception): pass
+class Mine(APIConnectionError): pass
+class Retry(Exception): last_attempt = type("A", (), {"exception": staticmethod(lambda: ConnectionResetError())})
+print([p.is_away(e) for e in (ConnectionRefusedError(), asyncio.TimeoutError(), Mine(), Retry(), FileNotFoundError(),
+                              TypeError(), ValueError())])`
+	cmd := exec.CommandContext(t.Context(), python(t), "-c", code)
+	cmd.Dir = "launcher"
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	got, err := cmd.CombinedOutput()
+	if want := "[True, True, True, True, False, False, False]"; err != nil || strings.TrimSpace(string(got)) != want {
+		t.Errorf("away: %s, %v, expected %s", got, err, want)
 	}
 }

@@ -3,12 +3,15 @@ package atropos
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // chatEnvironment has the form of most multi-turn environments of Atropos: conversations through chat_completion,
@@ -125,21 +128,28 @@ func TestGroupsOfChatTemplatesArrive(t *testing.T) {
 	}
 }
 
-// An environment whose groups do not arrive is degraded and reports why, until they arrive again.
+// An environment whose groups do not arrive is degraded and reports why, until they arrive again, or ten in a row were
+// refused. Groups that are lost now and then end nothing.
 func TestFailedPostsDegradeTheBlock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		body   string
 		refuse int
-		want   []string
+		// After so many refused posts, groups arrive; 0: never, -1: every second one does.
+		refusals int
+		want     []string
 	}{
-		"not JSON": {`dict(group, tokens=[self.tokenizer.apply_chat_template([{"role": "user", "content": "x"}], return_dict=True)] * 4)`, 0, []string{"post of scored groups failed and none has arrived", "TypeError", "not JSON serializable"}},
-		"too few":  {`dict(group, tokens=group["tokens"][:3])`, 0, []string{"the group has 3 sequences and group_size is 4"}},
-		"refused":  {"group", 422, []string{"the trajectory API refused it", "HTTP 422", "the world refuses this group"}},
+		"not JSON": {`dict(group, tokens=[self.tokenizer.apply_chat_template([{"role": "user", "content": "x"}], ` +
+			"return_dict=True)] * 4)", 0, 0, []string{"post of scored groups failed and none has arrived", "TypeError",
+			"not JSON serializable"}},
+		"too few":  {`dict(group, tokens=group["tokens"][:3])`, 0, 0, []string{"the group has 3 sequences and group_size is 4"}},
+		"refused":  {"group", 422, 0, []string{"the trajectory API refused it", "HTTP 422", "the world refuses this group"}},
+		"at first": {"group", 422, 4, []string{"the trajectory API refused it", "HTTP 422"}},
+		"by turns": {"group", 422, -1, []string{"posts of scored groups failed", "HTTP 422"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, h := newWorld(t), newHost()
-			w.refuse = c.refuse
+			w.refuse, w.refusals = c.refuse, c.refusals
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
@@ -156,23 +166,27 @@ func TestFailedPostsDegradeTheBlock(t *testing.T) {
 					return strings.HasPrefix(line, "error: a post of 1 scored group failed (failure 1 so far)")
 				})
 			})
-			h.mu.Lock()
-			if i := slices.IndexFunc(h.phases, says); slices.ContainsFunc(h.phases[i:],
-				func(text string) bool { return strings.HasPrefix(text, "ready") }) {
-				t.Errorf("ready although no group arrives: %q", h.phases[i:])
-			}
-			if h.metrics["env/groups_sent"] != 0 {
-				t.Errorf("%v groups count as sent", h.metrics["env/groups_sent"])
-			}
-			h.mu.Unlock()
-			if c.refuse != 0 {
-				w.mu.Lock()
-				w.refuse = 0
-				w.mu.Unlock()
-				h.await(t, "a ready phase after groups arrive",
-					func() bool { return strings.HasPrefix(h.phases[len(h.phases)-1], "ready: registered") })
+			switch {
+			case c.refusals == 0: // all are refused
+				err := <-ended
+				var e *sdk.Error
+				if !errors.As(err, &e) || !e.Final || !strings.Contains(err.Error(), c.want[len(c.want)-1]) ||
+					!strings.Contains(err.Error(), "10 posts of scored groups in a row failed: ") {
+					t.Errorf("the block ended with %v", err)
+				}
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if i := slices.IndexFunc(h.phases, says); slices.ContainsFunc(h.phases[i:],
+					func(text string) bool { return strings.HasPrefix(text, "ready") }) {
+					t.Errorf("ready although no group arrives: %q", h.phases[i:])
+				}
+				return
+			case c.refusals < 0: // every second one is
 				h.await(t, "metrics of groups that arrived and that did not",
 					func() bool { return h.metrics["env/groups_sent"] > 0 && h.metrics["env/groups_failed"] > 0 })
+			default:
+				h.await(t, "a ready phase after groups arrive",
+					func() bool { return strings.HasPrefix(h.phases[len(h.phases)-1], "ready: registered") })
 			}
 			cancel()
 			<-ended
@@ -180,14 +194,17 @@ func TestFailedPostsDegradeTheBlock(t *testing.T) {
 	}
 }
 
-// An environment all of whose rollouts fail is degraded, too, whether it raises, or catches the exception and logs it.
+// An environment all of whose rollouts fail is degraded, too, whether it raises, or catches the exception and logs it,
+// and ends when none has ever brought a group.
 func TestFailedRolloutsDegradeTheBlock(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ body, want string }{
+	for name, c := range map[string]struct{ body, want, end string }{
 		"raised": {"        raise ValueError('the judge is away')", "rollouts all failed, the last one in sampling with " +
-			"ValueError: the judge is away"},
+			"ValueError: the judge is away",
+			"none of 64 rollouts brought a group: the last one failed in sampling with ValueError"},
 		"scored": {"        return {'tokens': 1}, []\n\n    async def postprocess_histories(self, group):\n        raise " +
-			"ValueError('no score')", "rollouts all failed, the last one in scoring with ValueError: no score"},
+			"ValueError('no score')", "rollouts all failed, the last one in scoring with ValueError: no score",
+			"the last one failed in scoring with ValueError: no score"},
 		"caught": {`        async with self.server.managed_server(tokenizer=self.tokenizer) as managed:
             await managed.completion(prompt=prompt(item), n=2, max_tokens=1, temperature=1.0)
         import logging
@@ -195,7 +212,8 @@ func TestFailedRolloutsDegradeTheBlock(t *testing.T) {
             raise ValueError('the judge is away')
         except ValueError:
             logging.getLogger(__name__).exception('while scoring')
-        return None, []`, "The last error that the environment logged: while scoring: ValueError: the judge is away"},
+        return None, []`, "The last error that the environment logged: while scoring: ValueError: the judge is away",
+			"the environment brings no group: 500 rollouts in a row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, h := newWorld(t), newHost()
@@ -209,8 +227,11 @@ func TestFailedRolloutsDegradeTheBlock(t *testing.T) {
 					return strings.HasPrefix(text, "degraded: ") && strings.Contains(text, c.want)
 				})
 			})
-			cancel()
-			<-ended
+			err := <-ended
+			var e *sdk.Error
+			if !errors.As(err, &e) || !e.Final || !strings.Contains(err.Error(), c.end) {
+				t.Errorf("the block ended with %v, expected %q", err, c.end)
+			}
 		})
 	}
 }

@@ -31,6 +31,7 @@ type process struct {
 	registration trajectory.Registered
 	last         event // of those that say why it ended
 	up           bool
+	made         bool  // a group
 	known        bool  // a poll has told at
 	at           int64 // step of the trainer
 
@@ -174,7 +175,9 @@ func (p *process) watch(ctx context.Context, program *proc.Program, lines <-chan
 				<-program.Done()
 				return p.ended(program)
 			}
-			p.take(ctx, e)
+			if err := p.take(ctx, e); err != nil {
+				return err
+			}
 			if p.up {
 				limit.Reset(p.req.Config.Silence)
 			}

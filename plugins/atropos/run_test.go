@@ -77,6 +77,8 @@ type world struct {
 	finish   string              // why completions ended; empty: length
 	length   int                 // longest sequence that the trainer accepts; 0: 4096
 	refuse   int                 // HTTP status of posts of groups; 0: they are accepted
+	refusals int                 // posts that are refused; then they are accepted. 0: all, -1: every second one
+	postings int                 // posts so far
 	traces   map[string][]string // headers traceparent, by path
 
 	chat      func(http.ResponseWriter, *http.Request) // answers chat completions; nil: not supported
@@ -119,7 +121,11 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.refuse != 0 && strings.HasPrefix(path, "/scored_data") {
+	if strings.HasPrefix(path, "/scored_data") {
+		w.postings++
+	}
+	accepted := w.refusals > 0 && w.postings > w.refusals || w.refusals < 0 && w.postings%2 == 0
+	if w.refuse != 0 && !accepted && strings.HasPrefix(path, "/scored_data") {
 		http.Error(out, `{"detail": "the world refuses this group"}`, w.refuse)
 		return
 	}

@@ -99,6 +99,13 @@ func (t *team) postFailed(index int, groups int64, cause string) int64 {
 	return failed
 }
 
+// refused counts a post that was refused, and returns how many were since the last that arrived, and whether one has.
+func (t *team) refused(index int) (n int64, arrived bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.faults.postRefused(index)
+}
+
 // posted counts groups that have arrived.
 func (t *team) posted(index int, groups int64) {
 	t.mu.Lock()

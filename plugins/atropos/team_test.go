@@ -52,9 +52,9 @@ func TestGroupsOfAllProcessesAreCountedTogether(t *testing.T) {
 	team := newTeam(h, outputs.Environment{}, 2)
 	first, second := &process{running: r, team: team}, &process{running: r, team: team, index: 1}
 	group := func(p *process, score float64) {
-		p.take(t.Context(), event{Event: "group", Scores: []float64{score, score}, Lengths: []float64{1, 1}, Same: true})
+		_ = p.take(t.Context(), event{Event: "group", Scores: []float64{score, score}, Lengths: []float64{1, 1}, Same: true})
 	}
-	poll := func(p *process, step int64) { p.take(t.Context(), event{Event: "poll", Step: step}) }
+	poll := func(p *process, step int64) { _ = p.take(t.Context(), event{Event: "poll", Step: step}) }
 	reported := func(groups, reward float64) {
 		t.Helper()
 		if h.metrics["env/groups"] != groups || h.metrics["env/reward_all_groups"] != reward {

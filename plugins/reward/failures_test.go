@@ -9,7 +9,9 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/script/scripttest"
+	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
@@ -68,7 +70,7 @@ func TestOneCompletionDoesNotDecide(t *testing.T) {
 	}{
 		"raises":    {limit: "1m", failed: "ValueError: no parse"},
 		"hangs":     {limit: "500ms", failed: "hangs with the completion"},
-		"dies":      {limit: "1m", failed: "a process that scores has ended: exit code 9"},
+		"dies":      {limit: "1m", failed: "a process that scores has ended: exit code 9, in a call of dies with the completion"},
 		"sleeps":    {limit: "500ms", failed: "sleeps with the completion"},
 		"blocks":    {limit: "500ms", failed: "blocks with the completion"},
 		"nothing":   {limit: "1m", failed: "every reward function returned None"},
@@ -106,6 +108,43 @@ func TestOneCompletionDoesNotDecide(t *testing.T) {
 				t.Errorf("failed: %q", failed)
 			case c.failed != "" && (len(failed) != 1 || !strings.Contains(failed[0], c.failed)):
 				t.Errorf("failed: %q, want one: %q", failed, c.failed)
+			}
+		})
+	}
+}
+
+// What cannot be scored for a reason in the user's file ends the block without another attempt, and the reason names the
+// function.
+func TestFaultsOfAFileAreFinal(t *testing.T) {
+	t.Parallel()
+	python := scripttest.Python(t, "atropos")
+	const faults = `
+def huge(completions, **kwargs): return [2e15 for _ in completions]
+def never(completions, **kwargs): return [None for _ in completions]
+def narrow(completions, letter): return [1.0 for _ in completions]
+`
+	for name, want := range map[string]string{
+		"huge":  "huge returned 2e+15; expected a number between -1e+15 and 1e+15",
+		"never": "every reward function returned None for the prompt",
+		"narrow": "narrow does not take 'prompts', 'completion_ids', 'trainer_state', 'log_extra', 'log_metric', which it is " +
+			"given, as by TRL: write **kwargs",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t, "")
+			if err := os.WriteFile(filepath.Join(dir, "faults.py"), []byte(faults), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			def := Plugin()
+			config, _ := body(t, def, map[string]cty.Value{"function": cty.StringVal("faults.py:" + name),
+				"score_processes": cty.NumberIntVal(2)})
+			block := plugintest.Harness(t, def)
+			block.Start(config, in(dir), scripttest.With(python))
+			e := block.Wait("a failed phase", func(e *pluginpb.Event) bool {
+				return sdk.Phase(e.GetPhase().GetPhase()) == sdk.Failed
+			})
+			if p := e.GetPhase(); !strings.Contains(p.GetMessage(), want) || !p.GetFinal() {
+				t.Errorf("it ended with %v, expected %q, finally", p, want)
 			}
 		})
 	}

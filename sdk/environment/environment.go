@@ -105,6 +105,9 @@ type Completion struct {
 	metrics *metrics
 }
 
+// said is what the model said, as its tokens have it and as it is recorded: with the stop text.
+func (c Completion) said() Message { return Message{Role: "assistant", Content: c.Text + c.Stop} }
+
 // Metric records a number beside the score, such as one part of it. It is not trained on: the mean over completions is
 // reported as metrics/NAME, and env try and evaluate show it. Names are few and the same for all tasks. Score and
 // Step call it, from one goroutine at a time.

@@ -119,7 +119,7 @@ func (s *sequence) answered(c Completion, versions *trajectory.Versions, spans [
 	s.answers = append(s.answers, trajectory.VersionSpan{Start: start, End: start + len(c.Tokens)})
 	s.sampled += len(c.Tokens)
 	s.turns++
-	s.text, s.cut, s.finish = c.Text, c.Finish == "length", c.Finish
+	s.text, s.cut, s.finish = c.Text+c.Stop, c.Finish == "length", c.Finish
 	if versions == nil {
 		s.unknown, s.versions = true, nil
 		return
@@ -213,7 +213,7 @@ func (s *sample) rolled(task Task, scores []Scored) *rolled {
 		if one.failed == nil {
 			one.metrics = c.metrics.all()
 		}
-		one.conversation = append(task.conversation(), Message{Role: "assistant", Content: c.Text})
+		one.conversation = append(task.conversation(), c.said())
 	}
 	return out
 }

@@ -195,7 +195,7 @@ func (t talk) answer(ctx context.Context, s *sequence, q question, p sampling, l
 	s.read(drawn.prompt[len(s.tokens):])
 	c := drawn.completions[0]
 	s.answered(c, drawn.versions, drawn.spans[0])
-	s.conversation = append(append(s.conversation, said...), Message{Role: "assistant", Content: c.Text})
+	s.conversation = append(append(s.conversation, said...), c.said())
 	return &c, nil
 }
 

@@ -128,13 +128,17 @@ func (c TriedCompletion) row(s Style, prompt, times int) string {
 	default:
 		var turns []string
 		for _, m := range rest {
-			turns = append(turns, m.Role+": "+m.Content)
+			turns = append(turns, m.Role+": "+strings.TrimRight(m.Content, "\n"))
 		}
 		text = strings.Join(turns, "\n")
 	}
 	// Score and advantage take 20 columns.
-	lines := fold(text, s.Width-23)
-	out := fmt.Sprintf("  %s  %s  %s\n", pad(figure(c.Score), 7), paint(pad(fmt.Sprintf("%+.2f", c.Advantage), 9)),
+	lines := fold(strings.TrimRight(text, "\n"), s.Width-23) // a stop text is often the end of a line
+	advantage := c.Advantage
+	if math.Abs(advantage) < 0.005 {
+		advantage = 0 // no -0.00
+	}
+	out := fmt.Sprintf("  %s  %s  %s\n", pad(figure(c.Score), 7), paint(pad(fmt.Sprintf("%+.2f", advantage), 9)),
 		lines[0])
 	for _, line := range lines[1:] {
 		out += strings.Repeat(" ", 22) + line + "\n"

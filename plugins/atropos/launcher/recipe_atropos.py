@@ -33,7 +33,7 @@ import recipe_posts
 import recipe_trace
 import recipe_versions
 import yaml
-from recipe_posts import cause
+from recipe_posts import cause, is_away
 
 # The answers that the rollout of this task got so far; tasks that it starts share the list.
 ANSWERS = contextvars.ContextVar("answers", default=None)
@@ -71,6 +71,7 @@ class Observer:
         self.asked = 0  # answers that they got from inference
         self.failed = 0
         self.failing = 0  # in a row
+        self.own = 0  # of those: not because a server was away
         self.complaint = LastError()
         self.posts = recipe_posts.Posts(events)
         self.sampled = 0.0
@@ -236,7 +237,7 @@ class Observer:
             except (
                 Exception
             ) as e:  # before the post itself, which reports its own failures; atroposlib writes one line to its log
-                observer.posts.failed(len(scored_data) if isinstance(scored_data, list) else 1, cause(e))
+                observer.posts.failed(len(scored_data) if isinstance(scored_data, list) else 1, cause(e), is_away(e))
                 lost = cause(e)
                 raise
             finally:
@@ -267,9 +268,15 @@ class Observer:
         """A rollout raised; atroposlib writes one line to its log and goes on."""
         self.failed += 1
         self.failing += 1
+        self.own += not is_away(error)
         if self.failing & (self.failing - 1) == 0:
             self.events.write(
-                "rollout-failed", rollouts=self.failed, in_a_row=self.failing, doing=doing, error=cause(error)
+                "rollout-failed",
+                rollouts=self.failed,
+                in_a_row=self.failing,
+                own=self.own,
+                doing=doing,
+                error=cause(error),
             )
 
     def around_collect_trajectories(self, env, method):
@@ -303,7 +310,7 @@ class Observer:
                 raise
             if result is None:
                 self.tracer.end()
-            self.failing = 0
+            self.failing = self.own = 0
             return result
 
         return postprocess

@@ -4,6 +4,7 @@ atroposlib writes one line to its log when a post fails, or none, and goes on: a
 looks busy and well. Each post is reported: "posted" with its number of groups, or "post-failed" with the cause.
 """
 
+import asyncio
 import contextvars
 import functools
 import inspect
@@ -11,13 +12,19 @@ import inspect
 # (status, text) of the last answer to the post that this task makes; a list, which tasks that it starts share.
 ANSWER = contextvars.ContextVar("answer", default=None)
 
+# Answers of the trajectory API that say something of the group itself. Others, such as 503, may be given to any group.
+REFUSALS = (400, 413, 422)
+
+# Errors of clients of inference servers that say nothing of the environment, by name: it need not have these packages.
+AWAY = {"APIConnectionError", "APITimeoutError", "InternalServerError", "RateLimitError", "ClientError", "TransportError"}
+
 
 class Posts:
     def __init__(self, events):
         self.events = events
 
-    def failed(self, groups, error):
-        self.events.write("post-failed", groups=groups, error=error)
+    def failed(self, groups, error, away=False):
+        self.events.write("post-failed", groups=groups, error=error, away=away)
 
     def install(self, base):
         """Watch the posts of base, atroposlib's BaseEnv. Where it sends in another way than is known here, nothing is
@@ -35,12 +42,16 @@ class Posts:
             try:
                 result = await send(env, scored_data, *args, **kwargs)
             except Exception as e:
-                posts.failed(groups, cause(e) + where_refused(answer))
+                refused = answer[0] >= 400 if answer else False
+                away = answer[0] not in REFUSALS if refused else is_away(e)
+                posts.failed(groups, cause(e) + where_refused(answer), away)
                 raise
             finally:
                 ANSWER.reset(token)
             if answer and answer[0] >= 400:
-                posts.failed(groups, "the trajectory API refused it" + where_refused(answer))
+                posts.failed(
+                    groups, "the trajectory API refused it" + where_refused(answer), answer[0] not in REFUSALS
+                )
             else:
                 posts.events.write("posted", groups=groups)
             return result
@@ -72,11 +83,23 @@ def watch_requests():
     aiohttp.ClientSession._request = watched
 
 
+def is_away(error):
+    """Whether an error says that a server did not answer, and nothing of the environment."""
+    error = behind(error)
+    if isinstance(error, (ConnectionError, TimeoutError, asyncio.TimeoutError)):
+        return True
+    return any(c.__name__ in AWAY for c in type(error).__mro__)
+
+
+def behind(error):
+    """The first error behind a retry."""
+    last = getattr(error, "last_attempt", None)
+    return (last.exception() or error) if last is not None else error
+
+
 def cause(error):
     """The first error behind a retry, in one line."""
-    last = getattr(error, "last_attempt", None)
-    if last is not None:
-        error = last.exception() or error
+    error = behind(error)
     return f"{type(error).__name__}: {error}"[:500]
 
 

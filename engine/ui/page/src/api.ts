@@ -17,7 +17,7 @@ export interface GroupRow {
   block: string; id: number; time: string; environment: string; sequences: number; tokens: number; longest: number; mean: number; spread: number;
   scores: number[] | null; versions?: number[]; step?: number; staleness?: number; dropped?: string; evaluation?: boolean; prompt: string; best: string;
 }
-export interface GroupList { groups: GroupRow[]; total: number; lost: number; next: number; environments: string[] }
+export interface GroupList { groups: GroupRow[]; total: number; evaluations: number; lost: number; next: number; environments: string[] }
 export interface Same { groups: GroupRow[]; whole: boolean }
 export interface Message { role: string; text: string }
 export interface Completion { score: number | null; advantage: number | null; tokens: number; trained: number; mismatch: number | null; messages: Message[]; metrics?: Record<string, number | null>; finish?: string; failed?: string }

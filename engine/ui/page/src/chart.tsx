@@ -7,8 +7,8 @@ import { num } from "./format";
 export interface Curve { run: string; name: string; label: string; dash?: number[] }
 export interface Window { from?: number; to?: number }
 
-const colours = ["#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#65a30d"];
-const darkColours = ["#60a5fa", "#fbbf24", "#34d399", "#f87171", "#a78bfa", "#22d3ee", "#f472b6", "#a3e635"];
+const colors = ["#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#65a30d"];
+const darkColors = ["#60a5fa", "#fbbf24", "#34d399", "#f87171", "#a78bfa", "#22d3ee", "#f472b6", "#a3e635"];
 
 // range of the y axis: not so small that its labels are all the same.
 function range(_: uPlot, min: number | null, max: number | null): uPlot.Range.MinMax {
@@ -33,8 +33,11 @@ const sparse = (u: uPlot, i: number): boolean => Array.from(u.data[i] as ArrayLi
 // wholes are the distances of marks on an axis of steps.
 const wholes = [1, 2, 5].flatMap((n) => [...Array(10).keys()].map((e) => n * 10 ** e)).sort((a, b) => a - b);
 
-// around is the range of an axis that shows one step alone.
-const around = (_: uPlot, min: number | null, max: number | null): uPlot.Range.MinMax => min === null || max === null ? [0, 1] : min === max ? [min - 1, max + 1] : [min, max];
+// whole is the range of the x axis: what the data have.
+const whole = (_: uPlot, min: number | null, max: number | null): uPlot.Range.MinMax => min === null || max === null ? [0, 1] : [min, max];
+
+// beside is what an axis shows on both sides of one value alone, in steps or seconds: uPlot would show three years.
+const beside = { step: 1, time: 30 };
 
 export function useDark(): boolean {
   const media = matchMedia("(prefers-color-scheme: dark)");
@@ -74,14 +77,14 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
   useEffect(() => { // a new plot when its shape changes, new data otherwise
     const element = box.current;
     if (!element) return;
-    const list = dark ? darkColours : colours;
+    const list = dark ? darkColors : colors;
     const ink = dark ? "#a8b3c2" : "#4b5563", grid = { stroke: dark ? "#ffffff14" : "#00000012", width: 1 };
     const axis = { stroke: ink, grid, ticks: grid, font: "11px system-ui, sans-serif" };
     const u = new uPlot({
       width: element.clientWidth || 300, height,
       legend: { show: false },
       cursor: { points: { size: 6 }, drag: { x: true, y: false, setScale: false }, focus: { prox: 20 } },
-      scales: { x: { time: x === "time", ...(x === "step" && { range: around }) }, y: { range } },
+      scales: { x: { time: x === "time", range: whole }, y: { range } },
       axes: [{ ...axis, size: 28, ...(x === "step" && { incrs: wholes, values: (_: uPlot, v: number[]) => v.map((t) => num(t)) }) }, { ...axis, size: room, values: (_, v) => v.map((t) => num(t)) }],
       series: [{}, ...curves.map((c, i) => ({ label: c.label, stroke: list[i % list.length], width: 1.5, dash: c.dash, spanGaps: true, points: { show: sparse, size: 5 } }))],
       hooks: { setSelect: [(u) => {
@@ -102,7 +105,8 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
     const joined = tables.length === 1 ? tables[0] : tables.length ? uPlot.join(tables) : ([[]] as unknown as uPlot.AlignedData);
     plot.current.setData(joined, true);
     if (window.from !== undefined && window.to !== undefined) plot.current.setScale("x", { min: window.from, max: window.to });
-  }, [data, dark, JSON.stringify(curves)]);
+    else if (joined[0].length === 1) plot.current.setScale("x", { min: joined[0][0] - beside[x], max: joined[0][0] + beside[x] });
+  }, [data, dark, x, JSON.stringify(curves)]);
 
   const keys = (e: KeyboardEvent) => {
     const xs = plot.current?.scales.x;
@@ -115,7 +119,7 @@ export function Chart({ title, curves, smooth = 0, x = "step", window, onWindow,
     if (moves[e.key]) { e.preventDefault(); onWindow(moves[e.key]); }
   };
   const last = (i: number) => data[i]?.last;
-  const list = dark ? darkColours : colours;
+  const list = dark ? darkColors : colors;
   const said = curves.map((c, i) => `${c.label}: ${num(last(i))}`).join(", ");
   return (
     <figure class="chart">

@@ -35,7 +35,7 @@ function List({ s, route, again }: { s: Summary; route: Route; again: number }) 
       </form>
       {found.error && <p class="error" role="alert">{found.error}</p>}
       {!list && !found.error && <p class="muted" role="status">Reading the samples…</p>}
-      {list && <p class="muted" role="status">{num(list.total)} groups are recorded{list.lost > 0 && `, ${list.lost} could not be`}.{list.groups.length === 0 && " None matches."}</p>}
+      {list && <p class="muted" role="status">{num(list.total)} groups are recorded{list.evaluations > 0 && <>, {num(list.evaluations)} of them <a href={link(s.name, "samples", [], new URLSearchParams({ state: "evaluation" }))}>of evaluations</a></>}{list.lost > 0 && `, ${list.lost} could not be`}.{list.groups.length === 0 && " None matches."}</p>}
       <div class="scroll" tabIndex={0} role="region" aria-label="Groups">
         <table class="groups">
           <thead><tr><th class="number">Score</th><th>Scores</th><th>Prompt</th><th>Best completion</th><th class="number">Step</th><th class="number">Version</th><th class="number">Stale</th><th class="number">Tokens</th><th>Environment</th><th>Time</th></tr></thead>
@@ -118,14 +118,14 @@ function OneGroup({ s, route }: { s: Summary; route: Route }) {
         <h1>Group {g.id} <small class="muted">of <bdi>{g.environment}</bdi></small></h1>
         <p class="muted">{g.step ? `step ${g.step}` : g.dropped ? `dropped: ${g.dropped}` : g.evaluation ? "of an evaluation, never trained" : "waits to be trained"}
           {g.versions && `, sampled by policy version ${g.versions[0] === g.versions[1] ? g.versions[0] : g.versions.join(" to ")}`}
-          {g.staleness !== undefined && `, ${g.staleness} policy versions behind`}, mean score {num(g.mean)}{g.spread === 0 && " (all scores are equal: nothing is learned from them)"}
+          {g.staleness !== undefined && `, ${g.staleness} policy version${g.staleness === 1 ? "" : "s"} behind`}, mean score {num(g.mean)}{g.spread === 0 && " (all scores are equal: nothing is learned from them)"}
           {g.generation && Object.entries(g.generation).slice(0, 6).map(([k, v]) => `, ${k} ${String(v)}`)}</p>
         <Conversation messages={g.messages} />
         {g.expected && <p class="expected">Expected answer: <Shown text={g.expected} /></p>}
         <h2>Completions</h2>
         <div class="scroll" tabIndex={0} role="region" aria-label="Completions">
           <table class="groups">
-            <thead><tr><th>No.</th><th class="number">Score</th>{metrics.map((m) => <th key={m} class="number"><bdi>{m}</bdi></th>)}<th class="number">Advantage</th><th>Completion</th><th>Finish</th><th class="number">Tokens</th><th class="number">Trained</th><th class="number">Mismatch</th></tr></thead>
+            <thead><tr><th>No.</th><th class="number">Score</th>{metrics.map((m) => <th key={m} class="number name"><bdi>{m}</bdi></th>)}<th class="number">Advantage</th><th>Completion</th><th>Finish</th><th class="number">Tokens</th><th class="number">Trained</th><th class="number">Mismatch</th></tr></thead>
             <tbody>{g.completions.map((c, i) => (
               <tr key={i} class={i === chosen ? "chosen" : ""}>
                 <td><a href={link(s.name, "samples", [block, id], { ...Object.fromEntries(route.q), c: i })} aria-current={i === chosen ? "true" : undefined}>{i}</a></td>
@@ -158,17 +158,17 @@ function Conversation({ messages }: { messages: Message[] }) {
 }
 
 type By = "advantage" | "ratio" | "sampler" | "version";
-const colourings: [By, string][] = [["advantage", "advantage"], ["ratio", "trainer − sampler log-probability"], ["sampler", "sampler's log-probability"], ["version", "policy version"]];
+const colorings: [By, string][] = [["advantage", "advantage"], ["ratio", "trainer − sampler log-probability"], ["sampler", "sampler's log-probability"], ["version", "policy version"]];
 
-// value is what a token is coloured by.
+// value is what a token is colored by.
 function value(t: Token, by: By): number | undefined {
   if (!t.trained) return undefined;
   const v = by === "ratio" ? (t.trainer != null && t.sampler != null ? t.trainer - t.sampler : undefined) : by === "version" ? t.version : t[by];
   return v ?? undefined;
 }
 
-// colour is red below 0, blue above; log-probabilities are redder the less likely; versions have a hue each.
-function colour(v: number, by: By, scale: number, dark: boolean): string {
+// color is red below 0, blue above; log-probabilities are redder the less likely; versions have a hue each.
+function color(v: number, by: By, scale: number, dark: boolean): string {
   if (by === "version") return `hsl(${(v * 67) % 360} 70% ${dark ? 35 : 80}%)`;
   if (by === "sampler") return `rgba(220, 60, 60, ${Math.min(0.5, -v / 8)})`;
   const strength = Math.min(0.5, (0.5 * Math.abs(v)) / (scale || 1));
@@ -192,7 +192,7 @@ function Tokens({ path, route }: { path: string; route: Route }) {
   return (
     <>
       <form class="controls" onSubmit={(e) => e.preventDefault()}>
-        <label>Colour tokens by <select value={by} onChange={(e) => change(route, { by: e.currentTarget.value })}>{colourings.map(([k, label]) => <option key={k} value={k}>{label}</option>)}</select></label>
+        <label>Color tokens by <select value={by} onChange={(e) => change(route, { by: e.currentTarget.value })}>{colorings.map(([k, label]) => <option key={k} value={k}>{label}</option>)}</select></label>
         {!some && <span class="muted">not recorded for this completion</span>}
       </form>
       <p class="tokens" onMouseOver={(e) => { const i = (e.target as HTMLElement).dataset.i; if (i) setOver(Number(i)); }}
@@ -200,7 +200,7 @@ function Tokens({ path, route }: { path: string; route: Route }) {
         {seq.tokens.map((token, i) => (
           <span key={i} data-i={i} tabIndex={i === (over ?? seq.first) ? 0 : -1} class={token.trained ? "" : "masked"}
             onKeyDown={(e) => { const to = i + (e.key === "ArrowRight" ? 1 : e.key === "ArrowLeft" ? -1 : 0); if (to !== i && to >= 0 && to < seq.tokens.length) { e.preventDefault(); setOver(to); (e.currentTarget.parentElement?.children[to] as HTMLElement)?.focus(); } }}
-            style={{ background: values[i] !== undefined ? colour(values[i]!, by, scale, dark) : "" }}>{token.text}</span>))}
+            style={{ background: values[i] !== undefined ? color(values[i]!, by, scale, dark) : "" }}>{token.text}</span>))}
       </p>
       {seq.tokens.length < seq.total && <p class="controls"><button type="button" onClick={more}>Show {Math.min(page, seq.total - seq.tokens.length)} more of {seq.total} tokens</button></p>}
       <p class="token" role="status">{t ? <>token {over}: <bdi>“{t.text}”</bdi>, id {t.id}{t.trained ? <>, advantage {num(t.advantage)}, log-probability of the sampler {num(t.sampler)}, of the trainer {num(t.trainer)}{t.version !== undefined && <>, policy version {t.version}</>}</> : ", not trained"}</>

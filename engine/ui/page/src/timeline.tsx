@@ -3,8 +3,8 @@ import { Span, Summary, Timeline, part, query, useGet } from "./api";
 import { Chart, useDark, Window } from "./chart";
 import { clock, short, span } from "./format";
 
-const light: Record<string, string> = { inference: "#0891b2", trainer: "#7c3aed", environment: "#65a30d", work: "#2563eb", wait: "#d1d5db", rest: "#f3f4f6", sync: "#d97706", ready: "#a7f3d0", starting: "#fde68a", loading: "#fcd34d", preparing: "#fde68a", prepared: "#fef3c7", pending: "#e5e7eb", degraded: "#fdba74", draining: "#ddd6fe", completed: "#86efac", stopped: "#e5e7eb", failed: "#fca5a5" };
-const dark_: Record<string, string> = { inference: "#0e7490", trainer: "#7c3aed", environment: "#4d7c0f", work: "#3b82f6", wait: "#4b5563", rest: "#2b3544", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
+const light: Record<string, string> = { inference: "#0891b2", trainer: "#7c3aed", environment: "#65a30d", work: "#2563eb", wait: "#cbd5e1", rest: "#eef2f7", sync: "#d97706", ready: "#a7f3d0", starting: "#fde68a", loading: "#fcd34d", preparing: "#fde68a", prepared: "#fef3c7", pending: "#e5e7eb", degraded: "#fdba74", draining: "#ddd6fe", completed: "#86efac", stopped: "#e5e7eb", failed: "#fca5a5" };
+const dark_: Record<string, string> = { inference: "#0e7490", trainer: "#7c3aed", environment: "#4d7c0f", work: "#3b82f6", wait: "#64748b", rest: "#2b3544", sync: "#d97706", ready: "#065f46", starting: "#854d0e", loading: "#a16207", preparing: "#854d0e", prepared: "#713f12", pending: "#1f2937", degraded: "#9a3412", draining: "#4c1d95", completed: "#166534", stopped: "#1f2937", failed: "#991b1b" };
 // machine are charts of how far machines were used, by the names of the metrics: the engine's, and with host and block
 // those of jobs.
 const machine: [string, RegExp][] = [
@@ -81,7 +81,7 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
         <button type="button" onClick={() => zoom(0.5)}>Zoom in</button><button type="button" onClick={() => zoom(2)}>Zoom out</button>
         <button type="button" onClick={() => zoom(1, -1)}>Earlier</button><button type="button" onClick={() => zoom(1, 1)}>Later</button>
         <button type="button" onClick={() => setWindow({})}>All</button>
-        <span class="legend">{[...new Set(t?.lanes.filter((l) => l.name.startsWith("GPU ")).flatMap((l) => l.spans.map((p) => p.what))), "work", "wait", "rest", "sync", "ready", "loading", "degraded", "failed"].map((k) => <span key={k}><i class="swatch" style={{ background: (dark ? dark_ : light)[k] }} />{k}</span>)}</span>
+        <span class="legend">{drawn(t).map((k) => <span key={k}><i class="swatch" style={{ background: (dark ? dark_ : light)[k] }} />{k}</span>)}</span>
       </p>
       <div ref={box}>
         <canvas ref={canvas} role="img" aria-label={`Timeline of ${t?.lanes.length ?? 0} lanes; the table below says the same`}
@@ -104,6 +104,12 @@ export function Lanes({ s, again }: { s: Summary; again: number }) {
       })}</div>
     </>
   );
+}
+
+// drawn are the kinds of span in sight, in the order of the palette.
+function drawn(t?: Timeline): string[] {
+  const seen = new Set(t?.lanes.flatMap((l) => l.spans.map((p) => p.what)));
+  return Object.keys(light).filter((k) => seen.has(k));
 }
 
 // label names a lane: the block with its GPUs, or what of the block below it the lane shows.

@@ -127,7 +127,7 @@ test("curves are drawn, zoomed, smoothed and filtered", async () => {
   await close(page);
 });
 
-test("samples are filtered, opened and coloured, and links are stable", async () => {
+test("samples are filtered, opened and colored, and links are stable", async () => {
   const page = await open("#/quickstart/samples?state=mixed&first_step=200");
   await page.locator("tbody tr").first().waitFor();
   const steps = await page.locator("tbody tr td:nth-child(5)").allTextContents();
@@ -136,14 +136,14 @@ test("samples are filtered, opened and coloured, and links are stable", async ()
   await page.locator(".tokens span").first().waitFor();
   await page.locator("tbody tr a").nth(3).click();
   await until("the fourth completion", () => page.url().includes("c=3"));
-  await until("colours", () => page.locator(".tokens span").evaluateAll((l) => l.some((s) => s.style.background.includes("rgba"))));
+  await until("colors", () => page.locator(".tokens span").evaluateAll((l) => l.some((s) => s.style.background.includes("rgba"))));
   assert.ok((await page.locator(".tokens .masked").count()) > 0);
-  await page.getByLabel("Colour tokens by").selectOption("ratio");
+  await page.getByLabel("Color tokens by").selectOption("ratio");
   await page.locator(".tokens span:not(.masked)").first().hover();
   await page.getByText(/log-probability of the sampler -?\d/).waitFor();
   const again = await open(new URL(page.url()).hash);
   await again.getByRole("heading", { name: "Completion 3" }).waitFor();
-  assert.equal(await again.getByLabel("Colour tokens by").inputValue(), "ratio");
+  assert.equal(await again.getByLabel("Color tokens by").inputValue(), "ratio");
   await close(again);
   await close(page);
 });
@@ -241,7 +241,7 @@ test("the page is used with the keyboard alone", async () => {
   await tabTo(page, "completion 2", (f) => f.tag === "A" && f.name === "2");
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "Completion 2" }).waitFor();
-  await tabTo(page, "the colours", (f) => f.tag === "SELECT" && f.name.startsWith("Colour tokens by"));
+  await tabTo(page, "the colors", (f) => f.tag === "SELECT" && f.name.startsWith("Color tokens by"));
   await page.keyboard.press("ArrowDown");
   await page.waitForURL(/by=ratio/);
   await tabTo(page, "the tokens", (f) => f.tag === "SPAN");
@@ -267,7 +267,7 @@ test("the timeline has activities and the machine, the graph says what blocks do
   await close(page);
 });
 
-test("every view is accessible and fits, in both colour schemes and on a phone", async () => {
+test("every view is accessible and fits, in both color schemes and on a phone", async () => {
   const group = JSON.parse(readFileSync(join(samples, "00000001.jsonl"), "utf8").split("\n")[0]).id;
   const views = ["overview", "curves", "samples", `samples/trajectories.builtin.default/${group}`, "timeline", "logs", "config"];
   const found = [];
@@ -380,6 +380,9 @@ test("an evaluation's completions are shown with everything beside the score", a
   const heights = (row) => page.locator("tbody tr").nth(row).locator(".bars i").evaluateAll((l) => l.map((i) => i.offsetHeight));
   const [zeros, ones] = [await heights(0), await heights(1)];
   assert.ok(Math.min(...ones) > 2 * Math.max(...zeros), `bars of 1 are ${ones} high, of 0 ${zeros}`);
+  await page.goto(base + "#/quickstart/samples");
+  await page.getByRole("link", { name: "of evaluations" }).click();
+  await until("the two groups again", async () => (await page.locator("tbody tr").count()) === 2);
   await page.locator("tbody tr a").nth(1).click();
   await page.getByText("Expected answer: the number two").waitFor();
   assert.deepEqual((await page.locator("thead th").allTextContents()).slice(1, 4), ["Score", "reward/brief", "reward/exact"]);
@@ -396,6 +399,7 @@ test("labels of axes are not cut, and the legend is readable in the dark", async
   mkdirSync(join(dir, "events"), { recursive: true });
   const events = [JSON.stringify({ v: 1, seq: 1, time: new Date().toISOString(), type: "run_started" })];
   for (let i = 1; i <= 30; i++) events.push(JSON.stringify({ v: 1, seq: i + 1, time: new Date().toISOString(), type: "metrics", address: "trainer.tiny.policy", step: i, metrics: { reward: 123456789012345 * (1 + i / 20), loss: -0.0000012 * i } }));
+  events.push(JSON.stringify({ v: 1, seq: 32, time: new Date().toISOString(), type: "machine", metrics: { cpu: 1, memory_bytes: 25e9, memory_used_bytes: 1e9 } }));
   writeFileSync(join(dir, "events/00000000000000000001.jsonl"), events.join("\n") + "\n");
   const page = await open("#/wide/curves?all=1", { colorScheme: "dark" });
   await page.locator("canvas").first().waitFor();
@@ -408,10 +412,27 @@ test("labels of axes are not cut, and the legend is readable in the dark", async
   await new Promise((r) => setTimeout(r, 500));
   assert.ok(!(await cut()).includes(true), `labels are cut: ${await cut()}`);
   if (shots) await page.screenshot({ path: join(shots, "wide.png") });
+  // One value alone: its axis shows a minute, not years.
+  await page.addInitScript(() => {
+    const write = CanvasRenderingContext2D.prototype.fillText;
+    globalThis.written = [];
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { globalThis.written.push(text); return write.call(this, text, ...at); };
+  });
+  await page.goto(base + "#/wide/timeline");
+  await page.reload();
+  const written = () => page.evaluate(() => globalThis.written);
+  await until("the axis of the machine", async () => (await written()).includes("20 G"));
+  assert.ok(!(await written()).some((t) => /^(May|Nov)$/.test(t)), `${await written()}`);
   await page.goto(base + "#/quickstart/timeline");
   await page.locator(".legend .swatch").first().waitFor();
   const edges = await page.locator(".legend .swatch").evaluateAll((l) => l.map((s) => getComputedStyle(s).boxShadow));
   assert.ok(edges.every((e) => e !== "none"), edges.join());
+  // The legend names what is drawn: every phase that a block was in, and nothing else.
+  const { lanes } = await asked("api/runs/quickstart/timeline?points=800");
+  const drawn = new Set(lanes.flatMap((l) => l.spans.map((p) => p.what)));
+  assert.ok(drawn.has("starting") && !drawn.has("failed"), [...drawn].join());
+  const named = await page.locator("p.controls .legend > span").allTextContents();
+  assert.deepEqual(named.toSorted(), [...drawn].sort());
   await page.getByText(/light ones checkpoints/).waitFor();
   if (shots) await page.screenshot({ path: join(shots, "timeline-dark.png") });
   await close(page);

@@ -15,6 +15,8 @@ LEFT_OUT = ("prompt", "completion", "completion_ids")
 #: Arguments that each function gets besides columns. They win over a column of that name.
 ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 
+LARGEST = 1e15  # of a reward, as the trajectory API bounds scores
+
 Values = Sequence["float | None"]
 
 
@@ -121,6 +123,19 @@ def missing(function: Any, columns: Sequence[str]) -> list[str]:
     return [p.name for p in parameters if p.kind in kinds and p.default is p.empty and p.name not in given]
 
 
+def unwanted(function: Any, columns: Sequence[str]) -> list[str]:
+    """What a function is given and does not take; none where its signature is not known."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return []
+    taken = {p.name for p in parameters if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
+    given = [*ARGUMENTS, *(c for c in columns if c not in LEFT_OUT + ARGUMENTS)]
+    return [name for name in given if name not in taken]
+
+
 def _ignore(*_: Any, **__: Any) -> None:
     """log_extra of TRL, columns of its table of completions: it is not shown."""
 
@@ -146,6 +161,11 @@ def _number(value: Any, wanted: str, name: str) -> float:
     made = float(value)
     if not math.isfinite(made):
         raise ValueError(f"{name} returned {made}, which is no finite number")
+    if abs(made) > LARGEST:
+        raise ValueError(
+            f"{name} returned {made:g}; expected a number between -{LARGEST:g} and {LARGEST:g}: trainers add up squares "
+            "of scores in single precision"
+        )
     return made
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from recipe_sdk import Code, Columns, Completion, Environment, InfraFailure, Score, Task, setting
 from recipe_sdk.environment.base import TimedOut
-from recipe_sdk.environment.processes import Blocked, ScoreFailed, default_processes
+from recipe_sdk.environment.processes import Blocked, Died, ScoreFailed, default_processes
 
 from .dataset import Row, read
 from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, is_async
-from .functions import missing
+from .functions import missing, unwanted
 
 _ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT)
 
@@ -109,6 +109,11 @@ class Reward(Environment):
                     f"{name} needs {' and '.join(map(repr, absent))}, which {s.dataset} does not have as a column; it "
                     f"has {', '.join(rows[0])}. Besides columns a function gets {', '.join(ARGUMENTS)}"
                 )
+            if refused := unwanted(function, list(rows[0])):
+                raise ValueError(
+                    f"{name} does not take {', '.join(map(repr, refused))}, which it is given, as by TRL: write **kwargs "
+                    "behind its arguments"
+                )
         for n, row in enumerate(rows, 1):
             self._check(row.get(s.prompt_column), n)
         if s.system_prompt and (own := sum(_has_system(row[s.prompt_column]) for row in rows)):
@@ -194,7 +199,7 @@ class Reward(Environment):
                 total += weight * of.value
                 rewards[f"reward/{name}"] = of.value
         if not rewards:
-            return ValueError(f"every reward function returned None for the prompt {str(given.prompt)[:80]!r}")
+            return _raised(ValueError(f"every reward function returned None for the prompt {str(given.prompt)[:80]!r}"))
         return Score(total, metrics | rewards if self.settings.functions else metrics)
 
     async def _rewards(self, index: int, given: Given) -> list[_Reward | Exception]:
@@ -213,6 +218,8 @@ class Reward(Environment):
                 return [one for (one,) in alone]
             if isinstance(e, TimedOut):
                 e = TimedOut(e.limit, f"{name} with the completion {_text(given.completions[0])[:200]!r}")
+            if isinstance(e, Died):
+                e = Died(f"{e}, in a call of {name} with the completion {_text(given.completions[0])[:200]!r}")
             return [e]
 
     async def _called(self, index: int, given: Given) -> Returned:
@@ -245,6 +252,14 @@ class Reward(Environment):
 
     def held_out(self) -> list[Task]:
         return [self._task(row) for row in self._held]
+
+
+def _raised(error: Exception) -> Exception:
+    """An error as if it had been raised: what has no traceback is taken for a failure of something else."""
+    try:
+        raise error
+    except type(error) as e:
+        return e
 
 
 def _names(functions: list[Function]) -> list[str]:
