@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -30,7 +31,8 @@ func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
 	plain, _ := config.UnmarkDeep()
 	problems, err := v.Validate(s.Kind, s.Name, plain)
 	if err != nil {
-		problems = append(problems, spec.Problem{Summary: "Value not usable", Detail: upperFirst(err.Error()) + "."})
+		problems = append(problems, spec.Problem{Summary: "Value not usable", Detail: diagnostic.UpperFirst(err.Error()) +
+			"."})
 	}
 	if len(problems) == 0 {
 		return
@@ -41,7 +43,7 @@ func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
 		if detail == "" {
 			detail = fmt.Sprintf("The %s plugin %q rejects this value.", s.Kind, s.Name)
 		}
-		diag := problem(locateIn(body, d.header, p), sentence(p), fmt.Sprintf("In %s: %s", d.label, detail))
+		diag := diagnostic.Problem(locateIn(body, d.header, p), sentence(p), fmt.Sprintf("In %s: %s", d.label, detail))
 		if p.Warning {
 			diag.Severity = hcl.DiagWarning
 		}
@@ -80,5 +82,5 @@ func sentence(p spec.Problem) string {
 			return p.Summary
 		}
 	}
-	return upperFirst(p.Summary)
+	return diagnostic.UpperFirst(p.Summary)
 }

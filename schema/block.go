@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -20,8 +21,8 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 	if !ok {
 		// The number of instances is unknown: check one body, with an unknown index.
 		reps = []repetition{{each: &hcl.EvalContext{Variables: map[string]cty.Value{
-			"count": cty.ObjectVal(map[string]cty.Value{"index": cty.UnknownVal(cty.Number)}), "each": noValue}}}}
-		res.whole = noValue
+			"count": cty.ObjectVal(map[string]cty.Value{"index": cty.UnknownVal(cty.Number)}), "each": cty.DynamicVal}}}}
+		res.whole = cty.DynamicVal
 	}
 	ctx := ev.context(n.exprs, mi)
 	for _, rep := range reps {
@@ -29,7 +30,7 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 			Range: n.header, dir: ev.p.code.files.Dir}}
 		if d := longAddress(n, mi, inst.block.Addr); d != nil {
 			ev.diags = append(ev.diags, d)
-			res.whole = noValue // one error says it for all instances
+			res.whole = cty.DynamicVal // one error says it for all instances
 			break
 		}
 		ev.fill(inst, ctx)
@@ -47,7 +48,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	ctx := within(shared, inst.each)
 	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label, scope: n.scope, exprs: n.exprs, in: inst.in}
 	d.fallback = ev.fallback(n, inst.in)
-	b.Value = noValue
+	b.Value = cty.DynamicVal
 	if n.plugin != nil {
 		b.Value = d.block(n.plugin.Config, n.block.body)
 		d.ask(n.plugin, n.block.body, b.Value)
@@ -69,7 +70,7 @@ func (ev *evaluation) config(inst *instance) (cty.Value, *decoder, *hcl.EvalCont
 	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label, scope: n.scope}
 	d.fallback = ev.fallback(n, inst.in)
 	if n.plugin == nil {
-		return noValue, d, ctx
+		return cty.DynamicVal, d, ctx
 	}
 	return d.block(n.plugin.Config, n.block.body), d, ctx
 }
@@ -102,7 +103,7 @@ func (ev *evaluation) needs(inst *instance, ctx *hcl.EvalContext) {
 			return
 		}
 		if on.block.Addr.Kind == kind.Sync {
-			ev.diags = append(ev.diags, problem(at, "Reference to a sync block",
+			ev.diags = append(ev.diags, diagnostic.Problem(at, "Reference to a sync block",
 				fmt.Sprintf(
 					"%s needs %s, but a sync block starts last, after the blocks that it connects. Remove the "+
 						"reference; only outputs may refer to a sync block.", b.Addr, on.block.Addr)))

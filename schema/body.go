@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -98,13 +100,13 @@ func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 		return d.mark(a, cty.NullVal(t))
 	}
 	if a.Computed {
-		d.report(problem(attr.NameRange, "Read-only attribute",
+		d.report(diagnostic.Problem(attr.NameRange, "Read-only attribute",
 			fmt.Sprintf("%q in %s is an output: the block sets it when it runs. Remove it here; other blocks can "+
 				"refer to it.", a.Name, where)))
 		return cty.UnknownVal(t)
 	}
 	if a.Deprecated != "" {
-		d.report(warning(attr.NameRange, "Deprecated attribute", fmt.Sprintf("%q in %s is deprecated: %s.", a.Name,
+		d.report(diagnostic.Warning(attr.NameRange, "Deprecated attribute", fmt.Sprintf("%q in %s is deprecated: %s.", a.Name,
 			where, a.Deprecated)))
 	}
 	var v cty.Value
@@ -130,7 +132,7 @@ func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 		d.content(a, v, attr, body, where)
 		d.claims(a, v, attr, where)
 	} else {
-		d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where,
+		d.report(diagnostic.Problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where,
 			a.Friendly(), err)))
 		v = cty.UnknownVal(t)
 	}
@@ -151,7 +153,7 @@ func (d *decoder) problems(problems []spec.Problem, expr hclsyntax.Expression, a
 		if expr != nil {
 			rng = descend(expr, p.Path).Range()
 		}
-		diag := problem(rng, p.Summary, fmt.Sprintf("In %s: %s", where, lowerFirst(p.Detail)))
+		diag := diagnostic.Problem(rng, p.Summary, fmt.Sprintf("In %s: %s", where, diagnostic.LowerFirst(p.Detail)))
 		if p.Warning {
 			diag.Severity = hcl.DiagWarning
 		}
@@ -183,7 +185,7 @@ func child(expr hclsyntax.Expression, step cty.PathStep) hclsyntax.Expression {
 	case *hclsyntax.ParenthesesExpr:
 		return child(e.Expression, step)
 	case *hclsyntax.TupleConsExpr:
-		if k, ok := keyOf(key); ok {
+		if k, ok := addr.KeyOf(key); ok {
 			if i, ok := k.Int(); ok && i < len(e.Exprs) {
 				return e.Exprs[i]
 			}
@@ -206,12 +208,12 @@ func (d *decoder) leftAttributes(s *spec.Schema, body *hclsyntax.Body, where str
 			continue
 		}
 		if s.Block(attr.Name) != nil || (top && slices.Contains(metaBlocks, attr.Name)) {
-			d.report(problem(attr.NameRange, "Block expected",
+			d.report(diagnostic.Problem(attr.NameRange, "Block expected",
 				fmt.Sprintf("%q in %s is a block: write %s { … } without the equals sign.%s", attr.Name, where,
 					attr.Name, d.contents(s.Block(attr.Name)))))
 			continue
 		}
-		d.report(unknownAttribute(attr, where, d.known(s, top)))
+		d.report(diagnostic.UnknownAttribute(attr, where, d.known(s, top)))
 	}
 }
 
@@ -220,20 +222,20 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 		name := block.Type
 		if name == "dynamic" {
 			if len(block.Labels) != 1 {
-				d.report(problem(header(block), "Wrong number of labels",
+				d.report(diagnostic.Problem(header(block), "Wrong number of labels",
 					`The label of a dynamic block is the block that it generates: write dynamic "rule" { `+
 						`for_each = … content { … } }.`))
 				continue
 			}
 			name = block.Labels[0]
 		} else if len(block.Labels) > 0 {
-			d.report(problem(header(block), "Wrong number of labels",
+			d.report(diagnostic.Problem(header(block), "Wrong number of labels",
 				fmt.Sprintf("A block %s in %s takes no label: write %s { … }.%s", name, where, name,
 					d.contents(s.Block(name)))))
 			continue
 		}
 		if top && block.Type == "dynamic" && slices.Contains(metaBlocks, name) {
-			d.report(problem(block.LabelRanges[0], "Block cannot be dynamic",
+			d.report(diagnostic.Problem(block.LabelRanges[0], "Block cannot be dynamic",
 				fmt.Sprintf("A dynamic block cannot generate %s. Write the block out; its values may be conditional.",
 					name)))
 			continue
@@ -246,16 +248,16 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 			at = block.LabelRanges[0]
 		}
 		if s.Attribute(name) != nil || (top && slices.Contains(metaAttributes, name)) {
-			d.report(problem(at, "Attribute expected",
+			d.report(diagnostic.Problem(at, "Attribute expected",
 				fmt.Sprintf("%q in %s is an attribute: write %s = … with an equals sign.", name, where, name)))
 			continue
 		}
 		known := slices.Sorted(slices.Values(d.known(s, top)))
-		hint := didYouMean(name, known)
+		hint := diagnostic.DidYouMean(name, known)
 		if hint == "" {
-			hint = fmt.Sprintf(" It takes %s.", orNothing(known))
+			hint = fmt.Sprintf(" It takes %s.", diagnostic.List(known))
 		}
-		d.report(problem(at, "Unknown block", fmt.Sprintf("There is no block %q in %s.%s", name, where, hint)))
+		d.report(diagnostic.Problem(at, "Unknown block", fmt.Sprintf("There is no block %q in %s.%s", name, where, hint)))
 	}
 }
 
@@ -280,7 +282,7 @@ func (d *decoder) contents(b *spec.Block) string {
 	if b == nil {
 		return ""
 	}
-	return fmt.Sprintf(" It takes %s.", orNothing(d.known(b.Schema, false)))
+	return fmt.Sprintf(" It takes %s.", diagnostic.List(d.known(b.Schema, false)))
 }
 
 // blocks decodes all nested blocks of one name, dynamic ones among them.
@@ -305,15 +307,16 @@ func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalConte
 		}
 	}
 	if b.Nesting == spec.Single && second != nil {
-		d.report(problem(header(second), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.",
-			where, b.Name)))
+		d.report(diagnostic.Problem(header(second), "Block repeated",
+			fmt.Sprintf("%s takes at most one block %s: merge them.",
+				where, b.Name)))
 		values = values[:1]
 	}
 	switch {
 	case !known:
 		return cty.UnknownVal(b.Type())
 	case len(values) == 0 && b.Required:
-		d.report(problem(at, "Missing block", fmt.Sprintf("%s needs a block %s: write %s { … }.", where, b.Name,
+		d.report(diagnostic.Problem(at, "Missing block", fmt.Sprintf("%s needs a block %s: write %s { … }.", where, b.Name,
 			b.Name)))
 		return cty.UnknownVal(b.Type())
 	case len(values) == 0:
@@ -331,7 +334,7 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 	forEach := block.Body.Attributes["for_each"]
 	for _, attr := range sortedAttributes(block.Body) {
 		if attr.Name != "for_each" && attr.Name != "iterator" {
-			d.report(unknownAttribute(attr, "a dynamic block", []string{"for_each", "iterator"}))
+			d.report(diagnostic.UnknownAttribute(attr, "a dynamic block", []string{"for_each", "iterator"}))
 		}
 	}
 	var content *hclsyntax.Block
@@ -339,11 +342,12 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 		if inner.Type == "content" && content == nil {
 			content = inner
 		} else {
-			d.report(problem(header(inner), "Unknown block", "A dynamic block contains exactly one block content { … }."))
+			d.report(diagnostic.Problem(header(inner), "Unknown block", "A dynamic block contains exactly one block content "+
+				"{ … }."))
 		}
 	}
 	if forEach == nil || content == nil {
-		d.report(problem(header(block), "Incomplete dynamic block",
+		d.report(diagnostic.Problem(header(block), "Incomplete dynamic block",
 			fmt.Sprintf("Write dynamic %q { for_each = …  content { … } }.", b.Name)))
 		return nil, true
 	}
@@ -354,12 +358,12 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 		return nil, false
 	}
 	if v.IsNull() || !v.CanIterateElements() {
-		d.report(problem(forEach.Expr.Range(), "Invalid for_each",
-			"for_each of a dynamic block is a list, set, map or object, got "+given(v)+"."))
+		d.report(diagnostic.Problem(forEach.Expr.Range(), "Invalid for_each",
+			"for_each of a dynamic block is a list, set, map or object, got "+diagnostic.Describe(v)+"."))
 		return nil, true
 	}
 	if v.LengthInt() > maxInstances {
-		d.report(problem(forEach.Expr.Range(), "Too many instances",
+		d.report(diagnostic.Problem(forEach.Expr.Range(), "Too many instances",
 			fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances, v.LengthInt())))
 		return nil, true
 	}
@@ -375,11 +379,4 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 		values = append(values, d.body(b.Schema, content.Body, inner, b.Name, header(content), false))
 	}
 	return values, true
-}
-
-func lowerFirst(s string) string {
-	if s == "" || s[0] < 'A' || s[0] > 'Z' {
-		return s
-	}
-	return string(s[0]+'a'-'A') + s[1:]
 }

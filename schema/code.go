@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -50,21 +51,21 @@ func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 	}
 	plain, marks := v.Unmark()
 	refuse := func(summary, detail string) cty.Value {
-		d.report(problem(attr.Expr.Range(), summary, fmt.Sprintf("%q in %s: %s", a.Name, where, detail)))
+		d.report(diagnostic.Problem(attr.Expr.Range(), summary, fmt.Sprintf("%q in %s: %s", a.Name, where, detail)))
 		return cty.UnknownVal(cty.String).WithMarks(marks)
 	}
 	code, err := spec.ParseCode(plain.AsString())
 	if a.Format == spec.FormatCallable && err != nil {
 		found, err := spec.ParseCallable(plain.AsString())
 		if err != nil {
-			return refuse("Not a function in a file or a module", upperFirst(err.Error())+".")
+			return refuse("Not a function in a file or a module", diagnostic.UpperFirst(err.Error())+".")
 		}
 		// What of it lies in the recipe's folder counts as part of the value; what is installed has its version.
 		d.imported("", []byte("import "+found.Module+"\n"))
 		return v
 	}
 	if err != nil {
-		return refuse("Not a function in a file", upperFirst(err.Error())+".")
+		return refuse("Not a function in a file", diagnostic.UpperFirst(err.Error())+".")
 	}
 	if !filepath.IsAbs(code.File) && !filepath.IsLocal(code.File) {
 		return refuse("File outside the recipe's folder", code.File+
@@ -72,13 +73,13 @@ func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 	}
 	content, err := d.ev.p.code.load(code.File)
 	if err != nil {
-		return refuse("File not readable", upperFirst(err.Error())+".")
+		return refuse("File not readable", diagnostic.UpperFirst(err.Error())+".")
 	}
 	names := spec.Defines(content)
 	if !slices.Contains(names, code.Function) && !spec.MayDefine(content, code.Function) {
 		public := slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "_") })
 		return refuse("Function not found", fmt.Sprintf("%s defines no %s at its top level. It has %s.%s",
-			code.File, code.Function, orNothing(public), didYouMean(code.Function, public)))
+			code.File, code.Function, diagnostic.List(public), diagnostic.DidYouMean(code.Function, public)))
 	}
 	d.imported(code.File, content)
 	pinned := code.Of(content)

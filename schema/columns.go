@@ -20,6 +20,7 @@ import (
 	"github.com/tidwall/gjson"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -88,7 +89,8 @@ func (d *decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 	if rows > 1 {
 		remedy = fmt.Sprintf("Write a smaller number, such as %s = %d, or add rows.", c.attribute.Name, max(rows/5, 1))
 	}
-	d.report(problem(c.at, "Too few rows", fmt.Sprintf("%q in %s keeps back %d rows, and %s has %d: none is left. %s",
+	d.report(diagnostic.Problem(c.at, "Too few rows", fmt.Sprintf("%q in %s keeps back %d rows, and %s has %d: none is "+
+		"left. %s",
 		c.attribute.Name, c.where, kept, file, rows, remedy)))
 }
 
@@ -96,8 +98,8 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 	of, name := c.attribute.Columns, c.value.AsString()
 	if c.attribute.Format != spec.FormatCallable && c.attribute.Format != spec.FormatCode {
 		if !slices.Contains(columns, name) {
-			d.report(problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
-				c.attribute.Name, c.where, file, name, strings.Join(columns, ", "), didYouMean(name, columns))))
+			d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
+				c.attribute.Name, c.where, file, name, strings.Join(columns, ", "), diagnostic.DidYouMean(name, columns))))
 		}
 		return
 	}
@@ -115,7 +117,7 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 		passed := slices.Contains(columns, argument) && !slices.Contains(of.LeftOut, argument)
 		if !passed && !slices.Contains(of.Given, argument) {
 			lacks = append(lacks, fmt.Sprintf("%q", argument))
-			hint += didYouMean(argument, columns)
+			hint += diagnostic.DidYouMean(argument, columns)
 		}
 	}
 	if len(lacks) == 0 {
@@ -126,13 +128,15 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 		besides = fmt.Sprintf(" Besides columns a function gets %s.", strings.Join(of.Given, ", "))
 	}
 	if decorator != "" {
-		d.report(warning(c.at, "Columns not checked", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not have as a "+
+		d.report(diagnostic.Warning(c.at, "Columns not checked", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does "+
+			"not have as a "+
 			"column, unless its decorator @%s gives it. The block finds out when it starts. The file has %s.%s",
 			c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file, decorator,
 			strings.Join(columns, ", "), hint)))
 		return
 	}
-	d.report(problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not have as a "+
+	d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not "+
+		"have as a "+
 		"column. It has %s.%s%s", c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file,
 		strings.Join(columns, ", "), hint, besides)))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -62,8 +63,8 @@ func (d *decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 		}
 		d.rows[a.Name] = file
 	case !errors.Is(err, fs.ErrNotExist):
-		d.report(problem(attr.Expr.Range(), "File not readable", fmt.Sprintf("%q in %s: %s.", a.Name, where,
-			upperFirst(err.Error()))))
+		d.report(diagnostic.Problem(attr.Expr.Range(), "File not readable", fmt.Sprintf("%q in %s: %s.", a.Name, where,
+			diagnostic.UpperFirst(err.Error()))))
 	case !isFileName(name):
 	case body.Attributes["placement"] != nil || slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool {
 		return b.Type == "placement"
@@ -90,8 +91,9 @@ func (d *decoder) notThere(attribute, file string, at hcl.Range, where string) {
 	if len(names) > 0 {
 		has = fmt.Sprintf(" There is %s.", strings.Join(names[:min(len(names), 8)], ", "))
 	}
-	diag := problem(at, "File not found", fmt.Sprintf("%q in %s: there is no file %s%s.%s%s", attribute, where, file,
-		relative, has, didYouMean(file, names)))
+	diag := diagnostic.Problem(at, "File not found", fmt.Sprintf("%q in %s: there is no file %s%s.%s%s", attribute, where,
+		file,
+		relative, has, diagnostic.DidYouMean(file, names)))
 	if relative == "" {
 		diag.Severity = hcl.DiagWarning
 	}

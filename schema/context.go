@@ -128,7 +128,7 @@ func (c *contents) variables(mi *moduleInstance) map[string]cty.Value {
 // moduleValue is an object of outputs, or a tuple or object of those when the module is repeated.
 func (ev *evaluation) moduleValue(n *node, mi *moduleInstance, used map[string]bool) cty.Value {
 	if n.child == nil || ev.result(n, mi) == nil {
-		return noValue
+		return cty.DynamicVal
 	}
 	instances := n.child.within[mi]
 	values := make([]cty.Value, len(instances))
@@ -154,7 +154,7 @@ func (ev *evaluation) moduleValue(n *node, mi *moduleInstance, used map[string]b
 	case len(values) == 1:
 		return values[0]
 	}
-	return noValue
+	return cty.DynamicVal
 }
 
 // uses lists the block instances that a node's expressions use. Ctx gives the key of x[count.index].
@@ -231,7 +231,7 @@ func staticKey(expr hclsyntax.Expression, ctx *hcl.EvalContext) *addr.Key {
 	if diags.HasErrors() {
 		return nil
 	}
-	if key, ok := keyOf(v); ok {
+	if key, ok := addr.KeyOf(v); ok {
 		return &key
 	}
 	return nil

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -38,7 +40,7 @@ func (r *resolver) dependsOn(attr *hclsyntax.Attribute) {
 }
 
 func (r *resolver) fail(at hcl.Range, summary, detail string) {
-	r.p.diags = append(r.p.diags, problem(at, summary, detail))
+	r.p.diags = append(r.p.diags, diagnostic.Problem(at, summary, detail))
 }
 
 // conditional reads { block = …, condition = "…" }.
@@ -143,17 +145,17 @@ func (p *evaluator) checkArguments(n *node) {
 	if n.child == nil {
 		return
 	}
-	declared := sortedKeys(n.child.variables)
-	for _, name := range sortedKeys(n.call.args) {
+	declared := slices.Sorted(maps.Keys(n.child.variables))
+	for _, name := range slices.Sorted(maps.Keys(n.call.args)) {
 		if !slices.Contains(declared, name) {
-			p.diags = append(p.diags, problem(n.call.args[name].NameRange, "Unknown argument",
+			p.diags = append(p.diags, diagnostic.Problem(n.call.args[name].NameRange, "Unknown argument",
 				fmt.Sprintf("The module at %s has no variable %q; it has %s.%s", n.child.source.path, name,
-					strings.Join(declared, ", "), didYouMean(name, declared))))
+					strings.Join(declared, ", "), diagnostic.DidYouMean(name, declared))))
 		}
 	}
 	for _, name := range declared {
 		if v := n.child.variables[name].variable; v.fallback == nil && n.call.args[name] == nil {
-			p.diags = append(p.diags, problem(n.header, "Missing argument",
+			p.diags = append(p.diags, diagnostic.Problem(n.header, "Missing argument",
 				fmt.Sprintf("The module %q needs a value for its variable %q: write %s = ….", n.call.name, name, name)))
 		}
 	}

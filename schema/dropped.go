@@ -2,11 +2,14 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // mostDropped is how many attributes are named of one value.
@@ -36,9 +39,9 @@ func (d *drops) object(v cty.Value, t cty.Type, path string) {
 		if !v.Type().IsObjectType() && !v.Type().IsMapType() {
 			return
 		}
-		known := sortedKeys(t.AttributeTypes())
+		known := slices.Sorted(maps.Keys(t.AttributeTypes()))
 		given := v.AsValueMap()
-		for _, name := range sortedKeys(given) {
+		for _, name := range slices.Sorted(maps.Keys(given)) {
 			if t.HasAttribute(name) {
 				d.object(given[name], t.AttributeType(name), path+"."+name)
 			} else {
@@ -65,9 +68,9 @@ func (d *drops) warn(path, name string, known []string) {
 	if path != "" {
 		where += " at " + strings.TrimPrefix(path, ".")
 	}
-	d.diags = append(d.diags, warning(d.at, "Unknown attribute", fmt.Sprintf(
-		"%s has no attribute %q: the value is left out. Its type has %s.%s", where, name, orNothing(known),
-		didYouMean(name, known))))
+	d.diags = append(d.diags, diagnostic.Warning(d.at, "Unknown attribute", fmt.Sprintf(
+		"%s has no attribute %q: the value is left out. Its type has %s.%s", where, name, diagnostic.List(known),
+		diagnostic.DidYouMean(name, known))))
 }
 
 // hasObject says whether values of a type have objects, so that attributes can be dropped.

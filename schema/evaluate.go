@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // evaluator holds everything that evaluating a recipe needs; it does not change after Load.
@@ -63,7 +64,7 @@ func (p *evaluator) evaluateAll(nodes []*node) {
 			}
 		}
 		if total > maxTotal {
-			ev.diags = append(ev.diags, problem(n.header, "Too many blocks",
+			ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Too many blocks",
 				fmt.Sprintf("A recipe has at most %d blocks after count and for_each.", maxTotal)))
 			break
 		}
@@ -120,7 +121,7 @@ func (ev *evaluation) value(n *node, mi *moduleInstance) cty.Value {
 	res := ev.result(n, mi)
 	switch {
 	case res == nil:
-		return noValue
+		return cty.DynamicVal
 	case n.block == nil:
 		return res.value
 	case ev.outputs == nil && res.whole != cty.NilVal:
@@ -147,7 +148,7 @@ func gather(count, forEach bool, instances []*instance, values []cty.Value) cty.
 		for i, inst := range instances {
 			key, ok := inst.block.Addr.Key.Str()
 			if !ok {
-				return noValue
+				return cty.DynamicVal
 			}
 			byKey[key] = values[i]
 		}
@@ -155,7 +156,7 @@ func gather(count, forEach bool, instances []*instance, values []cty.Value) cty.
 	case len(values) == 1:
 		return values[0]
 	}
-	return noValue
+	return cty.DynamicVal
 }
 
 // ref is the value of a reference to one instance, with its outputs when it has given any.
@@ -191,11 +192,11 @@ func (ev *evaluation) compute(n *node, mi *moduleInstance) *result {
 		return ev.computeObserver(n, mi)
 	case n.call != nil:
 		ev.expandCall(n, mi)
-		return &result{value: noValue, uses: ev.uses(n, mi, nil)}
+		return &result{value: cty.DynamicVal, uses: ev.uses(n, mi, nil)}
 	case n.block != nil:
 		return ev.computeBlock(n, mi)
 	}
-	return &result{value: noValue}
+	return &result{value: cty.DynamicVal}
 }
 
 func (ev *evaluation) computeExpression(n *node, mi *moduleInstance, expr hclsyntax.Expression) *result {
@@ -208,27 +209,27 @@ func (ev *evaluation) computeExpression(n *node, mi *moduleInstance, expr hclsyn
 // eval evaluates one expression. On an error the value is unknown, so that expressions that use it are still checked.
 func (ev *evaluation) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if ev.p.bad[expr] {
-		return noValue, nil
+		return cty.DynamicVal, nil
 	}
 	literal := isLiteral(expr)
 	if !literal {
 		if ok, diags := ev.p.loader.budget.charge(0, expr.Range()); !ok {
-			return noValue, diags
+			return cty.DynamicVal, diags
 		}
 	}
 	v, diags := expr.Value(ctx)
 	if diags.HasErrors() {
-		return noValue, placed(diags, expr.Range())
+		return cty.DynamicVal, diagnostic.Placed(diags, expr.Range())
 	}
 	if !literal {
 		d, counted := implausible(v, expr.Range())
 		// Values share parts: of two hundred lists of all lists before, each would be counted up to the limit.
 		ok, spent := ev.p.loader.budget.charge(counted/countedPerWork, expr.Range())
 		if d != nil {
-			return noValue, append(diags, d)
+			return cty.DynamicVal, append(diags, d)
 		}
 		if !ok {
-			return noValue, append(diags, spent...)
+			return cty.DynamicVal, append(diags, spent...)
 		}
 	}
 	return v, diags

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
 )
 
@@ -118,7 +119,7 @@ func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	}
 	ok, first := spend(&g.budget.iterations, int64(plain.LengthInt())+1)
 	if first {
-		diags = append(diags, g.budget.exhausted(problem(g.Range(), "Too many iterations", fmt.Sprintf(
+		diags = append(diags, g.budget.exhausted(diagnostic.Problem(g.Range(), "Too many iterations", fmt.Sprintf(
 			"All for expressions of a recipe together iterate over at most %d elements.", maxIterations)))...)
 	}
 	if ok {
@@ -191,7 +192,7 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 		case *hclsyntax.LiteralValueExpr:
 			if v := n.Val; v.Type() == cty.Number && v.IsKnown() && !v.IsNull() && function.Vast(v.AsBigFloat()) {
 				n.Val = cty.UnknownVal(cty.Number)
-				return hcl.Diagnostics{problem(n.SrcRange, "Number out of range", outOfRange)}
+				return hcl.Diagnostics{diagnostic.Problem(n.SrcRange, "Number out of range", outOfRange)}
 			}
 		}
 		return nil
@@ -222,12 +223,12 @@ func implausible(v cty.Value, at hcl.Range) (d *hcl.Diagnostic, counted int64) {
 	counted = maxElements - int64(s.elements)
 	switch {
 	case s.elements < 0 || s.text < 0:
-		d = problem(at, "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.",
+		d = diagnostic.Problem(at, "Value too large", fmt.Sprintf("A value has at most %d elements and %d MiB of text.",
 			maxElements, maxText>>20))
 	case s.infinite:
-		d = problem(at, "Not a number", "The value is infinite, as after a division by zero.")
+		d = diagnostic.Problem(at, "Not a number", "The value is infinite, as after a division by zero.")
 	case s.vast:
-		d = problem(at, "Number out of range", outOfRange)
+		d = diagnostic.Problem(at, "Number out of range", outOfRange)
 	}
 	return d, counted
 }
@@ -302,7 +303,8 @@ func (b *budget) template(path string, src []byte) (hclsyntax.Expression, error)
 func tooLarge(path string, src []byte) *hcl.Diagnostic {
 	at := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
 	if len(src) > maxFileBytes {
-		return problem(at, "File too large", fmt.Sprintf("A recipe file has at most %d MiB, got %d.", maxFileBytes>>20,
+		return diagnostic.Problem(at, "File too large", fmt.Sprintf("A recipe file has at most %d MiB, got %d.",
+			maxFileBytes>>20,
 			len(src)>>20))
 	}
 	depth, line, begin, run, questions, digits := 0, 1, 0, 0, 0, 0
@@ -316,7 +318,7 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 		if digits > maxDigits {
 			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
 			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return problem(at, "Number too long", fmt.Sprintf("A number has at most %d digits.", maxDigits))
+			return diagnostic.Problem(at, "Number too long", fmt.Sprintf("A number has at most %d digits.", maxDigits))
 		}
 		if before := word; c != ' ' {
 			if word = c == '_' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80; !word || !before {
@@ -328,7 +330,8 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 		if parts > maxParts {
 			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
 			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return problem(at, "File too long", fmt.Sprintf("A recipe file has at most %d words and signs; read longer texts "+
+			return diagnostic.Problem(at, "File too long", fmt.Sprintf("A recipe file has at most %d words and signs; read "+
+				"longer texts "+
 				"with file(\"…\").", maxParts))
 		}
 		switch c {
@@ -336,7 +339,8 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 			if line, begin = line+1, i+1; line > maxLines && heredoc { // hcl makes a part of each line of a heredoc
 				at.Start = hcl.Pos{Line: line, Column: 1, Byte: i + 1}
 				at.End = at.Start
-				return problem(at, "File too long", fmt.Sprintf("A recipe file with a heredoc (<<) has at most %d lines; read "+
+				return diagnostic.Problem(at, "File too long", fmt.Sprintf("A recipe file with a heredoc (<<) has at most %d "+
+					"lines; read "+
 					"longer texts with file(\"…\").", maxLines))
 			}
 			continue
@@ -366,14 +370,14 @@ func tooLarge(path string, src []byte) *hcl.Diagnostic {
 		if operators[depth] > maxOperators {
 			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
 			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return problem(at, "Too many operators", fmt.Sprintf(
+			return diagnostic.Problem(at, "Too many operators", fmt.Sprintf(
 				"An expression, and the blocks and texts around it, have at most %d operators side by side.",
 				maxOperators))
 		}
 		if depth > maxNesting || run > maxNesting || questions > maxFileBytes>>5 {
 			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
 			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return problem(at, "Nested too deep", fmt.Sprintf("Brackets and operators nest at most %d deep.",
+			return diagnostic.Problem(at, "Nested too deep", fmt.Sprintf("Brackets and operators nest at most %d deep.",
 				maxNesting))
 		}
 	}

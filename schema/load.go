@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,10 +18,14 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
+
+// maxReported is how many mistakes are reported of a recipe: each is shown with its place in the file.
+const maxReported = 500
 
 // Load reads, expands and checks the recipe at path: a .hcl file, or a folder with exactly one recipe in it. All
 // errors are reported at once. With errors the recipe is incomplete, but its Files are set, so that the errors can be
@@ -38,7 +43,8 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 		summary = "Recipe not readable"
 	}
 	if err != nil {
-		diags := hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: upperFirst(err.Error()) + "."}}
+		diags := hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: diagnostic.UpperFirst(err.Error()) +
+			"."}}
 		return &Recipe{File: path, Files: map[string]*hcl.File{}, Unread: diags, eval: nil}, diags
 	}
 	return LoadSource(file, src, opts)
@@ -94,8 +100,9 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.checkLoop(r)
 	p.checkQueues(r)
 	p.checkSync(r)
-	r.Unread = p.redact(tidy(slices.Clone(l.diags)), nil)
-	diags := p.redact(few(tidy(l.budget.with(append(l.diags, l.credible(p.diags)...))), maxReported), nil)
+	r.Unread = p.redact(diagnostic.Tidy(slices.Clone(l.diags)), nil)
+	diags := p.redact(diagnostic.Few(diagnostic.Tidy(l.budget.with(append(l.diags, l.credible(p.diags)...))),
+		maxReported), nil)
 	p.locate(diags)
 	for _, d := range diags {
 		if d.Severity == hcl.DiagWarning {
@@ -179,7 +186,7 @@ type ModuleFinder interface {
 func (p *evaluator) require(recipe string) {
 	r, paths := p.opts.Plugins.(Requirer)
 	locked, packages := p.opts.Plugins.(PackageRequirer)
-	for _, name := range sortedKeys(p.loader.required) {
+	for _, name := range slices.Sorted(maps.Keys(p.loader.required)) {
 		q := p.loader.required[name]
 		path := q.Source
 		if IsPackage(path) && packages {
@@ -224,14 +231,14 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 			fmt.Sprintf("The block is not checked: the %s plugin %q was not %s.", key.kind, key.plugin, untrusted.Why))
 		s = nil
 	case err != nil:
-		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
+		p.diags = append(p.diags, diagnostic.Problem(n.header, "Plugin not usable",
 			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin,
 				strings.TrimSuffix(err.Error(), "."), guidance(err))))
 		s = nil
 	case s == nil && replaced != nil:
-		p.diags = append(p.diags, problem(replaced.Range, "Missing plugin",
+		p.diags = append(p.diags, diagnostic.Problem(replaced.Range, "Missing plugin",
 			fmt.Sprintf("There is no %s plugin %q; known are %s.%s", key.kind, name,
-				orNothing(p.opts.Plugins.Names(key.kind)), didYouMean(name, p.opts.Plugins.Names(key.kind)))))
+				diagnostic.List(p.opts.Plugins.Names(key.kind)), diagnostic.DidYouMean(name, p.opts.Plugins.Names(key.kind)))))
 	case s == nil && p.loader.refused[n.block.plugin]: // what is wrong with its entry was said
 	case s == nil:
 		names := slices.Clone(p.opts.Plugins.Names(key.kind))
@@ -262,7 +269,7 @@ func (p *evaluator) doubt(n *node, u *NotTrusted, summary, detail string) {
 	if u.Digest != "" {
 		at += " (" + u.Digest + ")"
 	}
-	d := problem(n.header, summary, fmt.Sprintf("%s\nIt is %s.\n%s.", detail, at, u.Remedy()))
+	d := diagnostic.Problem(n.header, summary, fmt.Sprintf("%s\nIt is %s.\n%s.", detail, at, u.Remedy()))
 	if u.Schema != "" {
 		d.Severity = hcl.DiagWarning
 	}
@@ -281,7 +288,7 @@ func guidance(err error) string {
 		b.WriteString("\n" + e.Detail)
 	}
 	if e.Remedy != "" {
-		b.WriteString("\n" + upperFirst(e.Remedy) + ".")
+		b.WriteString("\n" + diagnostic.UpperFirst(e.Remedy) + ".")
 	}
 	return b.String()
 }
@@ -290,7 +297,7 @@ func guidance(err error) string {
 func (p *evaluator) reserved(n *node, s *PluginSchema) {
 	for _, name := range append(slices.Clone(metaAttributes), metaBlocks...) {
 		if s.Config.Attribute(name) != nil || s.Config.Block(name) != nil {
-			p.diags = append(p.diags, problem(n.header, "Plugin not usable",
+			p.diags = append(p.diags, diagnostic.Problem(n.header, "Plugin not usable",
 				fmt.Sprintf(
 					"The %s plugin %q declares %q, which is a meta-argument of every block. The plugin must rename it.",
 					s.Kind, s.Name, name)))
@@ -312,7 +319,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	if d := longName(r); d != nil {
 		p.diags = append(p.diags, d)
 	}
-	for _, name := range sortedKeys(p.loader.required) {
+	for _, name := range slices.Sorted(maps.Keys(p.loader.required)) {
 		r.Required = append(r.Required, p.loader.required[name])
 	}
 	r.Modules = p.loader.packaged
@@ -341,7 +348,7 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		out := &Output{Name: d.name, Description: d.description, Sensitive: d.sensitive, Value: n.done[0].value,
 			Range: d.header}
 		if !d.sensitive && containsSensitive(out.Value) {
-			p.diags = append(p.diags, problem(n.output.value.Expr.Range(), "Sensitive output",
+			p.diags = append(p.diags, diagnostic.Problem(n.output.value.Expr.Range(), "Sensitive output",
 				fmt.Sprintf(
 					"The output %q uses a sensitive value. Set sensitive = true in it, or put nonsensitive(…) "+
 						"around the part that is not secret.", d.name)))
@@ -390,11 +397,11 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 	for _, s := range p.loader.sources {
 		sources[rel(s.path)] = s.bytes
 	}
-	for _, name := range sortedKeys(sources) {
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		part("source:"+name, sources[name])
 	}
 	read := files.Read()
-	for _, name := range sortedKeys(read) {
+	for _, name := range slices.Sorted(maps.Keys(read)) {
 		part("file:"+rel(name), []byte(read[name]))
 	}
 	for _, v := range r.Variables {

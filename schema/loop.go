@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -75,7 +76,7 @@ func andMore(environments []*Block) string {
 }
 
 func (p *evaluator) warnOf(b *Block, summary, detail string) {
-	d := warning(b.Range, summary, detail)
+	d := diagnostic.Warning(b.Range, summary, detail)
 	d.Extra = InstanceExtra{Address: b.Addr}
 	p.diags = append(p.diags, d)
 }

@@ -46,7 +46,7 @@ func outputNames(s *PluginSchema) []string {
 // a plugin never sees credentials of blocks that its own block does not name.
 func refValue(b *Block, config, outputs cty.Value) cty.Value {
 	if b.Schema == nil {
-		return noValue
+		return cty.DynamicVal
 	}
 	values := make(map[string]cty.Value, len(b.Schema.Config.Attributes)+len(b.Schema.Config.Blocks)+10)
 	if config.Type().IsObjectType() && config.IsKnown() && !config.IsNull() {
@@ -178,7 +178,7 @@ func cut(v cty.Value) cty.Value {
 	}
 	ref, err := spec.RefOf(v)
 	if err != nil {
-		return noValue
+		return cty.DynamicVal
 	}
 	return shortRef(ref.Address, ref.Kind)
 }

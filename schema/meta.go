@@ -2,6 +2,8 @@ package schema
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -173,10 +176,11 @@ func (d *decoder) nodes(n *node, block *hclsyntax.Block, b placementBlock) {
 	at := block.Body.Attributes["nodes"].Expr.Range()
 	switch {
 	case b.Executor == nil:
-		d.report(problem(at, "Several machines without an executor",
+		d.report(diagnostic.Problem(at, "Several machines without an executor",
 			fmt.Sprintf("%s runs on this machine, so nodes must be 1; name an executor, or leave nodes out.", d.label)))
 	case n.plugin != nil && !n.plugin.UsesNodes:
-		d.report(problem(at, "Several machines for one block", fmt.Sprintf("%s cannot use more than one machine, so nodes "+
+		d.report(diagnostic.Problem(at, "Several machines for one block", fmt.Sprintf("%s cannot use more than one "+
+			"machine, so nodes "+
 			"must be 1; for more of them, use count or for_each.", d.label)))
 	}
 }
@@ -190,7 +194,7 @@ func (d *decoder) older(n *node, config cty.Value) (time.Duration, bool) {
 
 func (d *decoder) once(block *hclsyntax.Block, before bool) bool {
 	if before {
-		d.report(problem(header(block), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.",
+		d.report(diagnostic.Problem(header(block), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.",
 			d.label, block.Type)))
 	}
 	return !before
@@ -204,20 +208,20 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 		return !d.diags[before:].HasErrors() && spec.Decode(v, s, into) == nil
 	}
 	values := v.AsValueMap()
-	for _, name := range sortedKeys(values) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		attr := block.Body.Attributes[name]
 		if attr == nil || isReference(s, name) {
 			continue
 		}
 		if values[name].ContainsMarked() {
-			d.report(problem(attr.Expr.Range(), "Sensitive value",
+			d.report(diagnostic.Problem(attr.Expr.Range(), "Sensitive value",
 				fmt.Sprintf(
 					"%s of %s is shown in plans and logs: it must not use a sensitive value. If the value is not "+
 						"secret, wrap it in nonsensitive(…).", name, block.Type)))
 			return false
 		}
 		if !values[name].IsWhollyKnown() && !d.blamed(attr.Expr) {
-			d.report(problem(attr.Expr.Range(), "Value known too late",
+			d.report(diagnostic.Problem(attr.Expr.Range(), "Value known too late",
 				fmt.Sprintf("%s of %s must be known before anything starts: it must not use outputs of blocks.",
 					name, block.Type)))
 			return false
@@ -225,7 +229,7 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 	}
 	if err := spec.Decode(v, s, into); err != nil {
 		if v.IsWhollyKnown() {
-			d.report(problem(header(block), "Wrong value", upperFirst(err.Error())+"."))
+			d.report(diagnostic.Problem(header(block), "Wrong value", diagnostic.UpperFirst(err.Error())+"."))
 		}
 		return false
 	}
@@ -241,8 +245,9 @@ func (d *decoder) environment(attr *hclsyntax.Attribute) (variables map[string]c
 		return nil, false
 	}
 	if !v.Type().IsObjectType() && !v.Type().IsMapType() {
-		d.report(problem(attr.Expr.Range(), "Wrong type", "environment_variables is a map of strings, got "+given(v)+
-			`: write { NAME = "value" }.`))
+		d.report(diagnostic.Problem(attr.Expr.Range(), "Wrong type",
+			"environment_variables is a map of strings, got "+diagnostic.Describe(v)+
+				`: write { NAME = "value" }.`))
 		return nil, false
 	}
 	out := make(map[string]cty.Value, v.LengthInt())
@@ -255,7 +260,8 @@ func (d *decoder) environment(attr *hclsyntax.Attribute) (variables map[string]c
 		}
 		s, err := convert.Convert(elem, cty.String)
 		if err != nil {
-			d.report(problem(at, "Wrong type", fmt.Sprintf("%s is a string, got %s.", upperFirst(name), given(elem))))
+			d.report(diagnostic.Problem(at, "Wrong type", fmt.Sprintf("%s is a string, got %s.", diagnostic.UpperFirst(name),
+				diagnostic.Describe(elem))))
 			continue
 		}
 		if wrong := unusable(key.AsString(), name, s, at); wrong != nil {
@@ -273,12 +279,13 @@ func (d *decoder) environment(attr *hclsyntax.Attribute) (variables map[string]c
 // block's process would fail, or give it another variable.
 func unusable(name, shown string, value cty.Value, at hcl.Range) *hcl.Diagnostic {
 	if name == "" || strings.ContainsAny(name, "=\x00") {
-		return problem(at, "Invalid name", fmt.Sprintf(
+		return diagnostic.Problem(at, "Invalid name", fmt.Sprintf(
 			"The name of an environment variable has at least one character, and neither '=' nor NUL; got %s.", shown))
 	}
 	value, _ = value.Unmark()
 	if value.IsKnown() && !value.IsNull() && strings.Contains(value.AsString(), "\x00") {
-		return problem(at, "Invalid value", fmt.Sprintf("The value of %s contains a NUL character, which no environment "+
+		return diagnostic.Problem(at, "Invalid value", fmt.Sprintf("The value of %s contains a NUL character, which no "+
+			"environment "+
 			"variable can.", shown))
 	}
 	return nil
@@ -286,7 +293,7 @@ func unusable(name, shown string, value cty.Value, at hcl.Range) *hcl.Diagnostic
 
 func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 	if n.block.kind.Life() != kind.Service {
-		d.report(problem(header(block), "Not a service",
+		d.report(diagnostic.Problem(header(block), "Not a service",
 			fmt.Sprintf(
 				"external uses a server that runs elsewhere; %s is a %s and always runs as part of the recipe. Remove "+
 					"the block.", d.label, n.block.kind.Life())))
@@ -295,7 +302,7 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 	d.report(noBlocks(block.Body, "external")...)
 	x := &External{Values: map[string]cty.Value{}, Endpoint: cty.NullVal(cty.String)}
 	if block.Body.Attributes["endpoint"] == nil {
-		d.report(problem(header(block), "Missing attribute",
+		d.report(diagnostic.Problem(header(block), "Missing attribute",
 			`external needs an endpoint: write endpoint = "http://host:port".`))
 	}
 	for _, attr := range sortedAttributes(block.Body) {
@@ -308,15 +315,15 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 				out = n.plugin.Outputs.Attribute(attr.Name)
 			}
 			if out == nil {
-				d.report(unknownAttribute(attr, "external of "+d.label, append(outputNames(n.plugin), "endpoint")))
+				d.report(diagnostic.UnknownAttribute(attr, "external of "+d.label, append(outputNames(n.plugin), "endpoint")))
 				continue
 			}
 			t = out.Type
 		}
 		converted, err := spec.Convert(v, t)
 		if err != nil {
-			d.report(problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s of external expects %s, got %s.",
-				attr.Name, t.FriendlyName(), given(v))))
+			d.report(diagnostic.Problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s of external expects %s, got %s.",
+				attr.Name, t.FriendlyName(), diagnostic.Describe(v))))
 			continue
 		}
 		if attr.Name == "endpoint" {
@@ -335,7 +342,7 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 
 func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 	if n.block.kind != kind.Trainer {
-		d.report(problem(header(block), "Not a trainer",
+		d.report(diagnostic.Problem(header(block), "Not a trainer",
 			fmt.Sprintf("stop_when ends a trainer early; %s is not a trainer. Move the block to one.", d.label)))
 		return StopRule{}, false
 	}
@@ -366,7 +373,8 @@ func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 	const form = `write metric = "reward" with one of above, below, at_least and at_most, or tokens = 1000000, or ` +
 		`wall = "2h"; of several stop_when blocks the first that applies ends the trainer`
 	if rules != 1 || (comparisons == 1) != (b.Metric != nil) || comparisons > 1 {
-		d.report(problem(header(block), "Invalid stop rule", "A stop_when block contains exactly one rule: "+form+"."))
+		d.report(diagnostic.Problem(header(block), "Invalid stop rule",
+			"A stop_when block contains exactly one rule: "+form+"."))
 		return StopRule{}, false
 	}
 	return rule, true
@@ -376,13 +384,13 @@ func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 	var checks []Check
 	for _, attr := range sortedAttributes(block.Body) {
-		d.report(unknownAttribute(attr, "a lifecycle block", []string{"precondition", "postcondition"}))
+		d.report(diagnostic.UnknownAttribute(attr, "a lifecycle block", []string{"precondition", "postcondition"}))
 	}
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "precondition" && inner.Type != "postcondition" {
-			d.report(problem(header(inner), "Unknown block",
+			d.report(diagnostic.Problem(header(inner), "Unknown block",
 				fmt.Sprintf("lifecycle contains precondition { … } and postcondition { … }, got %s.%s", inner.Type,
-					didYouMean(inner.Type, []string{"precondition", "postcondition"}))))
+					diagnostic.DidYouMean(inner.Type, []string{"precondition", "postcondition"}))))
 			continue
 		}
 		rule, diags := conditionBlock(inner)
@@ -410,7 +418,7 @@ func failedCheck(check Check, message string) *hcl.Diagnostic {
 	if check.Post {
 		what = "Postcondition failed"
 	}
-	return problem(check.Condition.Range(), what, message)
+	return diagnostic.Problem(check.Condition.Range(), what, message)
 }
 
 func withSelf(ctx *hcl.EvalContext, self cty.Value) *hcl.EvalContext {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/nearest"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -77,7 +78,8 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 		}
 	}
 	if len(unset) > 0 {
-		p.diags = append(p.diags, warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, which does not "+
+		p.diags = append(p.diags, diagnostic.Warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, "+
+			"which does not "+
 			"come: %s, which is not set.", where, name, strings.Join(unset, ", "))))
 		return ""
 	}
@@ -86,13 +88,16 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 		hint = fmt.Sprintf(" Did you mean %q?", meant)
 	}
 	if open {
-		p.diags = append(p.diags, warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, which is not "+
+		p.diags = append(p.diags, diagnostic.Warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, "+
+			"which is not "+
 			"among those that %s is known to report: it holds only if the metric comes.%s", where, name,
 			strings.Join(reporting, ", "), hint)))
 		return ""
 	}
-	p.diags = append(p.diags, problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which %s does not "+
-		"report.%s recipe plugin docs KIND NAME lists the metrics of a block.", where, name, orNothing(reporting), hint)))
+	p.diags = append(p.diags, diagnostic.Problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which "+
+		"%s does not "+
+		"report.%s recipe plugin docs KIND NAME lists the metrics of a block.", where, name, diagnostic.List(reporting),
+		hint)))
 	return ""
 }
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -206,7 +206,7 @@ func (l *loader) child(m *module, call *callDecl) *module {
 		return nil
 	}
 	fail := func(summary, detail string) *module {
-		l.diags = append(l.diags, problem(call.sourceAt, summary, detail))
+		l.diags = append(l.diags, diagnostic.Problem(call.sourceAt, summary, detail))
 		return nil
 	}
 	dir, root := call.source, m.root
@@ -238,7 +238,7 @@ func (l *loader) child(m *module, call *callDecl) *module {
 	}
 	src, err := l.read(dir)
 	if err != nil {
-		return fail("Module not found", upperFirst(err.Error())+".")
+		return fail("Module not found", diagnostic.UpperFirst(err.Error())+".")
 	}
 	for above := m; above != nil; above = above.parent {
 		if above.source == src {
@@ -277,14 +277,14 @@ func (l *loader) require(m *module) {
 		same := p
 		same.Range = earlier.Range
 		if ok && earlier != same {
-			l.diags = append(l.diags, problem(p.Range, "Plugin required twice",
+			l.diags = append(l.diags, diagnostic.Problem(p.Range, "Plugin required twice",
 				fmt.Sprintf(
 					"The plugin %q is required with another source, version, checksum or verify at %s. Require it once, "+
-						"or with the same ones everywhere.", p.Name, at2(earlier.Range))))
+						"or with the same ones everywhere.", p.Name, diagnostic.At(earlier.Range))))
 			continue
 		}
 		if isPath(p.Source) && m.leaves(p.Source) {
-			l.diags = append(l.diags, problem(p.Range, "Plugin not usable",
+			l.diags = append(l.diags, diagnostic.Problem(p.Range, "Plugin not usable",
 				fmt.Sprintf("%s is not in the package of this module, %s.", p.Source, m.root)))
 			continue
 		}
@@ -292,15 +292,6 @@ func (l *loader) require(m *module) {
 	}
 }
 
-func upperFirst(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
-}
-
 func (mi *moduleInstance) address(n *node, key addr.Key) addr.Block {
 	return addr.Block{Module: mi.path, Kind: n.block.kind, Plugin: n.block.plugin, Name: n.block.name, Key: key}
 }
-
-var noValue = cty.DynamicVal

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // Moved is a moved block, with the addresses that it has in the whole recipe: one for each instance of its module.
@@ -40,12 +41,12 @@ func (s *source) declareMoved(block *hclsyntax.Block) hcl.Diagnostics {
 			}
 			ends[attr.Name] = end
 		default:
-			diags = append(diags, unknownAttribute(attr, "a moved block", []string{"from", "to"}))
+			diags = append(diags, diagnostic.UnknownAttribute(attr, "a moved block", []string{"from", "to"}))
 		}
 	}
 	for _, name := range []string{"from", "to"} {
 		if block.Body.Attributes[name] == nil {
-			diags = append(diags, problem(header(block), "Missing attribute",
+			diags = append(diags, diagnostic.Problem(header(block), "Missing attribute",
 				"A moved block needs from and to: from = trainer.grpo.old and to = trainer.grpo.new, for example."))
 			break
 		}
@@ -55,7 +56,7 @@ func (s *source) declareMoved(block *hclsyntax.Block) hcl.Diagnostics {
 	}
 	move, err := addr.NewMove(ends["from"], ends["to"])
 	if err != nil {
-		return append(diags, problem(header(block), "Invalid move",
+		return append(diags, diagnostic.Problem(header(block), "Invalid move",
 			fmt.Sprintf("%s cannot move to %s: %v.", ends["from"], ends["to"], err)))
 	}
 	s.moved = append(s.moved, &movedDecl{move: move, header: header(block)})
@@ -68,7 +69,7 @@ func targetOf(attr *hclsyntax.Attribute) (addr.Target, *hcl.Diagnostic) {
 		`trainer.grpo.policy[0], module.eval or module.eval["math"].trainer.grpo.policy.`
 	steps, diags := hcl.AbsTraversalForExpr(attr.Expr)
 	if diags.HasErrors() {
-		return addr.Target{}, problem(attr.Expr.Range(), "Invalid address", form)
+		return addr.Target{}, diagnostic.Problem(attr.Expr.Range(), "Invalid address", form)
 	}
 	var b strings.Builder
 	b.WriteString(steps.RootName())
@@ -77,18 +78,19 @@ func targetOf(attr *hclsyntax.Attribute) (addr.Target, *hcl.Diagnostic) {
 		case hcl.TraverseAttr:
 			b.WriteString("." + step.Name)
 		case hcl.TraverseIndex:
-			key, ok := keyOf(step.Key)
+			key, ok := addr.KeyOf(step.Key)
 			if !ok {
-				return addr.Target{}, problem(step.SrcRange, "Invalid address", form)
+				return addr.Target{}, diagnostic.Problem(step.SrcRange, "Invalid address", form)
 			}
 			b.WriteString(key.String())
 		default:
-			return addr.Target{}, problem(step.SourceRange(), "Invalid address", form)
+			return addr.Target{}, diagnostic.Problem(step.SourceRange(), "Invalid address", form)
 		}
 	}
 	t, err := addr.ParseTarget(b.String())
 	if err != nil {
-		return addr.Target{}, problem(attr.Expr.Range(), "Invalid address", upperFirst(err.Error())+". "+form)
+		return addr.Target{}, diagnostic.Problem(attr.Expr.Range(), "Invalid address",
+			diagnostic.UpperFirst(err.Error())+". "+form)
 	}
 	return t, nil
 }
@@ -99,7 +101,7 @@ func (p *evaluator) resolveMoved(r *Recipe) {
 		for _, d := range m.source.moved {
 			for _, inst := range m.instances {
 				if len(r.Moved) == maxMoved {
-					p.diags = append(p.diags, problem(d.header, "Too many moved blocks",
+					p.diags = append(p.diags, diagnostic.Problem(d.header, "Too many moved blocks",
 						"A recipe has at most "+strconv.Itoa(maxMoved)+" moved blocks, over all instances of its modules."))
 					return
 				}
@@ -114,8 +116,8 @@ func (p *evaluator) resolveMoved(r *Recipe) {
 	next := map[addr.Target]addr.Target{}
 	for _, m := range r.Moved {
 		if at, twice := first[m.From]; twice {
-			p.diags = append(p.diags, problem(m.Range, "Moved twice",
-				fmt.Sprintf("%s is already moved at %s. Remove one of the two.", m.From, at2(at))))
+			p.diags = append(p.diags, diagnostic.Problem(m.Range, "Moved twice",
+				fmt.Sprintf("%s is already moved at %s. Remove one of the two.", m.From, diagnostic.At(at))))
 			continue
 		}
 		first[m.From], next[m.From] = m.Range, m.To
@@ -128,7 +130,7 @@ func (p *evaluator) resolveMoved(r *Recipe) {
 func (p *evaluator) checkMoved(m Moved, r *Recipe, next map[addr.Target]addr.Target) {
 	for to, seen := m.To, map[addr.Target]bool{}; !seen[to]; to = next[to] {
 		if to == m.From {
-			p.diags = append(p.diags, problem(m.Range, "Moved in a circle",
+			p.diags = append(p.diags, diagnostic.Problem(m.Range, "Moved in a circle",
 				fmt.Sprintf("The moved blocks lead from %s back to it. Remove one of them.", m.From)))
 			return
 		}
@@ -137,9 +139,9 @@ func (p *evaluator) checkMoved(m Moved, r *Recipe, next map[addr.Target]addr.Tar
 		}
 	}
 	if i := slices.IndexFunc(r.Blocks, func(b *Block) bool { _, ok := m.Apply(b.Addr); return ok }); i >= 0 {
-		p.diags = append(p.diags, problem(m.Range, "Moved and still declared",
+		p.diags = append(p.diags, diagnostic.Problem(m.Range, "Moved and still declared",
 			fmt.Sprintf("%s is declared at %s, so it has not moved to %s. Remove the moved block, or the declaration.",
-				r.Blocks[i].Addr, at2(r.Blocks[i].Range), m.To)))
+				r.Blocks[i].Addr, diagnostic.At(r.Blocks[i].Range), m.To)))
 	}
 }
 

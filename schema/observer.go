@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -83,9 +84,9 @@ type alertArguments struct {
 func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	o := n.observer
 	if n.module.call != nil {
-		ev.diags = append(ev.diags, problem(n.header, "Not in a module",
+		ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Not in a module",
 			fmt.Sprintf("A block %s stands in the recipe that is applied, not in a module: move it there.", o.kind)))
-		return &result{value: noValue}
+		return &result{value: cty.DynamicVal}
 	}
 	keep := (*decoder).alert
 	if o.kind == "tracking" {
@@ -93,14 +94,14 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	}
 	s, err := o.schema()
 	if err != nil {
-		ev.diags = append(ev.diags, problem(n.header, "Block not usable", err.Error()))
-		return &result{value: noValue}
+		ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Block not usable", err.Error()))
+		return &result{value: cty.DynamicVal}
 	}
 	d := decoder{ev: ev, ctx: ev.context(n.exprs, mi), header: n.header, label: n.label, scope: n.module}
 	v := d.body(s, o.body, d.ctx, n.label, n.header, false)
 	known, failed := v.IsWhollyKnown(), ev.diags.HasErrors() || ev.p.diags.HasErrors()
 	if !d.diags.HasErrors() && !known && (!failed || len(ev.uses(n, mi, d.ctx)) > 0) {
-		d.report(problem(n.header, "Value known too late",
+		d.report(diagnostic.Problem(n.header, "Value known too late",
 			fmt.Sprintf("The values of %s must be known before anything starts: they must not use outputs of blocks.", n.label)))
 	}
 	if !d.diags.HasErrors() && known {
@@ -115,10 +116,10 @@ func (d *decoder) alert(n *node, s *spec.Schema, v cty.Value) {
 	plain, _ := v.UnmarkDeep()
 	var b alertArguments
 	if err := spec.Decode(plain, s, &b); err != nil {
-		d.report(problem(n.header, "Invalid alert", err.Error()))
+		d.report(diagnostic.Problem(n.header, "Invalid alert", err.Error()))
 		return
 	}
-	wrong := func(detail string) { d.report(problem(n.header, "Invalid alert", detail)) }
+	wrong := func(detail string) { d.report(diagnostic.Problem(n.header, "Invalid alert", detail)) }
 	a := &Alert{Name: n.observer.name, Block: b.Block, For: b.For, Webhook: b.Webhook, Command: b.Command,
 		Desktop: b.Desktop, Every: b.Every, Timeout: b.Timeout, Range: n.header}
 	conditions, comparisons := 0, 0
@@ -178,8 +179,8 @@ func (p *evaluator) checkAlerts() {
 			known = append(known, inst.block.Addr.String())
 		}
 		slices.Sort(known)
-		p.diags = append(p.diags, problem(a.Range, "Unknown block",
+		p.diags = append(p.diags, diagnostic.Problem(a.Range, "Unknown block",
 			fmt.Sprintf("alert.%s is about %s, which the recipe does not have; it has %s.%s", a.Name, a.Block,
-				orNothing(known), didYouMean(a.Block, known))))
+				diagnostic.List(known), diagnostic.DidYouMean(a.Block, known))))
 	}
 }

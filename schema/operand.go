@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
 )
 
@@ -40,7 +41,8 @@ func comparedWith(n *hclsyntax.BinaryOpExpr, other hclsyntax.Expression) string 
 
 // neverEqual is a warning for a list, set or map that is compared with what has the type of a tuple or object.
 func (o *operand) neverEqual(t cty.Type) *hcl.Diagnostic {
-	return warning(o.Range(), "Never equal", fmt.Sprintf("This is a %s, and %s has a type of its own: the two are never "+
+	return diagnostic.Warning(o.Range(), "Never equal", fmt.Sprintf("This is a %s, and %s has a type of its own: the "+
+		"two are never "+
 		"equal, whatever they hold. Compare length(…) with a number, or convert the other side with to%s(…).",
 		t.FriendlyName(), o.compared, strings.Fields(t.FriendlyName())[0]))
 }
@@ -55,13 +57,13 @@ func (o *operand) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		diags = append(diags, o.neverEqual(v.Type()))
 	}
 	if o.divisor && isZero(v) {
-		return cty.DynamicVal, append(diags, problem(o.Range(), "Division by zero",
+		return cty.DynamicVal, append(diags, diagnostic.Problem(o.Range(), "Division by zero",
 			"A remainder (%) needs a divisor other than 0."))
 	}
 	size := sizer{elements: maxElements, text: maxText}
 	size.count(v)
 	if size.vast || o.number && vastText(v) {
-		return cty.DynamicVal, append(diags, problem(o.Range(), "Number out of range", outOfRange))
+		return cty.DynamicVal, append(diags, diagnostic.Problem(o.Range(), "Number out of range", outOfRange))
 	}
 	// An operation on a single short value is free: the expression itself is bounded by the length of the file.
 	cost := size.work() - 1 + (maxText-int64(size.text))/256

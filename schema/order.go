@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"gonum.org/v1/gonum/graph/simple"
 	"gonum.org/v1/gonum/graph/topo"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // order sorts the nodes so that each comes after all that it refers to. Cycles are reported, each with the place of
@@ -125,7 +127,7 @@ func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component
 		}
 		names = append(names, step.from.qualified())
 		lines = append(lines, fmt.Sprintf("  %s needs %s\n    %s: %s", step.from.qualified(), step.to.qualified(),
-			at2(step.rng), p.line(step.rng)))
+			diagnostic.At(step.rng), p.line(step.rng)))
 	}
 	names = append(names, path[0].from.qualified())
 	p.diags = append(p.diags, &hcl.Diagnostic{

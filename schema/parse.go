@@ -6,7 +6,12 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
+
+// maxMistakes is how many mistakes the parser reports of a file.
+const maxMistakes = 200
 
 // ParseFile parses a file of HCL with the limits of a recipe's files. Use it wherever a file may come from someone
 // else: the parser alone overflows the stack, or takes gigabytes and minutes, for a few hundred kilobytes. The file has
@@ -16,7 +21,7 @@ func ParseFile(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
 		return &hcl.File{Body: &hclsyntax.Body{}, Bytes: src}, hcl.Diagnostics{d}
 	}
 	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
-	return file, few(diags, maxMistakes)
+	return file, diagnostic.Few(diags, maxMistakes)
 }
 
 // Readable says whether ParseFile would parse a text, be it with or without errors.
@@ -34,19 +39,19 @@ func ParseExpression(path string, src []byte) (hclsyntax.Expression, hcl.Diagnos
 func Constant(path string, src []byte) (cty.Value, error) {
 	expr, diags := ParseExpression(path, src)
 	if diags.HasErrors() {
-		return noValue, diags
+		return cty.DynamicVal, diags
 	}
 	b := &budget{}
 	b.refill()
 	if diags := b.guard(expr); diags.HasErrors() {
-		return noValue, diags
+		return cty.DynamicVal, diags
 	}
 	v, diags := expr.Value(nil)
 	if diags.HasErrors() {
-		return noValue, diags
+		return cty.DynamicVal, diags
 	}
 	if d, _ := implausible(v, expr.Range()); d != nil {
-		return noValue, fmt.Errorf("%s: %s", d.Summary, d.Detail)
+		return cty.DynamicVal, fmt.Errorf("%s: %s", d.Summary, d.Detail)
 	}
 	return v, nil
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // Parts parses files that change a little at a time, such as those of an editor: what stands before a change is not
@@ -35,7 +37,7 @@ func (p *Parts) parse(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
 		}
 	}
 	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
-	return file, few(diags, maxMistakes)
+	return file, diagnostic.Few(diags, maxMistakes)
 }
 
 // body joins the parts of a file; nil when it must be parsed whole.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // TestPartsAreParsedAsTheWhole edits recipes at random places. After each edit the tree and the mistakes must be those
@@ -45,7 +47,7 @@ func TestPartsAreParsedAsTheWhole(t *testing.T) {
 		before := p.files["a.hcl"]
 		got, diags := p.parse("a.hcl", []byte(src))
 		want, wanted := hclsyntax.ParseConfig([]byte(src), "a.hcl", hcl.InitialPos)
-		if !reflect.DeepEqual(got.Body, want.Body) || fmt.Sprint(diags) != fmt.Sprint(few(wanted, maxMistakes)) {
+		if !reflect.DeepEqual(got.Body, want.Body) || fmt.Sprint(diags) != fmt.Sprint(diagnostic.Few(wanted, maxMistakes)) {
 			t.Fatalf("edit %d at %d: the parts have %v, the whole %v, or their trees differ", edit, at, diags, wanted)
 		}
 		for i, part := range p.files["a.hcl"] {

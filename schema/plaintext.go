@@ -2,13 +2,16 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -16,7 +19,7 @@ import (
 // http:// address. outputs says which values are credentials.
 func plaintext(label string, x *External, outputs *spec.Schema, at hcl.Range) *hcl.Diagnostic {
 	credential := ""
-	for _, name := range sortedKeys(x.Values) {
+	for _, name := range slices.Sorted(maps.Keys(x.Values)) {
 		v, _ := x.Values[name].Unmark()
 		if a := outputs.Attribute(name); a != nil && a.Sensitive &&
 			!(v.IsKnown() && (v.IsNull() || v.AsString() == "")) {
@@ -27,13 +30,13 @@ func plaintext(label string, x *External, outputs *spec.Schema, at hcl.Range) *h
 	if credential == "" {
 		return nil
 	}
-	for _, name := range append([]string{"endpoint"}, sortedKeys(x.Values)...) {
+	for _, name := range append([]string{"endpoint"}, slices.Sorted(maps.Keys(x.Values))...) {
 		v := x.Endpoint
 		if name != "endpoint" {
 			v = x.Values[name]
 		}
 		if host := plainHost(v); host != "" {
-			return warning(at, "Credential sent unencrypted", fmt.Sprintf(
+			return diagnostic.Warning(at, "Credential sent unencrypted", fmt.Sprintf(
 				"%s sends %s over http to %s: anyone on the network path can read it and all other traffic. Use "+
 					"https in %s, or a tunnel that ends on this machine.",
 				label, credential, host, name))

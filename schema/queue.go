@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -57,7 +58,7 @@ func (p *evaluator) checkListed(blocks map[addr.Block]*Block, trainer *Block, qu
 }
 
 func (p *evaluator) refuse(b *Block, at hcl.Range, summary, detail string) {
-	d := problem(at, summary, detail)
+	d := diagnostic.Problem(at, summary, detail)
 	d.Extra = InstanceExtra{Address: b.Addr}
 	p.diags = append(p.diags, d)
 }

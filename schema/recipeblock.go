@@ -2,6 +2,8 @@ package schema
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -9,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 var (
@@ -22,8 +25,9 @@ var (
 // declareRecipe reads `recipe { name required_version required_plugins {} }`.
 func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 	if s.recipe != nil {
-		return hcl.Diagnostics{problem(header(block), "Declared twice",
-			fmt.Sprintf("The recipe block is already declared at %s. A file has one: merge them.", at2(s.recipe.header)))}
+		return hcl.Diagnostics{diagnostic.Problem(header(block), "Declared twice",
+			fmt.Sprintf("The recipe block is already declared at %s. A file has one: merge them.",
+				diagnostic.At(s.recipe.header)))}
 	}
 	s.recipe = &recipeDecl{header: header(block)}
 	var diags hcl.Diagnostics
@@ -32,7 +36,7 @@ func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 		case "name":
 			s.recipe.name = literalString(attr, &diags)
 			if s.recipe.name != "" && !recipeName.MatchString(s.recipe.name) {
-				diags = append(diags, problem(attr.Expr.Range(), "Invalid name",
+				diags = append(diags, diagnostic.Problem(attr.Expr.Range(), "Invalid name",
 					fmt.Sprintf(
 						"The name of a recipe becomes a folder: expected up to 63 letters, digits, '.', '_' and '-', "+
 							"starting with a letter or digit, got %q.", s.recipe.name)))
@@ -42,19 +46,19 @@ func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
 			s.recipe.versionRange = attr.Expr.Range()
 			diags = append(diags, checkConstraint(s.recipe.requiredVersion, s.recipe.versionRange)...)
 		case "required_plugins":
-			diags = append(diags, problem(attr.NameRange, "Block expected",
+			diags = append(diags, diagnostic.Problem(attr.NameRange, "Block expected",
 				"required_plugins is a block: write required_plugins { vllm = { source = \"…\", version = \"…\" } } "+
 					"without the equals sign."))
 		default:
-			diags = append(diags, unknownAttribute(attr, "the recipe block",
+			diags = append(diags, diagnostic.UnknownAttribute(attr, "the recipe block",
 				[]string{"name", "required_version", "required_plugins"}))
 		}
 	}
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "required_plugins" || len(inner.Labels) > 0 {
-			diags = append(diags, problem(header(inner), "Unknown block",
+			diags = append(diags, diagnostic.Problem(header(inner), "Unknown block",
 				fmt.Sprintf("The recipe block contains only required_plugins { … }, got %s.%s", inner.Type,
-					didYouMean(inner.Type, []string{"required_plugins"}))))
+					diagnostic.DidYouMean(inner.Type, []string{"required_plugins"}))))
 			continue
 		}
 		diags = append(diags, noBlocks(inner.Body, "required_plugins")...)
@@ -69,17 +73,17 @@ func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
 	v, diags := attr.Expr.Value(nil)
 	if diags.HasErrors() {
 		s.recipe.refused = append(s.recipe.refused, attr.Name)
-		return placed(diags, attr.Expr.Range())
+		return diagnostic.Placed(diags, attr.Expr.Range())
 	}
 	example := fmt.Sprintf(`write %[1]s = { source = "./bin/%[1]s", version = "~> 0.1" }`, attr.Name)
 	if !v.Type().IsObjectType() || v.IsNull() {
 		s.recipe.refused = append(s.recipe.refused, attr.Name)
-		return hcl.Diagnostics{problem(attr.Expr.Range(), "Wrong type",
+		return hcl.Diagnostics{diagnostic.Problem(attr.Expr.Range(), "Wrong type",
 			fmt.Sprintf("Expected an object with source and version, got %s: %s.", v.Type().FriendlyName(), example))}
 	}
 	p := Requirement{Name: attr.Name, Range: attr.Range()}
 	given := v.AsValueMap()
-	for _, name := range sortedKeys(given) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
 		diags = append(diags, p.set(name, given[name], attr.Expr.Range())...)
 	}
 	wrong := p.check(attr.Expr.Range())
@@ -100,15 +104,17 @@ func (q *Requirement) set(name string, value cty.Value, at hcl.Range) hcl.Diagno
 		return q.Verify.read(value, at)
 	case !known:
 		names := []string{"source", "version", "checksum", "verify"}
-		return hcl.Diagnostics{problem(at, "Unknown attribute",
-			fmt.Sprintf("A required plugin has source, version, checksum and verify, got %q.%s", name, didYouMean(name, names)))}
+		return hcl.Diagnostics{diagnostic.Problem(at, "Unknown attribute",
+			fmt.Sprintf("A required plugin has source, version, checksum and verify, got %q.%s", name,
+				diagnostic.DidYouMean(name, names)))}
 	case value.Type() != cty.String || value.IsNull():
-		return hcl.Diagnostics{problem(at, "Wrong type", fmt.Sprintf("%s is a string, got %s.", name,
+		return hcl.Diagnostics{diagnostic.Problem(at, "Wrong type", fmt.Sprintf("%s is a string, got %s.", name,
 			value.Type().FriendlyName()))}
 	}
 	switch *field = value.AsString(); {
 	case *field == "":
-		return hcl.Diagnostics{problem(at, "Empty text", fmt.Sprintf("%s is empty: write it, or remove it.", name))}
+		return hcl.Diagnostics{diagnostic.Problem(at, "Empty text", fmt.Sprintf("%s is empty: write it, or remove it.",
+			name))}
 	case name == "version":
 		return checkConstraint(q.Version, at)
 	}
@@ -133,30 +139,32 @@ func (q *Requirement) check(at hcl.Range) hcl.Diagnostics {
 	default:
 		return nil
 	}
-	return hcl.Diagnostics{problem(at, "Invalid source", detail)}
+	return hcl.Diagnostics{diagnostic.Problem(at, "Invalid source", detail)}
 }
 
 // read reads verify = { key = "…" } or { identity = "…", issuer = "…", trusted_root = "…" }.
 func (v *Verify) read(value cty.Value, at hcl.Range) hcl.Diagnostics {
 	const expected = `verify is { key = "author.pub" }, or { identity = "…", issuer = "…", trusted_root = "…" }`
 	if !value.Type().IsObjectType() || value.IsNull() {
-		return hcl.Diagnostics{problem(at, "Wrong type", fmt.Sprintf("Got %s; %s.", value.Type().FriendlyName(), expected))}
+		return hcl.Diagnostics{diagnostic.Problem(at, "Wrong type", fmt.Sprintf("Got %s; %s.", value.Type().FriendlyName(),
+			expected))}
 	}
 	fields := map[string]*string{"key": &v.Key, "identity": &v.Identity, "issuer": &v.Issuer,
 		"trusted_root": &v.TrustedRoot}
 	given := value.AsValueMap()
-	for _, name := range sortedKeys(given) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
 		one := given[name]
 		field, known := fields[name]
 		if !known || one.Type() != cty.String || one.IsNull() {
-			return hcl.Diagnostics{problem(at, "Invalid verify", fmt.Sprintf("%q is not expected, or no string; %s.", name,
+			return hcl.Diagnostics{diagnostic.Problem(at, "Invalid verify", fmt.Sprintf("%q is not expected, or no string; %s.",
+				name,
 				expected))}
 		}
 		*field = one.AsString()
 	}
 	byKey, byIdentity := v.Key != "", v.Identity != "" && v.Issuer != "" && v.TrustedRoot != ""
 	if byKey == byIdentity || byKey && v.Identity+v.Issuer+v.TrustedRoot != "" {
-		return hcl.Diagnostics{problem(at, "Invalid verify", upperFirst(expected)+".")}
+		return hcl.Diagnostics{diagnostic.Problem(at, "Invalid verify", diagnostic.UpperFirst(expected)+".")}
 	}
 	return nil
 }
@@ -165,6 +173,6 @@ func checkConstraint(text string, at hcl.Range) hcl.Diagnostics {
 	if text == "" || constraints.MatchString(text) {
 		return nil
 	}
-	return hcl.Diagnostics{problem(at, "Invalid version constraint",
+	return hcl.Diagnostics{diagnostic.Problem(at, "Invalid version constraint",
 		fmt.Sprintf(`Expected something like ">= 0.1" or "~> 1.2, != 1.2.3", got %q.`, text))}
 }

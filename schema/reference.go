@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -170,9 +172,9 @@ func (w *walker) function(call *hclsyntax.FunctionCallExpr) {
 		return
 	}
 	w.e.bad = true
-	w.r.p.diags = append(w.r.p.diags, problem(call.NameRange, "Unknown function",
+	w.r.p.diags = append(w.r.p.diags, diagnostic.Problem(call.NameRange, "Unknown function",
 		fmt.Sprintf("There is no function %q.%s docs/language.md lists them all.", call.Name,
-			didYouMean(call.Name, sortedKeys(w.r.p.functions)))))
+			diagnostic.DidYouMean(call.Name, slices.Sorted(maps.Keys(w.r.p.functions))))))
 }
 
 // resolve finds what a traversal names. Indexed says that an index with a computed key follows it.
@@ -193,19 +195,19 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 		return ref, oneOf(t, "path", "module", "root")
 	case "count":
 		if !r.count {
-			return ref, problem(ref.rng, "No count here",
+			return ref, diagnostic.Problem(ref.rng, "No count here",
 				`count.index is only defined in a block that has count = …. With for_each, use each.key and each.value.`)
 		}
 		return ref, oneOf(t, "count", "index")
 	case "each":
 		if !r.each {
-			return ref, problem(ref.rng, "No for_each here",
+			return ref, diagnostic.Problem(ref.rng, "No for_each here",
 				`each.key and each.value are only defined in a block that has for_each = …. With count, use count.index.`)
 		}
 		return ref, oneOf(t, "each", "key", "value")
 	case "self":
 		if !r.self {
-			return ref, problem(ref.rng, "No self here",
+			return ref, diagnostic.Problem(ref.rng, "No self here",
 				"self is the block itself and is only defined in lifecycle { postcondition { … } }.")
 		}
 		return ref, nil
@@ -224,24 +226,24 @@ func oneOf(t hcl.Traversal, root string, names ...string) *hcl.Diagnostic {
 	if name, ok := attrStep(t, 1); ok && slices.Contains(names, name) {
 		return nil
 	}
-	return problem(t.SourceRange(), "Unknown name",
+	return diagnostic.Problem(t.SourceRange(), "Unknown name",
 		fmt.Sprintf("Expected %s.%s.", root, strings.Join(names, " or "+root+".")))
 }
 
 func (r *resolver) unknownRoot(t hcl.Traversal) *hcl.Diagnostic {
 	name := t.RootName()
 	roots := []string{"var", "local", "module", "path", "count", "each"}
-	roots = append(roots, sortedKeys(r.globals)...)
+	roots = append(roots, slices.Sorted(maps.Keys(r.globals))...)
 	for _, k := range kind.All() {
 		roots = append(roots, string(k))
 	}
 	detail := fmt.Sprintf(
 		"There is no %q here. References start with var, local, module, path or a kind of block: %s.%s", name,
-		kindList(), didYouMean(name, roots))
+		kindList(), diagnostic.DidYouMean(name, roots))
 	if len(t) == 1 {
 		detail += fmt.Sprintf(" If you mean text, write it in quotes: %q.", name)
 	}
-	return problem(t.SourceRange(), "Unknown name", detail)
+	return diagnostic.Problem(t.SourceRange(), "Unknown name", detail)
 }
 
 func kindList() string {
@@ -256,16 +258,16 @@ func (r *resolver) named(ref reference, t hcl.Traversal, in map[string]*node, wh
 	declare string) (reference, *hcl.Diagnostic) {
 	name, ok := attrStep(t, 1)
 	if !ok {
-		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.NAME, the name of a %s.",
+		return ref, diagnostic.Problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.NAME, the name of a %s.",
 			t.RootName(), what))
 	}
 	n, ok := in[name]
 	if !ok {
-		hint := didYouMean(name, sortedKeys(in))
+		hint := diagnostic.DidYouMean(name, slices.Sorted(maps.Keys(in)))
 		if hint == "" {
 			hint = fmt.Sprintf(" Declare it: "+declare+".", name)
 		}
-		return ref, problem(ref.rng, "Undeclared "+what, fmt.Sprintf("There is no %s %q.%s", what, name, hint))
+		return ref, diagnostic.Problem(ref.rng, "Undeclared "+what, fmt.Sprintf("There is no %s %q.%s", what, name, hint))
 	}
 	ref.node = n
 	return ref, nil
@@ -278,7 +280,8 @@ func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference,
 	}
 	rest := t[2:]
 	if ref.key, rest = literalKey(rest); ref.key != nil && ref.node.call.count == nil && ref.node.call.forEach == nil {
-		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.",
+		return ref, diagnostic.Problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove "+
+			"the index.",
 			ref.node.label))
 	}
 	return r.outputOf(ref, rest)
@@ -301,9 +304,10 @@ func (r *resolver) outputOf(ref reference, rest hcl.Traversal) (reference, *hcl.
 		return ref, nil
 	}
 	if _, ok := child.outputs[name]; !ok {
-		return ref, problem(ref.rng, "Unknown output", fmt.Sprintf("The module %q has no output %q; it has %s.%s",
+		return ref, diagnostic.Problem(ref.rng, "Unknown output", fmt.Sprintf("The module %q has no output %q; it has %s.%s",
 			ref.node.call.name, name,
-			orNothing(sortedKeys(child.outputs)), didYouMean(name, sortedKeys(child.outputs))))
+			diagnostic.List(slices.Sorted(maps.Keys(child.outputs))), diagnostic.DidYouMean(name,
+				slices.Sorted(maps.Keys(child.outputs)))))
 	}
 	ref.output = name
 	return ref, nil
@@ -318,28 +322,11 @@ func literalKey(t hcl.Traversal) (*addr.Key, hcl.Traversal) {
 	if !ok {
 		return nil, t
 	}
-	key, ok := keyOf(index.Key)
+	key, ok := addr.KeyOf(index.Key)
 	if !ok {
 		return nil, t[1:]
 	}
 	return &key, t[1:]
-}
-
-// keyOf turns a known number or string into an instance key.
-func keyOf(v cty.Value) (addr.Key, bool) {
-	v, marks := v.Unmark()
-	if len(marks) > 0 || !v.IsKnown() || v.IsNull() {
-		return addr.Key{}, false
-	}
-	switch v.Type() {
-	case cty.String:
-		return addr.StringKey(v.AsString()), true
-	case cty.Number:
-		if i, acc := v.AsBigFloat().Int64(); acc == 0 && i >= 0 {
-			return addr.IntKey(int(i)), true
-		}
-	}
-	return addr.Key{}, false
 }
 
 func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool) (reference, *hcl.Diagnostic) {
@@ -347,8 +334,9 @@ func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool
 	plugin, ok1 := attrStep(t, 1)
 	name, ok2 := attrStep(t, 2)
 	if !ok1 || !ok2 {
-		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.PLUGIN.NAME, for example %s.", k,
-			example(m, k)))
+		return ref, diagnostic.Problem(ref.rng, "Incomplete reference",
+			fmt.Sprintf("Expected %s.PLUGIN.NAME, for example %s.", k,
+				example(m, k)))
 	}
 	n, ok := m.blocks[blockName{k, plugin, name}]
 	if !ok {
@@ -359,11 +347,12 @@ func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool
 	ref.key, rest = literalKey(rest)
 	switch repeated := n.block.repeated(); {
 	case ref.key != nil && !repeated:
-		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.",
+		return ref, diagnostic.Problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove "+
+			"the index.",
 			n.label))
 	case ref.key == nil && repeated && !indexed && len(rest) > 0:
 		if step, ok := attrStep(rest, 0); ok {
-			return ref, problem(ref.rng, "Index missing",
+			return ref, diagnostic.Problem(ref.rng, "Index missing",
 				fmt.Sprintf("%s is repeated: write %s%s.%s for one of its instances.", n.label, n.label, exampleKey(n),
 					step))
 		}
@@ -392,9 +381,10 @@ func (r *resolver) member(ref reference, n *node, name string) *hcl.Diagnostic {
 	if n.plugin.hasMember(name) {
 		return nil
 	}
-	return problem(ref.rng, "Unknown attribute", fmt.Sprintf("%s has no attribute or output %q; its outputs are %s.%s",
+	return diagnostic.Problem(ref.rng, "Unknown attribute", fmt.Sprintf("%s has no attribute or output %q; its outputs "+
+		"are %s.%s",
 		n.label, name,
-		orNothing(outputNames(n.plugin)), didYouMean(name, n.plugin.members())))
+		diagnostic.List(outputNames(n.plugin)), diagnostic.DidYouMean(name, n.plugin.members())))
 }
 
 func example(m *module, k kind.Kind) string {
@@ -417,17 +407,17 @@ func (r *resolver) noBlock(ref reference, m *module, want blockName) *hcl.Diagno
 	}
 	slices.Sort(same)
 	slices.Sort(all)
-	hint := didYouMean(want.String(), same)
+	hint := diagnostic.DidYouMean(want.String(), same)
 	for _, label := range all {
 		if hint == "" && strings.HasSuffix(label, "."+want.name) {
 			hint = fmt.Sprintf(" Did you mean %q?", label)
 		}
 	}
 	if hint == "" {
-		hint = didYouMean(want.String(), all)
+		hint = diagnostic.DidYouMean(want.String(), all)
 	}
 	if hint == "" {
 		hint = fmt.Sprintf(" Declare it: %s %q %q { … }.", want.kind, want.plugin, want.name)
 	}
-	return problem(ref.rng, "Undeclared block", fmt.Sprintf("There is no block %s.%s", want, hint))
+	return diagnostic.Problem(ref.rng, "Undeclared block", fmt.Sprintf("There is no block %s.%s", want, hint))
 }

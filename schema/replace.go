@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -71,13 +72,15 @@ func (ev *evaluation) mock(b *Block) cty.Value {
 		for name, given := range m.Outputs {
 			a := b.Schema.Outputs.Attribute(name)
 			if a == nil {
-				ev.diags = append(ev.diags, problem(m.Range, "Unknown output", fmt.Sprintf("%s has no output %q; it has %s.%s",
-					b.Addr, name, orNothing(outputNames(b.Schema)), didYouMean(name, outputNames(b.Schema)))))
+				ev.diags = append(ev.diags, diagnostic.Problem(m.Range, "Unknown output", fmt.Sprintf("%s has no output %q; it "+
+					"has %s.%s",
+					b.Addr, name, diagnostic.List(outputNames(b.Schema)), diagnostic.DidYouMean(name, outputNames(b.Schema)))))
 				continue
 			}
 			v, err := spec.Convert(given, a.Type)
 			if err != nil {
-				ev.diags = append(ev.diags, problem(m.Range, "Wrong type", fmt.Sprintf("The output %q of %s is %s: %s.", name,
+				ev.diags = append(ev.diags, diagnostic.Problem(m.Range, "Wrong type", fmt.Sprintf("The output %q of %s is %s: %s.",
+					name,
 					b.Addr, a.Friendly(), err)))
 				v = cty.UnknownVal(a.Type)
 			}
@@ -98,7 +101,7 @@ func (p *evaluator) checkSubstitutes() {
 		})
 	}
 	missing := func(at hcl.Range, what string) {
-		p.diags = append(p.diags, problem(at, "No such block", "The recipe declares no block "+what+"."))
+		p.diags = append(p.diags, diagnostic.Problem(at, "No such block", "The recipe declares no block "+what+"."))
 	}
 	for _, r := range p.opts.Replace {
 		if !declared(r) {
@@ -133,7 +136,7 @@ func (r *Recipe) EvaluateAssertion(a Assertion, outputs map[addr.Block]cty.Value
 	ctx := within(ev.context(n.exprs, r.eval.root), &hcl.EvalContext{Variables: globals})
 	ok, message, diags := condition(a.Condition, a.Message, ctx)
 	if diags = append(ev.diags, diags...); diags.HasErrors() {
-		return r.eval.redact(tidy(diags), outputs)
+		return r.eval.redact(diagnostic.Tidy(diags), outputs)
 	}
 	at := a.Condition.Range()
 	failed := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Assertion failed", Detail: message, Subject: &at,

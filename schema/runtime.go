@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -68,7 +69,7 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 		d.ask(inst.node.plugin, inst.node.block.body, config)
 	}
 	meta := d.meta(inst.node, config, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
-	diags = r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, d.diags...))), outputs)
+	diags = r.eval.redact(diagnostic.Tidy(r.eval.loader.budget.with(append(ev.diags, d.diags...))), outputs)
 	for _, diag := range diags {
 		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}
 	}
@@ -101,7 +102,7 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 		}
 		values[out.Name] = v
 	}
-	return values, r.eval.redact(tidy(r.eval.loader.budget.with(ev.diags)), outputs)
+	return values, r.eval.redact(diagnostic.Tidy(r.eval.loader.budget.with(ev.diags)), outputs)
 }
 
 // EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it failed, with the error_message of its
@@ -121,25 +122,25 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
 	}
 	self := refValue(inst.block, config, outputs[a])
 	ok, message, diags = condition(check.Condition, check.ErrorMessage, withSelf(ctx, self))
-	return ok, message, r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
+	return ok, message, r.eval.redact(diagnostic.Tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
 }
 
 // EvaluateExpression evaluates an expression in the root of the recipe, for `recipe console`.
 func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value) (cty.Value, hcl.Diagnostics) {
 	const filename = "<console>"
 	if r.eval == nil {
-		return noValue, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No recipe",
+		return cty.DynamicVal, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No recipe",
 			Detail: "The recipe could not be read, so nothing can be evaluated in it."}}
 	}
 	if d := tooLarge(filename, []byte(src)); d != nil {
-		return noValue, hcl.Diagnostics{d}
+		return cty.DynamicVal, hcl.Diagnostics{d}
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(src), filename, hcl.InitialPos)
 	if diags.HasErrors() {
-		return noValue, diags
+		return cty.DynamicVal, diags
 	}
 	if diags := r.eval.loader.budget.guard(expr); diags.HasErrors() {
-		return noValue, diags
+		return cty.DynamicVal, diags
 	}
 	root := r.eval.root.module
 	// A copy resolves the names: the recipe itself does not change.
@@ -149,11 +150,11 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 	res := resolver{p: &p, node: n}
 	res.add("value", expr)
 	if p.diags.HasErrors() {
-		return noValue, p.diags
+		return cty.DynamicVal, p.diags
 	}
 	ev := p.evaluation(outputs)
 	v, diags := ev.eval(expr, ev.context(n.exprs, r.eval.root))
-	return v, r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
+	return v, r.eval.redact(diagnostic.Tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
 }
 
 // Diagnose turns problems that a plugin or the engine found in a block's values into diagnostics at their place in the
@@ -164,7 +165,7 @@ func (r *Recipe) Diagnose(a addr.Block, problems []spec.Problem) hcl.Diagnostics
 		return diags
 	}
 	for _, p := range problems {
-		diag := problem(locateIn(inst.node.block.body, inst.node.header, p), p.Summary, p.Detail)
+		diag := diagnostic.Problem(locateIn(inst.node.block.body, inst.node.header, p), p.Summary, p.Detail)
 		if p.Warning {
 			diag.Severity = hcl.DiagWarning
 		}
@@ -200,7 +201,7 @@ func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
 		index := 0
 		if len(path) > 0 {
 			if i, ok := path[0].(cty.IndexStep); ok {
-				if k, ok := keyOf(i.Key); ok {
+				if k, ok := addr.KeyOf(i.Key); ok {
 					index, _ = k.Int()
 				}
 				path = path[1:]

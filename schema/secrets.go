@@ -3,6 +3,7 @@ package schema
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -202,7 +203,7 @@ const blanked = "(sensitive)"
 func (s *secrets) list() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	texts := sortedKeys(s.texts)
+	texts := slices.Sorted(maps.Keys(s.texts))
 	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	return texts
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -74,8 +75,8 @@ func (s *setting) block(parts []string) {
 		if s.implicit != nil {
 			known = append(known, s.implicit.label)
 		}
-		detail := "the recipe has no such block; it has " + orNothing(known)
-		if similar := didYouMean(strings.Join(parts[:min(len(parts), length)], "."), known); similar != "" {
+		detail := "the recipe has no such block; it has " + diagnostic.List(known)
+		if similar := diagnostic.DidYouMean(strings.Join(parts[:min(len(parts), length)], "."), known); similar != "" {
 			detail += "." + similar
 		}
 		s.problem("No such block", detail)
@@ -316,7 +317,7 @@ func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Ex
 	}
 	if diags.HasErrors() {
 		s.problem("Invalid value", fmt.Sprintf("%q is no value of type %s (%s). Strings inside lists and maps need quotes, "+
-			"for example --set '%s=[\"a\", \"b\"]'", s.raw, t.FriendlyName(), lowerFirst(diags[0].Summary), s.at))
+			"for example --set '%s=[\"a\", \"b\"]'", s.raw, t.FriendlyName(), diagnostic.LowerFirst(diags[0].Summary), s.at))
 		return nil, false
 	}
 	if diags = s.p.loader.budget.guard(expr); diags.HasErrors() {

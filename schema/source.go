@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -94,7 +95,7 @@ func declare(path, dir string, src []byte, body *hclsyntax.Body) (*source, hcl.D
 	s := &source{path: path, dir: dir, bytes: src}
 	var diags hcl.Diagnostics
 	for _, attr := range sortedAttributes(body) {
-		diags = append(diags, problem(attr.NameRange, "Attribute outside a block",
+		diags = append(diags, diagnostic.Problem(attr.NameRange, "Attribute outside a block",
 			fmt.Sprintf(
 				"%q is outside any block. Put values that several blocks share into locals { %s = … }, and "+
 					"settings of the recipe into recipe { … }.", attr.Name, attr.Name)))
@@ -112,12 +113,12 @@ func (s *source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 	case k.Valid():
 		want.count, want.example = 2, fmt.Sprintf("%s %q %q { … }", block.Type, "plugin", "name")
 	case !known:
-		return hcl.Diagnostics{problem(block.TypeRange, "Unknown block",
+		return hcl.Diagnostics{diagnostic.Problem(block.TypeRange, "Unknown block",
 			fmt.Sprintf("There is no block %q. Expected one of %s.%s", block.Type, strings.Join(blockTypes(), ", "),
-				didYouMean(block.Type, blockTypes())))}
+				diagnostic.DidYouMean(block.Type, blockTypes())))}
 	}
 	if len(block.Labels) != want.count {
-		return hcl.Diagnostics{problem(header(block), "Wrong number of labels",
+		return hcl.Diagnostics{diagnostic.Problem(header(block), "Wrong number of labels",
 			fmt.Sprintf("A block %s takes %s, got %d. Write %s.", block.Type, plural(want.count, "label"),
 				len(block.Labels), want.example))}
 	}
@@ -169,7 +170,7 @@ func bothRepeated(count, forEach *hclsyntax.Attribute) hcl.Diagnostics {
 	if count == nil || forEach == nil {
 		return nil
 	}
-	return hcl.Diagnostics{problem(forEach.NameRange, "Both count and for_each",
+	return hcl.Diagnostics{diagnostic.Problem(forEach.NameRange, "Both count and for_each",
 		"A block takes either count or for_each, not both. Remove one of them.")}
 }
 
@@ -177,7 +178,7 @@ func checkLabels(block *hclsyntax.Block) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	for i, label := range block.Labels {
 		if !hclsyntax.ValidIdentifier(label) {
-			diags = append(diags, problem(block.LabelRanges[i], "Invalid name",
+			diags = append(diags, diagnostic.Problem(block.LabelRanges[i], "Invalid name",
 				fmt.Sprintf(
 					"%q cannot be used in a reference. A name is letters, digits, _ and -, and starts with a letter.",
 					label)))
@@ -197,12 +198,12 @@ func (s *source) declareOutput(block *hclsyntax.Block) hcl.Diagnostics {
 		case "sensitive":
 			out.sensitive = literalBool(attr, &diags)
 		default:
-			diags = append(diags, unknownAttribute(attr, "an output block",
+			diags = append(diags, diagnostic.UnknownAttribute(attr, "an output block",
 				[]string{"value", "description", "sensitive"}))
 		}
 	}
 	if out.value == nil {
-		diags = append(diags, problem(out.header, "Missing attribute",
+		diags = append(diags, diagnostic.Problem(out.header, "Missing attribute",
 			`An output needs a value: write value = trainer.grpo.policy.checkpoint, for example.`))
 	}
 	s.outputs = append(s.outputs, out)
@@ -218,7 +219,7 @@ func (s *source) declareCall(block *hclsyntax.Block) hcl.Diagnostics {
 	if attr := attrs["source"]; attr != nil {
 		call.source, call.sourceAt = literalString(attr, &diags), attr.Expr.Range()
 	} else {
-		diags = append(diags, problem(call.header, "Missing attribute",
+		diags = append(diags, diagnostic.Problem(call.header, "Missing attribute",
 			`A module needs a source: write source = "./folder".`))
 	}
 	call.required = Requirement{Module: true, Source: call.source, Range: call.sourceAt}
@@ -232,7 +233,7 @@ func (s *source) declareCall(block *hclsyntax.Block) hcl.Diagnostics {
 			if IsPackage(call.source) {
 				v, valueDiags := attr.Expr.Value(nil)
 				if valueDiags.HasErrors() {
-					wrong = append(wrong, placed(valueDiags, attr.Expr.Range())...)
+					wrong = append(wrong, diagnostic.Placed(valueDiags, attr.Expr.Range())...)
 					continue
 				}
 				wrong = append(wrong, call.required.set(attr.Name, v, attr.Expr.Range())...)
@@ -254,9 +255,9 @@ func (s *source) duplicates() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	see := func(what string, at hcl.Range) {
 		if earlier, ok := first[what]; ok {
-			diags = append(diags, problem(at, "Declared twice",
+			diags = append(diags, diagnostic.Problem(at, "Declared twice",
 				fmt.Sprintf("%s is already declared at %s. Names are unique: rename one of them.", what,
-					at2(earlier))))
+					diagnostic.At(earlier))))
 			return
 		}
 		first[what] = at
@@ -280,4 +281,16 @@ func (s *source) duplicates() hcl.Diagnostics {
 		see(string(b.kind)+"."+b.plugin+"."+b.name, b.header)
 	}
 	return diags
+}
+
+func plural(n int, noun string) string {
+	switch n {
+	case 0:
+		return "no " + noun + "s"
+	case 1:
+		return "one " + noun
+	case 2:
+		return "two " + noun + "s"
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -77,7 +78,7 @@ func LoadTest(path string, environment []string) (*TestFile, hcl.Diagnostics) {
 	src, err := ReadFile(path)
 	if err != nil {
 		return &TestFile{Path: path}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Test file not found",
-			Detail: upperFirst(err.Error()) + "."}}
+			Detail: diagnostic.UpperFirst(err.Error()) + "."}}
 	}
 	return LoadTestSource(path, src, environment)
 }
@@ -101,7 +102,7 @@ func LoadTestSource(path string, src []byte, environment []string) (*TestFile, h
 		Environ: environ(environment), Sensitive: Sensitive, Ephemeral: Ephemeral})
 	p := &testParser{functions: &hcl.EvalContext{Functions: functions}, file: file}
 	p.read(t, body)
-	return t, tidy(limits.with(p.diags))
+	return t, diagnostic.Tidy(limits.with(p.diags))
 }
 
 func (p *testParser) report(diags ...*hcl.Diagnostic) { p.diags = append(p.diags, diags...) }
@@ -110,7 +111,7 @@ func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
 	t.Recipe = recipeOf(t.Path)
 	for _, attr := range sortedAttributes(body) {
 		if attr.Name != "recipe" {
-			p.report(unknownAttribute(attr, "a test file", []string{"recipe"}))
+			p.report(diagnostic.UnknownAttribute(attr, "a test file", []string{"recipe"}))
 			continue
 		}
 		if path := literalString(attr, &p.diags); path != "" && !filepath.IsAbs(path) {
@@ -124,11 +125,11 @@ func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
 		switch {
 		case p.shared(common, block):
 		case block.Type != "run":
-			p.report(problem(block.TypeRange, "Unknown block", fmt.Sprintf(
+			p.report(diagnostic.Problem(block.TypeRange, "Unknown block", fmt.Sprintf(
 				"A test file contains run, variables, replace and mock, got %s.%s", block.Type,
-				didYouMean(block.Type, []string{"run", "variables", "replace", "mock"}))))
+				diagnostic.DidYouMean(block.Type, []string{"run", "variables", "replace", "mock"}))))
 		case len(block.Labels) != 1:
-			p.report(problem(header(block), "Wrong number of labels", `A run has one name: write run "name" { … }.`))
+			p.report(diagnostic.Problem(header(block), "Wrong number of labels", `A run has one name: write run "name" { … }.`))
 		default:
 			t.Runs = append(t.Runs, p.run(t, block))
 		}
@@ -137,7 +138,7 @@ func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
 		r.inherit(common)
 	}
 	if len(t.Runs) == 0 && len(p.diags) == 0 {
-		p.report(problem(body.SrcRange, "No run", `The file tests nothing: add run "name" { … }.`))
+		p.report(diagnostic.Problem(body.SrcRange, "No run", `The file tests nothing: add run "name" { … }.`))
 	}
 }
 
@@ -181,9 +182,9 @@ func (r *TestRun) inherit(common *TestRun) {
 
 func (p *testParser) value(attr *hclsyntax.Attribute) cty.Value {
 	v, diags := attr.Expr.Value(p.functions)
-	p.report(placed(diags, attr.Expr.Range())...)
+	p.report(diagnostic.Placed(diags, attr.Expr.Range())...)
 	if diags.HasErrors() {
-		return noValue
+		return cty.DynamicVal
 	}
 	return v
 }
@@ -193,8 +194,9 @@ func (p *testParser) run(t *TestFile, block *hclsyntax.Block) *TestRun {
 		Range: header(block)}
 	for _, earlier := range t.Runs {
 		if earlier.Name == r.Name {
-			p.report(problem(r.Range, "Declared twice", fmt.Sprintf("The run %q is already declared at %s. Rename one of them.",
-				r.Name, at2(earlier.Range))))
+			p.report(diagnostic.Problem(r.Range, "Declared twice", fmt.Sprintf("The run %q is already declared at %s. Rename "+
+				"one of them.",
+				r.Name, diagnostic.At(earlier.Range))))
 		}
 	}
 	for _, attr := range sortedAttributes(block.Body) {
@@ -210,9 +212,9 @@ func (p *testParser) run(t *TestFile, block *hclsyntax.Block) *TestRun {
 					Assertion{Condition: rule.condition.Expr, Message: rule.message.Expr, Range: header(inner)})
 			}
 		default:
-			p.report(problem(header(inner), "Unknown block", fmt.Sprintf(
+			p.report(diagnostic.Problem(header(inner), "Unknown block", fmt.Sprintf(
 				"A run contains assert, variables, replace and mock, got %s.%s", inner.Type,
-				didYouMean(inner.Type, []string{"assert", "variables", "replace", "mock"}))))
+				diagnostic.DidYouMean(inner.Type, []string{"assert", "variables", "replace", "mock"}))))
 		}
 	}
 	return r
@@ -224,7 +226,7 @@ func (p *testParser) runAttribute(t *TestFile, r *TestRun, attr *hclsyntax.Attri
 	case "command":
 		r.Command = hcl.ExprAsKeyword(attr.Expr)
 		if r.Command != "plan" && r.Command != "apply" {
-			p.report(problem(at, "Unknown command", "Write command = plan or command = apply, without quotes."))
+			p.report(diagnostic.Problem(at, "Unknown command", "Write command = plan or command = apply, without quotes."))
 		}
 	case "continues":
 		r.Continues = literalString(attr, &p.diags)
@@ -237,28 +239,30 @@ func (p *testParser) runAttribute(t *TestFile, r *TestRun, attr *hclsyntax.Attri
 		for _, earlier := range t.Runs {
 			names = append(names, earlier.Name)
 		}
-		p.report(problem(at, "Unknown run", fmt.Sprintf("There is no run %q before this one; there is %s.%s", r.Continues,
-			orNothing(names), didYouMean(r.Continues, names))))
+		p.report(diagnostic.Problem(at, "Unknown run", fmt.Sprintf("There is no run %q before this one; there is %s.%s",
+			r.Continues,
+			diagnostic.List(names), diagnostic.DidYouMean(r.Continues, names))))
 	case "expect_error":
 		var err error
 		if r.ExpectError, err = regexp.Compile(literalString(attr, &p.diags)); err != nil {
-			p.report(problem(at, "Invalid regular expression", upperFirst(err.Error())+"."))
+			p.report(diagnostic.Problem(at, "Invalid regular expression", diagnostic.UpperFirst(err.Error())+"."))
 		}
 	case "timeout":
 		var err error
 		text := literalString(attr, &p.diags)
 		if r.Timeout, err = time.ParseDuration(text); text != "" && (err != nil || r.Timeout <= 0) {
-			p.report(problem(at, "Invalid duration", fmt.Sprintf(`Expected a duration such as "90s" or "5m", got %q.`, text)))
+			p.report(diagnostic.Problem(at, "Invalid duration", fmt.Sprintf(`Expected a duration such as "90s" or "5m", got %q.`, text)))
 		}
 	default:
-		p.report(unknownAttribute(attr, "a run block", []string{"command", "continues", "expect_error", "timeout"}))
+		p.report(diagnostic.UnknownAttribute(attr, "a run block", []string{"command", "continues", "expect_error",
+			"timeout"}))
 	}
 }
 
 func (p *testParser) replacement(block *hclsyntax.Block) []Replacement {
 	with := block.Body.Attributes["with"]
 	if len(block.Labels) != 2 || !kind.Kind(block.Labels[0]).Valid() || with == nil {
-		p.report(problem(header(block), "Incomplete block",
+		p.report(diagnostic.Problem(header(block), "Incomplete block",
 			`Write replace "KIND" "PLUGIN" { with = "OTHER PLUGIN" }, for example replace "trainer" "grpo" { with = "tiny" }.`))
 		return nil
 	}
@@ -275,7 +279,7 @@ func (p *testParser) replacement(block *hclsyntax.Block) []Replacement {
 
 func (p *testParser) mock(block *hclsyntax.Block) []Mock {
 	if len(block.Labels) != 3 || !kind.Kind(block.Labels[0]).Valid() {
-		p.report(problem(header(block), "Incomplete block",
+		p.report(diagnostic.Problem(header(block), "Incomplete block",
 			`Write mock "KIND" "PLUGIN" "NAME" { OUTPUT = VALUE }, for example mock "inference" "vllm" "policy" { … }.`))
 		return nil
 	}

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // unreadable rejects, with one message, files that an editor would not show as they are parsed: encodings other than
@@ -33,7 +35,7 @@ func notText(path string, src []byte) *hcl.Diagnostic {
 	const remedy = " Save it as UTF-8."
 	for _, e := range encodings() {
 		if bytes.HasPrefix(src, []byte(e.mark)) {
-			return problem(start, "Not UTF-8", "The file is encoded in "+e.name+"."+remedy)
+			return diagnostic.Problem(start, "Not UTF-8", "The file is encoded in "+e.name+"."+remedy)
 		}
 	}
 	if i := bytes.IndexByte(src, 0); i >= 0 {
@@ -42,7 +44,7 @@ func notText(path string, src []byte) *hcl.Diagnostic {
 			// every other byte, or more, of plain text
 			what = "encoded in UTF-16 or UTF-32, or binary." + remedy
 		}
-		return problem(pointAt(path, src, i, 1), "Not UTF-8", "The file contains a zero byte: it is "+what)
+		return diagnostic.Problem(pointAt(path, src, i, 1), "Not UTF-8", "The file contains a zero byte: it is "+what)
 	}
 	if utf8.Valid(src) {
 		return nil
@@ -50,7 +52,7 @@ func notText(path string, src []byte) *hcl.Diagnostic {
 	for i := 0; i < len(src); {
 		r, size := utf8.DecodeRune(src[i:])
 		if r == utf8.RuneError && size == 1 {
-			return problem(pointAt(path, src, i, 1), "Not UTF-8",
+			return diagnostic.Problem(pointAt(path, src, i, 1), "Not UTF-8",
 				fmt.Sprintf("The file is not UTF-8 text: byte %d is 0x%02x, which starts no character.%s", i+1,
 					src[i], remedy))
 		}
@@ -70,7 +72,7 @@ func reordered(path string, src []byte) *hcl.Diagnostic {
 		i += next
 		r, size := utf8.DecodeRune(src[i:])
 		if r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			return problem(pointAt(path, src, i, size), "Hidden character",
+			return diagnostic.Problem(pointAt(path, src, i, size), "Hidden character",
 				fmt.Sprintf(
 					`The file contains U+%04X, a control character that changes the order in which text is shown. `+
 						`Remove it; in a string, write "\u%04x".`, r, r))
@@ -101,7 +103,7 @@ func carriageReturns(path string, src []byte) *hcl.Diagnostic {
 	from, to := at[2], at[3]
 	line := 1 + bytes.Count(src[:from], []byte("\n"))
 	column := 1 + from - (1 + bytes.LastIndexByte(src[:from], '\n'))
-	return warning(hcl.Range{Filename: path, Start: hcl.Pos{Line: line, Column: column, Byte: from},
+	return diagnostic.Warning(hcl.Range{Filename: path, Start: hcl.Pos{Line: line, Column: column, Byte: from},
 		End: hcl.Pos{Line: line, Column: column + to - from, Byte: to}}, "Carriage returns in text",
 		"The lines of this file end in CR LF, so the text of its heredocs has carriage returns: other values, and another "+
 			"digest, than from a copy whose lines end in LF. Save the file with LF; the line `*.hcl text eol=lf` in "+

@@ -2,12 +2,14 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -66,13 +68,14 @@ type trackingArguments struct {
 func (d *decoder) tracking(n *node, s *spec.Schema, v cty.Value) {
 	o := n.observer
 	if names := Trackers(); !slices.Contains(names, o.tracker) {
-		d.report(problem(n.header, "Unknown tracker", fmt.Sprintf("There is no tracker %q; known are %s.%s", o.tracker,
-			orNothing(names), didYouMean(o.tracker, names))))
+		d.report(diagnostic.Problem(n.header, "Unknown tracker", fmt.Sprintf("There is no tracker %q; known are %s.%s",
+			o.tracker,
+			diagnostic.List(names), diagnostic.DidYouMean(o.tracker, names))))
 		return
 	}
 	var b trackingArguments
 	if err := spec.Decode(v, s, &b); err != nil {
-		d.report(problem(n.header, "Invalid tracking block", err.Error()))
+		d.report(diagnostic.Problem(n.header, "Invalid tracking block", err.Error()))
 		return
 	}
 	if !d.takes(o) {
@@ -114,11 +117,12 @@ func (d *decoder) takes(o *observerDecl) bool {
 		at[b.Type] = b.TypeRange
 	}
 	ok := true
-	for _, name := range sortedKeys(at) {
+	for _, name := range slices.Sorted(maps.Keys(at)) {
 		if only := takers()[name]; only != nil && !slices.Contains(only, o.tracker) {
 			ok = false
-			d.report(problem(at[name], "Unsupported argument", fmt.Sprintf("tracking %q takes no %s, which is for %s.",
-				o.tracker, name, strings.Join(only, ", "))))
+			d.report(diagnostic.Problem(at[name], "Unsupported argument",
+				fmt.Sprintf("tracking %q takes no %s, which is for %s.",
+					o.tracker, name, strings.Join(only, ", "))))
 		}
 	}
 	return ok

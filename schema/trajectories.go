@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -42,7 +43,7 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node, implicit *node
 				}
 				labels = append(labels, label)
 			}
-			p.diags = append(p.diags, problem(n.header, "Several trajectories blocks",
+			p.diags = append(p.diags, diagnostic.Problem(n.header, "Several trajectories blocks",
 				fmt.Sprintf(
 					"There are several trajectories blocks; %s does not choose one. Write trajectories = … with one "+
 						"of %s.", n.label, strings.Join(labels, ", "))))

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -24,10 +25,10 @@ func (d *decoder) reference(a *spec.Attribute, expr hclsyntax.Expression, ctx *h
 	}
 	if !a.List && !v.IsMarked() && v.Type().IsTupleType() {
 		if n := d.repeatedBlock(expr); n != "" {
-			d.report(problem(expr.Range(), "Index missing",
+			d.report(diagnostic.Problem(expr.Range(), "Index missing",
 				fmt.Sprintf("%q expects one block, but %s is repeated: write %s[0] for one of its instances.", a.Name,
 					n, n)))
-			return noValue
+			return cty.DynamicVal
 		}
 	}
 	return v
@@ -70,16 +71,16 @@ func unwrap(expr hclsyntax.Expression) hclsyntax.Expression {
 
 func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
 	if d.ev.p.bad[expr] {
-		return noValue
+		return cty.DynamicVal
 	}
 	switch e := unwrap(expr).(type) {
 	case *hclsyntax.ConditionalExpr:
 		cond, diags := e.Condition.Value(ctx)
 		cond, _ = cond.Unmark()
 		if diags.HasErrors() || cond.Type() != cty.Bool || !cond.IsKnown() || cond.IsNull() {
-			d.report(placed(diags, e.Condition.Range())...)
+			d.report(diagnostic.Placed(diags, e.Condition.Range())...)
 			d.static(a, expr)
-			return noValue
+			return cty.DynamicVal
 		}
 		if cond.True() {
 			d.static(a, e.FalseResult)
@@ -148,7 +149,7 @@ func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversal
 			continue
 		}
 		if !slices.Contains(kindNames(a), k) {
-			d.report(problem(e.Range(), "Reference to the wrong kind",
+			d.report(diagnostic.Problem(e.Range(), "Reference to the wrong kind",
 				fmt.Sprintf("In %s: the attribute %q expects %s; got %s.%s.%s, %s block.", d.label, a.Name,
 					a.Friendly(), k, plugin, name, withArticle(k))))
 		}
@@ -167,7 +168,7 @@ func (d *decoder) staticMember(a *spec.Attribute, e *hclsyntax.ScopeTraversalExp
 	if n == nil || n.plugin == nil || isReference(n.plugin.Config, member) {
 		return
 	}
-	d.report(problem(e.Range(), "Reference to the wrong kind",
+	d.report(diagnostic.Problem(e.Range(), "Reference to the wrong kind",
 		fmt.Sprintf(
 			"In %s: the attribute %q expects %s; got %q, one of the values of %s. Refer to the block itself: %s.",
 			d.label, a.Name, a.Friendly(), member, n.label, n.label)))

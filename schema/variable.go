@@ -2,8 +2,6 @@ package schema
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
@@ -11,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -38,7 +37,7 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	switch v.name {
 	case "source", "count", "for_each", "depends_on":
-		diags = append(diags, problem(v.header, "Reserved name",
+		diags = append(diags, diagnostic.Problem(v.header, "Reserved name",
 			fmt.Sprintf("A variable cannot be named %q: that is an argument of every module block. Choose another name.",
 				v.name)))
 	}
@@ -54,7 +53,7 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 			v.fallback = attr
 			if refs := attr.Expr.Variables(); len(refs) > 0 {
 				v.broken = true
-				diags = append(diags, problem(refs[0].SourceRange(), "Reference in a default", fmt.Sprintf(
+				diags = append(diags, diagnostic.Problem(refs[0].SourceRange(), "Reference in a default", fmt.Sprintf(
 					"The default of a variable may call functions but must not refer to other values. If it depends "+
 						"on other values, use locals { %s = … } instead.", v.name)))
 			}
@@ -65,14 +64,14 @@ func (s *source) declareVariable(block *hclsyntax.Block) hcl.Diagnostics {
 		case "nullable":
 			v.notNull = !literalBool(attr, &diags)
 		default:
-			diags = append(diags, unknownAttribute(attr, "a variable block", variableAttributes))
+			diags = append(diags, diagnostic.UnknownAttribute(attr, "a variable block", variableAttributes))
 		}
 	}
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "validation" || len(inner.Labels) > 0 {
-			diags = append(diags, problem(header(inner), "Unknown block",
+			diags = append(diags, diagnostic.Problem(header(inner), "Unknown block",
 				fmt.Sprintf("A variable contains only validation { … } blocks, got %s.%s", inner.Type,
-					didYouMean(inner.Type, []string{"validation"}))))
+					diagnostic.DidYouMean(inner.Type, []string{"validation"}))))
 			continue
 		}
 		rule, ruleDiags := conditionBlock(inner)
@@ -92,12 +91,12 @@ func conditionBlock(block *hclsyntax.Block) (validationDecl, hcl.Diagnostics) {
 		message: block.Body.Attributes["error_message"]}
 	for _, attr := range sortedAttributes(block.Body) {
 		if attr != rule.condition && attr != rule.message {
-			diags = append(diags, unknownAttribute(attr, "a "+block.Type+" block",
+			diags = append(diags, diagnostic.UnknownAttribute(attr, "a "+block.Type+" block",
 				[]string{"condition", "error_message"}))
 		}
 	}
 	if rule.condition == nil || rule.message == nil {
-		diags = append(diags, problem(header(block), "Missing attribute",
+		diags = append(diags, diagnostic.Problem(header(block), "Missing attribute",
 			fmt.Sprintf(
 				"A %s needs a condition (which must be true) and an error_message (what to do when it is false).",
 				block.Type)))
@@ -116,7 +115,7 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 	}
 	if given == cty.NilVal || (given.IsNull() && v.notNull && v.fallback != nil) {
 		if v.fallback == nil {
-			return broken, hcl.Diagnostics{problem(v.header, "Variable without a value",
+			return broken, hcl.Diagnostics{diagnostic.Problem(v.header, "Variable without a value",
 				fmt.Sprintf(
 					"The variable %q has no default and no value. Pass --var %s=…, set it in a --var-file, set "+
 						"RECIPE_VAR_%s, or give it a default.", v.name, v.name, v.name))}
@@ -126,11 +125,11 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 		}
 		at = v.fallback.Expr.Range()
 		if given, diags = v.fallback.Expr.Value(ctx); diags.HasErrors() {
-			return broken, placed(diags, at)
+			return broken, diagnostic.Placed(diags, at)
 		}
 	}
 	if given.IsNull() && v.notNull {
-		return broken, append(diags, problem(at, "Null variable",
+		return broken, append(diags, diagnostic.Problem(at, "Null variable",
 			fmt.Sprintf("The variable %q has nullable = false: give it a value.", v.name)))
 	}
 	if v.defaults != nil && !given.IsNull() {
@@ -138,7 +137,7 @@ func (ev *evaluation) variableValue(v *variableDecl, given cty.Value, at hcl.Ran
 	}
 	value, err := spec.Convert(given, v.typ)
 	if err != nil {
-		return broken, append(diags, problem(at, "Wrong type",
+		return broken, append(diags, diagnostic.Problem(at, "Wrong type",
 			fmt.Sprintf("The variable %q expects %s, got %s: %s.", v.name, typeexpr.TypeString(v.typ),
 				given.Type().FriendlyName(), err)))
 	}
@@ -173,8 +172,8 @@ func (ev *evaluation) validateVariable(v *variableDecl, value cty.Value, at hcl.
 		ok, message, ruleDiags := condition(rule.condition.Expr, rule.message.Expr, ctx)
 		diags = append(diags, ruleDiags...)
 		if !ok && !ruleDiags.HasErrors() {
-			diags = append(diags, problem(at, "Invalid value for a variable",
-				fmt.Sprintf("%s\n\nThe validation is at %s.", message, at2(rule.condition.SrcRange))))
+			diags = append(diags, diagnostic.Problem(at, "Invalid value for a variable",
+				fmt.Sprintf("%s\n\nThe validation is at %s.", message, diagnostic.At(rule.condition.SrcRange))))
 		}
 	}
 	return diags
@@ -186,7 +185,7 @@ func foreignReference(v *variableDecl, rule validationDecl) *hcl.Diagnostic {
 		if name, ok := attrStep(t, 1); ok && t.RootName() == "var" && name == v.name {
 			continue
 		}
-		return problem(t.SourceRange(), "Reference to another value",
+		return diagnostic.Problem(t.SourceRange(), "Reference to another value",
 			fmt.Sprintf(
 				"A validation of the variable %q may only refer to var.%s. For conditions on several values, use "+
 					"lifecycle { precondition { … } } of a block.", v.name, v.name))
@@ -199,13 +198,13 @@ func foreignReference(v *variableDecl, rule validationDecl) *hcl.Diagnostic {
 func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, text string, diags hcl.Diagnostics) {
 	text = "The condition is false."
 	m, messageDiags := message.Value(ctx)
-	diags = append(diags, placed(messageDiags, message.Range())...)
+	diags = append(diags, diagnostic.Placed(messageDiags, message.Range())...)
 	if !messageDiags.HasErrors() {
 		m, marks := m.UnmarkDeep()
 		s, err := convert.Convert(m, cty.String)
 		switch {
 		case err != nil:
-			diags = append(diags, problem(message.Range(), "Wrong type", "An error_message is a string, got "+
+			diags = append(diags, diagnostic.Problem(message.Range(), "Wrong type", "An error_message is a string, got "+
 				m.Type().FriendlyName()+"."))
 		case len(marks) > 0:
 			text = "The condition is false. (Its message is not shown: it contains sensitive values.)"
@@ -214,7 +213,7 @@ func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, tex
 		}
 	}
 	c, condDiags := cond.Value(ctx)
-	if diags = append(diags, placed(condDiags, cond.Range())...); condDiags.HasErrors() {
+	if diags = append(diags, diagnostic.Placed(condDiags, cond.Range())...); condDiags.HasErrors() {
 		return true, text, diags
 	}
 	c, _ = c.UnmarkDeep()
@@ -224,7 +223,8 @@ func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, tex
 		if c.IsKnown() && c.IsNull() {
 			got = "null"
 		}
-		return true, text, append(diags, problem(cond.Range(), "Wrong type", "A condition is true or false, got "+got+"."))
+		return true, text, append(diags, diagnostic.Problem(cond.Range(), "Wrong type",
+			"A condition is true or false, got "+got+"."))
 	}
 	return !b.IsKnown() || b.True(), text, diags
 }
@@ -235,8 +235,4 @@ func attrStep(t hcl.Traversal, i int) (string, bool) {
 	}
 	step, ok := t[i].(hcl.TraverseAttr)
 	return step.Name, ok
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
 }

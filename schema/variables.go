@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -12,6 +14,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	hcljson "github.com/hashicorp/hcl/v2/json"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // givenValue is a value for a variable of the root and where it comes from.
@@ -44,7 +48,7 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 	for _, path := range p.opts.VarFiles {
 		p.variableFile(path, declared, out)
 	}
-	for _, name := range sortedKeys(p.opts.Vars) {
+	for _, name := range slices.Sorted(maps.Keys(p.opts.Vars)) {
 		given := p.opts.Vars[name]
 		source := given.Source
 		if source == "" {
@@ -55,7 +59,8 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 		case !ok:
 			diag := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Undeclared variable",
 				Detail: fmt.Sprintf("%s sets the variable %q, but the recipe does not declare it; it declares %s.%s",
-					source, name, orNothing(sortedKeys(declared)), didYouMean(name, sortedKeys(declared)))}
+					source, name, diagnostic.List(slices.Sorted(maps.Keys(declared))), diagnostic.DidYouMean(name,
+						slices.Sorted(maps.Keys(declared))))}
 			if given.Value != cty.NilVal {
 				diag.Subject = &given.Range
 			}
@@ -107,7 +112,7 @@ func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid value",
 		Subject: &v.header,
 		Detail: fmt.Sprintf("%s sets the variable %q to a value that cannot be parsed as %s (%s). %s", source, v.name,
-			typeexpr.TypeString(v.typ), lowerFirst(diags[0].Summary), v.writtenSo())})
+			typeexpr.TypeString(v.typ), diagnostic.LowerFirst(diags[0].Summary), v.writtenSo())})
 	return givenValue{source: source, broken: true}
 }
 
@@ -156,7 +161,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 	} else {
 		file, diags = hclsyntax.ParseConfig(src, path, hcl.InitialPos)
 	}
-	if p.diags = append(p.diags, few(diags, maxMistakes)...); file == nil || diags.HasErrors() {
+	if p.diags = append(p.diags, diagnostic.Few(diags, maxMistakes)...); file == nil || diags.HasErrors() {
 		return
 	}
 	p.loader.files[path] = file
@@ -165,12 +170,12 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 	}
 	attrs, diags := file.Body.JustAttributes()
 	p.diags = append(p.diags, diags...)
-	for _, name := range sortedKeys(attrs) {
+	for _, name := range slices.Sorted(maps.Keys(attrs)) {
 		attr := attrs[name]
 		if declared[name] == nil {
-			p.diags = append(p.diags, warning(attr.NameRange, "Undeclared variable",
+			p.diags = append(p.diags, diagnostic.Warning(attr.NameRange, "Undeclared variable",
 				fmt.Sprintf("The recipe does not declare the variable %q.%s", name,
-					didYouMean(name, sortedKeys(declared)))))
+					diagnostic.DidYouMean(name, slices.Sorted(maps.Keys(declared))))))
 			continue
 		}
 		if declared[name].sensitive {
@@ -180,7 +185,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 		if d, _ := implausible(value, attr.Expr.Range()); d != nil {
 			diags = append(diags, d)
 		}
-		p.diags = append(p.diags, placed(diags, attr.Expr.Range())...)
+		p.diags = append(p.diags, diagnostic.Placed(diags, attr.Expr.Range())...)
 		out[name] = givenValue{value: value, source: filepath.ToSlash(path), rng: attr.Expr.Range(),
 			broken: diags.HasErrors()}
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // Program is an optional interface of Plugins: the version of this program, for required_version.
@@ -36,7 +38,7 @@ func (p *evaluator) checkProgram() {
 			continue
 		}
 		seen[r] = true // a module may be called often
-		p.diags = append(p.diags, problem(r.versionRange, "Version mismatch",
+		p.diags = append(p.diags, diagnostic.Problem(r.versionRange, "Version mismatch",
 			fmt.Sprintf(
 				"This file requires recipe %s; this is recipe %s. Use a matching version, or change required_version.",
 				r.requiredVersion, have)))
@@ -49,10 +51,10 @@ func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
 	if !ok || q.Version == "" || satisfies(s.Version, q.Version) {
 		return
 	}
-	p.diags = append(p.diags, problem(n.header, "Version mismatch",
+	p.diags = append(p.diags, diagnostic.Problem(n.header, "Version mismatch",
 		fmt.Sprintf(
 			"The %s plugin %q has version %s; %s requires %s. Use a plugin of a matching version, or change "+
-				"required_plugins.", s.Kind, s.Name, s.Version, at2(q.Range), q.Version)))
+				"required_plugins.", s.Kind, s.Name, s.Version, diagnostic.At(q.Range), q.Version)))
 }
 
 // missing reports an unknown plugin, and how to name a plugin's binary.
@@ -60,9 +62,9 @@ func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
 	q, required := p.loader.required[n.block.plugin]
 	meant := ""
 	if !required {
-		meant = didYouMean(n.block.plugin, names)
+		meant = diagnostic.DidYouMean(n.block.plugin, names)
 	}
-	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names),
+	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, diagnostic.List(names),
 		meant)
 	switch {
 	case required && IsPackage(q.Source):
@@ -75,5 +77,5 @@ func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
 			"A plugin that is not built in is a separate binary, named by its path: recipe { required_plugins { %s "+
 				"= { source = \"./path/to/binary\" } } }.", n.block.plugin)
 	}
-	return problem(n.header, "Missing plugin", text)
+	return diagnostic.Problem(n.header, "Missing plugin", text)
 }

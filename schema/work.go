@@ -6,6 +6,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // metered is an argument of a function call or a part of a template; the work on it is charged to the budget.
@@ -26,7 +28,7 @@ func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	size := sizer{elements: maxElements, text: maxText}
 	size.count(v)
 	if size.vast { // hcl would write it out where the function or the template takes a string
-		return cty.DynamicVal, append(diags, problem(m.Range(), "Number out of range", outOfRange))
+		return cty.DynamicVal, append(diags, diagnostic.Problem(m.Range(), "Number out of range", outOfRange))
 	}
 	cost := m.cost(maxElements-int64(size.elements), maxText-int64(size.text)) + size.sets*setWork
 	if list, ok := ofOneType(v); ok && m.takes == aList {
@@ -45,7 +47,7 @@ func (m metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 }
 
 func tooMuchWork(at hcl.Range) *hcl.Diagnostic {
-	return problem(at, "Too much work", fmt.Sprintf(
+	return diagnostic.Problem(at, "Too much work", fmt.Sprintf(
 		"The functions, operators and templates of a recipe together process at most %d elements or %d MiB of text. "+
 			"Pass them less data, or call them less often: outside for expressions, for example.",
 		maxWork, maxWork>>16))

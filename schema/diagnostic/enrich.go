@@ -1,11 +1,15 @@
-package schema
+package diagnostic
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/addr"
 )
 
 // enrich adds the valid names or indices to messages of hcl that only say that one is wrong.
@@ -46,20 +50,20 @@ func choices(v cty.Value, step hcl.Traverser) string {
 	t := v.Type()
 	switch {
 	case t.IsObjectType() || t.IsMapType():
-		names := sortedKeys(v.AsValueMap())
+		names := slices.Sorted(maps.Keys(v.AsValueMap()))
 		given := ""
 		switch step := step.(type) {
 		case hcl.TraverseAttr:
 			given = step.Name
 		case hcl.TraverseIndex:
-			if k, ok := keyOf(step.Key); ok {
+			if k, ok := addr.KeyOf(step.Key); ok {
 				given, _ = k.Str()
 			}
 		}
 		if len(names) > 40 {
-			return didYouMean(given, names)
+			return DidYouMean(given, names)
 		}
-		return fmt.Sprintf(" It has %s.%s", orNothing(names), didYouMean(given, names))
+		return fmt.Sprintf(" It has %s.%s", List(names), DidYouMean(given, names))
 	case t.IsTupleType() || t.IsListType():
 		if _, isIndex := step.(hcl.TraverseIndex); !isIndex {
 			return fmt.Sprintf(" It is a list of %d: write [0] for its first element, or [*] for the attribute of all.",
