@@ -17,7 +17,7 @@ import (
 // computeBlock expands a block and evaluates the body of each instance with unknown outputs.
 func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 	res := &result{}
-	reps, ok := ev.repeat(n, mi, n.block.count, n.block.forEach)
+	reps, ok := ev.repeat(n, mi, n.block.Count, n.block.ForEach)
 	if !ok {
 		// The number of instances is unknown: check one body, with an unknown index.
 		reps = []repetition{{each: &hcl.EvalContext{Variables: map[string]cty.Value{
@@ -50,8 +50,8 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	d.fallback = ev.fallback(n, inst.in)
 	b.Value = cty.DynamicVal
 	if n.plugin != nil {
-		b.Value = d.block(n.plugin.Config, n.block.body)
-		d.ask(n.plugin, n.block.body, b.Value)
+		b.Value = d.block(n.plugin.Config, n.block.Body)
+		d.ask(n.plugin, n.block.Body, b.Value)
 		b.Contents = d.reads
 	}
 	b.Mock = ev.mock(b)
@@ -72,7 +72,7 @@ func (ev *evaluation) config(inst *instance) (cty.Value, *decoder, *hcl.EvalCont
 	if n.plugin == nil {
 		return cty.DynamicVal, d, ctx
 	}
-	return d.block(n.plugin.Config, n.block.body), d, ctx
+	return d.block(n.plugin.Config, n.block.Body), d, ctx
 }
 
 // fallback holds the values of attributes that the language fills in when the recipe leaves them out.
@@ -123,7 +123,7 @@ func (ev *evaluation) needs(inst *instance, ctx *hcl.EvalContext) {
 			need(on, Healthy, e.attribute, e.expr.Range())
 		}
 	}
-	if n.trajectories != nil && n.block.body.Attributes["trajectories"] == nil {
+	if n.trajectories != nil && n.block.Body.Attributes["trajectories"] == nil {
 		if res := ev.result(n.trajectories, inst.in.up(n.trajectories.module)); res != nil {
 			for _, on := range res.instances {
 				need(on, Healthy, "trajectories", n.header)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -203,7 +204,7 @@ func child(expr hclsyntax.Expression, step cty.PathStep) hclsyntax.Expression {
 
 // leftAttributes reports attributes that the schema does not know.
 func (d *decoder) leftAttributes(s *spec.Schema, body *hclsyntax.Body, where string, top bool) {
-	for _, attr := range sortedAttributes(body) {
+	for _, attr := range parse.SortedAttributes(body) {
 		if s.Attribute(attr.Name) != nil || (top && slices.Contains(metaAttributes, attr.Name)) {
 			continue
 		}
@@ -222,14 +223,14 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 		name := block.Type
 		if name == "dynamic" {
 			if len(block.Labels) != 1 {
-				d.report(diagnostic.Problem(header(block), "Wrong number of labels",
+				d.report(diagnostic.Problem(parse.Header(block), "Wrong number of labels",
 					`The label of a dynamic block is the block that it generates: write dynamic "rule" { `+
 						`for_each = … content { … } }.`))
 				continue
 			}
 			name = block.Labels[0]
 		} else if len(block.Labels) > 0 {
-			d.report(diagnostic.Problem(header(block), "Wrong number of labels",
+			d.report(diagnostic.Problem(parse.Header(block), "Wrong number of labels",
 				fmt.Sprintf("A block %s in %s takes no label: write %s { … }.%s", name, where, name,
 					d.contents(s.Block(name)))))
 			continue
@@ -294,7 +295,7 @@ func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalConte
 	for _, block := range body.Blocks {
 		switch {
 		case block.Type == b.Name && len(block.Labels) == 0:
-			values = append(values, d.body(b.Schema, block.Body, ctx, b.Name, header(block), false))
+			values = append(values, d.body(b.Schema, block.Body, ctx, b.Name, parse.Header(block), false))
 		case block.Type == "dynamic" && len(block.Labels) == 1 && block.Labels[0] == b.Name:
 			more, ok := d.dynamic(b, block, ctx)
 			known = known && ok
@@ -307,7 +308,7 @@ func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalConte
 		}
 	}
 	if b.Nesting == spec.Single && second != nil {
-		d.report(diagnostic.Problem(header(second), "Block repeated",
+		d.report(diagnostic.Problem(parse.Header(second), "Block repeated",
 			fmt.Sprintf("%s takes at most one block %s: merge them.",
 				where, b.Name)))
 		values = values[:1]
@@ -332,7 +333,7 @@ func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalConte
 // dynamic expands a dynamic block. Not ok: its for_each is not known yet.
 func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalContext) (values []cty.Value, ok bool) {
 	forEach := block.Body.Attributes["for_each"]
-	for _, attr := range sortedAttributes(block.Body) {
+	for _, attr := range parse.SortedAttributes(block.Body) {
 		if attr.Name != "for_each" && attr.Name != "iterator" {
 			d.report(diagnostic.UnknownAttribute(attr, "a dynamic block", []string{"for_each", "iterator"}))
 		}
@@ -342,12 +343,13 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 		if inner.Type == "content" && content == nil {
 			content = inner
 		} else {
-			d.report(diagnostic.Problem(header(inner), "Unknown block", "A dynamic block contains exactly one block content "+
+			d.report(diagnostic.Problem(parse.Header(inner), "Unknown block", "A dynamic block contains exactly one block "+
+				"content "+
 				"{ … }."))
 		}
 	}
 	if forEach == nil || content == nil {
-		d.report(diagnostic.Problem(header(block), "Incomplete dynamic block",
+		d.report(diagnostic.Problem(parse.Header(block), "Incomplete dynamic block",
 			fmt.Sprintf("Write dynamic %q { for_each = …  content { … } }.", b.Name)))
 		return nil, true
 	}
@@ -367,7 +369,7 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 			fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances, v.LengthInt())))
 		return nil, true
 	}
-	iterator := iteratorOf(block)
+	iterator := parse.Iterator(block)
 	for it := v.ElementIterator(); it.Next(); {
 		key, elem := it.Element()
 		if v.Type().IsSetType() {
@@ -376,7 +378,7 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 		inner := ctx.NewChild()
 		inner.Variables = map[string]cty.Value{iterator: cty.ObjectVal(map[string]cty.Value{"key": key.WithMarks(marks),
 			"value": elem.WithMarks(marks)})}
-		values = append(values, d.body(b.Schema, content.Body, inner, b.Name, header(content), false))
+		values = append(values, d.body(b.Schema, content.Body, inner, b.Name, parse.Header(content), false))
 	}
 	return values, true
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -22,14 +23,14 @@ func (r *resolver) dependsOn(attr *hclsyntax.Attribute) {
 	if attr == nil {
 		return
 	}
-	list, ok := unwrap(attr.Expr).(*hclsyntax.TupleConsExpr)
+	list, ok := budget.Unwrap(attr.Expr).(*hclsyntax.TupleConsExpr)
 	if !ok {
 		r.fail(attr.Expr.Range(), "List expected", "depends_on is a list of blocks and modules. "+dependsOnForm)
 		return
 	}
 	for _, elem := range list.Exprs {
 		condition := Healthy
-		target := unwrap(elem)
+		target := budget.Unwrap(elem)
 		if object, ok := target.(*hclsyntax.ObjectConsExpr); ok {
 			if target, condition, ok = r.conditional(object); !ok {
 				continue
@@ -50,7 +51,7 @@ func (r *resolver) conditional(
 	for _, item := range object.Items {
 		switch key := hcl.ExprAsKeyword(item.KeyExpr); key {
 		case "block":
-			target = unwrap(item.ValueExpr)
+			target = budget.Unwrap(item.ValueExpr)
 		case "condition":
 			v, diags := item.ValueExpr.Value(nil)
 			if diags.HasErrors() || v.Type() != cty.String || v.IsNull() || strength(Condition(v.AsString())) < 0 {
@@ -74,7 +75,7 @@ func (r *resolver) conditional(
 func (r *resolver) dependency(target hclsyntax.Expression, condition Condition) {
 	var keyExpr hclsyntax.Expression
 	if index, ok := target.(*hclsyntax.IndexExpr); ok {
-		target, keyExpr = plain(index.Collection), index.Key
+		target, keyExpr = budget.Plain(index.Collection), index.Key
 	}
 	t, ok := target.(*hclsyntax.ScopeTraversalExpr)
 	if !ok {
@@ -106,11 +107,11 @@ func (r *resolver) dependency(target hclsyntax.Expression, condition Condition) 
 		ref.keyExpr = keyExpr
 		r.add("depends_on", keyExpr)
 	}
-	if ref.node.block != nil && condition == Completed && ref.node.block.kind.Life() != kind.Job {
+	if ref.node.block != nil && condition == Completed && ref.node.block.Kind.Life() != kind.Job {
 		r.fail(target.Range(), "Never completed",
 			fmt.Sprintf(
 				"%s is a %s: it runs until the recipe ends. Only a trainer completes; use \"healthy\" or \"started\".",
-				ref.node.label, ref.node.block.kind.Life()))
+				ref.node.label, ref.node.block.Kind.Life()))
 		return
 	}
 	r.node.depends = append(r.node.depends, dependency{ref: ref, condition: condition})
@@ -146,17 +147,17 @@ func (p *evaluator) checkArguments(n *node) {
 		return
 	}
 	declared := slices.Sorted(maps.Keys(n.child.variables))
-	for _, name := range slices.Sorted(maps.Keys(n.call.args)) {
+	for _, name := range slices.Sorted(maps.Keys(n.call.Args)) {
 		if !slices.Contains(declared, name) {
-			p.diags = append(p.diags, diagnostic.Problem(n.call.args[name].NameRange, "Unknown argument",
-				fmt.Sprintf("The module at %s has no variable %q; it has %s.%s", n.child.source.path, name,
+			p.diags = append(p.diags, diagnostic.Problem(n.call.Args[name].NameRange, "Unknown argument",
+				fmt.Sprintf("The module at %s has no variable %q; it has %s.%s", n.child.source.Path, name,
 					strings.Join(declared, ", "), diagnostic.DidYouMean(name, declared))))
 		}
 	}
 	for _, name := range declared {
-		if v := n.child.variables[name].variable; v.fallback == nil && n.call.args[name] == nil {
+		if v := n.child.variables[name].variable; v.Fallback == nil && n.call.Args[name] == nil {
 			p.diags = append(p.diags, diagnostic.Problem(n.header, "Missing argument",
-				fmt.Sprintf("The module %q needs a value for its variable %q: write %s = ….", n.call.name, name, name)))
+				fmt.Sprintf("The module %q needs a value for its variable %q: write %s = ….", n.call.Name, name, name)))
 		}
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // evaluator holds everything that evaluating a recipe needs; it does not change after Load.
 type evaluator struct {
 	loader    *loader
+	budget    *budget.Budget
 	root      *moduleInstance
 	opts      Options
 	functions map[string]function.Function
@@ -131,7 +133,7 @@ func (ev *evaluation) value(n *node, mi *moduleInstance) cty.Value {
 	for i, inst := range res.instances {
 		values[i] = ev.ref(inst)
 	}
-	whole := gather(n.block.count != nil, n.block.forEach != nil, res.instances, values)
+	whole := gather(n.block.Count != nil, n.block.ForEach != nil, res.instances, values)
 	if ev.outputs == nil {
 		res.whole = whole
 	}
@@ -185,9 +187,9 @@ func (ev *evaluation) compute(n *node, mi *moduleInstance) *result {
 	case n.variable != nil:
 		return ev.computeVariable(n, mi)
 	case n.local != nil:
-		return ev.computeExpression(n, mi, n.local.attr.Expr)
-	case n.output != nil && n.output.value != nil:
-		return ev.computeExpression(n, mi, n.output.value.Expr)
+		return ev.computeExpression(n, mi, n.local.Attr.Expr)
+	case n.output != nil && n.output.Value != nil:
+		return ev.computeExpression(n, mi, n.output.Value.Expr)
 	case n.observer != nil:
 		return ev.computeObserver(n, mi)
 	case n.call != nil:
@@ -211,28 +213,7 @@ func (ev *evaluation) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty
 	if ev.p.bad[expr] {
 		return cty.DynamicVal, nil
 	}
-	literal := isLiteral(expr)
-	if !literal {
-		if ok, diags := ev.p.loader.budget.charge(0, expr.Range()); !ok {
-			return cty.DynamicVal, diags
-		}
-	}
-	v, diags := expr.Value(ctx)
-	if diags.HasErrors() {
-		return cty.DynamicVal, diagnostic.Placed(diags, expr.Range())
-	}
-	if !literal {
-		d, counted := implausible(v, expr.Range())
-		// Values share parts: of two hundred lists of all lists before, each would be counted up to the limit.
-		ok, spent := ev.p.loader.budget.charge(counted/countedPerWork, expr.Range())
-		if d != nil {
-			return cty.DynamicVal, append(diags, d)
-		}
-		if !ok {
-			return cty.DynamicVal, append(diags, spent...)
-		}
-	}
-	return v, diags
+	return ev.p.budget.Value(expr, ctx)
 }
 
 func (ev *evaluation) computeVariable(n *node, mi *moduleInstance) *result {
@@ -245,16 +226,16 @@ func (ev *evaluation) computeVariable(n *node, mi *moduleInstance) *result {
 		ev.diags = append(ev.diags, diags...)
 		given, res.uses = v, ev.uses(n, mi.parent, ctx)
 	} else if mi.parent == nil {
-		if g, ok := ev.p.given[n.variable.name]; ok {
+		if g, ok := ev.p.given[n.variable.Name]; ok {
 			if g.broken {
-				res.value = cty.UnknownVal(n.variable.typ.WithoutOptionalAttributesDeep())
+				res.value = cty.UnknownVal(n.variable.Type.WithoutOptionalAttributesDeep())
 				return res
 			}
 			given, at = g.value, g.rng
 		}
 	}
-	if n.module.call != nil && n.argument == nil && n.variable.fallback == nil {
-		res.value = cty.UnknownVal(n.variable.typ.WithoutOptionalAttributesDeep()) // reported at the call
+	if n.module.call != nil && n.argument == nil && n.variable.Fallback == nil {
+		res.value = cty.UnknownVal(n.variable.Type.WithoutOptionalAttributesDeep()) // reported at the call
 		return res
 	}
 	var diags hcl.Diagnostics

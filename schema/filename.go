@@ -19,8 +19,8 @@ func longAddress(n *node, mi *moduleInstance, a addr.Block) *hcl.Diagnostic {
 	key, path := len(addr.FileName(a.Key.String())), len(addr.FileName(a.Module))
 	at, part := n.header, "the name of the block"
 	switch rest := len(name) - key - path; {
-	case key >= max(path, rest) && n.block.forEach != nil:
-		at, part = n.block.forEach.Expr.Range(), "the keys of for_each"
+	case key >= max(path, rest) && n.block.ForEach != nil:
+		at, part = n.block.ForEach.Expr.Range(), "the keys of for_each"
 	case path >= rest && mi.module.call != nil:
 		at, part = mi.module.call.header, "the name or the keys of the module"
 	}

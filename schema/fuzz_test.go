@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // seeds adds every recipe of testdata, and some incomplete ones.
@@ -121,11 +122,11 @@ func FuzzFormat(f *testing.F) {
 		if len(src) > 1<<14 {
 			return
 		}
-		once := schema.Format(src)
+		once := parse.Format(src)
 		if _, diags := schema.LoadSource("x.hcl", src, schema.Options{}); hasSyntaxErrors(diags) {
 			return
 		}
-		if twice := schema.Format(once); !bytes.Equal(once, twice) {
+		if twice := parse.Format(once); !bytes.Equal(once, twice) {
 			t.Fatalf("not idempotent:\n%q\n%q\n%q", src, once, twice)
 		}
 	})

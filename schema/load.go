@@ -18,8 +18,10 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -31,7 +33,7 @@ const maxReported = 500
 // errors are reported at once. With errors the recipe is incomplete, but its Files are set, so that the errors can be
 // shown.
 func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
-	file, err := FindFile(path)
+	file, err := parse.FindFile(path)
 	var src []byte
 	summary := "Recipe not found"
 	if err == nil {
@@ -63,26 +65,25 @@ func readablePath(file string) error {
 // LoadSource is Load for a text that need not be on disk. Its folder, for modules and file functions, is that of
 // filename.
 func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
-	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]Requirement{},
-		refused: map[string]bool{}, budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile, parts: opts.Parts,
-		recipe: filename}
+	limits := budget.New()
+	l := &loader{files: parse.NewFiles(limits, opts.readFile, opts.Parts), required: map[string]parse.Requirement{},
+		refused: map[string]bool{}, recipe: filename}
 	l.finder, _ = opts.Plugins.(ModuleFinder)
-	l.budget.refill()
 	dir := filepath.Dir(filename)
-	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
+	p := &evaluator{loader: l, budget: limits, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
 		secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
 	p.code = &codeFiles{files: files}
-	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Result: l.budget.result,
+	p.functions = function.All(function.Options{Files: files, Template: parse.Template(limits), Result: limits.Result,
 		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: Sensitive,
 		Ephemeral: Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}
-	r := &Recipe{File: filename, Dir: dir, Files: l.files, eval: p}
+	r := &Recipe{File: filename, Dir: dir, Files: l.files.Shown, eval: p}
 	var err error
 	if p.meta, err = newMetaSchemas(); err != nil {
 		return r, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Broken build", Detail: err.Error()}}
 	}
-	root := &module{source: l.parse(filename, src)}
+	root := &module{source: l.files.Parse(filename, src)}
 	l.grow(root)
 	p.root = &moduleInstance{module: root}
 	root.instances = []*moduleInstance{p.root}
@@ -100,8 +101,8 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.checkLoop(r)
 	p.checkQueues(r)
 	p.checkSync(r)
-	r.Unread = p.redact(diagnostic.Tidy(slices.Clone(l.diags)), nil)
-	diags := p.redact(diagnostic.Few(diagnostic.Tidy(l.budget.with(append(l.diags, l.credible(p.diags)...))),
+	r.Unread = p.redact(diagnostic.Tidy(l.unread()), nil)
+	diags := p.redact(diagnostic.Few(diagnostic.Tidy(limits.With(append(l.unread(), l.files.Credible(p.diags)...))),
 		maxReported), nil)
 	p.locate(diags)
 	for _, d := range diags {
@@ -110,14 +111,6 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 		}
 	}
 	return r, diags
-}
-
-// credible drops reports of missing names in files that the parser could not read completely.
-func (l *loader) credible(diags hcl.Diagnostics) hcl.Diagnostics {
-	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
-		return d.Subject != nil && l.damaged[d.Subject.Filename] &&
-			(strings.HasPrefix(d.Summary, "Missing") || strings.HasPrefix(d.Summary, "Undeclared"))
-	})
 }
 
 func environ(entries []string) map[string]string {
@@ -136,7 +129,7 @@ func (p *evaluator) connect(root *module) []*node {
 	for _, m := range p.loader.modules {
 		nodes = append(nodes, m.nodes()...)
 	}
-	p.require(root.source.path)
+	p.require(root.source.Path)
 	p.checkProgram()
 	lookups := map[blockName]*PluginSchema{}
 	for _, n := range nodes {
@@ -152,7 +145,7 @@ func (p *evaluator) connect(root *module) []*node {
 	p.set(implicit)
 	for _, n := range nodes {
 		if n.call != nil {
-			n.child = n.module.children[n.call.name]
+			n.child = n.module.children[n.call.Name]
 		}
 	}
 	for _, n := range nodes {
@@ -172,13 +165,13 @@ type Requirer interface {
 type PackageRequirer interface {
 	// RequirePackage says that a plugin is the package that the lock of the recipe file names, unless dev_overrides say
 	// otherwise.
-	RequirePackage(recipe string, q Requirement)
+	RequirePackage(recipe string, q parse.Requirement)
 }
 
 // ModuleFinder is an optional interface of Plugins, for modules from packages.
 type ModuleFinder interface {
 	// Module returns the folder of the module that the lock of the recipe file names.
-	Module(recipe string, q Requirement) (folder string, err error)
+	Module(recipe string, q parse.Requirement) (folder string, err error)
 }
 
 // require passes on the required plugins. The source is a path: "./bin/vllm", "../bin/vllm" or an absolute one, where a
@@ -189,10 +182,10 @@ func (p *evaluator) require(recipe string) {
 	for _, name := range slices.Sorted(maps.Keys(p.loader.required)) {
 		q := p.loader.required[name]
 		path := q.Source
-		if IsPackage(path) && packages {
+		if parse.IsPackage(path) && packages {
 			locked.RequirePackage(recipe, q)
 		}
-		if !isPath(path) || !paths {
+		if !parse.IsPath(path) || !paths {
 			continue
 		}
 		if !filepath.IsAbs(path) {
@@ -202,28 +195,19 @@ func (p *evaluator) require(recipe string) {
 	}
 }
 
-func isPath(source string) bool {
-	return filepath.IsAbs(source) || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
-}
-
-// IsPackage says whether a source is fetched by `recipe init`: from a registry, or as an archive.
-func IsPackage(source string) bool { return strings.HasPrefix(source, "oci://") || isArchive(source) }
-
-func isArchive(source string) bool { return strings.HasPrefix(source, "https://") }
-
 func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSchema {
 	if p.opts.Plugins == nil {
 		return nil
 	}
-	key := blockName{kind: n.block.kind, plugin: n.block.plugin}
+	key := blockName{kind: n.block.Kind, plugin: n.block.Plugin}
 	if s, ok := known[key]; ok && s != nil {
 		return s
 	}
-	name, replaced := n.block.plugin, p.replacement(n.block)
+	name, replaced := n.block.Plugin, p.replacement(n.block)
 	if replaced != nil {
 		name = replaced.With
 	}
-	s, err := p.opts.Plugins.Lookup(n.block.kind, name)
+	s, err := p.opts.Plugins.Lookup(n.block.Kind, name)
 	var untrusted *NotTrusted
 	switch {
 	case errors.As(err, &untrusted):
@@ -239,7 +223,7 @@ func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSc
 		p.diags = append(p.diags, diagnostic.Problem(replaced.Range, "Missing plugin",
 			fmt.Sprintf("There is no %s plugin %q; known are %s.%s", key.kind, name,
 				diagnostic.List(p.opts.Plugins.Names(key.kind)), diagnostic.DidYouMean(name, p.opts.Plugins.Names(key.kind)))))
-	case s == nil && p.loader.refused[n.block.plugin]: // what is wrong with its entry was said
+	case s == nil && p.loader.refused[n.block.Plugin]: // what is wrong with its entry was said
 	case s == nil:
 		names := slices.Clone(p.opts.Plugins.Names(key.kind))
 		p.diags = append(p.diags, p.missing(n, names))
@@ -310,11 +294,11 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	s := root.source
 	base := filepath.Base(r.File)
 	r.Name = strings.TrimSuffix(base, ".hcl")
-	if s.recipe != nil {
-		if s.recipe.name != "" {
-			r.Name = s.recipe.name
+	if s.Recipe != nil {
+		if s.Recipe.Name != "" {
+			r.Name = s.Recipe.Name
 		}
-		r.RequiredVersion = s.recipe.requiredVersion
+		r.RequiredVersion = s.Recipe.RequiredVersion
 	}
 	if d := longName(r); d != nil {
 		p.diags = append(p.diags, d)
@@ -328,30 +312,30 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	}
 	slices.SortFunc(r.Blocks, func(a, b *Block) int { return addr.Compare(a.Addr, b.Addr) })
 	p.resolveMoved(r)
-	for _, d := range s.variables {
-		n := root.variables[d.name]
+	for _, d := range s.Variables {
+		n := root.variables[d.Name]
 		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {
 			continue
 		}
-		v := &Variable{Name: d.name, Description: d.description, Type: d.typ, Value: n.done[0].value, Source: defaultSource,
-			Sensitive: d.sensitive, Range: d.header}
-		if g, ok := p.given[d.name]; ok {
+		v := &Variable{Name: d.Name, Description: d.Description, Type: d.Type, Value: n.done[0].value, Source: defaultSource,
+			Sensitive: d.Sensitive, Range: d.Header}
+		if g, ok := p.given[d.Name]; ok {
 			v.Source, v.stored = g.source, g.stored
 		}
 		r.Variables = append(r.Variables, v)
 	}
-	for _, d := range s.outputs {
-		n := root.outputs[d.name]
+	for _, d := range s.Outputs {
+		n := root.outputs[d.Name]
 		if n.output != d || len(n.done) == 0 || n.done[0] == nil {
 			continue
 		}
-		out := &Output{Name: d.name, Description: d.description, Sensitive: d.sensitive, Value: n.done[0].value,
-			Range: d.header}
-		if !d.sensitive && containsSensitive(out.Value) {
-			p.diags = append(p.diags, diagnostic.Problem(n.output.value.Expr.Range(), "Sensitive output",
+		out := &Output{Name: d.Name, Description: d.Description, Sensitive: d.Sensitive, Value: n.done[0].value,
+			Range: d.Header}
+		if !d.Sensitive && containsSensitive(out.Value) {
+			p.diags = append(p.diags, diagnostic.Problem(n.output.Value.Expr.Range(), "Sensitive output",
 				fmt.Sprintf(
 					"The output %q uses a sensitive value. Set sensitive = true in it, or put nonsensitive(…) "+
-						"around the part that is not secret.", d.name)))
+						"around the part that is not secret.", d.Name)))
 		}
 		r.Outputs = append(r.Outputs, out)
 	}
@@ -394,8 +378,8 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 		return path
 	}
 	sources := map[string][]byte{}
-	for _, s := range p.loader.sources {
-		sources[rel(s.path)] = s.bytes
+	for _, s := range p.loader.files.Sources {
+		sources[rel(s.Path)] = s.Bytes
 	}
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		part("source:"+name, sources[name])
@@ -427,18 +411,18 @@ func (p *evaluator) locate(diags hcl.Diagnostics) {
 	}
 	for _, m := range p.loader.modules {
 		for _, n := range m.nodes() {
-			if n.block == nil || n.block.implicit {
+			if n.block == nil || n.block.Implicit {
 				continue
 			}
 			for _, d := range diags {
 				if d.Subject == nil || d.Subject.Filename != n.header.Filename ||
 					d.Subject.Start.Byte < n.header.Start.Byte ||
-					d.Subject.Start.Byte >= n.block.body.EndRange.End.Byte {
+					d.Subject.Start.Byte >= n.block.Body.EndRange.End.Byte {
 					continue
 				}
 				if _, ok := hcl.DiagnosticExtra[interface{ DiagnosticAddress() string }](d); !ok {
-					d.Extra = InstanceExtra{Address: addr.Block{Module: m.path, Kind: n.block.kind,
-						Plugin: n.block.plugin, Name: n.block.name}, Inner: d.Extra}
+					d.Extra = InstanceExtra{Address: addr.Block{Module: m.path, Kind: n.block.Kind,
+						Plugin: n.block.Plugin, Name: n.block.Name}, Inner: d.Extra}
 				}
 			}
 		}

@@ -11,7 +11,7 @@ import (
 // checkLoop warns of environments that no trainer lists. Where a trainer takes groups from the same trajectories block,
 // it trains on theirs, too; where none does, such a run is valid, fills its queue and never ends.
 func (p *evaluator) checkLoop(r *Recipe) {
-	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
+	if p.diags.HasErrors() || p.loader.unread().HasErrors() {
 		return // the part that could not be read may declare a trainer
 	}
 	listed := map[addr.Block]bool{}
@@ -85,7 +85,7 @@ func (p *evaluator) warnOf(b *Block, summary, detail string) {
 // the weights that inference started with, from which training gets further and further away. Servers and trainers that
 // recipe does not run may be told of weights by others.
 func (p *evaluator) checkSync(r *Recipe) {
-	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
+	if p.diags.HasErrors() || p.loader.unread().HasErrors() {
 		return // the part that could not be read may declare a sync block
 	}
 	blocks := make(map[addr.Block]*Block, len(r.Blocks))

@@ -14,6 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -111,7 +112,7 @@ func newMetaSchemas() (*metaSchemas, error) {
 
 // meta decodes the meta-arguments of a block. Self gives the value of a reference to the block itself.
 func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
-	body := n.block.body
+	body := n.block.Body
 	var m Meta
 	limited := false // health sets start_timeout
 	if attr := body.Attributes["environment_variables"]; attr != nil {
@@ -140,7 +141,7 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 		case "health":
 			var b healthBlock
 			if d.once(block, m.Health != nil) && d.into(d.ev.p.meta.health, block, &b) {
-				m.Health, limited = b.health(n.block.kind), b.StartTimeout != nil
+				m.Health, limited = b.health(n.block.Kind), b.StartTimeout != nil
 			}
 		case "runtime":
 			var b runtimeBlock
@@ -161,7 +162,7 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 	}
 	if limit, ok := d.older(n, config); ok && !limited {
 		if m.Health == nil {
-			m.Health = healthBlock{}.health(n.block.kind)
+			m.Health = healthBlock{}.health(n.block.Kind)
 		}
 		m.Health.StartTimeout = limit
 	}
@@ -194,7 +195,8 @@ func (d *decoder) older(n *node, config cty.Value) (time.Duration, bool) {
 
 func (d *decoder) once(block *hclsyntax.Block, before bool) bool {
 	if before {
-		d.report(diagnostic.Problem(header(block), "Block repeated", fmt.Sprintf("%s takes at most one block %s: merge them.",
+		d.report(diagnostic.Problem(parse.Header(block), "Block repeated", fmt.Sprintf("%s takes at most one block %s: "+
+			"merge them.",
 			d.label, block.Type)))
 	}
 	return !before
@@ -203,7 +205,7 @@ func (d *decoder) once(block *hclsyntax.Block, before bool) bool {
 // into decodes a meta-argument block, whose values must be known before anything starts and must not be secret.
 func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 	before := len(d.diags)
-	v := d.body(s, block.Body, d.ctx, block.Type, header(block), false)
+	v := d.body(s, block.Body, d.ctx, block.Type, parse.Header(block), false)
 	if len(d.diags) > before {
 		return !d.diags[before:].HasErrors() && spec.Decode(v, s, into) == nil
 	}
@@ -229,7 +231,7 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 	}
 	if err := spec.Decode(v, s, into); err != nil {
 		if v.IsWhollyKnown() {
-			d.report(diagnostic.Problem(header(block), "Wrong value", diagnostic.UpperFirst(err.Error())+"."))
+			d.report(diagnostic.Problem(parse.Header(block), "Wrong value", diagnostic.UpperFirst(err.Error())+"."))
 		}
 		return false
 	}
@@ -292,20 +294,20 @@ func unusable(name, shown string, value cty.Value, at hcl.Range) *hcl.Diagnostic
 }
 
 func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
-	if n.block.kind.Life() != kind.Service {
-		d.report(diagnostic.Problem(header(block), "Not a service",
+	if n.block.Kind.Life() != kind.Service {
+		d.report(diagnostic.Problem(parse.Header(block), "Not a service",
 			fmt.Sprintf(
 				"external uses a server that runs elsewhere; %s is a %s and always runs as part of the recipe. Remove "+
-					"the block.", d.label, n.block.kind.Life())))
+					"the block.", d.label, n.block.Kind.Life())))
 		return nil
 	}
-	d.report(noBlocks(block.Body, "external")...)
+	d.report(parse.NoBlocks(block.Body, "external")...)
 	x := &External{Values: map[string]cty.Value{}, Endpoint: cty.NullVal(cty.String)}
 	if block.Body.Attributes["endpoint"] == nil {
-		d.report(diagnostic.Problem(header(block), "Missing attribute",
+		d.report(diagnostic.Problem(parse.Header(block), "Missing attribute",
 			`external needs an endpoint: write endpoint = "http://host:port".`))
 	}
-	for _, attr := range sortedAttributes(block.Body) {
+	for _, attr := range parse.SortedAttributes(block.Body) {
 		v, diags := d.ev.eval(attr.Expr, d.ctx)
 		d.report(diags...)
 		t := cty.String
@@ -333,7 +335,7 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 		}
 	}
 	if n.plugin != nil && n.plugin.Outputs != nil {
-		if w := plaintext(d.label, x, n.plugin.Outputs, header(block)); w != nil {
+		if w := plaintext(d.label, x, n.plugin.Outputs, parse.Header(block)); w != nil {
 			d.report(w)
 		}
 	}
@@ -341,8 +343,8 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 }
 
 func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
-	if n.block.kind != kind.Trainer {
-		d.report(diagnostic.Problem(header(block), "Not a trainer",
+	if n.block.Kind != kind.Trainer {
+		d.report(diagnostic.Problem(parse.Header(block), "Not a trainer",
 			fmt.Sprintf("stop_when ends a trainer early; %s is not a trainer. Move the block to one.", d.label)))
 		return StopRule{}, false
 	}
@@ -350,7 +352,7 @@ func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 	if !d.into(d.ev.p.meta.stop, block, &b) {
 		return StopRule{}, false
 	}
-	rule := StopRule{For: b.For, Range: header(block)}
+	rule := StopRule{For: b.For, Range: parse.Header(block)}
 	rules, comparisons := 0, 0
 	if b.Metric != nil {
 		rules++
@@ -373,7 +375,7 @@ func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 	const form = `write metric = "reward" with one of above, below, at_least and at_most, or tokens = 1000000, or ` +
 		`wall = "2h"; of several stop_when blocks the first that applies ends the trainer`
 	if rules != 1 || (comparisons == 1) != (b.Metric != nil) || comparisons > 1 {
-		d.report(diagnostic.Problem(header(block), "Invalid stop rule",
+		d.report(diagnostic.Problem(parse.Header(block), "Invalid stop rule",
 			"A stop_when block contains exactly one rule: "+form+"."))
 		return StopRule{}, false
 	}
@@ -383,25 +385,25 @@ func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 // lifecycle reads the checks, and evaluates those whose values are already known.
 func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 	var checks []Check
-	for _, attr := range sortedAttributes(block.Body) {
+	for _, attr := range parse.SortedAttributes(block.Body) {
 		d.report(diagnostic.UnknownAttribute(attr, "a lifecycle block", []string{"precondition", "postcondition"}))
 	}
 	for _, inner := range block.Body.Blocks {
 		if inner.Type != "precondition" && inner.Type != "postcondition" {
-			d.report(diagnostic.Problem(header(inner), "Unknown block",
+			d.report(diagnostic.Problem(parse.Header(inner), "Unknown block",
 				fmt.Sprintf("lifecycle contains precondition { … } and postcondition { … }, got %s.%s", inner.Type,
 					diagnostic.DidYouMean(inner.Type, []string{"precondition", "postcondition"}))))
 			continue
 		}
-		rule, diags := conditionBlock(inner)
+		rule, diags := parse.ConditionBlock(inner)
 		d.report(diags...)
-		if rule.condition == nil || rule.message == nil {
+		if rule.Condition == nil || rule.Message == nil {
 			continue
 		}
-		check := Check{Post: inner.Type == "postcondition", Condition: rule.condition.Expr,
-			ErrorMessage: rule.message.Expr, Range: header(inner)}
+		check := Check{Post: inner.Type == "postcondition", Condition: rule.Condition.Expr,
+			ErrorMessage: rule.Message.Expr, Range: parse.Header(inner)}
 		checks = append(checks, check)
-		if d.ev.p.bad[rule.condition.Expr] || d.ev.p.bad[rule.message.Expr] {
+		if d.ev.p.bad[rule.Condition.Expr] || d.ev.p.bad[rule.Message.Expr] {
 			continue
 		}
 		ok, message, checkDiags := condition(check.Condition, check.ErrorMessage, withSelf(d.ctx, self))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -15,26 +14,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// observerDecl is a block that watches the run and is no part of it: alert or tracking.
-type observerDecl struct {
-	kind    string
-	tracker string // of tracking
-	name    string
-	body    *hclsyntax.Body
-	header  hcl.Range
-}
-
-// address is how the block is called in messages.
-func (o *observerDecl) address() string {
-	if o.tracker != "" {
-		return o.kind + "." + o.tracker + "." + o.name
-	}
-	return o.kind + "." + o.name
-}
-
-// schema is that of its attributes.
-func (o *observerDecl) schema() (*spec.Schema, error) {
-	if o.kind == "tracking" {
+// observerSchema is the schema of the attributes of an alert or a tracking block.
+func observerSchema(kind string) (*spec.Schema, error) {
+	if kind == "tracking" {
 		return spec.Of(trackingArguments{})
 	}
 	return spec.Of(alertArguments{})
@@ -85,20 +67,20 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	o := n.observer
 	if n.module.call != nil {
 		ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Not in a module",
-			fmt.Sprintf("A block %s stands in the recipe that is applied, not in a module: move it there.", o.kind)))
+			fmt.Sprintf("A block %s stands in the recipe that is applied, not in a module: move it there.", o.Kind)))
 		return &result{value: cty.DynamicVal}
 	}
 	keep := (*decoder).alert
-	if o.kind == "tracking" {
+	if o.Kind == "tracking" {
 		keep = (*decoder).tracking
 	}
-	s, err := o.schema()
+	s, err := observerSchema(o.Kind)
 	if err != nil {
 		ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Block not usable", err.Error()))
 		return &result{value: cty.DynamicVal}
 	}
 	d := decoder{ev: ev, ctx: ev.context(n.exprs, mi), header: n.header, label: n.label, scope: n.module}
-	v := d.body(s, o.body, d.ctx, n.label, n.header, false)
+	v := d.body(s, o.Body, d.ctx, n.label, n.header, false)
 	known, failed := v.IsWhollyKnown(), ev.diags.HasErrors() || ev.p.diags.HasErrors()
 	if !d.diags.HasErrors() && !known && (!failed || len(ev.uses(n, mi, d.ctx)) > 0) {
 		d.report(diagnostic.Problem(n.header, "Value known too late",
@@ -120,7 +102,7 @@ func (d *decoder) alert(n *node, s *spec.Schema, v cty.Value) {
 		return
 	}
 	wrong := func(detail string) { d.report(diagnostic.Problem(n.header, "Invalid alert", detail)) }
-	a := &Alert{Name: n.observer.name, Block: b.Block, For: b.For, Webhook: b.Webhook, Command: b.Command,
+	a := &Alert{Name: n.observer.Name, Block: b.Block, For: b.For, Webhook: b.Webhook, Command: b.Command,
 		Desktop: b.Desktop, Every: b.Every, Timeout: b.Timeout, Range: n.header}
 	conditions, comparisons := 0, 0
 	if b.Metric != nil {
@@ -158,10 +140,10 @@ func (d *decoder) alert(n *node, s *spec.Schema, v cty.Value) {
 			wrong(fmt.Sprintf("block: %s.", err))
 		}
 	}
-	n.observer.alert(d.ev.p, a)
+	d.ev.p.keepAlert(a)
 }
 
-func (o *observerDecl) alert(p *evaluator, a *Alert) {
+func (p *evaluator) keepAlert(a *Alert) {
 	p.alerts = slices.DeleteFunc(p.alerts, func(b *Alert) bool { return b.Name == a.Name })
 	p.alerts = append(p.alerts, a)
 	p.secrets.add(a.Webhook)

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -127,7 +126,7 @@ func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component
 		}
 		names = append(names, step.from.qualified())
 		lines = append(lines, fmt.Sprintf("  %s needs %s\n    %s: %s", step.from.qualified(), step.to.qualified(),
-			diagnostic.At(step.rng), p.line(step.rng)))
+			diagnostic.At(step.rng), p.loader.files.Line(step.rng)))
 	}
 	names = append(names, path[0].from.qualified())
 	p.diags = append(p.diags, &hcl.Diagnostic{
@@ -182,15 +181,4 @@ func (n *node) qualified() string {
 		return n.label
 	}
 	return "module." + n.module.path + "." + n.label
-}
-
-// line is the source line of a range, for the text of another diagnostic.
-func (p *evaluator) line(r hcl.Range) string {
-	file, ok := p.loader.files[r.Filename]
-	if !ok || r.Start.Byte > len(file.Bytes) {
-		return ""
-	}
-	begin := bytes.LastIndexByte(file.Bytes[:r.Start.Byte], '\n') + 1
-	line, _, _ := bytes.Cut(file.Bytes[begin:], []byte("\n"))
-	return string(bytes.TrimSpace(line[:min(len(line), 200)]))
 }

@@ -12,6 +12,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // Planned is the value that a variable had when a plan was saved, for the apply of that plan.
@@ -70,7 +71,7 @@ func (v *Variable) Argument() string {
 }
 
 // plannedValues adds the values of Options.Planned: a plan was approved with them, whatever the environment says now.
-func (p *evaluator) plannedValues(declared map[string]*variableDecl, out map[string]givenValue) {
+func (p *evaluator) plannedValues(declared map[string]*parse.Variable, out map[string]givenValue) {
 	for _, name := range slices.Sorted(maps.Keys(p.opts.Planned)) {
 		planned, v := p.opts.Planned[name], declared[name]
 		if v == nil || !planned.stored() {
@@ -82,19 +83,19 @@ func (p *evaluator) plannedValues(declared map[string]*variableDecl, out map[str
 				Detail: fmt.Sprintf("The saved plan has no readable value of the variable %q (%s): make a new plan.", name,
 					err)})
 		}
-		out[name] = givenValue{value: value, source: planned.Source, rng: v.header, broken: err != nil,
+		out[name] = givenValue{value: value, source: planned.Source, rng: v.Header, broken: err != nil,
 			stored: true}
 	}
 }
 
 // checkWithheld reports variables that had a value when the plan was saved, which was not stored, and have none now.
-func (p *evaluator) checkWithheld(declared map[string]*variableDecl, out map[string]givenValue) {
+func (p *evaluator) checkWithheld(declared map[string]*parse.Variable, out map[string]givenValue) {
 	for _, name := range slices.Sorted(maps.Keys(p.opts.Planned)) {
 		planned, v := p.opts.Planned[name], declared[name]
 		if _, given := out[name]; given || v == nil || !planned.Secret || planned.Source == defaultSource {
 			continue
 		}
-		p.diags = append(p.diags, diagnostic.Problem(v.header, "Variable without a value", fmt.Sprintf(
+		p.diags = append(p.diags, diagnostic.Problem(v.Header, "Variable without a value", fmt.Sprintf(
 			"The value that %s gave to the variable %q when the plan was saved is sensitive, so the plan does not contain "+
 				"it. Give the same value again: with --var %s=…, in a --var-file, or in RECIPE_VAR_%s.", planned.Source, name,
 			name, name)))

@@ -15,7 +15,7 @@ import (
 // fine. It also refuses environments that post to another trajectories block than the trainer that lists them takes
 // from.
 func (p *evaluator) checkQueues(r *Recipe) {
-	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
+	if p.diags.HasErrors() || p.loader.unread().HasErrors() {
 		return // a dependency may not have been read
 	}
 	blocks := make(map[addr.Block]*Block, len(r.Blocks))

@@ -10,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -50,9 +51,9 @@ type Recipe struct {
 	// over every source file and every variable value (sensitive ones keyed by their hash); "sha256:…"
 	Digest          string
 	RequiredVersion string
-	Required        []Requirement // plugins
-	Modules         []Requirement // modules from packages, callers first
-	Blocks          []*Block      // every instance, sorted by address
+	Required        []parse.Requirement // plugins
+	Modules         []parse.Requirement // modules from packages, callers first
+	Blocks          []*Block            // every instance, sorted by address
 	Outputs         []*Output
 	Variables       []*Variable
 	VarFiles        []string // of Options
@@ -67,31 +68,6 @@ type Recipe struct {
 	Files  map[string]*hcl.File // for diagnostics
 
 	eval *evaluator
-}
-
-// Requirement is a plugin of recipe.required_plugins, or a module from a package.
-type Requirement struct {
-	Module          bool   // a module; else a plugin
-	Name            string // of the plugin; of a module its path without keys, such as eval.inner
-	Source, Version string
-	Checksum        string // of an archive, "sha256:…"
-	Verify          Verify
-	Range           hcl.Range
-}
-
-// String names it for messages.
-func (q Requirement) String() string {
-	if q.Module {
-		return "module " + q.Name
-	}
-	return "plugin " + q.Name
-}
-
-// Verify says whose signature the package of a plugin must have. Paths are relative to the file that has it. The zero
-// value demands none.
-type Verify struct {
-	Key                           string // path of a public key
-	Identity, Issuer, TrustedRoot string // of a certificate; path of sigstore's trusted_root.json
 }
 
 // Block is one instance of a block.
@@ -285,7 +261,7 @@ type Options struct {
 	// ReadFile returns the text of a recipe or of a variable file, as an editor holds it. nil: ReadFile
 	ReadFile func(path string) ([]byte, error)
 	// Parts keeps what was parsed for the next load of an editor's files. nil: files are parsed whole
-	Parts *Parts
+	Parts *parse.Parts
 }
 
 func (o *Options) readFile(path string) ([]byte, error) {
@@ -293,7 +269,7 @@ func (o *Options) readFile(path string) ([]byte, error) {
 		return content, nil
 	}
 	if o.ReadFile == nil {
-		return ReadFile(path)
+		return parse.ReadFile(path)
 	}
 	return o.ReadFile(path)
 }

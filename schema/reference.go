@@ -11,7 +11,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -38,7 +40,7 @@ type resolver struct {
 }
 
 func (r *resolver) add(attribute string, expr hclsyntax.Expression) {
-	if isLiteral(expr) {
+	if budget.IsLiteral(expr) {
 		return
 	}
 	e := &expression{attribute: attribute, expr: expr, typed: r.typed, early: r.early}
@@ -71,18 +73,7 @@ func (r *resolver) link(ref reference, attribute string) {
 	}
 }
 
-func (p *evaluator) childOf(call *node) *module { return call.module.children[call.call.name] }
-
-// isLiteral is the fast path for the most common expressions, which name nothing.
-func isLiteral(expr hclsyntax.Expression) bool {
-	switch e := expr.(type) {
-	case *hclsyntax.LiteralValueExpr:
-		return true
-	case *hclsyntax.TemplateExpr:
-		return e.IsStringLiteral()
-	}
-	return false
-}
+func (p *evaluator) childOf(call *node) *module { return call.module.children[call.call.Name] }
 
 // walker finds the names in an expression that are not bound inside it.
 type walker struct {
@@ -104,7 +95,7 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 	case hclsyntax.ChildScope:
 		w.scopes = append(w.scopes, n.LocalNames)
 	case *hclsyntax.RelativeTraversalExpr:
-		if index, ok := plain(n.Source).(*hclsyntax.IndexExpr); ok {
+		if index, ok := budget.Plain(n.Source).(*hclsyntax.IndexExpr); ok {
 			w.follow(index.Collection, following{traversal: n.Traversal})
 		}
 	case *hclsyntax.SplatExpr:
@@ -112,7 +103,7 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 			w.follow(n.Source, following{traversal: each.Traversal, splat: true})
 		}
 	case *hclsyntax.IndexExpr:
-		if t, ok := plain(n.Collection).(*hclsyntax.ScopeTraversalExpr); ok {
+		if t, ok := budget.Plain(n.Collection).(*hclsyntax.ScopeTraversalExpr); ok {
 			if w.keys == nil {
 				w.keys = map[*hclsyntax.ScopeTraversalExpr]hclsyntax.Expression{}
 			}
@@ -156,7 +147,7 @@ func (w *walker) Exit(n hclsyntax.Node) hcl.Diagnostics {
 
 // follow keeps what follows a computed key or a splat of a name: of a module it is the one output that is used.
 func (w *walker) follow(of hclsyntax.Expression, s following) {
-	name, ok := plain(of).(*hclsyntax.ScopeTraversalExpr)
+	name, ok := budget.Plain(of).(*hclsyntax.ScopeTraversalExpr)
 	if !ok {
 		return
 	}
@@ -223,7 +214,7 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 }
 
 func oneOf(t hcl.Traversal, root string, names ...string) *hcl.Diagnostic {
-	if name, ok := attrStep(t, 1); ok && slices.Contains(names, name) {
+	if name, ok := parse.AttrStep(t, 1); ok && slices.Contains(names, name) {
 		return nil
 	}
 	return diagnostic.Problem(t.SourceRange(), "Unknown name",
@@ -256,7 +247,7 @@ func kindList() string {
 
 func (r *resolver) named(ref reference, t hcl.Traversal, in map[string]*node, what,
 	declare string) (reference, *hcl.Diagnostic) {
-	name, ok := attrStep(t, 1)
+	name, ok := parse.AttrStep(t, 1)
 	if !ok {
 		return ref, diagnostic.Problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.NAME, the name of a %s.",
 			t.RootName(), what))
@@ -279,7 +270,7 @@ func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference,
 		return ref, d
 	}
 	rest := t[2:]
-	if ref.key, rest = literalKey(rest); ref.key != nil && ref.node.call.count == nil && ref.node.call.forEach == nil {
+	if ref.key, rest = parse.Key(rest); ref.key != nil && ref.node.call.Count == nil && ref.node.call.ForEach == nil {
 		return ref, diagnostic.Problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove "+
 			"the index.",
 			ref.node.label))
@@ -290,7 +281,7 @@ func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference,
 // stepOf finds the one output of a module call that is used of each of its instances. A key of a call without instances
 // is the name of an output, and a splat of instances by for_each gives one object.
 func (r *resolver) stepOf(ref reference, s following) (reference, *hcl.Diagnostic) {
-	if call := ref.node.call; s.splat && call.forEach != nil || !s.splat && call.count == nil && call.forEach == nil {
+	if call := ref.node.call; s.splat && call.ForEach != nil || !s.splat && call.Count == nil && call.ForEach == nil {
 		return ref, nil
 	}
 	return r.outputOf(ref, s.traversal)
@@ -298,14 +289,14 @@ func (r *resolver) stepOf(ref reference, s following) (reference, *hcl.Diagnosti
 
 // outputOf finds the output of a module call that a traversal behind the call begins with.
 func (r *resolver) outputOf(ref reference, rest hcl.Traversal) (reference, *hcl.Diagnostic) {
-	name, ok := attrStep(rest, 0)
+	name, ok := parse.AttrStep(rest, 0)
 	child := r.p.childOf(ref.node)
 	if !ok || child == nil {
 		return ref, nil
 	}
 	if _, ok := child.outputs[name]; !ok {
 		return ref, diagnostic.Problem(ref.rng, "Unknown output", fmt.Sprintf("The module %q has no output %q; it has %s.%s",
-			ref.node.call.name, name,
+			ref.node.call.Name, name,
 			diagnostic.List(slices.Sorted(maps.Keys(child.outputs))), diagnostic.DidYouMean(name,
 				slices.Sorted(maps.Keys(child.outputs)))))
 	}
@@ -313,26 +304,10 @@ func (r *resolver) outputOf(ref reference, rest hcl.Traversal) (reference, *hcl.
 	return ref, nil
 }
 
-// literalKey takes an index with a literal key off the front of a traversal.
-func literalKey(t hcl.Traversal) (*addr.Key, hcl.Traversal) {
-	if len(t) == 0 {
-		return nil, t
-	}
-	index, ok := t[0].(hcl.TraverseIndex)
-	if !ok {
-		return nil, t
-	}
-	key, ok := addr.KeyOf(index.Key)
-	if !ok {
-		return nil, t[1:]
-	}
-	return &key, t[1:]
-}
-
 func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool) (reference, *hcl.Diagnostic) {
 	k := kind.Kind(t.RootName())
-	plugin, ok1 := attrStep(t, 1)
-	name, ok2 := attrStep(t, 2)
+	plugin, ok1 := parse.AttrStep(t, 1)
+	name, ok2 := parse.AttrStep(t, 2)
 	if !ok1 || !ok2 {
 		return ref, diagnostic.Problem(ref.rng, "Incomplete reference",
 			fmt.Sprintf("Expected %s.PLUGIN.NAME, for example %s.", k,
@@ -344,14 +319,14 @@ func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool
 	}
 	ref.node = n
 	rest := t[3:]
-	ref.key, rest = literalKey(rest)
-	switch repeated := n.block.repeated(); {
+	ref.key, rest = parse.Key(rest)
+	switch repeated := n.block.Repeated(); {
 	case ref.key != nil && !repeated:
 		return ref, diagnostic.Problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove "+
 			"the index.",
 			n.label))
 	case ref.key == nil && repeated && !indexed && len(rest) > 0:
-		if step, ok := attrStep(rest, 0); ok {
+		if step, ok := parse.AttrStep(rest, 0); ok {
 			return ref, diagnostic.Problem(ref.rng, "Index missing",
 				fmt.Sprintf("%s is repeated: write %s%s.%s for one of its instances.", n.label, n.label, exampleKey(n),
 					step))
@@ -360,14 +335,14 @@ func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool
 	case indexed && ref.key == nil:
 		return ref, nil // what follows is checked when the key is known
 	}
-	if step, ok := attrStep(rest, 0); ok {
+	if step, ok := parse.AttrStep(rest, 0); ok {
 		return ref, r.member(ref, n, step)
 	}
 	return ref, nil
 }
 
 func exampleKey(n *node) string {
-	if n.block.count != nil {
+	if n.block.Count != nil {
 		return "[0]"
 	}
 	return `["key"]`
@@ -389,7 +364,7 @@ func (r *resolver) member(ref reference, n *node, name string) *hcl.Diagnostic {
 
 func example(m *module, k kind.Kind) string {
 	for _, n := range m.nodes() {
-		if n.block != nil && n.block.kind == k {
+		if n.block != nil && n.block.Kind == k {
 			return n.label
 		}
 	}

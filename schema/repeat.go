@@ -146,7 +146,7 @@ func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 	if child.within == nil {
 		child.within = map[*moduleInstance][]*moduleInstance{}
 	}
-	reps, _ := ev.repeat(n, mi, n.call.count, n.call.forEach)
+	reps, _ := ev.repeat(n, mi, n.call.Count, n.call.ForEach)
 	if len(child.instances)+len(reps) > maxInstances {
 		child.refused = true
 		ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Too many instances",
@@ -154,7 +154,7 @@ func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 		return
 	}
 	for _, rep := range reps {
-		path := n.call.name + rep.key.String()
+		path := n.call.Name + rep.key.String()
 		if mi.path != "" {
 			path = mi.path + "." + path
 		}

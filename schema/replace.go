@@ -10,13 +10,14 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // replacement is the replacement of a block's plugin, or nil.
-func (p *evaluator) replacement(b *blockDecl) *Replacement {
+func (p *evaluator) replacement(b *parse.Block) *Replacement {
 	for i, r := range p.opts.Replace {
-		if r.Kind == b.kind && r.Plugin == b.plugin {
+		if r.Kind == b.Kind && r.Plugin == b.Plugin {
 			return &p.opts.Replace[i]
 		}
 	}
@@ -25,13 +26,13 @@ func (p *evaluator) replacement(b *blockDecl) *Replacement {
 
 // replace changes the body of a block to one for the plugin that takes its place.
 func (p *evaluator) replace(n *node, r *Replacement) {
-	p.loader.files[r.Range.Filename] = r.File
+	p.loader.files.Shown[r.Range.Filename] = r.File
 	if n.plugin == nil {
 		return
 	}
-	config, body := n.plugin.Config, *n.block.body
+	config, body := n.plugin.Config, *n.block.Body
 	body.Attributes, body.Blocks = hclsyntax.Attributes{}, nil
-	for name, attr := range n.block.body.Attributes {
+	for name, attr := range n.block.Body.Attributes {
 		if slices.Contains(metaAttributes, name) || config.Attribute(name) != nil || config.Block(name) != nil {
 			body.Attributes[name] = attr
 		}
@@ -43,7 +44,7 @@ func (p *evaluator) replace(n *node, r *Replacement) {
 	for _, block := range r.Body.Blocks {
 		given[block.Type] = true
 	}
-	for _, block := range n.block.body.Blocks {
+	for _, block := range n.block.Body.Blocks {
 		name := block.Type
 		if name == "dynamic" && len(block.Labels) == 1 {
 			name = block.Labels[0]
@@ -55,7 +56,7 @@ func (p *evaluator) replace(n *node, r *Replacement) {
 		}
 	}
 	body.Blocks = append(body.Blocks, r.Body.Blocks...)
-	n.block.body = &body
+	n.block.Body = &body
 }
 
 // mock is the outputs that a test gives to a block, or cty.NilVal.
@@ -95,8 +96,8 @@ func (ev *evaluation) mock(b *Block) cty.Value {
 func (p *evaluator) checkSubstitutes() {
 	declared := func(r Replacement) bool {
 		return slices.ContainsFunc(p.loader.modules, func(m *module) bool {
-			return slices.ContainsFunc(m.source.blocks, func(b *blockDecl) bool {
-				return b.kind == r.Kind && b.plugin == r.Plugin
+			return slices.ContainsFunc(m.source.Blocks, func(b *parse.Block) bool {
+				return b.Kind == r.Kind && b.Plugin == r.Plugin
 			})
 		})
 	}

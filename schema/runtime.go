@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -27,7 +28,7 @@ func (p *evaluator) evaluation(outputs map[addr.Block]cty.Value) *evaluation {
 	if outputs == nil {
 		outputs = map[addr.Block]cty.Value{}
 	}
-	p.loader.budget.refill()
+	p.budget.Refill()
 	return &evaluation{p: p, outputs: outputs, memo: map[memoKey]*result{}, refs: map[*instance]cty.Value{}}
 }
 
@@ -66,10 +67,10 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 	ev := r.eval.evaluation(outputs)
 	config, d, _ := ev.config(inst)
 	if inst.node.plugin != nil {
-		d.ask(inst.node.plugin, inst.node.block.body, config)
+		d.ask(inst.node.plugin, inst.node.block.Body, config)
 	}
 	meta := d.meta(inst.node, config, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
-	diags = r.eval.redact(diagnostic.Tidy(r.eval.loader.budget.with(append(ev.diags, d.diags...))), outputs)
+	diags = r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, d.diags...))), outputs)
 	for _, diag := range diags {
 		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}
 	}
@@ -102,7 +103,7 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 		}
 		values[out.Name] = v
 	}
-	return values, r.eval.redact(diagnostic.Tidy(r.eval.loader.budget.with(ev.diags)), outputs)
+	return values, r.eval.redact(diagnostic.Tidy(r.eval.budget.With(ev.diags)), outputs)
 }
 
 // EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it failed, with the error_message of its
@@ -122,7 +123,7 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
 	}
 	self := refValue(inst.block, config, outputs[a])
 	ok, message, diags = condition(check.Condition, check.ErrorMessage, withSelf(ctx, self))
-	return ok, message, r.eval.redact(diagnostic.Tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
+	return ok, message, r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, diags...))), outputs)
 }
 
 // EvaluateExpression evaluates an expression in the root of the recipe, for `recipe console`.
@@ -132,14 +133,14 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 		return cty.DynamicVal, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No recipe",
 			Detail: "The recipe could not be read, so nothing can be evaluated in it."}}
 	}
-	if d := tooLarge(filename, []byte(src)); d != nil {
+	if d := parse.TooLarge(filename, []byte(src)); d != nil {
 		return cty.DynamicVal, hcl.Diagnostics{d}
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(src), filename, hcl.InitialPos)
 	if diags.HasErrors() {
 		return cty.DynamicVal, diags
 	}
-	if diags := r.eval.loader.budget.guard(expr); diags.HasErrors() {
+	if diags := r.eval.budget.Guard(expr); diags.HasErrors() {
 		return cty.DynamicVal, diags
 	}
 	root := r.eval.root.module
@@ -154,7 +155,7 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 	}
 	ev := p.evaluation(outputs)
 	v, diags := ev.eval(expr, ev.context(n.exprs, r.eval.root))
-	return v, r.eval.redact(diagnostic.Tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
+	return v, r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, diags...))), outputs)
 }
 
 // Diagnose turns problems that a plugin or the engine found in a block's values into diagnostics at their place in the
@@ -165,7 +166,7 @@ func (r *Recipe) Diagnose(a addr.Block, problems []spec.Problem) hcl.Diagnostics
 		return diags
 	}
 	for _, p := range problems {
-		diag := diagnostic.Problem(locateIn(inst.node.block.body, inst.node.header, p), p.Summary, p.Detail)
+		diag := diagnostic.Problem(locateIn(inst.node.block.Body, inst.node.header, p), p.Summary, p.Detail)
 		if p.Warning {
 			diag.Severity = hcl.DiagWarning
 		}
@@ -182,7 +183,7 @@ func (r *Recipe) Place(a addr.Block, path cty.Path) string {
 	if inst == nil || len(path) == 0 {
 		return ""
 	}
-	at := locateIn(inst.node.block.body, inst.node.header, spec.Problem{Path: path})
+	at := locateIn(inst.node.block.Body, inst.node.header, spec.Problem{Path: path})
 	return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
 }
 
@@ -211,7 +212,7 @@ func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
 		if inner == nil {
 			return at
 		}
-		if at = header(inner); inner.Type == "dynamic" {
+		if at = parse.Header(inner); inner.Type == "dynamic" {
 			if inner = nthBlock(inner.Body, "content", 0); inner == nil {
 				return at
 			}

@@ -132,7 +132,7 @@ func (p *evaluator) argumentsOf(d *hcl.Diagnostic) []string {
 			arguments = append(arguments, argument)
 		}
 	}
-	p.loader.budget.refill()
+	p.budget.Refill()
 	of := secrets{}
 	for _, argument := range arguments {
 		v, _ := argument.Value(d.EvalContext)

@@ -10,7 +10,9 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -39,7 +41,7 @@ func (p *evaluator) set(implicit *node) {
 			s.problem("Invalid setting", fmt.Sprintf("expected ADDRESS.ATTRIBUTE=VALUE, for example %s", settingExample))
 			continue
 		}
-		if d := tooLarge(s.file, []byte(raw)); d != nil {
+		if d := parse.TooLarge(s.file, []byte(raw)); d != nil {
 			p.diags = append(p.diags, d)
 			continue
 		}
@@ -87,8 +89,8 @@ func (s *setting) block(parts []string) {
 	}
 	s.path = parts[length:]
 	if n.observer != nil {
-		if config, err := n.observer.schema(); err == nil { // else it is reported with the block
-			n.observer.body = s.body(n.observer.body, config, s.path, false)
+		if config, err := observerSchema(n.observer.Kind); err == nil { // else it is reported with the block
+			n.observer.Body = s.body(n.observer.Body, config, s.path, false)
 		}
 		return
 	}
@@ -96,11 +98,11 @@ func (s *setting) block(parts []string) {
 	if n.plugin != nil {
 		config = n.plugin.Config
 	}
-	n.block.body = s.body(n.block.body, config, s.path, true)
-	attrs := n.block.body.Attributes
-	n.block.count, n.block.forEach, n.block.dependsOn = attrs["count"], attrs["for_each"], attrs["depends_on"]
+	n.block.Body = s.body(n.block.Body, config, s.path, true)
+	attrs := n.block.Body.Attributes
+	n.block.Count, n.block.ForEach, n.block.DependsOn = attrs["count"], attrs["for_each"], attrs["depends_on"]
 	if len(s.path) == 1 && (s.path[0] == "count" || s.path[0] == "for_each") {
-		s.p.diags = append(s.p.diags, bothRepeated(n.block.count, n.block.forEach)...)
+		s.p.diags = append(s.p.diags, parse.BothRepeated(n.block.Count, n.block.ForEach)...)
 	}
 }
 
@@ -125,11 +127,11 @@ func (m *module) named(parts []string) (*node, int) {
 // settable are the addresses of the blocks of a file.
 func (m *module) settable() []string {
 	var out []string
-	for _, b := range m.source.blocks {
-		out = append(out, blockName{b.kind, b.plugin, b.name}.String())
+	for _, b := range m.source.Blocks {
+		out = append(out, blockName{b.Kind, b.Plugin, b.Name}.String())
 	}
-	for _, o := range m.source.observers {
-		out = append(out, o.address())
+	for _, o := range m.source.Observers {
+		out = append(out, o.Address())
 	}
 	return out
 }
@@ -206,7 +208,7 @@ func (s *setting) attribute(body *hclsyntax.Body, schema *spec.Schema, path []st
 	}
 	old := body.Attributes[path[0]]
 	if len(path) > 1 && old != nil {
-		if _, ok := plain(old.Expr).(*hclsyntax.ObjectConsExpr); !ok {
+		if _, ok := budget.Plain(old.Expr).(*hclsyntax.ObjectConsExpr); !ok {
 			s.problem("Not written out", fmt.Sprintf("%s is not written out as { … } in the file, so a part of it cannot be "+
 				"set: set it whole, or give the file a variable", path[0]))
 			return
@@ -222,7 +224,7 @@ func (s *setting) attribute(body *hclsyntax.Body, schema *spec.Schema, path []st
 	}
 	secret := a != nil && a.Sensitive
 	if !secret {
-		s.p.loader.files[s.file] = &hcl.File{Bytes: []byte(s.raw)}
+		s.p.loader.files.Shown[s.file] = &hcl.File{Bytes: []byte(s.raw)}
 	}
 	s.p.settings = append(s.p.settings, Setting{At: s.at, Value: s.raw, Sensitive: secret})
 	if expr, ok = s.within(whole, path[1:], expr); !ok {
@@ -242,7 +244,7 @@ func (s *setting) within(old hclsyntax.Expression, path []string,
 	rng := s.place()
 	object := hclsyntax.ObjectConsExpr{SrcRange: rng, OpenRange: rng}
 	if old != nil {
-		written, ok := plain(old).(*hclsyntax.ObjectConsExpr)
+		written, ok := budget.Plain(old).(*hclsyntax.ObjectConsExpr)
 		if !ok {
 			s.problem("Not written out", fmt.Sprintf("what stands around %s is not written out as { … } in the file", path[0]))
 			return nil, false
@@ -275,7 +277,7 @@ func expressionAt(expr hclsyntax.Expression, path []string) hclsyntax.Expression
 		if expr == nil {
 			return nil
 		}
-		object, ok := plain(expr).(*hclsyntax.ObjectConsExpr)
+		object, ok := budget.Plain(expr).(*hclsyntax.ObjectConsExpr)
 		if !ok {
 			return nil
 		}
@@ -320,7 +322,7 @@ func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Ex
 			"for example --set '%s=[\"a\", \"b\"]'", s.raw, t.FriendlyName(), diagnostic.LowerFirst(diags[0].Summary), s.at))
 		return nil, false
 	}
-	if diags = s.p.loader.budget.guard(expr); diags.HasErrors() {
+	if diags = s.p.budget.Guard(expr); diags.HasErrors() {
 		s.p.diags = append(s.p.diags, diags...)
 		return nil, false
 	}

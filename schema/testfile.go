@@ -13,8 +13,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -75,7 +77,7 @@ type testParser struct {
 
 // LoadTest reads a test file. Its expressions may call functions; only assertions may refer to the recipe.
 func LoadTest(path string, environment []string) (*TestFile, hcl.Diagnostics) {
-	src, err := ReadFile(path)
+	src, err := parse.ReadFile(path)
 	if err != nil {
 		return &TestFile{Path: path}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Test file not found",
 			Detail: diagnostic.UpperFirst(err.Error()) + "."}}
@@ -86,35 +88,35 @@ func LoadTest(path string, environment []string) (*TestFile, hcl.Diagnostics) {
 // LoadTestSource is LoadTest for a text that need not be on disk.
 func LoadTestSource(path string, src []byte, environment []string) (*TestFile, hcl.Diagnostics) {
 	t := &TestFile{Path: path, File: &hcl.File{Bytes: src}}
-	file, diags := ParseFile(path, src)
+	file, diags := parse.File(path, src)
 	t.File = file
 	body, ok := file.Body.(*hclsyntax.Body)
 	if diags.HasErrors() || !ok {
 		return t, diags
 	}
-	limits := &budget{}
-	limits.refill()
-	if diags := limits.guard(body); diags.HasErrors() {
+	limits := budget.New()
+	if diags := limits.Guard(body); diags.HasErrors() {
 		return t, diags
 	}
-	functions := function.All(function.Options{Files: &function.Files{Dir: filepath.Dir(path)}, Template: limits.template,
-		Result:  limits.result,
-		Environ: environ(environment), Sensitive: Sensitive, Ephemeral: Ephemeral})
+	functions := function.All(function.Options{Files: &function.Files{Dir: filepath.Dir(path)},
+		Template: parse.Template(limits),
+		Result:   limits.Result,
+		Environ:  environ(environment), Sensitive: Sensitive, Ephemeral: Ephemeral})
 	p := &testParser{functions: &hcl.EvalContext{Functions: functions}, file: file}
 	p.read(t, body)
-	return t, diagnostic.Tidy(limits.with(p.diags))
+	return t, diagnostic.Tidy(limits.With(p.diags))
 }
 
 func (p *testParser) report(diags ...*hcl.Diagnostic) { p.diags = append(p.diags, diags...) }
 
 func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
 	t.Recipe = recipeOf(t.Path)
-	for _, attr := range sortedAttributes(body) {
+	for _, attr := range parse.SortedAttributes(body) {
 		if attr.Name != "recipe" {
 			p.report(diagnostic.UnknownAttribute(attr, "a test file", []string{"recipe"}))
 			continue
 		}
-		if path := literalString(attr, &p.diags); path != "" && !filepath.IsAbs(path) {
+		if path := parse.LiteralString(attr, &p.diags); path != "" && !filepath.IsAbs(path) {
 			t.Recipe = filepath.Join(filepath.Dir(t.Path), path)
 		} else if path != "" {
 			t.Recipe = path
@@ -129,7 +131,7 @@ func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
 				"A test file contains run, variables, replace and mock, got %s.%s", block.Type,
 				diagnostic.DidYouMean(block.Type, []string{"run", "variables", "replace", "mock"}))))
 		case len(block.Labels) != 1:
-			p.report(diagnostic.Problem(header(block), "Wrong number of labels", `A run has one name: write run "name" { … }.`))
+			p.report(diagnostic.Problem(parse.Header(block), "Wrong number of labels", `A run has one name: write run "name" { … }.`))
 		default:
 			t.Runs = append(t.Runs, p.run(t, block))
 		}
@@ -155,8 +157,8 @@ func recipeOf(path string) string {
 func (p *testParser) shared(r *TestRun, block *hclsyntax.Block) bool {
 	switch block.Type {
 	case "variables":
-		p.report(noBlocks(block.Body, "variables")...)
-		for _, attr := range sortedAttributes(block.Body) {
+		p.report(parse.NoBlocks(block.Body, "variables")...)
+		for _, attr := range parse.SortedAttributes(block.Body) {
 			r.Vars[attr.Name] = VarValue{Value: p.value(attr), Source: "The test", Range: attr.Expr.Range()}
 		}
 	case "replace":
@@ -191,7 +193,7 @@ func (p *testParser) value(attr *hclsyntax.Attribute) cty.Value {
 
 func (p *testParser) run(t *TestFile, block *hclsyntax.Block) *TestRun {
 	r := &TestRun{Name: block.Labels[0], Command: "apply", Timeout: DefaultTestTimeout, Vars: map[string]VarValue{},
-		Range: header(block)}
+		Range: parse.Header(block)}
 	for _, earlier := range t.Runs {
 		if earlier.Name == r.Name {
 			p.report(diagnostic.Problem(r.Range, "Declared twice", fmt.Sprintf("The run %q is already declared at %s. Rename "+
@@ -199,20 +201,20 @@ func (p *testParser) run(t *TestFile, block *hclsyntax.Block) *TestRun {
 				r.Name, diagnostic.At(earlier.Range))))
 		}
 	}
-	for _, attr := range sortedAttributes(block.Body) {
+	for _, attr := range parse.SortedAttributes(block.Body) {
 		p.runAttribute(t, r, attr)
 	}
 	for _, inner := range block.Body.Blocks {
 		switch {
 		case p.shared(r, inner):
 		case inner.Type == "assert":
-			rule, diags := conditionBlock(inner)
+			rule, diags := parse.ConditionBlock(inner)
 			if p.report(diags...); !diags.HasErrors() {
 				r.Assertions = append(r.Assertions,
-					Assertion{Condition: rule.condition.Expr, Message: rule.message.Expr, Range: header(inner)})
+					Assertion{Condition: rule.Condition.Expr, Message: rule.Message.Expr, Range: parse.Header(inner)})
 			}
 		default:
-			p.report(diagnostic.Problem(header(inner), "Unknown block", fmt.Sprintf(
+			p.report(diagnostic.Problem(parse.Header(inner), "Unknown block", fmt.Sprintf(
 				"A run contains assert, variables, replace and mock, got %s.%s", inner.Type,
 				diagnostic.DidYouMean(inner.Type, []string{"assert", "variables", "replace", "mock"}))))
 		}
@@ -229,7 +231,7 @@ func (p *testParser) runAttribute(t *TestFile, r *TestRun, attr *hclsyntax.Attri
 			p.report(diagnostic.Problem(at, "Unknown command", "Write command = plan or command = apply, without quotes."))
 		}
 	case "continues":
-		r.Continues = literalString(attr, &p.diags)
+		r.Continues = parse.LiteralString(attr, &p.diags)
 		for _, earlier := range t.Runs {
 			if earlier.Name == r.Continues {
 				return
@@ -244,12 +246,12 @@ func (p *testParser) runAttribute(t *TestFile, r *TestRun, attr *hclsyntax.Attri
 			diagnostic.List(names), diagnostic.DidYouMean(r.Continues, names))))
 	case "expect_error":
 		var err error
-		if r.ExpectError, err = regexp.Compile(literalString(attr, &p.diags)); err != nil {
+		if r.ExpectError, err = regexp.Compile(parse.LiteralString(attr, &p.diags)); err != nil {
 			p.report(diagnostic.Problem(at, "Invalid regular expression", diagnostic.UpperFirst(err.Error())+"."))
 		}
 	case "timeout":
 		var err error
-		text := literalString(attr, &p.diags)
+		text := parse.LiteralString(attr, &p.diags)
 		if r.Timeout, err = time.ParseDuration(text); text != "" && (err != nil || r.Timeout <= 0) {
 			p.report(diagnostic.Problem(at, "Invalid duration", fmt.Sprintf(`Expected a duration such as "90s" or "5m", got %q.`, text)))
 		}
@@ -262,7 +264,7 @@ func (p *testParser) runAttribute(t *TestFile, r *TestRun, attr *hclsyntax.Attri
 func (p *testParser) replacement(block *hclsyntax.Block) []Replacement {
 	with := block.Body.Attributes["with"]
 	if len(block.Labels) != 2 || !kind.Kind(block.Labels[0]).Valid() || with == nil {
-		p.report(diagnostic.Problem(header(block), "Incomplete block",
+		p.report(diagnostic.Problem(parse.Header(block), "Incomplete block",
 			`Write replace "KIND" "PLUGIN" { with = "OTHER PLUGIN" }, for example replace "trainer" "grpo" { with = "tiny" }.`))
 		return nil
 	}
@@ -274,19 +276,19 @@ func (p *testParser) replacement(block *hclsyntax.Block) []Replacement {
 		}
 	}
 	return []Replacement{{Kind: kind.Kind(block.Labels[0]), Plugin: block.Labels[1],
-		With: literalString(with, &p.diags), Body: &body, File: p.file, Range: header(block)}}
+		With: parse.LiteralString(with, &p.diags), Body: &body, File: p.file, Range: parse.Header(block)}}
 }
 
 func (p *testParser) mock(block *hclsyntax.Block) []Mock {
 	if len(block.Labels) != 3 || !kind.Kind(block.Labels[0]).Valid() {
-		p.report(diagnostic.Problem(header(block), "Incomplete block",
+		p.report(diagnostic.Problem(parse.Header(block), "Incomplete block",
 			`Write mock "KIND" "PLUGIN" "NAME" { OUTPUT = VALUE }, for example mock "inference" "vllm" "policy" { … }.`))
 		return nil
 	}
-	p.report(noBlocks(block.Body, "mock")...)
+	p.report(parse.NoBlocks(block.Body, "mock")...)
 	m := Mock{Block: addr.Block{Kind: kind.Kind(block.Labels[0]), Plugin: block.Labels[1], Name: block.Labels[2]},
-		Outputs: map[string]cty.Value{}, Range: header(block)}
-	for _, attr := range sortedAttributes(block.Body) {
+		Outputs: map[string]cty.Value{}, Range: parse.Header(block)}
+	for _, attr := range parse.SortedAttributes(block.Body) {
 		m.Outputs[attr.Name] = p.value(attr)
 	}
 	return []Mock{m}

@@ -10,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -67,10 +68,10 @@ type trackingArguments struct {
 // tracking checks what a schema cannot say, and keeps the block.
 func (d *decoder) tracking(n *node, s *spec.Schema, v cty.Value) {
 	o := n.observer
-	if names := Trackers(); !slices.Contains(names, o.tracker) {
+	if names := Trackers(); !slices.Contains(names, o.Tracker) {
 		d.report(diagnostic.Problem(n.header, "Unknown tracker", fmt.Sprintf("There is no tracker %q; known are %s.%s",
-			o.tracker,
-			diagnostic.List(names), diagnostic.DidYouMean(o.tracker, names))))
+			o.Tracker,
+			diagnostic.List(names), diagnostic.DidYouMean(o.Tracker, names))))
 		return
 	}
 	var b trackingArguments
@@ -81,7 +82,7 @@ func (d *decoder) tracking(n *node, s *spec.Schema, v cty.Value) {
 	if !d.takes(o) {
 		return
 	}
-	t := &Tracking{Tracker: o.tracker, Name: o.name, Dir: b.Dir, Project: b.Project, Entity: b.Entity, Group: b.Group,
+	t := &Tracking{Tracker: o.Tracker, Name: o.Name, Dir: b.Dir, Project: b.Project, Entity: b.Entity, Group: b.Group,
 		RunName: b.RunName, Tags: b.Tags, Mode: b.Mode, SpaceID: b.SpaceID, TrackingURI: b.TrackingURI,
 		Experiment: b.Experiment, Endpoint: b.Endpoint, Sample: -1, Prompts: b.Prompts, Range: n.header}
 	if b.Sample != nil {
@@ -108,21 +109,21 @@ func takers() map[string][]string {
 }
 
 // takes reports the arguments that are for other trackers, and says whether there are none.
-func (d *decoder) takes(o *observerDecl) bool {
+func (d *decoder) takes(o *parse.Observer) bool {
 	at := map[string]hcl.Range{}
-	for name, a := range o.body.Attributes {
+	for name, a := range o.Body.Attributes {
 		at[name] = a.NameRange
 	}
-	for _, b := range o.body.Blocks {
+	for _, b := range o.Body.Blocks {
 		at[b.Type] = b.TypeRange
 	}
 	ok := true
 	for _, name := range slices.Sorted(maps.Keys(at)) {
-		if only := takers()[name]; only != nil && !slices.Contains(only, o.tracker) {
+		if only := takers()[name]; only != nil && !slices.Contains(only, o.Tracker) {
 			ok = false
 			d.report(diagnostic.Problem(at[name], "Unsupported argument",
 				fmt.Sprintf("tracking %q takes no %s, which is for %s.",
-					o.tracker, name, strings.Join(only, ", "))))
+					o.Tracker, name, strings.Join(only, ", "))))
 		}
 	}
 	return ok

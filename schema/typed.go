@@ -8,7 +8,9 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -48,32 +50,19 @@ func isMapOfBlocks(v cty.Value) bool {
 }
 
 func (d *decoder) repeatedBlock(expr hclsyntax.Expression) string {
-	if t, ok := unwrap(expr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 3 {
-		plugin, _ := attrStep(t.Traversal, 1)
-		name, _ := attrStep(t.Traversal, 2)
+	if t, ok := budget.Unwrap(expr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 3 {
+		plugin, _ := parse.AttrStep(t.Traversal, 1)
+		name, _ := parse.AttrStep(t.Traversal, 2)
 		return t.Traversal.RootName() + "." + plugin + "." + name
 	}
 	return ""
-}
-
-func unwrap(expr hclsyntax.Expression) hclsyntax.Expression {
-	for {
-		switch e := expr.(type) {
-		case *hclsyntax.ParenthesesExpr:
-			expr = e.Expression
-		case *operand:
-			expr = e.Expression
-		default:
-			return expr
-		}
-	}
 }
 
 func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
 	if d.ev.p.bad[expr] {
 		return cty.DynamicVal
 	}
-	switch e := unwrap(expr).(type) {
+	switch e := budget.Unwrap(expr).(type) {
 	case *hclsyntax.ConditionalExpr:
 		cond, diags := e.Condition.Value(ctx)
 		cond, _ = cond.Unmark()
@@ -109,7 +98,7 @@ func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.
 // static checks the kinds of the blocks that an expression of unknown value may yield: the branches of a conditional,
 // the elements of a list, the collection of a for expression or splat.
 func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
-	switch e := unwrap(expr).(type) {
+	switch e := budget.Unwrap(expr).(type) {
 	case *hclsyntax.ConditionalExpr:
 		d.static(a, e.TrueResult)
 		d.static(a, e.FalseResult)
@@ -118,9 +107,9 @@ func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 			d.static(a, inner)
 		}
 	case *hclsyntax.ForExpr:
-		if t, ok := unwrap(e.ValExpr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 1 &&
+		if t, ok := budget.Unwrap(e.ValExpr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 1 &&
 			t.Traversal.RootName() == e.ValVar {
-			d.static(a, plain(e.CollExpr))
+			d.static(a, budget.Plain(e.CollExpr))
 			return
 		}
 		d.static(a, e.ValExpr)
@@ -129,7 +118,7 @@ func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 			d.static(a, e.Source)
 		}
 	case *hclsyntax.IndexExpr:
-		d.static(a, plain(e.Collection))
+		d.static(a, budget.Plain(e.Collection))
 	case *hclsyntax.ScopeTraversalExpr:
 		d.staticTraversal(a, e)
 	}
@@ -138,29 +127,29 @@ func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr) {
 	t := e.Traversal
 	rest := t[min(3, len(t)):]
-	if _, rest = literalKey(rest); len(rest) > 0 {
+	if _, rest = parse.Key(rest); len(rest) > 0 {
 		d.staticMember(a, e, rest)
 		return
 	}
-	plugin, ok1 := attrStep(t, 1)
-	name, ok2 := attrStep(t, 2)
-	for _, k := range blockTypes()[5:] {
-		if t.RootName() != k || !ok1 || !ok2 {
+	plugin, ok1 := parse.AttrStep(t, 1)
+	name, ok2 := parse.AttrStep(t, 2)
+	for _, k := range kind.All() {
+		if t.RootName() != string(k) || !ok1 || !ok2 {
 			continue
 		}
-		if !slices.Contains(kindNames(a), k) {
+		if !slices.Contains(a.References, k) {
 			d.report(diagnostic.Problem(e.Range(), "Reference to the wrong kind",
 				fmt.Sprintf("In %s: the attribute %q expects %s; got %s.%s.%s, %s block.", d.label, a.Name,
-					a.Friendly(), k, plugin, name, withArticle(k))))
+					a.Friendly(), k, plugin, name, withArticle(string(k)))))
 		}
 	}
 }
 
 // staticMember reports an attribute of a block where the block itself is expected.
 func (d *decoder) staticMember(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr, rest hcl.Traversal) {
-	plugin, ok1 := attrStep(e.Traversal, 1)
-	name, ok2 := attrStep(e.Traversal, 2)
-	member, ok3 := attrStep(rest, 0)
+	plugin, ok1 := parse.AttrStep(e.Traversal, 1)
+	name, ok2 := parse.AttrStep(e.Traversal, 2)
+	member, ok3 := parse.AttrStep(rest, 0)
 	if !ok1 || !ok2 || !ok3 {
 		return
 	}
@@ -180,12 +169,4 @@ func withArticle(noun string) string {
 		return "an " + noun
 	}
 	return "a " + noun
-}
-
-func kindNames(a *spec.Attribute) []string {
-	names := make([]string, 0, len(a.References))
-	for _, k := range a.References {
-		names = append(names, string(k))
-	}
-	return names
 }

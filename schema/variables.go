@@ -15,7 +15,9 @@ import (
 	hcljson "github.com/hashicorp/hcl/v2/json"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // givenValue is a value for a variable of the root and where it comes from.
@@ -31,10 +33,10 @@ type givenValue struct {
 const defaultSource = "default"
 
 // readVariables collects values from the environment, a saved plan, variable files, then --var: later ones win.
-func (p *evaluator) readVariables(s *source) map[string]givenValue {
-	declared := make(map[string]*variableDecl, len(s.variables))
-	for _, v := range s.variables {
-		declared[v.name] = v
+func (p *evaluator) readVariables(s *parse.Source) map[string]givenValue {
+	declared := make(map[string]*parse.Variable, len(s.Variables))
+	for _, v := range s.Variables {
+		declared[v.Name] = v
 	}
 	out := map[string]givenValue{}
 	for _, entry := range p.opts.Environ {
@@ -77,27 +79,27 @@ func (p *evaluator) readVariables(s *source) map[string]givenValue {
 
 // rawValue reads a value from the command line or the environment: literal text for a string variable, an expression
 // without names for every other type. For a variable without a type, only what is in brackets or quotes is one.
-func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
-	text := givenValue{value: cty.StringVal(raw), source: source, rng: v.header}
-	if v.typ == cty.DynamicPseudoType && v.fallback != nil {
-		text.value = untyped(raw, v.fallback.Expr)
-	} else if v.typ == cty.DynamicPseudoType {
+func (p *evaluator) rawValue(v *parse.Variable, raw, source string) givenValue {
+	text := givenValue{value: cty.StringVal(raw), source: source, rng: v.Header}
+	if v.Type == cty.DynamicPseudoType && v.Fallback != nil {
+		text.value = untyped(raw, v.Fallback.Expr)
+	} else if v.Type == cty.DynamicPseudoType {
 		text.value = untyped(raw, nil)
 	}
-	if v.typ == cty.String || v.typ == cty.DynamicPseudoType && !bracketed(raw) {
+	if v.Type == cty.String || v.Type == cty.DynamicPseudoType && !bracketed(raw) {
 		return text
 	}
-	filename := fmt.Sprintf("<%s %s>", source, v.name)
+	filename := fmt.Sprintf("<%s %s>", source, v.Name)
 	if strings.HasPrefix(source, "RECIPE_VAR_") {
 		filename = "<" + source + ">"
 	}
-	if d := tooLarge(filename, []byte(raw)); d != nil {
+	if d := parse.TooLarge(filename, []byte(raw)); d != nil {
 		p.diags = append(p.diags, d)
 		return givenValue{source: source, broken: true}
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(raw), filename, hcl.InitialPos)
 	if !diags.HasErrors() {
-		diags = p.loader.budget.guard(expr)
+		diags = p.budget.Guard(expr)
 	}
 	if !diags.HasErrors() {
 		var value cty.Value
@@ -106,40 +108,26 @@ func (p *evaluator) rawValue(v *variableDecl, raw, source string) givenValue {
 			return givenValue{value: value, source: source, rng: expr.Range()}
 		}
 	}
-	if v.typ == cty.DynamicPseudoType {
+	if v.Type == cty.DynamicPseudoType {
 		return text
 	}
 	p.diags = append(p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid value",
-		Subject: &v.header,
-		Detail: fmt.Sprintf("%s sets the variable %q to a value that cannot be parsed as %s (%s). %s", source, v.name,
-			typeexpr.TypeString(v.typ), diagnostic.LowerFirst(diags[0].Summary), v.writtenSo())})
+		Subject: &v.Header,
+		Detail: fmt.Sprintf("%s sets the variable %q to a value that cannot be parsed as %s (%s). %s", source, v.Name,
+			typeexpr.TypeString(v.Type), diagnostic.LowerFirst(diags[0].Summary), v.Example())})
 	return givenValue{source: source, broken: true}
 }
 
-// writtenSo shows how a value of the variable's type is written on the command line.
-func (v *variableDecl) writtenSo() string {
-	example := `["a", "b"]`
-	switch {
-	case v.typ == cty.Number:
-		return fmt.Sprintf("Write a number, for example --var %s=600.", v.name)
-	case v.typ == cty.Bool:
-		return fmt.Sprintf("Write --var %[1]s=true or --var %[1]s=false.", v.name)
-	case v.typ.IsMapType() || v.typ.IsObjectType():
-		example = `{ a = "b" }`
-	}
-	return fmt.Sprintf("Strings inside lists and maps need quotes, for example --var '%s=%s'.", v.name, example)
-}
-
 // keep stores a given text for snippets, unless it is secret.
-func (p *evaluator) keep(v *variableDecl, filename, raw string) {
-	if !v.sensitive {
-		p.loader.files[filename] = &hcl.File{Bytes: []byte(raw)}
+func (p *evaluator) keep(v *parse.Variable, filename, raw string) {
+	if !v.Sensitive {
+		p.loader.files.Shown[filename] = &hcl.File{Bytes: []byte(raw)}
 	}
 }
 
 // variableFile reads `name = value` lines, or JSON when the name ends in .json. Names that the recipe does not declare
 // are a warning: a file may serve several recipes.
-func (p *evaluator) variableFile(path string, declared map[string]*variableDecl, out map[string]givenValue) {
+func (p *evaluator) variableFile(path string, declared map[string]*parse.Variable, out map[string]givenValue) {
 	src, err := p.opts.readFile(path)
 	if err != nil {
 		summary := "Variable file not readable"
@@ -150,7 +138,7 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 			Detail: fmt.Sprintf("The variable file %s cannot be read: %s.", path, err)})
 		return
 	}
-	if d := unreadable(path, src); d != nil {
+	if d := parse.Unreadable(path, src); d != nil {
 		p.diags = append(p.diags, d)
 		return
 	}
@@ -161,12 +149,12 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 	} else {
 		file, diags = hclsyntax.ParseConfig(src, path, hcl.InitialPos)
 	}
-	if p.diags = append(p.diags, diagnostic.Few(diags, maxMistakes)...); file == nil || diags.HasErrors() {
+	if p.diags = append(p.diags, diagnostic.Few(diags, parse.MaxMistakes)...); file == nil || diags.HasErrors() {
 		return
 	}
-	p.loader.files[path] = file
+	p.loader.files.Shown[path] = file
 	if body, ok := file.Body.(*hclsyntax.Body); ok {
-		p.diags = append(p.diags, p.loader.budget.guard(body)...)
+		p.diags = append(p.diags, p.budget.Guard(body)...)
 	}
 	attrs, diags := file.Body.JustAttributes()
 	p.diags = append(p.diags, diags...)
@@ -178,11 +166,11 @@ func (p *evaluator) variableFile(path string, declared map[string]*variableDecl,
 					diagnostic.DidYouMean(name, slices.Sorted(maps.Keys(declared))))))
 			continue
 		}
-		if declared[name].sensitive {
-			p.withhold(attr.Expr.Range())
+		if declared[name].Sensitive {
+			p.loader.files.Cover(attr.Expr.Range())
 		}
 		value, diags := attr.Expr.Value(p.base)
-		if d, _ := implausible(value, attr.Expr.Range()); d != nil {
+		if d, _ := budget.Implausible(value, attr.Expr.Range()); d != nil {
 			diags = append(diags, d)
 		}
 		p.diags = append(p.diags, diagnostic.Placed(diags, attr.Expr.Range())...)

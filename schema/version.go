@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // Program is an optional interface of Plugins: the version of this program, for required_version.
@@ -31,23 +32,23 @@ func (p *evaluator) checkProgram() {
 		return
 	}
 	have := program.ProgramVersion()
-	seen := map[*recipeDecl]bool{}
+	seen := map[*parse.Recipe]bool{}
 	for _, m := range p.loader.modules {
-		r := m.source.recipe
-		if r == nil || seen[r] || r.requiredVersion == "" || satisfies(have, r.requiredVersion) {
+		r := m.source.Recipe
+		if r == nil || seen[r] || r.RequiredVersion == "" || satisfies(have, r.RequiredVersion) {
 			continue
 		}
 		seen[r] = true // a module may be called often
-		p.diags = append(p.diags, diagnostic.Problem(r.versionRange, "Version mismatch",
+		p.diags = append(p.diags, diagnostic.Problem(r.VersionRange, "Version mismatch",
 			fmt.Sprintf(
 				"This file requires recipe %s; this is recipe %s. Use a matching version, or change required_version.",
-				r.requiredVersion, have)))
+				r.RequiredVersion, have)))
 	}
 }
 
 // checkPlugin compares the version of a plugin with the version that the recipe requires.
 func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
-	q, ok := p.loader.required[n.block.plugin]
+	q, ok := p.loader.required[n.block.Plugin]
 	if !ok || q.Version == "" || satisfies(s.Version, q.Version) {
 		return
 	}
@@ -59,23 +60,23 @@ func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
 
 // missing reports an unknown plugin, and how to name a plugin's binary.
 func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
-	q, required := p.loader.required[n.block.plugin]
+	q, required := p.loader.required[n.block.Plugin]
 	meant := ""
 	if !required {
-		meant = diagnostic.DidYouMean(n.block.plugin, names)
+		meant = diagnostic.DidYouMean(n.block.Plugin, names)
 	}
-	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, diagnostic.List(names),
+	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.Kind, n.block.Plugin, diagnostic.List(names),
 		meant)
 	switch {
-	case required && IsPackage(q.Source):
+	case required && parse.IsPackage(q.Source):
 		text += fmt.Sprintf("The package %s has a plugin of that name, of another kind.", q.Source)
-	case required && !isPath(q.Source):
+	case required && !parse.IsPath(q.Source):
 		text += fmt.Sprintf("required_plugins gives its source as %q: expected the address of a package, "+
 			"\"oci://HOST/PATH\", or the path of a binary, \"./bin/%s\".", q.Source, q.Name)
 	default:
 		text += fmt.Sprintf(
 			"A plugin that is not built in is a separate binary, named by its path: recipe { required_plugins { %s "+
-				"= { source = \"./path/to/binary\" } } }.", n.block.plugin)
+				"= { source = \"./path/to/binary\" } } }.", n.block.Plugin)
 	}
 	return diagnostic.Problem(n.header, "Missing plugin", text)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // addJSON gives a command the --json flag.
@@ -59,7 +60,7 @@ func (f *recipeFlags) options(a *app, file string) (schema.Options, error) {
 // read reads what a shell has opened, <(…), the first time that it is asked.
 func (f *recipeFlags) read() map[string][]byte {
 	if f.opened == nil {
-		f.opened = schema.ReadOpened(f.varFiles)
+		f.opened = parse.ReadOpened(f.varFiles)
 	}
 	return f.opened
 }

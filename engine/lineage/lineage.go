@@ -20,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // FormatVersion is the version of lineage.json. A new minor version only adds fields.
@@ -116,7 +117,7 @@ type Interpreter func(b *schema.Block) string
 func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, python Interpreter, m Machine,
 	parent *Parent) *Lineage {
 	l := &Lineage{FormatVersion: FormatVersion, Run: run, Program: program, Machine: m, Parent: parent,
-		Lock:      digestOf(r.Dir, schema.LockFile(filepath.Base(r.File))),
+		Lock:      digestOf(r.Dir, parse.LockFile(filepath.Base(r.File))),
 		Variables: givenOf(r), Blocks: map[addr.Block]Block{}}
 	for _, op := range p.Operations {
 		if op.Action == plan.Stop {
@@ -233,13 +234,13 @@ func Read(path string) (*Lineage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parse(path, data)
+	return decode(path, data)
 }
 
 // maxLineage is far above the size of any lineage.json: those of large recipes have some hundred kB.
 const maxLineage = 64 << 20
 
-func parse(path string, data []byte) (*Lineage, error) {
+func decode(path string, data []byte) (*Lineage, error) {
 	var l Lineage
 	if err := json.Unmarshal(data, &l); err != nil {
 		return nil, fmt.Errorf("%s is not a lineage: %w", path, err)
@@ -290,7 +291,7 @@ func Checkpoints(folder string) ([]*Lineage, error) {
 			if err != nil {
 				return nil, err
 			}
-			l, err := parse(path, data)
+			l, err := decode(path, data)
 			if err != nil {
 				return nil, err
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 var (
@@ -36,11 +37,11 @@ func evaluate(path string, input []byte) []plan.Finding {
 }
 
 func conditions(path string, input []byte) (findings []plan.Finding, diags hcl.Diagnostics) {
-	src, err := schema.ReadFile(path)
+	src, err := parse.ReadFile(path)
 	if err != nil {
 		return failed("cannot be read: "+err.Error(), ""), nil
 	}
-	file, diags := schema.ParseFile(filepath.Base(path), src)
+	file, diags := parse.File(filepath.Base(path), src)
 	if diags.HasErrors() {
 		return nil, diags
 	}

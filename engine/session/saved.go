@@ -14,6 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -76,7 +77,7 @@ func (s *Session) SaveAs(ctx context.Context, path string, p *plan.Plan) error {
 
 // ReadSaved reads a plan written by SaveAs.
 func ReadSaved(path string) (*Saved, error) {
-	b, err := schema.ReadFile(path)
+	b, err := parse.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the saved plan: %w", err)
 	}

@@ -1,4 +1,4 @@
-package schema_test
+package parse_test
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // What would exhaust the parser is refused before it is parsed. Without that, the first two end the process.
@@ -18,17 +18,17 @@ func TestParsersRefuseBombs(t *testing.T) {
 		"a number": "a = " + strings.Repeat("9", 1<<20),
 		"size":     strings.Repeat("#", 17<<20),
 	} {
-		file, diags := schema.ParseFile("r.hcl", []byte(src))
+		file, diags := parse.File("r.hcl", []byte(src))
 		if !diags.HasErrors() || file == nil || file.Body == nil {
 			t.Errorf("%s: %v, expected a file and an error", name, diags)
 		}
-		if schema.Readable([]byte(src)) {
+		if parse.Readable([]byte(src)) {
 			t.Errorf("%s: an editor takes it apart", name)
 		}
-		if out := schema.Unnamed([]byte(src)); string(out) != src {
+		if out := parse.Unnamed([]byte(src)); string(out) != src {
 			t.Errorf("%s: its name was removed", name)
 		}
-		if _, diags := schema.ParseExpression("", []byte(strings.TrimPrefix(src, "a = "))); !diags.HasErrors() {
+		if _, diags := parse.Expression("", []byte(strings.TrimPrefix(src, "a = "))); !diags.HasErrors() {
 			t.Errorf("%s as an expression: no error", name)
 		}
 	}
@@ -36,7 +36,7 @@ func TestParsersRefuseBombs(t *testing.T) {
 
 func TestConstant(t *testing.T) {
 	t.Parallel()
-	if v, err := schema.Constant("", []byte("[1, {a = true}]")); err != nil || v.LengthInt() != 2 {
+	if v, err := parse.Constant("", []byte("[1, {a = true}]")); err != nil || v.LengthInt() != 2 {
 		t.Errorf("%#v, %v", v, err)
 	}
 	loop := "1"
@@ -49,7 +49,7 @@ func TestConstant(t *testing.T) {
 		"a name":         "var.x",
 		"brackets":       strings.Repeat("[", 1<<20),
 	} {
-		if v, err := schema.Constant("", []byte(src)); err == nil {
+		if v, err := parse.Constant("", []byte(src)); err == nil {
 			t.Errorf("%s: %#v, expected an error", name, v)
 		}
 	}
@@ -65,7 +65,7 @@ func TestALargeFileIsNotRead(t *testing.T) {
 	if err := os.Truncate(path, 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := schema.ReadFile(path); err == nil {
+	if text, err := parse.ReadFile(path); err == nil {
 		t.Errorf("%d bytes were read", len(text))
 	}
 }

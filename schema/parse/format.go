@@ -1,4 +1,4 @@
-package schema
+package parse
 
 import (
 	"github.com/hashicorp/hcl/v2"
@@ -11,7 +11,7 @@ func Format(src []byte) []byte { return hclwrite.Format(src) }
 
 // Unnamed is the source of a recipe without the name that it gives itself: its run is called like its file.
 func Unnamed(src []byte) []byte {
-	if unreadable("", src) != nil {
+	if Unreadable("", src) != nil {
 		return src
 	}
 	f, diags := hclwrite.ParseConfig(src, "", hcl.InitialPos)

@@ -1,4 +1,4 @@
-package schema
+package parse
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func TestPartsAreParsedAsTheWhole(t *testing.T) {
 		t.Skip("slow")
 	}
 	t.Parallel()
-	paths, err := filepath.Glob(filepath.Join("..", "recipes", "*.hcl"))
+	paths, err := filepath.Glob(filepath.Join("..", "..", "recipes", "*.hcl"))
 	if err != nil || len(paths) == 0 {
 		t.Fatal(err, paths)
 	}
@@ -47,7 +47,7 @@ func TestPartsAreParsedAsTheWhole(t *testing.T) {
 		before := p.files["a.hcl"]
 		got, diags := p.parse("a.hcl", []byte(src))
 		want, wanted := hclsyntax.ParseConfig([]byte(src), "a.hcl", hcl.InitialPos)
-		if !reflect.DeepEqual(got.Body, want.Body) || fmt.Sprint(diags) != fmt.Sprint(diagnostic.Few(wanted, maxMistakes)) {
+		if !reflect.DeepEqual(got.Body, want.Body) || fmt.Sprint(diags) != fmt.Sprint(diagnostic.Few(wanted, MaxMistakes)) {
 			t.Fatalf("edit %d at %d: the parts have %v, the whole %v, or their trees differ", edit, at, diags, wanted)
 		}
 		for i, part := range p.files["a.hcl"] {

@@ -1,4 +1,4 @@
-package schema
+package budget
 
 import (
 	"github.com/hashicorp/hcl/v2"

@@ -1,99 +1,52 @@
-package schema
+package parse
 
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
-var (
-	recipeName  = lazyregexp.New(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
-	constraints = lazyregexp.New(
-		`^\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?\s*` +
-			`(,\s*(=|!=|>=|<=|>|<|~>)?\s*v?\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?\s*)*$`)
-	checksum = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
-)
-
-// declareRecipe reads `recipe { name required_version required_plugins {} }`.
-func (s *source) declareRecipe(block *hclsyntax.Block) hcl.Diagnostics {
-	if s.recipe != nil {
-		return hcl.Diagnostics{diagnostic.Problem(header(block), "Declared twice",
-			fmt.Sprintf("The recipe block is already declared at %s. A file has one: merge them.",
-				diagnostic.At(s.recipe.header)))}
-	}
-	s.recipe = &recipeDecl{header: header(block)}
-	var diags hcl.Diagnostics
-	for _, attr := range sortedAttributes(block.Body) {
-		switch attr.Name {
-		case "name":
-			s.recipe.name = literalString(attr, &diags)
-			if s.recipe.name != "" && !recipeName.MatchString(s.recipe.name) {
-				diags = append(diags, diagnostic.Problem(attr.Expr.Range(), "Invalid name",
-					fmt.Sprintf(
-						"The name of a recipe becomes a folder: expected up to 63 letters, digits, '.', '_' and '-', "+
-							"starting with a letter or digit, got %q.", s.recipe.name)))
-			}
-		case "required_version":
-			s.recipe.requiredVersion = literalString(attr, &diags)
-			s.recipe.versionRange = attr.Expr.Range()
-			diags = append(diags, checkConstraint(s.recipe.requiredVersion, s.recipe.versionRange)...)
-		case "required_plugins":
-			diags = append(diags, diagnostic.Problem(attr.NameRange, "Block expected",
-				"required_plugins is a block: write required_plugins { vllm = { source = \"…\", version = \"…\" } } "+
-					"without the equals sign."))
-		default:
-			diags = append(diags, diagnostic.UnknownAttribute(attr, "the recipe block",
-				[]string{"name", "required_version", "required_plugins"}))
-		}
-	}
-	for _, inner := range block.Body.Blocks {
-		if inner.Type != "required_plugins" || len(inner.Labels) > 0 {
-			diags = append(diags, diagnostic.Problem(header(inner), "Unknown block",
-				fmt.Sprintf("The recipe block contains only required_plugins { … }, got %s.%s", inner.Type,
-					diagnostic.DidYouMean(inner.Type, []string{"required_plugins"}))))
-			continue
-		}
-		diags = append(diags, noBlocks(inner.Body, "required_plugins")...)
-		for _, attr := range sortedAttributes(inner.Body) {
-			diags = append(diags, s.declareRequired(attr)...)
-		}
-	}
-	return diags
+// Requirement is a plugin of recipe.required_plugins, or a module from a package.
+type Requirement struct {
+	Module          bool   // a module; else a plugin
+	Name            string // of the plugin; of a module its path without keys, such as eval.inner
+	Source, Version string
+	Checksum        string // of an archive, "sha256:…"
+	Verify          Verify
+	Range           hcl.Range
 }
 
-func (s *source) declareRequired(attr *hclsyntax.Attribute) hcl.Diagnostics {
-	v, diags := attr.Expr.Value(nil)
-	if diags.HasErrors() {
-		s.recipe.refused = append(s.recipe.refused, attr.Name)
-		return diagnostic.Placed(diags, attr.Expr.Range())
+// String names it for messages.
+func (q Requirement) String() string {
+	if q.Module {
+		return "module " + q.Name
 	}
-	example := fmt.Sprintf(`write %[1]s = { source = "./bin/%[1]s", version = "~> 0.1" }`, attr.Name)
-	if !v.Type().IsObjectType() || v.IsNull() {
-		s.recipe.refused = append(s.recipe.refused, attr.Name)
-		return hcl.Diagnostics{diagnostic.Problem(attr.Expr.Range(), "Wrong type",
-			fmt.Sprintf("Expected an object with source and version, got %s: %s.", v.Type().FriendlyName(), example))}
-	}
-	p := Requirement{Name: attr.Name, Range: attr.Range()}
-	given := v.AsValueMap()
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		diags = append(diags, p.set(name, given[name], attr.Expr.Range())...)
-	}
-	wrong := p.check(attr.Expr.Range())
-	if len(wrong) > 0 || len(diags) > 0 && !isPath(p.Source) { // nothing is fetched
-		s.recipe.refused = append(s.recipe.refused, p.Name)
-		return append(diags, wrong...)
-	}
-	s.recipe.plugins = append(s.recipe.plugins, p)
-	return diags
+	return "plugin " + q.Name
 }
+
+// Verify says whose signature the package of a plugin must have. Paths are relative to the file that has it. The zero
+// value demands none.
+type Verify struct {
+	Key                           string // path of a public key
+	Identity, Issuer, TrustedRoot string // of a certificate; path of sigstore's trusted_root.json
+}
+
+// IsPath says whether a source is a path of a folder or file.
+func IsPath(source string) bool {
+	return filepath.IsAbs(source) || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
+}
+
+// IsPackage says whether a source is fetched by `recipe init`: from a registry, or as an archive.
+func IsPackage(source string) bool { return strings.HasPrefix(source, "oci://") || isArchive(source) }
+
+func isArchive(source string) bool { return strings.HasPrefix(source, "https://") }
 
 // set reads one attribute of a required plugin, or of a module from a package.
 func (q *Requirement) set(name string, value cty.Value, at hcl.Range) hcl.Diagnostics {

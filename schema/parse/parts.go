@@ -1,4 +1,4 @@
-package schema
+package parse
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ func (p *Parts) parse(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
 		}
 	}
 	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
-	return file, diagnostic.Few(diags, maxMistakes)
+	return file, diagnostic.Few(diags, MaxMistakes)
 }
 
 // body joins the parts of a file; nil when it must be parsed whole.

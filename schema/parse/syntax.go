@@ -1,4 +1,4 @@
-package schema
+package parse
 
 import (
 	"cmp"
@@ -10,17 +10,20 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
+	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
-func header(block *hclsyntax.Block) hcl.Range {
+// Header is the place of a block's type and labels.
+func Header(block *hclsyntax.Block) hcl.Range {
 	if n := len(block.LabelRanges); n > 0 {
 		return hcl.RangeBetween(block.TypeRange, block.LabelRanges[n-1])
 	}
 	return block.TypeRange
 }
 
-func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
+// SortedAttributes are the attributes of a body in the order of the file.
+func SortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
 	attrs := make([]*hclsyntax.Attribute, 0, len(body.Attributes))
 	for _, attr := range body.Attributes {
 		attrs = append(attrs, attr)
@@ -31,17 +34,18 @@ func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
 	return attrs
 }
 
-func noBlocks(body *hclsyntax.Body, where string) hcl.Diagnostics {
+// NoBlocks are the errors for the blocks in a body that takes none. where names it.
+func NoBlocks(body *hclsyntax.Body, where string) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	for _, inner := range body.Blocks {
-		diags = append(diags, diagnostic.Problem(header(inner), "Unknown block",
+		diags = append(diags, diagnostic.Problem(Header(inner), "Unknown block",
 			fmt.Sprintf("A block %q is not allowed in %s.", inner.Type, where)))
 	}
 	return diags
 }
 
-// literalString evaluates an attribute that must be written out, because it is needed before anything is evaluated.
-func literalString(attr *hclsyntax.Attribute, diags *hcl.Diagnostics) string {
+// LiteralString evaluates an attribute that must be written out, because it is needed before anything is evaluated.
+func LiteralString(attr *hclsyntax.Attribute, diags *hcl.Diagnostics) string {
 	const expected = `a string in quotes, like "text"`
 	if v, valueDiags := attr.Expr.Value(nil); !valueDiags.HasErrors() && attr.Name != "description" &&
 		(v.Type() == cty.Number || v.Type() == cty.Bool) { // the version 1.10 would become 1.1
@@ -80,4 +84,40 @@ func literal(attr *hclsyntax.Attribute, t cty.Type, expected string, diags *hcl.
 	*diags = append(*diags, diagnostic.Problem(attr.Expr.Range(), "Literal expected",
 		fmt.Sprintf("%q must be %s; it is needed before variables and functions are evaluated.", attr.Name, expected)))
 	return cty.NilVal
+}
+
+// AttrStep is the name that a traversal has at a position.
+func AttrStep(t hcl.Traversal, i int) (string, bool) {
+	if i >= len(t) {
+		return "", false
+	}
+	step, ok := t[i].(hcl.TraverseAttr)
+	return step.Name, ok
+}
+
+// Key takes an index with a literal key off the front of a traversal.
+func Key(t hcl.Traversal) (*addr.Key, hcl.Traversal) {
+	if len(t) == 0 {
+		return nil, t
+	}
+	index, ok := t[0].(hcl.TraverseIndex)
+	if !ok {
+		return nil, t
+	}
+	key, ok := addr.KeyOf(index.Key)
+	if !ok {
+		return nil, t[1:]
+	}
+	return &key, t[1:]
+}
+
+// Iterator is the name that the content of a dynamic block uses for the current element: its iterator, else its
+// label.
+func Iterator(block *hclsyntax.Block) string {
+	if attr := block.Body.Attributes["iterator"]; attr != nil {
+		if name := hcl.ExprAsKeyword(attr.Expr); name != "" {
+			return name
+		}
+	}
+	return block.Labels[0]
 }

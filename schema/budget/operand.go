@@ -1,4 +1,4 @@
-package schema
+package budget
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 // for expression, and writes numbers out where it needs a string. It is charged as an argument of a function is.
 type operand struct {
 	*hclsyntax.ParenthesesExpr
-	budget *budget
+	budget *Budget
 	number bool // a string is converted to a number
 	branch bool // of a conditional: its type is unified with that of the other branch
 
@@ -30,7 +30,7 @@ func comparedWith(n *hclsyntax.BinaryOpExpr, other hclsyntax.Expression) string 
 	if n.Op != hclsyntax.OpEqual && n.Op != hclsyntax.OpNotEqual {
 		return ""
 	}
-	switch plain(other).(type) {
+	switch Plain(other).(type) {
 	case *hclsyntax.TupleConsExpr:
 		return "[…]"
 	case *hclsyntax.ObjectConsExpr:
@@ -97,7 +97,7 @@ func vastText(v cty.Value) bool {
 }
 
 // operands guards operands in place. A literal is checked by itself, unless its text stands for a number.
-func (b *budget) operands(like operand, exprs ...*hclsyntax.Expression) {
+func (b *Budget) operands(like operand, exprs ...*hclsyntax.Expression) {
 	for _, e := range exprs {
 		switch x := (*e).(type) {
 		case *operand:

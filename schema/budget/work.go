@@ -1,4 +1,4 @@
-package schema
+package budget
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 // metered is an argument of a function call or a part of a template; the work on it is charged to the budget.
 type metered struct {
 	*hclsyntax.ParenthesesExpr
-	budget *budget
+	budget *Budget
 	cost   func(elements, text int64) int64
 	takes  taking
 	call   *hcl.Range // nil: of a template

@@ -1,4 +1,4 @@
-package schema
+package parse
 
 import (
 	"bytes"
@@ -11,13 +11,13 @@ import (
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
-// unreadable rejects, with one message, files that an editor would not show as they are parsed: encodings other than
+// Unreadable rejects, with one message, files that an editor would not show as they are parsed: encodings other than
 // UTF-8, binary files, files that could exhaust the parser, and characters that change the order of the shown text.
-func unreadable(path string, src []byte) *hcl.Diagnostic {
+func Unreadable(path string, src []byte) *hcl.Diagnostic {
 	if d := notText(path, src); d != nil {
 		return d
 	}
-	if d := tooLarge(path, src); d != nil {
+	if d := TooLarge(path, src); d != nil {
 		return d
 	}
 	return reordered(path, src)

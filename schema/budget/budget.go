@@ -1,7 +1,8 @@
-package schema
+// Package budget bounds the work of evaluating expressions. hcl has no way to stop an evaluation, so the expressions of a
+// file are guarded once, after parsing: each loop, call and operator then charges what it does before it does it.
+package budget
 
 import (
-	"bytes"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -15,21 +16,18 @@ import (
 )
 
 const (
-	maxDigits = 10_000 // of a number: to read ten times as many takes a hundred times as long
-
 	maxElements    = 1 << 20 // of a value, nested ones counted
 	maxText        = 4 << 20
 	maxIterations  = 1 << 17 // of all for expressions in one pass
 	maxWork        = 1 << 20 // elements, and units of 16 bytes of text, passed to functions and templates in one pass
-	maxOperators   = 200_000 // side by side: the parser nests them, and the stack has room for twice as many
 	nodesPerWork   = 2       // of the syntax, evaluated, are as much work as one element
 	countedPerWork = 4       // elements that are counted, for the check of a value, are as much work as one that is used
 	setWork        = 24      // of each element of a set: whoever goes through it sorts it
 )
 
-// budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no
+// Budget bounds the work of for expressions, and of the functions called in them: nested ones multiply, and hcl has no
 // way to stop an evaluation.
-type budget struct {
+type Budget struct {
 	iterations, work atomic.Int64
 	refused          atomic.Bool // it was said that there is too much work
 
@@ -40,7 +38,15 @@ type budget struct {
 	spent hcl.Diagnostics // that they are used up
 }
 
-func (b *budget) refill() {
+// New is a budget of which nothing is used up.
+func New() *Budget {
+	b := &Budget{}
+	b.Refill()
+	return b
+}
+
+// Refill begins a new pass.
+func (b *Budget) Refill() {
 	b.iterations.Store(maxIterations)
 	b.work.Store(maxWork)
 	b.refused.Store(false)
@@ -52,16 +58,16 @@ func (b *budget) refill() {
 }
 
 // exhausted notes that the budget is used up.
-func (b *budget) exhausted(d *hcl.Diagnostic) hcl.Diagnostics {
+func (b *Budget) exhausted(d *hcl.Diagnostic) hcl.Diagnostics {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.spent = append(b.spent, d)
 	return hcl.Diagnostics{d}
 }
 
-// with adds to the diagnostics of a pass that the budget was used up: hcl drops those of the branch of a conditional
+// With adds to the diagnostics of a pass that the budget was used up: hcl drops those of the branch of a conditional
 // that is not taken, and try and can those of their arguments.
-func (b *budget) with(diags hcl.Diagnostics) hcl.Diagnostics {
+func (b *Budget) With(diags hcl.Diagnostics) hcl.Diagnostics {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append(diags, b.spent...)
@@ -75,7 +81,7 @@ func spend(left *atomic.Int64, n int64) (ok, first bool) {
 
 // charge takes work from the budget. Not ok: too little was left, which only the first such call says. What the result
 // of a function cost is taken without a word: the expression that comes next says it, at the place of the call.
-func (b *budget) charge(n int64, at hcl.Range) (ok bool, diags hcl.Diagnostics) {
+func (b *Budget) charge(n int64, at hcl.Range) (ok bool, diags hcl.Diagnostics) {
 	if b.work.Add(-n) > 0 {
 		return true, nil
 	}
@@ -88,9 +94,38 @@ func (b *budget) charge(n int64, at hcl.Range) (ok bool, diags hcl.Diagnostics) 
 	return false, diags
 }
 
-// result charges what a function has made: its elements, and 64 bytes of text as one. Text that is passed costs more,
+// Value evaluates one expression. On an error the value is unknown, so that expressions that use it are still checked.
+func (b *Budget) Value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	literal := IsLiteral(expr)
+	if !literal {
+		if ok, diags := b.charge(0, expr.Range()); !ok {
+			return cty.DynamicVal, diags
+		}
+	}
+	v, diags := expr.Value(ctx)
+	if diags.HasErrors() {
+		return cty.DynamicVal, diagnostic.Placed(diags, expr.Range())
+	}
+	if !literal {
+		d, counted := Implausible(v, expr.Range())
+		// Values share parts: of two hundred lists of all lists before, each would be counted up to the limit.
+		ok, spent := b.charge(counted/countedPerWork, expr.Range())
+		if d != nil {
+			return cty.DynamicVal, append(diags, d)
+		}
+		if !ok {
+			return cty.DynamicVal, append(diags, spent...)
+		}
+	}
+	return v, diags
+}
+
+// Used is how much of the work is used up.
+func (b *Budget) Used() int64 { return maxWork - b.work.Load() }
+
+// Result charges what a function has made: its elements, and 64 bytes of text as one. Text that is passed costs more,
 // because it is gone through again.
-func (b *budget) result(v cty.Value) {
+func (b *Budget) Result(v cty.Value) {
 	size := sizer{elements: maxElements, text: maxText}
 	size.count(v)
 	cost := size.work() + (maxText-int64(size.text))/64
@@ -103,7 +138,7 @@ func (b *budget) result(v cty.Value) {
 // of its own, whose only child is the expression itself: a walk over the names in a recipe passes through it.
 type guarded struct {
 	*hclsyntax.ParenthesesExpr
-	budget *budget
+	budget *Budget
 	nodes  int64 // that each iteration evaluates
 }
 
@@ -133,23 +168,10 @@ func (g guarded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	return v, diags
 }
 
-// plain undoes guard for code that looks at the shape of an expression.
-func plain(e hclsyntax.Expression) hclsyntax.Expression {
-	switch g := e.(type) {
-	case guarded:
-		return g.Expression
-	case *operand:
-		return g.Expression
-	case *indexed:
-		return g.Expression
-	}
-	return e
-}
-
-// guard meters every for expression, call and operator below a body or expression, and rejects numbers that are too
+// Guard meters every for expression, call and operator below a body or expression, and rejects numbers that are too
 // large to be written out. What an earlier load has guarded, of a file that an editor holds, is charged to this
 // budget.
-func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
+func (b *Budget) Guard(below hclsyntax.Node) hcl.Diagnostics {
 	return hclsyntax.VisitAll(below, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n := n.(type) {
 		case *hclsyntax.ForExpr:
@@ -182,7 +204,7 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 			b.operands(operand{}, &n.Source)
 		case *hclsyntax.IndexExpr:
 			b.operands(operand{}, &n.Key)
-			if _, done := n.Collection.(*indexed); !done && !isLiteral(plain(n.Key)) {
+			if _, done := n.Collection.(*indexed); !done && !IsLiteral(Plain(n.Key)) {
 				n.Collection = &indexed{&hclsyntax.ParenthesesExpr{Expression: n.Collection, SrcRange: n.Collection.Range()}, n}
 			}
 		case *hclsyntax.ObjectConsKeyExpr:
@@ -201,23 +223,23 @@ func (b *budget) guard(below hclsyntax.Node) hcl.Diagnostics {
 
 // meter guards the arguments of a call or the parts of a template: also literals of a call, which a for expression
 // repeats. Call is where the call is; nil: there is none.
-func (b *budget) meter(exprs []hclsyntax.Expression, cost func(elements, text int64) int64, takes taking,
+func (b *Budget) meter(exprs []hclsyntax.Expression, cost func(elements, text int64) int64, takes taking,
 	literals bool, call *hcl.Range) {
 	for i, e := range exprs {
 		if m, done := e.(metered); done {
 			m.budget = b
 			exprs[i] = m
-		} else if literals || !isLiteral(e) {
+		} else if literals || !IsLiteral(e) {
 			exprs[i] = metered{&hclsyntax.ParenthesesExpr{Expression: e, SrcRange: e.Range()}, b, cost, takes, call}
 		}
 	}
 }
 
-// implausible rejects values with more elements or text than any recipe needs, and numbers outside the range of a
+// Implausible rejects values with more elements or text than any recipe needs, and numbers outside the range of a
 // float64: hcl computes with any, but writing 1e99999999 out takes minutes. It stops counting at the limit: values may
 // share parts, so that a few lines can stand for more than would ever fit into memory. counted is how many elements it
 // has gone through.
-func implausible(v cty.Value, at hcl.Range) (d *hcl.Diagnostic, counted int64) {
+func Implausible(v cty.Value, at hcl.Range) (d *hcl.Diagnostic, counted int64) {
 	s := sizer{elements: maxElements, text: maxText}
 	s.count(v)
 	counted = maxElements - int64(s.elements)
@@ -282,104 +304,4 @@ func unifying(n, below int64) int64 {
 		return n * n / 48
 	}
 	return n * below / 4
-}
-
-// template parses a template file with the same limits as a recipe.
-func (b *budget) template(path string, src []byte) (hclsyntax.Expression, error) {
-	if d := unreadable(path, src); d != nil {
-		return nil, hcl.Diagnostics{d}
-	}
-	expr, diags := hclsyntax.ParseTemplate(src, path, hcl.InitialPos)
-	if diags.HasErrors() {
-		return nil, diags
-	}
-	if diags := b.guard(expr); diags.HasErrors() {
-		return nil, diags
-	}
-	return expr, nil
-}
-
-// tooLarge rejects files that could exhaust the stack or the memory of the parser.
-func tooLarge(path string, src []byte) *hcl.Diagnostic {
-	at := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
-	if len(src) > maxFileBytes {
-		return diagnostic.Problem(at, "File too large", fmt.Sprintf("A recipe file has at most %d MiB, got %d.",
-			maxFileBytes>>20,
-			len(src)>>20))
-	}
-	depth, line, begin, run, questions, digits := 0, 1, 0, 0, 0, 0
-	parts, word := 0, false
-	heredoc := bytes.Contains(src, []byte("<<"))
-	var operators [maxNesting + 2]int // in brackets of each depth, since the last comma
-	for i, c := range src {
-		if digits++; c < '0' || c > '9' {
-			digits = 0
-		}
-		if digits > maxDigits {
-			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
-			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return diagnostic.Problem(at, "Number too long", fmt.Sprintf("A number has at most %d digits.", maxDigits))
-		}
-		if before := word; c != ' ' {
-			if word = c == '_' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80; !word || !before {
-				parts++
-			}
-		} else {
-			word = false
-		}
-		if parts > maxParts {
-			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
-			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return diagnostic.Problem(at, "File too long", fmt.Sprintf("A recipe file has at most %d words and signs; read "+
-				"longer texts "+
-				"with file(\"…\").", maxParts))
-		}
-		switch c {
-		case '\n':
-			if line, begin = line+1, i+1; line > maxLines && heredoc { // hcl makes a part of each line of a heredoc
-				at.Start = hcl.Pos{Line: line, Column: 1, Byte: i + 1}
-				at.End = at.Start
-				return diagnostic.Problem(at, "File too long", fmt.Sprintf("A recipe file with a heredoc (<<) has at most %d "+
-					"lines; read "+
-					"longer texts with file(\"…\").", maxLines))
-			}
-			continue
-		case ' ', '\t', '\r':
-			continue
-		case '(', '[', '{':
-			depth++
-			operators[depth] = 0
-		case ')', ']', '}':
-			depth = max(0, depth-1)
-		case ',':
-			operators[depth] = 0
-		case '+', '-', '*', '/', '%', '<', '>', '&', '|':
-			operators[depth]++
-		case '?', ':':
-			questions++
-		case '=':
-			if i > 0 && (src[i-1] == '=' || src[i-1] == '!') {
-				operators[depth]++
-			}
-		}
-		if c == '!' || c == '-' {
-			run++
-		} else {
-			run = 0
-		}
-		if operators[depth] > maxOperators {
-			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
-			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return diagnostic.Problem(at, "Too many operators", fmt.Sprintf(
-				"An expression, and the blocks and texts around it, have at most %d operators side by side.",
-				maxOperators))
-		}
-		if depth > maxNesting || run > maxNesting || questions > maxFileBytes>>5 {
-			at.Start = hcl.Pos{Line: line, Column: i - begin + 1, Byte: i}
-			at.End = hcl.Pos{Line: line, Column: i - begin + 2, Byte: i + 1}
-			return diagnostic.Problem(at, "Nested too deep", fmt.Sprintf("Brackets and operators nest at most %d deep.",
-				maxNesting))
-		}
-	}
-	return nil
 }
