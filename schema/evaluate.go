@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
@@ -21,7 +22,7 @@ type evaluator struct {
 	opts      Options
 	functions map[string]function.Function
 	base      *hcl.EvalContext // functions only
-	meta      *metaSchemas
+	shared    *decode.Shared
 	given     map[string]givenValue
 	diags     hcl.Diagnostics
 	bad       map[hclsyntax.Expression]bool // name something that does not exist; not evaluated
@@ -30,10 +31,9 @@ type evaluator struct {
 	ordered   []*node
 	secrets   *secrets
 	read      *names // variables of the environment
-	alerts    []*Alert
-	trackers  []*Tracking
+	alerts    []*decode.Alert
+	trackers  []*decode.Tracking
 	settings  []Setting
-	code      *codeFiles
 }
 
 // evaluation is one pass over the values of a recipe. While loading there are no outputs and results stay in the

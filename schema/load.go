@@ -19,6 +19,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/schema/parse"
@@ -73,14 +74,13 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p := &evaluator{loader: l, budget: limits, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
 		secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
-	p.code = &codeFiles{files: files}
 	p.functions = function.All(function.Options{Files: files, Template: parse.Template(limits), Result: limits.Result,
-		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: Sensitive,
-		Ephemeral: Ephemeral})
+		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: decode.Sensitive,
+		Ephemeral: decode.Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}
 	r := &Recipe{File: filename, Dir: dir, Files: l.files.Shown, eval: p}
 	var err error
-	if p.meta, err = newMetaSchemas(); err != nil {
+	if p.shared, err = decode.NewShared(files, p.secrets.addValue); err != nil {
 		return r, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Broken build", Detail: err.Error()}}
 	}
 	root := &module{source: l.files.Parse(filename, src)}
@@ -279,7 +279,7 @@ func guidance(err error) string {
 
 // reserved reports a plugin whose schema uses a name that the language reserves.
 func (p *evaluator) reserved(n *node, s *PluginSchema) {
-	for _, name := range append(slices.Clone(metaAttributes), metaBlocks...) {
+	for _, name := range decode.MetaNames() {
 		if s.Config.Attribute(name) != nil || s.Config.Block(name) != nil {
 			p.diags = append(p.diags, diagnostic.Problem(n.header, "Plugin not usable",
 				fmt.Sprintf(
@@ -353,8 +353,8 @@ func containsSensitive(v cty.Value) bool {
 		return false
 	}
 	_, marks := v.UnmarkDeep()
-	_, sensitive := marks[Sensitive]
-	_, ephemeral := marks[Ephemeral]
+	_, sensitive := marks[decode.Sensitive]
+	_, ephemeral := marks[decode.Ephemeral]
 	return sensitive || ephemeral
 }
 
@@ -391,7 +391,7 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 	for _, v := range r.Variables {
 		value, marks := v.Value.UnmarkDeep()
 		data := []byte("not part of it")
-		if _, ephemeral := marks[Ephemeral]; !ephemeral && value.IsWhollyKnown() {
+		if _, ephemeral := marks[decode.Ephemeral]; !ephemeral && value.IsWhollyKnown() {
 			if raw, err := ctyjson.Marshal(value, value.Type()); err == nil {
 				data = raw
 			}

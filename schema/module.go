@@ -16,7 +16,6 @@ import (
 
 // Limits keep a faulty recipe from exhausting the machine. They are far above what a real one needs.
 const (
-	maxInstances   = 10_000 // of one block or module
 	maxTotal       = 20_000 // blocks of a recipe
 	maxModuleDepth = 16
 	maxModules     = 1_000

@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -207,7 +208,7 @@ func (r *resolver) blockBody(body *hclsyntax.Body) {
 		case "count", "for_each", "depends_on":
 			continue
 		}
-		r.typed = config != nil && isReference(config, attr.Name)
+		r.typed = config != nil && decode.IsReference(config, attr.Name)
 		r.add(attr.Name, attr.Expr)
 	}
 	r.typed = false
@@ -216,11 +217,6 @@ func (r *resolver) blockBody(body *hclsyntax.Body) {
 		r.nested(block, block.Type+".")
 		r.self = false
 	}
-}
-
-func isReference(s *spec.Schema, name string) bool {
-	a := s.Attribute(name)
-	return a != nil && len(a.References) > 0
 }
 
 // nested collects the expressions of a nested block and those in it. A dynamic block brings its iterator into scope.

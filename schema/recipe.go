@@ -4,14 +4,12 @@
 package schema
 
 import (
-	"time"
-
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/parse"
-	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -58,8 +56,8 @@ type Recipe struct {
 	Variables       []*Variable
 	VarFiles        []string // of Options
 	Settings        []Setting
-	Alerts          []Alert
-	Trackers        []Tracking
+	Alerts          []decode.Alert
+	Trackers        []decode.Tracking
 	Moved           []Moved // of all modules
 	Warnings        hcl.Diagnostics
 	// Unread is what is wrong with its files and the declarations in them, whatever values variables have: with an error
@@ -77,12 +75,12 @@ type Block struct {
 	// Value is the body as far as it is known before anything runs; outputs of other blocks are unknown.
 	// Sensitive values carry the mark Sensitive, values of env() also Ephemeral.
 	Value cty.Value
-	Meta  Meta
+	Meta  decode.Meta
 	dir   string // folder of the recipe
 	// Mock is the block's outputs where a test gives them without running it; cty.NilVal for every other block.
 	Mock cty.Value
 	// Contents are the files and folders beside the recipe that the block reads, in the order of its attributes.
-	Contents []Content
+	Contents []decode.Content
 	// Needs are the blocks that must come first, by reference (healthy) or depends_on, sorted by address.
 	Needs []Need
 	Range hcl.Range // of the block's header
@@ -113,93 +111,6 @@ const (
 	Healthy   Condition = "healthy"
 	Completed Condition = "completed"
 )
-
-// Mark is a mark on a cty.Value.
-type Mark string
-
-const (
-	// Sensitive values are never shown and never stored.
-	Sensitive Mark = "sensitive"
-	// Ephemeral values (env) are also not known to a saved plan: they are read again when they are used.
-	Ephemeral Mark = "ephemeral"
-)
-
-// Meta holds the meta-arguments that every kind takes, evaluated.
-type Meta struct {
-	Placement   *Placement
-	Resources   Resources // of placement, for an executor
-	Restart     *Restart
-	Health      *Health
-	Runtime     *Runtime
-	Lifecycle   []Check
-	StopWhen    []StopRule
-	Environment map[string]cty.Value // environment_variables; may be unknown or marked until start
-	SecretNames bool                 // the names of environment_variables are sensitive, too
-	External    *External
-}
-
-type (
-	// Placement says where a block runs, as in a start request.
-	Placement = sdk.Placement
-	// Runtime says which Python a block's program needs, as in a start request.
-	Runtime = sdk.Runtime
-)
-
-// Resources are what placement asks of an executor beside GPUs. Zero values leave it to the executor.
-type Resources struct {
-	Nodes       int // machines; CPUs and Memory are of each
-	CPUs        int
-	Memory      int64 // bytes
-	TimeLimit   time.Duration
-	Constraints []string // features that the machine must have
-	Gang        string   // blocks with the same name start together
-}
-
-// Restart says what happens when a block fails.
-type Restart struct {
-	Attempts int           // restarts allowed within Window; default 3
-	Window   time.Duration // default 10m
-	Delay    time.Duration // first wait; doubles up to MaxDelay, with jitter
-	MaxDelay time.Duration
-	Mode     string // "fail": the run fails when attempts are used up; "ignore": the run continues without the block
-}
-
-// Health says how long to wait for a block and how it is watched.
-type Health struct {
-	StartTimeout time.Duration
-	Interval     time.Duration
-	Timeout      time.Duration
-	Failures     int // consecutive failures before it counts as failed
-	StopTimeout  time.Duration
-	StallTimeout time.Duration // 0: none
-}
-
-// Check is a precondition or postcondition. Its condition is evaluated when the block is about to start, or has become
-// ready.
-type Check struct {
-	Post         bool
-	Condition    hcl.Expression
-	ErrorMessage hcl.Expression
-	Range        hcl.Range
-}
-
-// StopRule ends a trainer early. Exactly one of Metric, Tokens or Wall is set.
-type StopRule struct {
-	Metric string
-	Since  string // from when the metric is reported (spec.Metric); empty: from the first report, or not known
-	Op     string // ">=", "<=", ">", "<"
-	Value  float64
-	For    int // consecutive steps for which the comparison must hold; default 1
-	Tokens int64
-	Wall   time.Duration
-	Range  hcl.Range
-}
-
-// External is a server that someone else runs: checked, never started or stopped.
-type External struct {
-	Endpoint cty.Value // string; becomes base_url (or url) of the outputs
-	Values   map[string]cty.Value
-}
 
 // Output is one output block.
 type Output struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -359,7 +360,7 @@ func (r *resolver) member(ref reference, n *node, name string) *hcl.Diagnostic {
 	return diagnostic.Problem(ref.rng, "Unknown attribute", fmt.Sprintf("%s has no attribute or output %q; its outputs "+
 		"are %s.%s",
 		n.label, name,
-		diagnostic.List(outputNames(n.plugin)), diagnostic.DidYouMean(name, n.plugin.members())))
+		diagnostic.List(decode.OutputNames(n.plugin.Outputs)), diagnostic.DidYouMean(name, n.plugin.members())))
 }
 
 func example(m *module, k kind.Kind) string {

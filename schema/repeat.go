@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
@@ -64,8 +65,8 @@ func (ev *evaluation) count(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) ([]
 	if err != nil || number.IsNull() || !number.AsBigFloat().IsInt() || number.AsBigFloat().Sign() < 0 {
 		return ev.fail(at, "Invalid count", "count is a whole number of at least 0, got "+diagnostic.Describe(v)+".")
 	}
-	if number.AsBigFloat().Cmp(cty.NumberIntVal(maxInstances).AsBigFloat()) > 0 {
-		return ev.fail(at, "Too many instances", fmt.Sprintf("count is at most %d, got %s.", maxInstances,
+	if number.AsBigFloat().Cmp(cty.NumberIntVal(decode.MaxInstances).AsBigFloat()) > 0 {
+		return ev.fail(at, "Too many instances", fmt.Sprintf("count is at most %d, got %s.", decode.MaxInstances,
 			diagnostic.Describe(v)))
 	}
 	times, _ := number.AsBigFloat().Int64()
@@ -98,8 +99,8 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 	if v.IsNull() || !(t.IsMapType() || t.IsObjectType() || t.IsSetType() || t.IsListType() || t.IsTupleType()) {
 		return ev.fail(at, "Invalid for_each", expected+", got "+diagnostic.Describe(v)+".")
 	}
-	if v.LengthInt() > maxInstances {
-		return ev.fail(at, "Too many instances", fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances,
+	if v.LengthInt() > decode.MaxInstances {
+		return ev.fail(at, "Too many instances", fmt.Sprintf("for_each has at most %d elements, got %d.", decode.MaxInstances,
 			v.LengthInt()))
 	}
 	keyed := t.IsMapType() || t.IsObjectType()
@@ -147,10 +148,10 @@ func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 		child.within = map[*moduleInstance][]*moduleInstance{}
 	}
 	reps, _ := ev.repeat(n, mi, n.call.Count, n.call.ForEach)
-	if len(child.instances)+len(reps) > maxInstances {
+	if len(child.instances)+len(reps) > decode.MaxInstances {
 		child.refused = true
 		ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Too many instances",
-			fmt.Sprintf("A module has at most %d instances.", maxInstances)))
+			fmt.Sprintf("A module has at most %d instances.", decode.MaxInstances)))
 		return
 	}
 	for _, rep := range reps {

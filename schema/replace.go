@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -33,7 +34,7 @@ func (p *evaluator) replace(n *node, r *Replacement) {
 	config, body := n.plugin.Config, *n.block.Body
 	body.Attributes, body.Blocks = hclsyntax.Attributes{}, nil
 	for name, attr := range n.block.Body.Attributes {
-		if slices.Contains(metaAttributes, name) || config.Attribute(name) != nil || config.Block(name) != nil {
+		if decode.IsMetaAttribute(name) || config.Attribute(name) != nil || config.Block(name) != nil {
 			body.Attributes[name] = attr
 		}
 	}
@@ -50,7 +51,7 @@ func (p *evaluator) replace(n *node, r *Replacement) {
 			name = block.Labels[0]
 		}
 		// placement and runtime are about the machine of the plugin that is replaced
-		meta := slices.Contains(metaBlocks, name) && name != "placement" && name != "runtime"
+		meta := decode.IsMetaBlock(name) && name != "placement" && name != "runtime"
 		if !given[name] && (meta || config.Block(name) != nil || config.Attribute(name) != nil) {
 			body.Blocks = append(body.Blocks, block)
 		}
@@ -75,7 +76,8 @@ func (ev *evaluation) mock(b *Block) cty.Value {
 			if a == nil {
 				ev.diags = append(ev.diags, diagnostic.Problem(m.Range, "Unknown output", fmt.Sprintf("%s has no output %q; it "+
 					"has %s.%s",
-					b.Addr, name, diagnostic.List(outputNames(b.Schema)), diagnostic.DidYouMean(name, outputNames(b.Schema)))))
+					b.Addr, name, diagnostic.List(decode.OutputNames(b.Schema.Outputs)), diagnostic.DidYouMean(name,
+						decode.OutputNames(b.Schema.Outputs)))))
 				continue
 			}
 			v, err := spec.Convert(given, a.Type)
@@ -135,7 +137,7 @@ func (r *Recipe) EvaluateAssertion(a Assertion, outputs map[addr.Block]cty.Value
 	}
 	ev := p.evaluation(outputs)
 	ctx := within(ev.context(n.exprs, r.eval.root), &hcl.EvalContext{Variables: globals})
-	ok, message, diags := condition(a.Condition, a.Message, ctx)
+	ok, message, diags := decode.Condition(a.Condition, a.Message, ctx)
 	if diags = append(ev.diags, diags...); diags.HasErrors() {
 		return r.eval.redact(diagnostic.Tidy(diags), outputs)
 	}

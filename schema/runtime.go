@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -58,19 +59,19 @@ func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map
 
 // Evaluate returns the body of a block and its meta-arguments with the given outputs of other blocks; outputs that are
 // not given are unknown. The map is only read. Defaults are applied and every check of the schema runs again.
-func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.Value, Meta, hcl.Diagnostics) {
+func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.Value, decode.Meta, hcl.Diagnostics) {
 	inst, diags := r.instance(a)
 	if inst == nil {
-		return cty.NilVal, Meta{}, diags
+		return cty.NilVal, decode.Meta{}, diags
 	}
 	outputs = r.eval.narrow(inst, outputs)
 	ev := r.eval.evaluation(outputs)
 	config, d, _ := ev.config(inst)
 	if inst.node.plugin != nil {
-		d.ask(inst.node.plugin, inst.node.block.Body, config)
+		d.Ask(inst.node.block.Body, config)
 	}
-	meta := d.meta(inst.node, config, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
-	diags = r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, d.diags...))), outputs)
+	meta := d.Meta(inst.node.block.Body, config, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
+	diags = r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, d.Diags...))), outputs)
 	for _, diag := range diags {
 		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}
 	}
@@ -99,7 +100,7 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 		n := r.eval.root.module.outputs[out.Name]
 		v := ev.value(n, r.eval.root)
 		if out.Sensitive {
-			v = v.Mark(Sensitive)
+			v = v.Mark(decode.Sensitive)
 		}
 		values[out.Name] = v
 	}
@@ -108,7 +109,7 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 
 // EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it failed, with the error_message of its
 // author. An unknown condition passes.
-func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
+func (r *Recipe) EvaluateCheck(check decode.Check, a addr.Block,
 	outputs map[addr.Block]cty.Value) (ok bool, message string, diags hcl.Diagnostics) {
 	inst, diags := r.instance(a)
 	if inst == nil {
@@ -122,7 +123,7 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
 		config, _, _ = ev.config(inst)
 	}
 	self := refValue(inst.block, config, outputs[a])
-	ok, message, diags = condition(check.Condition, check.ErrorMessage, withSelf(ctx, self))
+	ok, message, diags = decode.Condition(check.Condition, check.ErrorMessage, decode.WithSelf(ctx, self))
 	return ok, message, r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, diags...))), outputs)
 }
 
@@ -166,7 +167,7 @@ func (r *Recipe) Diagnose(a addr.Block, problems []spec.Problem) hcl.Diagnostics
 		return diags
 	}
 	for _, p := range problems {
-		diag := diagnostic.Problem(locateIn(inst.node.block.Body, inst.node.header, p), p.Summary, p.Detail)
+		diag := diagnostic.Problem(decode.Locate(inst.node.block.Body, inst.node.header, p), p.Summary, p.Detail)
 		if p.Warning {
 			diag.Severity = hcl.DiagWarning
 		}
@@ -183,57 +184,6 @@ func (r *Recipe) Place(a addr.Block, path cty.Path) string {
 	if inst == nil || len(path) == 0 {
 		return ""
 	}
-	at := locateIn(inst.node.block.Body, inst.node.header, spec.Problem{Path: path})
+	at := decode.Locate(inst.node.block.Body, inst.node.header, spec.Problem{Path: path})
 	return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
-}
-
-// locateIn follows a path through attributes and nested blocks in the source, as far as they match.
-func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
-	path := p.Path
-	for len(path) > 0 {
-		step, ok := path[0].(cty.GetAttrStep)
-		if !ok {
-			return at
-		}
-		if attr := body.Attributes[step.Name]; attr != nil {
-			return descend(attr.Expr, path[1:]).Range()
-		}
-		path = path[1:]
-		index := 0
-		if len(path) > 0 {
-			if i, ok := path[0].(cty.IndexStep); ok {
-				if k, ok := addr.KeyOf(i.Key); ok {
-					index, _ = k.Int()
-				}
-				path = path[1:]
-			}
-		}
-		inner := nthBlock(body, step.Name, index)
-		if inner == nil {
-			return at
-		}
-		if at = parse.Header(inner); inner.Type == "dynamic" {
-			if inner = nthBlock(inner.Body, "content", 0); inner == nil {
-				return at
-			}
-		}
-		body = inner.Body
-	}
-	return at
-}
-
-// nthBlock is the nested block that the nth value of a name stands for; a dynamic block stands for any number of
-// values.
-func nthBlock(body *hclsyntax.Body, name string, n int) *hclsyntax.Block {
-	for _, block := range body.Blocks {
-		if block.Type == "dynamic" && len(block.Labels) == 1 && block.Labels[0] == name {
-			return block
-		}
-		if block.Type == name {
-			if n--; n < 0 {
-				return block
-			}
-		}
-	}
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -89,7 +90,7 @@ func (s *setting) block(parts []string) {
 	}
 	s.path = parts[length:]
 	if n.observer != nil {
-		if config, err := observerSchema(n.observer.Kind); err == nil { // else it is reported with the block
+		if config, err := decode.ObserverSchema(n.observer.Kind); err == nil { // else it is reported with the block
 			n.observer.Body = s.body(n.observer.Body, config, s.path, false)
 		}
 		return
@@ -161,12 +162,10 @@ func (s *setting) nested(schema *spec.Schema, name string, top bool) (*spec.Sche
 			return b.Schema, true
 		}
 	}
-	if !top || !slices.Contains(metaBlocks, name) {
+	if !top || !decode.IsMetaBlock(name) {
 		return nil, false
 	}
-	m := s.p.meta
-	return map[string]*spec.Schema{"placement": m.placement, "restart": m.restart, "health": m.health,
-		"runtime": m.runtime, "stop_when": m.stop}[name], true
+	return s.p.shared.MetaBlock(name), true
 }
 
 // inBlock sets a value in the only nested block of a name, which is made where there is none.

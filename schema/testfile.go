@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/schema/parse"
@@ -101,7 +102,7 @@ func LoadTestSource(path string, src []byte, environment []string) (*TestFile, h
 	functions := function.All(function.Options{Files: &function.Files{Dir: filepath.Dir(path)},
 		Template: parse.Template(limits),
 		Result:   limits.Result,
-		Environ:  environ(environment), Sensitive: Sensitive, Ephemeral: Ephemeral})
+		Environ:  environ(environment), Sensitive: decode.Sensitive, Ephemeral: decode.Ephemeral})
 	p := &testParser{functions: &hcl.EvalContext{Functions: functions}, file: file}
 	p.read(t, body)
 	return t, diagnostic.Tidy(limits.With(p.diags))

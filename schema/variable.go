@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -20,7 +20,7 @@ func (ev *evaluation) variableValue(v *parse.Variable, given cty.Value, at hcl.R
 	var diags hcl.Diagnostics
 	broken := cty.UnknownVal(v.Type.WithoutOptionalAttributesDeep())
 	if v.Sensitive {
-		broken = broken.Mark(Sensitive)
+		broken = broken.Mark(decode.Sensitive)
 	}
 	if given == cty.NilVal || (given.IsNull() && v.NotNull && v.Fallback != nil) {
 		if v.Fallback == nil {
@@ -51,9 +51,9 @@ func (ev *evaluation) variableValue(v *parse.Variable, given cty.Value, at hcl.R
 				given.Type().FriendlyName(), err)))
 	}
 	if !v.Sensitive { // a warning names attributes
-		diags = append(diags, dropped(fmt.Sprintf("The variable %q", v.Name), given, v.Type, at)...)
+		diags = append(diags, decode.Dropped(fmt.Sprintf("The variable %q", v.Name), given, v.Type, at)...)
 	} else {
-		value = value.Mark(Sensitive)
+		value = value.Mark(decode.Sensitive)
 	}
 	return value, append(diags, ev.validateVariable(v, value, at, ctx)...)
 }
@@ -68,7 +68,7 @@ func (ev *evaluation) validateVariable(v *parse.Variable, value cty.Value, at hc
 			diags = append(diags, foreign)
 			continue
 		}
-		ok, message, ruleDiags := condition(rule.Condition.Expr, rule.Message.Expr, ctx)
+		ok, message, ruleDiags := decode.Condition(rule.Condition.Expr, rule.Message.Expr, ctx)
 		diags = append(diags, ruleDiags...)
 		if !ok && !ruleDiags.HasErrors() {
 			diags = append(diags, diagnostic.Problem(at, "Invalid value for a variable",
@@ -90,40 +90,4 @@ func foreignReference(v *parse.Variable, rule parse.Validation) *hcl.Diagnostic 
 					"lifecycle { precondition { … } } of a block.", v.Name, v.Name))
 	}
 	return nil
-}
-
-// condition evaluates a check. An unknown condition passes. Both parts are evaluated, so that errors in either are
-// found.
-func condition(cond, message hcl.Expression, ctx *hcl.EvalContext) (ok bool, text string, diags hcl.Diagnostics) {
-	text = "The condition is false."
-	m, messageDiags := message.Value(ctx)
-	diags = append(diags, diagnostic.Placed(messageDiags, message.Range())...)
-	if !messageDiags.HasErrors() {
-		m, marks := m.UnmarkDeep()
-		s, err := convert.Convert(m, cty.String)
-		switch {
-		case err != nil:
-			diags = append(diags, diagnostic.Problem(message.Range(), "Wrong type", "An error_message is a string, got "+
-				m.Type().FriendlyName()+"."))
-		case len(marks) > 0:
-			text = "The condition is false. (Its message is not shown: it contains sensitive values.)"
-		case s.IsKnown() && !s.IsNull():
-			text = s.AsString()
-		}
-	}
-	c, condDiags := cond.Value(ctx)
-	if diags = append(diags, diagnostic.Placed(condDiags, cond.Range())...); condDiags.HasErrors() {
-		return true, text, diags
-	}
-	c, _ = c.UnmarkDeep()
-	b, err := convert.Convert(c, cty.Bool)
-	if err != nil || (b.IsKnown() && b.IsNull()) {
-		got := c.Type().FriendlyName()
-		if c.IsKnown() && c.IsNull() {
-			got = "null"
-		}
-		return true, text, append(diags, diagnostic.Problem(cond.Range(), "Wrong type",
-			"A condition is true or false, got "+got+"."))
-	}
-	return !b.IsKnown() || b.True(), text, diags
 }

@@ -11,8 +11,8 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/engine/plan"
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/schema/parse"
 )
@@ -63,7 +63,7 @@ func conditions(path string, input []byte) (findings []plan.Finding, diags hcl.D
 	}
 	names := &hcl.EvalContext{Variables: map[string]cty.Value{"plan": planned},
 		Functions: function.All(function.Options{Files: &function.Files{Dir: filepath.Dir(path)},
-			Sensitive: schema.Sensitive, Ephemeral: schema.Ephemeral})}
+			Sensitive: decode.Sensitive, Ephemeral: decode.Ephemeral})}
 	for _, block := range body.Blocks {
 		found, d := rule(block, names)
 		findings, diags = append(findings, found...), append(diags, d...)

@@ -22,6 +22,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/disk"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
@@ -180,7 +181,7 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed, live b
 	}
 	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets,
 		FromScratch: s.Request.FromScratch, OnDisk: kept, Moves: moves, Live: live,
-		Missing: func(t schema.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
+		Missing: func(t decode.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
 	if s.check != nil {
 		kept := sizing.Devices{}
 		for a, b := range rec.Blocks {

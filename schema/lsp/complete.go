@@ -12,6 +12,7 @@ import (
 	"go.lsp.dev/protocol"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -220,7 +221,7 @@ func (c *cursor) labels(b *block) []proposal {
 	}
 	var out []proposal
 	if b.kind == "tracking" && b.parent == nil {
-		for _, name := range schema.Trackers() {
+		for _, name := range decode.Trackers() {
 			out = append(out, c.quote(proposal{label: name, kind: protocol.CompletionItemKindModule}))
 		}
 		return out

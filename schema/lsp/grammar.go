@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -21,13 +22,13 @@ type language struct {
 }
 
 var grammar = sync.OnceValues(func() (*language, error) {
-	blocks, err := schema.Declarations()
+	blocks, err := decode.Declarations()
 	if err != nil {
 		return nil, err
 	}
 	l := &language{blocks: blocks, meta: map[kind.Kind]*spec.Schema{}}
 	for _, k := range kind.All() {
-		if l.meta[k], err = schema.MetaArguments(k); err != nil {
+		if l.meta[k], err = decode.MetaArguments(k); err != nil {
 			return nil, err
 		}
 	}

@@ -1,4 +1,4 @@
-package schema
+package decode
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func (c *codeFiles) load(path string) ([]byte, error) {
 
 // pin checks that the function an attribute names exists, and adds the digest of its file to the value. Values of other
 // attributes are returned unchanged.
-func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) cty.Value {
+func (d *Decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) cty.Value {
 	if a.Format != spec.FormatCode && a.Format != spec.FormatCallable || v.IsNull() || !v.IsKnown() {
 		return v
 	}
@@ -71,7 +71,7 @@ func (d *decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 		return refuse("File outside the recipe's folder", code.File+
 			" is outside the folder of the recipe. Move the file into it, or write its absolute path.")
 	}
-	content, err := d.ev.p.code.load(code.File)
+	content, err := d.Shared.code.load(code.File)
 	if err != nil {
 		return refuse("File not readable", diagnostic.UpperFirst(err.Error())+".")
 	}

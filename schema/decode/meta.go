@@ -1,4 +1,4 @@
-package schema
+package decode
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -24,6 +25,22 @@ var (
 	metaAttributes = []string{"count", "for_each", "depends_on", "environment_variables"}
 	metaBlocks     = []string{"placement", "restart", "health", "lifecycle", "runtime", "external", "stop_when"}
 )
+
+// MetaNames are the names of all meta-arguments.
+func MetaNames() []string { return slices.Concat(metaAttributes, metaBlocks) }
+
+// IsMetaAttribute says whether a meta-argument of that name is an attribute.
+func IsMetaAttribute(name string) bool { return slices.Contains(metaAttributes, name) }
+
+// IsMetaBlock says whether a meta-argument of that name is a block.
+func IsMetaBlock(name string) bool { return slices.Contains(metaBlocks, name) }
+
+// MetaBlock is the schema of the meta-argument blocks of a name; nil: they have none.
+func (s *Shared) MetaBlock(name string) *spec.Schema {
+	m := s.meta
+	return map[string]*spec.Schema{"placement": m.placement, "restart": m.restart, "health": m.health,
+		"runtime": m.runtime, "stop_when": m.stop}[name]
+}
 
 type placementBlock struct {
 	GPUs     int       `recipe:"gpus" min:"0" doc:"number of GPUs reserved for the block"`
@@ -110,9 +127,8 @@ func newMetaSchemas() (*metaSchemas, error) {
 	return &m, nil
 }
 
-// meta decodes the meta-arguments of a block. Self gives the value of a reference to the block itself.
-func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
-	body := n.block.Body
+// Meta decodes the meta-arguments of a block. Self gives the value of a reference to the block itself.
+func (d *Decoder) Meta(body *hclsyntax.Body, config cty.Value, self func() cty.Value) Meta {
 	var m Meta
 	limited := false // health sets start_timeout
 	if attr := body.Attributes["environment_variables"]; attr != nil {
@@ -122,8 +138,8 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 		switch block.Type {
 		case "placement":
 			var b placementBlock
-			if d.once(block, m.Placement != nil) && d.into(d.ev.p.meta.placement, block, &b) {
-				m.Placement = &Placement{GPUs: b.GPUs, Devices: b.Devices, Host: b.Host}
+			if d.once(block, m.Placement != nil) && d.into(d.Shared.meta.placement, block, &b) {
+				m.Placement = &sdk.Placement{GPUs: b.GPUs, Devices: b.Devices, Host: b.Host}
 				if b.Nodes > 1 {
 					m.Placement.Nodes = b.Nodes
 				}
@@ -131,38 +147,38 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 					m.Placement.Executor = b.Executor.Address
 				}
 				m.Resources = b.resources()
-				d.nodes(n, block, b)
+				d.nodes(block, b)
 			}
 		case "restart":
 			var b restartBlock
-			if d.once(block, m.Restart != nil) && d.into(d.ev.p.meta.restart, block, &b) {
+			if d.once(block, m.Restart != nil) && d.into(d.Shared.meta.restart, block, &b) {
 				m.Restart = b.restart()
 			}
 		case "health":
 			var b healthBlock
-			if d.once(block, m.Health != nil) && d.into(d.ev.p.meta.health, block, &b) {
-				m.Health, limited = b.health(n.block.Kind), b.StartTimeout != nil
+			if d.once(block, m.Health != nil) && d.into(d.Shared.meta.health, block, &b) {
+				m.Health, limited = b.health(d.Target.Kind), b.StartTimeout != nil
 			}
 		case "runtime":
 			var b runtimeBlock
-			if d.once(block, m.Runtime != nil) && d.into(d.ev.p.meta.runtime, block, &b) {
-				m.Runtime = &Runtime{Python: b.Python, Requirements: b.Requirements, Venv: b.Venv}
+			if d.once(block, m.Runtime != nil) && d.into(d.Shared.meta.runtime, block, &b) {
+				m.Runtime = &sdk.Runtime{Python: b.Python, Requirements: b.Requirements, Venv: b.Venv}
 			}
 		case "external":
 			if d.once(block, m.External != nil) {
-				m.External = d.external(n, block)
+				m.External = d.external(block)
 			}
 		case "stop_when":
-			if rule, ok := d.stopWhen(n, block); ok {
+			if rule, ok := d.stopWhen(block); ok {
 				m.StopWhen = append(m.StopWhen, rule)
 			}
 		case "lifecycle":
 			m.Lifecycle = append(m.Lifecycle, d.lifecycle(block, self())...)
 		}
 	}
-	if limit, ok := d.older(n, config); ok && !limited {
+	if limit, ok := d.older(config); ok && !limited {
 		if m.Health == nil {
-			m.Health = healthBlock{}.health(n.block.Kind)
+			m.Health = healthBlock{}.health(d.Target.Kind)
 		}
 		m.Health.StartTimeout = limit
 	}
@@ -170,7 +186,7 @@ func (d *decoder) meta(n *node, config cty.Value, self func() cty.Value) Meta {
 }
 
 // nodes reports a placement on several machines that cannot be.
-func (d *decoder) nodes(n *node, block *hclsyntax.Block, b placementBlock) {
+func (d *Decoder) nodes(block *hclsyntax.Block, b placementBlock) {
 	if b.Nodes <= 1 {
 		return
 	}
@@ -178,41 +194,41 @@ func (d *decoder) nodes(n *node, block *hclsyntax.Block, b placementBlock) {
 	switch {
 	case b.Executor == nil:
 		d.report(diagnostic.Problem(at, "Several machines without an executor",
-			fmt.Sprintf("%s runs on this machine, so nodes must be 1; name an executor, or leave nodes out.", d.label)))
-	case n.plugin != nil && !n.plugin.UsesNodes:
+			fmt.Sprintf("%s runs on this machine, so nodes must be 1; name an executor, or leave nodes out.", d.Label)))
+	case d.Target.OneMachine:
 		d.report(diagnostic.Problem(at, "Several machines for one block", fmt.Sprintf("%s cannot use more than one "+
 			"machine, so nodes "+
-			"must be 1; for more of them, use count or for_each.", d.label)))
+			"must be 1; for more of them, use count or for_each.", d.Label)))
 	}
 }
 
-func (d *decoder) older(n *node, config cty.Value) (time.Duration, bool) {
-	if n.plugin == nil {
+func (d *Decoder) older(config cty.Value) (time.Duration, bool) {
+	if d.Target.Config == nil {
 		return 0, false
 	}
-	return olderStartTimeout(n.plugin.Config, config)
+	return olderStartTimeout(d.Target.Config, config)
 }
 
-func (d *decoder) once(block *hclsyntax.Block, before bool) bool {
+func (d *Decoder) once(block *hclsyntax.Block, before bool) bool {
 	if before {
 		d.report(diagnostic.Problem(parse.Header(block), "Block repeated", fmt.Sprintf("%s takes at most one block %s: "+
 			"merge them.",
-			d.label, block.Type)))
+			d.Label, block.Type)))
 	}
 	return !before
 }
 
 // into decodes a meta-argument block, whose values must be known before anything starts and must not be secret.
-func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
-	before := len(d.diags)
-	v := d.body(s, block.Body, d.ctx, block.Type, parse.Header(block), false)
-	if len(d.diags) > before {
-		return !d.diags[before:].HasErrors() && spec.Decode(v, s, into) == nil
+func (d *Decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
+	before := len(d.Diags)
+	v := d.body(s, block.Body, d.Ctx, block.Type, parse.Header(block), false)
+	if len(d.Diags) > before {
+		return !d.Diags[before:].HasErrors() && spec.Decode(v, s, into) == nil
 	}
 	values := v.AsValueMap()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		attr := block.Body.Attributes[name]
-		if attr == nil || isReference(s, name) {
+		if attr == nil || IsReference(s, name) {
 			continue
 		}
 		if values[name].ContainsMarked() {
@@ -222,7 +238,7 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 						"secret, wrap it in nonsensitive(…).", name, block.Type)))
 			return false
 		}
-		if !values[name].IsWhollyKnown() && !d.blamed(attr.Expr) {
+		if !values[name].IsWhollyKnown() && !d.Values.Blamed(attr.Expr, d.Ctx) {
 			d.report(diagnostic.Problem(attr.Expr.Range(), "Value known too late",
 				fmt.Sprintf("%s of %s must be known before anything starts: it must not use outputs of blocks.",
 					name, block.Type)))
@@ -239,8 +255,8 @@ func (d *decoder) into(s *spec.Schema, block *hclsyntax.Block, into any) bool {
 }
 
 // environment reads environment_variables. Secret: the names are part of a sensitive value, too.
-func (d *decoder) environment(attr *hclsyntax.Attribute) (variables map[string]cty.Value, secret bool) {
-	v, diags := d.ev.eval(attr.Expr, d.ctx)
+func (d *Decoder) environment(attr *hclsyntax.Attribute) (variables map[string]cty.Value, secret bool) {
+	v, diags := d.Values.Value(attr.Expr, d.Ctx)
 	d.report(diags...)
 	v, marks := v.Unmark()
 	if !v.IsKnown() || v.IsNull() {
@@ -293,12 +309,12 @@ func unusable(name, shown string, value cty.Value, at hcl.Range) *hcl.Diagnostic
 	return nil
 }
 
-func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
-	if n.block.Kind.Life() != kind.Service {
+func (d *Decoder) external(block *hclsyntax.Block) *External {
+	if d.Target.Kind.Life() != kind.Service {
 		d.report(diagnostic.Problem(parse.Header(block), "Not a service",
 			fmt.Sprintf(
 				"external uses a server that runs elsewhere; %s is a %s and always runs as part of the recipe. Remove "+
-					"the block.", d.label, n.block.Kind.Life())))
+					"the block.", d.Label, d.Target.Kind.Life())))
 		return nil
 	}
 	d.report(parse.NoBlocks(block.Body, "external")...)
@@ -308,16 +324,17 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 			`external needs an endpoint: write endpoint = "http://host:port".`))
 	}
 	for _, attr := range parse.SortedAttributes(block.Body) {
-		v, diags := d.ev.eval(attr.Expr, d.ctx)
+		v, diags := d.Values.Value(attr.Expr, d.Ctx)
 		d.report(diags...)
 		t := cty.String
-		if attr.Name != "endpoint" && n.plugin != nil {
+		if attr.Name != "endpoint" && d.Target.Config != nil {
 			var out *spec.Attribute
-			if n.plugin.Outputs != nil {
-				out = n.plugin.Outputs.Attribute(attr.Name)
+			if d.Target.Outputs != nil {
+				out = d.Target.Outputs.Attribute(attr.Name)
 			}
 			if out == nil {
-				d.report(diagnostic.UnknownAttribute(attr, "external of "+d.label, append(outputNames(n.plugin), "endpoint")))
+				d.report(diagnostic.UnknownAttribute(attr, "external of "+d.Label, append(OutputNames(d.Target.Outputs),
+					"endpoint")))
 				continue
 			}
 			t = out.Type
@@ -334,22 +351,22 @@ func (d *decoder) external(n *node, block *hclsyntax.Block) *External {
 			x.Values[attr.Name] = converted
 		}
 	}
-	if n.plugin != nil && n.plugin.Outputs != nil {
-		if w := plaintext(d.label, x, n.plugin.Outputs, parse.Header(block)); w != nil {
+	if d.Target.Config != nil && d.Target.Outputs != nil {
+		if w := plaintext(d.Label, x, d.Target.Outputs, parse.Header(block)); w != nil {
 			d.report(w)
 		}
 	}
 	return x
 }
 
-func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
-	if n.block.Kind != kind.Trainer {
+func (d *Decoder) stopWhen(block *hclsyntax.Block) (StopRule, bool) {
+	if d.Target.Kind != kind.Trainer {
 		d.report(diagnostic.Problem(parse.Header(block), "Not a trainer",
-			fmt.Sprintf("stop_when ends a trainer early; %s is not a trainer. Move the block to one.", d.label)))
+			fmt.Sprintf("stop_when ends a trainer early; %s is not a trainer. Move the block to one.", d.Label)))
 		return StopRule{}, false
 	}
 	var b stopBlock
-	if !d.into(d.ev.p.meta.stop, block, &b) {
+	if !d.into(d.Shared.meta.stop, block, &b) {
 		return StopRule{}, false
 	}
 	rule := StopRule{For: b.For, Range: parse.Header(block)}
@@ -383,7 +400,7 @@ func (d *decoder) stopWhen(n *node, block *hclsyntax.Block) (StopRule, bool) {
 }
 
 // lifecycle reads the checks, and evaluates those whose values are already known.
-func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
+func (d *Decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 	var checks []Check
 	for _, attr := range parse.SortedAttributes(block.Body) {
 		d.report(diagnostic.UnknownAttribute(attr, "a lifecycle block", []string{"precondition", "postcondition"}))
@@ -403,10 +420,10 @@ func (d *decoder) lifecycle(block *hclsyntax.Block, self cty.Value) []Check {
 		check := Check{Post: inner.Type == "postcondition", Condition: rule.Condition.Expr,
 			ErrorMessage: rule.Message.Expr, Range: parse.Header(inner)}
 		checks = append(checks, check)
-		if d.ev.p.bad[rule.Condition.Expr] || d.ev.p.bad[rule.Message.Expr] {
+		if d.Values.Bad(rule.Condition.Expr) || d.Values.Bad(rule.Message.Expr) {
 			continue
 		}
-		ok, message, checkDiags := condition(check.Condition, check.ErrorMessage, withSelf(d.ctx, self))
+		ok, message, checkDiags := Condition(check.Condition, check.ErrorMessage, WithSelf(d.Ctx, self))
 		d.report(checkDiags...)
 		if !ok && !checkDiags.HasErrors() {
 			d.report(failedCheck(check, message))
@@ -423,8 +440,20 @@ func failedCheck(check Check, message string) *hcl.Diagnostic {
 	return diagnostic.Problem(check.Condition.Range(), what, message)
 }
 
-func withSelf(ctx *hcl.EvalContext, self cty.Value) *hcl.EvalContext {
+// WithSelf adds self to a context.
+func WithSelf(ctx *hcl.EvalContext, self cty.Value) *hcl.EvalContext {
 	child := ctx.NewChild()
 	child.Variables = map[string]cty.Value{"self": self}
 	return child
+}
+
+// OutputNames are the names of a plugin's outputs; nil has none.
+func OutputNames(outputs *spec.Schema) []string {
+	var names []string
+	if outputs != nil {
+		for _, a := range outputs.Attributes {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }

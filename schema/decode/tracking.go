@@ -1,4 +1,4 @@
-package schema
+package decode
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -20,7 +21,7 @@ type Tracking struct {
 	Tracker string // tensorboard, wandb, trackio, mlflow or otlp
 	Name    string // of the block
 	Dir     string // of files; empty: in the run directory
-	Runtime Runtime
+	Runtime sdk.Runtime
 
 	Project string
 	Entity  string
@@ -65,37 +66,32 @@ type trackingArguments struct {
 	Prompts  bool     `recipe:"prompts" doc:"otlp: spans have prompts and completions; default: false"`
 }
 
-// tracking checks what a schema cannot say, and keeps the block.
-func (d *decoder) tracking(n *node, s *spec.Schema, v cty.Value) {
-	o := n.observer
+// Tracking makes a tracking block of its decoded body, and checks what a schema cannot say; nil: it is wrong.
+func (d *Decoder) Tracking(o *parse.Observer, s *spec.Schema, v cty.Value) *Tracking {
 	if names := Trackers(); !slices.Contains(names, o.Tracker) {
-		d.report(diagnostic.Problem(n.header, "Unknown tracker", fmt.Sprintf("There is no tracker %q; known are %s.%s",
+		d.report(diagnostic.Problem(d.Header, "Unknown tracker", fmt.Sprintf("There is no tracker %q; known are %s.%s",
 			o.Tracker,
 			diagnostic.List(names), diagnostic.DidYouMean(o.Tracker, names))))
-		return
+		return nil
 	}
 	var b trackingArguments
 	if err := spec.Decode(v, s, &b); err != nil {
-		d.report(diagnostic.Problem(n.header, "Invalid tracking block", err.Error()))
-		return
+		d.report(diagnostic.Problem(d.Header, "Invalid tracking block", err.Error()))
+		return nil
 	}
 	if !d.takes(o) {
-		return
+		return nil
 	}
 	t := &Tracking{Tracker: o.Tracker, Name: o.Name, Dir: b.Dir, Project: b.Project, Entity: b.Entity, Group: b.Group,
 		RunName: b.RunName, Tags: b.Tags, Mode: b.Mode, SpaceID: b.SpaceID, TrackingURI: b.TrackingURI,
-		Experiment: b.Experiment, Endpoint: b.Endpoint, Sample: -1, Prompts: b.Prompts, Range: n.header}
+		Experiment: b.Experiment, Endpoint: b.Endpoint, Sample: -1, Prompts: b.Prompts, Range: d.Header}
 	if b.Sample != nil {
 		t.Sample = *b.Sample
 	}
 	if r := b.Runtime; r != nil {
-		t.Runtime = Runtime{Python: r.Python, Requirements: r.Requirements, Venv: r.Venv}
+		t.Runtime = sdk.Runtime{Python: r.Python, Requirements: r.Requirements, Venv: r.Venv}
 	}
-	p := d.ev.p
-	p.trackers = slices.DeleteFunc(p.trackers, func(u *Tracking) bool {
-		return u.Tracker == t.Tracker && u.Name == t.Name
-	})
-	p.trackers = append(p.trackers, t)
+	return t
 }
 
 // takers are the trackers that take an argument, where not all do.
@@ -109,7 +105,7 @@ func takers() map[string][]string {
 }
 
 // takes reports the arguments that are for other trackers, and says whether there are none.
-func (d *decoder) takes(o *parse.Observer) bool {
+func (d *Decoder) takes(o *parse.Observer) bool {
 	at := map[string]hcl.Range{}
 	for name, a := range o.Body.Attributes {
 		at[name] = a.NameRange

@@ -1,11 +1,11 @@
-package schema_test
+package decode_test
 
 import (
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -18,7 +18,7 @@ func TestAnExternalTrajectoryAPIIsHandedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &schema.External{Endpoint: cty.StringVal("https://rl.example.com/team/api/"),
+	server := &decode.External{Endpoint: cty.StringVal("https://rl.example.com/team/api/"),
 		Values: map[string]cty.Value{"token": cty.StringVal("secret")}}
 	reached, err := server.Reach(given, kind.Trajectories)
 	if err != nil {

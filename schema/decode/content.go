@@ -1,4 +1,4 @@
-package schema
+package decode
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ type Content struct {
 }
 
 // enter notes which part of a block is decoded.
-func (d *decoder) enter(name string, top bool) {
+func (d *Decoder) enter(name string, top bool) {
 	if top {
 		d.part = name
 	}
@@ -39,9 +39,9 @@ const fileEndings = ".jsonl .ndjson .json .csv .tsv .gz .parquet .arrow .py .jin
 
 // content records what an attribute of FormatFile names. A file that does not exist is refused where the value can mean
 // nothing else and the block runs on this machine.
-func (d *decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, body *hclsyntax.Body,
+func (d *Decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, body *hclsyntax.Body,
 	where string) {
-	if a.Format != spec.FormatFile || d.ev.outputs != nil || v.IsMarked() || v.IsNull() || !v.IsKnown() {
+	if a.Format != spec.FormatFile || d.Running || v.IsMarked() || v.IsNull() || !v.IsKnown() {
 		return
 	}
 	name := v.AsString()
@@ -54,7 +54,7 @@ func (d *decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 	} else if folder != "" && !filepath.IsAbs(name) {
 		file = path.Join(folder, name)
 	}
-	digest, err := d.ev.p.code.files.Content(file)
+	digest, err := d.Shared.code.files.Content(file)
 	switch {
 	case err == nil:
 		d.note(file, digest)
@@ -65,7 +65,7 @@ func (d *decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 	case !errors.Is(err, fs.ErrNotExist):
 		d.report(diagnostic.Problem(attr.Expr.Range(), "File not readable", fmt.Sprintf("%q in %s: %s.", a.Name, where,
 			diagnostic.UpperFirst(err.Error()))))
-	case !isFileName(name):
+	case !IsFileName(name):
 	case body.Attributes["placement"] != nil || slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool {
 		return b.Type == "placement"
 	}): // it may be on that machine
@@ -76,11 +76,11 @@ func (d *decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 
 // notThere reports a file that does not exist. A path from the root is often one of another machine, where the recipe
 // is applied: it is a warning.
-func (d *decoder) notThere(attribute, file string, at hcl.Range, where string) {
+func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string) {
 	full, relative := file, ""
 	if !filepath.IsAbs(file) {
-		full = filepath.Join(d.ev.p.code.files.Dir, file)
-		relative = fmt.Sprintf(" (paths are relative to the folder of the recipe, %s)", d.ev.p.code.files.Dir)
+		full = filepath.Join(d.Shared.code.files.Dir, file)
+		relative = fmt.Sprintf(" (paths are relative to the folder of the recipe, %s)", d.Shared.code.files.Dir)
 	}
 	near, _ := filepath.Glob(filepath.Join(filepath.Dir(full), "*"+filepath.Ext(file)))
 	names := make([]string, 0, len(near))
@@ -101,12 +101,12 @@ func (d *decoder) notThere(attribute, file string, at hcl.Range, where string) {
 }
 
 // within is the folder that a path is relative to, "" for the recipe's. Not ok: it is not known.
-func (d *decoder) within(a *spec.Attribute, body *hclsyntax.Body) (string, bool) {
+func (d *Decoder) within(a *spec.Attribute, body *hclsyntax.Body) (string, bool) {
 	attr := body.Attributes[a.Within]
 	if a.Within == "" || attr == nil {
 		return "", true
 	}
-	v, _ := d.ev.eval(attr.Expr, d.ctx) // what is wrong with it is reported where it is decoded
+	v, _ := d.Values.Value(attr.Expr, d.Ctx) // what is wrong with it is reported where it is decoded
 	v, marks := v.Unmark()
 	if len(marks) > 0 || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
 		return "", false
@@ -114,7 +114,8 @@ func (d *decoder) within(a *spec.Attribute, body *hclsyntax.Body) (string, bool)
 	return v.AsString(), true
 }
 
-func isFileName(name string) bool {
+// IsFileName says whether a value can only mean a file.
+func IsFileName(name string) bool {
 	for _, prefix := range []string{"/", "./", "../"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -124,10 +125,10 @@ func isFileName(name string) bool {
 	return ending != "" && slices.Contains(strings.Fields(fileEndings), ending)
 }
 
-func (d *decoder) note(file, digest string) {
+func (d *Decoder) note(file, digest string) {
 	one := Content{Attribute: d.part, File: file, Digest: digest}
-	if !slices.Contains(d.reads, one) {
-		d.reads = append(d.reads, one)
+	if !slices.Contains(d.Reads, one) {
+		d.Reads = append(d.Reads, one)
 	}
 }
 
@@ -138,11 +139,11 @@ var importing = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // imported records the modules beside a Python file that it imports, and what they import of the same folder.
-func (d *decoder) imported(file string, source []byte) {
-	if d.ev.outputs != nil {
+func (d *Decoder) imported(file string, source []byte) {
+	if d.Running {
 		return
 	}
-	folder, files := filepath.Dir(file), d.ev.p.code.files
+	folder, files := filepath.Dir(file), d.Shared.code.files
 	seen := map[string]bool{file: true}
 	for rest := [][]byte{source}; len(rest) > 0 && len(seen) < 100; rest = rest[1:] {
 		for _, m := range importing().FindAllSubmatch(rest[0], -1) {
@@ -156,7 +157,7 @@ func (d *decoder) imported(file string, source []byte) {
 				seen[module] = true
 				if digest, err := files.Content(module); err == nil {
 					d.note(module, digest)
-					if text, err := d.ev.p.code.load(module); err == nil {
+					if text, err := d.Shared.code.load(module); err == nil {
 						rest = append(rest, text)
 					}
 				} else if digest, err := files.Content(filepath.Join(folder, name, "__init__.py")); err == nil {

@@ -1,4 +1,4 @@
-package schema
+package decode
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 // mostDropped is how many attributes are named of one value.
 const mostDropped = 10
 
-// dropped are warnings about attributes of objects in a value that a type does not have: the conversion to the type
+// Dropped are warnings about attributes of objects in a value that a type does not have: the conversion to the type
 // leaves them out. what names the value, as in "The variable \"o\"".
-func dropped(what string, v cty.Value, t cty.Type, at hcl.Range) hcl.Diagnostics {
+func Dropped(what string, v cty.Value, t cty.Type, at hcl.Range) hcl.Diagnostics {
 	d := drops{what: what, at: at, seen: map[string]bool{}}
 	d.object(v, t, "")
 	return d.diags

@@ -1,4 +1,9 @@
-package schema
+// Package decode evaluates the bodies of blocks against schemas: what a plugin is configured with, the meta-arguments
+// of
+// every block, alerts and tracking blocks. It reports what does not fit at the character that is wrong. What
+// expressions
+// refer to is not known here: Values evaluates them.
+package decode
 
 import (
 	"fmt"
@@ -10,55 +15,86 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// decoder evaluates the body of one block instance against a schema.
-type decoder struct {
-	ev       *evaluation
-	ctx      *hcl.EvalContext
-	header   hcl.Range
-	label    string
-	scope    *module              // whose blocks the expressions see
-	fallback map[string]cty.Value // for attributes that are not set
-	exprs    []*expression        // of the node
-	in       *moduleInstance
-	diags    hcl.Diagnostics
-	part     string // attribute or nested block of the block that is decoded
-	reads    []Content
-	claimed  []claim           // of the attributes decoded so far
-	rows     map[string]string // files that attributes of the block name, by attribute
+// MaxInstances is how many instances one block, module or dynamic block has at most.
+const MaxInstances = 10_000
+
+// Decoder evaluates the bodies of one block: what its plugin is configured with, and its meta-arguments.
+type Decoder struct {
+	Shared   *Shared
+	Values   Values
+	Target   Target
+	Ctx      *hcl.EvalContext // of its expressions
+	Header   hcl.Range
+	Label    string
+	Fallback map[string]cty.Value // for attributes that are not set
+	Running  bool                 // blocks have outputs: files were looked at when the recipe was loaded
+
+	Diags   hcl.Diagnostics
+	Reads   []Content         // beside the recipe
+	part    string            // attribute or nested block of the block that is decoded
+	claimed []claim           // of the attributes decoded so far
+	rows    map[string]string // files that attributes of the block name, by attribute
 }
 
-// blamed says whether an expression without a known value has none because something that it uses is wrong, which has
-// been reported: a variable without a value, a local with a mistake. Else it waits for outputs of blocks.
-func (d *decoder) blamed(expr hclsyntax.Expression) bool {
-	if d.ev.p.bad[expr] {
-		return true
-	}
-	if !d.ev.diags.HasErrors() && !d.ev.p.diags.HasErrors() {
-		return false
-	}
-	for _, e := range d.exprs {
-		if e.expr == expr {
-			return len(d.ev.usesOf(e, d.in, d.ctx)) == 0
-		}
-	}
-	return false
+// Shared is what all blocks of a recipe are decoded with.
+type Shared struct {
+	meta *metaSchemas
+	code *codeFiles
+	hide func(cty.Value) // keeps the texts in a value out of messages
 }
 
-func (d *decoder) report(diags ...*hcl.Diagnostic) { d.diags = append(d.diags, diags...) }
+// NewShared makes it for a recipe beside these files. hide keeps the texts in a value out of messages.
+func NewShared(files *function.Files, hide func(cty.Value)) (*Shared, error) {
+	meta, err := newMetaSchemas()
+	return &Shared{meta: meta, code: &codeFiles{files: files}, hide: hide}, err
+}
 
-// block decodes the plugin's part of a top-level block.
-func (d *decoder) block(s *spec.Schema, body *hclsyntax.Body) cty.Value {
-	v := d.body(s, body, d.ctx, d.label, d.header, true)
+// Values evaluates the expressions of one block.
+type Values interface {
+	// Value is the value of an expression; unknown after an error.
+	Value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics)
+	// Bad says whether an expression has a name that does not exist, which has been reported.
+	Bad(expr hclsyntax.Expression) bool
+	// Blamed says whether an expression without a known value has none because something that it uses is wrong, which
+	// has been reported: a variable without a value, a local with a mistake. Else it waits for outputs of blocks.
+	Blamed(expr hclsyntax.Expression, ctx *hcl.EvalContext) bool
+	// Block returns the label of the block that the expressions call KIND.PLUGIN.NAME, and the schema of its plugin; nil:
+	// there is no such block, or its plugin is not known.
+	Block(k kind.Kind, plugin, name string) (label string, config *spec.Schema)
+}
+
+// Target is what a block is decoded against. The schemas of a plugin that is not known are nil.
+type Target struct {
+	Kind            kind.Kind
+	Plugin          string
+	Config, Outputs *spec.Schema
+	OneMachine      bool // its blocks cannot have several machines
+	// Validate asks the plugin for mistakes that a schema cannot express. nil: it cannot be asked
+	Validate func(config cty.Value) ([]spec.Problem, error)
+}
+
+func (d *Decoder) report(diags ...*hcl.Diagnostic) { d.Diags = append(d.Diags, diags...) }
+
+// Config decodes the plugin's part of a top-level block. The plugin must be known.
+func (d *Decoder) Config(body *hclsyntax.Body) cty.Value {
+	v := d.body(d.Target.Config, body, d.Ctx, d.Label, d.Header, true)
 	d.columns(body)
 	return v
 }
 
+// Observer decodes the body of an alert or a tracking block.
+func (d *Decoder) Observer(s *spec.Schema, body *hclsyntax.Body) cty.Value {
+	return d.body(s, body, d.Ctx, d.Label, d.Header, false)
+}
+
 // body evaluates a body to an object of the schema's type. Invalid parts are reported and become unknown.
-func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContext, where string, at hcl.Range,
+func (d *Decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContext, where string, at hcl.Range,
 	top bool) cty.Value {
 	values := make(map[string]cty.Value, len(s.Attributes)+len(s.Blocks))
 	used := 0
@@ -82,12 +118,12 @@ func (d *decoder) body(s *spec.Schema, body *hclsyntax.Body, ctx *hcl.EvalContex
 	return cty.ObjectVal(values)
 }
 
-func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.EvalContext, where string,
+func (d *Decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.EvalContext, where string,
 	at hcl.Range, top bool) cty.Value {
 	attr := body.Attributes[a.Name]
 	t := a.Type.WithoutOptionalAttributesDeep()
 	if attr == nil {
-		if v, ok := d.fallback[a.Name]; ok && top {
+		if v, ok := d.Fallback[a.Name]; ok && top {
 			return v
 		}
 		if a.Required {
@@ -115,7 +151,7 @@ func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 		v = d.reference(a, attr.Expr, ctx)
 	} else {
 		var diags hcl.Diagnostics
-		v, diags = d.ev.eval(attr.Expr, ctx)
+		v, diags = d.Values.Value(attr.Expr, ctx)
 		d.report(diags...)
 	}
 	if problems := a.Check(v, nil); len(problems) > 0 {
@@ -127,7 +163,7 @@ func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 	}
 	if converted, err := spec.Convert(v, a.Type); err == nil {
 		if !a.Sensitive { // a warning names attributes
-			d.report(dropped(fmt.Sprintf("%q in %s", a.Name, where), v, a.Type, attr.Expr.Range())...)
+			d.report(Dropped(fmt.Sprintf("%q in %s", a.Name, where), v, a.Type, attr.Expr.Range())...)
 		}
 		v = d.pin(a, converted, attr, where)
 		d.content(a, v, attr, body, where)
@@ -140,7 +176,7 @@ func (d *decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 	return d.mark(a, v)
 }
 
-func (d *decoder) mark(a *spec.Attribute, v cty.Value) cty.Value {
+func (d *Decoder) mark(a *spec.Attribute, v cty.Value) cty.Value {
 	if a.Sensitive {
 		return v.Mark(Sensitive)
 	}
@@ -148,7 +184,7 @@ func (d *decoder) mark(a *spec.Attribute, v cty.Value) cty.Value {
 }
 
 // problems turns problems found by a schema's checks into diagnostics, each at the part of the expression it concerns.
-func (d *decoder) problems(problems []spec.Problem, expr hclsyntax.Expression, at hcl.Range, where string) {
+func (d *Decoder) problems(problems []spec.Problem, expr hclsyntax.Expression, at hcl.Range, where string) {
 	for _, p := range problems {
 		rng := at
 		if expr != nil {
@@ -203,7 +239,7 @@ func child(expr hclsyntax.Expression, step cty.PathStep) hclsyntax.Expression {
 }
 
 // leftAttributes reports attributes that the schema does not know.
-func (d *decoder) leftAttributes(s *spec.Schema, body *hclsyntax.Body, where string, top bool) {
+func (d *Decoder) leftAttributes(s *spec.Schema, body *hclsyntax.Body, where string, top bool) {
 	for _, attr := range parse.SortedAttributes(body) {
 		if s.Attribute(attr.Name) != nil || (top && slices.Contains(metaAttributes, attr.Name)) {
 			continue
@@ -218,7 +254,7 @@ func (d *decoder) leftAttributes(s *spec.Schema, body *hclsyntax.Body, where str
 	}
 }
 
-func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string, top bool) {
+func (d *Decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string, top bool) {
 	for _, block := range body.Blocks {
 		name := block.Type
 		if name == "dynamic" {
@@ -262,7 +298,7 @@ func (d *decoder) leftBlocks(s *spec.Schema, body *hclsyntax.Body, where string,
 	}
 }
 
-func (d *decoder) known(s *spec.Schema, top bool) []string {
+func (d *Decoder) known(s *spec.Schema, top bool) []string {
 	var names []string
 	for _, a := range s.Attributes {
 		if !a.Computed {
@@ -279,7 +315,7 @@ func (d *decoder) known(s *spec.Schema, top bool) []string {
 }
 
 // contents says what is written in a nested block; nothing of one that the schema does not have.
-func (d *decoder) contents(b *spec.Block) string {
+func (d *Decoder) contents(b *spec.Block) string {
 	if b == nil {
 		return ""
 	}
@@ -287,7 +323,7 @@ func (d *decoder) contents(b *spec.Block) string {
 }
 
 // blocks decodes all nested blocks of one name, dynamic ones among them.
-func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalContext, where string,
+func (d *Decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalContext, where string,
 	at hcl.Range) cty.Value {
 	var values []cty.Value
 	var second *hclsyntax.Block
@@ -331,7 +367,7 @@ func (d *decoder) blocks(b *spec.Block, body *hclsyntax.Body, ctx *hcl.EvalConte
 }
 
 // dynamic expands a dynamic block. Not ok: its for_each is not known yet.
-func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalContext) (values []cty.Value, ok bool) {
+func (d *Decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalContext) (values []cty.Value, ok bool) {
 	forEach := block.Body.Attributes["for_each"]
 	for _, attr := range parse.SortedAttributes(block.Body) {
 		if attr.Name != "for_each" && attr.Name != "iterator" {
@@ -353,7 +389,7 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 			fmt.Sprintf("Write dynamic %q { for_each = …  content { … } }.", b.Name)))
 		return nil, true
 	}
-	v, diags := d.ev.eval(forEach.Expr, ctx)
+	v, diags := d.Values.Value(forEach.Expr, ctx)
 	d.report(diags...)
 	v, marks := v.Unmark()
 	if !v.IsKnown() {
@@ -364,9 +400,9 @@ func (d *decoder) dynamic(b *spec.Block, block *hclsyntax.Block, ctx *hcl.EvalCo
 			"for_each of a dynamic block is a list, set, map or object, got "+diagnostic.Describe(v)+"."))
 		return nil, true
 	}
-	if v.LengthInt() > maxInstances {
+	if v.LengthInt() > MaxInstances {
 		d.report(diagnostic.Problem(forEach.Expr.Range(), "Too many instances",
-			fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances, v.LengthInt())))
+			fmt.Sprintf("for_each has at most %d elements, got %d.", MaxInstances, v.LengthInt())))
 		return nil, true
 	}
 	iterator := parse.Iterator(block)

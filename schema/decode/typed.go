@@ -1,4 +1,4 @@
-package schema
+package decode
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 
 // reference evaluates an attribute that takes blocks. Conditionals and lists are followed here rather than by hcl,
 // which requires both branches to have the same type: inference blocks of different plugins do not.
-func (d *decoder) reference(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
+func (d *Decoder) reference(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
 	v := d.follow(a, expr, ctx)
 	if !v.IsKnown() || v.IsNull() {
 		return v
@@ -49,7 +49,7 @@ func isMapOfBlocks(v cty.Value) bool {
 	return true
 }
 
-func (d *decoder) repeatedBlock(expr hclsyntax.Expression) string {
+func (d *Decoder) repeatedBlock(expr hclsyntax.Expression) string {
 	if t, ok := budget.Unwrap(expr).(*hclsyntax.ScopeTraversalExpr); ok && len(t.Traversal) == 3 {
 		plugin, _ := parse.AttrStep(t.Traversal, 1)
 		name, _ := parse.AttrStep(t.Traversal, 2)
@@ -58,8 +58,8 @@ func (d *decoder) repeatedBlock(expr hclsyntax.Expression) string {
 	return ""
 }
 
-func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
-	if d.ev.p.bad[expr] {
+func (d *Decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.EvalContext) cty.Value {
+	if d.Values.Bad(expr) {
 		return cty.DynamicVal
 	}
 	switch e := budget.Unwrap(expr).(type) {
@@ -87,7 +87,7 @@ func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.
 		}
 		return cty.TupleVal(values)
 	}
-	v, diags := d.ev.eval(expr, ctx)
+	v, diags := d.Values.Value(expr, ctx)
 	d.report(diags...)
 	if !v.IsKnown() {
 		d.static(a, expr)
@@ -97,7 +97,7 @@ func (d *decoder) follow(a *spec.Attribute, expr hclsyntax.Expression, ctx *hcl.
 
 // static checks the kinds of the blocks that an expression of unknown value may yield: the branches of a conditional,
 // the elements of a list, the collection of a for expression or splat.
-func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
+func (d *Decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 	switch e := budget.Unwrap(expr).(type) {
 	case *hclsyntax.ConditionalExpr:
 		d.static(a, e.TrueResult)
@@ -124,7 +124,7 @@ func (d *decoder) static(a *spec.Attribute, expr hclsyntax.Expression) {
 	}
 }
 
-func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr) {
+func (d *Decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr) {
 	t := e.Traversal
 	rest := t[min(3, len(t)):]
 	if _, rest = parse.Key(rest); len(rest) > 0 {
@@ -139,28 +139,28 @@ func (d *decoder) staticTraversal(a *spec.Attribute, e *hclsyntax.ScopeTraversal
 		}
 		if !slices.Contains(a.References, k) {
 			d.report(diagnostic.Problem(e.Range(), "Reference to the wrong kind",
-				fmt.Sprintf("In %s: the attribute %q expects %s; got %s.%s.%s, %s block.", d.label, a.Name,
+				fmt.Sprintf("In %s: the attribute %q expects %s; got %s.%s.%s, %s block.", d.Label, a.Name,
 					a.Friendly(), k, plugin, name, withArticle(string(k)))))
 		}
 	}
 }
 
 // staticMember reports an attribute of a block where the block itself is expected.
-func (d *decoder) staticMember(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr, rest hcl.Traversal) {
+func (d *Decoder) staticMember(a *spec.Attribute, e *hclsyntax.ScopeTraversalExpr, rest hcl.Traversal) {
 	plugin, ok1 := parse.AttrStep(e.Traversal, 1)
 	name, ok2 := parse.AttrStep(e.Traversal, 2)
 	member, ok3 := parse.AttrStep(rest, 0)
 	if !ok1 || !ok2 || !ok3 {
 		return
 	}
-	n := d.scope.blocks[blockName{kind.Kind(e.Traversal.RootName()), plugin, name}]
-	if n == nil || n.plugin == nil || isReference(n.plugin.Config, member) {
+	label, config := d.Values.Block(kind.Kind(e.Traversal.RootName()), plugin, name)
+	if config == nil || IsReference(config, member) {
 		return
 	}
 	d.report(diagnostic.Problem(e.Range(), "Reference to the wrong kind",
 		fmt.Sprintf(
 			"In %s: the attribute %q expects %s; got %q, one of the values of %s. Refer to the block itself: %s.",
-			d.label, a.Name, a.Friendly(), member, n.label, n.label)))
+			d.Label, a.Name, a.Friendly(), member, label, label)))
 }
 
 func withArticle(noun string) string {

@@ -1,4 +1,4 @@
-package schema
+package decode
 
 import (
 	"bytes"
@@ -34,8 +34,8 @@ type claim struct {
 }
 
 // claims records an attribute that names columns.
-func (d *decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) {
-	if a.Columns == nil || d.ev.outputs != nil || v.IsMarked() || v.IsNull() || !v.IsKnown() ||
+func (d *Decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) {
+	if a.Columns == nil || d.Running || v.IsMarked() || v.IsNull() || !v.IsKnown() ||
 		v.Type() != cty.String && v.Type() != cty.Number {
 		return
 	}
@@ -48,7 +48,7 @@ func (d *decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribu
 
 // columns reports attributes that name columns which the file of rows lacks. Only its first row is read. Where the file
 // is none that can be read here, as a data set of a hub, nothing is reported: the block does that when it starts.
-func (d *decoder) columns(body *hclsyntax.Body) {
+func (d *Decoder) columns(body *hclsyntax.Body) {
 	known := map[string][]string{}
 	for _, c := range d.claimed {
 		of := c.attribute.Columns.Of
@@ -62,7 +62,7 @@ func (d *decoder) columns(body *hclsyntax.Body) {
 		}
 		columns, ok := known[file]
 		if !ok {
-			columns = columnsOf(file, d.ev.p.code.files)
+			columns = columnsOf(file, d.Shared.code.files)
 			known[file] = columns
 		}
 		if len(columns) == 0 {
@@ -76,9 +76,9 @@ func (d *decoder) columns(body *hclsyntax.Body) {
 }
 
 // keptBack reports a number of rows that leaves none of the file.
-func (d *decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
+func (d *Decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 	kept, _ := c.value.AsBigFloat().Int64()
-	rows, ok := rowsOf(file, d.ev.p.code.files)
+	rows, ok := rowsOf(file, d.Shared.code.files)
 	if !ok || rows > kept {
 		return
 	}
@@ -94,7 +94,7 @@ func (d *decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 		c.attribute.Name, c.where, kept, file, rows, remedy)))
 }
 
-func (d *decoder) compare(c claim, file string, columns []string) {
+func (d *Decoder) compare(c claim, file string, columns []string) {
 	of, name := c.attribute.Columns, c.value.AsString()
 	if c.attribute.Format != spec.FormatCallable && c.attribute.Format != spec.FormatCode {
 		if !slices.Contains(columns, name) {
@@ -107,7 +107,7 @@ func (d *decoder) compare(c claim, file string, columns []string) {
 	if err != nil {
 		return // in a module
 	}
-	source, err := d.ev.p.code.load(code.File)
+	source, err := d.Shared.code.load(code.File)
 	if err != nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package schema
+package decode
 
 import (
 	"fmt"
@@ -11,25 +11,16 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/diagnostic"
-	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Validator is an optional interface of Plugins: plugins report errors that their schemas cannot express. No process is
-// started for it; a plugin that is a separate binary validates when its block starts.
-type Validator interface {
-	// Validate returns the problems that the plugin finds in a block's value, parts of which may be unknown.
-	Validate(k kind.Kind, plugin string, config cty.Value) ([]spec.Problem, error)
-}
-
-// ask has the plugin of a block check its value. Parts that failed the checks of the schema are unknown.
-func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
-	v, ok := d.ev.p.opts.Plugins.(Validator)
-	if !ok || hasBlock(body, "external") {
+// Ask has the plugin of a block check its value. Parts that failed the checks of the schema are unknown.
+func (d *Decoder) Ask(body *hclsyntax.Body, config cty.Value) {
+	if d.Target.Validate == nil || hasBlock(body, "external") {
 		return // an external block is not configured by its plugin
 	}
 	plain, _ := config.UnmarkDeep()
-	problems, err := v.Validate(s.Kind, s.Name, plain)
+	problems, err := d.Target.Validate(plain)
 	if err != nil {
 		problems = append(problems, spec.Problem{Summary: "Value not usable", Detail: diagnostic.UpperFirst(err.Error()) +
 			"."})
@@ -37,13 +28,13 @@ func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
 	if len(problems) == 0 {
 		return
 	}
-	d.hide(s.Config, config)
+	d.hide(d.Target.Config, config)
 	for _, p := range problems {
 		detail := p.Detail
 		if detail == "" {
-			detail = fmt.Sprintf("The %s plugin %q rejects this value.", s.Kind, s.Name)
+			detail = fmt.Sprintf("The %s plugin %q rejects this value.", d.Target.Kind, d.Target.Plugin)
 		}
-		diag := diagnostic.Problem(locateIn(body, d.header, p), sentence(p), fmt.Sprintf("In %s: %s", d.label, detail))
+		diag := diagnostic.Problem(Locate(body, d.Header, p), sentence(p), fmt.Sprintf("In %s: %s", d.Label, detail))
 		if p.Warning {
 			diag.Severity = hcl.DiagWarning
 		}
@@ -52,7 +43,7 @@ func (d *decoder) ask(s *PluginSchema, body *hclsyntax.Body, config cty.Value) {
 }
 
 // hide redacts the sensitive values of a block in messages of its plugin, which does not see marks.
-func (d *decoder) hide(s *spec.Schema, config cty.Value) {
+func (d *Decoder) hide(s *spec.Schema, config cty.Value) {
 	_ = cty.Walk(config, func(path cty.Path, v cty.Value) (bool, error) { // the function returns no error
 		name := ""
 		if len(path) > 0 {
@@ -61,7 +52,7 @@ func (d *decoder) hide(s *spec.Schema, config cty.Value) {
 			}
 		}
 		if a := s.Attribute(name); v.IsMarked() || a != nil && a.Sensitive {
-			d.ev.p.secrets.addValue(v)
+			d.Shared.hide(v)
 		}
 		return true, nil
 	})
