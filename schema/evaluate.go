@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/input"
 )
 
 // evaluator holds everything that evaluating a recipe needs; it does not change after Load.
@@ -23,7 +24,7 @@ type evaluator struct {
 	functions map[string]function.Function
 	base      *hcl.EvalContext // functions only
 	shared    *decode.Shared
-	given     map[string]givenValue
+	given     map[string]input.Given
 	diags     hcl.Diagnostics
 	bad       map[hclsyntax.Expression]bool // name something that does not exist; not evaluated
 	broken    map[*node]bool                // in a cycle
@@ -227,11 +228,11 @@ func (ev *evaluation) computeVariable(n *node, mi *moduleInstance) *result {
 		given, res.uses = v, ev.uses(n, mi.parent, ctx)
 	} else if mi.parent == nil {
 		if g, ok := ev.p.given[n.variable.Name]; ok {
-			if g.broken {
+			if g.Broken {
 				res.value = cty.UnknownVal(n.variable.Type.WithoutOptionalAttributesDeep())
 				return res
 			}
-			given, at = g.value, g.rng
+			given, at = g.Value, g.Range
 		}
 	}
 	if n.module.call != nil && n.argument == nil && n.variable.Fallback == nil {
@@ -239,7 +240,7 @@ func (ev *evaluation) computeVariable(n *node, mi *moduleInstance) *result {
 		return res
 	}
 	var diags hcl.Diagnostics
-	res.value, diags = ev.variableValue(n.variable, given, at, ev.p.base)
+	res.value, diags = input.ValueOf(n.variable, given, at, ev.p.base)
 	ev.diags = append(ev.diags, diags...)
 	return res
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -87,7 +88,10 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	l.grow(root)
 	p.root = &moduleInstance{module: root}
 	root.instances = []*moduleInstance{p.root}
-	p.given = p.readVariables(root.source)
+	given := input.Reader{Environ: opts.Environ, Planned: opts.Planned, VarFiles: opts.VarFiles, Vars: opts.Vars,
+		ReadFile: opts.readFile, Files: l.files, Budget: limits, Functions: p.base}
+	p.given = given.Read(root.source.Variables)
+	p.diags = append(p.diags, given.Diags...)
 	p.ordered = p.order(p.connect(root))
 	p.evaluateAll(p.ordered)
 	p.checkSubstitutes()
@@ -317,10 +321,10 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {
 			continue
 		}
-		v := &Variable{Name: d.Name, Description: d.Description, Type: d.Type, Value: n.done[0].value, Source: defaultSource,
+		v := &Variable{Name: d.Name, Description: d.Description, Type: d.Type, Value: n.done[0].value, Source: input.Default,
 			Sensitive: d.Sensitive, Range: d.Header}
 		if g, ok := p.given[d.Name]; ok {
-			v.Source, v.stored = g.source, g.stored
+			v.Source, v.stored = g.Source, g.Stored
 		}
 		r.Variables = append(r.Variables, v)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -148,22 +149,14 @@ func (s Setting) String() string {
 	return s.At + "=" + s.Value
 }
 
-// VarValue is the text given for a variable, and where it was given.
-type VarValue struct {
-	Raw    string // HCL expression, or a plain string for a variable of type string
-	Source string
-	Value  cty.Value `json:"-"` // instead of Raw, unless it is cty.NilVal
-	Range  hcl.Range `json:"-"` // of Value
-}
-
 // Options are what Load needs besides the files.
 type Options struct {
-	Vars     map[string]VarValue // from --var, highest precedence
-	VarFiles []string            // --var-file, later ones win
-	Opened   map[string][]byte   // from ReadOpened: contents that are taken in place of reading the path
-	Planned  map[string]Planned  // values of a saved plan; they win over those of the environment
-	Set      []string            // --set, ADDRESS.ATTRIBUTE=VALUE for a block of the file; later ones win
-	Environ  []string            // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
+	Vars     map[string]input.Value   // from --var, highest precedence
+	VarFiles []string                 // --var-file, later ones win
+	Opened   map[string][]byte        // from ReadOpened: contents that are taken in place of reading the path
+	Planned  map[string]input.Planned // values of a saved plan; they win over those of the environment
+	Set      []string                 // --set, ADDRESS.ATTRIBUTE=VALUE for a block of the file; later ones win
+	Environ  []string                 // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
 	Plugins  Plugins
 
 	Replace []Replacement // of tests

@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/budget"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -313,7 +314,7 @@ func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Ex
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(s.raw), s.file, hcl.InitialPos)
 	if t == cty.DynamicPseudoType && s.raw != "null" && (diags.HasErrors() || !s.computed(expr)) {
-		literal.Val = untyped(s.raw, replaced)
+		literal.Val = input.Untyped(s.raw, replaced)
 		return literal, true
 	}
 	if diags.HasErrors() {
@@ -331,7 +332,7 @@ func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Ex
 // computed says whether text where any type is taken is an expression.
 func (s *setting) computed(expr hclsyntax.Expression) bool {
 	_, call := expr.(*hclsyntax.FunctionCallExpr)
-	return (call || bracketed(s.raw) || len(expr.Variables()) > 0) && s.refers(expr)
+	return (call || input.Bracketed(s.raw) || len(expr.Variables()) > 0) && s.refers(expr)
 }
 
 // refers says whether each name of an expression is one that expressions of a recipe use.

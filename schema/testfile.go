@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -36,7 +37,7 @@ type TestRun struct {
 	Continues   string         // the earlier run whose run directory it uses; empty: a new one
 	ExpectError *regexp.Regexp // the run must end with an error that matches; nil: without one
 	Timeout     time.Duration  // of an apply
-	Vars        map[string]VarValue
+	Vars        map[string]input.Value
 	Replace     []Replacement
 	Mocks       []Mock
 	Assertions  []Assertion
@@ -123,7 +124,7 @@ func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
 			t.Recipe = path
 		}
 	}
-	common := &TestRun{Vars: map[string]VarValue{}}
+	common := &TestRun{Vars: map[string]input.Value{}}
 	for _, block := range body.Blocks {
 		switch {
 		case p.shared(common, block):
@@ -160,7 +161,7 @@ func (p *testParser) shared(r *TestRun, block *hclsyntax.Block) bool {
 	case "variables":
 		p.report(parse.NoBlocks(block.Body, "variables")...)
 		for _, attr := range parse.SortedAttributes(block.Body) {
-			r.Vars[attr.Name] = VarValue{Value: p.value(attr), Source: "The test", Range: attr.Expr.Range()}
+			r.Vars[attr.Name] = input.Value{Value: p.value(attr), Source: "The test", Range: attr.Expr.Range()}
 		}
 	case "replace":
 		r.Replace = append(r.Replace, p.replacement(block)...)
@@ -193,7 +194,7 @@ func (p *testParser) value(attr *hclsyntax.Attribute) cty.Value {
 }
 
 func (p *testParser) run(t *TestFile, block *hclsyntax.Block) *TestRun {
-	r := &TestRun{Name: block.Labels[0], Command: "apply", Timeout: DefaultTestTimeout, Vars: map[string]VarValue{},
+	r := &TestRun{Name: block.Labels[0], Command: "apply", Timeout: DefaultTestTimeout, Vars: map[string]input.Value{},
 		Range: parse.Header(block)}
 	for _, earlier := range t.Runs {
 		if earlier.Name == r.Name {

@@ -20,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/schema/parse"
 )
 
@@ -39,10 +40,10 @@ type Lineage struct {
 	Lock          *File   `json:"lock,omitempty"`    // the recipe's lock file, if it has one
 	Machine       Machine `json:"machine"`
 	// Variables are those that something else than their default gave a value; a sensitive one is without it.
-	Variables  map[string]schema.Planned `json:"variables,omitempty"`
-	Blocks     map[addr.Block]Block      `json:"blocks"`
-	Parent     *Parent                   `json:"parent,omitempty"`     // of a fork
-	Checkpoint *Checkpoint               `json:"checkpoint,omitempty"` // only beside a checkpoint
+	Variables  map[string]input.Planned `json:"variables,omitempty"`
+	Blocks     map[addr.Block]Block     `json:"blocks"`
+	Parent     *Parent                  `json:"parent,omitempty"`     // of a fork
+	Checkpoint *Checkpoint              `json:"checkpoint,omitempty"` // only beside a checkpoint
 }
 
 // Run says which run it is.
@@ -135,7 +136,7 @@ func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, python Interpre
 }
 
 // givenOf are the values of a recipe's variables that are not their defaults.
-func givenOf(r *schema.Recipe) map[string]schema.Planned {
+func givenOf(r *schema.Recipe) map[string]input.Planned {
 	values, err := r.Planned()
 	if err != nil { // no value of a recipe that was loaded is without a form; a lineage is worth having without them
 		return nil

@@ -1,4 +1,4 @@
-package schema
+package input
 
 import (
 	"regexp"
@@ -12,9 +12,9 @@ import (
 // exponent. 1.10 is a version, 007 a name, and 7e10 a revision of git.
 var plainNumber = regexp.MustCompile(`^-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?|[0-9]+(?:\.[0-9]+)?[eE][-+][0-9]+)$`)
 
-// untyped is the value of text from the command line or the environment where any type is taken. What it replaces says
+// Untyped is the value of text from the command line or the environment where any type is taken. What it replaces says
 // whether it is text, a number or a bool. Nothing is computed: 2024-01-01 is text.
-func untyped(raw string, replaced hclsyntax.Expression) cty.Value {
+func Untyped(raw string, replaced hclsyntax.Expression) cty.Value {
 	like := cty.DynamicPseudoType
 	if replaced != nil && len(replaced.Variables()) == 0 {
 		if v, diags := replaced.Value(nil); !diags.HasErrors() && !v.IsNull() {
@@ -33,9 +33,9 @@ func untyped(raw string, replaced hclsyntax.Expression) cty.Value {
 	return cty.StringVal(raw)
 }
 
-// bracketed says whether text looks like a list, an object, or text in quotes, which are read as expressions also where
+// Bracketed says whether text looks like a list, an object, or text in quotes, which are read as expressions also where
 // any type is taken.
-func bracketed(raw string) bool {
+func Bracketed(raw string) bool {
 	raw = strings.TrimSpace(raw)
 	return raw != "" && strings.ContainsAny(raw[:1], `[{"`)
 }

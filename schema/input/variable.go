@@ -1,4 +1,4 @@
-package schema
+package input
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// variableValue turns a given value, or the default, into the variable's value: converted, checked, marked.
+// ValueOf turns a given value, or the default, into the variable's value: converted, checked, marked.
 // On an error the value is unknown, so that expressions that use it are still checked.
-func (ev *evaluation) variableValue(v *parse.Variable, given cty.Value, at hcl.Range,
+func ValueOf(v *parse.Variable, given cty.Value, at hcl.Range,
 	ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
 	broken := cty.UnknownVal(v.Type.WithoutOptionalAttributesDeep())
@@ -55,10 +55,10 @@ func (ev *evaluation) variableValue(v *parse.Variable, given cty.Value, at hcl.R
 	} else {
 		value = value.Mark(decode.Sensitive)
 	}
-	return value, append(diags, ev.validateVariable(v, value, at, ctx)...)
+	return value, append(diags, validateVariable(v, value, at, ctx)...)
 }
 
-func (ev *evaluation) validateVariable(v *parse.Variable, value cty.Value, at hcl.Range,
+func validateVariable(v *parse.Variable, value cty.Value, at hcl.Range,
 	functions *hcl.EvalContext) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	ctx := functions.NewChild()
