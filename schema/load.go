@@ -97,14 +97,13 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.checkSubstitutes()
 	p.finish(r, root, files)
 	p.withholdSensitive()
-	p.checkAlerts()
-	p.checkMetrics()
+	p.diags = slices.Concat(p.diags, checkAlerts(p.alerts, r.Blocks), checkMetrics(p.alerts, r.Blocks))
 	for _, a := range p.alerts {
 		r.Alerts = append(r.Alerts, *a)
 	}
-	p.checkLoop(r)
-	p.checkQueues(r)
-	p.checkSync(r)
+	if !p.diags.HasErrors() && !l.unread().HasErrors() { // else a trainer, a sync block or a dependency may be missing
+		p.diags = append(p.diags, checkBlocks(r.Blocks)...)
+	}
 	r.Unread = p.redact(diagnostic.Tidy(l.unread()), nil)
 	diags := p.redact(diagnostic.Few(diagnostic.Tidy(limits.With(append(l.unread(), l.files.Credible(p.diags)...))),
 		maxReported), nil)
@@ -315,7 +314,8 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		r.Blocks = append(r.Blocks, inst.block)
 	}
 	slices.SortFunc(r.Blocks, func(a, b *Block) int { return addr.Compare(a.Addr, b.Addr) })
-	p.resolveMoved(r)
+	moved, diags := resolveMoved(p.loader.modules, r.Blocks)
+	r.Moved, p.diags = moved, append(p.diags, diags...)
 	for _, d := range s.Variables {
 		n := root.variables[d.Name]
 		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {

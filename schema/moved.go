@@ -22,53 +22,55 @@ type Moved struct {
 const maxMoved = 10_000
 
 // resolveMoved collects the moves of all modules and reports those that cannot be followed.
-func (p *evaluator) resolveMoved(r *Recipe) {
-	for _, m := range p.loader.modules {
+func resolveMoved(modules []*module, blocks []*Block) (moved []Moved, diags hcl.Diagnostics) {
+	for _, m := range modules {
 		for _, d := range m.source.Moved {
 			for _, inst := range m.instances {
-				if len(r.Moved) == maxMoved {
-					p.diags = append(p.diags, diagnostic.Problem(d.Header, "Too many moved blocks",
+				if len(moved) == maxMoved {
+					diags = append(diags, diagnostic.Problem(d.Header, "Too many moved blocks",
 						"A recipe has at most "+strconv.Itoa(maxMoved)+" moved blocks, over all instances of its modules."))
-					return
+					return moved, diags
 				}
-				r.Moved = append(r.Moved, Moved{Move: d.Move.In(inst.path), Range: d.Header})
+				moved = append(moved, Moved{Move: d.Move.In(inst.path), Range: d.Header})
 			}
 		}
 	}
-	if len(r.Moved) == 0 {
-		return
+	if len(moved) == 0 {
+		return moved, diags
 	}
 	first := map[addr.Target]hcl.Range{}
 	next := map[addr.Target]addr.Target{}
-	for _, m := range r.Moved {
+	for _, m := range moved {
 		if at, twice := first[m.From]; twice {
-			p.diags = append(p.diags, diagnostic.Problem(m.Range, "Moved twice",
+			diags = append(diags, diagnostic.Problem(m.Range, "Moved twice",
 				fmt.Sprintf("%s is already moved at %s. Remove one of the two.", m.From, diagnostic.At(at))))
 			continue
 		}
 		first[m.From], next[m.From] = m.Range, m.To
 	}
-	for _, m := range r.Moved {
-		p.checkMoved(m, r, next)
+	for _, m := range moved {
+		diags = append(diags, checkMoved(m, blocks, next)...)
 	}
+	return moved, diags
 }
 
-func (p *evaluator) checkMoved(m Moved, r *Recipe, next map[addr.Target]addr.Target) {
+// checkMoved reports a move that leads back, or whose block is still declared.
+func checkMoved(m Moved, blocks []*Block, next map[addr.Target]addr.Target) hcl.Diagnostics {
 	for to, seen := m.To, map[addr.Target]bool{}; !seen[to]; to = next[to] {
 		if to == m.From {
-			p.diags = append(p.diags, diagnostic.Problem(m.Range, "Moved in a circle",
-				fmt.Sprintf("The moved blocks lead from %s back to it. Remove one of them.", m.From)))
-			return
+			return hcl.Diagnostics{diagnostic.Problem(m.Range, "Moved in a circle",
+				fmt.Sprintf("The moved blocks lead from %s back to it. Remove one of them.", m.From))}
 		}
 		if seen[to] = true; next[to] == (addr.Target{}) {
 			break
 		}
 	}
-	if i := slices.IndexFunc(r.Blocks, func(b *Block) bool { _, ok := m.Apply(b.Addr); return ok }); i >= 0 {
-		p.diags = append(p.diags, diagnostic.Problem(m.Range, "Moved and still declared",
+	if i := slices.IndexFunc(blocks, func(b *Block) bool { _, ok := m.Apply(b.Addr); return ok }); i >= 0 {
+		return hcl.Diagnostics{diagnostic.Problem(m.Range, "Moved and still declared",
 			fmt.Sprintf("%s is declared at %s, so it has not moved to %s. Remove the moved block, or the declaration.",
-				r.Blocks[i].Addr, diagnostic.At(r.Blocks[i].Range), m.To)))
+				blocks[i].Addr, diagnostic.At(blocks[i].Range), m.To))}
 	}
+	return nil
 }
 
 // Move returns where a recorded block is now; ok is false when it did not move.

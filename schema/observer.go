@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
@@ -66,19 +67,19 @@ func (p *evaluator) keepAlert(a *decode.Alert) {
 }
 
 // checkAlerts reports alerts about blocks that the recipe does not have.
-func (p *evaluator) checkAlerts() {
-	for _, a := range p.alerts {
-		at, err := addr.Parse(a.Block)
-		if a.Block == "" || err != nil || p.instances[at] != nil {
+func checkAlerts(alerts []*decode.Alert, blocks []*Block) (diags hcl.Diagnostics) {
+	for _, a := range alerts {
+		if _, err := addr.Parse(a.Block); a.Block == "" || err != nil || named(a.Block, blocks) != nil {
 			continue
 		}
-		var known []string
-		for _, inst := range p.instances {
-			known = append(known, inst.block.Addr.String())
+		known := make([]string, 0, len(blocks))
+		for _, b := range blocks {
+			known = append(known, b.Addr.String())
 		}
 		slices.Sort(known)
-		p.diags = append(p.diags, diagnostic.Problem(a.Range, "Unknown block",
+		diags = append(diags, diagnostic.Problem(a.Range, "Unknown block",
 			fmt.Sprintf("alert.%s is about %s, which the recipe does not have; it has %s.%s", a.Name, a.Block,
 				diagnostic.List(known), diagnostic.DidYouMean(a.Block, known))))
 	}
+	return diags
 }
