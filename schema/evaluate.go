@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/input"
+	"github.com/recipe-rl/recipe/schema/secret"
 )
 
 // evaluator holds everything that evaluating a recipe needs; it does not change after Load.
@@ -30,7 +31,7 @@ type evaluator struct {
 	broken    map[*node]bool                // in a cycle
 	instances map[addr.Block]*instance
 	ordered   []*node
-	secrets   *secrets
+	secrets   *secret.Texts
 	read      *names // variables of the environment
 	alerts    []*decode.Alert
 	trackers  []*decode.Tracking

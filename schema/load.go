@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -24,8 +23,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/schema/parse"
-	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/schema/secret"
 )
 
 // maxReported is how many mistakes are reported of a recipe: each is shown with its place in the file.
@@ -73,15 +71,15 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	l.finder, _ = opts.Plugins.(ModuleFinder)
 	dir := filepath.Dir(filename)
 	p := &evaluator{loader: l, budget: limits, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
-		secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
+		secrets: &secret.Texts{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
 	p.functions = function.All(function.Options{Files: files, Template: parse.Template(limits), Result: limits.Result,
-		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: decode.Sensitive,
+		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.Add, Sensitive: decode.Sensitive,
 		Ephemeral: decode.Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}
 	r := &Recipe{File: filename, Dir: dir, Files: l.files.Shown, eval: p}
 	var err error
-	if p.shared, err = decode.NewShared(files, p.secrets.addValue); err != nil {
+	if p.shared, err = decode.NewShared(files, p.secrets.AddValue); err != nil {
 		return r, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Broken build", Detail: err.Error()}}
 	}
 	root := &module{source: l.files.Parse(filename, src)}
@@ -132,18 +130,20 @@ func (p *evaluator) connect(root *module) []*node {
 	for _, m := range p.loader.modules {
 		nodes = append(nodes, m.nodes()...)
 	}
-	p.require(root.source.Path)
-	p.checkProgram()
-	lookups := map[blockName]*PluginSchema{}
+	l := lookups{plugins: p.opts.Plugins, replace: p.opts.Replace, required: p.loader.required, refused: p.loader.refused,
+		known: map[blockName]*PluginSchema{}}
+	l.require(root.source.Path)
+	l.checkProgram(p.loader.modules)
 	for _, n := range nodes {
 		if n.block == nil {
 			continue
 		}
-		n.plugin = p.lookup(n, lookups)
-		if r := p.replacement(n.block); r != nil {
+		n.plugin = l.schemaOf(n)
+		if r := l.replacement(n.block); r != nil {
 			p.replace(n, r)
 		}
 	}
+	p.diags = append(p.diags, l.diags...)
 	implicit := p.implicitTrajectories(root, nodes)
 	p.set(implicit)
 	for _, n := range nodes {
@@ -155,141 +155,6 @@ func (p *evaluator) connect(root *module) []*node {
 		p.prepare(n)
 	}
 	return p.wireTrajectories(root, nodes, implicit)
-}
-
-// Requirer is an optional interface of Plugins, for the binaries that a recipe names by path.
-type Requirer interface {
-	// Require says that the plugin of that name is the binary at path, unless dev_overrides say otherwise.
-	Require(name, path string)
-}
-
-// PackageRequirer is an optional interface of Plugins, for the packages that a recipe names by the address of a
-// repository.
-type PackageRequirer interface {
-	// RequirePackage says that a plugin is the package that the lock of the recipe file names, unless dev_overrides say
-	// otherwise.
-	RequirePackage(recipe string, q parse.Requirement)
-}
-
-// ModuleFinder is an optional interface of Plugins, for modules from packages.
-type ModuleFinder interface {
-	// Module returns the folder of the module that the lock of the recipe file names.
-	Module(recipe string, q parse.Requirement) (folder string, err error)
-}
-
-// require passes on the required plugins. The source is a path: "./bin/vllm", "../bin/vllm" or an absolute one, where a
-// relative path is relative to the file that contains it; or the address of a repository of packages.
-func (p *evaluator) require(recipe string) {
-	r, paths := p.opts.Plugins.(Requirer)
-	locked, packages := p.opts.Plugins.(PackageRequirer)
-	for _, name := range slices.Sorted(maps.Keys(p.loader.required)) {
-		q := p.loader.required[name]
-		path := q.Source
-		if parse.IsPackage(path) && packages {
-			locked.RequirePackage(recipe, q)
-		}
-		if !parse.IsPath(path) || !paths {
-			continue
-		}
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(q.Range.Filename), path)
-		}
-		r.Require(name, path)
-	}
-}
-
-func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSchema {
-	if p.opts.Plugins == nil {
-		return nil
-	}
-	key := blockName{kind: n.block.Kind, plugin: n.block.Plugin}
-	if s, ok := known[key]; ok && s != nil {
-		return s
-	}
-	name, replaced := n.block.Plugin, p.replacement(n.block)
-	if replaced != nil {
-		name = replaced.With
-	}
-	s, err := p.opts.Plugins.Lookup(n.block.Kind, name)
-	var untrusted *NotTrusted
-	switch {
-	case errors.As(err, &untrusted):
-		p.doubt(n, untrusted, "Not checked: not trusted",
-			fmt.Sprintf("The block is not checked: the %s plugin %q was not %s.", key.kind, key.plugin, untrusted.Why))
-		s = nil
-	case err != nil:
-		p.diags = append(p.diags, diagnostic.Problem(n.header, "Plugin not usable",
-			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin,
-				strings.TrimSuffix(err.Error(), "."), guidance(err))))
-		s = nil
-	case s == nil && replaced != nil:
-		p.diags = append(p.diags, diagnostic.Problem(replaced.Range, "Missing plugin",
-			fmt.Sprintf("There is no %s plugin %q; known are %s.%s", key.kind, name,
-				diagnostic.List(p.opts.Plugins.Names(key.kind)), diagnostic.DidYouMean(name, p.opts.Plugins.Names(key.kind)))))
-	case s == nil && p.loader.refused[n.block.Plugin]: // what is wrong with its entry was said
-	case s == nil:
-		names := slices.Clone(p.opts.Plugins.Names(key.kind))
-		p.diags = append(p.diags, p.missing(n, names))
-	case s.Config == nil:
-		copied := *s
-		copied.Config = &spec.Schema{}
-		s = &copied
-	}
-	if s != nil && s.NotRun != nil {
-		p.doubt(n, s.NotRun, "Not run: not trusted",
-			fmt.Sprintf("The block is checked by %s alone: the %s plugin %q was not "+
-				"%s.", s.NotRun.Schema, key.kind, key.plugin, s.NotRun.Why))
-	}
-	if s != nil {
-		p.reserved(n, s)
-		if replaced == nil {
-			p.checkPlugin(n, s)
-		}
-	}
-	known[key] = s
-	return s
-}
-
-// doubt reports a program that was not run: an error where its block is not checked, else a warning.
-func (p *evaluator) doubt(n *node, u *NotTrusted, summary, detail string) {
-	at := u.Path
-	if u.Digest != "" {
-		at += " (" + u.Digest + ")"
-	}
-	d := diagnostic.Problem(n.header, summary, fmt.Sprintf("%s\nIt is %s.\n%s.", detail, at, u.Remedy()))
-	if u.Schema != "" {
-		d.Severity = hcl.DiagWarning
-	}
-	d.Extra = u
-	p.diags = append(p.diags, d)
-}
-
-// guidance is what an error adds to its text for people: what was seen, and what to do.
-func guidance(err error) string {
-	var e *sdk.Error
-	if !errors.As(err, &e) {
-		return ""
-	}
-	var b strings.Builder
-	if e.Detail != "" {
-		b.WriteString("\n" + e.Detail)
-	}
-	if e.Remedy != "" {
-		b.WriteString("\n" + diagnostic.UpperFirst(e.Remedy) + ".")
-	}
-	return b.String()
-}
-
-// reserved reports a plugin whose schema uses a name that the language reserves.
-func (p *evaluator) reserved(n *node, s *PluginSchema) {
-	for _, name := range decode.MetaNames() {
-		if s.Config.Attribute(name) != nil || s.Config.Block(name) != nil {
-			p.diags = append(p.diags, diagnostic.Problem(n.header, "Plugin not usable",
-				fmt.Sprintf(
-					"The %s plugin %q declares %q, which is a meta-argument of every block. The plugin must rename it.",
-					s.Kind, s.Name, name)))
-		}
-	}
 }
 
 // finish fills the public recipe.

@@ -63,7 +63,7 @@ func (p *evaluator) keepAlert(a *decode.Alert) {
 	}
 	p.alerts = slices.DeleteFunc(p.alerts, func(b *decode.Alert) bool { return b.Name == a.Name })
 	p.alerts = append(p.alerts, a)
-	p.secrets.add(a.Webhook)
+	p.secrets.Add(a.Webhook)
 }
 
 // checkAlerts reports alerts about blocks that the recipe does not have.

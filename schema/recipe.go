@@ -11,36 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/schema/parse"
-	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/spec"
 )
-
-// PluginSchema describes a plugin to the language. It is read without starting a process.
-type PluginSchema struct {
-	Kind    kind.Kind
-	Name    string
-	Version string
-	Digest  string // identifies the schema; part of what a saved plan is bound to
-	Summary string
-	Config  *spec.Schema
-	Outputs *spec.Schema
-	// Environment names the variables of the engine's environment that the plugin reads; NAME_* is a family.
-	Environment []string
-	Binary      string // digest of a plugin's program that is a separate binary; empty for others
-	Source      string // of a plugin in a Python file: its name and hash, recorded with each block; empty for others
-	UsesNodes   bool   // its blocks may have several machines
-	Prepares    bool   // it has a stage before what its blocks refer to is ready
-	// NotRun is set where the schema is from a file beside a program that was not run, as nobody has allowed it.
-	NotRun *NotTrusted
-}
-
-// Plugins finds the schemas of plugins.
-type Plugins interface {
-	// Lookup returns the plugin of that kind and name. A nil schema and a nil error means that there is none.
-	Lookup(k kind.Kind, name string) (*PluginSchema, error)
-	// Names lists the plugins of a kind, for "did you mean" and completion.
-	Names(k kind.Kind) []string
-}
 
 // Recipe is a parsed, expanded and checked recipe. It does not change after Load and is safe for concurrent use.
 type Recipe struct {

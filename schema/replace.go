@@ -15,16 +15,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// replacement is the replacement of a block's plugin, or nil.
-func (p *evaluator) replacement(b *parse.Block) *Replacement {
-	for i, r := range p.opts.Replace {
-		if r.Kind == b.Kind && r.Plugin == b.Plugin {
-			return &p.opts.Replace[i]
-		}
-	}
-	return nil
-}
-
 // replace changes the body of a block to one for the plugin that takes its place.
 func (p *evaluator) replace(n *node, r *Replacement) {
 	p.loader.files.Shown[r.Range.Filename] = r.File

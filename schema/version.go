@@ -10,9 +10,6 @@ import (
 	"github.com/recipe-rl/recipe/schema/parse"
 )
 
-// Program is an optional interface of Plugins: the version of this program, for required_version.
-type Program interface{ ProgramVersion() string }
-
 // satisfies compares a version with a constraint such as "~> 0.1". A development build (0.0.0, or no version at all)
 // satisfies everything. A pre-release satisfies what its release satisfies.
 func satisfies(have, constraint string) bool {
@@ -26,20 +23,20 @@ func satisfies(have, constraint string) bool {
 }
 
 // checkProgram compares required_version of every file with this program.
-func (p *evaluator) checkProgram() {
-	program, ok := p.opts.Plugins.(Program)
+func (l *lookups) checkProgram(modules []*module) {
+	program, ok := l.plugins.(Program)
 	if !ok {
 		return
 	}
 	have := program.ProgramVersion()
 	seen := map[*parse.Recipe]bool{}
-	for _, m := range p.loader.modules {
+	for _, m := range modules {
 		r := m.source.Recipe
 		if r == nil || seen[r] || r.RequiredVersion == "" || satisfies(have, r.RequiredVersion) {
 			continue
 		}
 		seen[r] = true // a module may be called often
-		p.diags = append(p.diags, diagnostic.Problem(r.VersionRange, "Version mismatch",
+		l.diags = append(l.diags, diagnostic.Problem(r.VersionRange, "Version mismatch",
 			fmt.Sprintf(
 				"This file requires recipe %s; this is recipe %s. Use a matching version, or change required_version.",
 				r.RequiredVersion, have)))
@@ -47,20 +44,20 @@ func (p *evaluator) checkProgram() {
 }
 
 // checkPlugin compares the version of a plugin with the version that the recipe requires.
-func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
-	q, ok := p.loader.required[n.block.Plugin]
+func (l *lookups) checkPlugin(n *node, s *PluginSchema) {
+	q, ok := l.required[n.block.Plugin]
 	if !ok || q.Version == "" || satisfies(s.Version, q.Version) {
 		return
 	}
-	p.diags = append(p.diags, diagnostic.Problem(n.header, "Version mismatch",
+	l.diags = append(l.diags, diagnostic.Problem(n.header, "Version mismatch",
 		fmt.Sprintf(
 			"The %s plugin %q has version %s; %s requires %s. Use a plugin of a matching version, or change "+
 				"required_plugins.", s.Kind, s.Name, s.Version, diagnostic.At(q.Range), q.Version)))
 }
 
 // missing reports an unknown plugin, and how to name a plugin's binary.
-func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
-	q, required := p.loader.required[n.block.Plugin]
+func (l *lookups) missing(n *node, names []string) *hcl.Diagnostic {
+	q, required := l.required[n.block.Plugin]
 	meant := ""
 	if !required {
 		meant = diagnostic.DidYouMean(n.block.Plugin, names)

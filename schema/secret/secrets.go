@@ -1,4 +1,5 @@
-package schema
+// Package secret keeps the texts that must not appear in a message, and takes them out of diagnostics.
+package secret
 
 import (
 	"cmp"
@@ -12,13 +13,11 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-
-	"github.com/recipe-rl/recipe/schema/addr"
 )
 
-// secrets remembers the texts that must not appear in a message. Errors of functions quote their arguments and ignore
+// Texts remembers the texts that must not appear in a message. Errors of functions quote their arguments and ignore
 // marks: file(var.key) would quote the key.
-type secrets struct {
+type Texts struct {
 	mu    sync.Mutex
 	texts map[string]bool
 }
@@ -26,7 +25,8 @@ type secrets struct {
 // shortest is the minimum length of a redacted text: shorter ones would garble every message.
 const shortest = 4
 
-func (s *secrets) add(text string) {
+// Add adds a text, unless it is so short that hiding it would garble every message.
+func (s *Texts) Add(text string) {
 	if len(text) < shortest {
 		return
 	}
@@ -38,68 +38,52 @@ func (s *secrets) add(text string) {
 	s.texts[text] = true
 }
 
-// addValue adds every text inside a value: strings, numbers, and the keys of maps, which are data, as the names of an
+// AddValue adds every text inside a value: strings, numbers, and the keys of maps, which are data, as the names of an
 // object's attributes are not.
-func (s *secrets) addValue(v cty.Value) {
+func (s *Texts) AddValue(v cty.Value) {
 	v, _ = v.Unmark()
 	if !v.IsKnown() || v.IsNull() {
 		return
 	}
 	switch v.Type() {
 	case cty.String:
-		s.add(v.AsString())
+		s.Add(v.AsString())
 		return
 	case cty.Number:
-		s.add(v.AsBigFloat().Text('f', -1))
+		s.Add(v.AsBigFloat().Text('f', -1))
 		return
 	}
 	if v.CanIterateElements() {
 		for it := v.ElementIterator(); it.Next(); {
 			key, elem := it.Element()
 			if v.Type().IsMapType() {
-				s.add(key.AsString())
+				s.Add(key.AsString())
 			}
-			s.addValue(elem)
+			s.AddValue(elem)
 		}
 	}
 }
 
-// addMarked adds every text inside the sensitive parts of a value.
-func (s *secrets) addMarked(v cty.Value) {
+// AddMarked adds every text inside the sensitive parts of a value.
+func (s *Texts) AddMarked(v cty.Value) {
 	if v == cty.NilVal || !v.ContainsMarked() {
 		return
 	}
 	_ = cty.Walk(v, func(_ cty.Path, part cty.Value) (bool, error) {
 		if part.IsMarked() {
-			s.addValue(part)
+			s.AddValue(part)
 		}
 		return !part.IsMarked(), nil
 	})
 }
 
-// redact removes secrets from messages: values that env has read, sensitive variables, and sensitive outputs.
-func (p *evaluator) redact(diags hcl.Diagnostics, outputs map[addr.Block]cty.Value) hcl.Diagnostics {
-	if len(diags) == 0 {
-		return diags
-	}
-	p.addVariables()
-	for a, values := range outputs {
-		inst := p.instances[a]
-		if inst == nil || inst.block.Schema == nil || inst.block.Schema.Outputs == nil ||
-			!values.Type().IsObjectType() || !values.IsKnown() || values.IsNull() {
-			continue
-		}
-		for _, attr := range inst.block.Schema.Outputs.Attributes {
-			if attr.Sensitive && values.Type().HasAttribute(attr.Name) {
-				p.secrets.addValue(values.GetAttr(attr.Name))
-			}
-		}
-	}
+// Redact removes the texts from messages. Arguments of calls are evaluated again for it, each time after before.
+func (s *Texts) Redact(diags hcl.Diagnostics, before func()) hcl.Diagnostics {
 	given := make([][]string, len(diags))
 	for i, d := range diags {
-		given[i] = p.argumentsOf(d)
+		given[i] = s.argumentsOf(d, before)
 	}
-	replacer := p.secrets.replacer()
+	replacer := s.Replacer()
 	for i, d := range diags {
 		d.Summary, d.Detail = replacer.Replace(d.Summary), replacer.Replace(d.Detail)
 		if name, ok := called(d); ok && len(given[i]) > 0 && (tells(name, d.Detail) || quotes(d.Detail, given[i])) {
@@ -121,7 +105,7 @@ func called(d *hcl.Diagnostic) (name string, ok bool) {
 
 // argumentsOf are the texts in the sensitive arguments of the call that a diagnostic is about. They are added to the
 // secrets: what a function was given may be computed from a secret.
-func (p *evaluator) argumentsOf(d *hcl.Diagnostic) []string {
+func (s *Texts) argumentsOf(d *hcl.Diagnostic, before func()) []string {
 	if _, ok := called(d); !ok || d.Expression == nil || d.EvalContext == nil {
 		return nil
 	}
@@ -132,14 +116,14 @@ func (p *evaluator) argumentsOf(d *hcl.Diagnostic) []string {
 			arguments = append(arguments, argument)
 		}
 	}
-	p.budget.Refill()
-	of := secrets{}
+	before()
+	of := Texts{}
 	for _, argument := range arguments {
 		v, _ := argument.Value(d.EvalContext)
-		of.addMarked(v)
-		p.secrets.addMarked(v)
+		of.AddMarked(v)
+		s.AddMarked(v)
 	}
-	return of.list()
+	return of.List()
 }
 
 // tells says whether a function reads its argument as a language: its errors name what they found in it, if only a
@@ -172,23 +156,10 @@ func quoted(text string) string {
 	return q[1 : len(q)-1]
 }
 
-// addVariables adds the values of variables that are sensitive, or that were given a sensitive value.
-func (p *evaluator) addVariables() {
-	for _, m := range p.loader.modules {
-		for _, n := range m.variables {
-			for _, done := range n.done {
-				if done != nil {
-					p.secrets.addMarked(done.value)
-				}
-			}
-		}
-	}
-}
-
-// replacer hides the texts, plain and as they are quoted.
-func (s *secrets) replacer() *strings.Replacer {
+// Replacer hides the texts, plain and as they are quoted.
+func (s *Texts) Replacer() *strings.Replacer {
 	var pairs []string
-	for _, text := range s.list() {
+	for _, text := range s.List() {
 		pairs = append(pairs, text, blanked)
 		if q := quoted(text); q != text {
 			pairs = append(pairs, q, blanked)
@@ -199,35 +170,11 @@ func (s *secrets) replacer() *strings.Replacer {
 
 const blanked = "(sensitive)"
 
-// list returns the texts, the longest first: one may contain another.
-func (s *secrets) list() []string {
+// List returns the texts, the longest first: one may contain another.
+func (s *Texts) List() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	texts := slices.Sorted(maps.Keys(s.texts))
 	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	return texts
-}
-
-// Secrets returns the texts that the recipe keeps secret, as far as they are known before anything runs: values of
-// sensitive variables, those that env has read, and what blocks are given of either. The longest comes first.
-func (r *Recipe) Secrets() []string {
-	if r.eval == nil {
-		return nil
-	}
-	r.eval.addVariables()
-	for _, inst := range r.eval.instances {
-		r.eval.secrets.addMarked(inst.block.Value)
-		for _, v := range inst.block.Meta.Environment {
-			r.eval.secrets.addMarked(v)
-		}
-	}
-	return r.eval.secrets.list()
-}
-
-// Redacted returns a function that hides the recipe's secrets in a text, such as what a plugin says of its block.
-func (r *Recipe) Redacted() func(text string) string {
-	if len(r.Secrets()) == 0 {
-		return func(text string) string { return text }
-	}
-	return r.eval.secrets.replacer().Replace
 }
