@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/schema/testfile"
 )
 
 // seeds adds every recipe of testdata, and some incomplete ones.
@@ -145,7 +146,7 @@ func FuzzLoadTest(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, src string) {
-		file, diags := schema.LoadTestSource("a.test.hcl", []byte(src), nil)
+		file, diags := testfile.LoadSource("a.test.hcl", []byte(src), nil)
 		for _, d := range diags {
 			if d.Severity == hcl.DiagError && d.Subject == nil {
 				t.Errorf("an error without a place: %v", d)

@@ -74,7 +74,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 		secrets: &secret.Texts{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
 	p.functions = function.All(function.Options{Files: files, Template: parse.Template(limits), Result: limits.Result,
-		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.Add, Sensitive: decode.Sensitive,
+		Environ: function.Environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.Add, Sensitive: decode.Sensitive,
 		Ephemeral: decode.Ephemeral})
 	p.base = &hcl.EvalContext{Functions: p.functions}
 	r := &Recipe{File: filename, Dir: dir, Files: l.files.Shown, eval: p}
@@ -112,16 +112,6 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 		}
 	}
 	return r, diags
-}
-
-func environ(entries []string) map[string]string {
-	out := make(map[string]string, len(entries))
-	for _, e := range entries {
-		if name, value, ok := strings.Cut(e, "="); ok {
-			out[name] = value
-		}
-	}
-	return out
 }
 
 // connect looks up plugins and resolves every name of every module.

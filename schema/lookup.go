@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/schema/testfile"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -20,7 +21,7 @@ import (
 // lookups finds the plugins of blocks, and reports those that cannot be used.
 type lookups struct {
 	plugins  Plugins
-	replace  []Replacement // of tests
+	replace  []testfile.Replacement // of tests
 	required map[string]parse.Requirement
 	refused  map[string]bool // see parse.Recipe
 	known    map[blockName]*PluginSchema
@@ -144,7 +145,7 @@ func guidance(err error) string {
 }
 
 // replacement is the replacement of a block's plugin, or nil.
-func (l *lookups) replacement(b *parse.Block) *Replacement {
+func (l *lookups) replacement(b *parse.Block) *testfile.Replacement {
 	for i, r := range l.replace {
 		if r.Kind == b.Kind && r.Plugin == b.Plugin {
 			return &l.replace[i]

@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/schema/testfile"
 )
 
 // Recipe is a parsed, expanded and checked recipe. It does not change after Load and is safe for concurrent use.
@@ -130,8 +131,8 @@ type Options struct {
 	Environ  []string                 // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
 	Plugins  Plugins
 
-	Replace []Replacement // of tests
-	Mocks   []Mock        // of tests
+	Replace []testfile.Replacement // of tests
+	Mocks   []testfile.Mock        // of tests
 
 	// ReadFile returns the text of a recipe or of a variable file, as an editor holds it. nil: ReadFile
 	ReadFile func(path string) ([]byte, error)

@@ -12,11 +12,12 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/schema/testfile"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // replace changes the body of a block to one for the plugin that takes its place.
-func (p *evaluator) replace(n *node, r *Replacement) {
+func (p *evaluator) replace(n *node, r *testfile.Replacement) {
 	p.loader.files.Shown[r.Range.Filename] = r.File
 	if n.plugin == nil {
 		return
@@ -86,7 +87,7 @@ func (ev *evaluation) mock(b *Block) cty.Value {
 
 // checkSubstitutes reports replacements and mocks that fit no declared block.
 func (p *evaluator) checkSubstitutes() {
-	declared := func(r Replacement) bool {
+	declared := func(r testfile.Replacement) bool {
 		return slices.ContainsFunc(p.loader.modules, func(m *module) bool {
 			return slices.ContainsFunc(m.source.Blocks, func(b *parse.Block) bool {
 				return b.Kind == r.Kind && b.Plugin == r.Plugin
@@ -111,7 +112,7 @@ func (p *evaluator) checkSubstitutes() {
 
 // EvaluateAssertion evaluates what must hold after a run: in the root of the recipe, with the outputs of its blocks
 // and, besides the names of the recipe, globals. There are no diagnostics when it holds.
-func (r *Recipe) EvaluateAssertion(a Assertion, outputs map[addr.Block]cty.Value,
+func (r *Recipe) EvaluateAssertion(a testfile.Assertion, outputs map[addr.Block]cty.Value,
 	globals map[string]cty.Value) hcl.Diagnostics {
 	p := *r.eval
 	p.diags, p.bad = nil, map[hclsyntax.Expression]bool{}

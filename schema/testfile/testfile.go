@@ -1,4 +1,7 @@
-package schema
+// Package testfile reads test files, NAME.test.hcl: the runs of a recipe that are made, what takes the place of plugins
+// and
+// outputs in them, and what must hold after each.
+package testfile
 
 import (
 	"fmt"
@@ -22,16 +25,16 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// TestFile is a file NAME.test.hcl: runs of one recipe, and what must hold of them.
-type TestFile struct {
+// File is a file NAME.test.hcl: runs of one recipe, and what must hold of them.
+type File struct {
 	Path   string
 	Recipe string // path of the recipe file or its folder
-	Runs   []*TestRun
+	Runs   []*Run
 	File   *hcl.File // for diagnostics
 }
 
-// TestRun is one plan or apply of a test.
-type TestRun struct {
+// Run is one plan or apply of a test.
+type Run struct {
 	Name        string
 	Command     string         // "plan" or "apply"
 	Continues   string         // the earlier run whose run directory it uses; empty: a new one
@@ -67,29 +70,29 @@ type Assertion struct {
 	Range              hcl.Range
 }
 
-// DefaultTestTimeout is how long an apply of a test may take.
-const DefaultTestTimeout = 5 * time.Minute
+// DefaultTimeout is how long an apply of a test may take.
+const DefaultTimeout = 5 * time.Minute
 
-// testParser collects what one test file declares.
-type testParser struct {
+// parser collects what one test file declares.
+type parser struct {
 	functions *hcl.EvalContext
 	file      *hcl.File
 	diags     hcl.Diagnostics
 }
 
-// LoadTest reads a test file. Its expressions may call functions; only assertions may refer to the recipe.
-func LoadTest(path string, environment []string) (*TestFile, hcl.Diagnostics) {
+// Load reads a test file. Its expressions may call functions; only assertions may refer to the recipe.
+func Load(path string, environment []string) (*File, hcl.Diagnostics) {
 	src, err := parse.ReadFile(path)
 	if err != nil {
-		return &TestFile{Path: path}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Test file not found",
+		return &File{Path: path}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Test file not found",
 			Detail: diagnostic.UpperFirst(err.Error()) + "."}}
 	}
-	return LoadTestSource(path, src, environment)
+	return LoadSource(path, src, environment)
 }
 
-// LoadTestSource is LoadTest for a text that need not be on disk.
-func LoadTestSource(path string, src []byte, environment []string) (*TestFile, hcl.Diagnostics) {
-	t := &TestFile{Path: path, File: &hcl.File{Bytes: src}}
+// LoadSource is LoadTest for a text that need not be on disk.
+func LoadSource(path string, src []byte, environment []string) (*File, hcl.Diagnostics) {
+	t := &File{Path: path, File: &hcl.File{Bytes: src}}
 	file, diags := parse.File(path, src)
 	t.File = file
 	body, ok := file.Body.(*hclsyntax.Body)
@@ -103,15 +106,15 @@ func LoadTestSource(path string, src []byte, environment []string) (*TestFile, h
 	functions := function.All(function.Options{Files: &function.Files{Dir: filepath.Dir(path)},
 		Template: parse.Template(limits),
 		Result:   limits.Result,
-		Environ:  environ(environment), Sensitive: decode.Sensitive, Ephemeral: decode.Ephemeral})
-	p := &testParser{functions: &hcl.EvalContext{Functions: functions}, file: file}
+		Environ:  function.Environ(environment), Sensitive: decode.Sensitive, Ephemeral: decode.Ephemeral})
+	p := &parser{functions: &hcl.EvalContext{Functions: functions}, file: file}
 	p.read(t, body)
 	return t, diagnostic.Tidy(limits.With(p.diags))
 }
 
-func (p *testParser) report(diags ...*hcl.Diagnostic) { p.diags = append(p.diags, diags...) }
+func (p *parser) report(diags ...*hcl.Diagnostic) { p.diags = append(p.diags, diags...) }
 
-func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
+func (p *parser) read(t *File, body *hclsyntax.Body) {
 	t.Recipe = recipeOf(t.Path)
 	for _, attr := range parse.SortedAttributes(body) {
 		if attr.Name != "recipe" {
@@ -124,7 +127,7 @@ func (p *testParser) read(t *TestFile, body *hclsyntax.Body) {
 			t.Recipe = path
 		}
 	}
-	common := &TestRun{Vars: map[string]input.Value{}}
+	common := &Run{Vars: map[string]input.Value{}}
 	for _, block := range body.Blocks {
 		switch {
 		case p.shared(common, block):
@@ -156,7 +159,7 @@ func recipeOf(path string) string {
 }
 
 // shared reads the blocks that a file and a run may contain.
-func (p *testParser) shared(r *TestRun, block *hclsyntax.Block) bool {
+func (p *parser) shared(r *Run, block *hclsyntax.Block) bool {
 	switch block.Type {
 	case "variables":
 		p.report(parse.NoBlocks(block.Body, "variables")...)
@@ -174,7 +177,7 @@ func (p *testParser) shared(r *TestRun, block *hclsyntax.Block) bool {
 }
 
 // inherit adds what a file says for all of its runs.
-func (r *TestRun) inherit(common *TestRun) {
+func (r *Run) inherit(common *Run) {
 	for name, v := range common.Vars {
 		if _, ok := r.Vars[name]; !ok {
 			r.Vars[name] = v
@@ -184,7 +187,7 @@ func (r *TestRun) inherit(common *TestRun) {
 	r.Mocks = append(r.Mocks, common.Mocks...)
 }
 
-func (p *testParser) value(attr *hclsyntax.Attribute) cty.Value {
+func (p *parser) value(attr *hclsyntax.Attribute) cty.Value {
 	v, diags := attr.Expr.Value(p.functions)
 	p.report(diagnostic.Placed(diags, attr.Expr.Range())...)
 	if diags.HasErrors() {
@@ -193,8 +196,8 @@ func (p *testParser) value(attr *hclsyntax.Attribute) cty.Value {
 	return v
 }
 
-func (p *testParser) run(t *TestFile, block *hclsyntax.Block) *TestRun {
-	r := &TestRun{Name: block.Labels[0], Command: "apply", Timeout: DefaultTestTimeout, Vars: map[string]input.Value{},
+func (p *parser) run(t *File, block *hclsyntax.Block) *Run {
+	r := &Run{Name: block.Labels[0], Command: "apply", Timeout: DefaultTimeout, Vars: map[string]input.Value{},
 		Range: parse.Header(block)}
 	for _, earlier := range t.Runs {
 		if earlier.Name == r.Name {
@@ -224,7 +227,7 @@ func (p *testParser) run(t *TestFile, block *hclsyntax.Block) *TestRun {
 	return r
 }
 
-func (p *testParser) runAttribute(t *TestFile, r *TestRun, attr *hclsyntax.Attribute) {
+func (p *parser) runAttribute(t *File, r *Run, attr *hclsyntax.Attribute) {
 	at := attr.Expr.Range()
 	switch attr.Name {
 	case "command":
@@ -263,7 +266,7 @@ func (p *testParser) runAttribute(t *TestFile, r *TestRun, attr *hclsyntax.Attri
 	}
 }
 
-func (p *testParser) replacement(block *hclsyntax.Block) []Replacement {
+func (p *parser) replacement(block *hclsyntax.Block) []Replacement {
 	with := block.Body.Attributes["with"]
 	if len(block.Labels) != 2 || !kind.Kind(block.Labels[0]).Valid() || with == nil {
 		p.report(diagnostic.Problem(parse.Header(block), "Incomplete block",
@@ -281,7 +284,7 @@ func (p *testParser) replacement(block *hclsyntax.Block) []Replacement {
 		With: parse.LiteralString(with, &p.diags), Body: &body, File: p.file, Range: parse.Header(block)}}
 }
 
-func (p *testParser) mock(block *hclsyntax.Block) []Mock {
+func (p *parser) mock(block *hclsyntax.Block) []Mock {
 	if len(block.Labels) != 3 || !kind.Kind(block.Labels[0]).Valid() {
 		p.report(diagnostic.Problem(parse.Header(block), "Incomplete block",
 			`Write mock "KIND" "PLUGIN" "NAME" { OUTPUT = VALUE }, for example mock "inference" "vllm" "policy" { … }.`))
