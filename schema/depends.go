@@ -138,26 +138,27 @@ func (r *resolver) linkBlocks(ref reference) {
 			below(child)
 		}
 	}
-	below(r.p.childOf(ref.node))
+	below(childOf(ref.node))
 }
 
 // checkArguments compares the arguments of a module call with the variables of the module.
-func (p *evaluator) checkArguments(n *node) {
+func checkArguments(n *node) (diags hcl.Diagnostics) {
 	if n.child == nil {
-		return
+		return nil
 	}
 	declared := slices.Sorted(maps.Keys(n.child.variables))
 	for _, name := range slices.Sorted(maps.Keys(n.call.Args)) {
 		if !slices.Contains(declared, name) {
-			p.diags = append(p.diags, diagnostic.Problem(n.call.Args[name].NameRange, "Unknown argument",
+			diags = append(diags, diagnostic.Problem(n.call.Args[name].NameRange, "Unknown argument",
 				fmt.Sprintf("The module at %s has no variable %q; it has %s.%s", n.child.source.Path, name,
 					strings.Join(declared, ", "), diagnostic.DidYouMean(name, declared))))
 		}
 	}
 	for _, name := range declared {
 		if v := n.child.variables[name].variable; v.Fallback == nil && n.call.Args[name] == nil {
-			p.diags = append(p.diags, diagnostic.Problem(n.header, "Missing argument",
+			diags = append(diags, diagnostic.Problem(n.header, "Missing argument",
 				fmt.Sprintf("The module %q needs a value for its variable %q: write %s = ….", n.call.Name, name, name)))
 		}
 	}
+	return diags
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/function"
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/budget"
@@ -22,15 +21,12 @@ type evaluator struct {
 	budget    *budget.Budget
 	root      *moduleInstance
 	opts      Options
-	functions map[string]function.Function
 	base      *hcl.EvalContext // functions only
 	shared    *decode.Shared
 	given     map[string]input.Given
 	diags     hcl.Diagnostics
 	bad       map[hclsyntax.Expression]bool // name something that does not exist; not evaluated
-	broken    map[*node]bool                // in a cycle
 	instances map[addr.Block]*instance
-	ordered   []*node
 	secrets   *secret.Texts
 	read      *names // variables of the environment
 	alerts    []*decode.Alert

@@ -70,13 +70,13 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 		refused: map[string]bool{}, recipe: filename}
 	l.finder, _ = opts.Plugins.(ModuleFinder)
 	dir := filepath.Dir(filename)
-	p := &evaluator{loader: l, budget: limits, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
+	p := &evaluator{loader: l, budget: limits, opts: opts, bad: map[hclsyntax.Expression]bool{},
 		secrets: &secret.Texts{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
-	p.functions = function.All(function.Options{Files: files, Template: parse.Template(limits), Result: limits.Result,
+	p.base = &hcl.EvalContext{Functions: function.All(function.Options{Files: files, Template: parse.Template(limits),
+		Result:  limits.Result,
 		Environ: function.Environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.Add, Sensitive: decode.Sensitive,
-		Ephemeral: decode.Ephemeral})
-	p.base = &hcl.EvalContext{Functions: p.functions}
+		Ephemeral: decode.Ephemeral})}
 	r := &Recipe{File: filename, Dir: dir, Files: l.files.Shown, eval: p}
 	var err error
 	if p.shared, err = decode.NewShared(files, p.secrets.AddValue); err != nil {
@@ -90,11 +90,12 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 		ReadFile: opts.readFile, Files: l.files, Budget: limits, Functions: p.base}
 	p.given = given.Read(root.source.Variables)
 	p.diags = append(p.diags, given.Diags...)
-	p.ordered = p.order(p.connect(root))
-	p.evaluateAll(p.ordered)
-	p.checkSubstitutes()
+	sorted, cycles := order(p.connect(root), l.files)
+	p.diags = append(p.diags, cycles...)
+	p.evaluateAll(sorted)
+	p.diags = append(p.diags, checkSubstitutes(l.modules, opts.Replace, opts.Mocks)...)
 	p.finish(r, root, files)
-	p.withholdSensitive()
+	withholdSensitive(l.modules, l.files)
 	p.diags = slices.Concat(p.diags, checkAlerts(p.alerts, r.Blocks), checkMetrics(p.alerts, r.Blocks))
 	for _, a := range p.alerts {
 		r.Alerts = append(r.Alerts, *a)
@@ -105,7 +106,7 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	r.Unread = p.redact(diagnostic.Tidy(l.unread()), nil)
 	diags := p.redact(diagnostic.Few(diagnostic.Tidy(limits.With(append(l.unread(), l.files.Credible(p.diags)...))),
 		maxReported), nil)
-	p.locate(diags)
+	locate(diags, l.modules)
 	for _, d := range diags {
 		if d.Severity == hcl.DiagWarning {
 			r.Warnings = append(r.Warnings, d)
@@ -264,11 +265,11 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 }
 
 // locate gives each diagnostic without an address that of the block it stands in.
-func (p *evaluator) locate(diags hcl.Diagnostics) {
+func locate(diags hcl.Diagnostics, modules []*module) {
 	if len(diags) == 0 {
 		return
 	}
-	for _, m := range p.loader.modules {
+	for _, m := range modules {
 		for _, n := range m.nodes() {
 			if n.block == nil || n.block.Implicit {
 				continue

@@ -185,7 +185,7 @@ func (p *evaluator) prepare(n *node) {
 		r.early = true
 		r.repetition(n.call.Count, n.call.ForEach)
 		n.child = n.module.children[n.call.Name]
-		p.checkArguments(n)
+		p.diags = append(p.diags, checkArguments(n)...)
 		r.dependsOn(n.call.DependsOn)
 	case n.block != nil:
 		r.early = true

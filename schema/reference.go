@@ -64,17 +64,18 @@ func (r *resolver) link(ref reference, attribute string) {
 		return
 	}
 	r.node.edges = append(r.node.edges, edge{to: ref.node, attribute: attribute, rng: ref.rng})
-	if ref.node.call == nil || ref.node.child == nil && r.p.childOf(ref.node) == nil {
+	if ref.node.call == nil || ref.node.child == nil && childOf(ref.node) == nil {
 		return
 	}
-	for name, out := range r.p.childOf(ref.node).outputs {
+	for name, out := range childOf(ref.node).outputs {
 		if ref.output == "" || ref.output == name {
 			r.node.edges = append(r.node.edges, edge{to: out, attribute: attribute, rng: ref.rng})
 		}
 	}
 }
 
-func (p *evaluator) childOf(call *node) *module { return call.module.children[call.call.Name] }
+// childOf is the module of a call; nil when it could not be loaded.
+func childOf(call *node) *module { return call.module.children[call.call.Name] }
 
 // walker finds the names in an expression that are not bound inside it.
 type walker struct {
@@ -160,13 +161,13 @@ func (w *walker) follow(of hclsyntax.Expression, s following) {
 
 // function reports an unknown function; hcl would too, but without suggesting the nearest name.
 func (w *walker) function(call *hclsyntax.FunctionCallExpr) {
-	if _, ok := w.r.p.functions[call.Name]; ok {
+	if _, ok := w.r.p.base.Functions[call.Name]; ok {
 		return
 	}
 	w.e.bad = true
 	w.r.p.diags = append(w.r.p.diags, diagnostic.Problem(call.NameRange, "Unknown function",
 		fmt.Sprintf("There is no function %q.%s docs/language.md lists them all.", call.Name,
-			diagnostic.DidYouMean(call.Name, slices.Sorted(maps.Keys(w.r.p.functions))))))
+			diagnostic.DidYouMean(call.Name, slices.Sorted(maps.Keys(w.r.p.base.Functions))))))
 }
 
 // resolve finds what a traversal names. Indexed says that an index with a computed key follows it.
@@ -291,7 +292,7 @@ func (r *resolver) stepOf(ref reference, s following) (reference, *hcl.Diagnosti
 // outputOf finds the output of a module call that a traversal behind the call begins with.
 func (r *resolver) outputOf(ref reference, rest hcl.Traversal) (reference, *hcl.Diagnostic) {
 	name, ok := parse.AttrStep(rest, 0)
-	child := r.p.childOf(ref.node)
+	child := childOf(ref.node)
 	if !ok || child == nil {
 		return ref, nil
 	}

@@ -86,28 +86,30 @@ func (ev *evaluation) mock(b *Block) cty.Value {
 }
 
 // checkSubstitutes reports replacements and mocks that fit no declared block.
-func (p *evaluator) checkSubstitutes() {
+func checkSubstitutes(modules []*module, replace []testfile.Replacement,
+	mocks []testfile.Mock) (diags hcl.Diagnostics) {
 	declared := func(r testfile.Replacement) bool {
-		return slices.ContainsFunc(p.loader.modules, func(m *module) bool {
+		return slices.ContainsFunc(modules, func(m *module) bool {
 			return slices.ContainsFunc(m.source.Blocks, func(b *parse.Block) bool {
 				return b.Kind == r.Kind && b.Plugin == r.Plugin
 			})
 		})
 	}
 	missing := func(at hcl.Range, what string) {
-		p.diags = append(p.diags, diagnostic.Problem(at, "No such block", "The recipe declares no block "+what+"."))
+		diags = append(diags, diagnostic.Problem(at, "No such block", "The recipe declares no block "+what+"."))
 	}
-	for _, r := range p.opts.Replace {
+	for _, r := range replace {
 		if !declared(r) {
 			missing(r.Range, string(r.Kind)+"."+r.Plugin)
 		}
 	}
-	for _, m := range p.opts.Mocks {
+	for _, m := range mocks {
 		want := blockName{m.Block.Kind, m.Block.Plugin, m.Block.Name}
-		if p.loader.modules[0].blocks[want] == nil {
+		if modules[0].blocks[want] == nil {
 			missing(m.Range, m.Block.String())
 		}
 	}
+	return diags
 }
 
 // EvaluateAssertion evaluates what must hold after a run: in the root of the recipe, with the outputs of its blocks

@@ -23,7 +23,7 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node, implicit *node
 		if !wantsTrajectories(n) {
 			continue
 		}
-		candidates := p.trajectoriesFor(n.module)
+		candidates := trajectoriesFor(n.module)
 		if len(candidates) == 0 {
 			if implicit == nil {
 				return nodes
@@ -65,7 +65,8 @@ func wantsTrajectories(n *node) bool {
 	return a != nil && !a.List && slices.Contains(a.References, kind.Trajectories)
 }
 
-func (p *evaluator) trajectoriesFor(m *module) []*node {
+// trajectoriesFor are the trajectories blocks of a module, else of the nearest one above that has any.
+func trajectoriesFor(m *module) []*node {
 	for ; m != nil; m = m.parent {
 		var found []*node
 		for _, d := range m.source.Blocks {
@@ -85,7 +86,7 @@ func (p *evaluator) trajectoriesFor(m *module) []*node {
 // implicitTrajectories is the default block, where a block needs it. It is no part of the recipe yet.
 func (p *evaluator) implicitTrajectories(root *module, nodes []*node) *node {
 	if p.opts.Plugins == nil || !slices.ContainsFunc(nodes, func(n *node) bool {
-		return wantsTrajectories(n) && len(p.trajectoriesFor(n.module)) == 0
+		return wantsTrajectories(n) && len(trajectoriesFor(n.module)) == 0
 	}) {
 		return nil
 	}

@@ -1,12 +1,14 @@
 package schema
 
+import "github.com/recipe-rl/recipe/schema/parse"
+
 // withholdSensitive covers, in the files that diagnostics quote, what is written as the value of a sensitive variable:
 // its default, and the arguments of modules. Values from variable files are covered when they are read.
-func (p *evaluator) withholdSensitive() {
-	for _, m := range p.loader.modules {
+func withholdSensitive(modules []*module, files *parse.Files) {
+	for _, m := range modules {
 		for _, n := range m.variables {
 			if v := n.variable; v.Sensitive && v.Fallback != nil {
-				p.loader.files.Cover(v.Fallback.Expr.Range())
+				files.Cover(v.Fallback.Expr.Range())
 			}
 		}
 		if m.call == nil {
@@ -14,7 +16,7 @@ func (p *evaluator) withholdSensitive() {
 		}
 		for name, argument := range m.call.call.Args {
 			if n := m.variables[name]; n != nil && n.variable.Sensitive {
-				p.loader.files.Cover(argument.Expr.Range())
+				files.Cover(argument.Expr.Range())
 			}
 		}
 	}
