@@ -64,7 +64,7 @@ type loader struct {
 	modules  []*module
 	diags    hcl.Diagnostics
 	required map[string]parse.Requirement
-	refused  map[string]bool // see recipeDecl.refused
+	refused  map[string]bool // see parse.Recipe
 
 	recipe   string              // the file, whose lock has the modules from packages
 	packaged []parse.Requirement // modules from packages

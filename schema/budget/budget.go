@@ -1,5 +1,5 @@
-// Package budget bounds the work of evaluating expressions. hcl has no way to stop an evaluation, so the expressions of a
-// file are guarded once, after parsing: each loop, call and operator then charges what it does before it does it.
+// Package budget bounds the work of evaluating expressions. hcl has no way to stop an evaluation, so the expressions of
+// a file are guarded once, after parsing: each loop, call and operator then charges what it does before it does it.
 package budget
 
 import (

@@ -1,5 +1,5 @@
-// Package parse reads the files of recipes: from bytes to the blocks that they declare, before anything is evaluated. It
-// is for files of strangers, too: what could exhaust the parser is counted before the parser sees it.
+// Package parse reads the files of recipes: from bytes to the blocks that they declare, before anything is evaluated.
+// It is for files of strangers, too: what could exhaust the parser is counted before the parser sees it.
 package parse
 
 import (
