@@ -131,12 +131,15 @@ func (p *evaluator) connect(root *module) []*node {
 		}
 		n.plugin = l.schemaOf(n)
 		if r := l.replacement(n.block); r != nil {
-			p.replace(n, r)
+			p.loader.files.Shown[r.Range.Filename] = r.File
+			replace(n, r)
 		}
 	}
 	p.diags = append(p.diags, l.diags...)
-	implicit := p.implicitTrajectories(root, nodes)
-	p.set(implicit)
+	implicit := implicitTrajectories(root, nodes, p.opts.Plugins)
+	s := settings{root: root, implicit: implicit, files: p.loader.files, budget: p.budget, shared: p.shared}
+	s.set(p.opts.Set)
+	p.settings, p.diags = s.made, append(p.diags, s.diags...)
 	for _, n := range nodes {
 		if n.call != nil {
 			n.child = n.module.children[n.call.Name]

@@ -36,7 +36,8 @@ func (p *evaluator) evaluation(outputs map[addr.Block]cty.Value) *evaluation {
 // narrow selects the outputs that a block uses: its own, those of the blocks it needs and, where the configuration of
 // such a block uses outputs, those of the blocks that it needs in turn. Without it, each of n instances of one block
 // would go through the outputs of all n instances of another.
-func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map[addr.Block]cty.Value {
+func narrow(inst *instance, instances map[addr.Block]*instance,
+	outputs map[addr.Block]cty.Value) map[addr.Block]cty.Value {
 	out := make(map[addr.Block]cty.Value, len(inst.block.Needs)+1)
 	seen := map[*instance]bool{inst: true}
 	for queue := []*instance{inst}; len(queue) > 0; queue = queue[1:] {
@@ -48,7 +49,7 @@ func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map
 			continue
 		}
 		for _, need := range at.block.Needs {
-			if next := p.instances[need.On]; next != nil && !seen[next] {
+			if next := instances[need.On]; next != nil && !seen[next] {
 				seen[next] = true
 				queue = append(queue, next)
 			}
@@ -64,7 +65,7 @@ func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.V
 	if inst == nil {
 		return cty.NilVal, decode.Meta{}, diags
 	}
-	outputs = r.eval.narrow(inst, outputs)
+	outputs = narrow(inst, r.eval.instances, outputs)
 	ev := r.eval.evaluation(outputs)
 	config, d, _ := ev.config(inst)
 	if inst.node.plugin != nil {
@@ -115,7 +116,7 @@ func (r *Recipe) EvaluateCheck(check decode.Check, a addr.Block,
 	if inst == nil {
 		return false, "", diags
 	}
-	outputs = r.eval.narrow(inst, outputs)
+	outputs = narrow(inst, r.eval.instances, outputs)
 	ev := r.eval.evaluation(outputs)
 	ctx := within(ev.context(inst.node.exprs, inst.in), inst.each)
 	config := inst.block.Value

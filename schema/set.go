@@ -21,10 +21,21 @@ import (
 
 const settingExample = "--set trainer.grpo.policy.learning_rate=1e-6"
 
+// settings are the values of Options.Set, and the blocks that they are for.
+type settings struct {
+	root     *module
+	implicit *node // a block that can be set and is not in the file; nil: there is none
+	files    *parse.Files
+	budget   *budget.Budget
+	shared   *decode.Shared
+
+	made  []Setting
+	diags hcl.Diagnostics
+}
+
 // setting is one value of Options.Set: of an attribute of a block of the recipe file, in place of what the file says.
 type setting struct {
-	p        *evaluator
-	implicit *node // a block that can be set and is not in the file; nil: there is none
+	of *settings
 
 	raw  string   // the value's text
 	file string   // the name under which diagnostics show the text
@@ -34,11 +45,11 @@ type setting struct {
 
 // set puts the values of Options.Set into the bodies of the root's blocks, of the implicit one, too, before their
 // expressions are resolved.
-func (p *evaluator) set(implicit *node) {
-	for _, given := range p.opts.Set {
+func (p *settings) set(texts []string) {
+	for _, given := range texts {
 		at, raw, ok := strings.Cut(given, "=")
 		at = strings.TrimSpace(at)
-		s := &setting{p: p, implicit: implicit, raw: raw, at: at, file: "<--set " + at + ">"}
+		s := &setting{of: p, raw: raw, at: at, file: "<--set " + at + ">"}
 		if !ok {
 			s.problem("Invalid setting", fmt.Sprintf("expected ADDRESS.ATTRIBUTE=VALUE, for example %s", settingExample))
 			continue
@@ -55,15 +66,15 @@ func (s *setting) problem(summary, detail string) {
 	if !strings.HasSuffix(detail, "?") {
 		detail += "."
 	}
-	s.p.diags = append(s.p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
+	s.of.diags = append(s.of.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
 		Detail: "--set " + s.at + ": " + detail})
 }
 
 // block finds the block that a setting speaks of.
 func (s *setting) block(parts []string) {
-	root := s.p.loader.modules[0]
+	root := s.of.root
 	n, length := root.named(parts)
-	if i := s.implicit; i != nil && strings.HasPrefix(s.at+".", i.label+".") {
+	if i := s.of.implicit; i != nil && strings.HasPrefix(s.at+".", i.label+".") {
 		n = i
 	}
 	switch {
@@ -76,8 +87,8 @@ func (s *setting) block(parts []string) {
 		return
 	case n == nil:
 		known := root.settable()
-		if s.implicit != nil {
-			known = append(known, s.implicit.label)
+		if s.of.implicit != nil {
+			known = append(known, s.of.implicit.label)
 		}
 		detail := "the recipe has no such block; it has " + diagnostic.List(known)
 		if similar := diagnostic.DidYouMean(strings.Join(parts[:min(len(parts), length)], "."), known); similar != "" {
@@ -104,7 +115,7 @@ func (s *setting) block(parts []string) {
 	attrs := n.block.Body.Attributes
 	n.block.Count, n.block.ForEach, n.block.DependsOn = attrs["count"], attrs["for_each"], attrs["depends_on"]
 	if len(s.path) == 1 && (s.path[0] == "count" || s.path[0] == "for_each") {
-		s.p.diags = append(s.p.diags, parse.BothRepeated(n.block.Count, n.block.ForEach)...)
+		s.of.diags = append(s.of.diags, parse.BothRepeated(n.block.Count, n.block.ForEach)...)
 	}
 }
 
@@ -166,7 +177,7 @@ func (s *setting) nested(schema *spec.Schema, name string, top bool) (*spec.Sche
 	if !top || !decode.IsMetaBlock(name) {
 		return nil, false
 	}
-	return s.p.shared.MetaBlock(name), true
+	return s.of.shared.MetaBlock(name), true
 }
 
 // inBlock sets a value in the only nested block of a name, which is made where there is none.
@@ -224,9 +235,9 @@ func (s *setting) attribute(body *hclsyntax.Body, schema *spec.Schema, path []st
 	}
 	secret := a != nil && a.Sensitive
 	if !secret {
-		s.p.loader.files.Shown[s.file] = &hcl.File{Bytes: []byte(s.raw)}
+		s.of.files.Shown[s.file] = &hcl.File{Bytes: []byte(s.raw)}
 	}
-	s.p.settings = append(s.p.settings, Setting{At: s.at, Value: s.raw, Sensitive: secret})
+	s.of.made = append(s.of.made, Setting{At: s.at, Value: s.raw, Sensitive: secret})
 	if expr, ok = s.within(whole, path[1:], expr); !ok {
 		return
 	}
@@ -322,8 +333,8 @@ func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Ex
 			"for example --set '%s=[\"a\", \"b\"]'", s.raw, t.FriendlyName(), diagnostic.LowerFirst(diags[0].Summary), s.at))
 		return nil, false
 	}
-	if diags = s.p.budget.Guard(expr); diags.HasErrors() {
-		s.p.diags = append(s.p.diags, diags...)
+	if diags = s.of.budget.Guard(expr); diags.HasErrors() {
+		s.of.diags = append(s.of.diags, diags...)
 		return nil, false
 	}
 	return expr, true

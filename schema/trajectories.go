@@ -84,13 +84,13 @@ func trajectoriesFor(m *module) []*node {
 }
 
 // implicitTrajectories is the default block, where a block needs it. It is no part of the recipe yet.
-func (p *evaluator) implicitTrajectories(root *module, nodes []*node) *node {
-	if p.opts.Plugins == nil || !slices.ContainsFunc(nodes, func(n *node) bool {
+func implicitTrajectories(root *module, nodes []*node, plugins Plugins) *node {
+	if plugins == nil || !slices.ContainsFunc(nodes, func(n *node) bool {
 		return wantsTrajectories(n) && len(trajectoriesFor(n.module)) == 0
 	}) {
 		return nil
 	}
-	plugin, err := p.opts.Plugins.Lookup(kind.Trajectories, defaultTrajectories.plugin)
+	plugin, err := plugins.Lookup(kind.Trajectories, defaultTrajectories.plugin)
 	if err != nil || plugin == nil {
 		return nil
 	}
