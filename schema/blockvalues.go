@@ -6,6 +6,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -40,6 +41,11 @@ func (b *blockValues) Value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (ct
 
 // Bad implements decode.Values.
 func (b *blockValues) Bad(expr hclsyntax.Expression) bool { return b.ev.p.bad[expr] }
+
+// Enough implements decode.Values.
+func (b *blockValues) Enough() bool {
+	return diagnostic.Enough(b.ev.diags) || diagnostic.Enough(b.ev.p.diags)
+}
 
 // Blamed implements decode.Values.
 func (b *blockValues) Blamed(expr hclsyntax.Expression, ctx *hcl.EvalContext) bool {

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -99,12 +100,49 @@ func bombs() map[string]string {
 		"a template file of itself": local("templatefile(\"self.tpl\", {})"),
 		"an endless file":           local("file(\"zero\")"),
 		"modules in modules":        modules("a"),
+		"long unknown names":        local("local."+rep("b", 4_000_000)) + "locals {\n  " + rep("a", 4_000_000) + " = 1\n}\n",
+		"many unknown names":        unknown(4000, 20_000),
+		"unknown names and known":   unknown(499, 200_000),
+		"code of many blocks":       reading("large.py:g", "rows.jsonl"),
+		"arguments of many blocks":  reading("large.py:f", "rows.jsonl"),
+		"functions of many blocks":  reading("large.py:f${count.index}", "rows.jsonl"),
+		"columns of a table":        reading("small.py:g", "wide.csv"),
+		"rows of a table":           reading("small.py:g", "long.csv"),
+		"columns of Parquet":        reading("small.py:g", "nested.parquet"),
+		"names of a missing file":   reading("small.py:g", "missing.csv"),
 	}
 }
 
 // modules calls a module a thousand times.
 func modules(name string) string {
 	return "module \"m\" {\n  source = \"./" + name + "\"\n  count  = 1000\n}\n"
+}
+
+// unknown refers to names that are not there, beside as many that are.
+func unknown(known, names int) string {
+	return "locals {\n" + numbered(known, "  known_%06d_aaaaaaaaaaaaaaaa = 1\n") + "}\n" +
+		local("["+numbered(names, "local.other_%06d_aaaaaaaaaaaaaaaa,")+"]")
+}
+
+// reading are many blocks that name the same files.
+func reading(function, data string) string {
+	return "environment \"mine\" \"e\" {\n  count = 3000\n  call = \"" + function + "\"\n  data = \"" + data +
+		"\"\n  prompt = \"no\"\n}\n"
+}
+
+// readable are the files that reading names.
+func readable() map[string]string {
+	rep := strings.Repeat
+	length := func(n int) string { return string(binary.LittleEndian.AppendUint32(nil, uint32(n))) }
+	nested := "\x15\x02\x19\xfc\xff\xff\xff\xff\x07" + rep("\x1c", 250_000)
+	return map[string]string{
+		"large.py":       "def f(" + numbered(100_000, "a%d, ") + "**more):\n    pass\n" + rep("x = 1\n", 500_000),
+		"small.py":       "def f(completions):\n    pass\n",
+		"rows.jsonl":     "{\"prompt\": \"a\"}\n",
+		"wide.csv":       numbered(500_000, "c%d,") + "\n",
+		"long.csv":       rep("a\n", 2_000_000),
+		"nested.parquet": "PAR1" + nested + length(len(nested)) + "PAR1",
+	}
 }
 
 func numbered(n int, form string) string {
@@ -122,7 +160,7 @@ func TestBombsAreRefused(t *testing.T) {
 		t.Skip("slow")
 	}
 	if path := os.Getenv(bombKey); path != "" {
-		if _, diags := schema.Load(path, schema.Options{}); !diags.HasErrors() {
+		if _, diags := schema.Load(path, schema.Options{Plugins: readers{readingConfig(t)}}); !diags.HasErrors() {
 			t.Error("it was loaded without an error")
 		}
 		return
@@ -134,6 +172,11 @@ func TestBombsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "self.tpl"), []byte(`${templatefile("self.tpl", {})}`), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	for name, text := range readable() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, text := range map[string]string{"a": modules("b"), "a/b": modules("c"), "a/b/c": modules("d"),
 		"a/b/c/d": "inference \"tiny\" \"p\" {}\n"} {

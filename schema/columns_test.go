@@ -16,8 +16,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// columnsRecipe returns the problems of a block whose attributes name columns of the file of its attribute data.
-func columnsRecipe(t *testing.T, dir, body string) string {
+// readingConfig is of a block whose attributes name functions, a file of rows, and columns of it.
+func readingConfig(t *testing.T) *spec.Schema {
 	t.Helper()
 	type function struct {
 		Function string `recipe:"function" code:"callable"`
@@ -37,6 +37,13 @@ func columnsRecipe(t *testing.T, dir, body string) string {
 	config.Block("calls").Schema.Attribute("function").Columns = given
 	config.Attribute("kept").Columns = &spec.Columns{Of: "data"}
 	config.Attribute("prompt").Columns = &spec.Columns{Of: "data"}
+	return config
+}
+
+// columnsRecipe returns the problems of a block whose attributes name columns of the file of its attribute data.
+func columnsRecipe(t *testing.T, dir, body string) string {
+	t.Helper()
+	config := readingConfig(t)
 	file := filepath.Join(dir, "r.hcl")
 	if err := os.WriteFile(file, []byte("environment \"mine\" \"e\" {\n"+body+"\n}\n"), 0o600); err != nil {
 		t.Fatal(err)

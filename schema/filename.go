@@ -27,7 +27,7 @@ func longAddress(n *node, mi *moduleInstance, a addr.Block) *hcl.Diagnostic {
 	return diagnostic.Problem(at, "Address too long", fmt.Sprintf(
 		"The address of a block becomes the name of a folder, of at most %d bytes, got %d for %s. Shorten %s. "+
 			"Characters other than a-z, A-Z, 0-9, '.', '_' and '-' take 3 bytes or more.",
-		addr.MaxFileName, len(name), shortened(a.String()), part))
+		addr.MaxFileName, len(name), diagnostic.Shortened(a.String()), part))
 }
 
 // longName refuses the file of a recipe that no run folder can be named after.
@@ -41,13 +41,4 @@ func longName(r *Recipe) *hcl.Diagnostic {
 		"The name of the file becomes the name of the run's folder, of at most %d bytes, got %d. Rename the file, or "+
 			"add recipe { name = \"…\" }. Characters other than a-z, A-Z, 0-9, '.', '_' and '-' take 3 bytes or more.",
 		addr.MaxFileName, len(name)))
-}
-
-// shortened is the beginning of a text that is too long for a message.
-func shortened(text string) string {
-	const most = 60
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return text
 }

@@ -114,6 +114,10 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 	case *hclsyntax.FunctionCallExpr:
 		w.function(n)
 	case *hclsyntax.ScopeTraversalExpr:
+		if diagnostic.Enough(w.r.p.diags) {
+			w.e.bad = true
+			return nil
+		}
 		name := n.Traversal.RootName()
 		for _, scope := range w.scopes {
 			if _, bound := scope[name]; bound {
@@ -164,7 +168,9 @@ func (w *walker) function(call *hclsyntax.FunctionCallExpr) {
 	if _, ok := w.r.p.base.Functions[call.Name]; ok {
 		return
 	}
-	w.e.bad = true
+	if w.e.bad = true; diagnostic.Enough(w.r.p.diags) {
+		return
+	}
 	w.r.p.diags = append(w.r.p.diags, diagnostic.Problem(call.NameRange, "Unknown function",
 		fmt.Sprintf("There is no function %q.%s docs/language.md lists them all.", call.Name,
 			diagnostic.DidYouMean(call.Name, slices.Sorted(maps.Keys(w.r.p.base.Functions))))))

@@ -36,7 +36,7 @@ func (a *app) dryRun(ctx context.Context, file, address string, f *tryFlags) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, fixed.Close()) }()
-	f.policy.policy, f.policy.everywhere = fixed.URL, true
+	f.policy.policy, f.policy.key, f.policy.everywhere = fixed.URL, fixed.Token, true
 	f.n, f.groupSize = 1, dryRunGroup
 	l, groups, err := a.tryGroups(ctx, file, address, f)
 	if l != nil {

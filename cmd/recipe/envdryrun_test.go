@@ -77,8 +77,10 @@ func TestTurnsWithAServerWithoutTokens(t *testing.T) {
 		}
 	}()
 	w := newTalks(t, `"start"`, `float(said == ["42"] * 3)`)
-	out, err := w.command("env", "try", "quickstart.hcl", wordsBlock, "--policy", fixed.URL, "-n", "1",
-		"--group-size", "2", "--timeout", "3m", "--trust", "all").CombinedOutput()
+	cmd := w.command("env", "try", "quickstart.hcl", wordsBlock, "--policy", fixed.URL, "--key-env", "FIXED_KEY", "-n", "1",
+		"--group-size", "2", "--timeout", "3m", "--trust", "all")
+	cmd.Env = append(cmd.Environ(), "FIXED_KEY="+fixed.Token)
+	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "mean score 1") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -27,6 +27,7 @@ import (
 // policyFlags say which policy answers an environment that no run trains.
 type policyFlags struct {
 	policy, model, keyEnv string
+	key                   string // of a URL, where no variable holds it
 	at                    int64
 	verbose               bool
 	everywhere            bool // policy answers in place of every inference block, judges among them
@@ -238,8 +239,8 @@ func (a *app) findPolicy(ctx context.Context, l *lone, declared *schema.Block, f
 
 // remotePolicy is a server at a URL.
 func (a *app) remotePolicy(ctx context.Context, l *lone, declared *schema.Block, f *policyFlags) error {
-	key := ""
-	if f.keyEnv != "" {
+	key := f.key
+	if key == "" && f.keyEnv != "" {
 		for _, entry := range a.environ {
 			if value, ok := strings.CutPrefix(entry, f.keyEnv+"="); ok {
 				key = value

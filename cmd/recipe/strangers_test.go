@@ -41,6 +41,24 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 			"tokenFile: secret", 1), "secret": "canary", "uv.toml": `index-url = "` + asked.URL + `"`,
 		"pkg/pyproject.toml": "[project]\nname = \"pkg\"\nversion = \"1\"\n", "pkg/setup.py": python,
 		"sitecustomize.py": python, "recipe_sdk/__init__.py": python,
+		"json.py": python, "ast.py": python, "traceback.py": python, "path/json.py": python, "path/sitecustomize.py": python,
+		"score.py":   "import absent_module\n\n\ndef score(completions, **kwargs):\n    return [0.0]\n",
+		"rows.jsonl": strings.Repeat(`{"prompt": "a", "answer": "b"}`+"\n", 2),
+		"scores.hcl": `inference "tiny" "policy" {}
+environment "reward" "r" {
+  inference = inference.tiny.policy
+  dataset   = "rows.jsonl"
+  eval_rows = 1
+  functions { function = "score.py:score" }
+}
+environment "reward" "path" {
+  inference             = inference.tiny.policy
+  dataset               = "rows.jsonl"
+  eval_rows             = 1
+  environment_variables = { PYTHONPATH = "` + dir + `/path" }
+  functions { function = "score.py:score" }
+}
+`,
 		"mod/main.hcl": "recipe {\n  required_plugins { inner = { source = \"./inner.py\" } }\n}\n",
 		"train.hcl": `recipe {
   required_plugins {
@@ -147,7 +165,7 @@ func TestAStrangersFolderRunsNothing(t *testing.T) {
 		"env try train.hcl environment.words.w", "trust digest words.py program", "trust lock -o ../lock.json train.hcl",
 		"plan known.hcl", "doctor known.hcl", "doctor --executor kubernetes.gpu known.hcl",
 		"doctor --executor kubernetes.token known.hcl", "plan python.hcl", "doctor python.hcl", "init --gpu no packages.hcl",
-		"doctor packages.hcl", "plan packages.hcl",
+		"doctor packages.hcl", "plan packages.hcl", "plan scores.hcl", "doctor scores.hcl",
 	} {
 		test := "run \"p\" {\n  command = plan\n}\n"
 		if err := os.WriteFile(filepath.Join(dir, "plan.test.hcl"), []byte(test), 0o600); err != nil {

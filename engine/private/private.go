@@ -55,6 +55,25 @@ func CheckDir(path string) error {
 	return tighten(path, info, 0o077)
 }
 
+// Own checks that a file or folder which a person works in, and a link that leads to it, belong to this user, and that
+// not every user may change it.
+func Own(path string) error {
+	for _, look := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
+		info, err := look(path)
+		if err != nil {
+			return err
+		}
+		if err := owned(path, info); err != nil {
+			return err
+		}
+		if info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o002 != 0 {
+			return &Error{path, "can be changed by every user of the machine (mode " + info.Mode().Perm().String() + ")",
+				"remove the permission: chmod o-w " + path}
+		}
+	}
+	return nil
+}
+
 // treeDepth is how deep Tree looks: blocks/ADDRESS/FOLDER/FILE. Deeper files were created by programs of a plugin,
 // which may use links.
 const treeDepth = 4

@@ -250,3 +250,38 @@ func TestRoot(t *testing.T) {
 		}
 	})
 }
+
+// What a person works in may be open to readers, and neither another user's nor open to writers.
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	for mode, ok := range map[fs.FileMode]bool{0o600: true, 0o644: true, 0o664: true, 0o666: false} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{file, link} {
+			if err := Own(path); (err == nil) != ok {
+				t.Errorf("%s with mode %o: got %v, want ok %v", filepath.Base(path), mode, err, ok)
+			}
+		}
+	}
+	if os.Geteuid() != 0 {
+		return // only root gives files away
+	}
+	if err := errors.Join(os.Chmod(file, 0o600), os.Lchown(link, stranger, stranger)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Own(link); err == nil {
+		t.Error("a link of another user is taken")
+	}
+	if err := os.Chown(file, stranger, stranger); err != nil {
+		t.Fatal(err)
+	}
+	if err := Own(file); err == nil {
+		t.Error("a file of another user is taken")
+	}
+}

@@ -23,12 +23,14 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// lookup prints which modules an interpreter does not find. It imports none of them. The first argument is the folder
-// of the file that imports them; the folder that Python is started in is not searched.
+// lookup prints which modules an interpreter does not find. It imports none of them. The first argument are folders
+// that are searched, too, as a JSON list: those of the recipe, which may be a stranger's. They are added when all that
+// the program itself imports is there. The folder that Python is started in is not searched.
 const lookup = `
 import sys
-sys.path = [sys.argv[1]] + [folder for folder in sys.path if folder]
+sys.path = [folder for folder in sys.path if folder]
 import importlib.util, json
+sys.path = json.loads(sys.argv[1]) + sys.path
 def found(name):
     try:
         return importlib.util.find_spec(name) is not None
@@ -129,7 +131,8 @@ func codeOf(b *schema.Block) (found []usedCode) {
 	return found
 }
 
-// lacks are the modules that an interpreter does not find for a file in folder.
+// lacks are the modules that an interpreter does not find for a file in folder. The PYTHONPATH of the block is searched,
+// and not given to Python: it would run a sitecustomize.py of the recipe, and its modules in place of its own.
 func lacks(program, folder string, names []string, b *schema.Block) ([]string, error) {
 	names = slices.DeleteFunc(names, func(name string) bool { // recipe brings these
 		return name == "recipe_sdk" || name == "recipe_"+b.Plugin()
@@ -137,17 +140,22 @@ func lacks(program, folder string, names []string, b *schema.Block) ([]string, e
 	if len(names) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookupLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, append([]string{"-c", lookup, folder}, names...)...)
-	cmd.Dir = filepath.Dir(program)
-	cmd.Env = append(interpreter.Asking(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
+	folders := []string{folder}
 	if v, ok := b.Meta.Environment["PYTHONPATH"]; ok {
 		if v, _ = v.Unmark(); !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
 			return nil, nil
 		}
-		cmd.Env = append(cmd.Env, "PYTHONPATH="+v.AsString())
+		folders = append(folders, filepath.SplitList(v.AsString())...)
 	}
+	searched, err := json.Marshal(folders)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookupLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, append([]string{"-c", lookup, string(searched)}, names...)...)
+	cmd.Dir = filepath.Dir(program)
+	cmd.Env = append(interpreter.Asking(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout = &out

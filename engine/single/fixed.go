@@ -1,6 +1,7 @@
 package single
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -13,7 +14,8 @@ import (
 
 // Fixed is an OpenAI-compatible server that gives one answer to everything, and records what it was asked.
 type Fixed struct {
-	URL string // ending in /v1
+	URL   string // ending in /v1
+	Token string
 
 	answer string
 	server *http.Server
@@ -29,10 +31,11 @@ type Asked struct {
 	Content string `json:"content"`
 }
 
-// maxAsked bounds how many requests are recorded, and maxAskedBytes the size of one.
+// maxAsked bounds how many requests are recorded, maxAskedBytes the size of one, and maxAnswers the answers to one.
 const (
 	maxAsked      = 1000
 	maxAskedBytes = 64 << 20
+	maxAnswers    = 1 << 16
 )
 
 // NewFixed serves on loopback.
@@ -41,7 +44,8 @@ func NewFixed(answer string) (*Fixed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the environment: %w", err)
 	}
-	f := &Fixed{URL: "http://" + listener.Addr().String() + "/v1", answer: answer, served: make(chan error, 1)}
+	f := &Fixed{URL: "http://" + listener.Addr().String() + "/v1", Token: rand.Text(), answer: answer,
+		served: make(chan error, 1)}
 	f.server = web.NewServer(http.HandlerFunc(f.serve))
 	go func() { f.served <- web.Serve(f.server, listener) }()
 	return f, nil
@@ -62,6 +66,10 @@ func (f *Fixed) Asked() [][]Asked {
 }
 
 func (f *Fixed) serve(w http.ResponseWriter, r *http.Request) {
+	if !bears(r, f.Token) {
+		http.Error(w, "wrong token", http.StatusUnauthorized)
+		return
+	}
 	var answer any
 	switch strings.TrimPrefix(r.URL.Path, "/v1") {
 	case "/models":
@@ -77,6 +85,10 @@ func (f *Fixed) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAskedBytes)).Decode(&request); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if request.N > maxAnswers {
+			http.Error(w, fmt.Sprintf("n is %d; expected at most %d", request.N, maxAnswers), http.StatusBadRequest)
 			return
 		}
 		var messages []Asked

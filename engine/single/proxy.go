@@ -134,11 +134,16 @@ func (p *Proxy) send(ctx context.Context, method, route string, body []byte) (in
 	return response.StatusCode, answer, nil
 }
 
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
+// bears says whether a request has the token.
+func bears(r *http.Request, token string) bool {
 	given := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return subtle.ConstantTimeCompare([]byte(given), []byte(token)) == 1
+}
+
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	route := strings.TrimPrefix(r.URL.Path, "/v1")
 	switch {
-	case subtle.ConstantTimeCompare([]byte(given), []byte(p.Token)) != 1:
+	case !bears(r, p.Token):
 		http.Error(w, "wrong token", http.StatusUnauthorized)
 	case r.Method == http.MethodGet && route == "/models":
 		p.reply(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": p.model, "object": "model"}}})

@@ -64,6 +64,8 @@ type Values interface {
 	// Blamed says whether an expression without a known value has none because something that it uses is wrong, which
 	// has been reported: a variable without a value, a local with a mistake. Else it waits for outputs of blocks.
 	Blamed(expr hclsyntax.Expression, ctx *hcl.EvalContext) bool
+	// Enough says whether so many mistakes were found that no more are looked for.
+	Enough() bool
 	// Block returns the label of the block that the expressions call KIND.PLUGIN.NAME, and the schema of its plugin; nil:
 	// there is no such block, or its plugin is not known.
 	Block(k kind.Kind, plugin, name string) (label string, config *spec.Schema)

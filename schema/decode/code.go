@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -20,8 +19,12 @@ import (
 type codeFiles struct {
 	files *function.Files
 
-	mu   sync.Mutex
-	read map[string]codeFile
+	mu    sync.Mutex
+	read  map[string]codeFile
+	total int // bytes of them
+	facts facts
+
+	imported map[string][]Content // by the file that imports them
 }
 
 type codeFile struct {
@@ -35,7 +38,11 @@ func (c *codeFiles) load(path string) ([]byte, error) {
 	if found, ok := c.read[path]; ok {
 		return found.content, found.err
 	}
+	if c.total > maxCode {
+		return nil, fmt.Errorf("the Python files of the recipe have more than %d MiB together", maxCode>>20)
+	}
 	content, err := c.files.Load(path)
+	c.total += len(content)
 	if c.read == nil {
 		c.read = map[string]codeFile{}
 	}
@@ -75,14 +82,21 @@ func (d *Decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 	if err != nil {
 		return refuse("File not readable", diagnostic.UpperFirst(err.Error())+".")
 	}
-	names := spec.Defines(content)
-	if !slices.Contains(names, code.Function) && !spec.MayDefine(content, code.Function) {
-		public := slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "_") })
-		return refuse("Function not found", fmt.Sprintf("%s defines no %s at its top level. It has %s.%s",
-			code.File, code.Function, diagnostic.List(public), diagnostic.DidYouMean(code.Function, public)))
+	known, ok := d.Shared.code.facts.of(code.File, content)
+	found, looked := (*functionFacts)(nil), false
+	if ok {
+		found, looked = known.function(code.Function)
 	}
-	d.imported(code.File, content)
-	pinned := code.Of(content)
+	if !looked || !d.imported(code.File, content) {
+		return refuse("Too much code", fmt.Sprintf("The Python files of a recipe together are gone through up to %d MiB, "+
+			"once for each function that a block names. Name fewer functions, or split %s.", maxCodeWork>>20, code.File))
+	}
+	if _, defined := slices.BinarySearch(known.names, code.Function); !found.may && !defined {
+		return refuse("Function not found", fmt.Sprintf("%s defines no %s at its top level. It has %s.%s",
+			code.File, code.Function, diagnostic.Some(known.public), diagnostic.DidYouMean(code.Function, known.public)))
+	}
+	pinned := code
+	pinned.Digest = known.digest
 	if code.Digest != "" && code.Digest != pinned.Digest {
 		return refuse("File has changed", fmt.Sprintf("%s has the SHA-256 %s; the recipe expects %s.",
 			code.File, pinned.Digest, code.Digest))

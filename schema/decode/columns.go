@@ -12,6 +12,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -49,22 +50,17 @@ func (d *Decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribu
 // columns reports attributes that name columns which the file of rows lacks. Only its first row is read. Where the file
 // is none that can be read here, as a data set of a hub, nothing is reported: the block does that when it starts.
 func (d *Decoder) columns(body *hclsyntax.Body) {
-	known := map[string][]string{}
 	for _, c := range d.claimed {
 		of := c.attribute.Columns.Of
 		file := d.rows[of]
-		if file == "" {
+		if file == "" || d.Values.Enough() {
 			continue
 		}
 		if c.value.Type() == cty.Number {
 			d.keptBack(c, file, body)
 			continue
 		}
-		columns, ok := known[file]
-		if !ok {
-			columns = columnsOf(file, d.Shared.code.files)
-			known[file] = columns
-		}
+		columns := d.Shared.code.facts.rowsOf(file, d.Shared.code.files).columns
 		if len(columns) == 0 {
 			continue
 		}
@@ -78,8 +74,9 @@ func (d *Decoder) columns(body *hclsyntax.Body) {
 // keptBack reports a number of rows that leaves none of the file.
 func (d *Decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 	kept, _ := c.value.AsBigFloat().Int64()
-	rows, ok := rowsOf(file, d.Shared.code.files)
-	if !ok || rows > kept {
+	known := d.Shared.code.facts.rowsOf(file, d.Shared.code.files)
+	rows := known.rows
+	if !known.counted || rows > kept {
 		return
 	}
 	if c.at == (hcl.Range{}) {
@@ -99,7 +96,7 @@ func (d *Decoder) compare(c claim, file string, columns []string) {
 	if c.attribute.Format != spec.FormatCallable && c.attribute.Format != spec.FormatCode {
 		if !slices.Contains(columns, name) {
 			d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
-				c.attribute.Name, c.where, file, name, strings.Join(columns, ", "), diagnostic.DidYouMean(name, columns))))
+				c.attribute.Name, c.where, file, name, diagnostic.Some(columns), diagnostic.DidYouMean(name, columns))))
 		}
 		return
 	}
@@ -111,19 +108,29 @@ func (d *Decoder) compare(c claim, file string, columns []string) {
 	if err != nil {
 		return
 	}
-	needed, decorator, _ := spec.Parameters(source, code.Function)
+	known, ok := d.Shared.code.facts.of(code.File, source)
+	if !ok {
+		return // said where the attribute was decoded
+	}
+	needed, decorator := known.parameters(code.Function)
 	hint, lacks := "", []string{}
 	for _, argument := range needed {
 		passed := slices.Contains(columns, argument) && !slices.Contains(of.LeftOut, argument)
 		if !passed && !slices.Contains(of.Given, argument) {
-			lacks = append(lacks, fmt.Sprintf("%q", argument))
+			lacks = append(lacks, strconv.Quote(diagnostic.Shortened(argument)))
+			if len(lacks) > diagnostic.MaxListed {
+				continue
+			}
 			hint += diagnostic.DidYouMean(argument, columns)
 		}
 	}
 	if len(lacks) == 0 {
 		return
 	}
-	besides := ""
+	if len(lacks) > diagnostic.MaxListed {
+		lacks = append(lacks[:diagnostic.MaxListed], fmt.Sprintf("%d more", len(lacks)-diagnostic.MaxListed))
+	}
+	lacking, besides := strings.Join(lacks, " and "), ""
 	if len(of.Given) > 0 {
 		besides = fmt.Sprintf(" Besides columns a function gets %s.", strings.Join(of.Given, ", "))
 	}
@@ -131,14 +138,14 @@ func (d *Decoder) compare(c claim, file string, columns []string) {
 		d.report(diagnostic.Warning(c.at, "Columns not checked", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does "+
 			"not have as a "+
 			"column, unless its decorator @%s gives it. The block finds out when it starts. The file has %s.%s",
-			c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file, decorator,
-			strings.Join(columns, ", "), hint)))
+			c.attribute.Name, c.where, code.Function, code.File, lacking, file, decorator,
+			diagnostic.Some(columns), hint)))
 		return
 	}
 	d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s of %s needs %s, which %s does not "+
 		"have as a "+
-		"column. It has %s.%s%s", c.attribute.Name, c.where, code.Function, code.File, strings.Join(lacks, " and "), file,
-		strings.Join(columns, ", "), hint, besides)))
+		"column. It has %s.%s%s", c.attribute.Name, c.where, code.Function, code.File, lacking, file,
+		diagnostic.Some(columns), hint, besides)))
 }
 
 // headOfRows is how much of a file is read for its columns. In a file with a longer first row none are known,
@@ -151,18 +158,42 @@ func columnsOf(file string, files *function.Files) []string {
 	switch {
 	case ending == ".parquet":
 		footer, _ := parquetFooter(file, files)
-		return footer.columns
+		return fewEnough(footer.columns)
 	case ending == ".csv" || ending == ".tsv":
 		columns, _ := tableReader(data, ending).Read()
-		return columns
+		return fewEnough(columns)
 	}
 	var columns []string
 	row, _ := rowsOfJSON(data, 1)
 	gjson.ParseBytes(row).ForEach(func(name, _ gjson.Result) bool {
 		columns = append(columns, name.String())
-		return true
+		return len(columns) <= maxColumns
 	})
+	return fewEnough(columns)
+}
+
+// fewEnough are the columns; none where there are too many.
+func fewEnough(columns []string) []string {
+	if len(columns) > maxColumns {
+		return nil
+	}
 	return columns
+}
+
+// workOfRows is about how many bytes columnsOf and rowsOf go through.
+func workOfRows(file string, files *function.Files) int {
+	in, size, err := files.Open(file)
+	if err != nil {
+		return 0
+	}
+	_ = in.Close()
+	switch ending := path.Ext(strings.ToLower(file)); ending {
+	case ".gz":
+		return 2 * headOfRows
+	case ".parquet":
+		return 2 * footerWork * int(min(size, headOfFooter))
+	}
+	return 2 * int(min(size, headOfRows))
 }
 
 // rowsOf is how many rows a file has. Not ok: it is not known, as of one that is too large to be read for it.

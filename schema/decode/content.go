@@ -82,7 +82,7 @@ func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string) {
 		full = filepath.Join(d.Shared.code.files.Dir, file)
 		relative = fmt.Sprintf(" (paths are relative to the folder of the recipe, %s)", d.Shared.code.files.Dir)
 	}
-	near, _ := filepath.Glob(filepath.Join(filepath.Dir(full), "*"+filepath.Ext(file)))
+	near := d.Shared.code.facts.like(full)
 	names := make([]string, 0, len(near))
 	for _, n := range near {
 		names = append(names, path.Join(path.Dir(file), filepath.Base(n)))
@@ -138,35 +138,66 @@ var importing = sync.OnceValue(func() *regexp.Regexp {
 		`import[ \t]+([A-Za-z_][\w., \t]*))`)
 })
 
-// imported records the modules beside a Python file that it imports, and what they import of the same folder.
-func (d *Decoder) imported(file string, source []byte) {
+// imported records the modules beside a Python file that it imports, and what they import of the same folder. Not ok:
+// there is too much code.
+func (d *Decoder) imported(file string, source []byte) bool {
 	if d.Running {
-		return
+		return true
 	}
-	folder, files := filepath.Dir(file), d.Shared.code.files
+	code := d.Shared.code
+	code.mu.Lock()
+	key := file
+	if file == "" { // no file: the statement stands for it
+		key = "\n" + string(source)
+	}
+	found, known := code.imported[key]
+	code.mu.Unlock()
+	if !known {
+		var ok bool
+		if found, ok = code.modules(file, source); !ok {
+			return false
+		}
+		code.mu.Lock()
+		if code.imported == nil {
+			code.imported = map[string][]Content{}
+		}
+		code.imported[key] = found
+		code.mu.Unlock()
+	}
+	for _, one := range found {
+		d.note(one.File, one.Digest)
+	}
+	return true
+}
+
+// modules are the modules beside a Python file that it imports, and what they import of the same folder. Not ok: there
+// is too much code.
+func (c *codeFiles) modules(file string, source []byte) (found []Content, ok bool) {
+	folder := filepath.Dir(file)
 	seen := map[string]bool{file: true}
 	for rest := [][]byte{source}; len(rest) > 0 && len(seen) < 100; rest = rest[1:] {
-		for _, m := range importing().FindAllSubmatch(rest[0], -1) {
-			for _, name := range strings.Split(string(m[1])+string(m[2]), ",") {
-				name, _, _ = strings.Cut(strings.TrimSpace(name), " ") // import a as b
-				name, _, _ = strings.Cut(name, ".")
-				module := filepath.Join(folder, name+".py")
-				if name == "" || seen[module] {
-					continue
+		names, ok := c.facts.importsOf(rest[0])
+		if !ok {
+			return nil, false
+		}
+		for _, name := range names {
+			module := filepath.Join(folder, name+".py")
+			if name == "" || seen[module] {
+				continue
+			}
+			seen[module] = true
+			if digest, err := c.files.Content(module); err == nil {
+				found = append(found, Content{File: module, Digest: digest})
+				if text, err := c.load(module); err == nil {
+					rest = append(rest, text)
 				}
-				seen[module] = true
-				if digest, err := files.Content(module); err == nil {
-					d.note(module, digest)
-					if text, err := d.Shared.code.load(module); err == nil {
-						rest = append(rest, text)
-					}
-				} else if digest, err := files.Content(filepath.Join(folder, name, "__init__.py")); err == nil {
-					if whole, err := files.Content(filepath.Join(folder, name)); err == nil {
-						digest = whole
-					}
-					d.note(filepath.Join(folder, name), digest)
+			} else if digest, err := c.files.Content(filepath.Join(folder, name, "__init__.py")); err == nil {
+				if whole, err := c.files.Content(filepath.Join(folder, name)); err == nil {
+					digest = whole
 				}
+				found = append(found, Content{File: filepath.Join(folder, name), Digest: digest})
 			}
 		}
 	}
+	return found, true
 }

@@ -22,6 +22,13 @@ func Warning(at hcl.Range, summary, detail string) *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &at}
 }
 
+const (
+	// MaxFound is how many mistakes of a recipe are found: then no more are looked for in references and files.
+	MaxFound = 1000
+	// MaxListed is how many names are listed in a message.
+	MaxListed = 40
+)
+
 // Few are the first diagnostics, with how many more there are. A file may have a mistake in every second byte.
 func Few(diags hcl.Diagnostics, most int) hcl.Diagnostics {
 	if len(diags) <= most+1 {
@@ -29,6 +36,9 @@ func Few(diags hcl.Diagnostics, most int) hcl.Diagnostics {
 	}
 	more := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "More mistakes",
 		Detail: fmt.Sprintf("There are %d more. Correct those above first.", len(diags)-most)}
+	if len(diags) >= MaxFound {
+		more.Detail = fmt.Sprintf("There are more than %d more. Correct those above first.", MaxFound-most-1)
+	}
 	if diags[most:].HasErrors() {
 		more.Severity = hcl.DiagError
 	}
@@ -76,6 +86,34 @@ func List(known []string) string {
 	}
 	return strings.Join(slices.Sorted(slices.Values(known)), ", ")
 }
+
+// Some lists the first of many names, each in part when it is long.
+func Some(names []string) string {
+	short := make([]string, 0, MaxListed)
+	for _, name := range names[:min(len(names), MaxListed)] {
+		short = append(short, Shortened(name))
+	}
+	switch more := len(names) - MaxListed; {
+	case len(names) == 0:
+		return "none"
+	case more > 0:
+		return strings.Join(short, ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(short, ", ")
+}
+
+// Shortened is the beginning of a text that is too long for a message.
+func Shortened(text string) string {
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}
+
+// Enough says whether so many mistakes were found that no more are looked for. That there is an error among them is
+// needed: what is not looked at must not be valid.
+func Enough(diags hcl.Diagnostics) bool { return len(diags) >= MaxFound && diags.HasErrors() }
 
 // At writes where something is, for the text of another diagnostic.
 func At(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }
