@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/input"
 )
 
 // The arguments of a recipe give its values again: files in their order, secrets and the environment left out.
@@ -39,7 +40,7 @@ variable "token" {
 		return r
 	}
 	o := schema.Options{VarFiles: files, Environ: []string{"RECIPE_VAR_here=b"},
-		Vars: map[string]schema.VarValue{"text": {Raw: "2024-01-01"}, "token": {Raw: "hunter22"}}}
+		Vars: map[string]input.Value{"text": {Raw: "2024-01-01"}, "token": {Raw: "hunter22"}}}
 	first := load(o)
 	// `two` has its value from the first file, `one` from the second: the order of the files decides.
 	want := []string{"--var", `text=2024-01-01`, "--var", "token=…", "--var-file", files[0], "--var-file", files[1]}
@@ -52,7 +53,7 @@ variable "token" {
 	}
 	// A saved plan has its values whatever files and environment say later.
 	want = []string{"--var", "here=b", "--var", "one=2", "--var", `text=2024-01-01`, "--var", "token=…", "--var", "two=1"}
-	saved := load(schema.Options{Planned: planned, Vars: map[string]schema.VarValue{"token": {Raw: "hunter22"}}})
+	saved := load(schema.Options{Planned: planned, Vars: map[string]input.Value{"token": {Raw: "hunter22"}}})
 	if got := saved.Arguments(); !slices.Equal(got, want) {
 		t.Errorf("of a saved plan: got  %q\nwant %q", got, want)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -16,20 +18,20 @@ import (
 // computeBlock expands a block and evaluates the body of each instance with unknown outputs.
 func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 	res := &result{}
-	reps, ok := ev.repeat(n, mi, n.block.count, n.block.forEach)
+	reps, ok := ev.repeat(n, mi, n.block.Count, n.block.ForEach)
 	if !ok {
 		// The number of instances is unknown: check one body, with an unknown index.
 		reps = []repetition{{each: &hcl.EvalContext{Variables: map[string]cty.Value{
-			"count": cty.ObjectVal(map[string]cty.Value{"index": cty.UnknownVal(cty.Number)}), "each": noValue}}}}
-		res.whole = noValue
+			"count": cty.ObjectVal(map[string]cty.Value{"index": cty.UnknownVal(cty.Number)}), "each": cty.DynamicVal}}}}
+		res.whole = cty.DynamicVal
 	}
 	ctx := ev.context(n.exprs, mi)
 	for _, rep := range reps {
 		inst := &instance{node: n, in: mi, each: rep.each, block: &Block{Addr: mi.address(n, rep.key), Schema: n.plugin,
-			Range: n.header, dir: ev.p.code.files.Dir}}
+			Range: n.header, dir: ev.p.root.module.source.Dir}}
 		if d := longAddress(n, mi, inst.block.Addr); d != nil {
 			ev.diags = append(ev.diags, d)
-			res.whole = noValue // one error says it for all instances
+			res.whole = cty.DynamicVal // one error says it for all instances
 			break
 		}
 		ev.fill(inst, ctx)
@@ -45,33 +47,31 @@ func (ev *evaluation) computeBlock(n *node, mi *moduleInstance) *result {
 func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	n, b := inst.node, inst.block
 	ctx := within(shared, inst.each)
-	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label, scope: n.scope, exprs: n.exprs, in: inst.in}
-	d.fallback = ev.fallback(n, inst.in)
-	b.Value = noValue
+	d := ev.decoder(inst, ctx, n.exprs)
+	b.Value = cty.DynamicVal
 	if n.plugin != nil {
-		b.Value = d.block(n.plugin.Config, n.block.body)
-		d.ask(n.plugin, n.block.body, b.Value)
-		b.Contents = d.reads
+		b.Value = d.Config(n.block.Body)
+		d.Ask(n.block.Body, b.Value)
+		b.Contents = d.Reads
 	}
 	b.Mock = ev.mock(b)
-	b.Meta = d.meta(n, b.Value, inst.waiting)
+	b.Meta = d.Meta(n.block.Body, b.Value, inst.waiting)
 	ev.needs(inst, ctx)
-	for _, diag := range d.diags {
+	for _, diag := range d.Diags {
 		diag.Extra = InstanceExtra{Address: b.Addr, Inner: diag.Extra}
 	}
-	ev.diags = append(ev.diags, d.diags...)
+	ev.diags = append(ev.diags, d.Diags...)
 }
 
 // config evaluates the configuration of an instance again, with outputs.
-func (ev *evaluation) config(inst *instance) (cty.Value, *decoder, *hcl.EvalContext) {
+func (ev *evaluation) config(inst *instance) (cty.Value, *decode.Decoder, *hcl.EvalContext) {
 	n := inst.node
 	ctx := within(ev.context(n.exprs, inst.in), inst.each)
-	d := &decoder{ev: ev, header: n.header, ctx: ctx, label: n.label, scope: n.scope}
-	d.fallback = ev.fallback(n, inst.in)
+	d := ev.decoder(inst, ctx, nil)
 	if n.plugin == nil {
-		return noValue, d, ctx
+		return cty.DynamicVal, d, ctx
 	}
-	return d.block(n.plugin.Config, n.block.body), d, ctx
+	return d.Config(n.block.Body), d, ctx
 }
 
 // fallback holds the values of attributes that the language fills in when the recipe leaves them out.
@@ -102,7 +102,7 @@ func (ev *evaluation) needs(inst *instance, ctx *hcl.EvalContext) {
 			return
 		}
 		if on.block.Addr.Kind == kind.Sync {
-			ev.diags = append(ev.diags, problem(at, "Reference to a sync block",
+			ev.diags = append(ev.diags, diagnostic.Problem(at, "Reference to a sync block",
 				fmt.Sprintf(
 					"%s needs %s, but a sync block starts last, after the blocks that it connects. Remove the "+
 						"reference; only outputs may refer to a sync block.", b.Addr, on.block.Addr)))
@@ -122,7 +122,7 @@ func (ev *evaluation) needs(inst *instance, ctx *hcl.EvalContext) {
 			need(on, Healthy, e.attribute, e.expr.Range())
 		}
 	}
-	if n.trajectories != nil && n.block.body.Attributes["trajectories"] == nil {
+	if n.trajectories != nil && n.block.Body.Attributes["trajectories"] == nil {
 		if res := ev.result(n.trajectories, inst.in.up(n.trajectories.module)); res != nil {
 			for _, on := range res.instances {
 				need(on, Healthy, "trajectories", n.header)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // An editor loads a file again at every change, and keeps the parts of it that stay as they were. Each load has all of
@@ -23,7 +24,7 @@ func TestEachLoadOfAnEditorHasItsBudget(t *testing.T) {
 			t.Parallel()
 			src := "locals {\n t = range(750)\n n = " + value + "\n" +
 				strings.Repeat("# long enough for a part\n", 1000) + "}\noutput \"n\" {\n  value = local.n > 0\n}\n"
-			parts := &schema.Parts{}
+			parts := &parse.Parts{}
 			for i := range 2 {
 				r, diags := schema.LoadSource("x.hcl", []byte(src), schema.Options{Parts: parts})
 				if diags.HasErrors() || text(r.Outputs[0].Value) != "true" {

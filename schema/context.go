@@ -53,9 +53,9 @@ func (c *contents) add(ev *evaluation, ref *reference, mi *moduleInstance) {
 	case n == nil:
 		c.path = c.path || ref.root == "path"
 	case n.variable != nil:
-		put(&c.vars, n.variable.name, func() cty.Value { return ev.value(n, mi) })
+		put(&c.vars, n.variable.Name, func() cty.Value { return ev.value(n, mi) })
 	case n.local != nil:
-		put(&c.locals, n.local.name, func() cty.Value { return ev.value(n, mi) })
+		put(&c.locals, n.local.Name, func() cty.Value { return ev.value(n, mi) })
 	case n.call != nil:
 		if c.modules == nil {
 			c.modules, c.modulesValue = map[*node]map[string]bool{}, map[string]cty.Value{}
@@ -69,20 +69,20 @@ func (c *contents) add(ev *evaluation, ref *reference, mi *moduleInstance) {
 		default:
 			used[ref.output] = true
 		}
-		c.modulesValue[n.call.name] = ev.moduleValue(n, mi, c.modules[n])
+		c.modulesValue[n.call.Name] = ev.moduleValue(n, mi, c.modules[n])
 	case n.block != nil:
 		d := n.block
 		if c.blocks == nil {
 			c.blocks = map[string]map[string]map[string]cty.Value{}
 		}
-		plugins := c.blocks[string(d.kind)]
+		plugins := c.blocks[string(d.Kind)]
 		if plugins == nil {
 			plugins = map[string]map[string]cty.Value{}
-			c.blocks[string(d.kind)] = plugins
+			c.blocks[string(d.Kind)] = plugins
 		}
-		names := plugins[d.plugin]
-		put(&names, d.name, func() cty.Value { return ev.value(n, mi) })
-		plugins[d.plugin] = names
+		names := plugins[d.Plugin]
+		put(&names, d.Name, func() cty.Value { return ev.value(n, mi) })
+		plugins[d.Plugin] = names
 	}
 }
 
@@ -119,8 +119,8 @@ func (c *contents) variables(mi *moduleInstance) map[string]cty.Value {
 			root = root.parent
 		}
 		out["path"] = cty.ObjectVal(map[string]cty.Value{
-			"module": cty.StringVal(filepath.ToSlash(mi.module.source.dir)),
-			"root":   cty.StringVal(filepath.ToSlash(root.module.source.dir))})
+			"module": cty.StringVal(filepath.ToSlash(mi.module.source.Dir)),
+			"root":   cty.StringVal(filepath.ToSlash(root.module.source.Dir))})
 	}
 	return out
 }
@@ -128,7 +128,7 @@ func (c *contents) variables(mi *moduleInstance) map[string]cty.Value {
 // moduleValue is an object of outputs, or a tuple or object of those when the module is repeated.
 func (ev *evaluation) moduleValue(n *node, mi *moduleInstance, used map[string]bool) cty.Value {
 	if n.child == nil || ev.result(n, mi) == nil {
-		return noValue
+		return cty.DynamicVal
 	}
 	instances := n.child.within[mi]
 	values := make([]cty.Value, len(instances))
@@ -142,9 +142,9 @@ func (ev *evaluation) moduleValue(n *node, mi *moduleInstance, used map[string]b
 		values[i] = cty.ObjectVal(outputs)
 	}
 	switch {
-	case n.call.count != nil:
+	case n.call.Count != nil:
 		return cty.TupleVal(values)
-	case n.call.forEach != nil:
+	case n.call.ForEach != nil:
 		byKey := make(map[string]cty.Value, len(values))
 		for i, child := range instances {
 			key, _ := child.key.Str()
@@ -154,7 +154,7 @@ func (ev *evaluation) moduleValue(n *node, mi *moduleInstance, used map[string]b
 	case len(values) == 1:
 		return values[0]
 	}
-	return noValue
+	return cty.DynamicVal
 }
 
 // uses lists the block instances that a node's expressions use. Ctx gives the key of x[count.index].
@@ -231,7 +231,7 @@ func staticKey(expr hclsyntax.Expression, ctx *hcl.EvalContext) *addr.Key {
 	if diags.HasErrors() {
 		return nil
 	}
-	if key, ok := keyOf(v); ok {
+	if key, ok := addr.KeyOf(v); ok {
 		return &key
 	}
 	return nil

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,6 +10,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -20,14 +23,14 @@ func (r *resolver) dependsOn(attr *hclsyntax.Attribute) {
 	if attr == nil {
 		return
 	}
-	list, ok := unwrap(attr.Expr).(*hclsyntax.TupleConsExpr)
+	list, ok := budget.Unwrap(attr.Expr).(*hclsyntax.TupleConsExpr)
 	if !ok {
 		r.fail(attr.Expr.Range(), "List expected", "depends_on is a list of blocks and modules. "+dependsOnForm)
 		return
 	}
 	for _, elem := range list.Exprs {
 		condition := Healthy
-		target := unwrap(elem)
+		target := budget.Unwrap(elem)
 		if object, ok := target.(*hclsyntax.ObjectConsExpr); ok {
 			if target, condition, ok = r.conditional(object); !ok {
 				continue
@@ -38,7 +41,7 @@ func (r *resolver) dependsOn(attr *hclsyntax.Attribute) {
 }
 
 func (r *resolver) fail(at hcl.Range, summary, detail string) {
-	r.p.diags = append(r.p.diags, problem(at, summary, detail))
+	r.p.diags = append(r.p.diags, diagnostic.Problem(at, summary, detail))
 }
 
 // conditional reads { block = …, condition = "…" }.
@@ -48,7 +51,7 @@ func (r *resolver) conditional(
 	for _, item := range object.Items {
 		switch key := hcl.ExprAsKeyword(item.KeyExpr); key {
 		case "block":
-			target = unwrap(item.ValueExpr)
+			target = budget.Unwrap(item.ValueExpr)
 		case "condition":
 			v, diags := item.ValueExpr.Value(nil)
 			if diags.HasErrors() || v.Type() != cty.String || v.IsNull() || strength(Condition(v.AsString())) < 0 {
@@ -72,7 +75,7 @@ func (r *resolver) conditional(
 func (r *resolver) dependency(target hclsyntax.Expression, condition Condition) {
 	var keyExpr hclsyntax.Expression
 	if index, ok := target.(*hclsyntax.IndexExpr); ok {
-		target, keyExpr = plain(index.Collection), index.Key
+		target, keyExpr = budget.Plain(index.Collection), index.Key
 	}
 	t, ok := target.(*hclsyntax.ScopeTraversalExpr)
 	if !ok {
@@ -104,11 +107,11 @@ func (r *resolver) dependency(target hclsyntax.Expression, condition Condition) 
 		ref.keyExpr = keyExpr
 		r.add("depends_on", keyExpr)
 	}
-	if ref.node.block != nil && condition == Completed && ref.node.block.kind.Life() != kind.Job {
+	if ref.node.block != nil && condition == Completed && ref.node.block.Kind.Life() != kind.Job {
 		r.fail(target.Range(), "Never completed",
 			fmt.Sprintf(
 				"%s is a %s: it runs until the recipe ends. Only a trainer completes; use \"healthy\" or \"started\".",
-				ref.node.label, ref.node.block.kind.Life()))
+				ref.node.label, ref.node.block.Kind.Life()))
 		return
 	}
 	r.node.depends = append(r.node.depends, dependency{ref: ref, condition: condition})
@@ -135,26 +138,27 @@ func (r *resolver) linkBlocks(ref reference) {
 			below(child)
 		}
 	}
-	below(r.p.childOf(ref.node))
+	below(childOf(ref.node))
 }
 
 // checkArguments compares the arguments of a module call with the variables of the module.
-func (p *evaluator) checkArguments(n *node) {
+func checkArguments(n *node) (diags hcl.Diagnostics) {
 	if n.child == nil {
-		return
+		return nil
 	}
-	declared := sortedKeys(n.child.variables)
-	for _, name := range sortedKeys(n.call.args) {
+	declared := slices.Sorted(maps.Keys(n.child.variables))
+	for _, name := range slices.Sorted(maps.Keys(n.call.Args)) {
 		if !slices.Contains(declared, name) {
-			p.diags = append(p.diags, problem(n.call.args[name].NameRange, "Unknown argument",
-				fmt.Sprintf("The module at %s has no variable %q; it has %s.%s", n.child.source.path, name,
-					strings.Join(declared, ", "), didYouMean(name, declared))))
+			diags = append(diags, diagnostic.Problem(n.call.Args[name].NameRange, "Unknown argument",
+				fmt.Sprintf("The module at %s has no variable %q; it has %s.%s", n.child.source.Path, name,
+					strings.Join(declared, ", "), diagnostic.DidYouMean(name, declared))))
 		}
 	}
 	for _, name := range declared {
-		if v := n.child.variables[name].variable; v.fallback == nil && n.call.args[name] == nil {
-			p.diags = append(p.diags, problem(n.header, "Missing argument",
-				fmt.Sprintf("The module %q needs a value for its variable %q: write %s = ….", n.call.name, name, name)))
+		if v := n.child.variables[name].variable; v.Fallback == nil && n.call.Args[name] == nil {
+			diags = append(diags, diagnostic.Problem(n.header, "Missing argument",
+				fmt.Sprintf("The module %q needs a value for its variable %q: write %s = ….", n.call.Name, name, name)))
 		}
 	}
+	return diags
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/input"
 )
 
 // Attributes that the type of a value does not have are left out by its conversion: each is a warning.
@@ -51,9 +52,9 @@ inference "tiny" "p" {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := schema.Options{Plugins: fakePlugins(t), Vars: map[string]schema.VarValue{}}
+			o := schema.Options{Plugins: fakePlugins(t), Vars: map[string]input.Value{}}
 			for name, raw := range tt.vars {
-				o.Vars[name] = schema.VarValue{Raw: raw}
+				o.Vars[name] = input.Value{Raw: raw}
 			}
 			retry := tt.retry
 			if retry == "" {

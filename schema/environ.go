@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/recipe-rl/recipe/schema/budget"
 )
 
 // names is a set that functions add to while expressions are evaluated, possibly concurrently.
@@ -59,7 +61,7 @@ func namedBy(below hclsyntax.Node, into map[string]bool) {
 		if !ok {
 			return nil
 		}
-		call, ok := plain(e).(*hclsyntax.FunctionCallExpr)
+		call, ok := budget.Plain(e).(*hclsyntax.FunctionCallExpr)
 		if !ok || call.Name != "env" || len(call.Args) == 0 {
 			return nil
 		}

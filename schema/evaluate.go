@@ -6,31 +6,32 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/function"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/input"
+	"github.com/recipe-rl/recipe/schema/secret"
 )
 
 // evaluator holds everything that evaluating a recipe needs; it does not change after Load.
 type evaluator struct {
 	loader    *loader
+	budget    *budget.Budget
 	root      *moduleInstance
 	opts      Options
-	functions map[string]function.Function
 	base      *hcl.EvalContext // functions only
-	meta      *metaSchemas
-	given     map[string]givenValue
+	shared    *decode.Shared
+	given     map[string]input.Given
 	diags     hcl.Diagnostics
 	bad       map[hclsyntax.Expression]bool // name something that does not exist; not evaluated
-	broken    map[*node]bool                // in a cycle
 	instances map[addr.Block]*instance
-	ordered   []*node
-	secrets   *secrets
+	secrets   *secret.Texts
 	read      *names // variables of the environment
-	alerts    []*Alert
-	trackers  []*Tracking
+	alerts    []*decode.Alert
+	trackers  []*decode.Tracking
 	settings  []Setting
-	code      *codeFiles
 }
 
 // evaluation is one pass over the values of a recipe. While loading there are no outputs and results stay in the
@@ -63,7 +64,7 @@ func (p *evaluator) evaluateAll(nodes []*node) {
 			}
 		}
 		if total > maxTotal {
-			ev.diags = append(ev.diags, problem(n.header, "Too many blocks",
+			ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Too many blocks",
 				fmt.Sprintf("A recipe has at most %d blocks after count and for_each.", maxTotal)))
 			break
 		}
@@ -120,7 +121,7 @@ func (ev *evaluation) value(n *node, mi *moduleInstance) cty.Value {
 	res := ev.result(n, mi)
 	switch {
 	case res == nil:
-		return noValue
+		return cty.DynamicVal
 	case n.block == nil:
 		return res.value
 	case ev.outputs == nil && res.whole != cty.NilVal:
@@ -130,7 +131,7 @@ func (ev *evaluation) value(n *node, mi *moduleInstance) cty.Value {
 	for i, inst := range res.instances {
 		values[i] = ev.ref(inst)
 	}
-	whole := gather(n.block.count != nil, n.block.forEach != nil, res.instances, values)
+	whole := gather(n.block.Count != nil, n.block.ForEach != nil, res.instances, values)
 	if ev.outputs == nil {
 		res.whole = whole
 	}
@@ -147,7 +148,7 @@ func gather(count, forEach bool, instances []*instance, values []cty.Value) cty.
 		for i, inst := range instances {
 			key, ok := inst.block.Addr.Key.Str()
 			if !ok {
-				return noValue
+				return cty.DynamicVal
 			}
 			byKey[key] = values[i]
 		}
@@ -155,7 +156,7 @@ func gather(count, forEach bool, instances []*instance, values []cty.Value) cty.
 	case len(values) == 1:
 		return values[0]
 	}
-	return noValue
+	return cty.DynamicVal
 }
 
 // ref is the value of a reference to one instance, with its outputs when it has given any.
@@ -184,18 +185,18 @@ func (ev *evaluation) compute(n *node, mi *moduleInstance) *result {
 	case n.variable != nil:
 		return ev.computeVariable(n, mi)
 	case n.local != nil:
-		return ev.computeExpression(n, mi, n.local.attr.Expr)
-	case n.output != nil && n.output.value != nil:
-		return ev.computeExpression(n, mi, n.output.value.Expr)
+		return ev.computeExpression(n, mi, n.local.Attr.Expr)
+	case n.output != nil && n.output.Value != nil:
+		return ev.computeExpression(n, mi, n.output.Value.Expr)
 	case n.observer != nil:
 		return ev.computeObserver(n, mi)
 	case n.call != nil:
 		ev.expandCall(n, mi)
-		return &result{value: noValue, uses: ev.uses(n, mi, nil)}
+		return &result{value: cty.DynamicVal, uses: ev.uses(n, mi, nil)}
 	case n.block != nil:
 		return ev.computeBlock(n, mi)
 	}
-	return &result{value: noValue}
+	return &result{value: cty.DynamicVal}
 }
 
 func (ev *evaluation) computeExpression(n *node, mi *moduleInstance, expr hclsyntax.Expression) *result {
@@ -208,30 +209,9 @@ func (ev *evaluation) computeExpression(n *node, mi *moduleInstance, expr hclsyn
 // eval evaluates one expression. On an error the value is unknown, so that expressions that use it are still checked.
 func (ev *evaluation) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if ev.p.bad[expr] {
-		return noValue, nil
+		return cty.DynamicVal, nil
 	}
-	literal := isLiteral(expr)
-	if !literal {
-		if ok, diags := ev.p.loader.budget.charge(0, expr.Range()); !ok {
-			return noValue, diags
-		}
-	}
-	v, diags := expr.Value(ctx)
-	if diags.HasErrors() {
-		return noValue, placed(diags, expr.Range())
-	}
-	if !literal {
-		d, counted := implausible(v, expr.Range())
-		// Values share parts: of two hundred lists of all lists before, each would be counted up to the limit.
-		ok, spent := ev.p.loader.budget.charge(counted/countedPerWork, expr.Range())
-		if d != nil {
-			return noValue, append(diags, d)
-		}
-		if !ok {
-			return noValue, append(diags, spent...)
-		}
-	}
-	return v, diags
+	return ev.p.budget.Value(expr, ctx)
 }
 
 func (ev *evaluation) computeVariable(n *node, mi *moduleInstance) *result {
@@ -244,20 +224,20 @@ func (ev *evaluation) computeVariable(n *node, mi *moduleInstance) *result {
 		ev.diags = append(ev.diags, diags...)
 		given, res.uses = v, ev.uses(n, mi.parent, ctx)
 	} else if mi.parent == nil {
-		if g, ok := ev.p.given[n.variable.name]; ok {
-			if g.broken {
-				res.value = cty.UnknownVal(n.variable.typ.WithoutOptionalAttributesDeep())
+		if g, ok := ev.p.given[n.variable.Name]; ok {
+			if g.Broken {
+				res.value = cty.UnknownVal(n.variable.Type.WithoutOptionalAttributesDeep())
 				return res
 			}
-			given, at = g.value, g.rng
+			given, at = g.Value, g.Range
 		}
 	}
-	if n.module.call != nil && n.argument == nil && n.variable.fallback == nil {
-		res.value = cty.UnknownVal(n.variable.typ.WithoutOptionalAttributesDeep()) // reported at the call
+	if n.module.call != nil && n.argument == nil && n.variable.Fallback == nil {
+		res.value = cty.UnknownVal(n.variable.Type.WithoutOptionalAttributesDeep()) // reported at the call
 		return res
 	}
 	var diags hcl.Diagnostics
-	res.value, diags = ev.variableValue(n.variable, given, at, ev.p.base)
+	res.value, diags = input.ValueOf(n.variable, given, at, ev.p.base)
 	ev.diags = append(ev.diags, diags...)
 	return res
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // The name of a recipe's file becomes that of the run's folder, unless the recipe has a name.
@@ -62,7 +63,7 @@ func TestAPathWithALineBreakIsRefused(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := schema.ReadFile(path); err == nil || strings.Contains(err.Error(), "\n") ||
+		if _, err := parse.ReadFile(path); err == nil || strings.Contains(err.Error(), "\n") ||
 			!strings.Contains(err.Error(), "rename the file or folder") {
 			t.Errorf("%q: got %v; expected to be asked for another name", path, err)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/schema/testfile"
 )
 
 // seeds adds every recipe of testdata, and some incomplete ones.
@@ -121,11 +123,11 @@ func FuzzFormat(f *testing.F) {
 		if len(src) > 1<<14 {
 			return
 		}
-		once := schema.Format(src)
+		once := parse.Format(src)
 		if _, diags := schema.LoadSource("x.hcl", src, schema.Options{}); hasSyntaxErrors(diags) {
 			return
 		}
-		if twice := schema.Format(once); !bytes.Equal(once, twice) {
+		if twice := parse.Format(once); !bytes.Equal(once, twice) {
 			t.Fatalf("not idempotent:\n%q\n%q\n%q", src, once, twice)
 		}
 	})
@@ -144,7 +146,7 @@ func FuzzLoadTest(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, src string) {
-		file, diags := schema.LoadTestSource("a.test.hcl", []byte(src), nil)
+		file, diags := testfile.LoadSource("a.test.hcl", []byte(src), nil)
 		for _, d := range diags {
 			if d.Severity == hcl.DiagError && d.Subject == nil {
 				t.Errorf("an error without a place: %v", d)

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/input"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -19,13 +20,13 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // file.
 func caseOptions(tb testing.TB, src []byte) schema.Options {
 	tb.Helper()
-	o := schema.Options{Plugins: fakePlugins(tb), Vars: map[string]schema.VarValue{},
+	o := schema.Options{Plugins: fakePlugins(tb), Vars: map[string]input.Value{},
 		Environ: []string{"HF_TOKEN=hf_secret", "HOME=/home/user"}}
 	for line := range strings.Lines(string(src)) {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, "# var: "); ok {
 			name, value, _ := strings.Cut(rest, "=")
-			o.Vars[name] = schema.VarValue{Raw: value, Source: "--var"}
+			o.Vars[name] = input.Value{Raw: value, Source: "--var"}
 		}
 		if rest, ok := strings.CutPrefix(line, "# var-file: "); ok {
 			o.VarFiles = append(o.VarFiles, rest)

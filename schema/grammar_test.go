@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -15,7 +16,7 @@ import (
 // that.
 func TestTheGrammarIsThatOfTheLanguage(t *testing.T) {
 	t.Parallel()
-	declarations, err := schema.Declarations()
+	declarations, err := decode.Declarations()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestTheGrammarIsThatOfTheLanguage(t *testing.T) {
 	}
 	var all []string
 	for _, k := range kind.All() {
-		meta, err := schema.MetaArguments(k)
+		meta, err := decode.MetaArguments(k)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,16 +17,23 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/schema/function"
-	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/schema/input"
+	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/schema/secret"
 )
+
+// maxReported is how many mistakes are reported of a recipe: each is shown with its place in the file.
+const maxReported = 500
 
 // Load reads, expands and checks the recipe at path: a .hcl file, or a folder with exactly one recipe in it. All
 // errors are reported at once. With errors the recipe is incomplete, but its Files are set, so that the errors can be
 // shown.
 func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
-	file, err := FindFile(path)
+	file, err := parse.FindFile(path)
 	var src []byte
 	summary := "Recipe not found"
 	if err == nil {
@@ -38,7 +45,8 @@ func Load(path string, opts Options) (*Recipe, hcl.Diagnostics) {
 		summary = "Recipe not readable"
 	}
 	if err != nil {
-		diags := hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: upperFirst(err.Error()) + "."}}
+		diags := hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: diagnostic.UpperFirst(err.Error()) +
+			"."}}
 		return &Recipe{File: path, Files: map[string]*hcl.File{}, Unread: diags, eval: nil}, diags
 	}
 	return LoadSource(file, src, opts)
@@ -57,46 +65,48 @@ func readablePath(file string) error {
 // LoadSource is Load for a text that need not be on disk. Its folder, for modules and file functions, is that of
 // filename.
 func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnostics) {
-	l := &loader{files: map[string]*hcl.File{}, sources: map[string]*source{}, required: map[string]Requirement{},
-		refused: map[string]bool{}, budget: &budget{}, damaged: map[string]bool{}, readFile: opts.readFile, parts: opts.Parts,
-		recipe: filename}
+	limits := budget.New()
+	l := &loader{files: parse.NewFiles(limits, opts.readFile, opts.Parts), required: map[string]parse.Requirement{},
+		refused: map[string]bool{}, recipe: filename}
 	l.finder, _ = opts.Plugins.(ModuleFinder)
-	l.budget.refill()
 	dir := filepath.Dir(filename)
-	p := &evaluator{loader: l, opts: opts, bad: map[hclsyntax.Expression]bool{}, broken: map[*node]bool{},
-		secrets: &secrets{}, read: &names{}, instances: map[addr.Block]*instance{}}
+	p := &evaluator{loader: l, budget: limits, opts: opts, bad: map[hclsyntax.Expression]bool{},
+		secrets: &secret.Texts{}, read: &names{}, instances: map[addr.Block]*instance{}}
 	files := &function.Files{Dir: dir}
-	p.code = &codeFiles{files: files}
-	p.functions = function.All(function.Options{Files: files, Template: l.budget.template, Result: l.budget.result,
-		Environ: environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.add, Sensitive: Sensitive,
-		Ephemeral: Ephemeral})
-	p.base = &hcl.EvalContext{Functions: p.functions}
-	r := &Recipe{File: filename, Dir: dir, Files: l.files, eval: p}
+	p.base = &hcl.EvalContext{Functions: function.All(function.Options{Files: files, Template: parse.Template(limits),
+		Result:  limits.Result,
+		Environ: function.Environ(opts.Environ), Reads: p.read.add, Secret: p.secrets.Add, Sensitive: decode.Sensitive,
+		Ephemeral: decode.Ephemeral})}
+	r := &Recipe{File: filename, Dir: dir, Files: l.files.Shown, eval: p}
 	var err error
-	if p.meta, err = newMetaSchemas(); err != nil {
+	if p.shared, err = decode.NewShared(files, p.secrets.AddValue); err != nil {
 		return r, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Broken build", Detail: err.Error()}}
 	}
-	root := &module{source: l.parse(filename, src)}
+	root := &module{source: l.files.Parse(filename, src)}
 	l.grow(root)
 	p.root = &moduleInstance{module: root}
 	root.instances = []*moduleInstance{p.root}
-	p.given = p.readVariables(root.source)
-	p.ordered = p.order(p.connect(root))
-	p.evaluateAll(p.ordered)
-	p.checkSubstitutes()
+	given := input.Reader{Environ: opts.Environ, Planned: opts.Planned, VarFiles: opts.VarFiles, Vars: opts.Vars,
+		ReadFile: opts.readFile, Files: l.files, Budget: limits, Functions: p.base}
+	p.given = given.Read(root.source.Variables)
+	p.diags = append(p.diags, given.Diags...)
+	sorted, cycles := order(p.connect(root), l.files)
+	p.diags = append(p.diags, cycles...)
+	p.evaluateAll(sorted)
+	p.diags = append(p.diags, checkSubstitutes(l.modules, opts.Replace, opts.Mocks)...)
 	p.finish(r, root, files)
-	p.withholdSensitive()
-	p.checkAlerts()
-	p.checkMetrics()
+	withholdSensitive(l.modules, l.files)
+	p.diags = slices.Concat(p.diags, checkAlerts(p.alerts, r.Blocks), checkMetrics(p.alerts, r.Blocks))
 	for _, a := range p.alerts {
 		r.Alerts = append(r.Alerts, *a)
 	}
-	p.checkLoop(r)
-	p.checkQueues(r)
-	p.checkSync(r)
-	r.Unread = p.redact(tidy(slices.Clone(l.diags)), nil)
-	diags := p.redact(few(tidy(l.budget.with(append(l.diags, l.credible(p.diags)...))), maxReported), nil)
-	p.locate(diags)
+	if !p.diags.HasErrors() && !l.unread().HasErrors() { // else a trainer, a sync block or a dependency may be missing
+		p.diags = append(p.diags, checkBlocks(r.Blocks)...)
+	}
+	r.Unread = p.redact(diagnostic.Tidy(l.unread()), nil)
+	diags := p.redact(diagnostic.Few(diagnostic.Tidy(limits.With(append(l.unread(), l.files.Credible(p.diags)...))),
+		maxReported), nil)
+	locate(diags, l.modules)
 	for _, d := range diags {
 		if d.Severity == hcl.DiagWarning {
 			r.Warnings = append(r.Warnings, d)
@@ -105,47 +115,34 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	return r, diags
 }
 
-// credible drops reports of missing names in files that the parser could not read completely.
-func (l *loader) credible(diags hcl.Diagnostics) hcl.Diagnostics {
-	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
-		return d.Subject != nil && l.damaged[d.Subject.Filename] &&
-			(strings.HasPrefix(d.Summary, "Missing") || strings.HasPrefix(d.Summary, "Undeclared"))
-	})
-}
-
-func environ(entries []string) map[string]string {
-	out := make(map[string]string, len(entries))
-	for _, e := range entries {
-		if name, value, ok := strings.Cut(e, "="); ok {
-			out[name] = value
-		}
-	}
-	return out
-}
-
 // connect looks up plugins and resolves every name of every module.
 func (p *evaluator) connect(root *module) []*node {
 	var nodes []*node
 	for _, m := range p.loader.modules {
 		nodes = append(nodes, m.nodes()...)
 	}
-	p.require(root.source.path)
-	p.checkProgram()
-	lookups := map[blockName]*PluginSchema{}
+	l := lookups{plugins: p.opts.Plugins, replace: p.opts.Replace, required: p.loader.required, refused: p.loader.refused,
+		known: map[blockName]*PluginSchema{}}
+	l.require(root.source.Path)
+	l.checkProgram(p.loader.modules)
 	for _, n := range nodes {
 		if n.block == nil {
 			continue
 		}
-		n.plugin = p.lookup(n, lookups)
-		if r := p.replacement(n.block); r != nil {
-			p.replace(n, r)
+		n.plugin = l.schemaOf(n)
+		if r := l.replacement(n.block); r != nil {
+			p.loader.files.Shown[r.Range.Filename] = r.File
+			replace(n, r)
 		}
 	}
-	implicit := p.implicitTrajectories(root, nodes)
-	p.set(implicit)
+	p.diags = append(p.diags, l.diags...)
+	implicit := implicitTrajectories(root, nodes, p.opts.Plugins)
+	s := settings{root: root, implicit: implicit, files: p.loader.files, budget: p.budget, shared: p.shared}
+	s.set(p.opts.Set)
+	p.settings, p.diags = s.made, append(p.diags, s.diags...)
 	for _, n := range nodes {
 		if n.call != nil {
-			n.child = n.module.children[n.call.name]
+			n.child = n.module.children[n.call.Name]
 		}
 	}
 	for _, n := range nodes {
@@ -154,165 +151,21 @@ func (p *evaluator) connect(root *module) []*node {
 	return p.wireTrajectories(root, nodes, implicit)
 }
 
-// Requirer is an optional interface of Plugins, for the binaries that a recipe names by path.
-type Requirer interface {
-	// Require says that the plugin of that name is the binary at path, unless dev_overrides say otherwise.
-	Require(name, path string)
-}
-
-// PackageRequirer is an optional interface of Plugins, for the packages that a recipe names by the address of a
-// repository.
-type PackageRequirer interface {
-	// RequirePackage says that a plugin is the package that the lock of the recipe file names, unless dev_overrides say
-	// otherwise.
-	RequirePackage(recipe string, q Requirement)
-}
-
-// ModuleFinder is an optional interface of Plugins, for modules from packages.
-type ModuleFinder interface {
-	// Module returns the folder of the module that the lock of the recipe file names.
-	Module(recipe string, q Requirement) (folder string, err error)
-}
-
-// require passes on the required plugins. The source is a path: "./bin/vllm", "../bin/vllm" or an absolute one, where a
-// relative path is relative to the file that contains it; or the address of a repository of packages.
-func (p *evaluator) require(recipe string) {
-	r, paths := p.opts.Plugins.(Requirer)
-	locked, packages := p.opts.Plugins.(PackageRequirer)
-	for _, name := range sortedKeys(p.loader.required) {
-		q := p.loader.required[name]
-		path := q.Source
-		if IsPackage(path) && packages {
-			locked.RequirePackage(recipe, q)
-		}
-		if !isPath(path) || !paths {
-			continue
-		}
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(q.Range.Filename), path)
-		}
-		r.Require(name, path)
-	}
-}
-
-func isPath(source string) bool {
-	return filepath.IsAbs(source) || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
-}
-
-// IsPackage says whether a source is fetched by `recipe init`: from a registry, or as an archive.
-func IsPackage(source string) bool { return strings.HasPrefix(source, "oci://") || isArchive(source) }
-
-func isArchive(source string) bool { return strings.HasPrefix(source, "https://") }
-
-func (p *evaluator) lookup(n *node, known map[blockName]*PluginSchema) *PluginSchema {
-	if p.opts.Plugins == nil {
-		return nil
-	}
-	key := blockName{kind: n.block.kind, plugin: n.block.plugin}
-	if s, ok := known[key]; ok && s != nil {
-		return s
-	}
-	name, replaced := n.block.plugin, p.replacement(n.block)
-	if replaced != nil {
-		name = replaced.With
-	}
-	s, err := p.opts.Plugins.Lookup(n.block.kind, name)
-	var untrusted *NotTrusted
-	switch {
-	case errors.As(err, &untrusted):
-		p.doubt(n, untrusted, "Not checked: not trusted",
-			fmt.Sprintf("The block is not checked: the %s plugin %q was not %s.", key.kind, key.plugin, untrusted.Why))
-		s = nil
-	case err != nil:
-		p.diags = append(p.diags, problem(n.header, "Plugin not usable",
-			fmt.Sprintf("The %s plugin %q could not be used: %s.%s", key.kind, key.plugin,
-				strings.TrimSuffix(err.Error(), "."), guidance(err))))
-		s = nil
-	case s == nil && replaced != nil:
-		p.diags = append(p.diags, problem(replaced.Range, "Missing plugin",
-			fmt.Sprintf("There is no %s plugin %q; known are %s.%s", key.kind, name,
-				orNothing(p.opts.Plugins.Names(key.kind)), didYouMean(name, p.opts.Plugins.Names(key.kind)))))
-	case s == nil && p.loader.refused[n.block.plugin]: // what is wrong with its entry was said
-	case s == nil:
-		names := slices.Clone(p.opts.Plugins.Names(key.kind))
-		p.diags = append(p.diags, p.missing(n, names))
-	case s.Config == nil:
-		copied := *s
-		copied.Config = &spec.Schema{}
-		s = &copied
-	}
-	if s != nil && s.NotRun != nil {
-		p.doubt(n, s.NotRun, "Not run: not trusted",
-			fmt.Sprintf("The block is checked by %s alone: the %s plugin %q was not "+
-				"%s.", s.NotRun.Schema, key.kind, key.plugin, s.NotRun.Why))
-	}
-	if s != nil {
-		p.reserved(n, s)
-		if replaced == nil {
-			p.checkPlugin(n, s)
-		}
-	}
-	known[key] = s
-	return s
-}
-
-// doubt reports a program that was not run: an error where its block is not checked, else a warning.
-func (p *evaluator) doubt(n *node, u *NotTrusted, summary, detail string) {
-	at := u.Path
-	if u.Digest != "" {
-		at += " (" + u.Digest + ")"
-	}
-	d := problem(n.header, summary, fmt.Sprintf("%s\nIt is %s.\n%s.", detail, at, u.Remedy()))
-	if u.Schema != "" {
-		d.Severity = hcl.DiagWarning
-	}
-	d.Extra = u
-	p.diags = append(p.diags, d)
-}
-
-// guidance is what an error adds to its text for people: what was seen, and what to do.
-func guidance(err error) string {
-	var e *sdk.Error
-	if !errors.As(err, &e) {
-		return ""
-	}
-	var b strings.Builder
-	if e.Detail != "" {
-		b.WriteString("\n" + e.Detail)
-	}
-	if e.Remedy != "" {
-		b.WriteString("\n" + upperFirst(e.Remedy) + ".")
-	}
-	return b.String()
-}
-
-// reserved reports a plugin whose schema uses a name that the language reserves.
-func (p *evaluator) reserved(n *node, s *PluginSchema) {
-	for _, name := range append(slices.Clone(metaAttributes), metaBlocks...) {
-		if s.Config.Attribute(name) != nil || s.Config.Block(name) != nil {
-			p.diags = append(p.diags, problem(n.header, "Plugin not usable",
-				fmt.Sprintf(
-					"The %s plugin %q declares %q, which is a meta-argument of every block. The plugin must rename it.",
-					s.Kind, s.Name, name)))
-		}
-	}
-}
-
 // finish fills the public recipe.
 func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 	s := root.source
 	base := filepath.Base(r.File)
 	r.Name = strings.TrimSuffix(base, ".hcl")
-	if s.recipe != nil {
-		if s.recipe.name != "" {
-			r.Name = s.recipe.name
+	if s.Recipe != nil {
+		if s.Recipe.Name != "" {
+			r.Name = s.Recipe.Name
 		}
-		r.RequiredVersion = s.recipe.requiredVersion
+		r.RequiredVersion = s.Recipe.RequiredVersion
 	}
 	if d := longName(r); d != nil {
 		p.diags = append(p.diags, d)
 	}
-	for _, name := range sortedKeys(p.loader.required) {
+	for _, name := range slices.Sorted(maps.Keys(p.loader.required)) {
 		r.Required = append(r.Required, p.loader.required[name])
 	}
 	r.Modules = p.loader.packaged
@@ -320,31 +173,32 @@ func (p *evaluator) finish(r *Recipe, root *module, files *function.Files) {
 		r.Blocks = append(r.Blocks, inst.block)
 	}
 	slices.SortFunc(r.Blocks, func(a, b *Block) int { return addr.Compare(a.Addr, b.Addr) })
-	p.resolveMoved(r)
-	for _, d := range s.variables {
-		n := root.variables[d.name]
+	moved, diags := resolveMoved(p.loader.modules, r.Blocks)
+	r.Moved, p.diags = moved, append(p.diags, diags...)
+	for _, d := range s.Variables {
+		n := root.variables[d.Name]
 		if n.variable != d || len(n.done) == 0 || n.done[0] == nil {
 			continue
 		}
-		v := &Variable{Name: d.name, Description: d.description, Type: d.typ, Value: n.done[0].value, Source: defaultSource,
-			Sensitive: d.sensitive, Range: d.header}
-		if g, ok := p.given[d.name]; ok {
-			v.Source, v.stored = g.source, g.stored
+		v := &Variable{Name: d.Name, Description: d.Description, Type: d.Type, Value: n.done[0].value, Source: input.Default,
+			Sensitive: d.Sensitive, Range: d.Header}
+		if g, ok := p.given[d.Name]; ok {
+			v.Source, v.stored = g.Source, g.Stored
 		}
 		r.Variables = append(r.Variables, v)
 	}
-	for _, d := range s.outputs {
-		n := root.outputs[d.name]
+	for _, d := range s.Outputs {
+		n := root.outputs[d.Name]
 		if n.output != d || len(n.done) == 0 || n.done[0] == nil {
 			continue
 		}
-		out := &Output{Name: d.name, Description: d.description, Sensitive: d.sensitive, Value: n.done[0].value,
-			Range: d.header}
-		if !d.sensitive && containsSensitive(out.Value) {
-			p.diags = append(p.diags, problem(n.output.value.Expr.Range(), "Sensitive output",
+		out := &Output{Name: d.Name, Description: d.Description, Sensitive: d.Sensitive, Value: n.done[0].value,
+			Range: d.Header}
+		if !d.Sensitive && containsSensitive(out.Value) {
+			p.diags = append(p.diags, diagnostic.Problem(n.output.Value.Expr.Range(), "Sensitive output",
 				fmt.Sprintf(
 					"The output %q uses a sensitive value. Set sensitive = true in it, or put nonsensitive(…) "+
-						"around the part that is not secret.", d.name)))
+						"around the part that is not secret.", d.Name)))
 		}
 		r.Outputs = append(r.Outputs, out)
 	}
@@ -362,8 +216,8 @@ func containsSensitive(v cty.Value) bool {
 		return false
 	}
 	_, marks := v.UnmarkDeep()
-	_, sensitive := marks[Sensitive]
-	_, ephemeral := marks[Ephemeral]
+	_, sensitive := marks[decode.Sensitive]
+	_, ephemeral := marks[decode.Ephemeral]
 	return sensitive || ephemeral
 }
 
@@ -387,20 +241,20 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 		return path
 	}
 	sources := map[string][]byte{}
-	for _, s := range p.loader.sources {
-		sources[rel(s.path)] = s.bytes
+	for _, s := range p.loader.files.Sources {
+		sources[rel(s.Path)] = s.Bytes
 	}
-	for _, name := range sortedKeys(sources) {
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		part("source:"+name, sources[name])
 	}
 	read := files.Read()
-	for _, name := range sortedKeys(read) {
+	for _, name := range slices.Sorted(maps.Keys(read)) {
 		part("file:"+rel(name), []byte(read[name]))
 	}
 	for _, v := range r.Variables {
 		value, marks := v.Value.UnmarkDeep()
 		data := []byte("not part of it")
-		if _, ephemeral := marks[Ephemeral]; !ephemeral && value.IsWhollyKnown() {
+		if _, ephemeral := marks[decode.Ephemeral]; !ephemeral && value.IsWhollyKnown() {
 			if raw, err := ctyjson.Marshal(value, value.Type()); err == nil {
 				data = raw
 			}
@@ -414,24 +268,24 @@ func (p *evaluator) digest(r *Recipe, files *function.Files) string {
 }
 
 // locate gives each diagnostic without an address that of the block it stands in.
-func (p *evaluator) locate(diags hcl.Diagnostics) {
+func locate(diags hcl.Diagnostics, modules []*module) {
 	if len(diags) == 0 {
 		return
 	}
-	for _, m := range p.loader.modules {
+	for _, m := range modules {
 		for _, n := range m.nodes() {
-			if n.block == nil || n.block.implicit {
+			if n.block == nil || n.block.Implicit {
 				continue
 			}
 			for _, d := range diags {
 				if d.Subject == nil || d.Subject.Filename != n.header.Filename ||
 					d.Subject.Start.Byte < n.header.Start.Byte ||
-					d.Subject.Start.Byte >= n.block.body.EndRange.End.Byte {
+					d.Subject.Start.Byte >= n.block.Body.EndRange.End.Byte {
 					continue
 				}
 				if _, ok := hcl.DiagnosticExtra[interface{ DiagnosticAddress() string }](d); !ok {
-					d.Extra = InstanceExtra{Address: addr.Block{Module: m.path, Kind: n.block.kind,
-						Plugin: n.block.plugin, Name: n.block.name}, Inner: d.Extra}
+					d.Extra = InstanceExtra{Address: addr.Block{Module: m.path, Kind: n.block.Kind,
+						Plugin: n.block.Plugin, Name: n.block.Name}, Inner: d.Extra}
 				}
 			}
 		}

@@ -3,20 +3,29 @@ package schema
 import (
 	"fmt"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
+// checkBlocks reports blocks that fit each other by their types and would not train what their author wants.
+func checkBlocks(blocks []*Block) hcl.Diagnostics {
+	diags, queues := checkLoop(blocks), checkQueues(blocks)
+	if diags = append(diags, queues...); queues.HasErrors() {
+		return diags
+	}
+	return append(diags, checkSync(blocks)...)
+}
+
 // checkLoop warns of environments that no trainer lists. Where a trainer takes groups from the same trajectories block,
 // it trains on theirs, too; where none does, such a run is valid, fills its queue and never ends.
-func (p *evaluator) checkLoop(r *Recipe) {
-	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
-		return // the part that could not be read may declare a trainer
-	}
+func checkLoop(blocks []*Block) (diags hcl.Diagnostics) {
 	listed := map[addr.Block]bool{}
 	consumer := map[addr.Block]addr.Block{} // of a trajectories block
 	elsewhere := map[addr.Block]bool{}      // an external trajectory API has a trainer elsewhere
-	for _, b := range r.Blocks {
+	for _, b := range blocks {
 		switch b.Addr.Kind {
 		case kind.Trajectories:
 			elsewhere[b.Addr] = b.Meta.External != nil
@@ -28,7 +37,7 @@ func (p *evaluator) checkLoop(r *Recipe) {
 		}
 	}
 	var unheard, fed []*Block
-	for _, b := range r.Blocks {
+	for _, b := range blocks {
 		if b.Addr.Kind != kind.Environment || listed[b.Addr] {
 			continue
 		}
@@ -42,18 +51,19 @@ func (p *evaluator) checkLoop(r *Recipe) {
 		}
 	}
 	if len(unheard) > 0 {
-		p.warnOf(unheard[0], "No trainer", fmt.Sprintf(
+		diags = append(diags, warningOf(unheard[0], "No trainer", fmt.Sprintf(
 			"No trainer consumes the groups of %s: the queue fills up, and the run continues until recipe stop. Add a "+
 				"trainer with environments = […], unless a trainer outside this recipe takes the groups from the "+
-				"trajectory API.", andMore(unheard)))
+				"trajectory API.", andMore(unheard))))
 	}
 	if len(fed) > 0 {
 		queue := queueOf(fed[0])
-		p.warnOf(fed[0], "Not among the trainer's environments", fmt.Sprintf(
+		diags = append(diags, warningOf(fed[0], "Not among the trainer's environments", fmt.Sprintf(
 			"%s trains on the groups of %s, too, though its environments do not say so: it takes whatever is posted to "+
 				"%s. Add it to environments, or give it a trajectories block of its own.",
-			consumer[queue], andMore(fed), queue))
+			consumer[queue], andMore(fed), queue)))
 	}
+	return diags
 }
 
 // queueOf is the trajectories block that an environment posts to, or that a trainer takes from.
@@ -74,22 +84,20 @@ func andMore(environments []*Block) string {
 	return environments[0].Addr.String()
 }
 
-func (p *evaluator) warnOf(b *Block, summary, detail string) {
-	d := warning(b.Range, summary, detail)
+// warningOf is a warning about a block.
+func warningOf(b *Block, summary, detail string) *hcl.Diagnostic {
+	d := diagnostic.Warning(b.Range, summary, detail)
 	d.Extra = InstanceExtra{Address: b.Addr}
-	p.diags = append(p.diags, d)
+	return d
 }
 
 // checkSync warns of trainers whose weights no sync block takes to where their environments sample: these go on with
 // the weights that inference started with, from which training gets further and further away. Servers and trainers that
 // recipe does not run may be told of weights by others.
-func (p *evaluator) checkSync(r *Recipe) {
-	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
-		return // the part that could not be read may declare a sync block
-	}
-	blocks := make(map[addr.Block]*Block, len(r.Blocks))
+func checkSync(all []*Block) hcl.Diagnostics {
+	blocks := make(map[addr.Block]*Block, len(all))
 	synced := map[[2]addr.Block]bool{} // trainer and inference block
-	for _, b := range r.Blocks {
+	for _, b := range all {
 		blocks[b.Addr] = b
 		if b.Addr.Kind != kind.Sync {
 			continue
@@ -105,7 +113,7 @@ func (p *evaluator) checkSync(r *Recipe) {
 	}
 	var found []string
 	var first *Block
-	for _, trainer := range r.Blocks {
+	for _, trainer := range all {
 		if trainer.Addr.Kind != kind.Trainer || trainer.Meta.External != nil {
 			continue
 		}
@@ -122,12 +130,12 @@ func (p *evaluator) checkSync(r *Recipe) {
 				"is what you want.", trainer.Addr, inference.Addr, environment.Addr, trainer.Addr, inference.Addr))
 	}
 	if first == nil {
-		return
+		return nil
 	}
 	if more := len(found) - 1; more > 0 {
 		found[0] += fmt.Sprintf(" The same is true of %d more.", more)
 	}
-	p.warnOf(first, "Weights that reach no inference", found[0])
+	return hcl.Diagnostics{warningOf(first, "Weights that reach no inference", found[0])}
 }
 
 // sampledElsewhere is the first environment of a trainer that samples from an inference block which recipe runs and no

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -20,7 +21,7 @@ func (s *PluginSchema) hasMember(name string) bool {
 }
 
 func (s *PluginSchema) members() []string {
-	names := append(outputNames(s), "address", "kind")
+	names := append(decode.OutputNames(s.Outputs), "address", "kind")
 	for _, a := range s.Config.Attributes {
 		names = append(names, a.Name)
 	}
@@ -31,22 +32,12 @@ func (s *PluginSchema) members() []string {
 	return slices.Compact(names)
 }
 
-func outputNames(s *PluginSchema) []string {
-	var names []string
-	if s.Outputs != nil {
-		for _, a := range s.Outputs.Attributes {
-			names = append(names, a.Name)
-		}
-	}
-	return names
-}
-
 // refValue is the value of a reference to a block: its configuration, overlaid by its outputs, its address and kind.
 // Blocks that it refers to in turn are reduced to address and kind: a value never holds the whole graph behind it, and
 // a plugin never sees credentials of blocks that its own block does not name.
 func refValue(b *Block, config, outputs cty.Value) cty.Value {
 	if b.Schema == nil {
-		return noValue
+		return cty.DynamicVal
 	}
 	values := make(map[string]cty.Value, len(b.Schema.Config.Attributes)+len(b.Schema.Config.Blocks)+10)
 	if config.Type().IsObjectType() && config.IsKnown() && !config.IsNull() {
@@ -99,7 +90,7 @@ func sameAs(b *Block, output *spec.Attribute, values map[string]cty.Value) cty.V
 
 // local says whether a name is that of a file or folder.
 func (b *Block) local(name string) bool {
-	if strings.HasPrefix(name, "~") || isFileName(name) {
+	if strings.HasPrefix(name, "~") || decode.IsFileName(name) {
 		return true
 	}
 	_, err := os.Stat(filepath.Join(b.dir, name))
@@ -116,7 +107,7 @@ func outputValue(a *spec.Attribute, outputs cty.Value) cty.Value {
 		}
 	}
 	if a.Sensitive {
-		v = v.Mark(Sensitive)
+		v = v.Mark(decode.Sensitive)
 	}
 	return v
 }
@@ -178,7 +169,7 @@ func cut(v cty.Value) cty.Value {
 	}
 	ref, err := spec.RefOf(v)
 	if err != nil {
-		return noValue
+		return cty.DynamicVal
 	}
 	return shortRef(ref.Address, ref.Kind)
 }

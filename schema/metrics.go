@@ -10,58 +10,74 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/nearest"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may
 // report others than its plugin declares, a name that is not declared is a warning, and so is one that is reported only
 // with an attribute that is not set.
-func (p *evaluator) checkMetrics() {
-	for _, a := range p.alerts {
-		at, err := addr.Parse(a.Block)
-		if a.Metric == "" || a.Block != "" && (err != nil || p.instances[at] == nil) {
+func checkMetrics(alerts []*decode.Alert, blocks []*Block) (diags hcl.Diagnostics) {
+	for _, a := range alerts {
+		about := blocks
+		if a.Block != "" {
+			about = named(a.Block, blocks)
+		}
+		if a.Metric == "" || a.Block != "" && about == nil {
 			continue
 		}
-		var about []*Block
-		for _, inst := range p.instances {
-			if a.Block == "" || inst.block.Addr == at {
-				about = append(about, inst.block)
-			}
+		var d *hcl.Diagnostic
+		if a.Since, d = checkMetric(a.Metric, "alert."+a.Name, about, a.Range); d != nil {
+			diags = append(diags, d)
 		}
-		a.Since = p.checkMetric(a.Metric, "alert."+a.Name, about, a.Range)
 	}
-	for _, inst := range p.instances {
-		rules := inst.block.Meta.StopWhen
+	for _, b := range blocks {
+		rules := b.Meta.StopWhen
 		for i, rule := range rules {
-			if rule.Metric != "" {
-				rules[i].Since = p.checkMetric(rule.Metric, "stop_when of "+inst.block.Addr.String(),
-					[]*Block{inst.block}, rule.Range)
+			if rule.Metric == "" {
+				continue
+			}
+			var d *hcl.Diagnostic
+			rules[i].Since, d = checkMetric(rule.Metric, "stop_when of "+b.Addr.String(), []*Block{b}, rule.Range)
+			if d != nil {
+				diags = append(diags, d)
 			}
 		}
 	}
+	return diags
+}
+
+// named is the block of that address, alone; nil: there is none.
+func named(address string, blocks []*Block) []*Block {
+	at, err := addr.Parse(address)
+	i := slices.IndexFunc(blocks, func(b *Block) bool { return b.Addr == at })
+	if err != nil || i < 0 {
+		return nil
+	}
+	return blocks[i : i+1]
 }
 
 // checkMetric returns from when the blocks in question report a metric, where their plugins declare that.
-func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range) (since string) {
+func checkMetric(name, where string, about []*Block, at hcl.Range) (since string, wrong *hcl.Diagnostic) {
 	unset := []string{}
-	slices.SortFunc(about, func(x, y *Block) int { return addr.Compare(x.Addr, y.Addr) })
 	reporting, meant, open := []string{}, "", false
 	for _, b := range about {
 		if b.Addr.Kind == kind.Trajectories || b.Addr.Kind.Life() == kind.Config {
 			continue // report none
 		}
 		if b.Schema == nil || b.Schema.Config == nil {
-			return ""
+			return "", nil
 		}
 		if b.Schema.Config.Metrics == nil {
 			if b.Addr.Kind == kind.Trainer || b.Addr.Kind == kind.Environment || len(about) == 1 {
-				return "" // its plugin does not say what it reports
+				return "", nil // its plugin does not say what it reports
 			}
 			continue
 		}
 		found, more := b.Schema.Config.Reports(name)
 		if found != nil && (found.With == "" || isSet(b.Value, found.With)) {
-			return found.Since
+			return found.Since, nil
 		}
 		if found != nil {
 			unset = append(unset, fmt.Sprintf("%s reports it only with %s", b.Addr, found.With))
@@ -77,23 +93,24 @@ func (p *evaluator) checkMetric(name, where string, about []*Block, at hcl.Range
 		}
 	}
 	if len(unset) > 0 {
-		p.diags = append(p.diags, warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, which does not "+
-			"come: %s, which is not set.", where, name, strings.Join(unset, ", "))))
-		return ""
+		return "", diagnostic.Warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, "+
+			"which does not "+
+			"come: %s, which is not set.", where, name, strings.Join(unset, ", ")))
 	}
 	hint := ""
 	if meant != "" {
 		hint = fmt.Sprintf(" Did you mean %q?", meant)
 	}
 	if open {
-		p.diags = append(p.diags, warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, which is not "+
+		return "", diagnostic.Warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, "+
+			"which is not "+
 			"among those that %s is known to report: it holds only if the metric comes.%s", where, name,
-			strings.Join(reporting, ", "), hint)))
-		return ""
+			strings.Join(reporting, ", "), hint))
 	}
-	p.diags = append(p.diags, problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which %s does not "+
-		"report.%s recipe plugin docs KIND NAME lists the metrics of a block.", where, name, orNothing(reporting), hint)))
-	return ""
+	return "", diagnostic.Problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which "+
+		"%s does not "+
+		"report.%s recipe plugin docs KIND NAME lists the metrics of a block.", where, name, diagnostic.List(reporting),
+		hint))
 }
 
 // isSet reports whether the attribute at a dotted path of a body has a value other than null, false and 0, or one that

@@ -8,6 +8,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -19,14 +21,14 @@ type node struct {
 	module *module
 	scope  *module // whose names its expressions see: the parent's for an argument of a module
 
-	variable *variableDecl
+	variable *parse.Variable
 	argument *hclsyntax.Attribute // of a module call, for a variable that is not the root's
-	local    *localDecl
-	output   *outputDecl
-	call     *callDecl
+	local    *parse.Local
+	output   *parse.Output
+	call     *parse.Call
 	child    *module // of call; nil when it could not be loaded
-	observer *observerDecl
-	block    *blockDecl
+	observer *parse.Observer
+	block    *parse.Block
 	plugin   *PluginSchema // of block; nil when there is none
 
 	exprs        []*expression
@@ -82,32 +84,32 @@ func (inst *instance) waiting() cty.Value {
 // declareNodes makes the nodes of a module; names that are declared twice keep their first declaration.
 func (m *module) declareNodes() {
 	s := m.source
-	m.variables, m.locals = make(map[string]*node, len(s.variables)), make(map[string]*node, len(s.locals))
-	m.outputs, m.calls = make(map[string]*node, len(s.outputs)), make(map[string]*node, len(s.calls))
-	m.blocks = make(map[blockName]*node, len(s.blocks))
-	for _, d := range s.variables {
-		n := &node{label: "var." + d.name, header: d.header, variable: d, scope: m.parent}
+	m.variables, m.locals = make(map[string]*node, len(s.Variables)), make(map[string]*node, len(s.Locals))
+	m.outputs, m.calls = make(map[string]*node, len(s.Outputs)), make(map[string]*node, len(s.Calls))
+	m.blocks = make(map[blockName]*node, len(s.Blocks))
+	for _, d := range s.Variables {
+		n := &node{label: "var." + d.Name, header: d.Header, variable: d, scope: m.parent}
 		if m.call != nil {
-			n.argument = m.call.call.args[d.name]
+			n.argument = m.call.call.Args[d.Name]
 		}
-		add(m, m.variables, d.name, n)
+		add(m, m.variables, d.Name, n)
 	}
-	for _, d := range s.locals {
-		add(m, m.locals, d.name, &node{label: "local." + d.name, header: d.attr.NameRange, local: d, scope: m})
+	for _, d := range s.Locals {
+		add(m, m.locals, d.Name, &node{label: "local." + d.Name, header: d.Attr.NameRange, local: d, scope: m})
 	}
-	for _, d := range s.outputs {
-		add(m, m.outputs, d.name, &node{label: "output." + d.name, header: d.header, output: d, scope: m})
+	for _, d := range s.Outputs {
+		add(m, m.outputs, d.Name, &node{label: "output." + d.Name, header: d.Header, output: d, scope: m})
 	}
-	for _, d := range s.observers {
-		m.observers = append(m.observers, &node{label: d.address(), header: d.header, observer: d, module: m,
+	for _, d := range s.Observers {
+		m.observers = append(m.observers, &node{label: d.Address(), header: d.Header, observer: d, module: m,
 			scope: m})
 	}
-	for _, d := range s.calls {
-		add(m, m.calls, d.name, &node{label: "module." + d.name, header: d.header, call: d, scope: m})
+	for _, d := range s.Calls {
+		add(m, m.calls, d.Name, &node{label: "module." + d.Name, header: d.Header, call: d, scope: m})
 	}
-	for _, d := range s.blocks {
-		name := blockName{d.kind, d.plugin, d.name}
-		add(m, m.blocks, name, &node{label: name.String(), header: d.header, block: d, scope: m})
+	for _, d := range s.Blocks {
+		name := blockName{d.Kind, d.Plugin, d.Name}
+		add(m, m.blocks, name, &node{label: name.String(), header: d.Header, block: d, scope: m})
 	}
 }
 
@@ -123,34 +125,34 @@ func (b blockName) String() string { return string(b.kind) + "." + b.plugin + ".
 // nodes lists the nodes of a module in the order of the file.
 func (m *module) nodes() []*node {
 	s := m.source
-	out := make([]*node, 0, len(s.variables)+len(s.locals)+len(s.outputs)+len(s.calls)+len(s.blocks))
+	out := make([]*node, 0, len(s.Variables)+len(s.Locals)+len(s.Outputs)+len(s.Calls)+len(s.Blocks))
 	keep := func(n *node, same bool) {
 		if same {
 			out = append(out, n)
 		}
 	}
-	for _, d := range s.variables {
-		n := m.variables[d.name]
+	for _, d := range s.Variables {
+		n := m.variables[d.Name]
 		keep(n, n.variable == d)
 	}
-	for _, d := range s.locals {
-		n := m.locals[d.name]
+	for _, d := range s.Locals {
+		n := m.locals[d.Name]
 		keep(n, n.local == d)
 	}
-	for _, d := range s.calls {
-		n := m.calls[d.name]
+	for _, d := range s.Calls {
+		n := m.calls[d.Name]
 		keep(n, n.call == d)
 	}
-	for _, d := range s.blocks {
-		n := m.blocks[blockName{d.kind, d.plugin, d.name}]
+	for _, d := range s.Blocks {
+		n := m.blocks[blockName{d.Kind, d.Plugin, d.Name}]
 		keep(n, n.block == d)
 	}
-	for _, d := range s.outputs {
-		n := m.outputs[d.name]
+	for _, d := range s.Outputs {
+		n := m.outputs[d.Name]
 		keep(n, n.output == d)
 	}
 	out = append(out, m.observers...)
-	if n := m.blocks[defaultTrajectories]; n != nil && n.block.implicit {
+	if n := m.blocks[defaultTrajectories]; n != nil && n.block.Implicit {
 		out = append(out, n)
 	}
 	return out
@@ -166,32 +168,32 @@ func (p *evaluator) prepare(n *node) {
 	case n.variable != nil:
 		if n.argument != nil {
 			call := n.module.call.call
-			r.count, r.each = call.count != nil, call.forEach != nil
+			r.count, r.each = call.Count != nil, call.ForEach != nil
 			r.add(n.argument.Name, n.argument.Expr)
 		}
 	case n.local != nil:
-		r.add("value", n.local.attr.Expr)
+		r.add("value", n.local.Attr.Expr)
 	case n.output != nil:
-		if n.output.value != nil {
-			r.add("value", n.output.value.Expr)
+		if n.output.Value != nil {
+			r.add("value", n.output.Value.Expr)
 		}
 	case n.observer != nil:
-		for _, attr := range sortedAttributes(n.observer.body) {
+		for _, attr := range parse.SortedAttributes(n.observer.Body) {
 			r.add(attr.Name, attr.Expr)
 		}
 	case n.call != nil:
 		r.early = true
-		r.repetition(n.call.count, n.call.forEach)
-		n.child = n.module.children[n.call.name]
-		p.checkArguments(n)
-		r.dependsOn(n.call.dependsOn)
+		r.repetition(n.call.Count, n.call.ForEach)
+		n.child = n.module.children[n.call.Name]
+		p.diags = append(p.diags, checkArguments(n)...)
+		r.dependsOn(n.call.DependsOn)
 	case n.block != nil:
 		r.early = true
-		r.repetition(n.block.count, n.block.forEach)
+		r.repetition(n.block.Count, n.block.ForEach)
 		r.early = false
-		r.count, r.each = n.block.count != nil, n.block.forEach != nil
-		r.blockBody(n.block.body)
-		r.dependsOn(n.block.dependsOn)
+		r.count, r.each = n.block.Count != nil, n.block.ForEach != nil
+		r.blockBody(n.block.Body)
+		r.dependsOn(n.block.DependsOn)
 	}
 }
 
@@ -201,12 +203,12 @@ func (r *resolver) blockBody(body *hclsyntax.Body) {
 	if r.node.plugin != nil {
 		config = r.node.plugin.Config
 	}
-	for _, attr := range sortedAttributes(body) {
+	for _, attr := range parse.SortedAttributes(body) {
 		switch attr.Name {
 		case "count", "for_each", "depends_on":
 			continue
 		}
-		r.typed = config != nil && isReference(config, attr.Name)
+		r.typed = config != nil && decode.IsReference(config, attr.Name)
 		r.add(attr.Name, attr.Expr)
 	}
 	r.typed = false
@@ -217,15 +219,10 @@ func (r *resolver) blockBody(body *hclsyntax.Body) {
 	}
 }
 
-func isReference(s *spec.Schema, name string) bool {
-	a := s.Attribute(name)
-	return a != nil && len(a.References) > 0
-}
-
 // nested collects the expressions of a nested block and those in it. A dynamic block brings its iterator into scope.
 func (r *resolver) nested(block *hclsyntax.Block, prefix string) {
 	if block.Type == "dynamic" && len(block.Labels) == 1 {
-		iterator := iteratorOf(block)
+		iterator := parse.Iterator(block)
 		if attr := block.Body.Attributes["for_each"]; attr != nil {
 			r.add(block.Labels[0], attr.Expr)
 		}
@@ -240,23 +237,12 @@ func (r *resolver) nested(block *hclsyntax.Block, prefix string) {
 }
 
 func (r *resolver) nestedBody(body *hclsyntax.Body, prefix string) {
-	for _, attr := range sortedAttributes(body) {
+	for _, attr := range parse.SortedAttributes(body) {
 		r.add(prefix+attr.Name, attr.Expr)
 	}
 	for _, inner := range body.Blocks {
 		r.nested(inner, prefix+inner.Type+".")
 	}
-}
-
-// iteratorOf is the name that the content of a dynamic block uses for the current element: its iterator, else its
-// label.
-func iteratorOf(block *hclsyntax.Block) string {
-	if attr := block.Body.Attributes["iterator"]; attr != nil {
-		if name := hcl.ExprAsKeyword(attr.Expr); name != "" {
-			return name
-		}
-	}
-	return block.Labels[0]
 }
 
 // instancesOf selects instances of a block result: all, or the one with the key.

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -11,11 +10,14 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"gonum.org/v1/gonum/graph/simple"
 	"gonum.org/v1/gonum/graph/topo"
+
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // order sorts the nodes so that each comes after all that it refers to. Cycles are reported, each with the place of
 // every edge, and then broken: the nodes of a cycle are still returned, so that the rest is checked.
-func (p *evaluator) order(nodes []*node) []*node {
+func order(nodes []*node, files *parse.Files) (sorted []*node, diags hcl.Diagnostics) {
 	position := make(map[*node]int, len(nodes))
 	for i, n := range nodes {
 		position[n] = i
@@ -36,27 +38,28 @@ func (p *evaluator) order(nodes []*node) []*node {
 			ready = append(ready, i)
 		}
 	}
-	out := make([]*node, 0, len(nodes))
+	sorted = make([]*node, 0, len(nodes))
+	broken := map[*node]bool{} // in a cycle
 	release := func() {
 		for len(ready) > 0 {
 			i := ready[0]
 			ready = ready[1:]
-			out = append(out, nodes[i])
+			sorted = append(sorted, nodes[i])
 			for _, j := range dependents[i] {
-				if waits[j]--; waits[j] == 0 && !p.broken[nodes[j]] {
+				if waits[j]--; waits[j] == 0 && !broken[nodes[j]] {
 					ready = append(ready, j) // the nodes of a cycle are released together, below
 				}
 			}
 		}
 	}
 	release()
-	if len(out) == len(nodes) {
-		return out
+	if len(sorted) == len(nodes) {
+		return sorted, nil
 	}
 	for _, component := range cycles(nodes, position, waits) {
-		p.reportCycle(nodes, position, component)
+		diags = append(diags, cycle(nodes, position, component, files)...)
 		for i := range component {
-			p.broken[nodes[i]] = true
+			broken[nodes[i]] = true
 			if waits[i] > 0 {
 				waits[i] = 0
 				ready = append(ready, i)
@@ -64,7 +67,7 @@ func (p *evaluator) order(nodes []*node) []*node {
 		}
 	}
 	release()
-	return out
+	return sorted, diags
 }
 
 // cycles finds the strongly connected components with more than one node, or with an edge to itself, among the nodes
@@ -108,11 +111,11 @@ func refersToItself(n *node) bool {
 // maxShown is how many edges of a long cycle are shown.
 const maxShown = 20
 
-// reportCycle names a shortest cycle of a component, one line and snippet for each edge.
-func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component map[int]bool) {
+// cycle names a shortest cycle of a component, one line and snippet for each edge.
+func cycle(nodes []*node, position map[*node]int, component map[int]bool, files *parse.Files) hcl.Diagnostics {
 	path := shortestCycle(nodes, position, component)
 	if len(path) == 0 {
-		return
+		return nil
 	}
 	names := make([]string, 0, len(path)+1)
 	var lines []string
@@ -125,10 +128,10 @@ func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component
 		}
 		names = append(names, step.from.qualified())
 		lines = append(lines, fmt.Sprintf("  %s needs %s\n    %s: %s", step.from.qualified(), step.to.qualified(),
-			at2(step.rng), p.line(step.rng)))
+			diagnostic.At(step.rng), files.Line(step.rng)))
 	}
 	names = append(names, path[0].from.qualified())
-	p.diags = append(p.diags, &hcl.Diagnostic{
+	return hcl.Diagnostics{&hcl.Diagnostic{
 		Severity: hcl.DiagError,
 		Summary:  "Cycle",
 		Detail: fmt.Sprintf(
@@ -136,7 +139,7 @@ func (p *evaluator) reportCycle(nodes []*node, position map[*node]int, component
 				"flow back to inference through a sync block, not through a reference.",
 			strings.Join(names, " → "), strings.Join(lines, "\n")),
 		Subject: &path[0].rng,
-	})
+	}}
 }
 
 type step struct {
@@ -180,15 +183,4 @@ func (n *node) qualified() string {
 		return n.label
 	}
 	return "module." + n.module.path + "." + n.label
-}
-
-// line is the source line of a range, for the text of another diagnostic.
-func (p *evaluator) line(r hcl.Range) string {
-	file, ok := p.loader.files[r.Filename]
-	if !ok || r.Start.Byte > len(file.Bytes) {
-		return ""
-	}
-	begin := bytes.LastIndexByte(file.Bytes[:r.Start.Byte], '\n') + 1
-	line, _, _ := bytes.Cut(file.Bytes[begin:], []byte("\n"))
-	return string(bytes.TrimSpace(line[:min(len(line), 200)]))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 func TestWriteGraph(t *testing.T) {
@@ -64,7 +65,7 @@ func TestFormat(t *testing.T) {
 		"placement {   gpus=1 }\n}\n"
 	const neat = "# a comment\ninference \"vllm\" \"p\" {\n  model         = \"m\" # why\n  max_model_len = 3\n\n\n  " +
 		"placement { gpus = 1 }\n}\n"
-	if got := string(schema.Format([]byte(messy))); got != neat {
+	if got := string(parse.Format([]byte(messy))); got != neat {
 		t.Errorf("got\n%s\nwant\n%s", got, neat)
 	}
 	for _, paths := range [][]string{valid(t), invalid(t)} {
@@ -73,8 +74,8 @@ func TestFormat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			once := schema.Format(src)
-			if !bytes.Equal(once, schema.Format(once)) {
+			once := parse.Format(src)
+			if !bytes.Equal(once, parse.Format(once)) {
 				t.Errorf("%s: formatting is not idempotent", path)
 			}
 		}

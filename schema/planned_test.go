@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/input"
 )
 
 const plannedRecipe = `
@@ -72,7 +73,7 @@ func TestPlannedValues(t *testing.T) {
 			t.Errorf("the plan contains %s: %s", secret, stored)
 		}
 	}
-	var read map[string]schema.Planned
+	var read map[string]input.Planned
 	if err := json.Unmarshal(stored, &read); err != nil {
 		t.Fatal(err)
 	}
@@ -83,15 +84,15 @@ func TestPlannedValues(t *testing.T) {
 	}{
 		"a secret is missing": {schema.Options{Planned: read, Environ: environ}, false, "RECIPE_VAR_token"},
 		"the secret is given by --var": {schema.Options{Planned: read, Environ: environ[:1],
-			Vars: map[string]schema.VarValue{"token": {Raw: "hunter22"}}}, true, ""},
+			Vars: map[string]input.Value{"token": {Raw: "hunter22"}}}, true, ""},
 		"the environment says otherwise": {schema.Options{Planned: read, Environ: []string{"KEY=hunter23",
 			"RECIPE_VAR_steps=4", "RECIPE_VAR_text=other", "RECIPE_VAR_none=other",
 			"RECIPE_VAR_token=hunter22"}}, true, ""},
 		"another secret": {schema.Options{Planned: read, Environ: environ,
-			Vars: map[string]schema.VarValue{"token": {Raw: "other"}}}, false, ""},
+			Vars: map[string]input.Value{"token": {Raw: "other"}}}, false, ""},
 		"--var says otherwise": {schema.Options{Planned: read, Environ: environ, VarFiles: []string{file},
-			Vars: map[string]schema.VarValue{"steps": {Raw: "4"}}}, false, ""},
-		"a damaged plan": {schema.Options{Planned: map[string]schema.Planned{"steps": {Type: []byte(`"number"`),
+			Vars: map[string]input.Value{"steps": {Raw: "4"}}}, false, ""},
+		"a damaged plan": {schema.Options{Planned: map[string]input.Planned{"steps": {Type: []byte(`"number"`),
 			Value: []byte(`"x"`)}}, Environ: environ, VarFiles: []string{file}}, false, "make a new plan"},
 	} {
 		r, problem := load(c.options)
@@ -123,7 +124,7 @@ func TestArgumentOfAVariable(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", c.typ, got, c.want)
 		}
 		again, diags := schema.LoadSource("x.hcl", []byte(src),
-			schema.Options{Vars: map[string]schema.VarValue{"x": {Raw: got}}})
+			schema.Options{Vars: map[string]input.Value{"x": {Raw: got}}})
 		if diags.HasErrors() || again.Digest != r.Digest {
 			t.Errorf("%s: %q is read as another value: %v", c.typ, got, diags)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -33,12 +34,12 @@ trajectories "builtin" "t" {
 	}
 	inference, trajectories := r.Lookup(address(t, "inference.vllm.p")).Meta,
 		r.Lookup(address(t, "trajectories.builtin.t")).Meta
-	health, restart := schema.DefaultHealth(kind.Inference), schema.DefaultRestart()
+	health, restart := decode.DefaultHealth(kind.Inference), decode.DefaultRestart()
 	health.Failures, restart.Attempts = 4, 0
 	if *inference.Health != health || *inference.Restart != restart {
 		t.Errorf("got %+v %+v, want %+v %+v", *inference.Health, *inference.Restart, health, restart)
 	}
-	health, restart = schema.DefaultHealth(kind.Trajectories), schema.DefaultRestart()
+	health, restart = decode.DefaultHealth(kind.Trajectories), decode.DefaultRestart()
 	health.StopTimeout, restart.Delay = 0, 0
 	if *trajectories.Health != health || *trajectories.Restart != restart {
 		t.Errorf("got %+v %+v, want %+v %+v", *trajectories.Health, *trajectories.Restart, health, restart)
@@ -63,7 +64,7 @@ func TestOneTimeoutForStarting(t *testing.T) {
 	for body, want := range map[string]time.Duration{
 		``:                               0,
 		`start_timeout = "30m"`:          30 * time.Minute,
-		`health { failures = 1 }`:        schema.DefaultHealth(kind.Inference).StartTimeout,
+		`health { failures = 1 }`:        decode.DefaultHealth(kind.Inference).StartTimeout,
 		`health { start_timeout = "1h"}`: time.Hour,
 		"start_timeout = \"30m\"\n health { start_timeout = \"1h\" }": time.Hour,
 		"start_timeout = \"30m\"\n health { failures = 1 }":           30 * time.Minute,
@@ -97,13 +98,13 @@ func TestDocumentedDefaults(t *testing.T) {
 			t.Errorf("docs/language.md does not give %s as %s", attribute, value)
 		}
 	}
-	h, r := schema.DefaultHealth(kind.Sync), schema.DefaultRestart()
+	h, r := decode.DefaultHealth(kind.Sync), decode.DefaultRestart()
 	row("start_timeout", fmt.Sprintf("%s for inference, environment and trainer, else %s",
-		short(schema.DefaultHealth(kind.Inference).StartTimeout), short(h.StartTimeout)))
+		short(decode.DefaultHealth(kind.Inference).StartTimeout), short(h.StartTimeout)))
 	row("interval", h.Interval.String())
 	row("timeout", h.Timeout.String())
 	row("failures", fmt.Sprint(h.Failures))
-	row("stop_timeout", fmt.Sprintf("%s for a trainer, else %s", short(schema.DefaultHealth(kind.Trainer).StopTimeout),
+	row("stop_timeout", fmt.Sprintf("%s for a trainer, else %s", short(decode.DefaultHealth(kind.Trainer).StopTimeout),
 		h.StopTimeout))
 	row("attempts", fmt.Sprint(r.Attempts))
 	row("window", short(r.Window))

@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -13,13 +14,10 @@ import (
 // them, whichever environment it is from, so both learn from what the policy of the other sampled. One after another is
 // fine. It also refuses environments that post to another trajectories block than the trainer that lists them takes
 // from.
-func (p *evaluator) checkQueues(r *Recipe) {
-	if p.diags.HasErrors() || p.loader.diags.HasErrors() {
-		return // a dependency may not have been read
-	}
-	blocks := make(map[addr.Block]*Block, len(r.Blocks))
+func checkQueues(all []*Block) (diags hcl.Diagnostics) {
+	blocks := make(map[addr.Block]*Block, len(all))
 	takers := map[addr.Block][]*Block{} // of each trajectories block
-	for _, b := range r.Blocks {
+	for _, b := range all {
 		blocks[b.Addr] = b
 		if queue := queueOf(b); b.Addr.Kind == kind.Trainer && queue != (addr.Block{}) {
 			takers[queue] = append(takers[queue], b)
@@ -27,39 +25,42 @@ func (p *evaluator) checkQueues(r *Recipe) {
 	}
 	for queue, trainers := range takers {
 		for _, t := range trainers {
-			p.checkListed(blocks, t, queue)
+			diags = append(diags, checkListed(blocks, t, queue)...)
 		}
 	}
 	for queue, trainers := range takers {
 		if one, other := atOnce(blocks, trainers); one != nil {
-			p.refuse(other, other.Range, "Two trainers on one queue", fmt.Sprintf(
+			diags = append(diags, errorOf(other, other.Range, "Two trainers on one queue", fmt.Sprintf(
 				"%s and %s take groups from %s at the same time: each group goes to one of them, whichever environment "+
 					"it is from. Declare a trajectories block for each trainer, and write trajectories = … in the trainer, "+
 					"its environments and its sync block; or let one wait for the other: depends_on = [{ block = %s, "+
-					"condition = \"completed\" }].", one.Addr, other.Addr, queue, one.Addr))
+					"condition = \"completed\" }].", one.Addr, other.Addr, queue, one.Addr)))
 		}
 	}
+	return diags
 }
 
 // checkListed refuses environments of a trainer whose groups it would wait for in vain.
-func (p *evaluator) checkListed(blocks map[addr.Block]*Block, trainer *Block, queue addr.Block) {
+func checkListed(blocks map[addr.Block]*Block, trainer *Block, queue addr.Block) (diags hcl.Diagnostics) {
 	for _, need := range trainer.Needs {
 		e := blocks[need.On]
 		if need.On.Kind != kind.Environment || need.Attribute != "environments" || e == nil {
 			continue
 		}
 		if posts := queueOf(e); posts != queue && posts != (addr.Block{}) {
-			p.refuse(trainer, need.Range, "Environment on another queue", fmt.Sprintf(
+			diags = append(diags, errorOf(trainer, need.Range, "Environment on another queue", fmt.Sprintf(
 				"%s posts its groups to %s, and %s takes them from %s: they would never meet. Write the same "+
-					"trajectories = … in both.", e.Addr, posts, trainer.Addr, queue))
+					"trajectories = … in both.", e.Addr, posts, trainer.Addr, queue)))
 		}
 	}
+	return diags
 }
 
-func (p *evaluator) refuse(b *Block, at hcl.Range, summary, detail string) {
-	d := problem(at, summary, detail)
+// errorOf is an error about a block.
+func errorOf(b *Block, at hcl.Range, summary, detail string) *hcl.Diagnostic {
+	d := diagnostic.Problem(at, summary, detail)
 	d.Extra = InstanceExtra{Address: b.Addr}
-	p.diags = append(p.diags, d)
+	return d
 }
 
 // atOnce are two of the trainers of which neither waits for the end of the other; nil: there are none.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // What nobody writes to, or what never ends, is an error; without that these reads would not return.
@@ -24,7 +25,7 @@ func TestWhatIsNoFileIsNotRead(t *testing.T) {
 	}
 	for path, want := range map[string]string{pipe: "a named pipe", "/dev/zero": "a device", folder: "a folder"} {
 		want = "is not a regular file but " + want
-		if _, err := schema.ReadFile(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parse.ReadFile(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
 		}
 		if _, diags := schema.Load(path, schema.Options{}); path != folder && !strings.Contains(diags.Error(), want) {
@@ -49,10 +50,10 @@ func TestAnOpenPipeIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = w.Close()
-	if got, err := schema.ReadFile(fmt.Sprintf("/dev/fd/%d", r.Fd())); err != nil || string(got) != "a = 1\n" {
+	if got, err := parse.ReadFile(fmt.Sprintf("/dev/fd/%d", r.Fd())); err != nil || string(got) != "a = 1\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if got, err := schema.ReadFile(os.DevNull); err != nil || len(got) != 0 {
+	if got, err := parse.ReadFile(os.DevNull); err != nil || len(got) != 0 {
 		t.Errorf("%s: got %q, %v", os.DevNull, got, err)
 	}
 }

@@ -4,43 +4,15 @@
 package schema
 
 import (
-	"time"
-
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
-	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/kind"
-	"github.com/recipe-rl/recipe/sdk/spec"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/input"
+	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/schema/testfile"
 )
-
-// PluginSchema describes a plugin to the language. It is read without starting a process.
-type PluginSchema struct {
-	Kind    kind.Kind
-	Name    string
-	Version string
-	Digest  string // identifies the schema; part of what a saved plan is bound to
-	Summary string
-	Config  *spec.Schema
-	Outputs *spec.Schema
-	// Environment names the variables of the engine's environment that the plugin reads; NAME_* is a family.
-	Environment []string
-	Binary      string // digest of a plugin's program that is a separate binary; empty for others
-	Source      string // of a plugin in a Python file: its name and hash, recorded with each block; empty for others
-	UsesNodes   bool   // its blocks may have several machines
-	Prepares    bool   // it has a stage before what its blocks refer to is ready
-	// NotRun is set where the schema is from a file beside a program that was not run, as nobody has allowed it.
-	NotRun *NotTrusted
-}
-
-// Plugins finds the schemas of plugins.
-type Plugins interface {
-	// Lookup returns the plugin of that kind and name. A nil schema and a nil error means that there is none.
-	Lookup(k kind.Kind, name string) (*PluginSchema, error)
-	// Names lists the plugins of a kind, for "did you mean" and completion.
-	Names(k kind.Kind) []string
-}
 
 // Recipe is a parsed, expanded and checked recipe. It does not change after Load and is safe for concurrent use.
 type Recipe struct {
@@ -50,15 +22,15 @@ type Recipe struct {
 	// over every source file and every variable value (sensitive ones keyed by their hash); "sha256:…"
 	Digest          string
 	RequiredVersion string
-	Required        []Requirement // plugins
-	Modules         []Requirement // modules from packages, callers first
-	Blocks          []*Block      // every instance, sorted by address
+	Required        []parse.Requirement // plugins
+	Modules         []parse.Requirement // modules from packages, callers first
+	Blocks          []*Block            // every instance, sorted by address
 	Outputs         []*Output
 	Variables       []*Variable
 	VarFiles        []string // of Options
 	Settings        []Setting
-	Alerts          []Alert
-	Trackers        []Tracking
+	Alerts          []decode.Alert
+	Trackers        []decode.Tracking
 	Moved           []Moved // of all modules
 	Warnings        hcl.Diagnostics
 	// Unread is what is wrong with its files and the declarations in them, whatever values variables have: with an error
@@ -69,31 +41,6 @@ type Recipe struct {
 	eval *evaluator
 }
 
-// Requirement is a plugin of recipe.required_plugins, or a module from a package.
-type Requirement struct {
-	Module          bool   // a module; else a plugin
-	Name            string // of the plugin; of a module its path without keys, such as eval.inner
-	Source, Version string
-	Checksum        string // of an archive, "sha256:…"
-	Verify          Verify
-	Range           hcl.Range
-}
-
-// String names it for messages.
-func (q Requirement) String() string {
-	if q.Module {
-		return "module " + q.Name
-	}
-	return "plugin " + q.Name
-}
-
-// Verify says whose signature the package of a plugin must have. Paths are relative to the file that has it. The zero
-// value demands none.
-type Verify struct {
-	Key                           string // path of a public key
-	Identity, Issuer, TrustedRoot string // of a certificate; path of sigstore's trusted_root.json
-}
-
 // Block is one instance of a block.
 type Block struct {
 	Addr   addr.Block
@@ -101,12 +48,12 @@ type Block struct {
 	// Value is the body as far as it is known before anything runs; outputs of other blocks are unknown.
 	// Sensitive values carry the mark Sensitive, values of env() also Ephemeral.
 	Value cty.Value
-	Meta  Meta
+	Meta  decode.Meta
 	dir   string // folder of the recipe
 	// Mock is the block's outputs where a test gives them without running it; cty.NilVal for every other block.
 	Mock cty.Value
 	// Contents are the files and folders beside the recipe that the block reads, in the order of its attributes.
-	Contents []Content
+	Contents []decode.Content
 	// Needs are the blocks that must come first, by reference (healthy) or depends_on, sorted by address.
 	Needs []Need
 	Range hcl.Range // of the block's header
@@ -137,93 +84,6 @@ const (
 	Healthy   Condition = "healthy"
 	Completed Condition = "completed"
 )
-
-// Mark is a mark on a cty.Value.
-type Mark string
-
-const (
-	// Sensitive values are never shown and never stored.
-	Sensitive Mark = "sensitive"
-	// Ephemeral values (env) are also not known to a saved plan: they are read again when they are used.
-	Ephemeral Mark = "ephemeral"
-)
-
-// Meta holds the meta-arguments that every kind takes, evaluated.
-type Meta struct {
-	Placement   *Placement
-	Resources   Resources // of placement, for an executor
-	Restart     *Restart
-	Health      *Health
-	Runtime     *Runtime
-	Lifecycle   []Check
-	StopWhen    []StopRule
-	Environment map[string]cty.Value // environment_variables; may be unknown or marked until start
-	SecretNames bool                 // the names of environment_variables are sensitive, too
-	External    *External
-}
-
-type (
-	// Placement says where a block runs, as in a start request.
-	Placement = sdk.Placement
-	// Runtime says which Python a block's program needs, as in a start request.
-	Runtime = sdk.Runtime
-)
-
-// Resources are what placement asks of an executor beside GPUs. Zero values leave it to the executor.
-type Resources struct {
-	Nodes       int // machines; CPUs and Memory are of each
-	CPUs        int
-	Memory      int64 // bytes
-	TimeLimit   time.Duration
-	Constraints []string // features that the machine must have
-	Gang        string   // blocks with the same name start together
-}
-
-// Restart says what happens when a block fails.
-type Restart struct {
-	Attempts int           // restarts allowed within Window; default 3
-	Window   time.Duration // default 10m
-	Delay    time.Duration // first wait; doubles up to MaxDelay, with jitter
-	MaxDelay time.Duration
-	Mode     string // "fail": the run fails when attempts are used up; "ignore": the run continues without the block
-}
-
-// Health says how long to wait for a block and how it is watched.
-type Health struct {
-	StartTimeout time.Duration
-	Interval     time.Duration
-	Timeout      time.Duration
-	Failures     int // consecutive failures before it counts as failed
-	StopTimeout  time.Duration
-	StallTimeout time.Duration // 0: none
-}
-
-// Check is a precondition or postcondition. Its condition is evaluated when the block is about to start, or has become
-// ready.
-type Check struct {
-	Post         bool
-	Condition    hcl.Expression
-	ErrorMessage hcl.Expression
-	Range        hcl.Range
-}
-
-// StopRule ends a trainer early. Exactly one of Metric, Tokens or Wall is set.
-type StopRule struct {
-	Metric string
-	Since  string // from when the metric is reported (spec.Metric); empty: from the first report, or not known
-	Op     string // ">=", "<=", ">", "<"
-	Value  float64
-	For    int // consecutive steps for which the comparison must hold; default 1
-	Tokens int64
-	Wall   time.Duration
-	Range  hcl.Range
-}
-
-// External is a server that someone else runs: checked, never started or stopped.
-type External struct {
-	Endpoint cty.Value // string; becomes base_url (or url) of the outputs
-	Values   map[string]cty.Value
-}
 
 // Output is one output block.
 type Output struct {
@@ -261,31 +121,23 @@ func (s Setting) String() string {
 	return s.At + "=" + s.Value
 }
 
-// VarValue is the text given for a variable, and where it was given.
-type VarValue struct {
-	Raw    string // HCL expression, or a plain string for a variable of type string
-	Source string
-	Value  cty.Value `json:"-"` // instead of Raw, unless it is cty.NilVal
-	Range  hcl.Range `json:"-"` // of Value
-}
-
 // Options are what Load needs besides the files.
 type Options struct {
-	Vars     map[string]VarValue // from --var, highest precedence
-	VarFiles []string            // --var-file, later ones win
-	Opened   map[string][]byte   // from ReadOpened: contents that are taken in place of reading the path
-	Planned  map[string]Planned  // values of a saved plan; they win over those of the environment
-	Set      []string            // --set, ADDRESS.ATTRIBUTE=VALUE for a block of the file; later ones win
-	Environ  []string            // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
+	Vars     map[string]input.Value   // from --var, highest precedence
+	VarFiles []string                 // --var-file, later ones win
+	Opened   map[string][]byte        // from ReadOpened: contents that are taken in place of reading the path
+	Planned  map[string]input.Planned // values of a saved plan; they win over those of the environment
+	Set      []string                 // --set, ADDRESS.ATTRIBUTE=VALUE for a block of the file; later ones win
+	Environ  []string                 // as os.Environ; RECIPE_VAR_* and env() read it. nil: none
 	Plugins  Plugins
 
-	Replace []Replacement // of tests
-	Mocks   []Mock        // of tests
+	Replace []testfile.Replacement // of tests
+	Mocks   []testfile.Mock        // of tests
 
 	// ReadFile returns the text of a recipe or of a variable file, as an editor holds it. nil: ReadFile
 	ReadFile func(path string) ([]byte, error)
 	// Parts keeps what was parsed for the next load of an editor's files. nil: files are parsed whole
-	Parts *Parts
+	Parts *parse.Parts
 }
 
 func (o *Options) readFile(path string) ([]byte, error) {
@@ -293,7 +145,7 @@ func (o *Options) readFile(path string) ([]byte, error) {
 		return content, nil
 	}
 	if o.ReadFile == nil {
-		return ReadFile(path)
+		return parse.ReadFile(path)
 	}
 	return o.ReadFile(path)
 }

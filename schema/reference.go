@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +11,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -36,7 +41,7 @@ type resolver struct {
 }
 
 func (r *resolver) add(attribute string, expr hclsyntax.Expression) {
-	if isLiteral(expr) {
+	if budget.IsLiteral(expr) {
 		return
 	}
 	e := &expression{attribute: attribute, expr: expr, typed: r.typed, early: r.early}
@@ -59,28 +64,18 @@ func (r *resolver) link(ref reference, attribute string) {
 		return
 	}
 	r.node.edges = append(r.node.edges, edge{to: ref.node, attribute: attribute, rng: ref.rng})
-	if ref.node.call == nil || ref.node.child == nil && r.p.childOf(ref.node) == nil {
+	if ref.node.call == nil || ref.node.child == nil && childOf(ref.node) == nil {
 		return
 	}
-	for name, out := range r.p.childOf(ref.node).outputs {
+	for name, out := range childOf(ref.node).outputs {
 		if ref.output == "" || ref.output == name {
 			r.node.edges = append(r.node.edges, edge{to: out, attribute: attribute, rng: ref.rng})
 		}
 	}
 }
 
-func (p *evaluator) childOf(call *node) *module { return call.module.children[call.call.name] }
-
-// isLiteral is the fast path for the most common expressions, which name nothing.
-func isLiteral(expr hclsyntax.Expression) bool {
-	switch e := expr.(type) {
-	case *hclsyntax.LiteralValueExpr:
-		return true
-	case *hclsyntax.TemplateExpr:
-		return e.IsStringLiteral()
-	}
-	return false
-}
+// childOf is the module of a call; nil when it could not be loaded.
+func childOf(call *node) *module { return call.module.children[call.call.Name] }
 
 // walker finds the names in an expression that are not bound inside it.
 type walker struct {
@@ -102,7 +97,7 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 	case hclsyntax.ChildScope:
 		w.scopes = append(w.scopes, n.LocalNames)
 	case *hclsyntax.RelativeTraversalExpr:
-		if index, ok := plain(n.Source).(*hclsyntax.IndexExpr); ok {
+		if index, ok := budget.Plain(n.Source).(*hclsyntax.IndexExpr); ok {
 			w.follow(index.Collection, following{traversal: n.Traversal})
 		}
 	case *hclsyntax.SplatExpr:
@@ -110,7 +105,7 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 			w.follow(n.Source, following{traversal: each.Traversal, splat: true})
 		}
 	case *hclsyntax.IndexExpr:
-		if t, ok := plain(n.Collection).(*hclsyntax.ScopeTraversalExpr); ok {
+		if t, ok := budget.Plain(n.Collection).(*hclsyntax.ScopeTraversalExpr); ok {
 			if w.keys == nil {
 				w.keys = map[*hclsyntax.ScopeTraversalExpr]hclsyntax.Expression{}
 			}
@@ -119,7 +114,7 @@ func (w *walker) Enter(n hclsyntax.Node) hcl.Diagnostics {
 	case *hclsyntax.FunctionCallExpr:
 		w.function(n)
 	case *hclsyntax.ScopeTraversalExpr:
-		if enough(w.r.p.diags) {
+		if diagnostic.Enough(w.r.p.diags) {
 			w.e.bad = true
 			return nil
 		}
@@ -158,7 +153,7 @@ func (w *walker) Exit(n hclsyntax.Node) hcl.Diagnostics {
 
 // follow keeps what follows a computed key or a splat of a name: of a module it is the one output that is used.
 func (w *walker) follow(of hclsyntax.Expression, s following) {
-	name, ok := plain(of).(*hclsyntax.ScopeTraversalExpr)
+	name, ok := budget.Plain(of).(*hclsyntax.ScopeTraversalExpr)
 	if !ok {
 		return
 	}
@@ -170,15 +165,15 @@ func (w *walker) follow(of hclsyntax.Expression, s following) {
 
 // function reports an unknown function; hcl would too, but without suggesting the nearest name.
 func (w *walker) function(call *hclsyntax.FunctionCallExpr) {
-	if _, ok := w.r.p.functions[call.Name]; ok {
+	if _, ok := w.r.p.base.Functions[call.Name]; ok {
 		return
 	}
-	if w.e.bad = true; enough(w.r.p.diags) {
+	if w.e.bad = true; diagnostic.Enough(w.r.p.diags) {
 		return
 	}
-	w.r.p.diags = append(w.r.p.diags, problem(call.NameRange, "Unknown function",
+	w.r.p.diags = append(w.r.p.diags, diagnostic.Problem(call.NameRange, "Unknown function",
 		fmt.Sprintf("There is no function %q.%s docs/language.md lists them all.", call.Name,
-			didYouMean(call.Name, sortedKeys(w.r.p.functions)))))
+			diagnostic.DidYouMean(call.Name, slices.Sorted(maps.Keys(w.r.p.base.Functions))))))
 }
 
 // resolve finds what a traversal names. Indexed says that an index with a computed key follows it.
@@ -199,19 +194,19 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 		return ref, oneOf(t, "path", "module", "root")
 	case "count":
 		if !r.count {
-			return ref, problem(ref.rng, "No count here",
+			return ref, diagnostic.Problem(ref.rng, "No count here",
 				`count.index is only defined in a block that has count = …. With for_each, use each.key and each.value.`)
 		}
 		return ref, oneOf(t, "count", "index")
 	case "each":
 		if !r.each {
-			return ref, problem(ref.rng, "No for_each here",
+			return ref, diagnostic.Problem(ref.rng, "No for_each here",
 				`each.key and each.value are only defined in a block that has for_each = …. With count, use count.index.`)
 		}
 		return ref, oneOf(t, "each", "key", "value")
 	case "self":
 		if !r.self {
-			return ref, problem(ref.rng, "No self here",
+			return ref, diagnostic.Problem(ref.rng, "No self here",
 				"self is the block itself and is only defined in lifecycle { postcondition { … } }.")
 		}
 		return ref, nil
@@ -227,27 +222,27 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 }
 
 func oneOf(t hcl.Traversal, root string, names ...string) *hcl.Diagnostic {
-	if name, ok := attrStep(t, 1); ok && slices.Contains(names, name) {
+	if name, ok := parse.AttrStep(t, 1); ok && slices.Contains(names, name) {
 		return nil
 	}
-	return problem(t.SourceRange(), "Unknown name",
+	return diagnostic.Problem(t.SourceRange(), "Unknown name",
 		fmt.Sprintf("Expected %s.%s.", root, strings.Join(names, " or "+root+".")))
 }
 
 func (r *resolver) unknownRoot(t hcl.Traversal) *hcl.Diagnostic {
 	name := t.RootName()
 	roots := []string{"var", "local", "module", "path", "count", "each"}
-	roots = append(roots, sortedKeys(r.globals)...)
+	roots = append(roots, slices.Sorted(maps.Keys(r.globals))...)
 	for _, k := range kind.All() {
 		roots = append(roots, string(k))
 	}
 	detail := fmt.Sprintf(
 		"There is no %q here. References start with var, local, module, path or a kind of block: %s.%s", name,
-		kindList(), didYouMean(name, roots))
+		kindList(), diagnostic.DidYouMean(name, roots))
 	if len(t) == 1 {
 		detail += fmt.Sprintf(" If you mean text, write it in quotes: %q.", name)
 	}
-	return problem(t.SourceRange(), "Unknown name", detail)
+	return diagnostic.Problem(t.SourceRange(), "Unknown name", detail)
 }
 
 func kindList() string {
@@ -260,18 +255,18 @@ func kindList() string {
 
 func (r *resolver) named(ref reference, t hcl.Traversal, in map[string]*node, what,
 	declare string) (reference, *hcl.Diagnostic) {
-	name, ok := attrStep(t, 1)
+	name, ok := parse.AttrStep(t, 1)
 	if !ok {
-		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.NAME, the name of a %s.",
+		return ref, diagnostic.Problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.NAME, the name of a %s.",
 			t.RootName(), what))
 	}
 	n, ok := in[name]
 	if !ok {
-		hint := didYouMean(name, sortedKeys(in))
+		hint := diagnostic.DidYouMean(name, slices.Sorted(maps.Keys(in)))
 		if hint == "" {
 			hint = fmt.Sprintf(" Declare it: "+declare+".", name)
 		}
-		return ref, problem(ref.rng, "Undeclared "+what, fmt.Sprintf("There is no %s %q.%s", what, name, hint))
+		return ref, diagnostic.Problem(ref.rng, "Undeclared "+what, fmt.Sprintf("There is no %s %q.%s", what, name, hint))
 	}
 	ref.node = n
 	return ref, nil
@@ -283,8 +278,9 @@ func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference,
 		return ref, d
 	}
 	rest := t[2:]
-	if ref.key, rest = literalKey(rest); ref.key != nil && ref.node.call.count == nil && ref.node.call.forEach == nil {
-		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.",
+	if ref.key, rest = parse.Key(rest); ref.key != nil && ref.node.call.Count == nil && ref.node.call.ForEach == nil {
+		return ref, diagnostic.Problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove "+
+			"the index.",
 			ref.node.label))
 	}
 	return r.outputOf(ref, rest)
@@ -293,7 +289,7 @@ func (r *resolver) module(ref reference, t hcl.Traversal, m *module) (reference,
 // stepOf finds the one output of a module call that is used of each of its instances. A key of a call without instances
 // is the name of an output, and a splat of instances by for_each gives one object.
 func (r *resolver) stepOf(ref reference, s following) (reference, *hcl.Diagnostic) {
-	if call := ref.node.call; s.splat && call.forEach != nil || !s.splat && call.count == nil && call.forEach == nil {
+	if call := ref.node.call; s.splat && call.ForEach != nil || !s.splat && call.Count == nil && call.ForEach == nil {
 		return ref, nil
 	}
 	return r.outputOf(ref, s.traversal)
@@ -301,60 +297,29 @@ func (r *resolver) stepOf(ref reference, s following) (reference, *hcl.Diagnosti
 
 // outputOf finds the output of a module call that a traversal behind the call begins with.
 func (r *resolver) outputOf(ref reference, rest hcl.Traversal) (reference, *hcl.Diagnostic) {
-	name, ok := attrStep(rest, 0)
-	child := r.p.childOf(ref.node)
+	name, ok := parse.AttrStep(rest, 0)
+	child := childOf(ref.node)
 	if !ok || child == nil {
 		return ref, nil
 	}
 	if _, ok := child.outputs[name]; !ok {
-		return ref, problem(ref.rng, "Unknown output", fmt.Sprintf("The module %q has no output %q; it has %s.%s",
-			ref.node.call.name, name,
-			orNothing(sortedKeys(child.outputs)), didYouMean(name, sortedKeys(child.outputs))))
+		return ref, diagnostic.Problem(ref.rng, "Unknown output", fmt.Sprintf("The module %q has no output %q; it has %s.%s",
+			ref.node.call.Name, name,
+			diagnostic.List(slices.Sorted(maps.Keys(child.outputs))), diagnostic.DidYouMean(name,
+				slices.Sorted(maps.Keys(child.outputs)))))
 	}
 	ref.output = name
 	return ref, nil
 }
 
-// literalKey takes an index with a literal key off the front of a traversal.
-func literalKey(t hcl.Traversal) (*addr.Key, hcl.Traversal) {
-	if len(t) == 0 {
-		return nil, t
-	}
-	index, ok := t[0].(hcl.TraverseIndex)
-	if !ok {
-		return nil, t
-	}
-	key, ok := keyOf(index.Key)
-	if !ok {
-		return nil, t[1:]
-	}
-	return &key, t[1:]
-}
-
-// keyOf turns a known number or string into an instance key.
-func keyOf(v cty.Value) (addr.Key, bool) {
-	v, marks := v.Unmark()
-	if len(marks) > 0 || !v.IsKnown() || v.IsNull() {
-		return addr.Key{}, false
-	}
-	switch v.Type() {
-	case cty.String:
-		return addr.StringKey(v.AsString()), true
-	case cty.Number:
-		if i, acc := v.AsBigFloat().Int64(); acc == 0 && i >= 0 {
-			return addr.IntKey(int(i)), true
-		}
-	}
-	return addr.Key{}, false
-}
-
 func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool) (reference, *hcl.Diagnostic) {
 	k := kind.Kind(t.RootName())
-	plugin, ok1 := attrStep(t, 1)
-	name, ok2 := attrStep(t, 2)
+	plugin, ok1 := parse.AttrStep(t, 1)
+	name, ok2 := parse.AttrStep(t, 2)
 	if !ok1 || !ok2 {
-		return ref, problem(ref.rng, "Incomplete reference", fmt.Sprintf("Expected %s.PLUGIN.NAME, for example %s.", k,
-			example(m, k)))
+		return ref, diagnostic.Problem(ref.rng, "Incomplete reference",
+			fmt.Sprintf("Expected %s.PLUGIN.NAME, for example %s.", k,
+				example(m, k)))
 	}
 	n, ok := m.blocks[blockName{k, plugin, name}]
 	if !ok {
@@ -362,14 +327,15 @@ func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool
 	}
 	ref.node = n
 	rest := t[3:]
-	ref.key, rest = literalKey(rest)
-	switch repeated := n.block.repeated(); {
+	ref.key, rest = parse.Key(rest)
+	switch repeated := n.block.Repeated(); {
 	case ref.key != nil && !repeated:
-		return ref, problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove the index.",
+		return ref, diagnostic.Problem(ref.rng, "Not repeated", fmt.Sprintf("%s has neither count nor for_each: remove "+
+			"the index.",
 			n.label))
 	case ref.key == nil && repeated && !indexed && len(rest) > 0:
-		if step, ok := attrStep(rest, 0); ok {
-			return ref, problem(ref.rng, "Index missing",
+		if step, ok := parse.AttrStep(rest, 0); ok {
+			return ref, diagnostic.Problem(ref.rng, "Index missing",
 				fmt.Sprintf("%s is repeated: write %s%s.%s for one of its instances.", n.label, n.label, exampleKey(n),
 					step))
 		}
@@ -377,14 +343,14 @@ func (r *resolver) block(ref reference, t hcl.Traversal, m *module, indexed bool
 	case indexed && ref.key == nil:
 		return ref, nil // what follows is checked when the key is known
 	}
-	if step, ok := attrStep(rest, 0); ok {
+	if step, ok := parse.AttrStep(rest, 0); ok {
 		return ref, r.member(ref, n, step)
 	}
 	return ref, nil
 }
 
 func exampleKey(n *node) string {
-	if n.block.count != nil {
+	if n.block.Count != nil {
 		return "[0]"
 	}
 	return `["key"]`
@@ -398,14 +364,15 @@ func (r *resolver) member(ref reference, n *node, name string) *hcl.Diagnostic {
 	if n.plugin.hasMember(name) {
 		return nil
 	}
-	return problem(ref.rng, "Unknown attribute", fmt.Sprintf("%s has no attribute or output %q; its outputs are %s.%s",
+	return diagnostic.Problem(ref.rng, "Unknown attribute", fmt.Sprintf("%s has no attribute or output %q; its outputs "+
+		"are %s.%s",
 		n.label, name,
-		orNothing(outputNames(n.plugin)), didYouMean(name, n.plugin.members())))
+		diagnostic.List(decode.OutputNames(n.plugin.Outputs)), diagnostic.DidYouMean(name, n.plugin.members())))
 }
 
 func example(m *module, k kind.Kind) string {
 	for _, n := range m.nodes() {
-		if n.block != nil && n.block.kind == k {
+		if n.block != nil && n.block.Kind == k {
 			return n.label
 		}
 	}
@@ -423,17 +390,17 @@ func (r *resolver) noBlock(ref reference, m *module, want blockName) *hcl.Diagno
 	}
 	slices.Sort(same)
 	slices.Sort(all)
-	hint := didYouMean(want.String(), same)
+	hint := diagnostic.DidYouMean(want.String(), same)
 	for _, label := range all {
 		if hint == "" && strings.HasSuffix(label, "."+want.name) {
 			hint = fmt.Sprintf(" Did you mean %q?", label)
 		}
 	}
 	if hint == "" {
-		hint = didYouMean(want.String(), all)
+		hint = diagnostic.DidYouMean(want.String(), all)
 	}
 	if hint == "" {
 		hint = fmt.Sprintf(" Declare it: %s %q %q { … }.", want.kind, want.plugin, want.name)
 	}
-	return problem(ref.rng, "Undeclared block", fmt.Sprintf("There is no block %s.%s", want, hint))
+	return diagnostic.Problem(ref.rng, "Undeclared block", fmt.Sprintf("There is no block %s.%s", want, hint))
 }

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -10,6 +9,8 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
 // repetition is one instance that count or for_each makes.
@@ -41,7 +42,7 @@ func (ev *evaluation) repeat(n *node, mi *moduleInstance, count,
 }
 
 func (ev *evaluation) fail(at hcl.Range, summary, detail string) ([]repetition, bool) {
-	ev.diags = append(ev.diags, problem(at, summary, detail))
+	ev.diags = append(ev.diags, diagnostic.Problem(at, summary, detail))
 	return nil, false
 }
 
@@ -62,10 +63,11 @@ func (ev *evaluation) count(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) ([]
 	}
 	number, err := convert.Convert(v, cty.Number)
 	if err != nil || number.IsNull() || !number.AsBigFloat().IsInt() || number.AsBigFloat().Sign() < 0 {
-		return ev.fail(at, "Invalid count", "count is a whole number of at least 0, got "+given(v)+".")
+		return ev.fail(at, "Invalid count", "count is a whole number of at least 0, got "+diagnostic.Describe(v)+".")
 	}
-	if number.AsBigFloat().Cmp(cty.NumberIntVal(maxInstances).AsBigFloat()) > 0 {
-		return ev.fail(at, "Too many instances", fmt.Sprintf("count is at most %d, got %s.", maxInstances, given(v)))
+	if number.AsBigFloat().Cmp(cty.NumberIntVal(decode.MaxInstances).AsBigFloat()) > 0 {
+		return ev.fail(at, "Too many instances", fmt.Sprintf("count is at most %d, got %s.", decode.MaxInstances,
+			diagnostic.Describe(v)))
 	}
 	times, _ := number.AsBigFloat().Int64()
 	reps := make([]repetition, times)
@@ -95,10 +97,10 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 	}
 	t := v.Type()
 	if v.IsNull() || !(t.IsMapType() || t.IsObjectType() || t.IsSetType() || t.IsListType() || t.IsTupleType()) {
-		return ev.fail(at, "Invalid for_each", expected+", got "+given(v)+".")
+		return ev.fail(at, "Invalid for_each", expected+", got "+diagnostic.Describe(v)+".")
 	}
-	if v.LengthInt() > maxInstances {
-		return ev.fail(at, "Too many instances", fmt.Sprintf("for_each has at most %d elements, got %d.", maxInstances,
+	if v.LengthInt() > decode.MaxInstances {
+		return ev.fail(at, "Too many instances", fmt.Sprintf("for_each has at most %d elements, got %d.", decode.MaxInstances,
 			v.LengthInt()))
 	}
 	keyed := t.IsMapType() || t.IsObjectType()
@@ -113,7 +115,7 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 						"blocks. Use a variable or a local value.")
 			}
 			if elem.IsNull() || elem.Type() != cty.String {
-				return ev.fail(at, "Invalid for_each", expected+", got "+given(elem)+" in it.")
+				return ev.fail(at, "Invalid for_each", expected+", got "+diagnostic.Describe(elem)+" in it.")
 			}
 			key = elem
 		}
@@ -136,29 +138,6 @@ func keysMarked(v cty.Value) bool {
 		v.ContainsMarked()
 }
 
-// given describes a value for a message, without showing one that is marked.
-func given(v cty.Value) string {
-	if v.ContainsMarked() {
-		return "a sensitive value"
-	}
-	switch {
-	case !v.IsKnown():
-		return "a value that is not known yet"
-	case v.IsNull():
-		return "null"
-	case v.Type() == cty.String:
-		if s := v.AsString(); len(s) <= 60 {
-			return strconv.Quote(s)
-		}
-		return "a long string"
-	case v.Type() == cty.Number:
-		return v.AsBigFloat().Text('g', 12)
-	case v.Type() == cty.Bool:
-		return strconv.FormatBool(v.True())
-	}
-	return "a value of type " + v.Type().FriendlyName()
-}
-
 // expandCall makes the instances of the module that a call names, inside one instance of the module it stands in.
 func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 	child := n.child
@@ -168,15 +147,15 @@ func (ev *evaluation) expandCall(n *node, mi *moduleInstance) {
 	if child.within == nil {
 		child.within = map[*moduleInstance][]*moduleInstance{}
 	}
-	reps, _ := ev.repeat(n, mi, n.call.count, n.call.forEach)
-	if len(child.instances)+len(reps) > maxInstances {
+	reps, _ := ev.repeat(n, mi, n.call.Count, n.call.ForEach)
+	if len(child.instances)+len(reps) > decode.MaxInstances {
 		child.refused = true
-		ev.diags = append(ev.diags, problem(n.header, "Too many instances",
-			fmt.Sprintf("A module has at most %d instances.", maxInstances)))
+		ev.diags = append(ev.diags, diagnostic.Problem(n.header, "Too many instances",
+			fmt.Sprintf("A module has at most %d instances.", decode.MaxInstances)))
 		return
 	}
 	for _, rep := range reps {
-		path := n.call.name + rep.key.String()
+		path := n.call.Name + rep.key.String()
 		if mi.path != "" {
 			path = mi.path + "." + path
 		}

@@ -9,29 +9,22 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
+	"github.com/recipe-rl/recipe/schema/testfile"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// replacement is the replacement of a block's plugin, or nil.
-func (p *evaluator) replacement(b *blockDecl) *Replacement {
-	for i, r := range p.opts.Replace {
-		if r.Kind == b.kind && r.Plugin == b.plugin {
-			return &p.opts.Replace[i]
-		}
-	}
-	return nil
-}
-
 // replace changes the body of a block to one for the plugin that takes its place.
-func (p *evaluator) replace(n *node, r *Replacement) {
-	p.loader.files[r.Range.Filename] = r.File
+func replace(n *node, r *testfile.Replacement) {
 	if n.plugin == nil {
 		return
 	}
-	config, body := n.plugin.Config, *n.block.body
+	config, body := n.plugin.Config, *n.block.Body
 	body.Attributes, body.Blocks = hclsyntax.Attributes{}, nil
-	for name, attr := range n.block.body.Attributes {
-		if slices.Contains(metaAttributes, name) || config.Attribute(name) != nil || config.Block(name) != nil {
+	for name, attr := range n.block.Body.Attributes {
+		if decode.IsMetaAttribute(name) || config.Attribute(name) != nil || config.Block(name) != nil {
 			body.Attributes[name] = attr
 		}
 	}
@@ -42,19 +35,19 @@ func (p *evaluator) replace(n *node, r *Replacement) {
 	for _, block := range r.Body.Blocks {
 		given[block.Type] = true
 	}
-	for _, block := range n.block.body.Blocks {
+	for _, block := range n.block.Body.Blocks {
 		name := block.Type
 		if name == "dynamic" && len(block.Labels) == 1 {
 			name = block.Labels[0]
 		}
 		// placement and runtime are about the machine of the plugin that is replaced
-		meta := slices.Contains(metaBlocks, name) && name != "placement" && name != "runtime"
+		meta := decode.IsMetaBlock(name) && name != "placement" && name != "runtime"
 		if !given[name] && (meta || config.Block(name) != nil || config.Attribute(name) != nil) {
 			body.Blocks = append(body.Blocks, block)
 		}
 	}
 	body.Blocks = append(body.Blocks, r.Body.Blocks...)
-	n.block.body = &body
+	n.block.Body = &body
 }
 
 // mock is the outputs that a test gives to a block, or cty.NilVal.
@@ -71,13 +64,16 @@ func (ev *evaluation) mock(b *Block) cty.Value {
 		for name, given := range m.Outputs {
 			a := b.Schema.Outputs.Attribute(name)
 			if a == nil {
-				ev.diags = append(ev.diags, problem(m.Range, "Unknown output", fmt.Sprintf("%s has no output %q; it has %s.%s",
-					b.Addr, name, orNothing(outputNames(b.Schema)), didYouMean(name, outputNames(b.Schema)))))
+				ev.diags = append(ev.diags, diagnostic.Problem(m.Range, "Unknown output", fmt.Sprintf("%s has no output %q; it "+
+					"has %s.%s",
+					b.Addr, name, diagnostic.List(decode.OutputNames(b.Schema.Outputs)), diagnostic.DidYouMean(name,
+						decode.OutputNames(b.Schema.Outputs)))))
 				continue
 			}
 			v, err := spec.Convert(given, a.Type)
 			if err != nil {
-				ev.diags = append(ev.diags, problem(m.Range, "Wrong type", fmt.Sprintf("The output %q of %s is %s: %s.", name,
+				ev.diags = append(ev.diags, diagnostic.Problem(m.Range, "Wrong type", fmt.Sprintf("The output %q of %s is %s: %s.",
+					name,
 					b.Addr, a.Friendly(), err)))
 				v = cty.UnknownVal(a.Type)
 			}
@@ -89,33 +85,35 @@ func (ev *evaluation) mock(b *Block) cty.Value {
 }
 
 // checkSubstitutes reports replacements and mocks that fit no declared block.
-func (p *evaluator) checkSubstitutes() {
-	declared := func(r Replacement) bool {
-		return slices.ContainsFunc(p.loader.modules, func(m *module) bool {
-			return slices.ContainsFunc(m.source.blocks, func(b *blockDecl) bool {
-				return b.kind == r.Kind && b.plugin == r.Plugin
+func checkSubstitutes(modules []*module, replace []testfile.Replacement,
+	mocks []testfile.Mock) (diags hcl.Diagnostics) {
+	declared := func(r testfile.Replacement) bool {
+		return slices.ContainsFunc(modules, func(m *module) bool {
+			return slices.ContainsFunc(m.source.Blocks, func(b *parse.Block) bool {
+				return b.Kind == r.Kind && b.Plugin == r.Plugin
 			})
 		})
 	}
 	missing := func(at hcl.Range, what string) {
-		p.diags = append(p.diags, problem(at, "No such block", "The recipe declares no block "+what+"."))
+		diags = append(diags, diagnostic.Problem(at, "No such block", "The recipe declares no block "+what+"."))
 	}
-	for _, r := range p.opts.Replace {
+	for _, r := range replace {
 		if !declared(r) {
 			missing(r.Range, string(r.Kind)+"."+r.Plugin)
 		}
 	}
-	for _, m := range p.opts.Mocks {
+	for _, m := range mocks {
 		want := blockName{m.Block.Kind, m.Block.Plugin, m.Block.Name}
-		if p.loader.modules[0].blocks[want] == nil {
+		if modules[0].blocks[want] == nil {
 			missing(m.Range, m.Block.String())
 		}
 	}
+	return diags
 }
 
 // EvaluateAssertion evaluates what must hold after a run: in the root of the recipe, with the outputs of its blocks
 // and, besides the names of the recipe, globals. There are no diagnostics when it holds.
-func (r *Recipe) EvaluateAssertion(a Assertion, outputs map[addr.Block]cty.Value,
+func (r *Recipe) EvaluateAssertion(a testfile.Assertion, outputs map[addr.Block]cty.Value,
 	globals map[string]cty.Value) hcl.Diagnostics {
 	p := *r.eval
 	p.diags, p.bad = nil, map[hclsyntax.Expression]bool{}
@@ -131,9 +129,9 @@ func (r *Recipe) EvaluateAssertion(a Assertion, outputs map[addr.Block]cty.Value
 	}
 	ev := p.evaluation(outputs)
 	ctx := within(ev.context(n.exprs, r.eval.root), &hcl.EvalContext{Variables: globals})
-	ok, message, diags := condition(a.Condition, a.Message, ctx)
+	ok, message, diags := decode.Condition(a.Condition, a.Message, ctx)
 	if diags = append(ev.diags, diags...); diags.HasErrors() {
-		return r.eval.redact(tidy(diags), outputs)
+		return r.eval.redact(diagnostic.Tidy(diags), outputs)
 	}
 	at := a.Condition.Range()
 	failed := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Assertion failed", Detail: message, Subject: &at,

@@ -8,6 +8,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -26,14 +29,15 @@ func (p *evaluator) evaluation(outputs map[addr.Block]cty.Value) *evaluation {
 	if outputs == nil {
 		outputs = map[addr.Block]cty.Value{}
 	}
-	p.loader.budget.refill()
+	p.budget.Refill()
 	return &evaluation{p: p, outputs: outputs, memo: map[memoKey]*result{}, refs: map[*instance]cty.Value{}}
 }
 
 // narrow selects the outputs that a block uses: its own, those of the blocks it needs and, where the configuration of
 // such a block uses outputs, those of the blocks that it needs in turn. Without it, each of n instances of one block
 // would go through the outputs of all n instances of another.
-func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map[addr.Block]cty.Value {
+func narrow(inst *instance, instances map[addr.Block]*instance,
+	outputs map[addr.Block]cty.Value) map[addr.Block]cty.Value {
 	out := make(map[addr.Block]cty.Value, len(inst.block.Needs)+1)
 	seen := map[*instance]bool{inst: true}
 	for queue := []*instance{inst}; len(queue) > 0; queue = queue[1:] {
@@ -45,7 +49,7 @@ func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map
 			continue
 		}
 		for _, need := range at.block.Needs {
-			if next := p.instances[need.On]; next != nil && !seen[next] {
+			if next := instances[need.On]; next != nil && !seen[next] {
 				seen[next] = true
 				queue = append(queue, next)
 			}
@@ -56,19 +60,19 @@ func (p *evaluator) narrow(inst *instance, outputs map[addr.Block]cty.Value) map
 
 // Evaluate returns the body of a block and its meta-arguments with the given outputs of other blocks; outputs that are
 // not given are unknown. The map is only read. Defaults are applied and every check of the schema runs again.
-func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.Value, Meta, hcl.Diagnostics) {
+func (r *Recipe) Evaluate(a addr.Block, outputs map[addr.Block]cty.Value) (cty.Value, decode.Meta, hcl.Diagnostics) {
 	inst, diags := r.instance(a)
 	if inst == nil {
-		return cty.NilVal, Meta{}, diags
+		return cty.NilVal, decode.Meta{}, diags
 	}
-	outputs = r.eval.narrow(inst, outputs)
+	outputs = narrow(inst, r.eval.instances, outputs)
 	ev := r.eval.evaluation(outputs)
 	config, d, _ := ev.config(inst)
 	if inst.node.plugin != nil {
-		d.ask(inst.node.plugin, inst.node.block.body, config)
+		d.Ask(inst.node.block.Body, config)
 	}
-	meta := d.meta(inst.node, config, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
-	diags = r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, d.diags...))), outputs)
+	meta := d.Meta(inst.node.block.Body, config, func() cty.Value { return refValue(inst.block, config, outputs[a]) })
+	diags = r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, d.Diags...))), outputs)
 	for _, diag := range diags {
 		diag.Extra = InstanceExtra{Address: a, Inner: diag.Extra}
 	}
@@ -97,22 +101,22 @@ func (r *Recipe) EvaluateOutputs(outputs map[addr.Block]cty.Value) (map[string]c
 		n := r.eval.root.module.outputs[out.Name]
 		v := ev.value(n, r.eval.root)
 		if out.Sensitive {
-			v = v.Mark(Sensitive)
+			v = v.Mark(decode.Sensitive)
 		}
 		values[out.Name] = v
 	}
-	return values, r.eval.redact(tidy(r.eval.loader.budget.with(ev.diags)), outputs)
+	return values, r.eval.redact(diagnostic.Tidy(r.eval.budget.With(ev.diags)), outputs)
 }
 
 // EvaluateCheck evaluates a precondition or postcondition of a block. Not ok: it failed, with the error_message of its
 // author. An unknown condition passes.
-func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
+func (r *Recipe) EvaluateCheck(check decode.Check, a addr.Block,
 	outputs map[addr.Block]cty.Value) (ok bool, message string, diags hcl.Diagnostics) {
 	inst, diags := r.instance(a)
 	if inst == nil {
 		return false, "", diags
 	}
-	outputs = r.eval.narrow(inst, outputs)
+	outputs = narrow(inst, r.eval.instances, outputs)
 	ev := r.eval.evaluation(outputs)
 	ctx := within(ev.context(inst.node.exprs, inst.in), inst.each)
 	config := inst.block.Value
@@ -120,26 +124,26 @@ func (r *Recipe) EvaluateCheck(check Check, a addr.Block,
 		config, _, _ = ev.config(inst)
 	}
 	self := refValue(inst.block, config, outputs[a])
-	ok, message, diags = condition(check.Condition, check.ErrorMessage, withSelf(ctx, self))
-	return ok, message, r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
+	ok, message, diags = decode.Condition(check.Condition, check.ErrorMessage, decode.WithSelf(ctx, self))
+	return ok, message, r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, diags...))), outputs)
 }
 
 // EvaluateExpression evaluates an expression in the root of the recipe, for `recipe console`.
 func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value) (cty.Value, hcl.Diagnostics) {
 	const filename = "<console>"
 	if r.eval == nil {
-		return noValue, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No recipe",
+		return cty.DynamicVal, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No recipe",
 			Detail: "The recipe could not be read, so nothing can be evaluated in it."}}
 	}
-	if d := tooLarge(filename, []byte(src)); d != nil {
-		return noValue, hcl.Diagnostics{d}
+	if d := parse.TooLarge(filename, []byte(src)); d != nil {
+		return cty.DynamicVal, hcl.Diagnostics{d}
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(src), filename, hcl.InitialPos)
 	if diags.HasErrors() {
-		return noValue, diags
+		return cty.DynamicVal, diags
 	}
-	if diags := r.eval.loader.budget.guard(expr); diags.HasErrors() {
-		return noValue, diags
+	if diags := r.eval.budget.Guard(expr); diags.HasErrors() {
+		return cty.DynamicVal, diags
 	}
 	root := r.eval.root.module
 	// A copy resolves the names: the recipe itself does not change.
@@ -149,11 +153,11 @@ func (r *Recipe) EvaluateExpression(src string, outputs map[addr.Block]cty.Value
 	res := resolver{p: &p, node: n}
 	res.add("value", expr)
 	if p.diags.HasErrors() {
-		return noValue, p.diags
+		return cty.DynamicVal, p.diags
 	}
 	ev := p.evaluation(outputs)
 	v, diags := ev.eval(expr, ev.context(n.exprs, r.eval.root))
-	return v, r.eval.redact(tidy(r.eval.loader.budget.with(append(ev.diags, diags...))), outputs)
+	return v, r.eval.redact(diagnostic.Tidy(r.eval.budget.With(append(ev.diags, diags...))), outputs)
 }
 
 // Diagnose turns problems that a plugin or the engine found in a block's values into diagnostics at their place in the
@@ -164,7 +168,7 @@ func (r *Recipe) Diagnose(a addr.Block, problems []spec.Problem) hcl.Diagnostics
 		return diags
 	}
 	for _, p := range problems {
-		diag := problem(locateIn(inst.node.block.body, inst.node.header, p), p.Summary, p.Detail)
+		diag := diagnostic.Problem(decode.Locate(inst.node.block.Body, inst.node.header, p), p.Summary, p.Detail)
 		if p.Warning {
 			diag.Severity = hcl.DiagWarning
 		}
@@ -181,57 +185,6 @@ func (r *Recipe) Place(a addr.Block, path cty.Path) string {
 	if inst == nil || len(path) == 0 {
 		return ""
 	}
-	at := locateIn(inst.node.block.body, inst.node.header, spec.Problem{Path: path})
+	at := decode.Locate(inst.node.block.Body, inst.node.header, spec.Problem{Path: path})
 	return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
-}
-
-// locateIn follows a path through attributes and nested blocks in the source, as far as they match.
-func locateIn(body *hclsyntax.Body, at hcl.Range, p spec.Problem) hcl.Range {
-	path := p.Path
-	for len(path) > 0 {
-		step, ok := path[0].(cty.GetAttrStep)
-		if !ok {
-			return at
-		}
-		if attr := body.Attributes[step.Name]; attr != nil {
-			return descend(attr.Expr, path[1:]).Range()
-		}
-		path = path[1:]
-		index := 0
-		if len(path) > 0 {
-			if i, ok := path[0].(cty.IndexStep); ok {
-				if k, ok := keyOf(i.Key); ok {
-					index, _ = k.Int()
-				}
-				path = path[1:]
-			}
-		}
-		inner := nthBlock(body, step.Name, index)
-		if inner == nil {
-			return at
-		}
-		if at = header(inner); inner.Type == "dynamic" {
-			if inner = nthBlock(inner.Body, "content", 0); inner == nil {
-				return at
-			}
-		}
-		body = inner.Body
-	}
-	return at
-}
-
-// nthBlock is the nested block that the nth value of a name stands for; a dynamic block stands for any number of
-// values.
-func nthBlock(body *hclsyntax.Body, name string, n int) *hclsyntax.Block {
-	for _, block := range body.Blocks {
-		if block.Type == "dynamic" && len(block.Labels) == 1 && block.Labels[0] == name {
-			return block
-		}
-		if block.Type == name {
-			if n--; n < 0 {
-				return block
-			}
-		}
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -299,9 +300,9 @@ func TestDigestCoversWhatMatters(t *testing.T) {
 	t.Parallel()
 	const src = "variable \"a\" {\n  default = 1\n}\n"
 	digest := func(src string, vars map[string]string) string {
-		o := schema.Options{Vars: map[string]schema.VarValue{}}
+		o := schema.Options{Vars: map[string]input.Value{}}
 		for name, raw := range vars {
-			o.Vars[name] = schema.VarValue{Raw: raw}
+			o.Vars[name] = input.Value{Raw: raw}
 		}
 		r, diags := schema.LoadSource("x.hcl", []byte(src), o)
 		if diags.HasErrors() {

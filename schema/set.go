@@ -10,16 +10,32 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/schema/budget"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/input"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 const settingExample = "--set trainer.grpo.policy.learning_rate=1e-6"
 
+// settings are the values of Options.Set, and the blocks that they are for.
+type settings struct {
+	root     *module
+	implicit *node // a block that can be set and is not in the file; nil: there is none
+	files    *parse.Files
+	budget   *budget.Budget
+	shared   *decode.Shared
+
+	made  []Setting
+	diags hcl.Diagnostics
+}
+
 // setting is one value of Options.Set: of an attribute of a block of the recipe file, in place of what the file says.
 type setting struct {
-	p        *evaluator
-	implicit *node // a block that can be set and is not in the file; nil: there is none
+	of *settings
 
 	raw  string   // the value's text
 	file string   // the name under which diagnostics show the text
@@ -29,16 +45,16 @@ type setting struct {
 
 // set puts the values of Options.Set into the bodies of the root's blocks, of the implicit one, too, before their
 // expressions are resolved.
-func (p *evaluator) set(implicit *node) {
-	for _, given := range p.opts.Set {
+func (p *settings) set(texts []string) {
+	for _, given := range texts {
 		at, raw, ok := strings.Cut(given, "=")
 		at = strings.TrimSpace(at)
-		s := &setting{p: p, implicit: implicit, raw: raw, at: at, file: "<--set " + at + ">"}
+		s := &setting{of: p, raw: raw, at: at, file: "<--set " + at + ">"}
 		if !ok {
 			s.problem("Invalid setting", fmt.Sprintf("expected ADDRESS.ATTRIBUTE=VALUE, for example %s", settingExample))
 			continue
 		}
-		if d := tooLarge(s.file, []byte(raw)); d != nil {
+		if d := parse.TooLarge(s.file, []byte(raw)); d != nil {
 			p.diags = append(p.diags, d)
 			continue
 		}
@@ -50,15 +66,15 @@ func (s *setting) problem(summary, detail string) {
 	if !strings.HasSuffix(detail, "?") {
 		detail += "."
 	}
-	s.p.diags = append(s.p.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
+	s.of.diags = append(s.of.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
 		Detail: "--set " + s.at + ": " + detail})
 }
 
 // block finds the block that a setting speaks of.
 func (s *setting) block(parts []string) {
-	root := s.p.loader.modules[0]
+	root := s.of.root
 	n, length := root.named(parts)
-	if i := s.implicit; i != nil && strings.HasPrefix(s.at+".", i.label+".") {
+	if i := s.of.implicit; i != nil && strings.HasPrefix(s.at+".", i.label+".") {
 		n = i
 	}
 	switch {
@@ -71,11 +87,11 @@ func (s *setting) block(parts []string) {
 		return
 	case n == nil:
 		known := root.settable()
-		if s.implicit != nil {
-			known = append(known, s.implicit.label)
+		if s.of.implicit != nil {
+			known = append(known, s.of.implicit.label)
 		}
-		detail := "the recipe has no such block; it has " + orNothing(known)
-		if similar := didYouMean(strings.Join(parts[:min(len(parts), length)], "."), known); similar != "" {
+		detail := "the recipe has no such block; it has " + diagnostic.List(known)
+		if similar := diagnostic.DidYouMean(strings.Join(parts[:min(len(parts), length)], "."), known); similar != "" {
 			detail += "." + similar
 		}
 		s.problem("No such block", detail)
@@ -86,8 +102,8 @@ func (s *setting) block(parts []string) {
 	}
 	s.path = parts[length:]
 	if n.observer != nil {
-		if config, err := n.observer.schema(); err == nil { // else it is reported with the block
-			n.observer.body = s.body(n.observer.body, config, s.path, false)
+		if config, err := decode.ObserverSchema(n.observer.Kind); err == nil { // else it is reported with the block
+			n.observer.Body = s.body(n.observer.Body, config, s.path, false)
 		}
 		return
 	}
@@ -95,11 +111,11 @@ func (s *setting) block(parts []string) {
 	if n.plugin != nil {
 		config = n.plugin.Config
 	}
-	n.block.body = s.body(n.block.body, config, s.path, true)
-	attrs := n.block.body.Attributes
-	n.block.count, n.block.forEach, n.block.dependsOn = attrs["count"], attrs["for_each"], attrs["depends_on"]
+	n.block.Body = s.body(n.block.Body, config, s.path, true)
+	attrs := n.block.Body.Attributes
+	n.block.Count, n.block.ForEach, n.block.DependsOn = attrs["count"], attrs["for_each"], attrs["depends_on"]
 	if len(s.path) == 1 && (s.path[0] == "count" || s.path[0] == "for_each") {
-		s.p.diags = append(s.p.diags, bothRepeated(n.block.count, n.block.forEach)...)
+		s.of.diags = append(s.of.diags, parse.BothRepeated(n.block.Count, n.block.ForEach)...)
 	}
 }
 
@@ -124,11 +140,11 @@ func (m *module) named(parts []string) (*node, int) {
 // settable are the addresses of the blocks of a file.
 func (m *module) settable() []string {
 	var out []string
-	for _, b := range m.source.blocks {
-		out = append(out, blockName{b.kind, b.plugin, b.name}.String())
+	for _, b := range m.source.Blocks {
+		out = append(out, blockName{b.Kind, b.Plugin, b.Name}.String())
 	}
-	for _, o := range m.source.observers {
-		out = append(out, o.address())
+	for _, o := range m.source.Observers {
+		out = append(out, o.Address())
 	}
 	return out
 }
@@ -158,12 +174,10 @@ func (s *setting) nested(schema *spec.Schema, name string, top bool) (*spec.Sche
 			return b.Schema, true
 		}
 	}
-	if !top || !slices.Contains(metaBlocks, name) {
+	if !top || !decode.IsMetaBlock(name) {
 		return nil, false
 	}
-	m := s.p.meta
-	return map[string]*spec.Schema{"placement": m.placement, "restart": m.restart, "health": m.health,
-		"runtime": m.runtime, "stop_when": m.stop}[name], true
+	return s.of.shared.MetaBlock(name), true
 }
 
 // inBlock sets a value in the only nested block of a name, which is made where there is none.
@@ -205,7 +219,7 @@ func (s *setting) attribute(body *hclsyntax.Body, schema *spec.Schema, path []st
 	}
 	old := body.Attributes[path[0]]
 	if len(path) > 1 && old != nil {
-		if _, ok := plain(old.Expr).(*hclsyntax.ObjectConsExpr); !ok {
+		if _, ok := budget.Plain(old.Expr).(*hclsyntax.ObjectConsExpr); !ok {
 			s.problem("Not written out", fmt.Sprintf("%s is not written out as { … } in the file, so a part of it cannot be "+
 				"set: set it whole, or give the file a variable", path[0]))
 			return
@@ -221,9 +235,9 @@ func (s *setting) attribute(body *hclsyntax.Body, schema *spec.Schema, path []st
 	}
 	secret := a != nil && a.Sensitive
 	if !secret {
-		s.p.loader.files[s.file] = &hcl.File{Bytes: []byte(s.raw)}
+		s.of.files.Shown[s.file] = &hcl.File{Bytes: []byte(s.raw)}
 	}
-	s.p.settings = append(s.p.settings, Setting{At: s.at, Value: s.raw, Sensitive: secret})
+	s.of.made = append(s.of.made, Setting{At: s.at, Value: s.raw, Sensitive: secret})
 	if expr, ok = s.within(whole, path[1:], expr); !ok {
 		return
 	}
@@ -241,7 +255,7 @@ func (s *setting) within(old hclsyntax.Expression, path []string,
 	rng := s.place()
 	object := hclsyntax.ObjectConsExpr{SrcRange: rng, OpenRange: rng}
 	if old != nil {
-		written, ok := plain(old).(*hclsyntax.ObjectConsExpr)
+		written, ok := budget.Plain(old).(*hclsyntax.ObjectConsExpr)
 		if !ok {
 			s.problem("Not written out", fmt.Sprintf("what stands around %s is not written out as { … } in the file", path[0]))
 			return nil, false
@@ -274,7 +288,7 @@ func expressionAt(expr hclsyntax.Expression, path []string) hclsyntax.Expression
 		if expr == nil {
 			return nil
 		}
-		object, ok := plain(expr).(*hclsyntax.ObjectConsExpr)
+		object, ok := budget.Plain(expr).(*hclsyntax.ObjectConsExpr)
 		if !ok {
 			return nil
 		}
@@ -311,16 +325,16 @@ func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Ex
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(s.raw), s.file, hcl.InitialPos)
 	if t == cty.DynamicPseudoType && s.raw != "null" && (diags.HasErrors() || !s.computed(expr)) {
-		literal.Val = untyped(s.raw, replaced)
+		literal.Val = input.Untyped(s.raw, replaced)
 		return literal, true
 	}
 	if diags.HasErrors() {
 		s.problem("Invalid value", fmt.Sprintf("%q is no value of type %s (%s). Strings inside lists and maps need quotes, "+
-			"for example --set '%s=[\"a\", \"b\"]'", s.raw, t.FriendlyName(), lowerFirst(diags[0].Summary), s.at))
+			"for example --set '%s=[\"a\", \"b\"]'", s.raw, t.FriendlyName(), diagnostic.LowerFirst(diags[0].Summary), s.at))
 		return nil, false
 	}
-	if diags = s.p.loader.budget.guard(expr); diags.HasErrors() {
-		s.p.diags = append(s.p.diags, diags...)
+	if diags = s.of.budget.Guard(expr); diags.HasErrors() {
+		s.of.diags = append(s.of.diags, diags...)
 		return nil, false
 	}
 	return expr, true
@@ -329,7 +343,7 @@ func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Ex
 // computed says whether text where any type is taken is an expression.
 func (s *setting) computed(expr hclsyntax.Expression) bool {
 	_, call := expr.(*hclsyntax.FunctionCallExpr)
-	return (call || bracketed(s.raw) || len(expr.Variables()) > 0) && s.refers(expr)
+	return (call || input.Bracketed(s.raw) || len(expr.Variables()) > 0) && s.refers(expr)
 }
 
 // refers says whether each name of an expression is one that expressions of a recipe use.

@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -21,7 +23,7 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node, implicit *node
 		if !wantsTrajectories(n) {
 			continue
 		}
-		candidates := p.trajectoriesFor(n.module)
+		candidates := trajectoriesFor(n.module)
 		if len(candidates) == 0 {
 			if implicit == nil {
 				return nodes
@@ -33,16 +35,16 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node, implicit *node
 			}
 			candidates = []*node{implicit}
 		}
-		if len(candidates) > 1 || candidates[0].block.repeated() {
+		if len(candidates) > 1 || candidates[0].block.Repeated() {
 			labels := make([]string, 0, len(candidates))
 			for _, c := range candidates {
 				label := c.label
-				if c.block.repeated() {
+				if c.block.Repeated() {
 					label += exampleKey(c)
 				}
 				labels = append(labels, label)
 			}
-			p.diags = append(p.diags, problem(n.header, "Several trajectories blocks",
+			p.diags = append(p.diags, diagnostic.Problem(n.header, "Several trajectories blocks",
 				fmt.Sprintf(
 					"There are several trajectories blocks; %s does not choose one. Write trajectories = … with one "+
 						"of %s.", n.label, strings.Join(labels, ", "))))
@@ -55,20 +57,21 @@ func (p *evaluator) wireTrajectories(root *module, nodes []*node, implicit *node
 }
 
 func wantsTrajectories(n *node) bool {
-	if n.block == nil || n.plugin == nil || (n.block.kind != kind.Environment && n.block.kind != kind.Trainer &&
-		n.block.kind != kind.Sync) || n.block.body.Attributes["trajectories"] != nil {
+	if n.block == nil || n.plugin == nil || (n.block.Kind != kind.Environment && n.block.Kind != kind.Trainer &&
+		n.block.Kind != kind.Sync) || n.block.Body.Attributes["trajectories"] != nil {
 		return false
 	}
 	a := n.plugin.Config.Attribute("trajectories")
 	return a != nil && !a.List && slices.Contains(a.References, kind.Trajectories)
 }
 
-func (p *evaluator) trajectoriesFor(m *module) []*node {
+// trajectoriesFor are the trajectories blocks of a module, else of the nearest one above that has any.
+func trajectoriesFor(m *module) []*node {
 	for ; m != nil; m = m.parent {
 		var found []*node
-		for _, d := range m.source.blocks {
-			if d.kind == kind.Trajectories {
-				if n := m.blocks[blockName{d.kind, d.plugin, d.name}]; n.block == d {
+		for _, d := range m.source.Blocks {
+			if d.Kind == kind.Trajectories {
+				if n := m.blocks[blockName{d.Kind, d.Plugin, d.Name}]; n.block == d {
 					found = append(found, n)
 				}
 			}
@@ -81,21 +84,21 @@ func (p *evaluator) trajectoriesFor(m *module) []*node {
 }
 
 // implicitTrajectories is the default block, where a block needs it. It is no part of the recipe yet.
-func (p *evaluator) implicitTrajectories(root *module, nodes []*node) *node {
-	if p.opts.Plugins == nil || !slices.ContainsFunc(nodes, func(n *node) bool {
-		return wantsTrajectories(n) && len(p.trajectoriesFor(n.module)) == 0
+func implicitTrajectories(root *module, nodes []*node, plugins Plugins) *node {
+	if plugins == nil || !slices.ContainsFunc(nodes, func(n *node) bool {
+		return wantsTrajectories(n) && len(trajectoriesFor(n.module)) == 0
 	}) {
 		return nil
 	}
-	plugin, err := p.opts.Plugins.Lookup(kind.Trajectories, defaultTrajectories.plugin)
+	plugin, err := plugins.Lookup(kind.Trajectories, defaultTrajectories.plugin)
 	if err != nil || plugin == nil {
 		return nil
 	}
-	at := hcl.Range{Filename: root.source.path, Start: hcl.InitialPos, End: hcl.InitialPos}
-	if root.source.recipe != nil {
-		at = root.source.recipe.header
+	at := hcl.Range{Filename: root.source.Path, Start: hcl.InitialPos, End: hcl.InitialPos}
+	if root.source.Recipe != nil {
+		at = root.source.Recipe.Header
 	}
-	decl := &blockDecl{kind: kind.Trajectories, plugin: defaultTrajectories.plugin, name: defaultTrajectories.name,
-		body: &hclsyntax.Body{Attributes: hclsyntax.Attributes{}}, header: at, implicit: true}
+	decl := &parse.Block{Kind: kind.Trajectories, Plugin: defaultTrajectories.plugin, Name: defaultTrajectories.name,
+		Body: &hclsyntax.Body{Attributes: hclsyntax.Attributes{}}, Header: at, Implicit: true}
 	return &node{label: defaultTrajectories.String(), header: at, module: root, scope: root, block: decl, plugin: plugin}
 }

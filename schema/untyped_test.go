@@ -7,6 +7,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/input"
 )
 
 // Text from the command line is not computed where any type is taken: dates, versions and revisions stay as they are.
@@ -56,9 +57,9 @@ environment "atropos" "e" {
 			t.Parallel()
 			want := map[string]cty.Value{"none": tt.none, "any": tt.none, "text": tt.text, "number": tt.number,
 				"bool": tt.bools}
-			o := schema.Options{Plugins: fakePlugins(t), Vars: map[string]schema.VarValue{}}
+			o := schema.Options{Plugins: fakePlugins(t), Vars: map[string]input.Value{}}
 			for v := range want {
-				o.Vars[v] = schema.VarValue{Raw: tt.raw}
+				o.Vars[v] = input.Value{Raw: tt.raw}
 				if want[v] == cty.NilVal {
 					want[v] = tt.none
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // TestValidRecipes loads every file of testdata/valid and compares the result with the golden text.
@@ -66,7 +67,7 @@ func describe(r *schema.Recipe) []byte {
 	return out.Bytes()
 }
 
-func describeMeta(out *bytes.Buffer, m schema.Meta) {
+func describeMeta(out *bytes.Buffer, m decode.Meta) {
 	if m.Placement != nil {
 		fmt.Fprintf(out, "  placement %+v\n", *m.Placement)
 	}

@@ -5,10 +5,10 @@ import (
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
-)
 
-// Program is an optional interface of Plugins: the version of this program, for required_version.
-type Program interface{ ProgramVersion() string }
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
+)
 
 // satisfies compares a version with a constraint such as "~> 0.1". A development build (0.0.0, or no version at all)
 // satisfies everything. A pre-release satisfies what its release satisfies.
@@ -23,57 +23,57 @@ func satisfies(have, constraint string) bool {
 }
 
 // checkProgram compares required_version of every file with this program.
-func (p *evaluator) checkProgram() {
-	program, ok := p.opts.Plugins.(Program)
+func (l *lookups) checkProgram(modules []*module) {
+	program, ok := l.plugins.(Program)
 	if !ok {
 		return
 	}
 	have := program.ProgramVersion()
-	seen := map[*recipeDecl]bool{}
-	for _, m := range p.loader.modules {
-		r := m.source.recipe
-		if r == nil || seen[r] || r.requiredVersion == "" || satisfies(have, r.requiredVersion) {
+	seen := map[*parse.Recipe]bool{}
+	for _, m := range modules {
+		r := m.source.Recipe
+		if r == nil || seen[r] || r.RequiredVersion == "" || satisfies(have, r.RequiredVersion) {
 			continue
 		}
 		seen[r] = true // a module may be called often
-		p.diags = append(p.diags, problem(r.versionRange, "Version mismatch",
+		l.diags = append(l.diags, diagnostic.Problem(r.VersionRange, "Version mismatch",
 			fmt.Sprintf(
 				"This file requires recipe %s; this is recipe %s. Use a matching version, or change required_version.",
-				r.requiredVersion, have)))
+				r.RequiredVersion, have)))
 	}
 }
 
 // checkPlugin compares the version of a plugin with the version that the recipe requires.
-func (p *evaluator) checkPlugin(n *node, s *PluginSchema) {
-	q, ok := p.loader.required[n.block.plugin]
+func (l *lookups) checkPlugin(n *node, s *PluginSchema) {
+	q, ok := l.required[n.block.Plugin]
 	if !ok || q.Version == "" || satisfies(s.Version, q.Version) {
 		return
 	}
-	p.diags = append(p.diags, problem(n.header, "Version mismatch",
+	l.diags = append(l.diags, diagnostic.Problem(n.header, "Version mismatch",
 		fmt.Sprintf(
 			"The %s plugin %q has version %s; %s requires %s. Use a plugin of a matching version, or change "+
-				"required_plugins.", s.Kind, s.Name, s.Version, at2(q.Range), q.Version)))
+				"required_plugins.", s.Kind, s.Name, s.Version, diagnostic.At(q.Range), q.Version)))
 }
 
 // missing reports an unknown plugin, and how to name a plugin's binary.
-func (p *evaluator) missing(n *node, names []string) *hcl.Diagnostic {
-	q, required := p.loader.required[n.block.plugin]
+func (l *lookups) missing(n *node, names []string) *hcl.Diagnostic {
+	q, required := l.required[n.block.Plugin]
 	meant := ""
 	if !required {
-		meant = didYouMean(n.block.plugin, names)
+		meant = diagnostic.DidYouMean(n.block.Plugin, names)
 	}
-	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.kind, n.block.plugin, orNothing(names),
+	text := fmt.Sprintf("There is no %s plugin %q; known are %s.%s ", n.block.Kind, n.block.Plugin, diagnostic.List(names),
 		meant)
 	switch {
-	case required && IsPackage(q.Source):
+	case required && parse.IsPackage(q.Source):
 		text += fmt.Sprintf("The package %s has a plugin of that name, of another kind.", q.Source)
-	case required && !isPath(q.Source):
+	case required && !parse.IsPath(q.Source):
 		text += fmt.Sprintf("required_plugins gives its source as %q: expected the address of a package, "+
 			"\"oci://HOST/PATH\", or the path of a binary, \"./bin/%s\".", q.Source, q.Name)
 	default:
 		text += fmt.Sprintf(
 			"A plugin that is not built in is a separate binary, named by its path: recipe { required_plugins { %s "+
-				"= { source = \"./path/to/binary\" } } }.", n.block.plugin)
+				"= { source = \"./path/to/binary\" } } }.", n.block.Plugin)
 	}
-	return problem(n.header, "Missing plugin", text)
+	return diagnostic.Problem(n.header, "Missing plugin", text)
 }

@@ -50,7 +50,7 @@ func workOf(t *testing.T, src string) int64 {
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	return maxWork - r.eval.loader.budget.work.Load()
+	return r.eval.budget.Used()
 }
 
 // What a function made may use up the budget without an argument that is too large; the place is that of its call.

@@ -53,7 +53,7 @@ func shell(t *testing.T, dir, script string, environ ...string) (string, error) 
 	return string(out), err
 }
 
-func parse(t *testing.T, name string, into any) {
+func readExample(t *testing.T, name string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "docs", "ci", name))
 	if err == nil {

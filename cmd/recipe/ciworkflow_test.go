@@ -40,7 +40,7 @@ func githubSteps(t *testing.T) (plan, comment []ciStep) {
 			Steps       []ciStep
 		}
 	}
-	parse(t, "github.yml", &workflow)
+	readExample(t, "github.yml", &workflow)
 	if len(workflow.Permissions) != 0 || len(workflow.Jobs["plan"].Permissions) != 1 ||
 		workflow.Jobs["plan"].Permissions["contents"] != "read" ||
 		len(workflow.Jobs["comment"].Permissions) != 1 {
@@ -244,7 +244,7 @@ func (g *gitlab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func gitlabScripts(t *testing.T) (plan, note []string) {
 	t.Helper()
 	var pipeline map[string]struct{ Script []string }
-	parse(t, "gitlab.yml", &pipeline)
+	readExample(t, "gitlab.yml", &pipeline)
 	plan, note = pipeline["plan"].Script, pipeline["note"].Script
 	if len(plan) != 1 || len(note) != 1 {
 		t.Fatalf("the file has other scripts than this test knows: %+v", pipeline)

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/spf13/cobra"
 
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -142,7 +142,7 @@ func (c completer) runOrFile(_ *cobra.Command, _ []string, text string) ([]cobra
 		case err != nil:
 		case info.IsDir() && !strings.HasPrefix(filepath.Base(path), "."):
 			out, directive = append(out, path+"/"), directive|cobra.ShellCompDirectiveNoSpace
-		case schema.IsRecipeFile(filepath.Base(path)):
+		case parse.IsRecipeFile(filepath.Base(path)):
 			out = append(out, path)
 		}
 	}
@@ -231,11 +231,11 @@ func outlineGiven(args []string) outline {
 }
 
 func outlineOf(file string) (o outline) {
-	text, err := schema.ReadFile(file) // it may be a pipe, or a link to a device
+	text, err := parse.ReadFile(file) // it may be a pipe, or a link to a device
 	if err != nil {
 		return o
 	}
-	parsed, _ := schema.ParseFile(file, text) // names of a file with errors are names, too
+	parsed, _ := parse.File(file, text) // names of a file with errors are names, too
 	body, ok := parsed.Body.(*hclsyntax.Body)
 	if !ok {
 		return o

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // consoleFile is what the language calls the source of an expression in its diagnostics.
@@ -66,7 +67,7 @@ func (a *app) converse(r *schema.Recipe) error {
 		}
 		if more = lines.Scan(); more {
 			text.WriteString(lines.Text() + "\n")
-			if text.Len() < longestExpression && schema.Unfinished([]byte(text.String())) {
+			if text.Len() < longestExpression && parse.Unfinished([]byte(text.String())) {
 				continue
 			}
 		}

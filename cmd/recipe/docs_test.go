@@ -15,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -204,10 +205,10 @@ func TestRecipesAreWell(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(src, schema.Format(src)) {
+		if !bytes.Equal(src, parse.Format(src)) {
 			t.Errorf("%s is not laid out as recipe fmt does it", path)
 		}
-		if !schema.IsRecipeFile(filepath.Base(path)) {
+		if !parse.IsRecipeFile(filepath.Base(path)) {
 			continue
 		}
 		if _, diags := schema.Load(path, schema.Options{Plugins: catalog}); diags.HasErrors() {

@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // examplesOf are the pages that have HCL, and their pieces of it.
@@ -90,7 +91,7 @@ func TestExamplesOfDocsAreValid(t *testing.T) {
 					}
 					t.Errorf("%s: %s", d.Summary, d.Detail)
 				}
-				if formatted := schema.Format([]byte(src)); page == "docs/language.md" && string(formatted) != src {
+				if formatted := parse.Format([]byte(src)); page == "docs/language.md" && string(formatted) != src {
 					t.Errorf("not formatted:\n%s", formatted)
 				}
 			})

@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -126,7 +127,7 @@ func (a *app) sayVariables(r *schema.Recipe) {
 // variablesOfRun are the values of variables that the recipe's run was applied with, so that they need not be given
 // again. Those that the environment of this command gives stand back behind it, as behind its flags; sensitive ones are
 // not recorded.
-func (a *app) variablesOfRun(file string) map[string]schema.Planned {
+func (a *app) variablesOfRun(file string) map[string]input.Planned {
 	dir, _, err := locateRun(file)
 	if err != nil { // it has none
 		return nil
@@ -135,7 +136,7 @@ func (a *app) variablesOfRun(file string) map[string]schema.Planned {
 	if err != nil {
 		return nil
 	}
-	maps.DeleteFunc(l.Variables, func(name string, v schema.Planned) bool {
+	maps.DeleteFunc(l.Variables, func(name string, v input.Planned) bool {
 		return v.Secret || slices.ContainsFunc(a.environ, func(entry string) bool {
 			return strings.HasPrefix(entry, "RECIPE_VAR_"+name+"=")
 		})

@@ -9,6 +9,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/input"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // addJSON gives a command the --json flag.
@@ -21,9 +23,9 @@ type recipeFlags struct {
 	vars     []string
 	varFiles []string
 	settings []string
-	planned  map[string]schema.Planned // by apply --plan
-	savedID  string                    // of the plan of apply --plan
-	opened   map[string][]byte         // of varFiles; nil: not read yet
+	planned  map[string]input.Planned // by apply --plan
+	savedID  string                   // of the plan of apply --plan
+	opened   map[string][]byte        // of varFiles; nil: not read yet
 
 	fromScratch bool // of plan and apply
 
@@ -59,7 +61,7 @@ func (f *recipeFlags) options(a *app, file string) (schema.Options, error) {
 // read reads what a shell has opened, <(…), the first time that it is asked.
 func (f *recipeFlags) read() map[string][]byte {
 	if f.opened == nil {
-		f.opened = schema.ReadOpened(f.varFiles)
+		f.opened = parse.ReadOpened(f.varFiles)
 	}
 	return f.opened
 }
@@ -86,14 +88,14 @@ func (f *recipeFlags) request(a *app, args, targets []string) (session.Request, 
 		FromScratch: f.fromScratch}, nil
 }
 
-func variables(given []string) (map[string]schema.VarValue, error) {
-	vars := make(map[string]schema.VarValue, len(given))
+func variables(given []string) (map[string]input.Value, error) {
+	vars := make(map[string]input.Value, len(given))
 	for _, g := range given {
 		name, value, ok := strings.Cut(g, "=")
 		if !ok || name == "" {
 			return nil, fmt.Errorf("--var %q: expected NAME=VALUE, for example --var steps=200", g)
 		}
-		vars[strings.TrimSpace(name)] = schema.VarValue{Raw: value, Source: "--var"}
+		vars[strings.TrimSpace(name)] = input.Value{Raw: value, Source: "--var"}
 	}
 	return vars, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -100,12 +101,12 @@ func (a *app) formatInput(f formatting) error {
 func (a *app) formatFile(path string, f formatting) (differs bool, err error) {
 	info, err := os.Stat(path)
 	if err == nil {
-		err = schema.Regular(path, info.Mode())
+		err = parse.Regular(path, info.Mode())
 	}
 	if err != nil {
 		return false, fmt.Errorf("format: %w", err)
 	}
-	src, err := schema.ReadFile(path)
+	src, err := parse.ReadFile(path)
 	if err != nil {
 		return false, fmt.Errorf("format: %w", err)
 	}
@@ -153,11 +154,11 @@ func replaceFile(path string, content []byte) error {
 
 // formatted refuses what does not parse: laying out a file that is broken would only hide where.
 func (a *app) formatted(path string, src []byte) ([]byte, error) {
-	file, diags := schema.ParseFile(path, src)
+	file, diags := parse.File(path, src)
 	if diags.HasErrors() {
 		return nil, a.diagnose(&schema.Recipe{Files: map[string]*hcl.File{path: file}}, diags, false)
 	}
-	return schema.Format(src), nil
+	return parse.Format(src), nil
 }
 
 // recipeFiles lists the files that fmt means, sorted. Hidden folders, such as run directories, are left alone.

@@ -17,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 func newFork(a *app) *cobra.Command {
@@ -125,17 +126,17 @@ func (p parent) recipe(file string) (path string, copied []string, err error) {
 	}
 	text, err := regular.FollowFile(recorded, copiedBytes)
 	if err == nil {
-		err = outfile.Write(context.Background(), file, schema.Unnamed(text), 0o644)
+		err = outfile.Write(context.Background(), file, parse.Unnamed(text), 0o644)
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("copy the recipe of the run to %s: %w", file, err)
 	}
 	copied = []string{file}
-	lock := schema.LockFile(file)
+	lock := parse.LockFile(file)
 	if _, err := os.Stat(lock); !errors.Is(err, fs.ErrNotExist) {
 		return file, copied, nil // somebody's own
 	}
-	locked, err := regular.FollowFile(schema.LockFile(recorded), copiedBytes)
+	locked, err := regular.FollowFile(parse.LockFile(recorded), copiedBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return file, copied, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
@@ -44,7 +45,7 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 		return s, err
 	}
 	// Without packages nobody has read the lock: what it demands would be ignored.
-	_, err = packages.ReadLock(schema.LockFile(req.File))
+	_, err = packages.ReadLock(parse.LockFile(req.File))
 	return s, err
 }
 

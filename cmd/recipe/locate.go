@@ -14,7 +14,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // recipeFile is the file that a command means: the one given, or the only recipe in the folder given or in this one.
@@ -31,7 +31,7 @@ func recipeFile(args []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find a recipe: %w", err)
 	}
-	found = slices.DeleteFunc(found, func(path string) bool { return !schema.IsRecipeFile(filepath.Base(path)) })
+	found = slices.DeleteFunc(found, func(path string) bool { return !parse.IsRecipeFile(filepath.Base(path)) })
 	switch len(found) {
 	case 1:
 		return found[0], nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // addLocked gives a command the --locked flag.
@@ -30,7 +31,7 @@ func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Op
 		}
 	}
 	requires := a.requires(file)
-	if !slices.ContainsFunc(requires(nil), func(q schema.Requirement) bool { return packages.IsPackage(q.Source) }) {
+	if !slices.ContainsFunc(requires(nil), func(q parse.Requirement) bool { return packages.IsPackage(q.Source) }) {
 		return nil
 	}
 	resolver, err := a.resolver()
@@ -63,7 +64,7 @@ func (a *app) lockPackages(ctx context.Context, file, from string, o packages.Op
 			was = " (was " + c.Before + ")"
 		}
 		if _, err := fmt.Fprintf(out, "Locked %s at %s%s, from %s, in %s\n", c.What, version, was, c.Source,
-			schema.LockFile(file)); err != nil {
+			parse.LockFile(file)); err != nil {
 			return err
 		}
 	}
@@ -90,7 +91,7 @@ func (a *app) requires(file string) packages.Requires {
 
 // requiresAnd is requires for one who also needs the recipe, as far as it can be read without plugins and variables.
 func (a *app) requiresAnd(file string, seen func(*schema.Recipe)) packages.Requires {
-	return func(found packages.Modules) []schema.Requirement {
+	return func(found packages.Modules) []parse.Requirement {
 		r, _ := schema.Load(file, schema.Options{Environ: a.environ, Plugins: found})
 		seen(r)
 		return slices.Concat(r.Required, r.Modules)

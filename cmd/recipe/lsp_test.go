@@ -19,8 +19,8 @@ import (
 	"go.lsp.dev/protocol"
 	"go.lsp.dev/uri"
 
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // editor is a client of `recipe lsp` in a process of its own.
@@ -187,7 +187,7 @@ func TestEditorSeesWhatValidateSays(t *testing.T) {
 	}
 	e := newEditor(t, dir)
 	files, err := filepath.Glob(filepath.Join(dir, "*.hcl"))
-	files = slices.DeleteFunc(files, func(path string) bool { return !schema.IsRecipeFile(filepath.Base(path)) })
+	files = slices.DeleteFunc(files, func(path string) bool { return !parse.IsRecipeFile(filepath.Base(path)) })
 	if err != nil || len(files) < 20 {
 		t.Fatal(files, err)
 	}

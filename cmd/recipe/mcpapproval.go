@@ -18,7 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/session"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // maxQuestion bounds what a person is asked to read, in bytes. A longer plan is not cut: what is approved is shown.
@@ -168,7 +168,7 @@ func allowedRecipe(path string) error {
 	switch {
 	case err != nil:
 		return refused("is not there")
-	case info.Mode().Type()&^fs.ModeDir != 0, !info.IsDir() && !schema.IsRecipeFile(filepath.Base(real)):
+	case info.Mode().Type()&^fs.ModeDir != 0, !info.IsDir() && !parse.IsRecipeFile(filepath.Base(real)):
 		return refused("is no recipe")
 	}
 	return nil
@@ -176,7 +176,7 @@ func allowedRecipe(path string) error {
 
 // allowedValue refuses a value of an attribute that calls a function: file() would read what the agent may not see.
 func allowedValue(at, value string) error {
-	expr, diags := schema.ParseExpression(at, []byte(value))
+	expr, diags := parse.Expression(at, []byte(value))
 	if diags.HasErrors() {
 		return nil // it is text, or refused by the plan
 	}

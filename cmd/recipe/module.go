@@ -12,7 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/internal/temporary"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -88,7 +88,7 @@ func buildModule(ctx context.Context, folder, version, out string) (digest strin
 	if !info.IsDir() {
 		return "", errors.New(folder + " is no folder: a module is a folder with one recipe file")
 	}
-	if _, err := schema.FindFile(folder); err != nil {
+	if _, err := parse.FindFile(folder); err != nil {
 		return "", err
 	}
 	files, err := packages.Folder(folder)

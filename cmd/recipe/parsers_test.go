@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// hcl's parsers have no limits: what a stranger has written goes through schema.ParseFile and its like.
+// hcl's parsers have no limits: what a stranger has written goes through parse.File and its like.
 func TestParsersHaveLimits(t *testing.T) {
 	t.Parallel()
 	bare := regexp.MustCompile(`(hclsyntax|hclwrite|hclparse|hcljson)\.(New)?Pars\w*\(|hclsimple\.\w+\(`)
 	behind := []string{ // each asks for the limits itself
-		"schema/parse.go", "schema/parts.go", "schema/limits.go", "schema/variables.go", "schema/runtime.go",
-		"schema/format.go",
+		"schema/parse/parse.go", "schema/parse/parts.go", "schema/parse/template.go", "schema/parse/format.go",
+		"schema/input/variables.go", "schema/runtime.go",
 		"schema/set.go",            // of the command line
 		"schema/function/files.go", // where no recipe's limits are given
 	}
@@ -30,7 +30,7 @@ func TestParsersHaveLimits(t *testing.T) {
 		}
 		if at := bare.Find(text); at != nil {
 			if seen = append(seen, path); !slices.Contains(behind, path) {
-				t.Errorf("%s says %s: use schema.ParseFile, ParseExpression or Constant, which have limits", path, at)
+				t.Errorf("%s says %s: use parse.File, Expression or Constant, which have limits", path, at)
 			}
 		}
 	})

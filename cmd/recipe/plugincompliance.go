@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/wire"
 	"github.com/recipe-rl/recipe/plugins/tiny"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/input"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -33,13 +34,13 @@ const complianceCommand = "plugin-compliance"
 
 // complianceRequest goes to that process's standard input.
 type complianceRequest struct {
-	File     string                     `json:"file,omitempty"`
-	Block    string                     `json:"block,omitempty"`
-	Run      string                     `json:"run,omitempty"`
-	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
-	VarFiles []string                   `json:"var_files,omitempty"`
-	Opened   map[string][]byte          `json:"opened,omitempty"`
-	Set      []string                   `json:"set,omitempty"`
+	File     string                 `json:"file,omitempty"`
+	Block    string                 `json:"block,omitempty"`
+	Run      string                 `json:"run,omitempty"`
+	Vars     map[string]input.Value `json:"vars,omitempty"`
+	VarFiles []string               `json:"var_files,omitempty"`
+	Opened   map[string][]byte      `json:"opened,omitempty"`
+	Set      []string               `json:"set,omitempty"`
 }
 
 func (f *checkFlags) encode() (string, error) {

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/engine/packages"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -81,12 +81,12 @@ same.`,
 			if err != nil {
 				return err
 			}
-			lock, err := packages.ReadLock(schema.LockFile(file))
+			lock, err := packages.ReadLock(parse.LockFile(file))
 			if err != nil {
 				return err
 			}
 			if len(lock.Plugins)+len(lock.Modules) == 0 {
-				return &sdk.Error{Summary: schema.LockFile(file) + " names no package",
+				return &sdk.Error{Summary: parse.LockFile(file) + " names no package",
 					Remedy: "run recipe init first, if the recipe requires packages"}
 			}
 			r, err := a.resolver()

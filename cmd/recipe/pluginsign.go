@@ -10,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/packages/signature"
 	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -86,7 +87,7 @@ type signFlags struct {
 
 func (f *signFlags) signer(environ []string) (signature.Signer, error) {
 	if !f.keyless {
-		key, err := schema.ReadFile(f.key)
+		key, err := parse.ReadFile(f.key)
 		if err != nil {
 			return nil, &sdk.Error{Summary: "read the private key", Err: err, Remedy: makeKey}
 		}
@@ -107,7 +108,7 @@ func (f *signFlags) signer(environ []string) (signature.Signer, error) {
 		}
 	}
 	if f.token != "" {
-		content, err := schema.ReadFile(f.token)
+		content, err := parse.ReadFile(f.token)
 		if err != nil {
 			return nil, fmt.Errorf("read the identity token: %w", err)
 		}
@@ -190,7 +191,7 @@ func (a *app) verifyLock(args []string) error {
 	}
 	n, read := 0, &schema.Recipe{}
 	requires := a.requiresAnd(file, func(r *schema.Recipe) { read = r })
-	err = store.Verify(file, requires, func(q schema.Requirement, e packages.Entry) error {
+	err = store.Verify(file, requires, func(q parse.Requirement, e packages.Entry) error {
 		n++
 		by := "no signature was demanded"
 		var signers []string

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/plugins/trajectories"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 func newRunAPI(a *app) *cobra.Command {
@@ -32,7 +32,7 @@ are required; environments that can be given nothing but a URL use http://HOST:P
 				o.Token = environment(a.environ, "RECIPE_RUN_API_TOKEN")
 			}
 			if tokenFile != "" {
-				text, err := schema.ReadFile(tokenFile)
+				text, err := parse.ReadFile(tokenFile)
 				if err != nil {
 					return fmt.Errorf("read the token: %w", err)
 				}

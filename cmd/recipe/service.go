@@ -18,6 +18,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/session"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -225,7 +226,7 @@ func (u unit) text(r *schema.Recipe, f *recipeFlags, targets []string) (string, 
 		if h := b.Meta.Health; h != nil {
 			grace = max(grace, h.StopTimeout)
 		}
-		grace = max(grace, schema.DefaultHealth(b.Addr.Kind).StopTimeout)
+		grace = max(grace, decode.DefaultHealth(b.Addr.Kind).StopTimeout)
 	}
 	directory, err := unitPath(here)
 	if err != nil {

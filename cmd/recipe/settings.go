@@ -12,7 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/packages/signature"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
@@ -58,7 +58,7 @@ func (v verifySettings) policy() signature.Policy {
 // readSettings reads the file; one that is not there has no settings in it.
 func readSettings(environ []string) (settings, error) {
 	path, given := settingsFile(environ)
-	source, err := schema.ReadFile(path)
+	source, err := parse.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !given {
 		return settings{}, nil
 	}
@@ -87,7 +87,7 @@ func settingsRemedy(err error, given bool) string {
 }
 
 func parseSettings(path string, source []byte) (s settings, err error) {
-	file, diags := schema.ParseFile(filepath.Base(path), source)
+	file, diags := parse.File(filepath.Base(path), source)
 	if !diags.HasErrors() {
 		diags = gohcl.DecodeBody(file.Body, nil, &s)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -206,13 +207,13 @@ func lockOf(a *app, file string, further []string) (trust.Lock, error) {
 	}
 	r, _ := schema.Load(file, schema.Options{Environ: a.environ})
 	var paths []string
-	locked, err := packages.ReadLock(schema.LockFile(file))
+	locked, err := packages.ReadLock(parse.LockFile(file))
 	if err != nil {
 		return lock, err
 	}
 	for _, q := range r.Required {
 		path := q.Source
-		if schema.IsPackage(path) {
+		if parse.IsPackage(path) {
 			if e, ok := locked.Plugins[q.Name]; ok && e.Index != "" {
 				lock.Trusted = append(lock.Trusted, trust.LockedEntry{Path: q.Source + ":" + e.Version, Digest: e.Index})
 			}

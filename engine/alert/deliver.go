@@ -12,7 +12,7 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // Message is what a webhook and a command get, as JSON. Text is what chat services show.
@@ -35,7 +35,7 @@ const (
 )
 
 // deliver tells everyone that an alert names. Errors name no webhook and no argument.
-func deliver(ctx context.Context, a schema.Alert, m Message) error {
+func deliver(ctx context.Context, a decode.Alert, m Message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("write the alert: %w", err)
@@ -62,7 +62,7 @@ func deliver(ctx context.Context, a schema.Alert, m Message) error {
 }
 
 // tried tries until it succeeds, each time within the alert's timeout.
-func tried(ctx context.Context, a schema.Alert, what string, do func(context.Context) error) error {
+func tried(ctx context.Context, a decode.Alert, what string, do func(context.Context) error) error {
 	var err error
 	for n := range attempts {
 		if n > 0 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // A notification has the alert's name and text as plain arguments; where there is no notify-send, nothing fails.
@@ -14,7 +14,7 @@ func TestADesktopIsNotified(t *testing.T) {
 	// not parallel: it sets an environment variable
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
-	a := schema.Alert{Name: "-fell", Desktop: true, Timeout: time.Minute}
+	a := decode.Alert{Name: "-fell", Desktop: true, Timeout: time.Minute}
 	m := Message{Text: "$(touch planted) reward fell"}
 	if err := deliver(t.Context(), a, m); err != nil {
 		t.Errorf("without notify-send: %v", err)

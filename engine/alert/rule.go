@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // rule is the state of one alert. It fires when its condition begins to hold, and can fire again once it has ceased to.
 type rule struct {
-	schema.Alert
+	decode.Alert
 	firing bool
 	series map[string]*window // by block, for a condition on a metric
 	since  map[string]bool    // blocks for which the condition holds
@@ -46,7 +46,7 @@ func (r *rule) missing(e event.Event) string {
 		r.Name, r.Metric, absentAfter, e.Address, spec.Reported(r.Since))
 }
 
-func newRule(a schema.Alert) *rule {
+func newRule(a decode.Alert) *rule {
 	return &rule{Alert: a, series: map[string]*window{}, since: map[string]bool{}}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 const trainer = "trainer.tiny.policy"
@@ -34,37 +34,37 @@ func TestRules(t *testing.T) {
 		return event.Event{Type: event.Stalled, Address: trainer, Seconds: seconds}
 	}
 	for name, c := range map[string]struct {
-		alert  schema.Alert
+		alert  decode.Alert
 		events []event.Event
 		want   []string // number of the event, and whether it begins or is over
 	}{
-		"below": {schema.Alert{Metric: "reward", Op: "<", Value: 0.5, For: 1},
+		"below": {decode.Alert{Metric: "reward", Op: "<", Value: 0.5, For: 1},
 			rewards(0.7, 0.4, 0.3, 0.6, 0.4), []string{"1 begins", "3 over", "4 begins"}},
-		"above for two": {schema.Alert{Metric: "reward", Op: ">", Value: 0.5, For: 2},
+		"above for two": {decode.Alert{Metric: "reward", Op: ">", Value: 0.5, For: 2},
 			rewards(0.7, 0.4, 0.7, 0.8, 0.9, 0.1), []string{"3 begins", "5 over"}},
 		// means of two: 0.1 0.5 0.9 0.85 0.5 0.25 0.55 0.9
-		"fell": {schema.Alert{Metric: "reward", Op: "fell", Value: 0.3, For: 2},
+		"fell": {decode.Alert{Metric: "reward", Op: "fell", Value: 0.3, For: 2},
 			rewards(0, 0.2, 0.8, 1, 0.7, 0.3, 0.2, 0.9, 0.9), []string{"5 begins", "8 over"}},
-		"another metric": {schema.Alert{Metric: "kl", Op: ">", Value: 0, For: 1}, rewards(1, 2), nil},
-		"another block":  {schema.Alert{Block: "trainer.tiny.b", Metric: "reward", Op: ">", For: 1}, rewards(1), nil},
-		"a step reported twice": {schema.Alert{Metric: "reward", Op: ">", Value: 0.5, For: 2},
+		"another metric": {decode.Alert{Metric: "kl", Op: ">", Value: 0, For: 1}, rewards(1, 2), nil},
+		"another block":  {decode.Alert{Block: "trainer.tiny.b", Metric: "reward", Op: ">", For: 1}, rewards(1), nil},
+		"a step reported twice": {decode.Alert{Metric: "reward", Op: ">", Value: 0.5, For: 2},
 			[]event.Event{rewards(1)[0], rewards(1)[0]}, nil},
-		"failed blocks are one alert": {schema.Alert{State: "failed"},
+		"failed blocks are one alert": {decode.Alert{State: "failed"},
 			[]event.Event{phase("a", "failed"), phase("b", "failed"), phase("a", "ready"), phase("b", "ready")},
 			[]string{"0 begins", "3 over"}},
-		"degraded": {schema.Alert{State: "degraded"}, []event.Event{phase("a", "failed"), phase("a", "degraded"),
+		"degraded": {decode.Alert{State: "degraded"}, []event.Event{phase("a", "failed"), phase("a", "degraded"),
 			phase("a", "ready")}, []string{"1 begins", "2 over"}},
-		"a new apply": {schema.Alert{State: "failed"},
+		"a new apply": {decode.Alert{State: "failed"},
 			[]event.Event{phase("a", "failed"), {Type: event.RunStarted}, phase("a", "failed")},
 			[]string{"0 begins", "1 over", "2 begins"}},
-		"restarted": {schema.Alert{State: "restarted"}, []event.Event{{Type: event.Restart, Address: "a"},
+		"restarted": {decode.Alert{State: "restarted"}, []event.Event{{Type: event.Restart, Address: "a"},
 			phase("a", "starting"), phase("a", "ready"), {Type: event.Restart, Address: "a"}},
 			[]string{"0 begins", "2 over", "3 begins"}},
-		"run failed": {schema.Alert{State: "run_failed", Block: "a"}, []event.Event{{Type: event.RunEnded, Phase: "stopped"},
+		"run failed": {decode.Alert{State: "run_failed", Block: "a"}, []event.Event{{Type: event.RunEnded, Phase: "stopped"},
 			{Type: event.RunEnded, Phase: "failed"}}, []string{"1 begins"}},
-		"run ended": {schema.Alert{State: "run_ended"}, []event.Event{{Type: event.RunEnded, Phase: "stopped"}},
+		"run ended": {decode.Alert{State: "run_ended"}, []event.Event{{Type: event.RunEnded, Phase: "stopped"}},
 			[]string{"0 begins"}},
-		"stalled": {schema.Alert{Stalled: 2 * time.Minute}, []event.Event{stalled(60), stalled(130), stalled(300),
+		"stalled": {decode.Alert{Stalled: 2 * time.Minute}, []event.Event{stalled(60), stalled(130), stalled(300),
 			{Type: event.StallOver, Address: trainer}}, []string{"1 begins", "3 over"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestRules(t *testing.T) {
 
 func TestDiskRule(t *testing.T) {
 	t.Parallel()
-	r := newRule(schema.Alert{Disk: 2})
+	r := newRule(decode.Alert{Disk: 2})
 	if r.free(3<<30) != nil {
 		t.Error("3 GiB are less than 2")
 	}
@@ -115,14 +115,14 @@ func TestDiskRule(t *testing.T) {
 func TestAMetricThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		alert schema.Alert
+		alert decode.Alert
 		want  int
 	}{
-		"of any block":      {alert: schema.Alert{Metric: "eval/acc", Op: ">"}, want: 1},
-		"of this block":     {alert: schema.Alert{Metric: "eval/acc", Block: trainer, Op: ">"}, want: 1},
-		"of another block":  {alert: schema.Alert{Metric: "eval/acc", Block: "trainer.x.y", Op: ">"}},
-		"by its other name": {alert: schema.Alert{Metric: "reward/mean", Op: ">"}},
-		"of a state":        {alert: schema.Alert{State: "failed"}},
+		"of any block":      {alert: decode.Alert{Metric: "eval/acc", Op: ">"}, want: 1},
+		"of this block":     {alert: decode.Alert{Metric: "eval/acc", Block: trainer, Op: ">"}, want: 1},
+		"of another block":  {alert: decode.Alert{Metric: "eval/acc", Block: "trainer.x.y", Op: ">"}},
+		"by its other name": {alert: decode.Alert{Metric: "reward/mean", Op: ">"}},
+		"of a state":        {alert: decode.Alert{State: "failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // Options are what a watch needs.
 type Options struct {
-	Alerts []schema.Alert
+	Alerts []decode.Alert
 	Events string // folder of the run's event log
 	Run    string // name of the recipe
 	RunID  string

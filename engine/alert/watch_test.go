@@ -13,7 +13,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/event/eventtest"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,7 +59,7 @@ func TestTheNextEngineRepeatsNothing(t *testing.T) {
 			}
 			w, err := Start(t.Context(), Options{Events: dir, Run: "r", Secrets: func(...string) {},
 				Free: func() (uint64, error) { return 1 << 40, nil },
-				Alerts: []schema.Alert{{Name: "low", Metric: "reward", Op: "<", Value: 0.5, For: 1, Webhook: receiver.URL,
+				Alerts: []decode.Alert{{Name: "low", Metric: "reward", Op: "<", Value: 0.5, For: 1, Webhook: receiver.URL,
 					Every: 10 * time.Minute, Timeout: 10 * time.Second}},
 				Record: func(e event.Event) {
 					mu.Lock()
@@ -101,7 +101,7 @@ func TestTheNextEngineReadsWhatItsAlertsConcern(t *testing.T) {
 	eventtest.Spoil(t, segments[1])
 	w, err := Start(t.Context(), Options{Events: log.Dir, Run: "r", Secrets: func(...string) {},
 		Free:   func() (uint64, error) { return 1 << 40, nil },
-		Alerts: []schema.Alert{{Name: "low", Metric: `a "<b>"`, Op: "<", Value: 0.5, For: 1}},
+		Alerts: []decode.Alert{{Name: "low", Metric: `a "<b>"`, Op: "<", Value: 0.5, For: 1}},
 		Record: func(e event.Event) {
 			if e.Type == event.Notice {
 				t.Error(e.Message)

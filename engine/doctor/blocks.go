@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -63,7 +64,7 @@ func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packa
 		}
 	}
 	for _, t := range r.Trackers { // as a block with the packages of the tracker
-		b := &schema.Block{Meta: schema.Meta{Runtime: &t.Runtime}}
+		b := &schema.Block{Meta: decode.Meta{Runtime: &t.Runtime}}
 		needs := func(*schema.Block) sdk.Packages {
 			p := tracking.Packages(t.Tracker)
 			p.Needs = []string{t.Tracker}

@@ -15,6 +15,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
@@ -67,7 +68,7 @@ func TestBlocks(t *testing.T) {
 	file(t, filepath.Join(hub, "models--org--cached", "snapshots", "1", "config.json"))
 	file(t, filepath.Join(dir, "local", "config.json"))
 	all := map[string]string{"engine": "2", "torch": "5"}
-	named := func(b *schema.Block) { b.Meta.Runtime = &schema.Runtime{Python: own} }
+	named := func(b *schema.Block) { b.Meta.Runtime = &sdk.Runtime{Python: own} }
 	body := func(name, value string) func(*schema.Block) {
 		return func(b *schema.Block) {
 			named(b)
@@ -79,7 +80,7 @@ func TestBlocks(t *testing.T) {
 		b.Value = cty.ObjectVal(map[string]cty.Value{"config": cty.ObjectVal(map[string]cty.Value{
 			"sandbox": cty.StringVal("bubblewrap")})})
 	}
-	gpus := func(p schema.Placement) func(*schema.Block) {
+	gpus := func(p sdk.Placement) func(*schema.Block) {
 		return func(b *schema.Block) { named(b); b.Meta.Placement = &p }
 	}
 	cuda := func(list string) func(*Machine) {
@@ -105,21 +106,21 @@ func TestBlocks(t *testing.T) {
 		"not prepared": {map[string]string{}, nil, nil, "python", Fail,
 			"its Python environment does not exist", "recipe init r.hcl"},
 		"no such interpreter": {all, func(b *schema.Block) {
-			b.Meta.Runtime = &schema.Runtime{Python: "/no/such/python"}
+			b.Meta.Runtime = &sdk.Runtime{Python: "/no/such/python"}
 		}, nil, "python", Fail, `"/no/such/python" cannot be run`, "python"},
 		"does not run": {nil, named, nil, "python", Fail, "bad interpreter", "recipe init r.hcl"},
 		"own requirements": {all, func(b *schema.Block) {
-			b.Meta.Runtime = &schema.Runtime{Requirements: []string{"x==1"}}
+			b.Meta.Runtime = &sdk.Runtime{Requirements: []string{"x==1"}}
 		}, nil, "python", Fail, "has not been prepared", "recipe init"},
-		"elsewhere": {nil, gpus(schema.Placement{GPUs: 9, Host: "other"}), nil, "", OK, "", ""},
-		"external": {nil, func(b *schema.Block) { b.Meta.External = &schema.External{} }, nil, "", OK, "",
+		"elsewhere": {nil, gpus(sdk.Placement{GPUs: 9, Host: "other"}), nil, "", OK, "", ""},
+		"external": {nil, func(b *schema.Block) { b.Meta.External = &decode.External{} }, nil, "", OK, "",
 			""},
-		"a GPU": {all, gpus(schema.Placement{GPUs: 1}), nil, "", OK, "", ""},
-		"no GPU": {all, gpus(schema.Placement{GPUs: 1}), cuda(""), "gpus", Fail,
+		"a GPU": {all, gpus(sdk.Placement{GPUs: 1}), nil, "", OK, "", ""},
+		"no GPU": {all, gpus(sdk.Placement{GPUs: 1}), cuda(""), "gpus", Fail,
 			"asks for 1 GPU; this machine has none", "quickstart.hcl"},
-		"too few": {all, gpus(schema.Placement{GPUs: 2}), nil, "gpus", Fail,
+		"too few": {all, gpus(sdk.Placement{GPUs: 2}), nil, "gpus", Fail,
 			"asks for 2 GPUs; this machine has 1 (0)", "lower gpus"},
-		"another GPU": {all, gpus(schema.Placement{Devices: []string{"3"}}), nil, "gpus", Fail,
+		"another GPU": {all, gpus(sdk.Placement{Devices: []string{"3"}}), nil, "gpus", Fail,
 			"asks for GPU 3; this machine has GPU 0", "let recipe choose"},
 		"no bubblewrap": {all, sandboxed, func(m *Machine) {
 			m.LookPath = func(string) (string, error) { return "", exec.ErrNotFound }
@@ -195,7 +196,7 @@ func TestNotes(t *testing.T) {
 		return "", errors.New("no")
 	}
 	block := &schema.Block{Addr: addr.Block{Kind: "inference", Plugin: "x", Name: "p"}, Value: cty.EmptyObjectVal}
-	block.Meta.Placement = &schema.Placement{GPUs: 1}
+	block.Meta.Placement = &sdk.Placement{GPUs: 1}
 	r := &schema.Recipe{File: "r.hcl", Blocks: []*schema.Block{block}}
 	notes := func(h sizing.Machine) string {
 		var lines []string
@@ -223,7 +224,7 @@ func TestNotes(t *testing.T) {
 	if got := notes(sizing.Machine{}); got != "" {
 		t.Errorf("where nothing is known to be missing: %s", got)
 	}
-	block.Meta.Runtime = &schema.Runtime{Venv: "/no/such"}
+	block.Meta.Runtime = &sdk.Runtime{Venv: "/no/such"}
 	if got := notes(sizing.Machine{}); got != "info its Python is not on this machine: apply would fail here" {
 		t.Errorf("with a venv that is not there: %s", got)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/objectstore/storetest"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 
 	"github.com/recipe-rl/recipe/engine/trust"
@@ -26,7 +27,7 @@ func TestTheStoreIsTriedFromHere(t *testing.T) {
 				"store": cty.StringVal(store)})})}
 	}
 	far, own := one(s.URL), one(s.URL)
-	far.Meta.Placement = &schema.Placement{Executor: "executor.slurm.gpu"}
+	far.Meta.Placement = &sdk.Placement{Executor: "executor.slurm.gpu"}
 	own.Meta.Environment = map[string]cty.Value{"AWS_ACCESS_KEY_ID": cty.StringVal("another")}
 	noDelete := func(r *http.Request) (int, string) {
 		if r.Method == http.MethodDelete {

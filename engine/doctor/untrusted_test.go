@@ -44,15 +44,15 @@ func TestDoctorTrustsNothingOfARecipe(t *testing.T) {
 	}
 	r := &schema.Recipe{Dir: dir}
 	for name, c := range map[string]struct {
-		runtime schema.Runtime
+		runtime sdk.Runtime
 		sets    map[string]cty.Value
 		foreign bool
 	}{
-		"an interpreter of the folder": {runtime: schema.Runtime{Python: "./py"}, foreign: true},
-		"the same by its path":         {runtime: schema.Runtime{Python: named}, foreign: true},
-		"a virtual environment":        {runtime: schema.Runtime{Venv: "venv"}, foreign: true},
+		"an interpreter of the folder": {runtime: sdk.Runtime{Python: "./py"}, foreign: true},
+		"the same by its path":         {runtime: sdk.Runtime{Python: named}, foreign: true},
+		"a virtual environment":        {runtime: sdk.Runtime{Venv: "venv"}, foreign: true},
 		"one by a variable":            {sets: map[string]cty.Value{"VIRTUAL_ENV": cty.StringVal(venv)}, foreign: true},
-		"a link to the system's":       {runtime: schema.Runtime{Python: link}},
+		"a link to the system's":       {runtime: sdk.Runtime{Python: link}},
 	} {
 		b := &schema.Block{Addr: addr.Block{Kind: "inference", Plugin: "x", Name: "p"}}
 		b.Meta.Environment = c.sets

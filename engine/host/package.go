@@ -11,6 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 	"github.com/recipe-rl/recipe/sdk/kit/script"
@@ -24,7 +25,7 @@ type packaged struct {
 
 // RequirePackage implements schema.PackageRequirer: a plugin is the package that the lock of the recipe names.
 // dev_overrides take precedence. Why a package cannot be used is reported when the plugin is looked up.
-func (c *Catalog) RequirePackage(recipe string, q schema.Requirement) {
+func (c *Catalog) RequirePackage(recipe string, q parse.Requirement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dev[q.Name] {
@@ -38,7 +39,7 @@ func (c *Catalog) RequirePackage(recipe string, q schema.Requirement) {
 	}
 }
 
-func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, error) {
+func (c *Catalog) fromPackage(recipe string, q parse.Requirement) (*external, error) {
 	if c.Store == nil {
 		return nil, errors.New("packages are not available here")
 	}
@@ -104,12 +105,12 @@ func (c *Catalog) fromPackage(recipe string, q schema.Requirement) (*external, e
 }
 
 // packageName is what a person is asked about: where a package is from, and its version.
-func packageName(q schema.Requirement, l *packages.Locked) string {
+func packageName(q parse.Requirement, l *packages.Locked) string {
 	return q.Source + ":" + l.Entry.Version
 }
 
 // Module implements schema.ModuleFinder.
-func (c *Catalog) Module(recipe string, q schema.Requirement) (folder string, err error) {
+func (c *Catalog) Module(recipe string, q parse.Requirement) (folder string, err error) {
 	if c.Store == nil {
 		return "", errors.New("packages are not available here")
 	}

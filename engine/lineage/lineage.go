@@ -20,6 +20,8 @@ import (
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/input"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // FormatVersion is the version of lineage.json. A new minor version only adds fields.
@@ -38,10 +40,10 @@ type Lineage struct {
 	Lock          *File   `json:"lock,omitempty"`    // the recipe's lock file, if it has one
 	Machine       Machine `json:"machine"`
 	// Variables are those that something else than their default gave a value; a sensitive one is without it.
-	Variables  map[string]schema.Planned `json:"variables,omitempty"`
-	Blocks     map[addr.Block]Block      `json:"blocks"`
-	Parent     *Parent                   `json:"parent,omitempty"`     // of a fork
-	Checkpoint *Checkpoint               `json:"checkpoint,omitempty"` // only beside a checkpoint
+	Variables  map[string]input.Planned `json:"variables,omitempty"`
+	Blocks     map[addr.Block]Block     `json:"blocks"`
+	Parent     *Parent                  `json:"parent,omitempty"`     // of a fork
+	Checkpoint *Checkpoint              `json:"checkpoint,omitempty"` // only beside a checkpoint
 }
 
 // Run says which run it is.
@@ -116,7 +118,7 @@ type Interpreter func(b *schema.Block) string
 func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, python Interpreter, m Machine,
 	parent *Parent) *Lineage {
 	l := &Lineage{FormatVersion: FormatVersion, Run: run, Program: program, Machine: m, Parent: parent,
-		Lock:      digestOf(r.Dir, schema.LockFile(filepath.Base(r.File))),
+		Lock:      digestOf(r.Dir, parse.LockFile(filepath.Base(r.File))),
 		Variables: givenOf(r), Blocks: map[addr.Block]Block{}}
 	for _, op := range p.Operations {
 		if op.Action == plan.Stop {
@@ -134,7 +136,7 @@ func Of(run Run, r *schema.Recipe, p *plan.Plan, program string, python Interpre
 }
 
 // givenOf are the values of a recipe's variables that are not their defaults.
-func givenOf(r *schema.Recipe) map[string]schema.Planned {
+func givenOf(r *schema.Recipe) map[string]input.Planned {
 	values, err := r.Planned()
 	if err != nil { // no value of a recipe that was loaded is without a form; a lineage is worth having without them
 		return nil
@@ -233,13 +235,13 @@ func Read(path string) (*Lineage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parse(path, data)
+	return decode(path, data)
 }
 
 // maxLineage is far above the size of any lineage.json: those of large recipes have some hundred kB.
 const maxLineage = 64 << 20
 
-func parse(path string, data []byte) (*Lineage, error) {
+func decode(path string, data []byte) (*Lineage, error) {
 	var l Lineage
 	if err := json.Unmarshal(data, &l); err != nil {
 		return nil, fmt.Errorf("%s is not a lineage: %w", path, err)
@@ -290,7 +292,7 @@ func Checkpoints(folder string) ([]*Lineage, error) {
 			if err != nil {
 				return nil, err
 			}
-			l, err := parse(path, data)
+			l, err := decode(path, data)
 			if err != nil {
 				return nil, err
 			}

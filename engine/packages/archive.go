@@ -11,7 +11,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -20,7 +20,7 @@ const maxRedirects = 5
 
 // fromArchive fetches an archive by its URL, checks it, and returns its entry for the lock. locked: the lock has what
 // the recipe requires, in before.
-func (r Resolver) fromArchive(ctx context.Context, q schema.Requirement, before Entry, locked bool) (Entry, error) {
+func (r Resolver) fromArchive(ctx context.Context, q parse.Requirement, before Entry, locked bool) (Entry, error) {
 	if err := unsignable(q, r.Store.policies(q)); err != nil {
 		return Entry{}, err
 	}
@@ -142,7 +142,7 @@ func sameHost(req *http.Request, via []*http.Request) error {
 }
 
 // archivedPlugin locks the plugin in an archive: the only version in an OCI layout.
-func (r Resolver) archivedPlugin(ctx context.Context, q schema.Requirement, checksum v1.Hash) (Entry, error) {
+func (r Resolver) archivedPlugin(ctx context.Context, q parse.Requirement, checksum v1.Hash) (Entry, error) {
 	l, err := openArchive(r.Store.blobFile(checksum), q.Source)
 	if err != nil {
 		return Entry{}, err

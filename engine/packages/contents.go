@@ -15,7 +15,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -33,7 +33,7 @@ func different(part, is, locked string) []difference {
 }
 
 // contradiction says how an entry of the lock differs from what it names: its index, or its archive. Nil: nowhere.
-func contradiction(q schema.Requirement, what string, found []difference) error {
+func contradiction(q parse.Requirement, what string, found []difference) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -54,7 +54,7 @@ func orNone(s string) string {
 }
 
 // sameContents says whether an entry of the lock has the digests of a package, as what says.
-func sameContents(q schema.Requirement, what string, is, locked Entry) error {
+func sameContents(q parse.Requirement, what string, is, locked Entry) error {
 	found := slices.Concat(different("version", is.Version, locked.Version), different("index", is.Index, locked.Index),
 		different("schema", is.Schema, locked.Schema), different("files", is.Files, locked.Files))
 	all := map[string]Platform{}
@@ -71,7 +71,7 @@ func sameContents(q schema.Requirement, what string, is, locked Entry) error {
 // checkContents says whether the parts that an entry of the lock names are those of the version that it names. All
 // that a signature covers is the index, so everything else has to be reached from there by digests; an archive is
 // what its checksum in the recipe says. It reads the store only.
-func (s *Store) checkContents(q schema.Requirement, e Entry) error {
+func (s *Store) checkContents(q parse.Requirement, e Entry) error {
 	is := e
 	if IsArchive(q.Source) {
 		inside, err := s.inArchive(q)
@@ -109,7 +109,7 @@ func (s *Store) checkContents(q schema.Requirement, e Entry) error {
 }
 
 // lockedTargets reads the manifests that the index of an entry lists.
-func (s *Store) lockedTargets(q schema.Requirement, e Entry) (map[string]v1.Descriptor, error) {
+func (s *Store) lockedTargets(q parse.Requirement, e Entry) (map[string]v1.Descriptor, error) {
 	digest, err := v1.NewHash(e.Index)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *Store) lockedTargets(q schema.Requirement, e Entry) (map[string]v1.Desc
 }
 
 // checkPlugin compares what the manifests of a plugin name with the lock; is has these manifests.
-func (s *Store) checkPlugin(q schema.Requirement, what string, is, e Entry) error {
+func (s *Store) checkPlugin(q parse.Requirement, what string, is, e Entry) error {
 	for _, name := range slices.Sorted(maps.Keys(is.Platforms)) {
 		p := is.Platforms[name]
 		t, err := s.target(q.String(), p.Manifest, pluginFormat)
@@ -160,7 +160,7 @@ func (s *Store) checkPlugin(q schema.Requirement, what string, is, e Entry) erro
 }
 
 // moduleContents is what the index of a module says of it.
-func (s *Store) moduleContents(q schema.Requirement,
+func (s *Store) moduleContents(q parse.Requirement,
 	targets map[string]v1.Descriptor) (files, version string, err error) {
 	here, ok := onPlatform(targets, ThisPlatform())
 	if !ok {
@@ -196,7 +196,7 @@ func (s *Store) target(of, digest string, f format) (target, error) {
 
 // inArchive is the digest of what the stored archive of a requirement has: the index of a plugin, or the files of a
 // module. It follows from the checksum, so it is found once.
-func (s *Store) inArchive(q schema.Requirement) (string, error) {
+func (s *Store) inArchive(q parse.Requirement) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := fmt.Sprint(q.Module, q.Checksum)

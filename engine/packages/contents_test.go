@@ -10,12 +10,12 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // signedAndNot has version 1.0.0 of a plugin, signed, in the lock of the bench, and 1.1.0, which nobody has signed, in
 // the store, too. It returns both entries and what demands the signature.
-func signedAndNot(t *testing.T) (b *bench, good, evil Entry, q schema.Requirement) {
+func signedAndNot(t *testing.T) (b *bench, good, evil Entry, q parse.Requirement) {
 	t.Helper()
 	b = newBench(t)
 	b.publish("1.0.0", "1.1.0")
@@ -23,13 +23,13 @@ func signedAndNot(t *testing.T) (b *bench, good, evil Entry, q schema.Requiremen
 	if _, err := b.resolver.Registries.Sign(t.Context(), b.source, "1.0.0", private); err != nil {
 		t.Fatal(text(err))
 	}
-	locked := func(q schema.Requirement) Entry {
+	locked := func(q parse.Requirement) Entry {
 		t.Helper()
 		b.recipe = filepath.Join(t.TempDir(), "train.hcl")
 		if _, err := b.resolver.Init(t.Context(), b.recipe, requires(q), Options{}); err != nil {
 			t.Fatal(text(err))
 		}
-		l, err := ReadLock(schema.LockFile(b.recipe))
+		l, err := ReadLock(parse.LockFile(b.recipe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func (b *bench) relock(e Entry) {
 	b.t.Helper()
 	l := newLock()
 	l.Plugins["words"] = e
-	if err := l.Write(schema.LockFile(b.recipe)); err != nil {
+	if err := l.Write(parse.LockFile(b.recipe)); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -58,7 +58,7 @@ func (b *bench) relock(e Entry) {
 func TestALockOfTwoPackagesIsRefused(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "plan9/mips"
-	accept := func(schema.Requirement, Entry) error { return nil }
+	accept := func(parse.Requirement, Entry) error { return nil }
 	for name, c := range map[string]struct {
 		change func(e *Entry, evil Entry)
 		want   []string // of a warm cache
@@ -133,7 +133,7 @@ func TestALockOfAnotherPackage(t *testing.T) {
 	q.Name = "games"
 	l := newLock()
 	l.Plugins["games"] = good
-	if err := l.Write(schema.LockFile(b.recipe)); err != nil {
+	if err := l.Write(parse.LockFile(b.recipe)); err != nil {
 		t.Fatal(err)
 	}
 	before := b.lock()
@@ -194,7 +194,7 @@ func TestALockOfTwoModulesIsRefused(t *testing.T) {
 		if _, err := b.resolver.Init(t.Context(), b.recipe, calls(more), Options{Upgrade: true}); err != nil {
 			t.Fatal(text(err))
 		}
-		l, err := ReadLock(schema.LockFile(b.recipe))
+		l, err := ReadLock(parse.LockFile(b.recipe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestALockOfTwoModulesIsRefused(t *testing.T) {
 		l.Modules["eval"] = e
 		for _, more := range []string{demanding, ""} {
 			requires := calls(more)
-			if err := l.Write(schema.LockFile(b.recipe)); err != nil {
+			if err := l.Write(parse.LockFile(b.recipe)); err != nil {
 				t.Fatal(err)
 			}
 			before := b.lock()
@@ -241,7 +241,7 @@ func TestALockOfTwoArchivesIsRefused(t *testing.T) {
 		if err := s.init(q(content), Options{}); err != nil {
 			t.Fatal(text(err))
 		}
-		l, err := ReadLock(schema.LockFile(s.recipe))
+		l, err := ReadLock(parse.LockFile(s.recipe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,11 +249,11 @@ func TestALockOfTwoArchivesIsRefused(t *testing.T) {
 	}
 	refused := func(l Lock, requires Requires, want string) {
 		t.Helper()
-		if err := l.Write(schema.LockFile(s.recipe)); err != nil {
+		if err := l.Write(parse.LockFile(s.recipe)); err != nil {
 			t.Fatal(err)
 		}
 		before := s.lock()
-		accept := func(schema.Requirement, Entry) error { return nil }
+		accept := func(parse.Requirement, Entry) error { return nil }
 		s.refused(s.resolver.Store.Verify(s.recipe, requires, accept), want, before)
 		s.refused(s.init(requires, Options{Frozen: true}), want, before)
 		s.resolver.Store = NewStore(s.resolver.Store.dir) // which has not seen the archive yet
@@ -272,7 +272,7 @@ func TestALockOfTwoArchivesIsRefused(t *testing.T) {
 	refused(good, q, "files\n  by its archive")
 
 	plugin := func(content []byte) Requires {
-		return requires(schema.Requirement{Name: "words", Source: s.web.URL + "/words.tar",
+		return requires(parse.Requirement{Name: "words", Source: s.web.URL + "/words.tar",
 			Checksum: digestOf(content).String()})
 	}
 	content := func(version string) []byte {
@@ -302,7 +302,7 @@ func TestWhoSignedIsNotWhatTheLockSays(t *testing.T) {
 	b.relock(good)
 	for key, want := range map[string]int{q.Verify.Key: 1, "": 0} {
 		q.Verify.Key = key
-		err := b.resolver.Store.Verify(b.recipe, requires(q), func(_ schema.Requirement, e Entry) error {
+		err := b.resolver.Store.Verify(b.recipe, requires(q), func(_ parse.Requirement, e Entry) error {
 			if len(e.Signatures) != want || want > 0 && !strings.HasPrefix(e.Signatures[0].Signer, "key sha256:") {
 				t.Errorf("with the key %q: signed by %+v", key, e.Signatures)
 			}

@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/recipe-rl/recipe/engine/packages/signature"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 func isBlob(r *http.Request) bool {
@@ -461,7 +461,7 @@ func TestATagThatMovesWhileItIsFetched(t *testing.T) {
 	if _, err := b.init("", Options{}); err != nil {
 		t.Fatal(text(err))
 	}
-	l, err := ReadLock(schema.LockFile(b.recipe))
+	l, err := ReadLock(parse.LockFile(b.recipe))
 	if err != nil || l.Plugins["words"].Index != first.String() {
 		t.Errorf("locked %s, %v; want %s, which was read first", l.Plugins["words"].Index, err, first)
 	}

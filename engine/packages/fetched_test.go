@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // TestInitSaysWhereAPackageCameFrom: from its source, a mirror or a layout, or from nowhere, since it is stored.
@@ -17,7 +17,7 @@ func TestInitSaysWhereAPackageCameFrom(t *testing.T) {
 	module := tarGz(t, "", map[string]string{"eval.hcl": `output "x" { value = 1 }`})
 	s.content["/eval.tar.gz"] = module
 	words := s.required("~> 1.0")
-	check := func(step string, r Resolver, q schema.Requirement, o Options, from string) {
+	check := func(step string, r Resolver, q parse.Requirement, o Options, from string) {
 		t.Helper()
 		var got []Package
 		o.Have = func(p Package) { got = append(got, p) }
@@ -34,7 +34,7 @@ func TestInitSaysWhereAPackageCameFrom(t *testing.T) {
 	}
 	vendor := func(r Resolver) string {
 		t.Helper()
-		l, err := ReadLock(schema.LockFile(s.recipe))
+		l, err := ReadLock(parse.LockFile(s.recipe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestInitSaysWhereAPackageCameFrom(t *testing.T) {
 
 	archives := s.resolver
 	archives.Registries.Transport = s.web.Client().Transport
-	eval := schema.Requirement{Name: "eval", Module: true, Source: s.web.URL + "/eval.tar.gz",
+	eval := parse.Requirement{Name: "eval", Module: true, Source: s.web.URL + "/eval.tar.gz",
 		Checksum: digestOf(module).String()}
 	s.recipe = filepath.Join(t.TempDir(), "train.hcl")
 	check("an archive", archives, eval, Options{}, eval.Source)

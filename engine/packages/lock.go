@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -84,7 +84,7 @@ type signatureSyntax struct {
 
 // ReadLock reads a lock file. One that is not there locks nothing.
 func ReadLock(path string) (Lock, error) {
-	source, err := schema.ReadFile(path)
+	source, err := parse.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return newLock(), nil
 	}
@@ -104,7 +104,7 @@ func parseLock(name string, source []byte) (Lock, error) {
 		Version int      `hcl:"lock_version"`
 		Rest    hcl.Body `hcl:",remain"`
 	}
-	parsed, diags := schema.ParseFile(name, source) // a stranger may have written it
+	parsed, diags := parse.File(name, source) // a stranger may have written it
 	if !diags.HasErrors() {
 		diags = gohcl.DecodeBody(parsed.Body, nil, &newest)
 	}
@@ -158,13 +158,13 @@ func parseLock(name string, source []byte) (Lock, error) {
 func newLock() Lock { return Lock{Plugins: map[string]Entry{}, Modules: map[string]Entry{}} }
 
 // of returns the entry of what a recipe requires.
-func (l Lock) of(q schema.Requirement) (e Entry, locked bool) {
+func (l Lock) of(q parse.Requirement) (e Entry, locked bool) {
 	e, locked = l.entries(q)[q.Name]
 	return e, locked
 }
 
 // entries are those of plugins, or of modules.
-func (l Lock) entries(q schema.Requirement) map[string]Entry {
+func (l Lock) entries(q parse.Requirement) map[string]Entry {
 	if q.Module {
 		return l.Modules
 	}

@@ -10,7 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/hashicorp/go-version"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -25,7 +25,7 @@ type Locked struct {
 }
 
 // Locked looks a required plugin up in the lock of a recipe file. It fetches nothing and runs nothing.
-func (s *Store) Locked(recipe string, q schema.Requirement) (*Locked, error) {
+func (s *Store) Locked(recipe string, q parse.Requirement) (*Locked, error) {
 	e, err := s.lockedEntry(recipe, q)
 	if err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func (s *Store) Locked(recipe string, q schema.Requirement) (*Locked, error) {
 
 // lockedEntry returns the entry of the lock that is what the recipe asks for, signed as demanded (it has those
 // signatures then), and whose parts belong together.
-func (s *Store) lockedEntry(recipe string, q schema.Requirement) (Entry, error) {
-	file := schema.LockFile(recipe)
+func (s *Store) lockedEntry(recipe string, q parse.Requirement) (Entry, error) {
+	file := parse.LockFile(recipe)
 	l, err := ReadLock(file)
 	if err != nil {
 		return Entry{}, err
@@ -61,12 +61,12 @@ func (s *Store) lockedEntry(recipe string, q schema.Requirement) (Entry, error) 
 }
 
 // Module returns the folder of a module that the lock of a recipe file names, after comparing its files with the lock.
-func (s *Store) Module(recipe string, q schema.Requirement) (folder string, err error) {
+func (s *Store) Module(recipe string, q parse.Requirement) (folder string, err error) {
 	folder, _, err = s.module(recipe, q)
 	return folder, err
 }
 
-func (s *Store) module(recipe string, q schema.Requirement) (folder string, e Entry, err error) {
+func (s *Store) module(recipe string, q parse.Requirement) (folder string, e Entry, err error) {
 	e, err = s.lockedEntry(recipe, q)
 	if err != nil {
 		return "", e, err
@@ -83,8 +83,8 @@ func (s *Store) module(recipe string, q schema.Requirement) (folder string, e En
 
 // Verify checks every package of a recipe: that it is locked as the recipe requires, signed as demanded, and stored as
 // the lock says. It calls report for each.
-func (s *Store) Verify(recipe string, requires Requires, report func(schema.Requirement, Entry) error) error {
-	return requires.each(func(q schema.Requirement) (folder string, err error) {
+func (s *Store) Verify(recipe string, requires Requires, report func(parse.Requirement, Entry) error) error {
+	return requires.each(func(q parse.Requirement) (folder string, err error) {
 		var e Entry
 		if q.Module {
 			folder, e, err = s.module(recipe, q)
@@ -102,7 +102,7 @@ func (s *Store) Verify(recipe string, requires Requires, report func(schema.Requ
 }
 
 // outdated says why an entry of the lock is not what the recipe asks for; empty: it is.
-func outdated(e Entry, locked bool, q schema.Requirement) string {
+func outdated(e Entry, locked bool, q parse.Requirement) string {
 	switch {
 	case !locked:
 		return "it is not locked"

@@ -11,6 +11,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -79,7 +80,7 @@ func (r Resolver) module(ctx context.Context, from repository, d v1.Descriptor,
 }
 
 // archivedModule locks the module in an archive of a folder. Its files are stored as those of other modules are.
-func (r Resolver) archivedModule(ctx context.Context, q schema.Requirement, checksum v1.Hash) (Entry, error) {
+func (r Resolver) archivedModule(ctx context.Context, q parse.Requirement, checksum v1.Hash) (Entry, error) {
 	content, err := os.Open(r.Store.blobFile(checksum))
 	if err != nil {
 		return Entry{}, err
@@ -112,7 +113,7 @@ func (Modules) Lookup(kind.Kind, string) (*schema.PluginSchema, error) { return 
 func (Modules) Names(kind.Kind) []string { return nil }
 
 // Module implements schema.ModuleFinder.
-func (m Modules) Module(_ string, q schema.Requirement) (string, error) {
+func (m Modules) Module(_ string, q parse.Requirement) (string, error) {
 	folder, ok := m[q.Name]
 	if !ok {
 		return "", fmt.Errorf("%s has not been fetched", q.Source)
@@ -122,10 +123,10 @@ func (m Modules) Module(_ string, q schema.Requirement) (string, error) {
 
 // Requires lists what a recipe requires, as far as it can be read with the modules found so far: a module may require
 // more.
-type Requires func(Modules) []schema.Requirement
+type Requires func(Modules) []parse.Requirement
 
 // each calls do once for every package that a recipe requires. do returns the folder of a module.
-func (r Requires) each(do func(schema.Requirement) (folder string, err error)) error {
+func (r Requires) each(do func(parse.Requirement) (folder string, err error)) error {
 	found, done := Modules{}, map[string]bool{}
 	for more := true; more; {
 		more = false

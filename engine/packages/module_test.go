@@ -17,6 +17,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/packages/signature"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // write puts a recipe into the bench's file and returns what it requires.
@@ -25,7 +26,7 @@ func (b *bench) write(text string) Requires {
 	if err := os.WriteFile(b.recipe, []byte(text), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	return func(found Modules) []schema.Requirement {
+	return func(found Modules) []parse.Requirement {
 		r, _ := schema.Load(b.recipe, schema.Options{Plugins: found})
 		return slices.Concat(r.Required, r.Modules)
 	}
@@ -81,7 +82,7 @@ type storeOnly struct {
 	*Store
 }
 
-func (s storeOnly) Module(recipe string, q schema.Requirement) (string, error) {
+func (s storeOnly) Module(recipe string, q parse.Requirement) (string, error) {
 	return s.Store.Module(recipe, q)
 }
 
@@ -127,7 +128,7 @@ output "x" { value = module.eval.x }
 	}
 
 	// Another machine: other folders, the same recipe.
-	l, err := ReadLock(schema.LockFile(b.recipe))
+	l, err := ReadLock(parse.LockFile(b.recipe))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +350,7 @@ func TestModulesInArchives(t *testing.T) {
 				t.Fatalf("got %v, %v", got, err)
 			}
 			before := s.lock()
-			l, err := ReadLock(schema.LockFile(s.recipe))
+			l, err := ReadLock(parse.LockFile(s.recipe))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -509,8 +510,8 @@ func TestAPluginInAnArchive(t *testing.T) {
 	}
 	for path, content := range map[string][]byte{"/words.tar": plain, "/words.tar.gz": compressed.Bytes()} {
 		s.content[path] = content
-		q := schema.Requirement{Name: "words", Source: s.web.URL + path, Version: "~> 1.0",
-			Checksum: digestOf(content).String(), Verify: schema.Verify{Key: public}}
+		q := parse.Requirement{Name: "words", Source: s.web.URL + path, Version: "~> 1.0",
+			Checksum: digestOf(content).String(), Verify: parse.Verify{Key: public}}
 		s.recipe = filepath.Join(t.TempDir(), "train.hcl")
 		if err := s.init(requires(q), Options{}); err != nil {
 			t.Fatal(text(err))
@@ -523,7 +524,7 @@ func TestAPluginInAnArchive(t *testing.T) {
 			t.Error(err)
 		}
 		before := s.lock()
-		l, err := ReadLock(schema.LockFile(s.recipe))
+		l, err := ReadLock(parse.LockFile(s.recipe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -542,7 +543,7 @@ func TestAPluginInAnArchive(t *testing.T) {
 	content := tarGz(t, "", map[string]string{"words.py": "x = 1"})
 	s.content["/words.py.tar.gz"] = content
 	s.recipe = filepath.Join(t.TempDir(), "train.hcl")
-	s.refused(s.init(requires(schema.Requirement{Name: "words", Source: s.web.URL + "/words.py.tar.gz",
+	s.refused(s.init(requires(parse.Requirement{Name: "words", Source: s.web.URL + "/words.py.tar.gz",
 		Checksum: digestOf(content).String()}), Options{}), "recipe plugin build --out", "")
 }
 

@@ -28,7 +28,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/recipe-rl/recipe/engine/packages/signature"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -124,12 +124,12 @@ func (b *bench) put(version string, index v1.ImageIndex) {
 	}
 }
 
-func (b *bench) required(constraint string) schema.Requirement {
-	return schema.Requirement{Name: "words", Source: b.source.String(), Version: constraint}
+func (b *bench) required(constraint string) parse.Requirement {
+	return parse.Requirement{Name: "words", Source: b.source.String(), Version: constraint}
 }
 
-func requires(all ...schema.Requirement) Requires {
-	return func(Modules) []schema.Requirement { return all }
+func requires(all ...parse.Requirement) Requires {
+	return func(Modules) []parse.Requirement { return all }
 }
 
 func (b *bench) init(constraint string, o Options) ([]Change, error) {
@@ -140,7 +140,7 @@ func (b *bench) init(constraint string, o Options) ([]Change, error) {
 
 func (b *bench) lock() string {
 	b.t.Helper()
-	data, err := os.ReadFile(schema.LockFile(b.recipe))
+	data, err := os.ReadFile(parse.LockFile(b.recipe))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		b.t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestInitLocksFetchesAndStays(t *testing.T) {
 	if err != nil || len(changes) != 1 || changes[0].Version != "1.2.0" {
 		t.Fatalf("got %+v, %v; want 1.2.0, the newest release that ~> 1.0 allows", changes, err)
 	}
-	l, err := ReadLock(schema.LockFile(b.recipe))
+	l, err := ReadLock(parse.LockFile(b.recipe))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestMirrorsAndLayouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := b.lock()
-	l, err := ReadLock(schema.LockFile(b.recipe))
+	l, err := ReadLock(parse.LockFile(b.recipe))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -494,7 +494,7 @@ func TestSignaturesAreDemanded(t *testing.T) {
 			if _, err := b.resolver.Store.Locked(b.recipe, q); err == nil {
 				t.Error("a package that another key has signed is used")
 			}
-			q.Verify = schema.Verify{}
+			q.Verify = parse.Verify{}
 			b.resolver.Store.Policies = []SourcePolicy{{Policy: signature.Policy{Key: public}},
 				{Prefix: "registry.example.com", Policy: signature.Policy{Key: otherPublic}}}
 			if _, err := b.resolver.Store.Locked(b.recipe, q); err != nil {
@@ -506,7 +506,7 @@ func TestSignaturesAreDemanded(t *testing.T) {
 			}
 
 			// Vendored copies keep the signature; publishing them again, too.
-			l, err := ReadLock(schema.LockFile(b.recipe))
+			l, err := ReadLock(parse.LockFile(b.recipe))
 			if err != nil {
 				t.Fatal(err)
 			}

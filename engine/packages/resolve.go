@@ -13,7 +13,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/hashicorp/go-version"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
@@ -51,14 +51,14 @@ type Change struct {
 // Init makes the lock of a recipe file complete for the plugins and modules that it requires, and fetches what this
 // machine needs of them. It writes the lock only when it changes, after everything has been fetched and checked.
 func (r Resolver) Init(ctx context.Context, recipe string, requires Requires, o Options) ([]Change, error) {
-	file := schema.LockFile(recipe)
+	file := parse.LockFile(recipe)
 	l, err := ReadLock(file)
 	if err != nil {
 		return nil, err
 	}
 	next := newLock()
 	var changes []Change
-	err = requires.each(func(q schema.Requirement) (folder string, err error) {
+	err = requires.each(func(q parse.Requirement) (folder string, err error) {
 		before, locked := l.of(q)
 		fetched := false
 		r.fetched = &fetched
@@ -98,7 +98,7 @@ func (r Resolver) Init(ctx context.Context, recipe string, requires Requires, o 
 }
 
 // entry is what the lock has to say of a plugin or module, whose package is stored then.
-func (r Resolver) entry(ctx context.Context, q schema.Requirement, before Entry, locked bool,
+func (r Resolver) entry(ctx context.Context, q parse.Requirement, before Entry, locked bool,
 	o Options) (Entry, error) {
 	reason := outdated(before, locked, q)
 	if o.Frozen && reason != "" {
@@ -186,7 +186,7 @@ func (r Resolver) noteFetched() {
 
 // again fetches the package that the lock has. Its tag must still name it: one that was moved is a sign of somebody who
 // publishes other content under the same version.
-func (r Resolver) again(ctx context.Context, from repository, q schema.Requirement, e Entry) (Entry, error) {
+func (r Resolver) again(ctx context.Context, from repository, q parse.Requirement, e Entry) (Entry, error) {
 	raw, err := from.index(ctx, e.Version)
 	var missing *notFoundError
 	switch {
@@ -212,7 +212,7 @@ func (r Resolver) again(ctx context.Context, from repository, q schema.Requireme
 	return next, nil
 }
 
-func moved(from repository, q schema.Requirement, e Entry, now string) error {
+func moved(from repository, q parse.Requirement, e Entry, now string) error {
 	if _, copied := from.(*layoutRepository); copied { // what somebody has built or vendored: nothing was published
 		return &sdk.Error{
 			Summary: fmt.Sprintf("version %s in the layout %s is not the package of %s that was locked", e.Version, from, q),
@@ -251,7 +251,7 @@ func releases(ctx context.Context, from repository) ([]*version.Version, error) 
 }
 
 // choose returns the newest version that the constraint allows.
-func choose(ctx context.Context, from repository, q schema.Requirement) (string, error) {
+func choose(ctx context.Context, from repository, q parse.Requirement) (string, error) {
 	known, err := releases(ctx, from)
 	if err != nil {
 		return "", err
@@ -267,7 +267,7 @@ func choose(ctx context.Context, from repository, q schema.Requirement) (string,
 // shownVersions is how many versions a message lists.
 const shownVersions = 10
 
-func noVersion(from repository, q schema.Requirement, known []*version.Version) error {
+func noVersion(from repository, q parse.Requirement, known []*version.Version) error {
 	if len(known) == 0 {
 		return &sdk.Error{Summary: fmt.Sprintf("%s has no version of %s", from, q),
 			Remedy: "check the source; recipe plugin push and recipe module push publish a version"}
@@ -284,7 +284,7 @@ func noVersion(from repository, q schema.Requirement, known []*version.Version) 
 }
 
 // lock fetches a version, checks it, and returns its entry for the lock.
-func (r Resolver) lock(ctx context.Context, from repository, q schema.Requirement, chosen string,
+func (r Resolver) lock(ctx context.Context, from repository, q parse.Requirement, chosen string,
 	raw []byte) (Entry, error) {
 	v, err := parseIndex(raw, formatOf(q.Module))
 	if err != nil {
@@ -387,7 +387,7 @@ func (r Resolver) fetch(ctx context.Context, from repository, name, chosen strin
 }
 
 // stored makes sure that what an entry names is stored whole; it fetches nothing. The error says what is missing.
-func (r Resolver) stored(ctx context.Context, q schema.Requirement, e Entry) error {
+func (r Resolver) stored(ctx context.Context, q parse.Requirement, e Entry) error {
 	if _, err := r.Store.checkSigned(q, e); err != nil {
 		return err
 	}

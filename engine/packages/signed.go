@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/recipe-rl/recipe/engine/packages/signature"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -48,7 +48,7 @@ func CheckSourcePolicy(p SourcePolicy) error {
 
 // policies are those that a required plugin must fulfill, each: the one of the settings with the longest matching
 // prefix, and that of the recipe.
-func (s *Store) policies(q schema.Requirement) []signature.Policy {
+func (s *Store) policies(q parse.Requirement) []signature.Policy {
 	var out []signature.Policy
 	best := -1
 	for _, p := range s.Policies {
@@ -56,7 +56,7 @@ func (s *Store) policies(q schema.Requirement) []signature.Policy {
 			best, out = len(prefix), []signature.Policy{p.Policy}
 		}
 	}
-	if q.Verify != (schema.Verify{}) {
+	if q.Verify != (parse.Verify{}) {
 		p := signature.Policy(q.Verify)
 		for _, path := range []*string{&p.Key, &p.TrustedRoot} {
 			if *path != "" && !filepath.IsAbs(*path) {
@@ -108,7 +108,7 @@ func signedBy(policies []signature.Policy, digest v1.Hash, bundles [][]byte) ([]
 }
 
 // unsignable refuses a module in an archive, which cannot be signed, where a signature is demanded.
-func unsignable(q schema.Requirement, policies []signature.Policy) error {
+func unsignable(q parse.Requirement, policies []signature.Policy) error {
 	if !q.Module || !IsArchive(q.Source) || len(policies) == 0 {
 		return nil
 	}
@@ -118,7 +118,7 @@ func unsignable(q schema.Requirement, policies []signature.Policy) error {
 }
 
 // signed verifies the signatures of a version before anything else of it is read, and stores them.
-func (r Resolver) signed(ctx context.Context, from repository, q schema.Requirement,
+func (r Resolver) signed(ctx context.Context, from repository, q parse.Requirement,
 	digest v1.Hash) ([]Signature, error) {
 	policies := r.Store.policies(q)
 	if len(policies) == 0 {
@@ -154,7 +154,7 @@ func (r Resolver) signed(ctx context.Context, from repository, q schema.Requirem
 // checkSigned verifies the signatures that an entry of the lock names against the policies that hold now, and returns
 // those that were demanded. It is done whenever the lock is read, so that neither the schema nor the program of a
 // package that is not signed is used.
-func (s *Store) checkSigned(q schema.Requirement, e Entry) ([]Signature, error) {
+func (s *Store) checkSigned(q parse.Requirement, e Entry) ([]Signature, error) {
 	policies := s.policies(q)
 	if len(policies) == 0 {
 		return nil, nil

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/packages/signature"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // TestAPolicyHoldsHoweverTheSourceIsWritten: a registry has one name, and an archive one path.
@@ -34,7 +34,7 @@ func TestAPolicyHoldsHoweverTheSourceIsWritten(t *testing.T) {
 		"https://evil.example.com/registry.example.com/acme": "all",
 		"oci://registry.example.com:5000/acme/words":         "all",
 	} {
-		got := s.policies(schema.Requirement{Source: source})
+		got := s.policies(parse.Requirement{Source: source})
 		if len(got) != 1 || got[0].Key != want {
 			t.Errorf("%s: got %v, want the policy %q", source, got, want)
 		}

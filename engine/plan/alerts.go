@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -33,7 +34,7 @@ func alerts(r *schema.Recipe) []Alert {
 }
 
 // when is the condition of an alert in words.
-func when(a schema.Alert) string {
+func when(a decode.Alert) string {
 	block := a.Block
 	if block == "" {
 		block = "any block"

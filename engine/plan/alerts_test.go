@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // A plan says when an alert fires and who is told, and repeats no address and no argument.
 func TestAlertsInWords(t *testing.T) {
 	t.Parallel()
-	for want, a := range map[string]schema.Alert{
+	for want, a := range map[string]decode.Alert{
 		"reward of trainer.x.y is 0.2 below its best, over 10 reports": {Block: "trainer.x.y", Metric: "reward", Op: "fell",
 			Value: 0.2, For: 10},
 		"kl of any block > 3, 1 in a row":             {Metric: "kl", Op: ">", Value: 3, For: 1},
@@ -23,7 +24,7 @@ func TestAlertsInWords(t *testing.T) {
 		"trainer.x.y is degraded":                     {Block: "trainer.x.y", State: "degraded"},
 	} {
 		a.Name, a.Webhook, a.Command, a.Desktop = "n", "https://planted", []string{"mail", "planted"}, true
-		got := alerts(&schema.Recipe{Alerts: []schema.Alert{a}})[0]
+		got := alerts(&schema.Recipe{Alerts: []decode.Alert{a}})[0]
 		if got.When != want || !reflect.DeepEqual(got.Tells, []string{"webhook", "command mail", "desktop"}) {
 			t.Errorf("got %+v, want %q", got, want)
 		}

@@ -9,11 +9,12 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 func TestAChangedFile(t *testing.T) {
 	t.Parallel()
-	reads := func(address string, contents ...schema.Content) *schema.Block {
+	reads := func(address string, contents ...decode.Content) *schema.Block {
 		b := block(address, nil)
 		b.Contents = contents
 		return b
@@ -42,7 +43,7 @@ func TestAChangedFile(t *testing.T) {
 			}
 			p, err := plan.Make(plan.Input{
 				Recipe: &schema.Recipe{Name: "r", File: "r.hcl", Blocks: []*schema.Block{
-					reads(env, schema.Content{Attribute: "restart", File: "a.jsonl", Digest: "sha256:2"}),
+					reads(env, decode.Content{Attribute: "restart", File: "a.jsonl", Digest: "sha256:2"}),
 					reads(trainer)}},
 				Recorded: &state.Run{Status: status, Blocks: map[addr.Block]*state.Block{at(env): e,
 					at(trainer): recorded(c.job, state.IntentDone, nil)}},

@@ -9,6 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -174,7 +175,7 @@ type Input struct {
 	Live        bool                        // an engine works on the run
 	FromScratch bool                        // trainers whose checkpoints are all gone start at step 0
 	// Missing returns what a tracker lacks on this machine, empty when it lacks nothing; nil: it cannot be found out.
-	Missing func(schema.Tracking) string
+	Missing func(decode.Tracking) string
 }
 
 // Changes says whether apply would do anything.

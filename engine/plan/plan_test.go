@@ -14,6 +14,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -162,34 +164,34 @@ func TestWhatStandsAroundABodyIsCompared(t *testing.T) {
 	if err := dir.Make(); err != nil {
 		t.Fatal(err)
 	}
-	before := schema.Meta{
-		Placement: &schema.Placement{GPUs: 1}, Runtime: &schema.Runtime{Requirements: []string{"vllm==0.24"}},
+	before := decode.Meta{
+		Placement: &sdk.Placement{GPUs: 1}, Runtime: &sdk.Runtime{Requirements: []string{"vllm==0.24"}},
 		Environment: map[string]cty.Value{"HF_TOKEN": cty.StringVal(secret), "LEVEL": cty.StringVal("1")},
-		External: &schema.External{Endpoint: cty.StringVal("http://a/" + secret),
+		External: &decode.External{Endpoint: cty.StringVal("http://a/" + secret),
 			Values: map[string]cty.Value{"api_key": cty.StringVal(secret)}},
 	}
 	for name, c := range map[string]struct {
-		change func(*schema.Meta)
+		change func(*decode.Meta)
 		reason string // "": nothing to do
 	}{
-		"nothing":                {func(*schema.Meta) {}, ""},
-		"health is the engine's": {func(m *schema.Meta) { m.Health = &schema.Health{Failures: 9} }, ""},
-		"more GPUs":              {func(m *schema.Meta) { m.Placement = &schema.Placement{GPUs: 2} }, "placement"},
-		"more machines":          {func(m *schema.Meta) { m.Resources.Nodes = 2 }, "placement"},
-		"one machine, said":      {func(m *schema.Meta) { m.Resources.Nodes = 1 }, ""},
-		"more CPUs":              {func(m *schema.Meta) { m.Resources.CPUs = 4 }, "placement"},
-		"no placement":           {func(m *schema.Meta) { m.Placement = nil }, "placement"},
-		"another package": {func(m *schema.Meta) {
-			m.Runtime = &schema.Runtime{Requirements: []string{"vllm==0.25"}}
+		"nothing":                {func(*decode.Meta) {}, ""},
+		"health is the engine's": {func(m *decode.Meta) { m.Health = &decode.Health{Failures: 9} }, ""},
+		"more GPUs":              {func(m *decode.Meta) { m.Placement = &sdk.Placement{GPUs: 2} }, "placement"},
+		"more machines":          {func(m *decode.Meta) { m.Resources.Nodes = 2 }, "placement"},
+		"one machine, said":      {func(m *decode.Meta) { m.Resources.Nodes = 1 }, ""},
+		"more CPUs":              {func(m *decode.Meta) { m.Resources.CPUs = 4 }, "placement"},
+		"no placement":           {func(m *decode.Meta) { m.Placement = nil }, "placement"},
+		"another package": {func(m *decode.Meta) {
+			m.Runtime = &sdk.Runtime{Requirements: []string{"vllm==0.25"}}
 		}, "runtime"},
-		"another value": {func(m *schema.Meta) {
+		"another value": {func(m *decode.Meta) {
 			m.Environment = map[string]cty.Value{"HF_TOKEN": cty.StringVal("hf_other"), "LEVEL": cty.StringVal("1")}
 		}, "environment_variables"},
-		"a variable less": {func(m *schema.Meta) {
+		"a variable less": {func(m *decode.Meta) {
 			m.Environment = map[string]cty.Value{"HF_TOKEN": cty.StringVal(
 				secret)}
 		}, "environment_variables"},
-		"another server": {func(m *schema.Meta) { m.External = &schema.External{Endpoint: cty.StringVal("http://b")} },
+		"another server": {func(m *decode.Meta) { m.External = &decode.External{Endpoint: cty.StringVal("http://b")} },
 			"external"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,9 @@
 package plan
 
-import "github.com/recipe-rl/recipe/schema"
+import (
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
+)
 
 // Tracker is one tracker that an apply would pass the run on to.
 type Tracker struct {
@@ -10,7 +13,7 @@ type Tracker struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-func trackers(r *schema.Recipe, missing func(schema.Tracking) string) []Tracker {
+func trackers(r *schema.Recipe, missing func(decode.Tracking) string) []Tracker {
 	out := make([]Tracker, 0, len(r.Trackers))
 	for _, t := range r.Trackers {
 		one := Tracker{Tracker: t.Tracker, Name: t.Name}

@@ -11,9 +11,10 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/engine/plan"
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/function"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 var (
@@ -36,11 +37,11 @@ func evaluate(path string, input []byte) []plan.Finding {
 }
 
 func conditions(path string, input []byte) (findings []plan.Finding, diags hcl.Diagnostics) {
-	src, err := schema.ReadFile(path)
+	src, err := parse.ReadFile(path)
 	if err != nil {
 		return failed("cannot be read: "+err.Error(), ""), nil
 	}
-	file, diags := schema.ParseFile(filepath.Base(path), src)
+	file, diags := parse.File(filepath.Base(path), src)
 	if diags.HasErrors() {
 		return nil, diags
 	}
@@ -62,7 +63,7 @@ func conditions(path string, input []byte) (findings []plan.Finding, diags hcl.D
 	}
 	names := &hcl.EvalContext{Variables: map[string]cty.Value{"plan": planned},
 		Functions: function.All(function.Options{Files: &function.Files{Dir: filepath.Dir(path)},
-			Sensitive: schema.Sensitive, Ephemeral: schema.Ephemeral})}
+			Sensitive: decode.Sensitive, Ephemeral: decode.Ephemeral})}
 	for _, block := range body.Blocks {
 		found, d := rule(block, names)
 		findings, diags = append(findings, found...), append(diags, d...)

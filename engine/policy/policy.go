@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/plan"
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // DefaultTimeout is how long one policy may take.
@@ -41,7 +41,7 @@ func Ask(ctx context.Context, policies []string, timeout time.Duration, p *plan.
 	var findings []plan.Finding
 	for _, path := range policies {
 		var answered []plan.Finding
-		if strings.HasSuffix(path, schema.PolicySuffix) {
+		if strings.HasSuffix(path, parse.PolicySuffix) {
 			answered = evaluate(path, input)
 		} else {
 			answered = ask(ctx, path, timeout, input)

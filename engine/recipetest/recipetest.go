@@ -24,6 +24,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/testfile"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -97,7 +98,7 @@ func Run(ctx context.Context, paths []string, o Options) (*Report, error) {
 		}
 	}
 	for _, path := range paths {
-		file, diags := schema.LoadTest(path, o.Environ)
+		file, diags := testfile.Load(path, o.Environ)
 		if diags.HasErrors() {
 			add(&Result{File: path, Verdict: Fail, Diags: diags, Files: map[string]*hcl.File{path: file.File}})
 			continue
@@ -115,7 +116,7 @@ func Run(ctx context.Context, paths []string, o Options) (*Report, error) {
 
 // runFile runs the runs of one file. Each has a run directory of its own or that of the run that it continues; all are
 // removed at the end.
-func runFile(ctx context.Context, file *schema.TestFile, o Options, add func(*Result)) (err error) {
+func runFile(ctx context.Context, file *testfile.File, o Options, add func(*Result)) (err error) {
 	temp, remove, err := temporary.Dir("", "recipe-test-")
 	if err != nil {
 		return fmt.Errorf("create a folder for the runs of %s: %w", file.Path, err)
@@ -157,16 +158,16 @@ func runFile(ctx context.Context, file *schema.TestFile, o Options, add func(*Re
 
 type fileRunner struct {
 	o       Options
-	file    *schema.TestFile
+	file    *testfile.File
 	earlier map[string]*trial // by name of the run
 }
 
 // selected says that a run was asked for, or that one which continues it was.
-func (f *fileRunner) selected(r *schema.TestRun) bool {
+func (f *fileRunner) selected(r *testfile.Run) bool {
 	if f.o.Match == nil || f.o.Match.MatchString(f.file.Path+"/"+r.Name) {
 		return true
 	}
-	return slices.ContainsFunc(f.file.Runs, func(later *schema.TestRun) bool {
+	return slices.ContainsFunc(f.file.Runs, func(later *testfile.Run) bool {
 		return later.Continues == r.Name && f.selected(later)
 	})
 }
@@ -174,7 +175,7 @@ func (f *fileRunner) selected(r *schema.TestRun) bool {
 // trial is one run of a test.
 type trial struct {
 	*fileRunner
-	run    *schema.TestRun
+	run    *testfile.Run
 	temp   string // where its run directory is
 	passed bool
 

@@ -16,6 +16,7 @@ import (
 	blockevent "github.com/recipe-rl/recipe/internal/event"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -26,7 +27,7 @@ type attempt struct {
 	block   addr.Block
 	plugin  *schema.PluginSchema
 	number  int
-	health  schema.Health
+	health  decode.Health
 	request host.Start // unused when a process is adopted
 	// the block is prepared first: its start follows when what it refers to is ready
 	prepares bool
@@ -81,7 +82,7 @@ func (at *attempt) source() string {
 	return at.plugin.Source
 }
 
-func newAttempt(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h schema.Health) *attempt {
+func newAttempt(e *Engine, b addr.Block, p *schema.PluginSchema, number int, h decode.Health) *attempt {
 	return &attempt{e: e, block: b, plugin: p, number: number, health: h, stop: make(chan stopOrder, 4),
 		update: make(chan updateOrder, 4), fail: make(chan failOrder, 2),
 		start: make(chan host.Start, 1), settle: make(chan struct{}, 1)}

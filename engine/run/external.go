@@ -9,14 +9,14 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
 // startExternal adopts a server that someone else runs: it is checked until it answers, then at every health interval,
 // and it is never started or stopped.
-func (s *supervisor) startExternal(b *blockState, meta schema.Meta) {
+func (s *supervisor) startExternal(b *blockState, meta decode.Meta) {
 	server, err := meta.External.Reach(b.block.Schema.Outputs, b.addr().Kind)
 	if err != nil {
 		s.cannotStart(b, err)
@@ -40,7 +40,7 @@ func (s *supervisor) startExternal(b *blockState, meta schema.Meta) {
 
 // addSecretsOfExternal remembers what is secret about a server, and names the outputs that tell it: they are not
 // written down.
-func (e *Engine) addSecretsOfExternal(x *schema.External, url string) (outputs []string) {
+func (e *Engine) addSecretsOfExternal(x *decode.External, url string) (outputs []string) {
 	if e.addSecretsIn(x.Endpoint); x.Endpoint.ContainsMarked() {
 		e.addSecrets(url) // as it is asked: without a slash at its end
 		outputs = append(outputs, "base_url", "generate_url", "url")
@@ -53,7 +53,7 @@ func (e *Engine) addSecretsOfExternal(x *schema.External, url string) (outputs [
 	return outputs
 }
 
-func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key string, h schema.Health) {
+func (e *Engine) followExternal(ctx context.Context, a addr.Block, url, key string, h decode.Health) {
 	deadline := e.now().Add(h.StartTimeout)
 	tick := time.NewTicker(h.Interval)
 	defer tick.Stop()

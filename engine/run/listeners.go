@@ -7,8 +7,8 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/internal/listener"
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // listeners are copies of the sockets on which blocks of this machine listen: their ports stay taken while the
@@ -80,7 +80,7 @@ func (l *listeners) close() {
 
 // renewTokens changes the tokens of a block whose port was free for a time: any user of this machine could have
 // listened there and received them. A block in a job has another machine each time, and is reached through agents.
-func (s *supervisor) renewTokens(a addr.Block, meta schema.Meta) {
+func (s *supervisor) renewTokens(a addr.Block, meta decode.Meta) {
 	rec := s.e.store.Block(a)
 	if rec == nil || rec.Listen == "" || IsPlaced(meta) || s.e.listeners.file(a) != nil {
 		return

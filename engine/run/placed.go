@@ -19,6 +19,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/kind"
@@ -39,7 +40,7 @@ type Placed struct {
 }
 
 // IsPlaced says whether a block runs in a job.
-func IsPlaced(m schema.Meta) bool {
+func IsPlaced(m decode.Meta) bool {
 	return m.Placement != nil && m.Placement.Executor != "" && m.External == nil
 }
 
@@ -67,7 +68,7 @@ func (e *Engine) hub() *remote.Hub {
 }
 
 // place is the job of a block's next attempt; nil for a block of this machine.
-func (s *supervisor) place(b *blockState, m schema.Meta) (*Placed, error) {
+func (s *supervisor) place(b *blockState, m decode.Meta) (*Placed, error) {
 	if !IsPlaced(m) {
 		return nil, nil
 	}
@@ -83,7 +84,7 @@ func (s *supervisor) place(b *blockState, m schema.Meta) (*Placed, error) {
 		Runtime: runtime(m)}, nil
 }
 
-func (s *supervisor) specOf(b *blockState, m schema.Meta, x remote.Executor) remote.Spec {
+func (s *supervisor) specOf(b *blockState, m decode.Meta, x remote.Executor) remote.Spec {
 	return remote.Spec{Executor: x, Block: b.addr().String(), Attempt: b.attempts + 1, Gang: m.Resources.Gang,
 		Dir: absolute(s.e.opts.Dir.Block(b.addr())), RunDir: absolute(string(s.e.opts.Dir)),
 		RecipeDir: absolute(s.recipe.Dir), Resources: Resources(m, b.addr().Kind)}
@@ -91,7 +92,7 @@ func (s *supervisor) specOf(b *blockState, m schema.Meta, x remote.Executor) rem
 
 // gangOf are the jobs of the other blocks of a block's gang that are to run. A plan refuses a gang with several
 // executors.
-func (s *supervisor) gangOf(b *blockState, m schema.Meta, x remote.Executor) []remote.Spec {
+func (s *supervisor) gangOf(b *blockState, m decode.Meta, x remote.Executor) []remote.Spec {
 	var out []remote.Spec
 	for _, other := range s.sorted() {
 		theirs := other.block.Meta
@@ -130,7 +131,7 @@ func ExecutorOf(b *schema.Block, value cty.Value, dir string) (remote.Executor, 
 }
 
 // Resources are what a block of a kind asks of its executor.
-func Resources(m schema.Meta, k kind.Kind) executor.Resources {
+func Resources(m decode.Meta, k kind.Kind) executor.Resources {
 	r := executor.Resources{Nodes: m.Resources.Nodes, CPUs: m.Resources.CPUs, Memory: m.Resources.Memory,
 		TimeLimit: m.Resources.TimeLimit, Constraints: m.Resources.Constraints,
 		Grace: healthPolicy(m.Health, k).StopTimeout}

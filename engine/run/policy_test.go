@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -19,10 +19,10 @@ func TestDecideRestart(t *testing.T) {
 		}
 		return out
 	}
-	p := schema.Restart{Attempts: 3, Window: 10 * time.Minute, Delay: time.Second, MaxDelay: 3 * time.Second}
+	p := decode.Restart{Attempts: 3, Window: 10 * time.Minute, Delay: time.Second, MaxDelay: 3 * time.Second}
 	tests := []struct {
 		name    string
-		policy  schema.Restart
+		policy  decode.Restart
 		history []time.Time
 		jitter  float64
 		want    bool
@@ -36,7 +36,7 @@ func TestDecideRestart(t *testing.T) {
 		{"fourth is refused", p, ago(3*time.Minute, 2*time.Minute, time.Minute), 0, false, 0, 0},
 		{"old ones are forgotten", p, ago(time.Hour, 30*time.Minute, time.Minute), 0, true, 2 * time.Second, 2},
 		{"a clock set back gives no free restarts", p, ago(-time.Hour, -time.Hour, -time.Hour), 0, false, 0, 0},
-		{"none allowed", schema.Restart{Window: time.Minute}, nil, 0, false, 0, 0},
+		{"none allowed", decode.Restart{Window: time.Minute}, nil, 0, false, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	if p := restartPolicy(nil); p.Attempts != 3 || p.Mode != "fail" || p.Window == 0 || p.MaxDelay < p.Delay {
 		t.Errorf("restart defaults %+v", p)
 	}
-	if p := restartPolicy(&schema.Restart{Attempts: 0, Mode: "ignore"}); p.Attempts != 0 || p.Mode != "ignore" ||
+	if p := restartPolicy(&decode.Restart{Attempts: 0, Mode: "ignore"}); p.Attempts != 0 || p.Mode != "ignore" ||
 		p.Delay != 0 {
 		t.Errorf("a written block keeps its values: %+v", p)
 	}
@@ -67,7 +67,7 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	}
 	// Attributes that are not set have the same defaults with a block as without it.
 	for _, k := range kind.All() {
-		if h := healthPolicy(&schema.Health{}, k); h != (schema.Health{}) {
+		if h := healthPolicy(&decode.Health{}, k); h != (decode.Health{}) {
 			t.Errorf("a second source of defaults: %+v", h)
 		}
 	}
@@ -76,7 +76,7 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 func TestStopRules(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	s := newStopRules([]schema.StopRule{{Metric: "reward", Op: ">=", Value: 0.9, For: 3}, {Tokens: 1000},
+	s := newStopRules([]decode.StopRule{{Metric: "reward", Op: ">=", Value: 0.9, For: 3}, {Tokens: 1000},
 		{Wall: time.Hour}}, start)
 	steps := []struct {
 		step   int64
@@ -113,7 +113,7 @@ func TestStopRules(t *testing.T) {
 // A metric that does not come is worth one warning.
 func TestStopRulesWithoutTheirMetric(t *testing.T) {
 	t.Parallel()
-	s := newStopRules([]schema.StopRule{{Metric: "eval/acc", Op: ">", Since: "after an evaluation"},
+	s := newStopRules([]decode.StopRule{{Metric: "eval/acc", Op: ">", Since: "after an evaluation"},
 		{Metric: "reward/mean", Op: ">", Value: 1},
 		{Tokens: 1000}}, time.Now())
 	var said []string

@@ -12,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/run/lifecycle"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -125,7 +126,7 @@ func (w *watcher) settle(ctx context.Context) {
 }
 
 // evaluate gives the values of a block's body with the outputs that are known, and checks its preconditions.
-func (s *supervisor) evaluate(b *blockState) (cty.Value, schema.Meta, []string, error) {
+func (s *supervisor) evaluate(b *blockState) (cty.Value, decode.Meta, []string, error) {
 	value, meta, diags := s.recipe.Evaluate(b.addr(), s.valuesFor(b))
 	var err error
 	if diags.HasErrors() {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // redacted stands in the record for an output that repeats a secret. One that is null is not recorded.
@@ -36,7 +36,7 @@ func withoutRedacted(outputs cty.Value, names []string) cty.Value {
 	attrs := outputs.AsValueMap()
 	for _, name := range names {
 		if v, ok := attrs[name]; ok {
-			attrs[name] = cty.UnknownVal(v.Type()).Mark(schema.Sensitive)
+			attrs[name] = cty.UnknownVal(v.Type()).Mark(decode.Sensitive)
 		}
 	}
 	return cty.ObjectVal(attrs)

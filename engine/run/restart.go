@@ -7,14 +7,15 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // restartPolicy is the restart block of b, or what holds without one.
-func restartPolicy(m *schema.Restart) schema.Restart {
+func restartPolicy(m *decode.Restart) decode.Restart {
 	if m == nil {
-		return schema.DefaultRestart()
+		return decode.DefaultRestart()
 	}
 	return *m
 }
@@ -30,7 +31,7 @@ type verdict struct {
 // decideRestart is the whole policy: a restart is allowed while fewer than Attempts lie within Window; the wait doubles
 // with each of them up to MaxDelay and is then shortened by up to a quarter, so that blocks that failed together do not
 // come back together. jitter is in [0, 1).
-func decideRestart(p schema.Restart, history []time.Time, now time.Time, jitter float64) verdict {
+func decideRestart(p decode.Restart, history []time.Time, now time.Time, jitter float64) verdict {
 	var recent []time.Time
 	for _, t := range history {
 		// A clock that was set back makes times lie in the future: they count as recent, never as a free restart.
@@ -53,21 +54,21 @@ func decideRestart(p schema.Restart, history []time.Time, now time.Time, jitter 
 func jitter() float64 { return rand.Float64() }
 
 // healthPolicy is the health block of a block of a kind, or what holds without one.
-func healthPolicy(m *schema.Health, k kind.Kind) schema.Health {
+func healthPolicy(m *decode.Health, k kind.Kind) decode.Health {
 	if m == nil {
-		return schema.DefaultHealth(k)
+		return decode.DefaultHealth(k)
 	}
 	return *m
 }
 
 // timed sets how long a block may take to become ready, in the attribute for it, if its plugin has one.
-func timed(config cty.Value, p *schema.PluginSchema, h schema.Health) cty.Value {
+func timed(config cty.Value, p *schema.PluginSchema, h decode.Health) cty.Value {
 	if !limits(p) || config.IsNull() || !config.IsKnown() || !config.Type().IsObjectType() {
 		return config
 	}
 	config, marks := config.Unmark()
 	values := config.AsValueMap()
-	values[schema.StartTimeout] = cty.StringVal(h.StartTimeout.String())
+	values[decode.StartTimeout] = cty.StringVal(h.StartTimeout.String())
 	return cty.ObjectVal(values).WithMarks(marks)
 }
 
@@ -76,6 +77,6 @@ func limits(p *schema.PluginSchema) bool {
 	if p == nil {
 		return false
 	}
-	a := p.Config.Attribute(schema.StartTimeout)
+	a := p.Config.Attribute(decode.StartTimeout)
 	return a != nil && a.Format == spec.FormatDuration
 }

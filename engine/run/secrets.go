@@ -8,7 +8,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // secretMin is the length from which a sensitive string is searched for in messages. Shorter ones would blank out text
@@ -39,7 +39,7 @@ func (e *Engine) addSecretsIn(v cty.Value) (found []string) {
 }
 
 // addSecretsOfBlock is addSecretsIn for everything that a block is started with.
-func (e *Engine) addSecretsOfBlock(body cty.Value, meta schema.Meta) []string {
+func (e *Engine) addSecretsOfBlock(body cty.Value, meta decode.Meta) []string {
 	found := e.addSecretsIn(body)
 	for _, v := range meta.Environment {
 		found = append(found, e.addSecretsIn(v)...)
@@ -81,7 +81,7 @@ func (e *Engine) markSecrets(outputs cty.Value) cty.Value {
 		if v.IsMarked() || v.Type() != cty.String || !v.IsKnown() || v.IsNull() || !e.repeats(v.AsString()) {
 			return v, nil
 		}
-		return v.Mark(schema.Sensitive), nil
+		return v.Mark(decode.Sensitive), nil
 	})
 	if err != nil { // the function returns none
 		return outputs

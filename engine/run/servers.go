@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/proxy"
 )
 
@@ -42,7 +42,7 @@ func (s *servers) close() { s.http.CloseIdleConnections() }
 
 // check asks the server, or says what it answered a moment ago: less than a quarter of the interval at which a block
 // asks.
-func (s *servers) check(ctx context.Context, url, key string, h schema.Health) error {
+func (s *servers) check(ctx context.Context, url, key string, h decode.Health) error {
 	s.mu.Lock()
 	a := s.known[server{url, key}]
 	if a == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -143,7 +144,7 @@ func (s *supervisor) adopt(b *blockState) {
 }
 
 // request is the start request of the block's process.
-func (s *supervisor) request(b *blockState, value cty.Value, meta schema.Meta) (host.Start, error) {
+func (s *supervisor) request(b *blockState, value cty.Value, meta decode.Meta) (host.Start, error) {
 	e, a := s.e, b.addr()
 	s.renewTokens(a, meta)
 	renewals := 0
@@ -208,7 +209,7 @@ func absolute(p string) string {
 	return p
 }
 
-func environment(m schema.Meta) map[string]string {
+func environment(m decode.Meta) map[string]string {
 	out := map[string]string{}
 	for k, v := range m.Environment {
 		v, _ = v.UnmarkDeep()
@@ -232,7 +233,7 @@ func (s *supervisor) shared(a addr.Block, own map[string]string) map[string]stri
 }
 
 // placement is where the block is put: on the GPUs that it names, else on those that were dealt to it.
-func placement(m schema.Meta, dealt []string) sdk.Placement {
+func placement(m decode.Meta, dealt []string) sdk.Placement {
 	if m.Placement == nil {
 		return sdk.Placement{}
 	}
@@ -243,7 +244,7 @@ func placement(m schema.Meta, dealt []string) sdk.Placement {
 	return p
 }
 
-func runtime(m schema.Meta) sdk.Runtime {
+func runtime(m decode.Meta) sdk.Runtime {
 	if m.Runtime == nil {
 		return sdk.Runtime{}
 	}

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // stopRules follows the stop_when rules of one trainer.
 type stopRules struct {
-	rules   []schema.StopRule
+	rules   []decode.StopRule
 	held    []int  // consecutive steps for which a metric rule held
 	seen    []bool // the metric of a rule has come
 	told    []bool // and it was said that it has not
@@ -19,7 +19,7 @@ type stopRules struct {
 	started time.Time
 }
 
-func newStopRules(rules []schema.StopRule, started time.Time) *stopRules {
+func newStopRules(rules []decode.StopRule, started time.Time) *stopRules {
 	return &stopRules{rules: rules, held: make([]int, len(rules)), seen: make([]bool, len(rules)),
 		told: make([]bool, len(rules)), started: started}
 }

@@ -22,22 +22,24 @@ import (
 	"github.com/recipe-rl/recipe/internal/disk"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/schema/input"
 )
 
 // Request names a recipe and its values. It is sent over the engine's socket when a live run is changed. It may contain
 // secrets: it is never stored, and sent only to a process of this user. Of the environment, Session.Request contains
 // only what the recipe reads.
 type Request struct {
-	File     string                     `json:"file"`
-	Vars     map[string]schema.VarValue `json:"vars,omitempty"`
-	VarFiles []string                   `json:"var_files,omitempty"`
-	Opened   map[string][]byte          `json:"opened,omitempty"`  // of VarFiles, what only the command could read
-	Planned  map[string]schema.Planned  `json:"planned,omitempty"` // values of a saved plan
-	SavedID  string                     `json:"saved_plan,omitempty"`
-	Set      []string                   `json:"set,omitempty"`
-	Environ  []string                   `json:"environ,omitempty"`
-	Targets  []addr.Block               `json:"targets,omitempty"`
+	File     string                   `json:"file"`
+	Vars     map[string]input.Value   `json:"vars,omitempty"`
+	VarFiles []string                 `json:"var_files,omitempty"`
+	Opened   map[string][]byte        `json:"opened,omitempty"`  // of VarFiles, what only the command could read
+	Planned  map[string]input.Planned `json:"planned,omitempty"` // values of a saved plan
+	SavedID  string                   `json:"saved_plan,omitempty"`
+	Set      []string                 `json:"set,omitempty"`
+	Environ  []string                 `json:"environ,omitempty"`
+	Targets  []addr.Block             `json:"targets,omitempty"`
 	// FromScratch lets trainers whose recorded checkpoints are all gone start at step 0.
 	FromScratch bool     `json:"from_scratch,omitempty"`
 	Trusted     []string `json:"trusted,omitempty"` // digests of programs that the command was allowed to run
@@ -180,7 +182,7 @@ func (s *Session) plan(rec *state.Run, seen map[addr.Block]plan.Observed, live b
 	}
 	in := plan.Input{Recipe: s.Recipe, Recorded: rec, Observed: seen, Dir: s.Dir, Targets: s.Request.Targets,
 		FromScratch: s.Request.FromScratch, OnDisk: kept, Moves: moves, Live: live,
-		Missing: func(t schema.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
+		Missing: func(t decode.Tracking) string { return tracking.Missing(t, s.Recipe.Dir) }}
 	if s.check != nil {
 		kept := sizing.Devices{}
 		for a, b := range rec.Blocks {

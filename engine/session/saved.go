@@ -14,6 +14,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/input"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -33,9 +35,9 @@ type Saved struct {
 	// Sources are the packages and Python files of plugins that are not built in, with their digests, by KIND/NAME.
 	Sources map[string]string `json:"sources,omitempty"`
 	// Variables are the values of the recipe's variables; a plan of an earlier version has none.
-	Variables map[string]schema.Planned `json:"variables,omitempty"`
-	Settings  []SavedSetting            `json:"settings,omitempty"` // --set, in the order given
-	Targets   []addr.Block              `json:"targets,omitempty"`
+	Variables map[string]input.Planned `json:"variables,omitempty"`
+	Settings  []SavedSetting           `json:"settings,omitempty"` // --set, in the order given
+	Targets   []addr.Block             `json:"targets,omitempty"`
 	// FromScratch is --from-scratch.
 	FromScratch bool       `json:"from_scratch,omitempty"`
 	Plan        *plan.Plan `json:"plan"`
@@ -76,7 +78,7 @@ func (s *Session) SaveAs(ctx context.Context, path string, p *plan.Plan) error {
 
 // ReadSaved reads a plan written by SaveAs.
 func ReadSaved(path string) (*Saved, error) {
-	b, err := schema.ReadFile(path)
+	b, err := parse.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the saved plan: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
@@ -96,7 +97,7 @@ func settled(b *schema.Block) (cty.Value, error) {
 	return b.Schema.Config.ApplyDefaults(v), nil
 }
 
-func placementOf(m schema.Meta) sdk.Placement {
+func placementOf(m decode.Meta) sdk.Placement {
 	if m.Placement == nil {
 		return sdk.Placement{}
 	}

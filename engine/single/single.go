@@ -20,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/host"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
@@ -84,7 +85,7 @@ func (g *Blocks) Start(ctx context.Context, a addr.Block, change func(map[string
 }
 
 // Evaluate is the body of a block with the outputs that are known here, without marks, and its meta-arguments.
-func (g *Blocks) Evaluate(a addr.Block) (cty.Value, schema.Meta, error) {
+func (g *Blocks) Evaluate(a addr.Block) (cty.Value, decode.Meta, error) {
 	value, meta, diags := g.recipe.Evaluate(a, g.outputs)
 	if diags.HasErrors() {
 		return cty.NilVal, meta, diagnosticsError(diags)
@@ -94,7 +95,7 @@ func (g *Blocks) Evaluate(a addr.Block) (cty.Value, schema.Meta, error) {
 }
 
 // Surroundings is what the meta-arguments of a block say about its process.
-func Surroundings(m schema.Meta) sdk.Block {
+func Surroundings(m decode.Meta) sdk.Block {
 	b := sdk.Block{Environment: map[string]string{}}
 	for name, v := range m.Environment {
 		if v, _ = v.UnmarkDeep(); !v.IsNull() && v.IsKnown() && v.Type() == cty.String {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/sizing"
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -29,14 +28,14 @@ func TestThePlanSaysWhoSleepsAndWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			gpu := &schema.Placement{GPUs: 1}
+			gpu := &sdk.Placement{GPUs: 1}
 			server, trainer := facts("sleeps", c.sleeps, "gpu_memory_utilization", "0.5"),
 				facts("training_only", "activations")
 			trainer.Amounts = []sdk.Amount{{Resource: "gpu_memory", Part: "weights", Value: 6 * gib},
 				{Resource: "gpu_memory", Part: "activations", Value: 50 * gib}}
 			w := world{
 				machine: sizing.Machine{Devices: gpus(1), GPUMemory: c.memory * gib},
-				placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+				placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 				estimates: map[kind.Kind]sdk.Estimate{kind.Sync: facts("colocated", c.mode), kind.Inference: server,
 					kind.Trainer: trainer},
 			}
@@ -71,7 +70,7 @@ func TestAPlanWarnsOfServersThatShareAGPU(t *testing.T) {
 	} {
 		w := world{
 			machine:   sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
-			placed:    map[kind.Kind]*schema.Placement{c.kind: {GPUs: len(c.devices), Devices: c.devices}},
+			placed:    map[kind.Kind]*sdk.Placement{c.kind: {GPUs: len(c.devices), Devices: c.devices}},
 			estimates: map[kind.Kind]sdk.Estimate{c.kind: facts()},
 		}
 		got := ""

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 // Devices are the GPUs of blocks.
@@ -150,7 +150,7 @@ func on(b sized, device string) string {
 }
 
 // elsewhere is the host or executor that a block is placed on; empty: this machine.
-func elsewhere(p *schema.Placement) string {
+func elsewhere(p *sdk.Placement) string {
 	if p == nil {
 		return ""
 	}

@@ -17,9 +17,9 @@ import (
 // Blocks are started on the GPUs that a plan assigns, so the whole assignment is compared here.
 func TestGPUsAreDealt(t *testing.T) {
 	t.Parallel()
-	type placed = map[kind.Kind]*schema.Placement
+	type placed = map[kind.Kind]*sdk.Placement
 	type dealt = map[kind.Kind][]string
-	one, two := &schema.Placement{GPUs: 1}, &schema.Placement{GPUs: 2}
+	one, two := &sdk.Placement{GPUs: 1}, &sdk.Placement{GPUs: 2}
 	sleeping := map[kind.Kind]sdk.Estimate{kind.Sync: facts("colocated", "auto"),
 		kind.Inference: facts("sleeps", "true")}
 	for name, c := range map[string]struct {
@@ -94,7 +94,7 @@ func TestPluginsAreAskedOfTheGPUsThatTheyGet(t *testing.T) {
 	t.Parallel()
 	a := addr.Block{Kind: kind.Trainer, Plugin: "x", Name: "a"}
 	b := &schema.Block{Addr: a}
-	b.Meta.Placement = &schema.Placement{GPUs: 1}
+	b.Meta.Placement = &sdk.Placement{GPUs: 1}
 	var asked []string
 	devices := sizing.Check(&schema.Recipe{Blocks: []*schema.Block{b}},
 		func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/transport"
@@ -38,7 +39,7 @@ func (c *checker) externals() {
 }
 
 // tokens is why an environment that makes its own token ids cannot get completions of them from a server.
-func tokens(e sized, n schema.Need, x *schema.External) (found []plan.Finding) {
+func tokens(e sized, n schema.Need, x *decode.External) (found []plan.Finding) {
 	model := x.Values["model"]
 	switch {
 	case !sets(x, "model"):
@@ -61,7 +62,7 @@ func tokens(e sized, n schema.Need, x *schema.External) (found []plan.Finding) {
 }
 
 // sets says whether an external server gives an output, perhaps one that is known later.
-func sets(x *schema.External, name string) bool {
+func sets(x *decode.External, name string) bool {
 	v, ok := x.Values[name]
 	return ok && !v.IsNull()
 }

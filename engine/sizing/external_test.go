@@ -10,6 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -40,7 +41,7 @@ func TestWhatAnExternalServerLacks(t *testing.T) {
 			addr.Block{Kind: kind.Environment, Plugin: "x", Name: "a"}
 		at := hcl.Range{Filename: "a.hcl", Start: hcl.Pos{Line: 7}}
 		external := &schema.Block{Addr: server}
-		external.Meta.External = &schema.External{Values: c.sets}
+		external.Meta.External = &decode.External{Values: c.sets}
 		r := &schema.Recipe{Blocks: []*schema.Block{external,
 			{Addr: environment, Needs: []schema.Need{{On: server, Condition: schema.Healthy, Range: at}}}}}
 		found := sizing.Check(r, func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -41,9 +40,9 @@ func TestThePlanSaysWhatBecomesOfRequestsInFlight(t *testing.T) {
 				maps.Copy(e.Facts, facts(changed...).Facts)
 				return e
 			}
-			gpu := &schema.Placement{Devices: []string{"0"}}
+			gpu := &sdk.Placement{Devices: []string{"0"}}
 			w := world{
-				placed: map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+				placed: map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 				estimates: map[kind.Kind]sdk.Estimate{
 					kind.Sync: of(c.sync, "transport", "auto", "transports", all, "in_flight", "auto",
 						"colocated", "auto"),

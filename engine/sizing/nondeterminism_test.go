@@ -7,6 +7,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/sizing"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -28,7 +29,7 @@ func TestNondeterminism(t *testing.T) {
 		return sdk.Estimate{}, nil, nil
 	}
 	external := block(kind.Inference, "seeded", "far")
-	external.Meta.External = &schema.External{}
+	external.Meta.External = &decode.External{}
 	r := &schema.Recipe{Blocks: []*schema.Block{
 		{Addr: api}, external, block(kind.Environment, "seeded", "one", posts), block(kind.Trainer, "timed", "b"),
 		block(kind.Sync, "other", "c"), block(kind.Executor, "ssh", "d"),

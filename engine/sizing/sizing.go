@@ -45,6 +45,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -88,7 +89,7 @@ func (s sized) fact(name string) (int64, bool) {
 // GPUs they had where possible.
 func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) Result {
 	c := &checker{blocks: map[addr.Block]sized{}, chosen: map[addr.Block]transport.Name{},
-		external: map[addr.Block]*schema.External{}}
+		external: map[addr.Block]*decode.External{}}
 	for _, b := range r.Blocks {
 		if b.Mock != cty.NilVal {
 			continue
@@ -127,7 +128,7 @@ type checker struct {
 	devices  Devices
 	chosen   map[addr.Block]transport.Name // transport of a trainer's weights, if known
 	found    []plan.Finding
-	external map[addr.Block]*schema.External // servers that run elsewhere
+	external map[addr.Block]*decode.External // servers that run elsewhere
 }
 
 func sizedBy(size Sizer, b *schema.Block) sized {

@@ -19,7 +19,7 @@ const gib = float64(1 << 30)
 // world is a loop of one inference, environment, trainer and sync block with estimates that a test sets.
 type world struct {
 	estimates map[kind.Kind]sdk.Estimate
-	placed    map[kind.Kind]*schema.Placement
+	placed    map[kind.Kind]*sdk.Placement
 	machine   sizing.Machine
 }
 
@@ -70,8 +70,8 @@ func facts(kv ...string) sdk.Estimate {
 
 func TestFindings(t *testing.T) {
 	t.Parallel()
-	gpu := &schema.Placement{GPUs: 1}
-	zero := &schema.Placement{Devices: []string{"0"}}
+	gpu := &sdk.Placement{GPUs: 1}
+	zero := &sdk.Placement{Devices: []string{"0"}}
 	amounts := func(u string, parts ...any) sdk.Estimate {
 		e := facts("gpu_memory_utilization", u)
 		for i := 0; i < len(parts); i += 2 {
@@ -182,31 +182,31 @@ func TestFindings(t *testing.T) {
 			estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Value: 3 * gib}}}}},
 			"warning", []string{"3.0 GiB", "1.0 GiB is free on this machine"}},
 		{"disk of a machine that does not run the trainer", world{machine: sizing.Machine{DiskFree: gib},
-			placed:    map[kind.Kind]*schema.Placement{kind.Trainer: {Executor: "slurm.a"}},
+			placed:    map[kind.Kind]*sdk.Placement{kind.Trainer: {Executor: "slurm.a"}},
 			estimates: kinds{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "disk", Value: 3 * gib}}}}},
 			"warning", []string{"3.0 GiB", "1.0 GiB is free on this machine"}},
 		{"colocated and too much", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0),
 				kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
 		}, "error", []string{"needs 86.0 GiB and has 80.0 GiB", "Reduce optimizer", "to 34.0 GiB or less",
 			"so many parameters"}},
 		{"split over two GPUs fits", world{
 			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0),
 				kind.Trainer: amounts("", "weights", 6.0, "optimizer", 40.0)},
 		}, "", nil},
 		{"named device is shared even on two GPUs", world{
 			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Inference: amounts("0.5", "weights", 3.0),
 				kind.Trainer: amounts("", "optimizer", 60.0)},
 		}, "error", []string{"does not fit"}},
 		{"too much side by side, in turns it fits", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.8", "weights", 3.0),
 				"sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only",
@@ -214,7 +214,7 @@ func TestFindings(t *testing.T) {
 		}, "", nil},
 		{"the same without sleep names the way out", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: amounts("0.8", "weights", 3.0),
 				kind.Trainer: with(amounts("", "weights", 6.0, "activations", 50.0), "training_only",
 					"gradients,activations")},
@@ -222,7 +222,7 @@ func TestFindings(t *testing.T) {
 			"enable_sleep_mode = true"}},
 		{"too much of the trainer stays while inference serves", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"),
 				kind.Inference: with(amounts("0.8", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 6.0, "optimizer", 12.0, "activations", 50.0), "training_only",
@@ -230,13 +230,13 @@ func TestFindings(t *testing.T) {
 		}, "error", []string{"needs 82.0 GiB while inference serves", "between its steps", "Reduce optimizer"}},
 		{"a plugin's own remedy comes first", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Trainer: gpu},
 			estimates: kinds{kind.Trainer: with(amounts("", "weights", 28.0, "optimizer", 57.0), "remedy_optimizer",
 				"keep it elsewhere")},
 		}, "error", []string{"Reduce optimizer", "(keep it elsewhere, or use LoRA"}},
 		{"too much for training alone", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0),
 				"sleeps", "true"),
 				kind.Trainer: with(amounts("", "weights", 20.0, "activations", 70.0), "training_only",
@@ -244,7 +244,7 @@ func TestFindings(t *testing.T) {
 		}, "error", []string{"needs 91.0 GiB while the trainer works", "1.0 GiB asleep"}},
 		{"a copy for inference to read", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"),
 				kind.Inference: facts("transports", "ipc,reload", "devices", "0"),
 				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only",
@@ -252,7 +252,7 @@ func TestFindings(t *testing.T) {
 		}, "error", []string{"needs 90.0 GiB"}},
 		{"no copy where weights go through files", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: zero},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: zero, kind.Trainer: zero},
 			estimates: kinds{kind.Sync: facts("transport", "auto", "transports", "ipc,reload"),
 				kind.Inference: facts("transports", "reload", "devices", "0"),
 				kind.Trainer: with(with(with(amounts("", "weights", 50.0, "published", 40.0), "memory_transport_only",
@@ -275,32 +275,32 @@ func TestFindings(t *testing.T) {
 		}, "", nil},
 		{"sleep without a GPU in common", world{
 			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"),
 				kind.Inference: with(amounts("0.5", "weights", 3.0), "sleeps", "true"),
 				kind.Trainer:   amounts("", "weights", 6.0)},
 		}, "warning", []string{"no GPU in common", "colocated = \"share\""}},
 		{"auto without a GPU in common: nobody sleeps", world{
 			machine: sizing.Machine{Devices: gpus(2), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: zero, kind.Trainer: {Devices: []string{"1"}}},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0),
 				"sleeps", "true"), kind.Trainer: amounts("", "weights", 6.0)},
 		}, "", nil},
 		{"sleep on a machine with more GPUs: they share all the same", world{
 			machine: sizing.Machine{Devices: gpus(8), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "auto"), kind.Inference: with(amounts("0.5", "weights", 3.0),
 				"sleeps", "true"), kind.Trainer: amounts("", "weights", 50.0)},
 		}, "error", []string{"needs 90.0 GiB while inference serves"}},
 		{"sleep of a server that cannot", world{
 			machine: sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:  map[kind.Kind]*schema.Placement{kind.Inference: gpu, kind.Trainer: gpu},
+			placed:  map[kind.Kind]*sdk.Placement{kind.Inference: gpu, kind.Trainer: gpu},
 			estimates: kinds{kind.Sync: facts("colocated", "sleep"), kind.Inference: amounts("0.5", "weights", 3.0),
 				kind.Trainer: amounts("", "weights", 6.0)},
 		}, "error", []string{"inference.x.a cannot sleep", "enable_sleep_mode = true"}},
 		{"share too small for what must fit in it", world{
 			machine:   sizing.Machine{Devices: gpus(1), GPUMemory: 80 * gib},
-			placed:    map[kind.Kind]*schema.Placement{kind.Inference: gpu},
+			placed:    map[kind.Kind]*sdk.Placement{kind.Inference: gpu},
 			estimates: kinds{kind.Inference: amounts("0.2", "weights", 15.0, "kv_cache", 5.0)},
 		}, "error", []string{"needs 20.0 GiB", "gives it 16.0 GiB", "to 0.26"}},
 	}
@@ -333,7 +333,7 @@ func TestFindings(t *testing.T) {
 
 func TestUnknownMachineNamesACardThatFits(t *testing.T) {
 	t.Parallel()
-	found := world{placed: map[kind.Kind]*schema.Placement{kind.Trainer: {GPUs: 1}},
+	found := world{placed: map[kind.Kind]*sdk.Placement{kind.Trainer: {GPUs: 1}},
 		estimates: map[kind.Kind]sdk.Estimate{kind.Trainer: {Amounts: []sdk.Amount{{Resource: "gpu_memory",
 			Part: "weights", Value: 30 * gib}}}}}.check()
 	if len(found) != 1 || found[0].Severity != "info" ||

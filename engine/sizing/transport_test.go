@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/plan"
-	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
@@ -15,7 +14,7 @@ import (
 func TestTensorsBetweenMachinesNeedTheRecipe(t *testing.T) {
 	t.Parallel()
 	const sent = "nccl,reload,restart"
-	job := func() *schema.Placement { return &schema.Placement{Executor: "executor.slurm.x"} }
+	job := func() *sdk.Placement { return &sdk.Placement{Executor: "executor.slurm.x"} }
 	for asked, want := range map[string][]string{
 		"nccl": {"weights move by nccl", "The recipe sets it"},
 		"auto": {"weights move by reload", `unencrypted, only with transport = "nccl"`},
@@ -25,7 +24,7 @@ func TestTensorsBetweenMachinesNeedTheRecipe(t *testing.T) {
 			preferred = asked
 		}
 		w := world{
-			placed: map[kind.Kind]*schema.Placement{kind.Inference: job(), kind.Trainer: job()},
+			placed: map[kind.Kind]*sdk.Placement{kind.Inference: job(), kind.Trainer: job()},
 			estimates: map[kind.Kind]sdk.Estimate{
 				kind.Sync:      facts("transport", asked, "transports", preferred, "in_flight", "drain"),
 				kind.Inference: facts("transports", sent), kind.Trainer: facts("transports", sent),
@@ -46,11 +45,11 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 	t.Parallel()
 	const all, preferred = "live,ipc,reload,restart", "ipc,nccl,lora,reload,restart"
 	const sent = "live,ipc,nccl,reload,restart"
-	same := &schema.Placement{Devices: []string{"0"}}
+	same := &sdk.Placement{Devices: []string{"0"}}
 	for name, c := range map[string]struct {
 		asked, preferred string
 		trainer, server  sdk.Estimate
-		away             *schema.Placement // of the server
+		away             *sdk.Placement // of the server
 		severity         string
 		want             []string
 	}{
@@ -67,10 +66,10 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 			facts("transports", sent, "devices", "0"), same, "error",
 			[]string{`transport = "nccl" cannot be used`, "NCCL needs a GPU for each"}},
 		"sent to another machine": {"auto", preferred, facts("transports", sent), facts("transports", sent),
-			&schema.Placement{Host: "b"}, "info",
+			&sdk.Placement{Host: "b"}, "info",
 			[]string{"weights move by reload", "nccl: ", "on different machines"}},
 		"asked to send to another machine, from the engine's": {"nccl", "nccl", facts("transports", sent),
-			facts("transports", sent), &schema.Placement{Executor: "executor.slurm.x"}, "error",
+			facts("transports", sent), &sdk.Placement{Executor: "executor.slurm.x"}, "error",
 			[]string{`transport = "nccl" cannot be used`, "trainer.x.a has no executor, so it listens on its own machine only"}},
 		"two GPUs that are seen": {"auto", preferred, facts("transports", all, "devices", "1"),
 			facts("transports", all, "devices", "0,1"), same, "info",
@@ -78,7 +77,7 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 		"no GPU": {"auto", preferred, facts("transports", all), facts("transports", all), same, "info",
 			[]string{"weights move by ipc", "must reach the same memory"}},
 		"GPUs that are not known yet": {"auto", preferred, facts("transports", all, "devices", "0"),
-			facts("transports", all), &schema.Placement{GPUs: 1}, "info",
+			facts("transports", all), &sdk.Placement{GPUs: 1}, "info",
 			[]string{"weights move by ipc"}},
 		"only one on a GPU": {"auto", preferred, facts("transports", sent, "devices", "0"), facts("transports", sent),
 			nil, "info",
@@ -87,10 +86,10 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 			facts("transports", "restart", "no_memory", `quantization = "fp8": not those`), same, "info",
 			[]string{"weights move by restart", `quantization = "fp8"`}},
 		"another machine": {"auto", preferred, facts("transports", all), facts("transports", all),
-			&schema.Placement{Host: "b"}, "info",
+			&sdk.Placement{Host: "b"}, "info",
 			[]string{"weights move by reload", "on different machines", "if one does not, auto chooses delta"}},
 		"differences asked for": {"delta", "delta", facts("transports", all), facts("transports", all),
-			&schema.Placement{Host: "b"}, "info",
+			&sdk.Placement{Host: "b"}, "info",
 			[]string{"weights move by delta", "The recipe sets it"}},
 		"differences asked for in vain": {"delta", "delta", facts("transports", all), facts("transports", "restart"), same,
 			"error", []string{`transport = "delta" cannot be used`, "inference.x.a does not support it"}},
@@ -105,7 +104,7 @@ func TestThePlanSaysHowWeightsMove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := world{
-				placed: map[kind.Kind]*schema.Placement{kind.Inference: c.away, kind.Trainer: same},
+				placed: map[kind.Kind]*sdk.Placement{kind.Inference: c.away, kind.Trainer: same},
 				estimates: map[kind.Kind]sdk.Estimate{
 					kind.Sync:      facts("transport", c.asked, "transports", c.preferred, "in_flight", "drain"),
 					kind.Inference: c.server, kind.Trainer: c.trainer,

@@ -7,13 +7,13 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // Surroundings is the recordable form of the meta-arguments that affect a block's process: placement, runtime,
 // environment_variables and external, by these names, which no body can use. Variables and external endpoints may
 // contain keys and tokens, and are reduced to keyed fingerprints, with their names where these are sensitive, too.
-func Surroundings(m schema.Meta, dir Dir) (map[string]json.RawMessage, error) {
+func Surroundings(m decode.Meta, dir Dir) (map[string]json.RawMessage, error) {
 	declared := map[string]any{}
 	if p := m.Placement; p != nil {
 		r := m.Resources

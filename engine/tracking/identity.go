@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 	"github.com/recipe-rl/recipe/sdk/trace"
@@ -24,7 +24,7 @@ type identity struct {
 }
 
 // identify returns the names of the block, else of the tracker's own variables, else of the run.
-func identify(t schema.Tracking, recipe, runID string, getenv func(string) string) identity {
+func identify(t decode.Tracking, recipe, runID string, getenv func(string) string) identity {
 	own := func(name string) string {
 		if t.Tracker != "wandb" {
 			return ""
@@ -42,9 +42,9 @@ func identify(t schema.Tracking, recipe, runID string, getenv func(string) strin
 
 // Environment is what trainers and environments that log to W&B themselves need, so that their runs are in the project
 // and the group of the run's tracker: variables that W&B reads. Of several trackers the first decides.
-func Environment(trackers []schema.Tracking, recipe, runID string, getenv func(string) string) map[string]string {
+func Environment(trackers []decode.Tracking, recipe, runID string, getenv func(string) string) map[string]string {
 	out := map[string]string{}
-	i := slices.IndexFunc(trackers, func(t schema.Tracking) bool { return t.Tracker == "wandb" })
+	i := slices.IndexFunc(trackers, func(t decode.Tracking) bool { return t.Tracker == "wandb" })
 	if i < 0 {
 		return out
 	}
@@ -61,8 +61,8 @@ func Environment(trackers []schema.Tracking, recipe, runID string, getenv func(s
 
 // Traces tells a block how to trace, in OpenTelemetry's variables; none when no tracker takes traces. Of several the
 // first decides.
-func Traces(trackers []schema.Tracking, getenv func(string) string) map[string]string {
-	i := slices.IndexFunc(trackers, func(t schema.Tracking) bool { return t.Tracker == "otlp" })
+func Traces(trackers []decode.Tracking, getenv func(string) string) map[string]string {
+	i := slices.IndexFunc(trackers, func(t decode.Tracking) bool { return t.Tracker == "otlp" })
 	if i < 0 {
 		return nil
 	}

@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/kit/interpreter"
 )
 
 // Missing returns what a tracker lacks on this machine, as far as it shows without starting a process; empty: nothing.
-func Missing(t schema.Tracking, recipeDir string) string {
+func Missing(t decode.Tracking, recipeDir string) string {
 	packages := Packages(t.Tracker)
 	if packages.Empty() {
 		return ""

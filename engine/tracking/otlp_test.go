@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/tracking"
 	"github.com/recipe-rl/recipe/engine/tracking/otlptest"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 const (
@@ -45,7 +45,7 @@ func report(address string, step int, at time.Time) event.Event {
 }
 
 // export passes a run on to a collector, as one engine does.
-func (r *ran) export(tr schema.Tracking) (notices []string) {
+func (r *ran) export(tr decode.Tracking) (notices []string) {
 	r.t.Helper()
 	o := r.options(tr, func(e event.Event) { notices = append(notices, e.Message) })
 	o.Needs = map[string][]string{trainer: {queue}, syncer: {trainer}, "trainer.tiny.other": {"trajectories.builtin.b"}}
@@ -62,7 +62,7 @@ func (r *ran) export(tr schema.Tracking) (notices []string) {
 func TestStepsAndUpdatesInTraces(t *testing.T) {
 	t.Parallel()
 	r, c := newRan(t), otlptest.New(t)
-	tr := schema.Tracking{Tracker: "otlp", Endpoint: c.URL}
+	tr := decode.Tracking{Tracker: "otlp", Endpoint: c.URL}
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r.append(group(1, 7, at), group(2, 7, at), report("trainer.tiny.other", 7, at.Add(time.Second)),
 		report(syncer, 7, at.Add(4*time.Second)))
@@ -114,7 +114,7 @@ func TestSpansAreSent(t *testing.T) {
 	c := otlptest.New(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
 	r := newRan(t)
-	tr := schema.Tracking{Tracker: "otlp"}
+	tr := decode.Tracking{Tracker: "otlp"}
 	began := time.Now()
 	r.append(event.Event{Type: event.Span, Address: "inference.tiny.policy", Name: "POST /v1/completions",
 		TraceID: strings.Repeat("a", 32), SpanID: strings.Repeat("b", 16), Began: &began, Seconds: 0.5, Message: "HTTP 502",
@@ -148,16 +148,16 @@ func TestTracesVariables(t *testing.T) {
 	own := func(string) string { return "0.25" }
 	none := func(string) string { return "" }
 	for _, c := range []struct {
-		tracking schema.Tracking
+		tracking decode.Tracking
 		getenv   func(string) string
 		want     string
 	}{
-		{schema.Tracking{Tracker: "wandb"}, own, ""},
-		{schema.Tracking{Tracker: "otlp", Sample: -1}, none, "0.1"},
-		{schema.Tracking{Tracker: "otlp", Sample: -1}, own, "0.25"},
-		{schema.Tracking{Tracker: "otlp", Sample: 0.5}, own, "0.5"},
+		{decode.Tracking{Tracker: "wandb"}, own, ""},
+		{decode.Tracking{Tracker: "otlp", Sample: -1}, none, "0.1"},
+		{decode.Tracking{Tracker: "otlp", Sample: -1}, own, "0.25"},
+		{decode.Tracking{Tracker: "otlp", Sample: 0.5}, own, "0.5"},
 	} {
-		if got := tracking.Traces([]schema.Tracking{c.tracking}, c.getenv)["OTEL_TRACES_SAMPLER_ARG"]; got != c.want {
+		if got := tracking.Traces([]decode.Tracking{c.tracking}, c.getenv)["OTEL_TRACES_SAMPLER_ARG"]; got != c.want {
 			t.Errorf("%+v: %q, expected %q", c.tracking, got, c.want)
 		}
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/tracking"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/sdk"
 )
 
 const apiKey = "0123456789abcdef0123456789abcdef01234567"
 
 // fakeWandb makes the stand-in for the package wandb the one that is imported, and returns a block that uses it.
-func fakeWandb(t *testing.T) schema.Tracking {
+func fakeWandb(t *testing.T) decode.Tracking {
 	t.Helper()
 	fake, err := filepath.Abs(filepath.Join("testdata", "fake"))
 	if err != nil {
@@ -29,7 +30,7 @@ func fakeWandb(t *testing.T) schema.Tracking {
 	}
 	t.Setenv("PYTHONPATH", fake)
 	t.Setenv("WANDB_API_KEY", apiKey)
-	return schema.Tracking{Tracker: "wandb", Dir: t.TempDir(), Group: "sweep", Runtime: schema.Runtime{Python: "python3"}}
+	return decode.Tracking{Tracker: "wandb", Dir: t.TempDir(), Group: "sweep", Runtime: sdk.Runtime{Python: "python3"}}
 }
 
 // call is a call that the stand-in has received.
@@ -43,7 +44,7 @@ type call struct {
 	Key bool
 }
 
-func calls(t *testing.T, tr schema.Tracking, named string) (out []call) {
+func calls(t *testing.T, tr decode.Tracking, named string) (out []call) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(tr.Dir, "calls.jsonl"))
 	if err != nil {
@@ -63,7 +64,7 @@ func calls(t *testing.T, tr schema.Tracking, named string) (out []call) {
 }
 
 // rewards are the steps and event numbers of the rewards that were logged.
-func rewards(t *testing.T, tr schema.Tracking) (steps []float64, seqs []uint64) {
+func rewards(t *testing.T, tr decode.Tracking) (steps []float64, seqs []uint64) {
 	t.Helper()
 	for _, c := range calls(t, tr, "log") {
 		if step, ok := c.Given.Data[trainer+"/step"].(float64); ok {
@@ -198,7 +199,7 @@ func TestATrackerWithoutItsPackage(t *testing.T) {
 	if out, err := venv.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	said := r.pass(schema.Tracking{Tracker: "wandb", Runtime: schema.Runtime{Venv: bare}})
+	said := r.pass(decode.Tracking{Tracker: "wandb", Runtime: sdk.Runtime{Venv: bare}})
 	if len(said) != 1 || !strings.Contains(said[0], "No module named 'wandb': run recipe init") {
 		t.Errorf("it said %q", said)
 	}
@@ -235,7 +236,7 @@ func TestAnEngineThatIsKilled(t *testing.T) {
 }
 
 // killedEngine passes the run on in an engine of its own, which is killed when the tracker has something.
-func (r *ran) killedEngine(tr schema.Tracking) {
+func (r *ran) killedEngine(tr decode.Tracking) {
 	r.t.Helper()
 	text, err := json.Marshal(tr)
 	if err != nil {
@@ -280,7 +281,7 @@ func TestEngineToKill(t *testing.T) {
 	if dir == "" {
 		t.Skip("run by other tests as a process that they kill")
 	}
-	var tr schema.Tracking
+	var tr decode.Tracking
 	if err := json.Unmarshal([]byte(os.Getenv("RECIPE_TRACKING_BLOCK")), &tr); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func TestTrackersReadIt(t *testing.T) {
 	}
 	t.Setenv("WANDB_API_KEY", apiKey)
 	t.Setenv("HF_HUB_OFFLINE", "1")
-	for _, tr := range []schema.Tracking{
+	for _, tr := range []decode.Tracking{
 		{Tracker: "wandb", Mode: "offline", Project: "p", Entity: "e", Group: "g", Tags: []string{"a", "b"}},
 		{Tracker: "trackio", Project: "p", Group: "g"},
 		{Tracker: "mlflow", Experiment: "p"},
@@ -321,7 +322,7 @@ func TestTrackersReadIt(t *testing.T) {
 }
 
 // check reads the run back.
-func (r *ran) check(tr schema.Tracking, python string) {
+func (r *ran) check(tr decode.Tracking, python string) {
 	t := r.t
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "read_"+tr.Tracker+".py"),

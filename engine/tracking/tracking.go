@@ -21,12 +21,12 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/engine/state"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 // Options are what following a run needs.
 type Options struct {
-	Trackers []schema.Tracking
+	Trackers []decode.Tracking
 	Dir      state.Dir
 	Recipe   string // its name
 	RunID    string
@@ -71,7 +71,7 @@ type sink interface {
 
 // follower passes the events of a run on to one tracker.
 type follower struct {
-	schema.Tracking
+	decode.Tracking
 	opts     Options
 	seq      uint64 // the tracker has all events up to this one
 	sink     sink

@@ -22,7 +22,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/engine/tracking"
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 )
 
 const trainer = "trainer.tiny.policy"
@@ -68,7 +68,7 @@ func (r *ran) steps(first, last int) {
 }
 
 // pass passes the run on to a tracker, as one engine does, and returns what that had to say.
-func (r *ran) pass(tr schema.Tracking) (notices []string) {
+func (r *ran) pass(tr decode.Tracking) (notices []string) {
 	r.t.Helper()
 	followed, err := tracking.Start(r.t.Context(), r.options(tr, func(e event.Event) {
 		notices = append(notices, e.Message)
@@ -80,9 +80,9 @@ func (r *ran) pass(tr schema.Tracking) (notices []string) {
 	return notices
 }
 
-func (r *ran) options(tr schema.Tracking, record func(event.Event)) tracking.Options {
+func (r *ran) options(tr decode.Tracking, record func(event.Event)) tracking.Options {
 	tr.Name = "x"
-	return tracking.Options{Trackers: []schema.Tracking{tr}, Dir: r.dir, Recipe: "sums", RunID: "r-17", Record: record,
+	return tracking.Options{Trackers: []decode.Tracking{tr}, Dir: r.dir, Recipe: "sums", RunID: "r-17", Record: record,
 		Secrets: func(...string) {}, Config: map[string]any{trainer: map[string]any{"learning_rate": 0.25}}}
 }
 
@@ -97,7 +97,7 @@ func TestTensorBoardFiles(t *testing.T) {
 	}
 	for i := range 2 {
 		r.steps(3*i+1, 3*i+3)
-		if said := r.pass(schema.Tracking{Tracker: "tensorboard"}); len(said) > 0 {
+		if said := r.pass(decode.Tracking{Tracker: "tensorboard"}); len(said) > 0 {
 			t.Errorf("it said %q", said)
 		}
 	}
@@ -133,7 +133,7 @@ func TestATrackerOutlivesADeletedLog(t *testing.T) {
 	t.Parallel()
 	r := newRan(t)
 	r.steps(1, 3)
-	r.pass(schema.Tracking{Tracker: "tensorboard"})
+	r.pass(decode.Tracking{Tracker: "tensorboard"})
 	if err := errors.Join(r.log.Close(), os.RemoveAll(r.dir.Events())); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestATrackerOutlivesADeletedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.steps(4, 6)
-	r.pass(schema.Tracking{Tracker: "tensorboard"})
+	r.pass(decode.Tracking{Tracker: "tensorboard"})
 	files, err := filepath.Glob(filepath.Join(string(r.dir), "tracking", "tensorboard.x", "files", "events.out.*"))
 	if err != nil || len(files) != 2 {
 		t.Fatalf("files: %v, %v", files, err)
@@ -226,7 +226,7 @@ func TestATrackerThatCannotWrite(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tr := schema.Tracking{Tracker: "tensorboard", Dir: dir}
+	tr := decode.Tracking{Tracker: "tensorboard", Dir: dir}
 	if said := r.pass(tr); len(said) == 0 || !strings.Contains(said[0], "tracking.tensorboard.x is degraded") {
 		t.Errorf("it said %q", said)
 	}
@@ -252,7 +252,7 @@ func TestTensorBoardReadsIt(t *testing.T) {
 	r := newRan(t)
 	for i := range 2 {
 		r.steps(30*i+1, 30*i+30)
-		if said := r.pass(schema.Tracking{Tracker: "tensorboard"}); len(said) > 0 {
+		if said := r.pass(decode.Tracking{Tracker: "tensorboard"}); len(said) > 0 {
 			t.Fatalf("it said %q", said)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"go.lsp.dev/protocol"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -19,7 +21,7 @@ import (
 func (s *server) completion(ctx context.Context, p *protocol.CompletionParams) (protocol.CompletionResult, error) {
 	list := &protocol.CompletionList{Items: []protocol.CompletionItem{}}
 	at, ok := s.placeOf(ctx, p.TextDocumentPositionParams)
-	if !ok || !schema.IsRecipeFile(filepath.Base(at.path)) {
+	if !ok || !parse.IsRecipeFile(filepath.Base(at.path)) {
 		return list, nil
 	}
 	s.mu.Lock()
@@ -219,7 +221,7 @@ func (c *cursor) labels(b *block) []proposal {
 	}
 	var out []proposal
 	if b.kind == "tracking" && b.parent == nil {
-		for _, name := range schema.Trackers() {
+		for _, name := range decode.Trackers() {
 			out = append(out, c.quote(proposal{label: name, kind: protocol.CompletionItemKindModule}))
 		}
 		return out

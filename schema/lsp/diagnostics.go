@@ -12,7 +12,7 @@ import (
 	"go.lsp.dev/protocol"
 	"go.lsp.dev/uri"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // check publishes diagnostics after changes, one round at a time: what is typed during a round is part of the next.
@@ -87,8 +87,8 @@ func (v view) diagnose() map[string][]protocol.Diagnostic {
 	roots := map[string]bool{}
 	for path, d := range v.documents {
 		out[path] = []protocol.Diagnostic{}
-		if !schema.IsRecipeFile(filepath.Base(path)) {
-			_, diags := schema.ParseFile(path, []byte(d.text.src))
+		if !parse.IsRecipeFile(filepath.Base(path)) {
+			_, diags := parse.File(path, []byte(d.text.src))
 			v.place(out, path, diags)
 			continue
 		}

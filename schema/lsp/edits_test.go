@@ -15,6 +15,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/lsp"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -162,7 +163,7 @@ func TestFormatting(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := apply(t, src, edits), string(schema.Format([]byte(src))); got != want {
+			if got, want := apply(t, src, edits), string(parse.Format([]byte(src))); got != want {
 				t.Errorf("got\n%q\nwant\n%q", got, want)
 			}
 		})

@@ -6,7 +6,7 @@ import (
 
 	"go.lsp.dev/protocol"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // formatting does what `recipe fmt` does: a file with syntax errors stays as it is.
@@ -18,10 +18,10 @@ func (s *server) formatting(ctx context.Context, p *protocol.DocumentFormattingP
 		return nil, nil
 	}
 	src := d.text.src
-	if _, diags := schema.ParseFile(path, []byte(src)); diags.HasErrors() {
+	if _, diags := parse.File(path, []byte(src)); diags.HasErrors() {
 		return nil, nil
 	}
-	edits := difference(d.text, string(schema.Format([]byte(src))))
+	edits := difference(d.text, string(parse.Format([]byte(src))))
 	if !s.current(v, path) {
 		return nil, errModified
 	}

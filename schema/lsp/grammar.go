@@ -9,6 +9,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -20,13 +22,13 @@ type language struct {
 }
 
 var grammar = sync.OnceValues(func() (*language, error) {
-	blocks, err := schema.Declarations()
+	blocks, err := decode.Declarations()
 	if err != nil {
 		return nil, err
 	}
 	l := &language{blocks: blocks, meta: map[kind.Kind]*spec.Schema{}}
 	for _, k := range kind.All() {
-		if l.meta[k], err = schema.MetaArguments(k); err != nil {
+		if l.meta[k], err = decode.MetaArguments(k); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +151,7 @@ func (v view) moduleSchema(path string, f *file, b *block, own *spec.Schema) *sp
 func variableOf(name string, p part, b *block) *spec.Attribute {
 	out := &spec.Attribute{Name: name, Type: cty.DynamicPseudoType, Required: b.attribute("default") == nil}
 	if a := b.attribute("type"); a != nil {
-		expr, diags := schema.ParseExpression("", []byte(a.value.of(p.src)))
+		expr, diags := parse.Expression("", []byte(a.value.of(p.src)))
 		if !diags.HasErrors() {
 			if t, _, diags := typeexpr.TypeConstraintWithDefaults(expr); !diags.HasErrors() {
 				out.Type = t
@@ -160,7 +162,7 @@ func variableOf(name string, p part, b *block) *spec.Attribute {
 		out.Doc = strings.Trim(a.value.of(p.src), `"`)
 	}
 	if a := b.attribute("default"); a != nil {
-		if value, err := schema.Constant("", []byte(a.value.of(p.src))); err == nil {
+		if value, err := parse.Constant("", []byte(a.value.of(p.src))); err == nil {
 			out.Default = value
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	ctyfunction "github.com/zclconf/go-cty/cty/function"
 	"go.lsp.dev/protocol"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/function"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -209,8 +209,8 @@ func show(v cty.Value) (string, bool) {
 
 // functions are those of the language, for their names and parameters; they are not called.
 var functions = sync.OnceValue(func() map[string]ctyfunction.Function {
-	return function.All(function.Options{Files: &function.Files{}, Sensitive: schema.Sensitive,
-		Ephemeral: schema.Ephemeral})
+	return function.All(function.Options{Files: &function.Files{}, Sensitive: decode.Sensitive,
+		Ephemeral: decode.Ephemeral})
 })
 
 func describeFunction(name string) string {

@@ -11,7 +11,7 @@ import (
 	"go.lsp.dev/protocol"
 	"go.lsp.dev/uri"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // place is where a request points to.
@@ -202,7 +202,7 @@ func (at place) renamed() (found, []occurrence, error) {
 			return f, nil, refused("%s is of a module from a package, which is not changed here.", f.symbol.name)
 		}
 		src := at.view.file(at.snapshot, o.path).text.src
-		if _, diags := schema.ParseFile(o.path, []byte(src)); diags.HasErrors() {
+		if _, diags := parse.File(o.path, []byte(src)); diags.HasErrors() {
 			return f, nil, refused("%s has syntax errors, which could hide uses of the name. Mend them first.", o.path)
 		}
 	}

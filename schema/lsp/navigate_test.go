@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/lsp"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // evalModule is a module with a variable and an output; loopWithModule calls it.
@@ -206,7 +207,7 @@ type packages struct {
 	folder string
 }
 
-func (p packages) Module(_ string, q schema.Requirement) (string, error) {
+func (p packages) Module(_ string, q parse.Requirement) (string, error) {
 	if q.Name != "eval" || q.Source != "oci://registry.example.com/eval" {
 		return "", fmt.Errorf("there is no module %s at %s", q.Name, q.Source)
 	}

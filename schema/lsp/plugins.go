@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -25,7 +26,7 @@ type catalog struct {
 // open returns the plugins that a recipe is checked with. A recipe that requires others than before gets a new catalog,
 // because a catalog keeps the first source that it is told.
 func (c *catalog) open(s *snapshot, p *project, path string) *remembering {
-	requires := fmt.Sprint(identify(s, schema.LockFile(path))) + required(s, p, path, map[string]bool{})
+	requires := fmt.Sprint(identify(s, parse.LockFile(path))) + required(s, p, path, map[string]bool{})
 	if c.plugins != nil && c.requires == requires && (c.plugins.disk == s.disk || !c.plugins.hasFailed()) {
 		return c.plugins
 	}
@@ -149,14 +150,14 @@ func (r *remembering) Require(name, path string) {
 }
 
 // RequirePackage implements schema.PackageRequirer.
-func (r *remembering) RequirePackage(recipe string, q schema.Requirement) {
+func (r *remembering) RequirePackage(recipe string, q parse.Requirement) {
 	if inner, ok := r.Plugins.(schema.PackageRequirer); ok {
 		inner.RequirePackage(recipe, q)
 	}
 }
 
 // Module implements schema.ModuleFinder.
-func (r *remembering) Module(recipe string, q schema.Requirement) (string, error) {
+func (r *remembering) Module(recipe string, q parse.Requirement) (string, error) {
 	if inner, ok := r.Plugins.(schema.ModuleFinder); ok {
 		folder, err := inner.Module(recipe, q)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"go.lsp.dev/uri"
 
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // document is a file that is open in the editor, at one version.
@@ -80,7 +81,7 @@ func source(s *snapshot, path string) ([]byte, error) {
 	if absolute, err := filepath.Abs(path); err == nil && s.documents[absolute] != nil {
 		return []byte(s.documents[absolute].text.src), nil
 	}
-	return schema.ReadFile(path)
+	return parse.ReadFile(path)
 }
 
 // file reads what a file declares; nil when it cannot be read.
@@ -94,7 +95,7 @@ func (p *project) file(s *snapshot, path string) *file {
 	}
 	t := is.text
 	if t == nil {
-		src, err := schema.ReadFile(path)
+		src, err := parse.ReadFile(path)
 		if err != nil {
 			return nil
 		}
@@ -134,12 +135,12 @@ func (p *project) moduleCalls(f *file, path string) []moduleCall {
 				folder := strings.Trim(a.value.of(part.src), `"`)
 				c.source = a.value.shift(part.base)
 				switch {
-				case schema.IsPackage(folder):
+				case parse.IsPackage(folder):
 					folder = p.folderOf(path, c.name)
 				case !filepath.IsAbs(folder):
 					folder = filepath.Join(filepath.Dir(path), folder)
 				}
-				if file, err := schema.FindFile(folder); err == nil {
+				if file, err := parse.FindFile(folder); err == nil {
 					c.target = file
 				}
 			}
@@ -232,7 +233,7 @@ func (p *project) recipes(s *snapshot) []string {
 					return nil // a folder that cannot be read contains no recipe of ours
 				case d.IsDir() && path != folder && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
 					return fs.SkipDir
-				case !d.IsDir() && schema.IsRecipeFile(d.Name()):
+				case !d.IsDir() && parse.IsRecipeFile(d.Name()):
 					p.workspace = append(p.workspace, path)
 				}
 				return nil
@@ -241,7 +242,7 @@ func (p *project) recipes(s *snapshot) []string {
 	}
 	out := slices.Clone(p.workspace)
 	for path := range s.documents {
-		if schema.IsRecipeFile(filepath.Base(path)) && !slices.Contains(out, path) {
+		if parse.IsRecipeFile(filepath.Base(path)) && !slices.Contains(out, path) {
 			out = append(out, path)
 		}
 	}
@@ -277,7 +278,7 @@ func (p *project) rootsOf(s *snapshot, path string) []string {
 type root struct {
 	mu      sync.Mutex // held while it is loaded
 	plugins catalog
-	parts   schema.Parts
+	parts   parse.Parts
 	last    *analysis
 	served  atomic.Pointer[remembering] // those of the last analysis, for requests that do not wait for the next
 }
@@ -310,7 +311,7 @@ func (p *project) analyze(s *snapshot, path string) *analysis {
 		return r.last
 	}
 	a := &analysis{disk: s.disk, read: map[string]identity{path: identify(s, path),
-		schema.LockFile(path): identify(s, schema.LockFile(path))}}
+		parse.LockFile(path): identify(s, parse.LockFile(path))}}
 	plugins := r.plugins.open(s, p, path)
 	a.load(s, path, p.opts, plugins, &r.parts)
 	r.served.Store(plugins)
@@ -336,7 +337,7 @@ func (a *analysis) current(s *snapshot) bool {
 }
 
 // load never panics: what the language, or a plugin that it asks, does is reported as an error of the recipe.
-func (a *analysis) load(s *snapshot, path string, opts Options, plugins *remembering, parts *schema.Parts) {
+func (a *analysis) load(s *snapshot, path string, opts Options, plugins *remembering, parts *parse.Parts) {
 	failed := func(detail string) {
 		at := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
 		a.recipe = &schema.Recipe{File: path, Files: map[string]*hcl.File{}}

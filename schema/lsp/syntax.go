@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
@@ -70,7 +70,7 @@ type token struct {
 
 // tokensOf has nothing of a text that schema refuses to read: it would be taken apart for minutes.
 func tokensOf(src string) []token {
-	if !schema.Readable([]byte(src)) {
+	if !parse.Readable([]byte(src)) {
 		return nil
 	}
 	lexed, _ := hclsyntax.LexConfig([]byte(src), "", hcl.InitialPos) // its diagnostics are those of the language
