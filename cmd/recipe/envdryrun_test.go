@@ -77,7 +77,8 @@ func TestTurnsWithAServerWithoutTokens(t *testing.T) {
 		}
 	}()
 	w := newTalks(t, `"start"`, `float(said == ["42"] * 3)`)
-	cmd := w.command("env", "try", "quickstart.hcl", wordsBlock, "--policy", fixed.URL, "--key-env", "FIXED_KEY", "-n", "1",
+	cmd := w.command("env", "try", "quickstart.hcl", wordsBlock, "--policy", fixed.URL, "--key-env", "FIXED_KEY", "-n",
+		"1",
 		"--group-size", "2", "--timeout", "3m", "--trust", "all")
 	cmd.Env = append(cmd.Environ(), "FIXED_KEY="+fixed.Token)
 	out, err := cmd.CombinedOutput()

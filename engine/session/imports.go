@@ -131,8 +131,9 @@ func codeOf(b *schema.Block) (found []usedCode) {
 	return found
 }
 
-// lacks are the modules that an interpreter does not find for a file in folder. The PYTHONPATH of the block is searched,
-// and not given to Python: it would run a sitecustomize.py of the recipe, and its modules in place of its own.
+// lacks are the modules that an interpreter does not find for a file in folder. The PYTHONPATH of the block is
+// searched, and not given to Python: it would run a sitecustomize.py of the recipe, and its modules in place of its
+// own.
 func lacks(program, folder string, names []string, b *schema.Block) ([]string, error) {
 	names = slices.DeleteFunc(names, func(name string) bool { // recipe brings these
 		return name == "recipe_sdk" || name == "recipe_"+b.Plugin()

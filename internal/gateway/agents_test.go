@@ -27,15 +27,19 @@ func TestKeysAndBaseURLsOfAgents(t *testing.T) {
 	}{
 		{"Anthropic's key", "POST", "/v1/messages", [2]string{"X-Api-Key", dataToken}, 200, "/v1/messages"},
 		{"Azure's key", "POST", "/v1/completions", [2]string{"Api-Key", dataToken}, 200, "/v1/completions"},
-		{"scheme in lower case", "POST", "/v1/completions", [2]string{"Authorization", "bearer " + dataToken}, 200, "/v1/completions"},
+		{"scheme in lower case", "POST", "/v1/completions", [2]string{"Authorization", "bearer " + dataToken}, 200,
+			"/v1/completions"},
 		{"another scheme", "POST", "/v1/completions", [2]string{"Authorization", "Basic " + dataToken}, 401, ""},
 		{"wrong Anthropic key", "POST", "/v1/messages", [2]string{"X-Api-Key", "nope"}, 401, ""},
 		{"first request of Claude Code", "HEAD", "/", [2]string{}, 200, ""},
 		{"base URL without /v1", "POST", "/chat/completions", [2]string{"X-Api-Key", dataToken}, 200, "/v1/chat/completions"},
-		{"base URL with /v1 for Anthropic", "POST", "/v1/v1/messages", [2]string{"X-Api-Key", dataToken}, 200, "/v1/messages"},
+		{"base URL with /v1 for Anthropic", "POST", "/v1/v1/messages", [2]string{"X-Api-Key", dataToken}, 200,
+			"/v1/messages"},
 		{"base URL with a slash at the end", "POST", "//v1/messages", [2]string{"X-Api-Key", dataToken}, 200, "/v1/messages"},
-		{"base URL /v1/ with a slash at the end", "POST", "/v1//messages", [2]string{"X-Api-Key", dataToken}, 200, "/v1/messages"},
-		{"token in the path, no /v1", "POST", "/t/" + dataToken + "/chat/completions", [2]string{}, 200, "/v1/chat/completions"},
+		{"base URL /v1/ with a slash at the end", "POST", "/v1//messages", [2]string{"X-Api-Key", dataToken}, 200,
+			"/v1/messages"},
+		{"token in the path, no /v1", "POST", "/t/" + dataToken + "/chat/completions", [2]string{}, 200,
+			"/v1/chat/completions"},
 		{"models without /v1", "GET", "/models", [2]string{"X-Api-Key", dataToken}, 200, "/v1/models"},
 	}
 	for _, tc := range tests {
@@ -195,10 +199,13 @@ func TestAStreamIsCutBetweenEvents(t *testing.T) {
 	tests := []struct {
 		name, path, sent, want string
 	}{
-		{"half an event", "/v1/chat/completions", "data: {\"a\":1}\n\ndata: {\"id\":\"a\",\"del", "data: {\"a\":1}\n\ndata: {\"error\":{"},
-		{"carriage returns", "/v1/chat/completions", "data: {\"a\":1}\r\n\r\ndata: {\"id", "data: {\"a\":1}\r\n\r\ndata: {\"error\":{"},
+		{"half an event", "/v1/chat/completions", "data: {\"a\":1}\n\ndata: {\"id\":\"a\",\"del",
+			"data: {\"a\":1}\n\ndata: {\"error\":{"},
+		{"carriage returns", "/v1/chat/completions", "data: {\"a\":1}\r\n\r\ndata: {\"id",
+			"data: {\"a\":1}\r\n\r\ndata: {\"error\":{"},
 		{"no whole event", "/v1/chat/completions", "data: {\"id", "data: {\"error\":{"},
-		{"messages", "/v1/messages", "event: ping\ndata: {}\n\nevent: mess", "event: ping\ndata: {}\n\nevent: error\ndata: {\"type\":\"error\""},
+		{"messages", "/v1/messages", "event: ping\ndata: {}\n\nevent: mess",
+			"event: ping\ndata: {}\n\nevent: error\ndata: {\"type\":\"error\""},
 		{"responses", "/v1/responses", "data: {}\n\nda", "data: {}\n\nevent: error\ndata: {\"code\":\"engine_failed\""},
 	}
 	for _, tc := range tests {
@@ -250,7 +257,8 @@ func TestAHeldStreamBeginsEarly(t *testing.T) {
 		{"the engine refuses Messages", "/v1/messages", func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"type":"error","error":{"message":"no such parameter"}}`)
-		}, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"no such parameter\"}}\n\n"},
+		}, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"no such " +
+			"parameter\"}}\n\n"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

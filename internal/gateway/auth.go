@@ -42,8 +42,8 @@ func (k *keys) scopeOf(token string) scope {
 	return scopeNone
 }
 
-// authorize finds out what the client may do, what it is called (a session by its ID), and which route it wants, without
-// the prefixes that only identify the client: /t/TOKEN/… and /c/NAME/….
+// authorize finds out what the client may do, what it is called (a session by its ID), and which route it wants,
+// without the prefixes that only identify the client: /t/TOKEN/… and /c/NAME/….
 func (g *Gateway) authorize(r *http.Request) (s scope, client, path string) {
 	path = r.URL.Path
 	token := tokenOf(r.Header)

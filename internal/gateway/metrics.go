@@ -108,7 +108,8 @@ func (g *Gateway) gauges(p *promtext.Page) {
 // routeLabel bounds the number of labels, whatever clients ask for.
 func routeLabel(route string) string {
 	switch route {
-	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/models", "/v1/embeddings", "/generate",
+	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+		"/v1/models", "/v1/embeddings", "/generate",
 		"/tokenize", "/detokenize":
 		return route
 	}

@@ -74,8 +74,9 @@ func (e *talkEngine) serve(w http.ResponseWriter, r *http.Request) {
 			text = fmt.Sprint("said ", e.next)
 		}
 		e.next += 2
-		out, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{"index": 0, "text": text, "finish_reason": finish,
-			"token_ids": ids, "logprobs": map[string]any{"token_logprobs": []float64{-.5, -.25, -.125}[:len(ids)]}}},
+		out, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{"index": 0, "text": text,
+			"finish_reason": finish,
+			"token_ids":     ids, "logprobs": map[string]any{"token_logprobs": []float64{-.5, -.25, -.125}[:len(ids)]}}},
 			"usage": map[string]any{"completion_tokens": len(ids)}})
 		_, _ = w.Write(out)
 	default:
@@ -401,7 +402,8 @@ func TestSessionsOutliveTheGateway(t *testing.T) {
 	if len(s.Get("sequences").Array()) != 1 || s.Get("calls").Int() != 2 || s.Get("task").Str != "t" {
 		t.Errorf("session %s", s.Raw)
 	}
-	if text, _ := os.ReadFile(path); !bytes.HasPrefix(text, whole) || !json.Valid(bytes.Split(text[len(whole):], []byte("\n"))[0]) {
+	if text, _ := os.ReadFile(path); !bytes.HasPrefix(text, whole) || !json.Valid(bytes.Split(text[len(whole):],
+		[]byte("\n"))[0]) {
 		t.Errorf("the journal is torn: %s", text)
 	}
 }
@@ -507,14 +509,16 @@ func TestASessionInAnthropicsDialect(t *testing.T) {
 	}
 	talk := userSays("ab") + `,{"role":"assistant","content":` + first.Get("content").Raw + `},` + userSays("c")
 	ask("/v1/messages", talk)
-	if want := []int{1, 'a' + 100, 'b' + 100, turnEnd, 2, 1000, 1001, turnEnd, 1, 'c' + 100, turnEnd, 2}; !slices.Equal(e.prompts[1], want) {
+	if want := []int{1, 'a' + 100, 'b' + 100, turnEnd, 2, 1000, 1001, turnEnd, 1, 'c' + 100, turnEnd,
+		2}; !slices.Equal(e.prompts[1], want) {
 		t.Errorf("the engine got %v, want %v", e.prompts[1], want)
 	}
 	if n := len(owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("sequences").Array()); n != 1 {
 		t.Errorf("%d sequences, want 1", n)
 	}
 	status, over := ask("/v1/messages", talk)
-	if status != 400 || over.Get("error.type").Str != "invalid_request_error" || !strings.HasPrefix(over.Get("error.message").Str, "prompt is too long") {
+	if status != 400 || over.Get("error.type").Str != "invalid_request_error" ||
+		!strings.HasPrefix(over.Get("error.message").Str, "prompt is too long") {
 		t.Errorf("beyond the budget: %d %s", status, over.Raw)
 	}
 }

@@ -113,7 +113,8 @@ func (l *liveSession) begin(now time.Time, overruled int) error {
 	b := l.opened.Budget
 	switch {
 	case l.state.State != sessionOpen:
-		return &refusal{http.StatusConflict, "session_ended", "the session is " + l.state.State + "; it takes no more calls", 0}
+		return &refusal{http.StatusConflict, "session_ended", "the session is " + l.state.State + "; it takes no more calls",
+			0}
 	case b.Turns > 0 && l.tree.Len()+l.pending >= b.Turns:
 		return l.overLocked(fmt.Sprintf("turns: %d calls were made", b.Turns))
 	case b.Tokens > 0 && l.sampled >= b.Tokens:
@@ -133,7 +134,8 @@ func (l *liveSession) overLocked(why string) error {
 	if err := l.truncate(why); err != nil {
 		return err
 	}
-	return &refusal{http.StatusBadRequest, "context_length_exceeded", "prompt is too long: the budget of the session is spent (" + why + ")", 0}
+	return &refusal{http.StatusBadRequest, "context_length_exceeded",
+		"prompt is too long: the budget of the session is spent (" + why + ")", 0}
 }
 
 // end is the end of a call, n in the tree, or -1 if there was none.
@@ -202,8 +204,9 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 		return 0, nil, err
 	}
 	s.l.sampled += len(c.Output)
-	return n, &session.Reply{ID: s.form.prefix + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()), Created: s.g.cfg.Clock.Now().Unix(),
-		Answer: c.Answer, Finish: c.Finish, Prompt: len(prompt), Output: len(c.Output)}, nil
+	return n, &session.Reply{ID: s.form.prefix + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()),
+		Created: s.g.cfg.Clock.Now().Unix(),
+		Answer:  c.Answer, Finish: c.Finish, Prompt: len(prompt), Output: len(c.Output)}, nil
 }
 
 // room is how many tokens may be sampled.
@@ -250,7 +253,8 @@ func (s *sessionCall) render(ctx context.Context, p session.Place, last int32) (
 			json.RawMessage(fmt.Sprintf(`{"role":"assistant","content":"%d"}`, i))}, tail...)
 		var err error
 		var refused *refusal
-		if both[i], limit, err = s.tokenize(ctx, conversation); errors.As(err, &refused) && refused.status == http.StatusBadRequest {
+		if both[i], limit, err = s.tokenize(ctx, conversation); errors.As(err, &refused) &&
+			refused.status == http.StatusBadRequest {
 			return nil, 0, errNoGap
 		} else if err != nil {
 			return nil, 0, err
@@ -296,16 +300,18 @@ func (s *sessionCall) tokenize(ctx context.Context, messages []json.RawMessage) 
 	}
 	if a.rest != nil || a.status != http.StatusOK {
 		a.discard(s.g)
-		return nil, 0, &refusal{http.StatusBadRequest, "invalid_request_error", "the engine cannot render the conversation: " +
-			engineMessage(a.body), 0}
+		return nil, 0, &refusal{http.StatusBadRequest, "invalid_request_error",
+			"the engine cannot render the conversation: " +
+				engineMessage(a.body), 0}
 	}
 	root := gjson.ParseBytes(a.body)
 	if ids, err = parseIDs(root.Get("tokens").Raw, nil); err != nil {
 		return nil, 0, fmt.Errorf("the engine's answer to /tokenize: %w", err)
 	}
 	if limit = int(root.Get("max_model_len").Int()); limit < 1 || len(ids) == 0 {
-		return nil, 0, &refusal{http.StatusBadGateway, "engine_answer", "the engine's answer to /tokenize has no tokens, or no " +
-			"max_model_len", 0}
+		return nil, 0, &refusal{http.StatusBadGateway, "engine_answer",
+			"the engine's answer to /tokenize has no tokens, or no " +
+				"max_model_len", 0}
 	}
 	return ids, limit, nil
 }
@@ -351,7 +357,8 @@ func (s *sessionCall) sample(ctx context.Context, prompt []int32, want int) (*ch
 	done := q.read(a)
 	if err := q.check(done); err != nil {
 		s.g.met.mistranslated.Add(1)
-		return nil, 0, 0, &refusal{http.StatusBadGateway, "engine_answer", "the engine's answer cannot be trained: " + err.Error(), 0}
+		return nil, 0, 0, &refusal{http.StatusBadGateway, "engine_answer", "the engine's answer cannot be trained: " +
+			err.Error(), 0}
 	}
 	a.ownVersion(done)
 	return &done.choices[0], a.low, a.high, nil

@@ -292,7 +292,8 @@ func (l *liveSession) change(action string, body []byte) (any, error) {
 	case action == "abort":
 		next.State, next.Why = sessionAborted, q.Why
 	case l.pending > 0:
-		return nil, fmt.Errorf("%w: %d calls of the session are being answered; wait for the program to end", ErrHeld, l.pending)
+		return nil, fmt.Errorf("%w: %d calls of the session are being answered; wait for the program to end", ErrHeld,
+			l.pending)
 	case next.State == sessionAborted:
 		return nil, fmt.Errorf("%w: the session was aborted: %s", ErrNotHeld, next.Why)
 	default:

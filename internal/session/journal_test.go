@@ -87,7 +87,8 @@ func TestAJournalThatWasCutGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatalf("cut after %d bytes: %v", cut, err)
 		}
-		n := tree.Add(tree.Find(Request{Messages: []Message{user("again")}}), Call{Output: []int32{1}, Logprobs: []float32{-1}, Answer: assistant("x")})
+		n := tree.Add(tree.Find(Request{Messages: []Message{user("again")}}), Call{Output: []int32{1},
+			Logprobs: []float32{-1}, Answer: assistant("x")})
 		if err := j.Call(tree, n); err != nil {
 			t.Fatal(err)
 		}

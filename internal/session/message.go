@@ -1,5 +1,5 @@
-// Package session keeps what a program asks of a policy: a tree of its calls, in the tokens that the engine received and
-// sampled. The program knows nothing of it. It sends conversations, as its dialect of HTTP has them; a call that
+// Package session keeps what a program asks of a policy: a tree of its calls, in the tokens that the engine received
+// and sampled. The program knows nothing of it. It sends conversations, as its dialect of HTTP has them; a call that
 // continues an earlier one continues its tokens, so that what is trained is what was sampled.
 package session
 
@@ -95,7 +95,8 @@ func writeText(h hash.Hash, texts ...string) {
 	}
 }
 
-// canonical is JSON with its keys in order and without space. Numbers keep their digits; what is no JSON stays as it is.
+// canonical is JSON with its keys in order and without space. Numbers keep their digits; what is no JSON stays as it
+// is.
 func canonical(raw json.RawMessage) string {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ParseMessages reads the body of /v1/messages, Anthropic's dialect. What a session cannot do is an error that names the
-// field.
+// ParseMessages reads the body of /v1/messages, Anthropic's dialect. What a session cannot do is an error that names
+// the field.
 func ParseMessages(body []byte) (*Query, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
@@ -36,7 +36,8 @@ func ParseMessages(body []byte) (*Query, error) {
 	switch in.Choice.Type {
 	case "", "auto", "none":
 	default:
-		return nil, fmt.Errorf("tool_choice: a session cannot force a call of a tool; want \"auto\" or \"none\", got %q", in.Choice.Type)
+		return nil, fmt.Errorf("tool_choice: a session cannot force a call of a tool; want \"auto\" or \"none\", got %q",
+			in.Choice.Type)
 	}
 	if len(in.Messages) == 0 {
 		return nil, errors.New("messages: want at least one message, got none")
@@ -276,7 +277,8 @@ func (r *Reply) MessagesStream() []byte {
 		event("content_block_delta", map[string]any{"index": i, "delta": delta})
 		event("content_block_stop", map[string]any{"index": i})
 	}
-	event("message_delta", map[string]any{"delta": map[string]any{"stop_reason": stopReasons[r.Finish], "stop_sequence": nil},
+	event("message_delta", map[string]any{"delta": map[string]any{"stop_reason": stopReasons[r.Finish],
+		"stop_sequence": nil},
 		"usage": anthropicUsage{r.Prompt, r.Output}})
 	event("message_stop", map[string]any{})
 	return b.Bytes()

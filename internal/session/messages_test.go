@@ -67,11 +67,13 @@ func TestMessagesThatASessionRefuses(t *testing.T) {
 
 func TestAnswersInTheFormOfMessages(t *testing.T) {
 	t.Parallel()
-	r := &Reply{ID: "msg_1", Model: "m", Finish: "tool_calls", Prompt: 7, Output: 3, Answer: Message{Role: "assistant", Parts: []Part{
-		{Kind: Text, Text: "see"}, {Kind: ToolCall, ID: "call_1", Name: "f", Arguments: json.RawMessage(`{"x": 1}`)}}}}
+	r := &Reply{ID: "msg_1", Model: "m", Finish: "tool_calls", Prompt: 7, Output: 3, Answer: Message{Role: "assistant",
+		Parts: []Part{
+			{Kind: Text, Text: "see"}, {Kind: ToolCall, ID: "call_1", Name: "f", Arguments: json.RawMessage(`{"x": 1}`)}}}}
 	whole := gjson.ParseBytes(r.Messages())
 	if whole.Get("stop_reason").Str != "tool_use" || whole.Get("content.0.text").Str != "see" ||
-		whole.Get("content.1.input.x").Int() != 1 || whole.Get("usage.output_tokens").Int() != 3 || whole.Get("type").Str != "message" {
+		whole.Get("content.1.input.x").Int() != 1 || whole.Get("usage.output_tokens").Int() != 3 ||
+		whole.Get("type").Str != "message" {
 		t.Errorf("in one piece: %s", whole.Raw)
 	}
 	var kinds []string

@@ -40,7 +40,8 @@ func ParseResponses(body []byte) (*Query, error) {
 	case in.Background:
 		return nil, errors.New("background: a session answers at once")
 	case choice != "" && choice != "null" && choice != `"auto"` && choice != `"none"`:
-		return nil, fmt.Errorf("tool_choice: a session cannot force a call of a tool; want \"auto\" or \"none\", got %s", choice)
+		return nil, fmt.Errorf("tool_choice: a session cannot force a call of a tool; want \"auto\" or \"none\", got %s",
+			choice)
 	case in.Text.Format.Type != "" && in.Text.Format.Type != "text":
 		return nil, fmt.Errorf("text.format: a session cannot force a format; want \"text\", got %q", in.Text.Format.Type)
 	}
@@ -231,7 +232,8 @@ func (r *Reply) items() []responsesOutput {
 }
 
 func (r *Reply) response() response {
-	out := response{ID: r.ID, Object: "response", Created: r.Created, Status: "completed", Model: r.Model, Output: r.items(),
+	out := response{ID: r.ID, Object: "response", Created: r.Created, Status: "completed", Model: r.Model,
+		Output:   r.items(),
 		Parallel: true, Choice: "auto", Tools: []any{}, Usage: &responsesUsage{r.Prompt, map[string]int{"cached_tokens": 0},
 			r.Output, map[string]int{"reasoning_tokens": 0}, r.Prompt + r.Output}}
 	if r.Finish == "length" {
@@ -269,7 +271,8 @@ func (r *Reply) ResponsesStream() []byte {
 			empty.Content = &[]responsesContent{}
 			event("response.output_item.added", map[string]any{"output_index": i, "item": empty})
 			event("response.content_part.added", at(map[string]any{"content_index": 0, "part": blank}))
-			event("response.output_text.delta", at(map[string]any{"content_index": 0, "delta": content.Text, "logprobs": []any{}}))
+			event("response.output_text.delta", at(map[string]any{"content_index": 0, "delta": content.Text,
+				"logprobs": []any{}}))
 			event("response.output_text.done", at(map[string]any{"content_index": 0, "text": content.Text, "logprobs": []any{}}))
 			event("response.content_part.done", at(map[string]any{"content_index": 0, "part": content}))
 		} else {

@@ -60,8 +60,9 @@ func TestResponsesThatASessionRefuses(t *testing.T) {
 
 func TestAnswersInTheFormOfResponses(t *testing.T) {
 	t.Parallel()
-	r := &Reply{ID: "resp_1", Model: "m", Finish: "tool_calls", Prompt: 7, Output: 3, Answer: Message{Role: "assistant", Parts: []Part{
-		{Kind: Text, Text: "see"}, {Kind: ToolCall, ID: "call_1", Name: "f", Arguments: json.RawMessage(`{"x": 1}`)}}}}
+	r := &Reply{ID: "resp_1", Model: "m", Finish: "tool_calls", Prompt: 7, Output: 3, Answer: Message{Role: "assistant",
+		Parts: []Part{
+			{Kind: Text, Text: "see"}, {Kind: ToolCall, ID: "call_1", Name: "f", Arguments: json.RawMessage(`{"x": 1}`)}}}}
 	whole := gjson.ParseBytes(r.Responses())
 	if whole.Get("status").Str != "completed" || whole.Get("output.0.content.0.text").Str != "see" ||
 		whole.Get("output.1.arguments").Str != `{"x": 1}` || whole.Get("usage.total_tokens").Int() != 10 {

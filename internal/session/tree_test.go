@@ -18,7 +18,8 @@ func assistant(text string) Message {
 }
 
 func calls(id, arguments string) Message {
-	return Message{Role: "assistant", Parts: []Part{{Kind: ToolCall, ID: id, Name: "add", Arguments: json.RawMessage(arguments)}}}
+	return Message{Role: "assistant", Parts: []Part{{Kind: ToolCall, ID: id, Name: "add",
+		Arguments: json.RawMessage(arguments)}}}
 }
 
 func result(id, text string) Message {
@@ -36,7 +37,8 @@ func TestConversationsThatAreTheSame(t *testing.T) {
 		{"space around", []Message{assistant("b\n")}, []Message{assistant(" b")}, true},
 		{"parts of a text", []Message{user("ab")},
 			[]Message{{Role: "user", Parts: []Part{{Kind: Text, Text: "a"}, {Kind: Text, Text: "b"}}}}, true},
-		{"reasoning left out", []Message{{Role: "assistant", Parts: []Part{{Kind: Reasoning, Text: "hm"}, {Kind: Text, Text: "b"}}}},
+		{"reasoning left out", []Message{{Role: "assistant", Parts: []Part{{Kind: Reasoning, Text: "hm"}, {Kind: Text,
+			Text: "b"}}}},
 			[]Message{assistant("b")}, true},
 		{"developer", []Message{{Role: "developer"}}, []Message{{Role: "system"}}, true},
 		{"arguments in another order", []Message{calls("1", `{"a":1,"b":[1, 2]}`)}, []Message{calls("1", `{ "b": [1,2], "a": 1 }`)}, true},
@@ -64,7 +66,8 @@ func TestWhereACallBelongs(t *testing.T) {
 	first := []Message{user("q")}
 	begin := func() *Tree {
 		tree := &Tree{}
-		tree.Add(tree.Find(Request{Messages: first}), Call{Prompt: []int32{1}, Output: []int32{2}, Finish: "stop", Answer: assistant("a")})
+		tree.Add(tree.Find(Request{Messages: first}), Call{Prompt: []int32{1}, Output: []int32{2}, Finish: "stop",
+			Answer: assistant("a")})
 		return tree
 	}
 	tests := []struct {
@@ -75,13 +78,16 @@ func TestWhereACallBelongs(t *testing.T) {
 		tail   int
 	}{
 		{"continues", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("more")}}, 0, 1},
-		{"two new messages", begin(), Request{Messages: []Message{user("q"), assistant("a"), result("x", "1"), user("more")}}, 0, 2},
+		{"two new messages", begin(), Request{Messages: []Message{user("q"), assistant("a"), result("x", "1"),
+			user("more")}}, 0, 2},
 		{"asked again", begin(), Request{Messages: first}, -1, 1},
 		{"an edited question", begin(), Request{Messages: []Message{user("Q"), assistant("a"), user("more")}}, -1, 3},
 		{"an edited answer", begin(), Request{Messages: []Message{user("q"), assistant("b"), user("more")}}, -1, 3},
 		{"other tools", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("more")}, Tools: json.RawMessage(`[1]`)}, -1, 3},
-		{"no tools, said in another way", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("m")}, Tools: nil}, 0, 1},
-		{"another model has spoken", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("m"), assistant("z"), user("n")}}, -1, 5},
+		{"no tools, said in another way", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("m")},
+			Tools: nil}, 0, 1},
+		{"another model has spoken", begin(), Request{Messages: []Message{user("q"), assistant("a"), user("m"),
+			assistant("z"), user("n")}}, -1, 5},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -250,7 +256,8 @@ func TestKindsAndReasons(t *testing.T) {
 		return n
 	}
 	add(Call{Prompt: []int32{1}, Output: []int32{2}, Answer: assistant("a")}, user("q"))
-	add(Call{Prompt: []int32{3}, Output: []int32{4}, Answer: assistant("b"), Masked: Constrained}, user("q"), assistant("a"), user("x"))
+	add(Call{Prompt: []int32{3}, Output: []int32{4}, Answer: assistant("b"), Masked: Constrained}, user("q"),
+		assistant("a"), user("x"))
 	add(Call{Prompt: []int32{5}, Output: []int32{6}, Answer: assistant("c")}, user("q"), assistant("a"), user("y"))
 	add(Call{Prompt: []int32{7}, Output: []int32{8}, Answer: assistant("d")}, user("name this conversation"))
 	var got strings.Builder

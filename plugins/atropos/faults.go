@@ -85,7 +85,8 @@ func (f faults) postFailed(index int, cause string) int64 {
 	return p.failed
 }
 
-// postRefused notes that a post was refused, and returns how many were since the last that arrived, and whether one has.
+// postRefused notes that a post was refused, and returns how many were since the last that arrived, and whether one
+// has.
 func (f faults) postRefused(index int) (n int64, arrived bool) {
 	p := f.of(index)
 	p.refused++

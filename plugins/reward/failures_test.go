@@ -68,9 +68,10 @@ func TestOneCompletionDoesNotDecide(t *testing.T) {
 		limit  string
 		failed string // "": all have a score
 	}{
-		"raises":    {limit: "1m", failed: "ValueError: no parse"},
-		"hangs":     {limit: "500ms", failed: "hangs with the completion"},
-		"dies":      {limit: "1m", failed: "a process that scores has ended: exit code 9, in a call of dies with the completion"},
+		"raises": {limit: "1m", failed: "ValueError: no parse"},
+		"hangs":  {limit: "500ms", failed: "hangs with the completion"},
+		"dies": {limit: "1m", failed: "a process that scores has ended: exit code 9, in a call of dies with the " +
+			"completion"},
 		"sleeps":    {limit: "500ms", failed: "sleeps with the completion"},
 		"blocks":    {limit: "500ms", failed: "blocks with the completion"},
 		"nothing":   {limit: "1m", failed: "every reward function returned None"},
@@ -113,8 +114,8 @@ func TestOneCompletionDoesNotDecide(t *testing.T) {
 	}
 }
 
-// What cannot be scored for a reason in the user's file ends the block without another attempt, and the reason names the
-// function.
+// What cannot be scored for a reason in the user's file ends the block without another attempt, and the reason names
+// the function.
 func TestFaultsOfAFileAreFinal(t *testing.T) {
 	t.Parallel()
 	python := scripttest.Python(t, "atropos")
@@ -126,7 +127,8 @@ def narrow(completions, letter): return [1.0 for _ in completions]
 	for name, want := range map[string]string{
 		"huge":  "huge returned 2e+15; expected a number between -1e+15 and 1e+15",
 		"never": "every reward function returned None for the prompt",
-		"narrow": "narrow does not take 'prompts', 'completion_ids', 'trainer_state', 'log_extra', 'log_metric', which it is " +
+		"narrow": "narrow does not take 'prompts', 'completion_ids', 'trainer_state', 'log_extra', 'log_metric', which it " +
+			"is " +
 			"given, as by TRL: write **kwargs",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,7 +45,8 @@ func (s *Server) Validate(c Config) []spec.Problem {
 		add("max_lora_rank", fmt.Sprintf("vLLM has no kernels for LoRA rank %d", c.MaxLoraRank),
 			fmt.Sprintf("Set max_lora_rank to the next larger of %v; smaller adapters fit into it.", loraRanks))
 	}
-	if c.EnableAutoToolChoice != nil && *c.EnableAutoToolChoice && (c.ToolCallParser == "" || c.ToolCallParser == engine.None) {
+	if c.EnableAutoToolChoice != nil && *c.EnableAutoToolChoice && (c.ToolCallParser == "" ||
+		c.ToolCallParser == engine.None) {
 		add("tool_call_parser", "enable_auto_tool_choice needs tool_call_parser",
 			"Name how tool calls are read out of the text, for example tool_call_parser = \"hermes\".")
 	}

@@ -299,7 +299,8 @@ func (l *lostGroups) failure(reason error) error {
 		e.Remedy = "correct or leave out such prompts; what the server says of them is above"
 	case errors.As(reason, &i):
 		e.Summary = "the environment failed in " + l.many("group")
-		e.Remedy = "see what the environment's server says in its own log, or what ended the process that the message names; " +
+		e.Remedy = "see what the environment's server says in its own log, or what ended the process that the message " +
+			"names; " +
 			"nothing of these groups was trained on"
 	case errors.As(reason, &p):
 		e.Remedy = "correct the environment's Score: its stack is in recipe logs, on the lines marked stderr"
