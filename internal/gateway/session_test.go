@@ -480,7 +480,7 @@ func TestTheFormOfASession(t *testing.T) {
 		return out
 	}
 	s := owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "")
-	want := []string{"calls", "id", "opened", "overruled", "pending", "sampled", "sequences", "state"}
+	want := []string{"calls", "format", "id", "opened", "overruled", "pending", "sampled", "sequences", "state"}
 	if got := members(s); !slices.Equal(got, want) {
 		t.Errorf("a session has %q, want %q", got, want)
 	}

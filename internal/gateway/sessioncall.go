@@ -111,12 +111,15 @@ func (l *liveSession) begin(now time.Time, overruled int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.opened.Budget
+	turns := min(cmp.Or(b.Turns, maxTurns), maxTurns)
 	switch {
 	case l.state.State != sessionOpen:
 		return &refusal{http.StatusConflict, "session_ended", "the session is " + l.state.State + "; it takes no more calls",
 			0}
-	case b.Turns > 0 && l.tree.Len()+l.pending >= b.Turns:
-		return l.overLocked(fmt.Sprintf("turns: %d calls were made", b.Turns))
+	case l.tree.Len()+l.pending >= turns:
+		return l.overLocked(fmt.Sprintf("turns: %d calls were made", turns))
+	case l.tree.Size() >= maxSessionTokens:
+		return l.overLocked(fmt.Sprintf("size: its calls hold %d tokens", maxSessionTokens))
 	case b.Tokens > 0 && l.sampled >= b.Tokens:
 		return l.overLocked(fmt.Sprintf("tokens: %d were sampled", b.Tokens))
 	case b.Seconds > 0 && now.Sub(l.opened.Opened).Seconds() >= b.Seconds:

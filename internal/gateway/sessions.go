@@ -31,7 +31,7 @@ type SessionRequest struct {
 
 // SessionBudget limits a session. 0: no limit.
 type SessionBudget struct {
-	Turns   int     `json:"turns,omitempty"`   // calls
+	Turns   int     `json:"turns,omitempty"`   // calls, at most maxTurns
 	Tokens  int     `json:"tokens,omitempty"`  // sampled, of all calls together
 	Context int     `json:"context,omitempty"` // of one call: prompt and answer
 	Seconds float64 `json:"seconds,omitempty"` // since the session was opened
@@ -63,6 +63,7 @@ type sessionState struct {
 
 // openedSession is the first line of a journal.
 type openedSession struct {
+	Format int `json:"format"`
 	SessionRequest
 	Opened time.Time `json:"opened"`
 }
@@ -91,8 +92,15 @@ type sessions struct {
 	byID map[string]*liveSession
 }
 
-// maxSessions bounds the sessions in memory.
-const maxSessions = 16384
+// What bounds the memory and the disk that sessions take, whatever a program does.
+const (
+	maxSessions      = 16384
+	maxTurns         = 1024    // calls of a session
+	maxSessionTokens = 8 << 20 // of all calls of a session, prompts that were rendered anew each time included
+)
+
+// sessionFormat is the version of the journals.
+const sessionFormat = 1
 
 // sessionName is what sessions are called: rand.Text.
 var sessionName = regexp.MustCompile(`^[A-Z2-7]{26}$`)
@@ -119,8 +127,8 @@ func (s *sessions) open(q SessionRequest, now time.Time) (*liveSession, error) {
 	if len(s.byID) >= maxSessions {
 		return nil, fmt.Errorf("%d sessions are open, which is the limit; delete those that are done", maxSessions)
 	}
-	l := &liveSession{id: rand.Text(), opened: openedSession{q, now}, state: sessionState{State: sessionOpen},
-		tree: &session.Tree{}, used: now}
+	l := &liveSession{id: rand.Text(), opened: openedSession{sessionFormat, q, now},
+		state: sessionState{State: sessionOpen}, tree: &session.Tree{}, used: now}
 	var err error
 	if l.journal, err = session.Create(s.path(l.id), l.opened); err != nil {
 		return nil, err
@@ -167,6 +175,10 @@ func (s *sessions) get(id string, now time.Time) (*liveSession, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if l.opened.Format != sessionFormat {
+		return nil, errors.Join(fmt.Errorf("the journal of session %s has format %d, this program reads %d: another version "+
+			"of recipe has written it", id, l.opened.Format, sessionFormat), l.journal.Close())
 	}
 	l.sampled = l.tree.Sampled()
 	s.byID[id] = l

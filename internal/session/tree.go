@@ -119,6 +119,15 @@ func (t *Tree) Sampled() int {
 	return n
 }
 
+// Size is the number of tokens that the tree holds, in memory and in its journal.
+func (t *Tree) Size() int {
+	n := 0
+	for i := range t.nodes {
+		n += len(t.nodes[i].Prompt) + len(t.nodes[i].Output)
+	}
+	return n
+}
+
 // Len is the number of calls.
 func (t *Tree) Len() int { return len(t.nodes) }
 
