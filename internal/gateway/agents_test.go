@@ -233,6 +233,16 @@ func TestMessagesNameNoAddressOfAnEngine(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	g := start(t, Config{}, e)
+	for message, want := range map[string]string{
+		"read tcp 127.0.0.1:5000->127.0.0.1:41001: read: connection reset by peer": "read: connection reset by peer",
+		"dial tcp [::1]:41001: connect: connection refused":                        "connect: connection refused",
+		"GET " + e.URL + "/health: 503":                                            "GET the engine/health: 503",
+		"no replica: 0: not admitted yet":                                          "no replica: 0: not admitted yet",
+	} {
+		if got := g.withoutAddresses(message); got != want {
+			t.Errorf("%q became %q, want %q", message, got, want)
+		}
+	}
 	e.set(nil, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	if r := post(t, g, "/v1/completions", `{}`); r.status != 502 || strings.Contains(r.body, "127.0.0.1") {
 		t.Errorf("got %d %s, want 502 without an address", r.status, r.body)

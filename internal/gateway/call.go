@@ -20,8 +20,7 @@ type call struct {
 	stream              bool           // the client asked for server-sent events
 	ids                 bool           // the client asked for token ids in one of vLLM's ways
 
-	early   *early // begins the answer while the call waits
-	clamped bool   // fewer tokens are asked for than the client did
+	early *early // begins the answer while the call waits
 
 	repeat    int               // how often the client wants each choice; see askOnce
 	tokensOut int               // tokens generated, according to the answer

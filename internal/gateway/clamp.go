@@ -24,7 +24,7 @@ var lengths = map[string][]string{
 // clamp changes a call that an engine refused to one for the tokens that fit into the context. It is false if something
 // else was wrong with the call.
 func (g *Gateway) clamp(ctx context.Context, c *call) bool {
-	if c.clamped || c.method != http.MethodPost || lengths[c.path] == nil {
+	if c.method != http.MethodPost || lengths[c.path] == nil {
 		return false
 	}
 	wanted, at := 0, []span(nil)
@@ -44,7 +44,6 @@ func (g *Gateway) clamp(ctx context.Context, c *call) bool {
 	for _, where := range at {
 		c.edit(where, strconv.Itoa(limit-used))
 	}
-	c.clamped = true
 	g.met.clamped.Add(1)
 	return true
 }

@@ -425,6 +425,12 @@ func TestAnAnswerThatNobodyGotIsNotTrained(t *testing.T) {
 	})
 	go func() {
 		<-asked
+		for _, action := range []string{"reward", "finish"} {
+			if status, body := request(t, g, http.MethodPost, "/recipe/v1/sessions/"+id+"/"+action, dataToken,
+				`{"reward":1}`); status != http.StatusConflict {
+				t.Errorf("%s while a call is answered: %d %s", action, status, body)
+			}
+		}
 		cancel()
 	}()
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, g.URL()+"/v1/chat/completions",

@@ -246,6 +246,22 @@ func (s *simulation) superseded(call int, continued map[int]bool) bool {
 	return false
 }
 
+// A program that sends an answer back has received it, also when the gateway could not see that.
+func TestAnAnswerThatComesBackWasDelivered(t *testing.T) {
+	t.Parallel()
+	tree := &Tree{}
+	tree.Add(tree.Find(Request{Messages: []Message{user("q")}}), Call{Output: []int32{7}, Logprobs: []float32{-1},
+		Answer: assistant("a")})
+	if s := tree.Sequences(); s[0].Trained() != 0 || s[0].Masked[0].Why != Undelivered {
+		t.Errorf("before it came back: %+v", s)
+	}
+	more := Request{Messages: []Message{user("q"), assistant("a"), user("more")}}
+	tree.Add(tree.Find(more), Call{Answer: assistant("b")})
+	if s := tree.Sequences(); s[0].Trained() != 1 {
+		t.Errorf("after it came back: %+v", s)
+	}
+}
+
 func TestKindsAndReasons(t *testing.T) {
 	t.Parallel()
 	tree := &Tree{}
