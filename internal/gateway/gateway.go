@@ -26,6 +26,7 @@ type Gateway struct {
 	transport *http.Transport
 	records   *records
 	sessions  *sessions
+	heads     heads
 	clients   clients
 	met       *metrics
 	life      context.Context // ends with Close

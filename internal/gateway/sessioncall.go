@@ -235,51 +235,6 @@ func (s *sessionCall) room(prompt, limit, sampled int) (int, error) {
 	return want, nil
 }
 
-// errNoGap says that the tokens between two answers cannot be found out.
-var errNoGap = errors.New("the chat template does not show where an answer ends")
-
-// render returns the tokens that the engine gets after those that it had: all of them, or those between the answer of
-// the call that this one continues and the next answer. limit is the engine's context.
-//
-// A template applied to the whole conversation would write what the model said in other tokens than it sampled. So the
-// engine renders a short conversation whose answer is a digit, and the same with another digit: what both end with is
-// what follows an answer. A template may refuse results of tools after an answer that calls none; then there is no gap.
-func (s *sessionCall) render(ctx context.Context, p session.Place, last int32) ([]int32, int, error) {
-	tail := s.q.Raw[len(s.q.Raw)-len(p.Tail):]
-	if p.Parent < 0 {
-		return s.tokenize(ctx, tail)
-	}
-	var both [2][]int32
-	limit := 0
-	for i := range both {
-		conversation := append([]json.RawMessage{json.RawMessage(`{"role":"user","content":"?"}`),
-			json.RawMessage(fmt.Sprintf(`{"role":"assistant","content":"%d"}`, i))}, tail...)
-		var err error
-		var refused *refusal
-		if both[i], limit, err = s.tokenize(ctx, conversation); errors.As(err, &refused) &&
-			refused.status == http.StatusBadRequest {
-			return nil, 0, errNoGap
-		} else if err != nil {
-			return nil, 0, err
-		}
-	}
-	same := 0
-	for same < min(len(both[0]), len(both[1])) && both[0][len(both[0])-1-same] == both[1][len(both[1])-1-same] {
-		same++
-	}
-	if same == len(both[0]) || same == len(both[1]) {
-		return nil, 0, errNoGap
-	}
-	gap := both[0][len(both[0])-same:]
-	if len(gap) > 0 && gap[0] == last { // the model has ended its turn itself
-		gap = gap[1:]
-	}
-	if len(gap) == 0 {
-		return nil, 0, errNoGap
-	}
-	return gap, limit, nil
-}
-
 // tokenize has an engine turn messages into a prompt, by the model's own chat template.
 func (s *sessionCall) tokenize(ctx context.Context, messages []json.RawMessage) (ids []int32, limit int, err error) {
 	fields := map[string]any{"messages": messages, "add_generation_prompt": true}
