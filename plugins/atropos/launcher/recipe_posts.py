@@ -16,7 +16,9 @@ ANSWER = contextvars.ContextVar("answer", default=None)
 REFUSALS = (400, 413, 422)
 
 # Errors of clients of inference servers that say nothing of the environment, by name: it need not have these packages.
-AWAY = {"APIConnectionError", "APITimeoutError", "InternalServerError", "RateLimitError", "ClientError", "TransportError"}
+AWAY = {
+    "APIConnectionError", "APITimeoutError", "InternalServerError", "RateLimitError", "ClientError", "TransportError"
+}  # fmt: skip
 
 
 class Posts:

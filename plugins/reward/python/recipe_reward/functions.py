@@ -163,8 +163,8 @@ def _number(value: Any, wanted: str, name: str) -> float:
         raise ValueError(f"{name} returned {made}, which is no finite number")
     if abs(made) > LARGEST:
         raise ValueError(
-            f"{name} returned {made:g}; expected a number between -{LARGEST:g} and {LARGEST:g}: trainers add up squares "
-            "of scores in single precision"
+            f"{name} returned {made:g}; expected a number between -{LARGEST:g} and {LARGEST:g}: trainers add up "
+            "squares of scores in single precision"
         )
     return made
 

@@ -111,8 +111,8 @@ class Reward(Environment):
                 )
             if refused := unwanted(function, list(rows[0])):
                 raise ValueError(
-                    f"{name} does not take {', '.join(map(repr, refused))}, which it is given, as by TRL: write **kwargs "
-                    "behind its arguments"
+                    f"{name} does not take {', '.join(map(repr, refused))}, which it is given, as by TRL: write "
+                    "**kwargs behind its arguments"
                 )
         for n, row in enumerate(rows, 1):
             self._check(row.get(s.prompt_column), n)
