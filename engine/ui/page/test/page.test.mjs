@@ -442,8 +442,7 @@ test("labels of axes are not cut, and the legend is readable in the dark", async
 test("hostile samples do nothing and are shown", async () => {
   const bodies = [], lines = [];
   const long = "word ".repeat(2 << 20); // 10 MB
-  // The long one is the oldest: the list is read from the newest on, and ends after 2 s of reading.
-  const texts = [long, "<script>alert(1)</script><img src=x onerror=alert(2)>", "\u001b[2J\u001b]0;title\u0007", "\u202etxet\u2066", "javascript:alert(3)"];
+  const texts = ["<script>alert(1)</script><img src=x onerror=alert(2)>", "\u001b[2J\u001b]0;title\u0007", "\u202etxet\u2066", long, "javascript:alert(3)"];
   let offset = 0;
   texts.forEach((text, i) => {
     const body = JSON.stringify({ tokens: [[1, 2]], masks: [[-100, 2]], scores: [1], messages: [[{ role: text.slice(0, 50), content: text }, { role: "assistant", content: text }]] });
@@ -455,6 +454,7 @@ test("hostile samples do nothing and are shown", async () => {
   writeFileSync(join(samples, "00000099.zst"), Buffer.concat(bodies));
   appendFileSync(join(samples, "00000099.jsonl"), lines.join(""));
   const list = await open("#/quickstart/samples");
+  await list.getByLabel("Environment").selectOption(texts[0].slice(0, 60)); // the run may still record newer groups
   await list.locator("td .text", { hasText: "<script>alert(1)</script>" }).first().waitFor();
   await close(list);
   for (let i = 0; i < texts.length; i++) {
