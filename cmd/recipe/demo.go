@@ -51,8 +51,8 @@ asks before it applies one. A folder of another user, or one that every user may
 	}
 }
 
-// writeQuickstart writes the recipe of the demo, unless the folder has one of that name. Own: the file is the demo's.
-// Another one may be a stranger's, of a checkout for example: it runs programs, so nobody has approved it.
+// writeQuickstart writes the recipe of the demo, unless the folder has a file with that name. Own: the file is the
+// demo's. Any other file may come from a stranger, and would run programs: the user is asked before it is applied.
 func writeQuickstart(folder string) (file string, own bool, err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return "", false, err

@@ -23,9 +23,9 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// lookup prints which modules an interpreter does not find. It imports none of them. The first argument are folders
-// that are searched, too, as a JSON list: those of the recipe, which may be a stranger's. They are added when all that
-// the program itself imports is there. The folder that Python is started in is not searched.
+// lookup prints which modules an interpreter does not find. It imports none of them. The first argument is a JSON list
+// of folders of the recipe, which are searched too. A stranger may have written what they hold, so they are added after
+// the program has imported what it needs itself. The working folder is not searched.
 const lookup = `
 import sys
 sys.path = [folder for folder in sys.path if folder]

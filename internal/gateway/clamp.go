@@ -48,7 +48,7 @@ func (g *Gateway) clamp(ctx context.Context, c *call) bool {
 	return true
 }
 
-// promptLength counts the tokens of a call's prompt, and those of the engine's context, by the engine's own tokenizer.
+// promptLength asks the engine's tokenizer how many tokens the prompt has. Limit is the engine's context in tokens.
 func (g *Gateway) promptLength(ctx context.Context, c *call) (used, limit int, ok bool) {
 	if n := len(c.promptIDs); n > 0 {
 		limit = g.contextLength(ctx, c)

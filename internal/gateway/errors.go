@@ -124,7 +124,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, route string, err error) {
 // networkOperation is how Go names a connection in an error: "read tcp 127.0.0.1:5000->127.0.0.1:41001: ".
 var networkOperation = regexp.MustCompile(`\b(dial|read|write) (tcp|tcp4|tcp6|unix) \S+: `)
 
-// withoutAddresses removes the addresses of engines from a message to a client: nobody else reaches them.
+// withoutAddresses removes engine addresses from a message. Clients cannot reach engines and must not learn of them.
 func (g *Gateway) withoutAddresses(message string) string {
 	message = networkOperation.ReplaceAllString(message, "")
 	g.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,9 +21,9 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// BenchmarkSessions runs 500 sessions of 20 turns at once against an engine that takes a second for an answer of 64
-// tokens, in this very process. What a call takes beyond that second is the gateway's own time, and that of the
-// engine's and the clients' HTTP on the same cores.
+// BenchmarkSessions runs 500 sessions of 20 turns at once. The engine takes one second to answer with 64 tokens. The
+// figures are the time of a call beyond that second. They include the HTTP work of engine and clients, which run in the
+// same process.
 func BenchmarkSessions(b *testing.B) {
 	const sessions, turns, answer, think = 500, 20, 64, time.Second
 	engine := httptest.NewServer(slowEngine(answer, think))
@@ -69,7 +70,8 @@ func slowEngine(answer int, think time.Duration) http.Handler {
 	for i := range ids {
 		ids[i], logprobs[i] = 20000+i*37, -rand.Float64()
 	}
-	done, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{"index": 0, "text": string(bytes.Repeat([]byte("word "), answer)),
+	text := strings.Repeat("word ", answer)
+	done, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{"index": 0, "text": text,
 		"finish_reason": "stop", "token_ids": ids, "logprobs": map[string]any{"token_logprobs": logprobs}}},
 		"usage": map[string]any{"completion_tokens": answer}})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -66,7 +66,7 @@ var dialects = map[string]dialect{
 
 // sessionCall answers one call of a session.
 func (g *Gateway) sessionCall(w *statusWriter, r *http.Request, id, route string) (tokens int, err error) {
-	l, err := g.sessions.get(id, g.cfg.Clock.Now())
+	l, err := g.sessions.get(id)
 	if err != nil {
 		return 0, &refusal{http.StatusUnauthorized, "unauthorized", "session key: " + err.Error(), 0}
 	}
@@ -127,7 +127,6 @@ func (l *liveSession) begin(now time.Time, overruled int) error {
 	}
 	l.pending++
 	l.overrule += overruled
-	l.used = now
 	return nil
 }
 
@@ -335,12 +334,12 @@ func (s *sessionCall) record(ch *choice, fresh []int32, low, high int) (session.
 	if len(ch.spans) == 0 { // of a range, the oldest counts, as for staleness
 		c.Versions = []session.VersionSpan{{Start: 0, End: len(c.Output), Version: int64(min(low, high))}}
 	}
-	c.Answer, err = s.said(gjson.Parse(ch.text).Str, &c.Finish)
-	return c, err
+	c.Answer = s.said(gjson.Parse(ch.text).Str, &c.Finish)
+	return c, nil
 }
 
 // said is an answer as the program receives it. Calls of tools that cannot be read stay text: they are never invented.
-func (s *sessionCall) said(text string, finish *string) (session.Message, error) {
+func (s *sessionCall) said(text string, finish *string) session.Message {
 	m := session.Message{Role: "assistant"}
 	if len(s.q.Tools) > 0 && *finish != "length" {
 		calls, around, err := hermes.Parse(text)
@@ -353,11 +352,11 @@ func (s *sessionCall) said(text string, finish *string) (session.Message, error)
 					Arguments: bytes.Clone(c.Arguments)})
 			}
 			*finish = "tool_calls"
-			return m, nil
+			return m
 		}
 	}
 	m.Parts = []session.Part{{Kind: session.Text, Text: text}}
-	return m, nil
+	return m
 }
 
 // send writes the answer, and says whether the program has received it.

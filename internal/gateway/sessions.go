@@ -80,7 +80,6 @@ type liveSession struct {
 	pending  int // calls that are being answered
 	sampled  int // tokens
 	overrule int // parameters of the program that were overruled
-	used     time.Time
 }
 
 // sessions are those of a gateway.
@@ -128,7 +127,7 @@ func (s *sessions) open(q SessionRequest, now time.Time) (*liveSession, error) {
 		return nil, fmt.Errorf("%d sessions are open, which is the limit; delete those that are done", maxSessions)
 	}
 	l := &liveSession{id: rand.Text(), opened: openedSession{sessionFormat, q, now},
-		state: sessionState{State: sessionOpen}, tree: &session.Tree{}, used: now}
+		state: sessionState{State: sessionOpen}, tree: &session.Tree{}}
 	var err error
 	if l.journal, err = session.Create(s.path(l.id), l.opened); err != nil {
 		return nil, err
@@ -158,7 +157,7 @@ func (q *SessionRequest) check() error {
 }
 
 // get finds a session, also one of an earlier life of the gateway.
-func (s *sessions) get(id string, now time.Time) (*liveSession, error) {
+func (s *sessions) get(id string) (*liveSession, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.byID[id]; l != nil {
@@ -167,7 +166,7 @@ func (s *sessions) get(id string, now time.Time) (*liveSession, error) {
 	if s.folder == "" || !sessionName.MatchString(id) {
 		return nil, errNoSession
 	}
-	l := &liveSession{id: id, state: sessionState{State: sessionOpen}, used: now}
+	l := &liveSession{id: id, state: sessionState{State: sessionOpen}}
 	var err error
 	l.journal, l.tree, err = session.Resume(s.path(id), &l.opened, &l.state)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -267,7 +266,7 @@ func (g *Gateway) sessionControl(w http.ResponseWriter, r *http.Request, rest st
 		return OpenedSession{l.id, g.sessions.keys.Key(l.id), g.URL() + "/v1"}, nil
 	}
 	id, action, _ := strings.Cut(rest, "/")
-	l, err := g.sessions.get(id, now)
+	l, err := g.sessions.get(id)
 	if err != nil {
 		return nil, err
 	}
