@@ -94,8 +94,8 @@ def test_functions_of_one_name_have_separate_metrics(tmp_path: Path) -> None:
     ("signature", "absent"),
     [
         ("completions, answer, **kwargs", []),
-        ("prompts, completions, completion_ids, trainer_state, log_metric, log_extra", []),
-        ("completions, answer=None, level=3", []),
+        ("prompts, completions, completion_ids, trainer_state, log_metric, log_extra, answer", []),
+        ("completions, answer=None, level=3, **kwargs", []),
         ("completions, answr, level, **kwargs", ["answr", "level"]),
         ("completions, *, level", ["level"]),
     ],
@@ -110,6 +110,16 @@ def test_missing_columns_are_named_early(tmp_path: Path, signature: str, absent:
         made.setup()
         return
     with pytest.raises(ValueError, match=f"f needs {' and '.join(map(repr, absent))}.*it has prompt, answer"):
+        made.setup()
+
+
+def test_arguments_that_a_function_does_not_take_are_named_early(tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text("def f(prompts, completions): return [1.0]\n")
+    (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "1"}\n' * 3)
+    made = reward.Reward()
+    made.context = Context("e", tmp_path, tmp_path)
+    made.settings = reward.Settings("d.jsonl", function=Code(tmp_path / "r.py", "f"), eval_rows=1)
+    with pytest.raises(ValueError, match=r"f does not take .*'answer'.*\*\*kwargs"):
         made.setup()
 
 
