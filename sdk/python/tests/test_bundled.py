@@ -113,7 +113,7 @@ def test_missing_columns_are_named_early(tmp_path: Path, signature: str, absent:
         made.setup()
 
 
-def test_arguments_that_a_function_does_not_take_are_named_early(tmp_path: Path) -> None:
+def test_arguments_not_taken_are_named_at_setup(tmp_path: Path) -> None:
     (tmp_path / "r.py").write_text("def f(prompts, completions): return [1.0]\n")
     (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "1"}\n' * 3)
     made = reward.Reward()
