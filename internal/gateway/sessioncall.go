@@ -113,7 +113,7 @@ func (l *liveSession) begin(now time.Time, overruled int) error {
 	b := l.opened.Budget
 	turns := min(cmp.Or(b.Turns, maxTurns), maxTurns)
 	switch {
-	case l.state.State != sessionOpen:
+	case l.state.State != session.StateOpen:
 		return &refusal{http.StatusConflict, "session_ended", "the session is " + l.state.State + "; it takes no more calls",
 			0}
 	case l.tree.Len()+l.pending >= turns:
@@ -145,7 +145,7 @@ func (l *liveSession) end(n int, delivered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending--
-	if n < 0 || !delivered || l.state.State == sessionAborted {
+	if n < 0 || !delivered || l.state.State == session.StateAborted {
 		return
 	}
 	l.tree.Deliver(n)
@@ -191,13 +191,13 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	c, err := s.record(ch, fresh, low, high)
+	c, err := s.record(ch, place.Tail, fresh, low, high)
 	if err != nil {
 		return 0, nil, err
 	}
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
-	if s.l.state.State == sessionAborted {
+	if s.l.state.State == session.StateAborted {
 		return 0, nil, &refusal{http.StatusConflict, "session_ended", "the session was aborted", 0}
 	}
 	n := s.l.tree.Add(place, c)
@@ -225,6 +225,9 @@ func (s *sessionCall) room(prompt, limit, sampled int) (int, error) {
 	}
 	if b.Tokens > 0 {
 		want = min(want, max(1, b.Tokens-sampled))
+	}
+	if b.Answer > 0 {
+		want = min(want, b.Answer)
 	}
 	if s.q.MaxTokens > want {
 		s.g.met.clamped.Add(1)
@@ -322,8 +325,8 @@ func (s *sessionCall) sample(ctx context.Context, prompt []int32, want int) (*ch
 }
 
 // record makes a call of the tree of an engine's answer.
-func (s *sessionCall) record(ch *choice, fresh []int32, low, high int) (session.Call, error) {
-	c := session.Call{Prompt: fresh, Output: slices.Clone(ch.ids), Finish: gjson.Parse(ch.finish).Str}
+func (s *sessionCall) record(ch *choice, asked []session.Message, fresh []int32, low, high int) (session.Call, error) {
+	c := session.Call{Asked: asked, Prompt: fresh, Output: slices.Clone(ch.ids), Finish: gjson.Parse(ch.finish).Str}
 	var err error
 	if c.Logprobs, err = ch.floats(); err != nil {
 		return c, err

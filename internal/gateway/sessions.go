@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,61 +19,13 @@ import (
 // A session is one rollout of a program that knows nothing of training: it asks the policy by a base URL and a key, and
 // the gateway keeps its calls as a tree of tokens.
 
-// SessionRequest opens a session.
-type SessionRequest struct {
-	Task     string          `json:"task,omitempty"`     // name of the task, for people
-	Group    string          `json:"group,omitempty"`    // name of the group of rollouts of one task
-	Index    int             `json:"index,omitempty"`    // of the rollout in its group
-	Budget   SessionBudget   `json:"budget,omitzero"`    //
-	Sampling SessionSampling `json:"sampling,omitempty"` // overrules what the program asks for
-}
-
-// SessionBudget limits a session. 0: no limit.
-type SessionBudget struct {
-	Turns   int     `json:"turns,omitempty"`   // calls, at most maxTurns
-	Tokens  int     `json:"tokens,omitempty"`  // sampled, of all calls together
-	Context int     `json:"context,omitempty"` // of one call: prompt and answer
-	Seconds float64 `json:"seconds,omitempty"` // since the session was opened
-}
-
-// SessionSampling is a distribution: parameters of /v1/completions by name. What is missing has the engine's default;
-// temperature is 1.
-type SessionSampling map[string]float64
-
-// sessionParameters are the parameters that a session may have.
-var sessionParameters = map[string]bool{"temperature": true, "top_p": true, "top_k": true, "min_p": true,
-	"repetition_penalty": true, "presence_penalty": true, "frequency_penalty": true}
-
-// Session states.
-const (
-	sessionOpen     = "open"
-	sessionFinished = "finished"
-	sessionAborted  = "aborted"
-)
-
-// sessionState is what changes of a session besides its calls.
-type sessionState struct {
-	State     string             `json:"state"`
-	Why       string             `json:"why,omitempty"`       // it was aborted
-	Truncated string             `json:"truncated,omitempty"` // which limit of the budget was reached
-	Reward    *float64           `json:"reward,omitempty"`    // none: it is not scored
-	Metrics   map[string]float64 `json:"metrics,omitempty"`
-}
-
-// openedSession is the first line of a journal.
-type openedSession struct {
-	Format int `json:"format"`
-	SessionRequest
-	Opened time.Time `json:"opened"`
-}
-
 // liveSession is a session in memory.
 type liveSession struct {
 	id string
 
 	mu       sync.Mutex
-	opened   openedSession
-	state    sessionState
+	opened   session.Stored
+	state    session.State
 	tree     *session.Tree
 	journal  *session.Journal
 	pending  int // calls that are being answered
@@ -111,11 +62,11 @@ func newSessions(folder, secret string) *sessions {
 func (s *sessions) path(id string) string { return filepath.Join(s.folder, id+".jsonl") }
 
 // open begins a session.
-func (s *sessions) open(q SessionRequest, now time.Time) (*liveSession, error) {
+func (s *sessions) open(q session.Open, now time.Time) (*liveSession, error) {
 	if s.folder == "" {
 		return nil, errors.New("this gateway keeps no sessions: it was started without a folder for them")
 	}
-	if err := q.check(); err != nil {
+	if err := q.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errBody, err)
 	}
 	if err := os.MkdirAll(s.folder, 0o700); err != nil {
@@ -126,34 +77,14 @@ func (s *sessions) open(q SessionRequest, now time.Time) (*liveSession, error) {
 	if len(s.byID) >= maxSessions {
 		return nil, fmt.Errorf("%d sessions are open, which is the limit; delete those that are done", maxSessions)
 	}
-	l := &liveSession{id: rand.Text(), opened: openedSession{sessionFormat, q, now},
-		state: sessionState{State: sessionOpen}, tree: &session.Tree{}}
+	l := &liveSession{id: rand.Text(), opened: session.Stored{Format: sessionFormat, Open: q, Opened: now},
+		state: session.State{State: session.StateOpen}, tree: &session.Tree{}}
 	var err error
 	if l.journal, err = session.Create(s.path(l.id), l.opened); err != nil {
 		return nil, err
 	}
 	s.byID[l.id] = l
 	return l, nil
-}
-
-func (q *SessionRequest) check() error {
-	b := q.Budget
-	if b.Turns < 0 || b.Tokens < 0 || b.Context < 0 || !(b.Seconds >= 0) || math.IsInf(b.Seconds, 0) {
-		return fmt.Errorf("budget: want numbers from 0 (no limit), got %+v", b)
-	}
-	for name, v := range q.Sampling {
-		if !sessionParameters[name] {
-			return fmt.Errorf("sampling: %q is not known; want temperature, top_p, top_k, min_p, repetition_penalty, "+
-				"presence_penalty or frequency_penalty", name)
-		}
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("sampling: %s is no number", name)
-		}
-	}
-	if len(q.Task) > 1024 || len(q.Group) > 1024 {
-		return errors.New("task, group: want names of at most 1024 bytes")
-	}
-	return nil
 }
 
 // get finds a session, also one of an earlier life of the gateway.
@@ -166,7 +97,7 @@ func (s *sessions) get(id string) (*liveSession, error) {
 	if s.folder == "" || !sessionName.MatchString(id) {
 		return nil, errNoSession
 	}
-	l := &liveSession{id: id, state: sessionState{State: sessionOpen}}
+	l := &liveSession{id: id, state: session.State{State: session.StateOpen}}
 	var err error
 	l.journal, l.tree, err = session.Resume(s.path(id), &l.opened, &l.state)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +124,7 @@ func (s *sessions) remove(l *liveSession) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(s.byID, l.id)
-	l.state.State = sessionAborted
+	l.state.State = session.StateAborted
 	return l.journal.Remove()
 }
 
@@ -206,25 +137,6 @@ func (s *sessions) close() {
 		_ = l.journal.Close() // everything acknowledged is on the disk
 		l.mu.Unlock()
 	}
-}
-
-// SessionStatus is a session as its owner sees it.
-type SessionStatus struct {
-	ID string `json:"id"`
-	openedSession
-	sessionState
-	Calls     int                `json:"calls"`     // answered
-	Pending   int                `json:"pending"`   // being answered
-	Sampled   int                `json:"sampled"`   // tokens
-	Overruled int                `json:"overruled"` // sampling parameters of the program that the session's overruled
-	Sequences []session.Sequence `json:"sequences,omitempty"`
-}
-
-// OpenedSession is the answer to SessionRequest.
-type OpenedSession struct {
-	ID      string `json:"id"`
-	Key     string `json:"key"`
-	BaseURL string `json:"base_url"` // for OpenAI's clients; the key is their api_key
 }
 
 // sessionRoute answers POST /recipe/v1/sessions, and GET, DELETE and POST of /recipe/v1/sessions/ID.
@@ -255,7 +167,7 @@ func (g *Gateway) sessionControl(w http.ResponseWriter, r *http.Request, rest st
 		if r.Method != http.MethodPost {
 			return nil, &refusal{http.StatusMethodNotAllowed, "", "sessions takes POST", 0}
 		}
-		var q SessionRequest
+		var q session.Open
 		if err := decode(body, &q); err != nil {
 			return nil, err
 		}
@@ -263,7 +175,7 @@ func (g *Gateway) sessionControl(w http.ResponseWriter, r *http.Request, rest st
 		if err != nil {
 			return nil, err
 		}
-		return OpenedSession{l.id, g.sessions.keys.Key(l.id), g.URL() + "/v1"}, nil
+		return session.Opened{ID: l.id, Key: g.sessions.keys.Key(l.id), BaseURL: g.URL() + "/v1"}, nil
 	}
 	id, action, _ := strings.Cut(rest, "/")
 	l, err := g.sessions.get(id)
@@ -301,14 +213,14 @@ func (l *liveSession) change(action string, body []byte) (any, error) {
 	case action == "reward" && q.Reward == nil:
 		return nil, fmt.Errorf("%w: reward is missing", errBody)
 	case action == "abort":
-		next.State, next.Why = sessionAborted, q.Why
+		next.State, next.Why = session.StateAborted, q.Why
 	case l.pending > 0:
 		return nil, fmt.Errorf("%w: %d calls of the session are being answered; wait for the program to end", ErrHeld,
 			l.pending)
-	case next.State == sessionAborted:
+	case next.State == session.StateAborted:
 		return nil, fmt.Errorf("%w: the session was aborted: %s", ErrNotHeld, next.Why)
 	default:
-		next.State = sessionFinished
+		next.State = session.StateFinished
 	}
 	if err := l.journal.State(next); err != nil {
 		return nil, err
@@ -317,14 +229,14 @@ func (l *liveSession) change(action string, body []byte) (any, error) {
 	return l.statusLocked(false), nil
 }
 
-func (l *liveSession) status(sequences bool) SessionStatus {
+func (l *liveSession) status(sequences bool) session.Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.statusLocked(sequences)
 }
 
-func (l *liveSession) statusLocked(sequences bool) SessionStatus {
-	out := SessionStatus{ID: l.id, openedSession: l.opened, sessionState: l.state, Calls: l.tree.Len(), Pending: l.pending,
+func (l *liveSession) statusLocked(sequences bool) session.Status {
+	out := session.Status{ID: l.id, Stored: l.opened, State: l.state, Calls: l.tree.Len(), Pending: l.pending,
 		Sampled: l.sampled, Overruled: l.overrule}
 	if sequences {
 		out.Sequences = l.tree.Sequences()

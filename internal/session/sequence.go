@@ -1,5 +1,7 @@
 package session
 
+import "encoding/json"
+
 // Untrained is the mask of a token that is not trained, as cross-entropy losses have it.
 const Untrained = -100
 
@@ -14,6 +16,8 @@ type Sequence struct {
 	Kind     string        `json:"kind"`   // root: it trains the session's first call; else fork
 	Finish   string        `json:"finish"` // of the last call
 	Masked   []Masked      `json:"masked,omitempty"`
+	// Messages are the conversation in the form of Chat Completions, the answers among them.
+	Messages []json.RawMessage `json:"messages"`
 }
 
 // Masked is why sampled tokens are not trained.
@@ -83,6 +87,10 @@ func (t *Tree) superseded(continued []bool) []bool {
 
 // add appends a call. A reason keeps its sampled tokens from being trained.
 func (s *Sequence) add(c *Call, why string) {
+	for _, m := range c.Asked {
+		s.Messages = append(s.Messages, m.chat())
+	}
+	s.Messages = append(s.Messages, c.Answer.chat())
 	for _, id := range c.Prompt {
 		s.Tokens, s.Masks, s.Logprobs = append(s.Tokens, id), append(s.Masks, Untrained), append(s.Logprobs, 1)
 	}

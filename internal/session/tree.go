@@ -19,6 +19,7 @@ type Call struct {
 	Logprobs []float32     `json:"logprobs"` // of Output
 	Versions []VersionSpan `json:"versions"` // of Output: which policy version sampled which tokens
 	Finish   string        `json:"finish"`   // why sampling ended: stop, length or tool_calls
+	Asked    []Message     `json:"asked"`    // the messages that Prompt renders
 	Answer   Message       `json:"answer"`   // what Output says, as the program received it
 	Masked   string        `json:"masked,omitempty"`
 }

@@ -59,10 +59,12 @@ type Policy struct {
 	plan     sampling
 	limits   limits
 	maxTurns int
+	sessions *sampler // of the gateway
 
-	mu    sync.Mutex
-	chats []*Chat  // in the order in which they were begun
-	long  *tooLong // a conversation began with more than fits
+	mu     sync.Mutex
+	chats  []*Chat    // in the order in which they were begun
+	opened []*Session // in the order in which they were opened
+	long   *tooLong   // a conversation began with more than fits
 }
 
 // Chat is the conversation of one agent with the policy: one sequence that is trained on.
@@ -340,10 +342,13 @@ func (r *owns) once(ctx context.Context, task Task, p sampling, l limits) ([]seq
 	within, cancel := context.WithTimeout(ctx, r.settings.RolloutTimeout)
 	defer cancel()
 	policy := &Policy{talk: talk{ask: r.ask, bridge: r.bridge, stages: r.stages}, plan: p, limits: l,
-		maxTurns: int(r.settings.MaxTurns)}
+		maxTurns: int(r.settings.MaxTurns), sessions: r.sampler}
 	end := r.stages.act.begin()
 	err := r.env.Rollout(within, task, policy)
 	end()
+	if forgot := policy.forget(ctx); forgot != nil {
+		r.log("warn", fmt.Sprintf("delete a session: %v", forgot))
+	}
 	if err != nil && ctx.Err() == nil && within.Err() != nil {
 		err = &InfraFailed{fmt.Errorf("the rollout took longer than rollout_timeout = %s: %w", r.settings.RolloutTimeout,
 			err)}
@@ -361,6 +366,13 @@ func (p *Policy) sequences() ([]sequence, error) {
 	var out []sequence
 	for _, c := range p.chats {
 		s, err := c.sequence()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	for _, opened := range p.opened {
+		s, err := opened.sequence()
 		if err != nil {
 			return nil, err
 		}

@@ -38,11 +38,13 @@ type runner[C Config, E any] struct {
 
 // rolling is what rollouts are made with.
 type rolling struct {
-	ask    asker
-	stages *stages
-	stats  *rolloutStats
-	log    func(level, message string)
-	step   *atomic.Int64 // of the trainer, as far as it is known
+	ask asker
+	// of sessions
+	sampler *sampler
+	stages  *stages
+	stats   *rolloutStats
+	log     func(level, message string)
+	step    *atomic.Int64 // of the trainer, as far as it is known
 	// of one score
 	scoreTimeout time.Duration
 }
@@ -119,9 +121,9 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	}
 	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
 	r.setKeeper(keeperOf(served, sampler.http))
-	r.set(&env, r.rolls(env, req.Config, rolling{ask: explainRefusals(sampler.draw), stages: &stages{},
-		stats: newRolloutStats(), log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout}), plan,
-		limits{tokens: int(served.MaxModelLen)})
+	with := rolling{ask: explainRefusals(sampler.draw), sampler: sampler, stages: &stages{}, stats: newRolloutStats(),
+		log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout}
+	r.set(&env, r.rolls(env, req.Config, with), plan, limits{tokens: int(served.MaxModelLen)})
 	defer r.set(nil, nil, sampling{}, limits{})
 	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and
 	// the trainer waits for its environments to be ready.
@@ -129,8 +131,8 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	if s.Deterministic {
 		rollouts.order = newOrder(name, req.Config)
 	}
-	rollouts.roller = r.rolls(env, req.Config, rolling{ask: explainRefusals(rollouts.draw), stages: &rollouts.stages,
-		stats: rollouts.stats, log: host.Log, step: &rollouts.trained, scoreTimeout: s.ScoreTimeout})
+	with.ask, with.stages, with.stats = explainRefusals(rollouts.draw), &rollouts.stages, rollouts.stats
+	rollouts.roller = r.rolls(env, req.Config, with)
 	host.Activities(rollouts.activities)
 	if m, ok := any(env).(Monitored); ok {
 		return monitored(ctx, m, rollouts.run)

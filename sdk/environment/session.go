@@ -1,0 +1,251 @@
+package environment
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/internal/session"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
+)
+
+// Session is the access of a program that knows nothing of training: a base URL and a key. The gateway of the inference
+// block keeps the program's calls as tokens.
+type Session struct {
+	BaseURL string // for clients of OpenAI; it ends in /v1
+	Key     string // the clients' API key, for this session alone
+
+	agent  string
+	id     string
+	client *sampler
+	found  sequence
+	ended  bool
+	scored bool
+}
+
+// SessionBudget limits a session. 0: no limit.
+type SessionBudget struct {
+	Turns  int           // calls
+	Tokens int           // sampled, of all calls together
+	Time   time.Duration // since the session was opened
+}
+
+// SessionRecord is what a program did with its session.
+type SessionRecord struct {
+	Messages  []Message // the conversation that is trained on, with the answers of the model
+	Calls     int       // answered
+	Sampled   int       // tokens of all calls
+	Sequences int       // 1, where each call continued the one before
+	Untrained int       // sampled tokens that are not trained on
+	Truncated string    // which limit of the budget was reached; empty: none
+	Finish    string    // why the last answer of the conversation ended: stop, length or tool_calls
+}
+
+// ErrNoCall is the error of a session whose program has not got one answer.
+var ErrNoCall = errors.New("the program made no call that was answered: does it use the base URL and the key of its " +
+	"environment variables?")
+
+// Session opens a session for a program. Only one conversation of it is trained on, the one with the most sampled
+// tokens. The session is gone when Rollout returns.
+func (p *Policy) Session(ctx context.Context, agent, task string, budget SessionBudget) (*Session, error) {
+	q := session.Open{Task: brief([]byte(task)), Sampling: p.plan.session(),
+		Budget: session.Budget{Turns: p.maxTurns, Tokens: budget.Tokens, Context: p.limits.tokens,
+			Answer: int(p.plan.MaxTokens), Seconds: budget.Time.Seconds()}}
+	if budget.Turns > 0 {
+		q.Budget.Turns = min(budget.Turns, p.maxTurns)
+	}
+	var opened session.Opened
+	if err := p.sessions.session(ctx, http.MethodPost, "", q, &opened); err != nil {
+		return nil, err
+	}
+	s := &Session{BaseURL: opened.BaseURL, Key: opened.Key, agent: agent, id: opened.ID, client: p.sessions}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opened = append(p.opened, s)
+	return s, nil
+}
+
+// session are the parameters in the form of a session.
+func (p sampling) session() session.Sampling {
+	out := session.Sampling{"temperature": p.Temperature, "top_p": p.TopP}
+	if p.TopK != nil {
+		out["top_k"] = float64(*p.TopK)
+	}
+	if p.MinP != nil {
+		out["min_p"] = *p.MinP
+	}
+	if p.Repetition != nil {
+		out["repetition_penalty"] = *p.Repetition
+	}
+	if p.Seed != nil {
+		out["seed"] = float64(*p.Seed)
+	}
+	return out
+}
+
+const (
+	endWithin  = 10 * time.Second // for calls of a program that has ended
+	endEvery   = 50 * time.Millisecond
+	askWithin  = 30 * time.Second // for one request to the gateway
+	mostRecord = 1 << 30          // bytes of a session with its tokens
+)
+
+// End ends the session: the program has ended, and makes no more calls.
+func (s *Session) End(ctx context.Context) (*SessionRecord, error) {
+	for deadline := time.Now().Add(endWithin); ; {
+		err := s.client.session(ctx, http.MethodPost, "/"+s.id+"/finish", struct{}{}, nil)
+		var refused *refusal
+		if err == nil {
+			break
+		}
+		if !errors.As(err, &refused) || refused.status != http.StatusConflict || time.Now().After(deadline) {
+			return nil, err
+		}
+		if err := pause(ctx, endEvery); err != nil { // a call is still being answered
+			return nil, err
+		}
+	}
+	var status session.Status
+	if err := s.client.session(ctx, http.MethodGet, "/"+s.id, nil, &status); err != nil {
+		return nil, err
+	}
+	best, trained := -1, 0
+	for i := range status.Sequences {
+		if n := status.Sequences[i].Trained(); n > trained {
+			best, trained = i, n
+		}
+	}
+	if best < 0 {
+		return nil, &InfraFailed{ErrNoCall}
+	}
+	if err := s.take(&status.Sequences[best], status.Truncated != ""); err != nil {
+		return nil, err
+	}
+	s.ended = true
+	return &SessionRecord{Messages: s.found.conversation, Calls: status.Calls, Sampled: status.Sampled,
+		Sequences: len(status.Sequences), Untrained: status.Sampled - trained, Truncated: status.Truncated,
+		Finish: s.found.finish}, nil
+}
+
+// take makes the sequence that is trained on. What is taken is checked: a gateway may be of another version.
+func (s *Session) take(from *session.Sequence, truncated bool) error {
+	n := len(from.Tokens)
+	if len(from.Masks) != n || len(from.Logprobs) != n {
+		return fmt.Errorf("the session has a sequence with %d tokens, %d masks and %d log-probabilities", n, len(from.Masks),
+			len(from.Logprobs))
+	}
+	out := sequence{agent: s.agent, turns: len(from.Calls), sampled: from.Trained(), finish: from.Finish,
+		cut: truncated || from.Finish == "length", unknown: len(from.Versions) == 0}
+	for i, id := range from.Tokens {
+		out.tokens = append(out.tokens, int(id))
+		out.masks = append(out.masks, int(from.Masks[i]))
+		out.logprobs = append(out.logprobs, float64(from.Logprobs[i]))
+	}
+	for _, v := range from.Versions {
+		if v.Start < 0 || v.End < v.Start || v.End > n {
+			return fmt.Errorf("the session has a version of tokens %d to %d in a sequence of %d", v.Start, v.End, n)
+		}
+		out.versions = joined(out.versions, &trajectory.Versions{Min: v.Version, Max: v.Version})
+		out.spans = append(out.spans, trajectory.VersionSpan{Version: v.Version, Start: v.Start, End: v.End})
+	}
+	for i, raw := range from.Messages {
+		var m Message
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return fmt.Errorf("read message %d of the session: %w", i+1, err)
+		}
+		out.conversation = append(out.conversation, m)
+		if m.Role == "assistant" {
+			out.text = m.Content
+		}
+	}
+	s.found = out
+	return nil
+}
+
+// Score is how good the rollout was; higher is better. Metrics are recorded beside it.
+func (s *Session) Score(score float64, beside map[string]float64) error {
+	switch {
+	case !s.ended:
+		return errors.New("a session is scored after its End")
+	case !trainable(score):
+		return notFinite(score)
+	}
+	made := newMetrics()
+	for name, v := range beside {
+		made.set(name, v)
+	}
+	s.found.score, s.found.metrics, s.scored = score, made.values, true
+	return made.err
+}
+
+// sequence is what is trained on.
+func (s *Session) sequence() (sequence, error) {
+	if !s.scored {
+		return sequence{}, fmt.Errorf("the session of agent %q has no score", s.agent)
+	}
+	return s.found, nil
+}
+
+// forget deletes the sessions of a rollout, whatever became of it.
+func (p *Policy) forget(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+	defer cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	errs := make([]error, len(p.opened))
+	var wg sync.WaitGroup
+	for i, s := range p.opened {
+		wg.Go(func() { errs[i] = s.client.session(ctx, http.MethodDelete, "/"+s.id, nil, nil) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// session asks the gateway for something about sessions.
+func (s *sampler) session(ctx context.Context, method, path string, body, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	var data []byte
+	if body != nil {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("encode a request about a session: %w", err)
+		}
+	}
+	url := strings.TrimSuffix(s.base, "/v1") + "/recipe/v1/sessions" + path
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("ask for a session: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.key)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.http.Do(request)
+	if err != nil {
+		return &InfraFailed{fmt.Errorf("ask for a session: %w", err)}
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := bounded.ReadAll(response.Body, mostRecord)
+	if err != nil {
+		return &InfraFailed{fmt.Errorf("read a session: %w", err)}
+	}
+	switch code := response.StatusCode; {
+	case code == http.StatusOK && out == nil:
+		return nil
+	case code == http.StatusOK:
+		if err := json.Unmarshal(answer, out); err != nil {
+			return fmt.Errorf("read a session: %w", err)
+		}
+		return nil
+	case code >= 400 && code < 500 && code != http.StatusTooManyRequests:
+		return &refusal{code, brief(answer)}
+	default:
+		return &InfraFailed{fmt.Errorf("ask for a session: HTTP %d: %s", code, brief(answer))}
+	}
+}
