@@ -21,7 +21,7 @@ func (ev *evaluation) context(exprs []*expression, mi *moduleInstance) *hcl.Eval
 			c.add(ev, &e.refs[i], mi)
 		}
 	}
-	if c.vars == nil && c.locals == nil && c.blocks == nil && c.modules == nil && !c.path {
+	if c.vars == nil && c.locals == nil && c.blocks == nil && c.modules == nil && !c.path && c.task == nil {
 		return ev.p.base
 	}
 	ctx := ev.p.base.NewChild()
@@ -45,11 +45,14 @@ type contents struct {
 	modules      map[*node]map[string]bool                  // outputs used of each call; nil: all of them
 	modulesValue map[string]cty.Value
 	path         bool
+	task         map[string]cty.Value // by member: the text that stands for it
 }
 
 func (c *contents) add(ev *evaluation, ref *reference, mi *moduleInstance) {
 	n := ref.node
 	switch {
+	case n == nil && ref.root == "task":
+		put(&c.task, ref.output, func() cty.Value { return cty.StringVal("${task." + ref.output + "}") })
 	case n == nil:
 		c.path = c.path || ref.root == "path"
 	case n.variable != nil:
@@ -105,6 +108,9 @@ func (c *contents) variables(mi *moduleInstance) map[string]cty.Value {
 	}
 	if c.modulesValue != nil {
 		out["module"] = cty.ObjectVal(c.modulesValue)
+	}
+	if c.task != nil {
+		out["task"] = cty.ObjectVal(c.task)
 	}
 	for kind, plugins := range c.blocks {
 		byPlugin := make(map[string]cty.Value, len(plugins))

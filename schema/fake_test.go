@@ -44,6 +44,7 @@ type fakeEnvironment struct {
 	Config       map[string]any `recipe:"config"`
 	Free         any            `recipe:"free"`
 	Tags         []string       `recipe:"tags"`
+	Command      []string       `recipe:"command" per:"task"`
 }
 
 type fakeTrainer struct {

@@ -209,9 +209,10 @@ func (r *resolver) blockBody(body *hclsyntax.Body) {
 			continue
 		}
 		r.typed = config != nil && decode.IsReference(config, attr.Name)
+		r.task = config != nil && decode.IsPerTask(config, attr.Name)
 		r.add(attr.Name, attr.Expr)
 	}
-	r.typed = false
+	r.typed, r.task = false, false
 	for _, block := range body.Blocks {
 		r.self = block.Type == "lifecycle"
 		r.nested(block, block.Type+".")

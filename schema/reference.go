@@ -20,8 +20,8 @@ import (
 
 // reference is one use of a name.
 type reference struct {
-	node    *node                // variable, local, block or module call; nil for path, count, each, self
-	output  string               // of a module call: the output that is used; "" for all
+	node    *node                // variable, local, block or module call; nil for path, count, each, self, task
+	output  string               // of a module call: the output that is used; "" for all. Of task: the member
 	key     *addr.Key            // instance that is written out; nil: all, or keyExpr
 	keyExpr hclsyntax.Expression // instance that an expression gives
 	rng     hcl.Range
@@ -34,6 +34,7 @@ type resolver struct {
 	node        *node
 	count, each bool                 // the node, or its module call, has them
 	self        bool                 // inside lifecycle
+	task        bool                 // the attribute may hold members of a task
 	typed       bool                 // see expression
 	early       bool                 // see expression
 	iterators   []string             // of dynamic blocks around
@@ -208,6 +209,19 @@ func (r *resolver) resolve(t hcl.Traversal, indexed bool) (reference, *hcl.Diagn
 		if !r.self {
 			return ref, diagnostic.Problem(ref.rng, "No self here",
 				"self is the block itself and is only defined in lifecycle { postcondition { … } }.")
+		}
+		return ref, nil
+	case "task":
+		if !r.task {
+			return ref, diagnostic.Problem(ref.rng, "No task here",
+				"task.NAME is a member of the task that a rollout is made of. It is only defined in attributes that are "+
+					`filled in for each task, such as command of environment "agent".`)
+		}
+		var ok bool
+		if ref.output, ok = parse.AttrStep(t, 1); !ok || len(t) > 2 {
+			return ref, diagnostic.Problem(ref.rng, "Unknown name",
+				"Expected task.NAME, where NAME is a member of the tasks. A member of a member cannot be named: a value "+
+					"that is no text is put in as JSON.")
 		}
 		return ref, nil
 	default:

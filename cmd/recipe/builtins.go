@@ -1,6 +1,7 @@
 package main
 
 import (
+	agentenv "github.com/recipe-rl/recipe/plugins/agent"
 	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/atropos"
 	"github.com/recipe-rl/recipe/plugins/axolotl"
@@ -28,6 +29,7 @@ import (
 // builtins are the plugins inside this binary. This is the one file that names them.
 func builtins() []*sdk.Definition {
 	return []*sdk.Definition{
+		agentenv.Plugin(),
 		arithmetic.Definition(),
 		atropos.Plugin(),
 		axolotl.Plugin(),

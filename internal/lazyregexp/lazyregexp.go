@@ -46,6 +46,11 @@ func (r *Regexp) ReplaceAllString(s, with string) string {
 	return r.compile().ReplaceAllString(s, with)
 }
 
+// ReplaceAllStringFunc is regexp.Regexp.ReplaceAllStringFunc.
+func (r *Regexp) ReplaceAllStringFunc(s string, with func(string) string) string {
+	return r.compile().ReplaceAllStringFunc(s, with)
+}
+
 // ReplaceAllLiteralString is regexp.Regexp.ReplaceAllLiteralString.
 func (r *Regexp) ReplaceAllLiteralString(s, with string) string {
 	return r.compile().ReplaceAllLiteralString(s, with)

@@ -66,3 +66,9 @@ func IsReference(s *spec.Schema, name string) bool {
 	a := s.Attribute(name)
 	return a != nil && len(a.References) > 0
 }
+
+// IsPerTask says whether the attribute of that name may hold members of a task.
+func IsPerTask(s *spec.Schema, name string) bool {
+	a := s.Attribute(name)
+	return a != nil && a.PerTask
+}

@@ -385,7 +385,7 @@ func (c *cursor) values() []proposal {
 		return out
 	}
 	out = append(out, c.blocksFor(known)...)
-	out = append(out, c.roots()...)
+	out = append(out, c.roots(known)...)
 	for name, f := range functions() {
 		out = append(out, proposal{label: name, kind: protocol.CompletionItemKindFunction, detail: signature(name, f),
 			doc: f.Description(), insert: name + "(", snippet: name + "($0)"})
@@ -423,7 +423,7 @@ func (c *cursor) blocksFor(a *spec.Attribute) []proposal {
 }
 
 // roots are the words that references start with, where there is something to refer to.
-func (c *cursor) roots() []proposal {
+func (c *cursor) roots(a *spec.Attribute) []proposal {
 	var out []proposal
 	add := func(word, doc string) {
 		out = append(out, proposal{label: word, doc: doc, kind: protocol.CompletionItemKindVariable})
@@ -440,6 +440,9 @@ func (c *cursor) roots() []proposal {
 			kinds[k] = true
 			add(k, kindDocs[kind.Kind(k)])
 		}
+	}
+	if a != nil && a.PerTask {
+		add("task", "task.NAME: a member of the task")
 	}
 	add("path", "path.module, path.root: the folder of this file, and of the recipe")
 	if top := c.reader.blocks; len(top) > 0 && c.inBlock != nil {

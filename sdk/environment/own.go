@@ -43,14 +43,23 @@ type RolloutConfig interface {
 	rollouts() RolloutSettings
 }
 
+// DefineRollouts is Define for an environment with rollouts of its own.
+func DefineRollouts[C RolloutConfig, E Roller](
+	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
+) *sdk.Definition {
+	return New(name, summary, factory(open, rollsItself[C, E]), declared(opts)...)
+}
+
 // TryDefineRollouts is TryDefine for an environment with rollouts of its own.
 func TryDefineRollouts[C RolloutConfig, E Roller](
 	name, summary string, open func(ctx context.Context, setup Setup[C]) (E, error), opts ...sdk.Option,
 ) (*sdk.Definition, error) {
-	factory := factory(open, func(env E, c C, with rolling) roller {
-		return &owns{env: env, settings: c.rollouts(), rolling: with, bridge: newBridge(with.ask)}
-	})
-	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory, run[C], declared(opts)...)
+	return define.Try(kind.Environment, name, summary, outputs.Environment{}, factory(open, rollsItself[C, E]), run[C],
+		declared(opts)...)
+}
+
+func rollsItself[C RolloutConfig, E Roller](env E, c C, with rolling) roller {
+	return &owns{env: env, settings: c.rollouts(), rolling: with, bridge: newBridge(with.ask)}
 }
 
 // Policy is what one rollout asks. Its methods may be called from several goroutines at once.

@@ -30,13 +30,6 @@ type Session struct {
 	scored bool
 }
 
-// SessionBudget limits a session. 0: no limit.
-type SessionBudget struct {
-	Turns  int           // calls
-	Tokens int           // sampled, of all calls together
-	Time   time.Duration // since the session was opened
-}
-
 // SessionRecord is what a program did with its session.
 type SessionRecord struct {
 	Messages  []Message // the conversation that is trained on, with the answers of the model
@@ -52,15 +45,35 @@ type SessionRecord struct {
 var ErrNoCall = errors.New("the program made no call that was answered: does it use the base URL and the key of its " +
 	"environment variables?")
 
+// SessionSettings are the attributes of environments whose rollouts are programs with a session each.
+type SessionSettings struct {
+	Budget          BudgetSettings `recipe:"budget,block" doc:"Limits of one rollout. A program that reaches one gets an error that it does not retry; its reward counts"`
+	RolloutAttempts int64          `recipe:"rollout_attempts" default:"3" min:"1" doc:"How often a rollout is begun that fails for another reason than the model (infra_failed), before it is left out of its group (min_rollouts)"`
+}
+
+// BudgetSettings limit one rollout.
+type BudgetSettings struct {
+	Turns   int64 `recipe:"turns" default:"40" min:"1" max:"1024" unit:"calls" doc:"Answers of the model"`
+	Tokens  int64 `recipe:"tokens" default:"0" min:"0" unit:"tokens" doc:"Sampled tokens of all answers together; 0: no limit. One answer has max_tokens at most, and a prompt with its answer the model's context"`
+	Seconds int64 `recipe:"seconds" default:"900" min:"1" unit:"seconds" doc:"How long the program may run, waiting for the model included. Then it is ended"`
+}
+
+// longestRollout bounds a rollout whose parts have limits of their own.
+const longestRollout = 24 * time.Hour
+
+func (s SessionSettings) rollouts() RolloutSettings {
+	return RolloutSettings{MaxTurns: s.Budget.Turns, RolloutTimeout: longestRollout, RolloutAttempts: s.RolloutAttempts}
+}
+
+// Called through RolloutConfig only, which generic code asks for.
+var _ = SessionSettings.rollouts
+
 // Session opens a session for a program. Only one conversation of it is trained on, the one with the most sampled
 // tokens. The session is gone when Rollout returns.
-func (p *Policy) Session(ctx context.Context, agent, task string, budget SessionBudget) (*Session, error) {
+func (p *Policy) Session(ctx context.Context, agent, task string, budget BudgetSettings) (*Session, error) {
 	q := session.Open{Task: brief([]byte(task)), Sampling: p.plan.session(),
-		Budget: session.Budget{Turns: p.maxTurns, Tokens: budget.Tokens, Context: p.limits.tokens,
-			Answer: int(p.plan.MaxTokens), Seconds: budget.Time.Seconds()}}
-	if budget.Turns > 0 {
-		q.Budget.Turns = min(budget.Turns, p.maxTurns)
-	}
+		Budget: session.Budget{Turns: int(budget.Turns), Tokens: int(budget.Tokens), Context: p.limits.tokens,
+			Answer: int(p.plan.MaxTokens), Seconds: float64(budget.Seconds)}}
 	var opened session.Opened
 	if err := p.sessions.session(ctx, http.MethodPost, "", q, &opened); err != nil {
 		return nil, err

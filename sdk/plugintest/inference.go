@@ -97,6 +97,7 @@ func (f *fake) Start(_ context.Context, req sdk.Request[FakeConfig], host infere
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/completions", f.complete)
 	mux.HandleFunc("POST /v1/chat/completions", f.complete)
+	mux.HandleFunc("POST /tokenize", f.tokenize)
 	var err error
 	f.Local, err = inference.ServeLocal(mux)
 	return f, err
@@ -220,6 +221,27 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		"usage": map[string]int{"prompt_tokens": len(prompt), "completion_tokens": len(choices) * max(1,
 			q.MaxTokens)},
 	})
+}
+
+// tokenize renders a conversation by a chat template in which each message is its role, its text and the token 0.
+func (f *fake) tokenize(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Messages []struct {
+			Role    string `json:"role"`
+			Content string `json:"content"`
+		} `json:"messages"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var ids []int
+	for _, m := range q.Messages {
+		ids = append(append(append(ids, FakeTokens(m.Role)...), FakeTokens(m.Content)...), 0)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"tokens": append(ids, FakeTokens("assistant")...),
+		"max_model_len": fakeContext})
 }
 
 func promptTokens(q completionRequest) []int {

@@ -35,6 +35,9 @@ type Spec struct {
 	// Session gives the program a session of its own: it outlives the terminal of this process.
 	Session bool
 
+	// Foreign leaves its environment as it is, but for the mark: no module for stacks is put on Python's path.
+	Foreign bool
+
 	Files []*os.File // the program inherits them as its descriptors 3, 4, …; they stay the caller's to close
 }
 
@@ -77,7 +80,9 @@ func Start(ctx context.Context, s Spec) (*Program, error) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Env = listenForStacks(cmd.Env, s.LogDir, s.Name)
+	if !s.Foreign {
+		cmd.Env = listenForStacks(cmd.Env, s.LogDir, s.Name)
+	}
 	cmd.Env = append(slices.Clip(cmd.Env), markName+"="+h.Mark) // the caller's may be shared
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = log.f, log.f

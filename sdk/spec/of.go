@@ -136,7 +136,7 @@ func attributeOf(f field) (*Attribute, error) {
 		Name: f.name, Doc: tag.Get("doc"), Unit: tag.Get("unit"), Deprecated: tag.Get("deprecated"),
 		Required: tag.Get("required") == "true", Computed: tag.Get("computed") == "true",
 		Sensitive: tag.Get("sensitive") == "true",
-		Pattern:   tag.Get("pattern"), Change: Change(tag.Get("change")),
+		Pattern:   tag.Get("pattern"), Change: Change(tag.Get("change")), PerTask: tag.Get("per") == "task",
 	}
 	if e := tag.Get("enum"); e != "" {
 		a.Enum = strings.Split(e, ",")

@@ -66,6 +66,9 @@ type Attribute struct {
 	// Columns says that the value names columns of a file of rows, or a function whose arguments are columns; of a number:
 	// that so many rows are kept back, which must leave some.
 	Columns *Columns `json:"columns,omitempty"`
+	// PerTask says that the value may hold members of a task, task.NAME in the recipe, for which the text ${task.NAME}
+	// stands: the block puts them in for each task.
+	PerTask bool `json:"per_task,omitempty"`
 
 	pattern *regexp.Regexp // Pattern, compiled by verify
 }

@@ -32,6 +32,7 @@ type opener struct {
 type program struct {
 	*worker
 	grace   time.Duration
+	python  string // the interpreter
 	bundled string // folder of the code where it is part of recipe
 	// packages are what recipe init installs for it.
 	packages sdk.Packages
@@ -78,13 +79,29 @@ func opens[C config, E any](o opener, as func(*program) E) func(context.Context,
 
 // open starts the worker and makes the environment in it.
 func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*program, error) {
-	block, host := setup.Block, setup.Host
+	return openProgram(ctx, o.name, o.source, opening{setup.Name, setup.Environment, setup.Block, setup.Host,
+		setup.Config.ScoreLimit()}, func() (map[string]json.RawMessage, error) { return o.settings(setup) })
+}
+
+// opening is what a Python program is opened with besides its settings.
+type opening struct {
+	name        string // of the block
+	environment map[string]string
+	block       sdk.Block
+	host        sdk.Host
+	limit       time.Duration // of one score
+}
+
+// openProgram starts the worker of a plugin, and makes the environment in it.
+func openProgram(ctx context.Context, plugin string, source Source, setup opening,
+	made func() (map[string]json.RawMessage, error)) (*program, error) {
+	block, host := setup.block, setup.host
 	// The worker of an earlier attempt ends with its plugin process; one that hangs is ended here.
 	if err := proc.KillAll(ctx, proc.Parse(block.Handle)); err != nil {
 		host.Log("warn", err.Error())
 	}
-	python, err := interpreter.Find(block.Runtime, o.source.Packages, block.RecipeDir, func(name string) string {
-		if v, ok := setup.Environment[name]; ok {
+	python, err := interpreter.Find(block.Runtime, source.Packages, block.RecipeDir, func(name string) string {
+		if v, ok := setup.environment[name]; ok {
 			return v
 		}
 		return os.Getenv(name)
@@ -92,33 +109,33 @@ func (o opener) open(ctx context.Context, setup environment.Setup[config]) (*pro
 	if err != nil {
 		return nil, err
 	}
-	settings, err := o.settings(setup)
+	settings, err := made()
 	if err != nil {
 		return nil, err
 	}
 	folder := filepath.Join(block.Dir, "python")
-	if err := writeSource(folder, o.source); err != nil {
+	if err := writeSource(folder, source); err != nil {
 		return nil, err
 	}
-	source, original, err := o.source.current()
+	file, original, err := source.current()
 	if err != nil {
 		return nil, err
 	}
 	host.Phase(sdk.Starting, "importing the environment")
-	argv := []string{python, "-m", "recipe_sdk.environment.serve", strconv.Itoa(firstInherited), source, o.name, original}
-	env := withPython(python, os.Environ(), setup.Environment, folder)
+	argv := []string{python, "-m", "recipe_sdk.environment.serve", strconv.Itoa(firstInherited), file, plugin, original}
+	env := withPython(python, os.Environ(), setup.environment, folder)
 	w, err := start(ctx, argv, env, block.RecipeDir, block.Dir, host)
 	if err != nil {
 		return nil, err
 	}
-	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace), order: orderOf(settings),
-		packages: o.source.Packages}
-	if o.source.Tree != nil {
+	p := &program{worker: w, grace: min(host.Grace()/4, closeGrace), python: python,
+		order: orderOf(settings), packages: source.Packages}
+	if source.Tree != nil {
 		p.bundled = folder
 	}
 	host.Phase(sdk.Loading, "setting up the environment")
-	err = w.call(ctx, "open", map[string]any{"settings": settings, "name": setup.Name, "folder": block.RecipeDir,
-		"state": block.Dir, "score_timeout": setup.Config.ScoreLimit().Seconds()}, nil)
+	err = w.call(ctx, "open", map[string]any{"settings": settings, "name": setup.name, "folder": block.RecipeDir,
+		"state": block.Dir, "score_timeout": setup.limit.Seconds()}, nil)
 	if err == nil {
 		return p, nil
 	}

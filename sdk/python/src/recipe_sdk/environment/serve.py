@@ -249,6 +249,16 @@ class Server:
                 out.append(e)
         return out
 
+    async def on_judge(self, **made: Any) -> dict[str, Any]:
+        """The score of a rollout that the plugin process has made, by the environment's judge."""
+        limit = self.env.context.score_timeout
+        assert self.scorers is not None, "judge runs in processes of its own"
+        try:
+            found = read(await self.scorers.call("judge", made, limit=limit), "the reward function")
+        except TimedOut:
+            raise TimedOut(limit, "the reward of a rollout") from None
+        return {"score": found.value, "metrics": found.metrics}
+
     async def score(self, task: Task, completion: Completion) -> Any:
         """Calls the environment's score, where it is to run, within its time."""
         limit = self.env.context.score_timeout

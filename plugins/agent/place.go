@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Folders of rollouts: those that run, and those that were kept.
+const (
+	running = "running"
+	kept    = "kept"
+)
+
+// place is the folder of one rollout.
+type place struct{ dir string }
+
+func newPlace(folder string, t *task) (*place, error) {
+	parent := filepath.Join(folder, running)
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, fmt.Errorf("make a folder for a rollout: %w", err)
+	}
+	dir, err := os.MkdirTemp(parent, fmt.Sprintf("line-%d-", t.line))
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for a rollout: %w", err)
+	}
+	p := &place{dir}
+	for _, made := range []string{p.work(), p.temporary()} {
+		if err == nil {
+			err = os.Mkdir(made, 0o700)
+		}
+	}
+	if err == nil {
+		err = os.WriteFile(p.task(), t.raw, 0o600)
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, fmt.Errorf("make a folder for a rollout: %w", err)
+	}
+	return p, nil
+}
+
+// work is where the program runs, empty at first.
+func (p *place) work() string { return filepath.Join(p.dir, "work") }
+
+func (p *place) temporary() string { return filepath.Join(p.dir, "tmp") }
+
+// task is the file with the task's line.
+func (p *place) task() string { return filepath.Join(p.dir, "task.json") }
+
+// keep moves the folder to where it stays.
+func (p *place) keep(folder string) error {
+	to := filepath.Join(folder, kept)
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return fmt.Errorf("keep the folder of a rollout: %w", err)
+	}
+	if err := os.Rename(p.dir, filepath.Join(to, filepath.Base(p.dir))); err != nil {
+		return fmt.Errorf("keep the folder of a rollout: %w", err)
+	}
+	return nil
+}

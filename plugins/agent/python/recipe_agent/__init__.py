@@ -1,0 +1,1 @@
+"""`environment "agent"`: the reward function of what a program has done."""

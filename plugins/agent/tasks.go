@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+
+	"github.com/recipe-rl/recipe/internal/regular"
+	"github.com/recipe-rl/recipe/sdk/environment"
+)
+
+// task is one line of the file of tasks.
+type task struct {
+	raw     json.RawMessage
+	members map[string]json.RawMessage
+	line    int
+}
+
+// text is a member as an argument: a text as it is, anything else as JSON.
+func (t *task) text(name string) (string, bool) {
+	raw, ok := t.members[name]
+	if !ok {
+		return "", false
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text, true
+	}
+	return string(raw), true
+}
+
+// name is the task for people.
+func (t *task) name() string {
+	for _, member := range []string{"id", "name", "instruction", "prompt", "question"} {
+		if text, ok := t.text(member); ok {
+			return text
+		}
+	}
+	return fmt.Sprintf("line %d", t.line)
+}
+
+// task is as the kit takes it. The right answer is recorded for people.
+func (t *task) task() environment.Task {
+	expected, _ := t.text("answer")
+	return environment.Task{Prompt: t.name(), Expected: expected, Data: t}
+}
+
+// tasks are those of a file.
+type tasks struct {
+	list, held []*task
+
+	mu    sync.Mutex
+	given int64
+}
+
+// maxTask bounds a line.
+const maxTask = 16 << 20
+
+func readTasks(c Config, recipeDir string) (*tasks, error) {
+	path := c.Tasks
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(recipeDir, path)
+	}
+	f, _, err := regular.Follow(path)
+	if err != nil {
+		return nil, fmt.Errorf("tasks: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	t := &tasks{}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxTask)
+	for n := 1; lines.Scan(); n++ {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		one := &task{raw: append(json.RawMessage(nil), lines.Bytes()...), line: n}
+		if err := json.Unmarshal(one.raw, &one.members); err != nil || one.members == nil {
+			return nil, fmt.Errorf("tasks: %s:%d: want a JSON object, got %.80q", path, n, one.raw)
+		}
+		for i, argument := range c.Command {
+			if _, missing := one.fill(argument); missing != "" {
+				return nil, fmt.Errorf("tasks: %s:%d: the task has no member %q, which element %d of command uses", path, n,
+					missing, i+1)
+			}
+		}
+		t.list = append(t.list, one)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("tasks: read %s: %w", path, err)
+	}
+	keep := len(t.list) - int(c.EvalTasks)
+	if keep < 1 {
+		return nil, fmt.Errorf("tasks: %s has %d tasks, and the last eval_tasks = %d of them are held out; give more "+
+			"tasks or lower eval_tasks", path, len(t.list), c.EvalTasks)
+	}
+	t.list, t.held = t.list[:keep], t.list[keep:]
+	rng := rand.New(rand.NewPCG(uint64(c.Seed), 1))
+	rng.Shuffle(keep, func(i, j int) { t.list[i], t.list[j] = t.list[j], t.list[i] })
+	return t, nil
+}
+
+func (t *tasks) next() environment.Task {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.given++
+	return t.list[(t.given-1)%int64(len(t.list))].task()
+}
+
+func (t *tasks) skip(n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.given += n
+}
+
+// fill puts members of the task into an argument; missing is the first one that the task does not have.
+func (t *task) fill(argument string) (filled, missing string) {
+	filled = member.ReplaceAllStringFunc(argument, func(found string) string {
+		name := member.FindStringSubmatch(found)[1]
+		text, ok := t.text(name)
+		if !ok && missing == "" {
+			missing = name
+		}
+		return text
+	})
+	return filled, missing
+}

@@ -1,0 +1,33 @@
+# An unmodified program as the environment: it speaks to the policy by base URL and key. Needs Python and nothing else.
+
+variable "steps" {
+  type    = number
+  default = 60
+}
+
+inference "tiny" "policy" {}
+
+environment "agent" "digits" {
+  inference  = inference.tiny.policy
+  command    = ["python", "environments/agent/loop.py", task.digits]
+  tasks      = "environments/agent/tasks.jsonl"
+  reward     = "environments/agent/reward.py:score"
+  eval_tasks = 40
+  group_size = 8
+  max_tokens = 2
+  budget { seconds = 60 }
+  sandbox { kind = "none" } # the program runs as you: use it only where nothing can be harmed
+}
+
+trainer "tiny" "policy" {
+  environments  = [environment.agent.digits]
+  steps         = var.steps
+  batch_size    = 64
+  learning_rate = 1e-3
+}
+
+sync "weights" "policy" {
+  trainer       = trainer.tiny.policy
+  inference     = [inference.tiny.policy]
+  max_staleness = 4
+}
