@@ -5,6 +5,11 @@ variable "steps" {
   default = 60
 }
 
+variable "batch_size" {
+  type    = number
+  default = 64
+}
+
 inference "tiny" "policy" {}
 
 environment "agent" "digits" {
@@ -22,7 +27,7 @@ environment "agent" "digits" {
 trainer "tiny" "policy" {
   environments  = [environment.agent.digits]
   steps         = var.steps
-  batch_size    = 64
+  batch_size    = var.batch_size
   learning_rate = 1e-3
 }
 

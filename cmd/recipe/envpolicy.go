@@ -260,7 +260,9 @@ func (l *lone) byProxy(ctx context.Context, declared *schema.Block, url, model, 
 		return err
 	}
 	l.proxies, l.policy = append(l.proxies, proxy), url+" ("+proxy.Model()+")"
+	control, token := proxy.Control()
 	l.blocks.Give(declared.Addr, conform(cty.ObjectVal(map[string]cty.Value{
+		"control_url": cty.StringVal(control), "control_token": cty.StringVal(token),
 		"base_url": cty.StringVal(proxy.URL), "generate_url": cty.StringVal(strings.TrimSuffix(proxy.URL, "/v1")),
 		"model": cty.StringVal(proxy.Model()), "api_key": cty.StringVal(proxy.Token),
 		"tokenizer": cty.StringVal(proxy.Model()),

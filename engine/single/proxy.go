@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -32,6 +33,8 @@ type Proxy struct {
 	server           *http.Server
 	tokens           atomic.Bool // the server gives token ids itself
 	served           chan error
+	sessions         *sessionGateway
+	admin, inner     string // tokens: of the gateway's control routes, and by which it asks this proxy
 }
 
 // proxyTimeout bounds one request to the server, all completions of a group included.
@@ -60,6 +63,9 @@ func NewProxy(ctx context.Context, base, model, key string) (*Proxy, error) {
 	p.URL = "http://" + listener.Addr().String() + "/v1"
 	p.server = web.NewServer(http.HandlerFunc(p.serve))
 	go func() { p.served <- web.Serve(p.server, listener) }()
+	if err := p.openGateway(); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
 	return p, nil
 }
 
@@ -68,7 +74,11 @@ func (p *Proxy) Model() string { return p.model }
 
 // Close ends the proxy.
 func (p *Proxy) Close() error {
-	err := p.server.Close()
+	var err error
+	if p.sessions != nil {
+		err = p.sessions.close()
+	}
+	err = errors.Join(err, p.server.Close())
 	<-p.served
 	p.client.CloseIdleConnections()
 	return err
@@ -143,10 +153,12 @@ func bears(r *http.Request, token string) bool {
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	route := strings.TrimPrefix(r.URL.Path, "/v1")
 	switch {
-	case !bears(r, p.Token):
+	case !bears(r, p.Token) && !bears(r, p.inner):
 		http.Error(w, "wrong token", http.StatusUnauthorized)
 	case r.Method == http.MethodGet && route == "/models":
 		p.reply(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": p.model, "object": "model"}}})
+	case r.Method == http.MethodPost && route == "/tokenize":
+		p.tokenize(w, r)
 	case r.Method == http.MethodPost && (route == "/completions" || route == "/chat/completions"):
 		p.complete(w, r, route)
 	default:
@@ -169,7 +181,8 @@ func (p *Proxy) complete(w http.ResponseWriter, r *http.Request, route string) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	prompt, chat := p.translate(request, route)
+	standIns := bears(r, p.inner) // the gateway asks
+	prompt, chat := p.translate(request, route, standIns)
 	if chat {
 		route = "/chat/completions"
 	}
@@ -200,6 +213,9 @@ func (p *Proxy) complete(w http.ResponseWriter, r *http.Request, route string) {
 		if whole == nil {
 			whole = answer
 		}
+		if standIns {
+			withoutTokens(whole)
+		}
 		choices = append(choices, given...)
 	}
 	choices = choices[:want]
@@ -212,6 +228,9 @@ func (p *Proxy) complete(w http.ResponseWriter, r *http.Request, route string) {
 			choice = object{}
 		}
 		choice["index"] = i
+		if standIns {
+			withoutTokens(choice)
+		}
 		if choice["prompt_token_ids"] != nil {
 			p.tokens.Store(true)
 		}

@@ -39,7 +39,7 @@ func answered(text string, finish any) []int {
 
 // translate returns the stand-ins of a request's prompt. One that is made of stand-ins becomes the text, or the chat
 // request, that these are of; chat says that it became the latter.
-func (p *Proxy) translate(request object, route string) (prompt []int, chat bool) {
+func (p *Proxy) translate(request object, route string, standIns bool) (prompt []int, chat bool) {
 	if route == "/chat/completions" {
 		return conversation(request), false
 	}
@@ -57,7 +57,7 @@ func (p *Proxy) translate(request object, route string) (prompt []int, chat bool
 		}
 		prompt = append(prompt, int(number))
 	}
-	if p.tokens.Load() || len(prompt) == 0 {
+	if p.tokens.Load() && !standIns || len(prompt) == 0 {
 		return prompt, false
 	}
 	with, messages, text, ok := parsed(prompt)

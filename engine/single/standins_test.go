@@ -16,7 +16,7 @@ func TestStandIns(t *testing.T) {
 		&request); err != nil {
 		t.Fatal(err)
 	}
-	prompt, chat := (&Proxy{}).translate(request, "/chat/completions")
+	prompt, chat := (&Proxy{}).translate(request, "/chat/completions", false)
 	if chat || len(prompt) == 0 {
 		t.Fatal(prompt, chat)
 	}
@@ -32,7 +32,7 @@ func TestStandIns(t *testing.T) {
 			ids = append(ids, float64(id))
 		}
 		next := object{"prompt": ids, "logprobs": float64(1)}
-		same, chat := (&Proxy{}).translate(next, "/completions")
+		same, chat := (&Proxy{}).translate(next, "/completions", false)
 		if !chat || len(same) != len(ids) || next["logprobs"] != true || next["prompt"] != nil {
 			t.Errorf("%s: %v %v", name, chat, next)
 		}
@@ -58,7 +58,7 @@ func TestOtherTokensStayAsTheyAre(t *testing.T) {
 		"broken JSON":       {[]any{float64(standFull), float64('{'), float64(standEnd), float64(standRole + 2)}, nil},
 	} {
 		request := object{"prompt": c.prompt}
-		ids, chat := (&Proxy{}).translate(request, "/completions")
+		ids, chat := (&Proxy{}).translate(request, "/completions", false)
 		if chat || len(ids) != len(c.prompt) {
 			t.Errorf("%s: %v %v", name, ids, chat)
 		}
@@ -69,7 +69,7 @@ func TestOtherTokensStayAsTheyAre(t *testing.T) {
 	known := &Proxy{}
 	known.tokens.Store(true)
 	request := object{"prompt": []any{float64('a')}}
-	_, chat := known.translate(request, "/completions")
+	_, chat := known.translate(request, "/completions", false)
 	if chat || !reflect.DeepEqual(request["prompt"], []any{float64('a')}) {
 		t.Error("a server with token ids of its own gets them", request)
 	}

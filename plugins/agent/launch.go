@@ -58,8 +58,8 @@ func newLauncher(command []string, python, model, folder string, setup environme
 	found, err := lookPath(argv[0], env["PATH"])
 	if err != nil {
 		return launcher{}, &sdk.Error{Summary: fmt.Sprintf("the program %q of command is not installed", argv[0]), Err: err,
-			Final: true, Remedy: "install it on this machine, or correct the first element of command: a name in PATH, a path, " +
-				"or a file beside the recipe"}
+			Final: true, Remedy: "install it on this machine, or correct the first element of command: a name in PATH, a " +
+				"path, or a file beside the recipe"}
 	}
 	argv[0] = found
 	return launcher{argv, env}, nil

@@ -39,7 +39,7 @@ func (t *task) name() string {
 			return text
 		}
 	}
-	return fmt.Sprintf("line %d", t.line)
+	return string(t.raw)
 }
 
 // task is as the kit takes it. The right answer is recorded for people.

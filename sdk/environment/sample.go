@@ -26,6 +26,7 @@ const mostAnswer = 1 << 30
 // sampler asks an inference block for completions.
 type sampler struct {
 	base, model, key string
+	control          string // of the gateway; empty: there is none
 	name             string // of the environment, for the gateway's statistics
 	http             *http.Client
 	most             int64 // bytes of an answer
@@ -37,7 +38,8 @@ func newSampler(out outputs.Inference, name string, timeout time.Duration) *samp
 		transport = peer.Transport(out.BaseURL, transport)
 	}
 	return &sampler{
-		base: strings.TrimRight(out.BaseURL, "/"), model: out.Model, key: out.APIKey, name: name,
+		control: strings.TrimRight(out.ControlURL, "/"),
+		base:    strings.TrimRight(out.BaseURL, "/"), model: out.Model, key: out.APIKey, name: name,
 		http: &http.Client{Timeout: timeout, Transport: transport}, most: mostAnswer,
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -78,7 +77,8 @@ func (p *Policy) Session(ctx context.Context, agent, task string, budget BudgetS
 	if err := p.sessions.session(ctx, http.MethodPost, "", q, &opened); err != nil {
 		return nil, err
 	}
-	s := &Session{BaseURL: opened.BaseURL, Key: opened.Key, agent: agent, id: opened.ID, client: p.sessions}
+	// The gateway does not know by which address it is reached from another machine.
+	s := &Session{BaseURL: p.sessions.control + "/v1", Key: opened.Key, agent: agent, id: opened.ID, client: p.sessions}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened = append(p.opened, s)
@@ -232,8 +232,7 @@ func (s *sampler) session(ctx context.Context, method, path string, body, out an
 			return fmt.Errorf("encode a request about a session: %w", err)
 		}
 	}
-	url := strings.TrimSuffix(s.base, "/v1") + "/recipe/v1/sessions" + path
-	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(data))
+	request, err := http.NewRequestWithContext(ctx, method, s.control+"/recipe/v1/sessions"+path, bytes.NewReader(data))
 	if err != nil {
 		return fmt.Errorf("ask for a session: %w", err)
 	}
