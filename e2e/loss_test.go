@@ -18,7 +18,7 @@ func TestALossBesideTheRecipe(t *testing.T) {
 	t.Parallel()
 	python := torchPython(t)
 	r := newRun(t, "loss.hcl", nil)
-	r.args = []string{"--var", "model=" + tinyLlama(t, python), "--var", "python=" + python}
+	r.args = []string{"--var", "model=" + tinyLlama(t), "--var", "python=" + python}
 	text, err := os.ReadFile(filepath.Join("testdata", r.recipe))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(r.dir, r.recipe), text, 0o600)

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	weights "github.com/recipe-rl/recipe/plugins/sync"
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kit/worker/workertest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
@@ -34,17 +34,10 @@ func torchPython(t testing.TB) string {
 }
 
 // tinyLlama writes a random model of two layers.
-func tinyLlama(t testing.TB, python string) string {
+func tinyLlama(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), python, "-c", `import sys, transformers as t
-c = t.LlamaConfig(vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                  num_key_value_heads=2,
-                  max_position_embeddings=256, tie_word_embeddings=False, eos_token_id=2, bos_token_id=1)
-t.LlamaForCausalLM(c).save_pretrained(sys.argv[1])`, dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make a model: %v\n%s", err, out)
-	}
+	workertest.Llama(t, dir, 128)
 	return dir
 }
 
@@ -76,7 +69,7 @@ func TestTheRealWorkerTakesTurns(t *testing.T) {
 		t.Skip("starts PyTorch twice")
 	}
 	python := torchPython(t)
-	model := tinyLlama(t, python)
+	model := tinyLlama(t)
 	for name, c := range map[string]struct {
 		sleeps  bool
 		batches []bool // whether each batch leads to a step

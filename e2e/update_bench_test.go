@@ -21,7 +21,7 @@ import (
 // acknowledgement, and a whole step with its update.
 func BenchmarkUpdate(b *testing.B) {
 	python := torchPython(b)
-	model := tinyLlama(b, python)
+	model := tinyLlama(b)
 	for b.Loop() {
 		updates, step := timeUpdates(b, python, model, 40)
 		b.ReportMetric(float64(median(updates).Microseconds())/1000, "ms/update")

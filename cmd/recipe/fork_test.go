@@ -3,13 +3,13 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/kit/worker/workertest"
 )
 
 // grpoRecipe trains a random model on what the tiny model samples: no weights go back, so no engine is needed.
@@ -53,15 +53,7 @@ func TestAForkOfRealWeightsContinuesThem(t *testing.T) {
 		t.Skip("no .cache/venv-test; scripts/test-python.sh makes it")
 	}
 	dir := t.TempDir()
-	const model = `import transformers as t
-c = t.LlamaConfig(vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                  num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False)
-t.LlamaForCausalLM(c).save_pretrained("model")`
-	made := exec.CommandContext(t.Context(), python, "-c", model)
-	made.Dir = dir
-	if out, err := made.CombinedOutput(); err != nil {
-		t.Fatalf("make a model: %v\n%s", err, out)
-	}
+	workertest.Llama(t, filepath.Join(dir, "model"), 128)
 	text := strings.Replace(grpoRecipe, "PYTHON", python, 1)
 	if err := os.WriteFile(filepath.Join(dir, "first.hcl"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)

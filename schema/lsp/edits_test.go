@@ -332,7 +332,7 @@ func TestRandomEdits(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for i := range 40 {
+	for i := range 15 {
 		path := recipes[random.IntN(len(recipes))]
 		src, err := os.ReadFile(path)
 		if err != nil {

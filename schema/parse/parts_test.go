@@ -38,7 +38,7 @@ func TestPartsAreParsedAsTheWhole(t *testing.T) {
 	texts := []string{"x", "\n", "}", "{", "\n}\n", "a {\n}\n", "/*", "*/", "#", "\"", "${", "<<E\n}\nE\n", "é", "\r\n",
 		"\ufeff", "a = 1\n", ""}
 	p, src, reused, joined := &Parts{}, all.String(), 0, 0
-	for edit := range 120 {
+	for edit := range 48 {
 		if edit%6 == 0 {
 			src = all.String()
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/kit/worker/workertest"
 )
 
 // trainerRecipe trains a random model on what the tiny model samples: no weights go back, so no engine is needed.
@@ -37,12 +38,6 @@ trainer "mine" "policy" {
   max_length   = 32
 }
 `
-
-// randomModel writes a model of two layers that reads the tokens of the tiny model.
-const randomModel = `import transformers as t
-c = t.LlamaConfig(vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                  num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False)
-t.LlamaForCausalLM(c).save_pretrained("model")`
 
 // TestATrainerInPythonIsAPackage: the program and its locked Python packages are published and signed; a user who has
 // the key and an index of packages locks, verifies and trains with what is in the store. The one package of this test
@@ -92,7 +87,7 @@ mkdir user && cp author.pub user`)
 		t.Fatal(err)
 	}
 	a.environ = append(a.environ, "XDG_CACHE_HOME="+t.TempDir())
-	a.follow(user, "python3 -c '"+strings.ReplaceAll(randomModel, "'", `"`)+"'")
+	workertest.Llama(t, filepath.Join(user, "model"), 128)
 	a.refused(user, "it is not locked", "recipe", "validate", "mine.hcl")
 	if out := a.run(user, "recipe", "init", "mine.hcl"); !strings.Contains(out, "trainer.mine.policy") {
 		t.Errorf("init names no environment of the trainer:\n%s", out)

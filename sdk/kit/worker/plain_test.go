@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/kit/worker"
+	"github.com/recipe-rl/recipe/sdk/kit/worker/workertest"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
@@ -65,20 +65,6 @@ func torch(t *testing.T) string {
 		t.Skip("no .cache/venv-test; scripts/test-python.sh --prepare makes it")
 	}
 	return path
-}
-
-// tinyModel writes a random model of two layers.
-func tinyModel(t *testing.T, python string) string {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), python, "-c", `import sys, transformers as t
-c = t.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                  num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False)
-t.LlamaForCausalLM(c).save_pretrained(sys.argv[1])`, dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make a model: %v\n%s", err, out)
-	}
-	return dir
 }
 
 // batches is a trajectory API that always has a batch, and counts those that are acknowledged.
@@ -151,7 +137,8 @@ func TestASecondTrainerStandsOnTheKit(t *testing.T) {
 	}
 	t.Parallel()
 	python := torch(t)
-	model := tinyModel(t, python)
+	model := t.TempDir()
+	workertest.Llama(t, model, 61)
 	source, err := os.ReadFile("../../python/tests/plain_trainer.py")
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,9 @@ func prepared(t *testing.T, shared bool) (b *plugintest.Block, config plainConfi
 		t.Fatal(err)
 	}
 	book, _ := batches(t)
-	config = plainConfig{Model: tinyModel(t, python), Steps: 2, Trajectories: &book}
+	model := t.TempDir()
+	workertest.Llama(t, model, 61)
+	config = plainConfig{Model: model, Steps: 2, Trajectories: &book}
 	b = plugintest.Harness(t, plainPlugin(fstest.MapFS{"plain_trainer.py": {Data: source, Mode: 0o600}}))
 	opts = func(r *pluginpb.StartRequest) {
 		r.Runtime, r.SharesDevices = &pluginpb.Runtime{Python: python}, shared

@@ -108,14 +108,16 @@ def kept_gathered(s, groups) -> bool:
 
 
 def recomputed(ranks: Ranks, directory: str, path: str) -> None:
-    """Shards whose layers are compiled, where they recompute or keep products only, make the steps of plain ones."""
+    """Shards whose layers are compiled, where they recompute or keep products only, make the steps of plain ones. With
+    adapters only the latter: compiling takes nearly all of this test's time, on each rank."""
     from worker.tests.test_model import after_steps, stepper
 
     layers, few = compiled.layers, [False]
     compiled.layers = lambda model, n, attention, products: layers(model, n, attention, products or few[0], "aot_eager")
-    for change in ({}, {"lora": {"rank": 4}}):
+    plain, recompute, products = (False, False, False), (True, True, False), (False, True, True)
+    for change, ways in (({}, (plain, recompute, products)), ({"lora": {"rank": 4}}, (plain, products))):
         found = []
-        for again, compile, few[0] in ((False, False, False), (True, True, False), (False, True, True)):
+        for again, compile, few[0] in ways:
             model = {"replicate": False, "gradient_checkpointing": again, "compile": compile}
             s = stepper(Path(directory), path, ranks, model=model, **change)
             found.append(after_steps(s, 3))
