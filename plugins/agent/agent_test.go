@@ -148,6 +148,11 @@ func TestRollouts(t *testing.T) {
 			reward:  "def score(): return 0\n",
 			lost:    "the program ended with exit code 3; its last lines: no key",
 		},
+		"its prompt does not fit": {
+			program: ask + "ask([{'role': 'user', 'content': 'a' * 5000}])\n",
+			reward:  "def score(): return 0\n",
+			lost:    "it reached a limit: context: the prompt has 5014 of 4096 tokens",
+		},
 		"its reward fails": {
 			program: ask + "ask([{'role': 'user', 'content': 'a'}])\nopen('left.txt', 'w').close()\n",
 			reward:  "def score(folder): return {}[(folder / 'left.txt').exists()]\n",

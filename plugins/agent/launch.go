@@ -150,15 +150,15 @@ func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Se
 
 // explain adds to why a session cannot be used how its program ended.
 func (e *ended) explain(err error) error {
-	var infra *environment.InfraFailed
-	if !errors.As(err, &infra) {
-		return err
-	}
 	text := "the program ended with " + e.how
 	if e.tail != "" {
 		text += "; its last lines: " + e.tail
 	}
-	return &environment.InfraFailed{Err: fmt.Errorf("%w (%s)", infra.Err, text)}
+	var infra *environment.InfraFailed
+	if errors.As(err, &infra) {
+		return &environment.InfraFailed{Err: fmt.Errorf("%w (%s)", infra.Err, text)}
+	}
+	return fmt.Errorf("%w (%s)", err, text)
 }
 
 const (

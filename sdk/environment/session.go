@@ -40,7 +40,7 @@ type SessionRecord struct {
 	Finish    string    // why the last answer of the conversation ended: stop, length or tool_calls
 }
 
-// ErrNoCall is the error of a session whose program has not got one answer.
+// ErrNoCall is the cause of the error of a session whose program has not got one answer.
 var ErrNoCall = errors.New("the program made no call that was answered: does it use the base URL and the key of its " +
 	"environment variables?")
 
@@ -135,7 +135,10 @@ func (s *Session) End(ctx context.Context) (*SessionRecord, error) {
 			best, trained = i, n
 		}
 	}
-	if best < 0 {
+	switch {
+	case best < 0 && status.Truncated != "": // it is so in each attempt
+		return nil, fmt.Errorf("the program got no answer, because it reached a limit: %s", status.Truncated)
+	case best < 0:
 		return nil, &InfraFailed{ErrNoCall}
 	}
 	if err := s.take(&status.Sequences[best], status.Truncated != ""); err != nil {
