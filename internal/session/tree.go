@@ -119,13 +119,25 @@ func (t *Tree) Sampled() int {
 	return n
 }
 
-// Size is the number of tokens that the tree holds, in memory and in its journal.
+// Size is the number of tokens in the ways through the tree, one to each call that none continues. A beginning that
+// several share counts in each: sequences repeat it.
 func (t *Tree) Size() int {
-	n := 0
+	up := make([]int, len(t.nodes)) // tokens up to the end of each call
+	continued := make([]bool, len(t.nodes))
 	for i := range t.nodes {
-		n += len(t.nodes[i].Prompt) + len(t.nodes[i].Output)
+		up[i] = len(t.nodes[i].Prompt) + len(t.nodes[i].Output)
+		if parent := t.nodes[i].parent; parent >= 0 {
+			up[i] += up[parent]
+			continued[parent] = true
+		}
 	}
-	return n
+	size := 0
+	for i, n := range up {
+		if !continued[i] {
+			size += n
+		}
+	}
+	return size
 }
 
 // Len is the number of calls.
