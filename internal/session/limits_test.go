@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -159,5 +160,17 @@ func TestABeginningCountsInEachWay(t *testing.T) {
 	}
 	if got := tree.Size(); got != 1200 {
 		t.Errorf("ten ways have %d tokens, want 1200", got)
+	}
+}
+
+// checkSent sees that what the engine gets of a request is JSON, and a request of as many messages.
+func checkSent(t *testing.T, q *Query) {
+	t.Helper()
+	sent, err := json.Marshal(map[string]any{"messages": q.Raw, "tools": q.Tools, "chat_template_kwargs": q.Variables})
+	if err != nil || len(q.Raw) != len(q.Messages) {
+		t.Fatalf("the engine gets %d messages, %d were read: %v", len(q.Raw), len(q.Messages), err)
+	}
+	if again, err := ParseChat(sent); err != nil || len(again.Messages) != len(q.Messages) {
+		t.Errorf("the engine gets %s, which is read as %v, %v", sent, again, err)
 	}
 }
