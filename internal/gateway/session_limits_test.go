@@ -277,3 +277,22 @@ func TestAHeadIsRecognized(t *testing.T) {
 		}
 	}
 }
+
+// The journal has arguments within its own objects: at the depth that JSON may have it could not be read again.
+func TestACallThatIsTooDeepStaysText(t *testing.T) {
+	t.Parallel()
+	e, folder := newTalkEngine(t), t.TempDir()
+	g := start(t, Config{Sessions: folder}, e.fakeEngine)
+	id, c := openSession(t, g, `{}`)
+	c.more = `,"tools":[{"type":"function","function":{"name":"add"}}]`
+	e.say = `<tool_call>{"name":"add","arguments":{"a":` + strings.Repeat("[", 9996) + strings.Repeat("]", 9996) +
+		`}}</tool_call>`
+	answer := c.say(userSays("q")).Get("choices.0.message")
+	if answer.Get("tool_calls").Exists() || answer.Get("content").Str != e.say {
+		t.Errorf("got %.200s", answer.Raw)
+	}
+	again := start(t, Config{Sessions: folder}, e.fakeEngine)
+	if s := owner(t, again, http.MethodGet, "/recipe/v1/sessions/"+id, ""); s.Get("calls").Int() != 1 {
+		t.Errorf("after a restart the session is %.200s", s.Raw)
+	}
+}

@@ -387,7 +387,8 @@ func (s *sessionCall) said(text string, finish *string) session.Message {
 	m := session.Message{Role: "assistant"}
 	if len(s.q.Tools) > 0 && *finish != "length" {
 		calls, around, err := hermes.Parse(text)
-		if err == nil && len(calls) > 0 {
+		tooDeep := func(c hermes.Call) bool { return !session.Reads(c.Arguments) }
+		if err == nil && len(calls) > 0 && !slices.ContainsFunc(calls, tooDeep) {
 			if around = strings.TrimSpace(around); around != "" {
 				m.Parts = append(m.Parts, session.Part{Kind: session.Text, Text: around})
 			}

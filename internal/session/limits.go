@@ -36,6 +36,9 @@ func bounded(body []byte) error {
 	return nil
 }
 
+// Reads reports whether a session decodes this JSON again, as a part of a request and of its journal.
+func Reads(raw []byte) bool { return bounded(raw) == nil }
+
 // stringEnd is where the quote stands that ends a string.
 func stringEnd(body []byte) int {
 	for at := 0; ; {
