@@ -93,6 +93,10 @@ func (service) Validate(c config) []schemaspec.Problem {
 		return []schemaspec.Problem{{Path: cty.GetAttrPath("behave"), Summary: "nonsense",
 			Detail: "say something else"}}
 	}
+	if c.Behave == "huge" {
+		return []schemaspec.Problem{{Path: cty.GetAttrPath("behave"), Summary: "huge",
+			Detail: strings.Repeat("x", 65<<20)}}
+	}
 	return nil
 }
 
@@ -558,5 +562,19 @@ func TestLastEventsOfADeadPlugin(t *testing.T) {
 	events, err := host.LastEvents(dir, 2, d.Outputs)
 	if err != nil || len(events) == 0 || events[0].Seq != 3 {
 		t.Errorf("last events: %v, %v", events, err)
+	}
+}
+
+// The process of a block may be on a machine that is not the user's any more.
+func TestAHugeMessageIsRefused(t *testing.T) {
+	t.Parallel()
+	p := launch(t, t.TempDir(), none())
+	ctx := contextOf(t)
+	_, err := p.Validate(ctx, cty.ObjectVal(map[string]cty.Value{"behave": cty.StringVal("huge")}))
+	if err == nil || !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("got %.200v", err)
+	}
+	if _, err := p.Status(ctx); err != nil {
+		t.Errorf("the connection does not go on: %v", err)
 	}
 }

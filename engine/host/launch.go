@@ -253,6 +253,13 @@ func noHandshake(err error) bool {
 // connectTimeout bounds a connection to the plugin's socket, when the context does not.
 const connectTimeout = 10 * time.Second
 
+// What one message of a plugin process may take of this process's memory: go-plugin takes 2 GiB. The process may be on
+// a machine that is not the user's any more. An evaluation answers with all of its completions.
+const (
+	maxMessage    = 64 << 20
+	maxEvaluation = 1 << 30
+)
+
 // newClient makes go-plugin's client, silent and without its automatic TLS, which would not survive this process. It
 // connects without a context, and a suspended process accepts connections without answering, so the connection gets a
 // deadline.
@@ -270,7 +277,7 @@ func newClient(ctx context.Context, config *tls.Config, adjust func(*plugin.Clie
 		SkipHostEnv:      true,
 		GRPCDialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.DefaultConfig, MinConnectTimeout: patience,
-		})},
+		}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))},
 	}
 	adjust(c)
 	return plugin.NewClient(c)

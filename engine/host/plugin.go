@@ -11,6 +11,7 @@ import (
 
 	plugin "github.com/hashicorp/go-plugin"
 	"github.com/zclconf/go-cty/cty"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -294,7 +295,7 @@ func LastEvents(dir string, after uint64, outputs *spec.Schema) ([]event.Event, 
 // Evaluate runs an environment's evaluation once. Limit 0 means the whole held-out set. The scores have every
 // completion, where the plugin returns them.
 func (p *Plugin) Evaluate(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error) {
-	r, err := p.rpc.Evaluate(ctx, &pluginpb.EvaluateRequest{Limit: int64(limit)})
+	r, err := p.rpc.Evaluate(ctx, &pluginpb.EvaluateRequest{Limit: int64(limit)}, grpc.MaxCallRecvMsgSize(maxEvaluation))
 	if err != nil {
 		return nil, sdk.TaskScores{}, p.failed("evaluate", err)
 	}
@@ -304,7 +305,7 @@ func (p *Plugin) Evaluate(ctx context.Context, limit int) (map[string]float64, s
 // EvaluateTasks asks an environment for the scores of held-out tasks.
 func (p *Plugin) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error) {
 	r, err := p.rpc.Evaluate(ctx, &pluginpb.EvaluateRequest{First: int64(req.First), Limit: int64(req.Limit),
-		Samples: int64(req.Samples), Temperature: req.Temperature})
+		Samples: int64(req.Samples), Temperature: req.Temperature}, grpc.MaxCallRecvMsgSize(maxEvaluation))
 	if err != nil {
 		return sdk.TaskScores{}, p.failed("evaluate", err)
 	}

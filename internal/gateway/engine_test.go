@@ -38,6 +38,7 @@ type fakeRequest struct {
 	path, auth string
 	header     http.Header
 	body       string
+	query      string
 }
 
 func newEngine(t testing.TB) *fakeEngine {
@@ -62,7 +63,8 @@ func (e *fakeEngine) seen() []fakeRequest {
 func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	e.mu.Lock()
-	e.requests = append(e.requests, fakeRequest{r.URL.Path, r.Header.Get("Authorization"), r.Header.Clone(), string(body)})
+	e.requests = append(e.requests, fakeRequest{r.URL.Path, r.Header.Get("Authorization"), r.Header.Clone(), string(body),
+		r.URL.RawQuery})
 	before, respond := e.before, e.respond
 	e.mu.Unlock()
 	if before != nil {

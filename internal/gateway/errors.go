@@ -124,9 +124,13 @@ func (g *Gateway) refuse(w http.ResponseWriter, route string, err error) {
 // networkOperation is how Go names a connection in an error: "read tcp 127.0.0.1:5000->127.0.0.1:41001: ".
 var networkOperation = regexp.MustCompile(`\b(dial|read|write) (tcp|tcp4|tcp6|unix) \S+: `)
 
-// withoutAddresses removes engine addresses from a message. Clients cannot reach engines and must not learn of them.
+// withoutAddresses removes engine addresses from a message, and where sessions are kept. Clients cannot reach engines
+// and must not learn of them.
 func (g *Gateway) withoutAddresses(message string) string {
 	message = networkOperation.ReplaceAllString(message, "")
+	if g.sessions.folder != "" {
+		message = strings.ReplaceAll(message, g.sessions.folder, "the folder of sessions")
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range g.replicas {

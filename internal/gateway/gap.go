@@ -3,11 +3,11 @@ package gateway
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 
 	"github.com/recipe-rl/recipe/internal/session"
@@ -17,10 +17,29 @@ import (
 var errNoGap = errors.New("the chat template does not show where an answer ends")
 
 // heads are what a short conversation renders to up to its answer and with it, by what decides that: the tools, the
-// variables of the template, and the roles of what follows.
+// variables of the template, and the roles of what follows. Programs choose all of these, so a head has a fixed size.
 type heads struct {
 	mu    sync.Mutex
-	known map[[sha256.Size]byte][]int32
+	known map[[sha256.Size]byte]head
+}
+
+// head is the beginning of a list of tokens.
+type head struct {
+	length int
+	sum    [sha256.Size]byte
+}
+
+func headOf(tokens []int32) head {
+	h := head{length: len(tokens)}
+	of := sha256.New()
+	_ = binary.Write(of, binary.LittleEndian, tokens) // a hash never fails
+	of.Sum(h.sum[:0])
+	return h
+}
+
+// begins reports whether tokens begin with the head, and go on.
+func (h head) begins(tokens []int32) bool {
+	return h.length < len(tokens) && headOf(tokens[:h.length]) == h
 }
 
 // maxHeads bounds the heads that are kept; beyond, all are looked for again.
@@ -41,11 +60,11 @@ func (s *sessionCall) render(ctx context.Context, p session.Place, last int32) (
 	if err != nil {
 		return nil, 0, err
 	}
-	head, err := s.head(ctx, first, p.Tail, tail)
+	length, err := s.head(ctx, first, p.Tail, tail)
 	if err != nil {
 		return nil, 0, err
 	}
-	gap := first[len(head):]
+	gap := first[length:]
 	if len(gap) > 0 && gap[0] == last { // the model has ended its turn itself
 		gap = gap[1:]
 	}
@@ -55,10 +74,10 @@ func (s *sessionCall) render(ctx context.Context, p session.Place, last int32) (
 	return gap, limit, nil
 }
 
-// head is the beginning of a rendered conversation, up to the digit and with it. Where the digit is depends on nothing
-// but the roles of what follows, so the other digit is rendered once for each.
+// head is how many tokens of a rendered conversation come up to the digit and with it. Where the digit is depends on
+// nothing but the roles of what follows, so the other digit is rendered once for each.
 func (s *sessionCall) head(ctx context.Context, first []int32, after []session.Message, tail []json.RawMessage) (
-	[]int32, error) {
+	int, error) {
 	h, of := &s.g.heads, sha256.New()
 	_, _ = fmt.Fprintf(of, "%d %s %d %s", len(s.q.Tools), s.q.Tools, len(s.q.Variables), s.q.Variables) // never fails
 	for _, m := range after {
@@ -67,30 +86,30 @@ func (s *sessionCall) head(ctx context.Context, first []int32, after []session.M
 	var key [sha256.Size]byte
 	of.Sum(key[:0])
 	h.mu.Lock()
-	head, known := h.known[key]
+	found, known := h.known[key]
 	h.mu.Unlock()
-	if known && len(head) < len(first) && slices.Equal(head, first[:len(head)]) {
-		return head, nil
+	if known && found.begins(first) {
+		return found.length, nil
 	}
 	second, _, err := s.withDigit(ctx, 1, tail)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	same := 0
 	for same < min(len(first), len(second)) && first[len(first)-1-same] == second[len(second)-1-same] {
 		same++
 	}
 	if same == len(first) || same == len(second) {
-		return nil, errNoGap
+		return 0, errNoGap
 	}
-	head = slices.Clone(first[:len(first)-same])
+	found = headOf(first[:len(first)-same])
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.known == nil || len(h.known) >= maxHeads {
-		h.known = map[[sha256.Size]byte][]int32{}
+		h.known = map[[sha256.Size]byte]head{}
 	}
-	h.known[key] = head
-	return head, nil
+	h.known[key] = found
+	return found.length, nil
 }
 
 // withDigit renders a question, a digit as its answer, and what follows.

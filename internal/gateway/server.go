@@ -143,20 +143,24 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 }
 
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.ContentLength > g.cfg.MaxBodyBytes {
-		return nil, tooLarge(g.cfg.MaxBodyBytes)
+	return readBodyUpTo(w, r, g.cfg.MaxBodyBytes)
+}
+
+// firstPart is where the memory begins that a body of an announced size is read into. More is taken as the body comes:
+// clients that announce much and send nothing would else let the heap grow.
+const firstPart = 1 << 20
+
+func readBodyUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
 	}
 	if r.ContentLength == 0 {
 		return nil, nil
 	}
 	if r.ContentLength > 0 {
-		body := make([]byte, r.ContentLength)
-		if _, err := io.ReadFull(r.Body, body); err != nil {
-			return nil, unread(err)
-		}
-		return body, nil
+		return readAnnounced(r.Body, r.ContentLength)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.cfg.MaxBodyBytes))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
 		return nil, tooLarge(over.Limit)
@@ -165,6 +169,21 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 		return nil, unread(err)
 	}
 	return body, nil
+}
+
+func readAnnounced(in io.Reader, length int64) ([]byte, error) {
+	body := make([]byte, min(length, firstPart))
+	for read := 0; ; {
+		n, err := io.ReadFull(in, body[read:])
+		if err != nil {
+			return nil, unread(err)
+		}
+		if read += n; int64(read) == length {
+			return body, nil
+		}
+		body = append(make([]byte, 0, min(length, 2*int64(read))), body...)
+		body = body[:cap(body)]
+	}
 }
 
 // unread says why a body could not be read.

@@ -413,8 +413,21 @@ func TestAnAnswerThatNobodyGotIsNotTrained(t *testing.T) {
 	e := newTalkEngine(t)
 	g := start(t, Config{Sessions: t.TempDir()}, e.fakeEngine)
 	id, c := openSession(t, g, `{}`)
+	asked, leave := askInVain(t, e, c)
+	<-asked
+	leave()
+	e.set(nil, e.serve)
+	eventually(t, "the call to end", func() bool { return pending(t, g, id) == 0 })
+	if s := owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, ""); s.Get("calls").Int() != 0 {
+		t.Errorf("session %s", s.Raw)
+	}
+	c.say(userSays("q"))
+}
+
+// askInVain makes a call that the engine does not answer, until the program leaves.
+func askInVain(t *testing.T, e *talkEngine, c *talk) (asked chan struct{}, leave func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan struct{})
+	asked = make(chan struct{})
 	e.set(nil, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/completions" {
 			close(asked)
@@ -423,31 +436,46 @@ func TestAnAnswerThatNobodyGotIsNotTrained(t *testing.T) {
 		}
 		e.serve(w, r)
 	})
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
 	go func() {
-		<-asked
-		for _, action := range []string{"reward", "finish"} {
-			if status, body := request(t, g, http.MethodPost, "/recipe/v1/sessions/"+id+"/"+action, dataToken,
-				`{"reward":1}`); status != http.StatusConflict {
-				t.Errorf("%s while a call is answered: %d %s", action, status, body)
-			}
+		defer close(done)
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, c.g.URL()+"/v1/chat/completions",
+			strings.NewReader(`{"messages":[`+userSays("q")+`]}`))
+		req.Header.Set("Authorization", "Bearer "+c.key)
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			t.Error("the call was answered")
 		}
-		cancel()
 	}()
-	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, g.URL()+"/v1/chat/completions",
-		strings.NewReader(`{"messages":[`+userSays("q")+`]}`))
-	req.Header.Set("Authorization", "Bearer "+c.key)
-	if resp, err := http.DefaultClient.Do(req); err == nil {
-		_ = resp.Body.Close()
-		t.Fatal("the call was answered")
+	return asked, cancel
+}
+
+func pending(t *testing.T, g *Gateway, id string) int {
+	t.Helper()
+	return int(owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("pending").Int())
+}
+
+// What a program leaves behind could else keep a reward away for ever.
+func TestARewardThatComesTooSoon(t *testing.T) {
+	t.Parallel()
+	e := newTalkEngine(t)
+	g := start(t, Config{Sessions: t.TempDir()}, e.fakeEngine)
+	id, c := openSession(t, g, `{}`)
+	asked, leave := askInVain(t, e, c)
+	<-asked
+	for _, action := range []string{"reward", "finish"} {
+		if status, body := request(t, g, http.MethodPost, "/recipe/v1/sessions/"+id+"/"+action, dataToken,
+			`{"reward":1}`); status != http.StatusConflict {
+			t.Errorf("%s while a call is answered: %d %s", action, status, body)
+		}
 	}
-	e.set(nil, e.serve)
-	eventually(t, "the call to end", func() bool {
-		return owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("pending").Int() == 0
-	})
-	if s := owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, ""); s.Get("calls").Int() != 0 {
-		t.Errorf("session %s", s.Raw)
+	if status, body := c.ask(userSays("q")); status != http.StatusConflict || !strings.Contains(body, "about to end") {
+		t.Errorf("another call: %d %s", status, body)
 	}
-	c.say(userSays("q"))
+	leave()
+	eventually(t, "the call to end", func() bool { return pending(t, g, id) == 0 })
+	owner(t, g, http.MethodPost, "/recipe/v1/sessions/"+id+"/reward", `{"reward":1}`)
 }
 
 func TestAStreamedSession(t *testing.T) {

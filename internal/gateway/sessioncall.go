@@ -21,6 +21,9 @@ import (
 
 // serveSession answers a request that came with the key of a session.
 func (g *Gateway) serveSession(w http.ResponseWriter, r *http.Request, id, route string) {
+	// A program chooses its text, and nothing else of what an engine gets: engines read priorities, names of requests and
+	// ranks from headers.
+	r.Header, r.URL.RawQuery = http.Header{}, ""
 	switch {
 	case strings.TrimSuffix(route, "/") == "/v1/models" && reads(r):
 		g.models(w, r)
@@ -70,14 +73,15 @@ func (g *Gateway) sessionCall(w *statusWriter, r *http.Request, id, route string
 	if err != nil {
 		return 0, &refusal{http.StatusUnauthorized, "unauthorized", "session key: " + err.Error(), 0}
 	}
-	body, err := g.readBody(w, r)
-	if err != nil {
+	if err := l.enter(); err != nil {
 		return 0, err
 	}
+	defer l.leave()
 	form := dialects[route]
-	q, err := form.parse(body)
+	q, release, err := g.query(w, r, l, form)
+	defer release()
 	if err != nil {
-		return 0, &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
+		return 0, err
 	}
 	ask := &sessionCall{g: g, l: l, q: q, form: form, header: r.Header}
 	if form.counts {
@@ -106,18 +110,83 @@ func (g *Gateway) sessionCall(w *statusWriter, r *http.Request, id, route string
 	return reply.Output, nil
 }
 
+// query reads and decodes a request. What it takes of the session's bytes is given back by release.
+func (g *Gateway) query(w http.ResponseWriter, r *http.Request, l *liveSession, form dialect) (
+	q *session.Query, release func(), err error) {
+	limit := min(g.cfg.MaxBodyBytes, maxSessionBody)
+	taken := r.ContentLength
+	if taken < 0 || taken > limit {
+		taken = limit
+	}
+	if err := l.bodies.Acquire(r.Context(), taken); err != nil {
+		return nil, func() {}, context.Cause(r.Context())
+	}
+	release = func() { l.bodies.Release(taken) }
+	body, err := readBodyUpTo(w, r, limit)
+	if err != nil {
+		return nil, release, err
+	}
+	l.bodies.Release(taken - int64(len(body)))
+	taken = int64(len(body))
+	select {
+	case g.sessions.parsing <- struct{}{}:
+	case <-r.Context().Done():
+		return nil, release, context.Cause(r.Context())
+	}
+	defer func() { <-g.sessions.parsing }()
+	if q, err = form.parse(body); err != nil {
+		err = &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
+	}
+	return q, release, err
+}
+
+// enter lets a request in before its body is read; leave must follow.
+func (l *liveSession) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.endedLocked(); err != nil {
+		return err
+	}
+	if l.busy >= maxSessionCalls {
+		return &refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("the session has %d calls at a time, "+
+			"which is the limit", l.busy), time.Second}
+	}
+	l.busy++
+	return nil
+}
+
+func (l *liveSession) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy--
+}
+
+// endedLocked refuses a call of a session that has ended.
+func (l *liveSession) endedLocked() error {
+	state := l.state.State
+	if l.closing && state == session.StateOpen {
+		state = "about to end"
+	}
+	if state == session.StateOpen {
+		return nil
+	}
+	return &refusal{http.StatusConflict, "session_ended", "the session is " + state + "; it takes no more calls", 0}
+}
+
 // begin lets a call in, or refuses it.
 func (l *liveSession) begin(now time.Time, overruled int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.opened.Budget
 	turns := min(cmp.Or(b.Turns, maxTurns), maxTurns)
+	if err := l.endedLocked(); err != nil {
+		return err
+	}
 	switch {
-	case l.state.State != session.StateOpen:
-		return &refusal{http.StatusConflict, "session_ended", "the session is " + l.state.State + "; it takes no more calls",
-			0}
 	case l.tree.Len()+l.pending >= turns:
 		return l.overLocked(fmt.Sprintf("turns: %d calls were made", turns))
+	case l.tree.Text() >= maxSessionText:
+		return l.overLocked(fmt.Sprintf("size: its messages hold %d bytes", maxSessionText))
 	case l.tree.Size() >= maxSessionTokens:
 		return l.overLocked(fmt.Sprintf("size: its calls hold %d tokens", maxSessionTokens))
 	case b.Tokens > 0 && l.sampled >= b.Tokens:
@@ -171,7 +240,6 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 	if place.Parent >= 0 {
 		held, last = s.l.tree.Tokens(place.Parent), s.l.tree.LastToken(place.Parent)
 	}
-	sampled := s.l.sampled
 	s.l.mu.Unlock()
 
 	fresh, limit, err := s.render(ctx, place, last)
@@ -183,10 +251,11 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 		return 0, nil, err
 	}
 	prompt := append(held, fresh...)
-	want, err := s.room(len(prompt), limit, sampled)
+	want, err := s.room(ctx, len(prompt), limit)
 	if err != nil {
 		return 0, nil, err
 	}
+	defer s.l.settle(promise{want, len(prompt) + want})
 	ch, low, high, err := s.sample(ctx, prompt, want)
 	if err != nil {
 		return 0, nil, err
@@ -209,32 +278,6 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 	return n, &session.Reply{ID: s.form.prefix + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()),
 		Created: s.g.cfg.Clock.Now().Unix(),
 		Answer:  c.Answer, Finish: c.Finish, Prompt: len(prompt), Output: len(c.Output)}, nil
-}
-
-// room is how many tokens may be sampled.
-func (s *sessionCall) room(prompt, limit, sampled int) (int, error) {
-	b := s.l.opened.Budget
-	if b.Context > 0 {
-		limit = min(limit, b.Context)
-	}
-	want := limit - prompt
-	if want < 1 {
-		s.l.mu.Lock()
-		defer s.l.mu.Unlock()
-		return 0, s.l.overLocked(fmt.Sprintf("context: the prompt has %d of %d tokens", prompt, limit))
-	}
-	if b.Tokens > 0 {
-		want = min(want, max(1, b.Tokens-sampled))
-	}
-	if b.Answer > 0 {
-		want = min(want, b.Answer)
-	}
-	if s.q.MaxTokens > want {
-		s.g.met.clamped.Add(1)
-	} else if s.q.MaxTokens > 0 {
-		want = s.q.MaxTokens
-	}
-	return want, nil
 }
 
 // tokenize has an engine turn messages into a prompt, by the model's own chat template.
@@ -346,7 +389,8 @@ func (s *sessionCall) said(text string, finish *string) session.Message {
 	m := session.Message{Role: "assistant"}
 	if len(s.q.Tools) > 0 && *finish != "length" {
 		calls, around, err := hermes.Parse(text)
-		if err == nil && len(calls) > 0 {
+		tooDeep := func(c hermes.Call) bool { return !session.Reads(c.Arguments) }
+		if err == nil && len(calls) > 0 && !slices.ContainsFunc(calls, tooDeep) {
 			if around = strings.TrimSpace(around); around != "" {
 				m.Parts = append(m.Parts, session.Part{Kind: session.Text, Text: around})
 			}

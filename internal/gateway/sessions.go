@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/recipe-rl/recipe/internal/session"
 )
@@ -28,15 +31,23 @@ type liveSession struct {
 	state    session.State
 	tree     *session.Tree
 	journal  *session.Journal
-	pending  int // calls that are being answered
-	sampled  int // tokens
-	overrule int // parameters of the program that were overruled
+	bodies   *semaphore.Weighted // bytes of its requests, sessionBodies at a time
+	busy     int                 // requests, pending calls and those that are no calls yet
+	pending  int                 // calls that are being answered
+	promised promise             // of them
+	settled  chan struct{}       // closed when a promise ends; nil: nobody waits for one
+	closing  bool                // its owner waits for the pending calls to end it
+	sampled  int                 // tokens
+	overrule int                 // parameters of the program that were overruled
 }
 
 // sessions are those of a gateway.
 type sessions struct {
 	keys   session.Keys
 	folder string // of the journals; empty: sessions are refused
+
+	// parsing has a place for each body that is decoded: that takes many times the memory of the body.
+	parsing chan struct{}
 
 	mu   sync.Mutex
 	byID map[string]*liveSession
@@ -45,8 +56,12 @@ type sessions struct {
 // What bounds the memory and the disk that sessions take, whatever a program does.
 const (
 	maxSessions      = 16384
-	maxTurns         = 1024    // calls of a session
-	maxSessionTokens = 8 << 20 // of all calls of a session, prompts that were rendered anew each time included
+	maxTurns         = 1024     // calls of a session
+	maxSessionText   = 64 << 20 // bytes of the messages of all calls, as maxSessionTokens counts tokens
+	maxSessionTokens = 8 << 20  // of all calls of a session, prompts that were rendered anew each time included
+	maxSessionCalls  = 64       // requests of a session at a time
+	maxSessionBody   = 16 << 20
+	sessionBodies    = 2 * maxSessionBody // of a session at a time
 )
 
 // sessionFormat is the version of the journals.
@@ -56,7 +71,8 @@ const sessionFormat = 1
 var sessionName = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
 func newSessions(folder, secret string) *sessions {
-	return &sessions{keys: session.NewKeys(secret), folder: folder, byID: map[string]*liveSession{}}
+	return &sessions{keys: session.NewKeys(secret), folder: folder, byID: map[string]*liveSession{},
+		parsing: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
 func (s *sessions) path(id string) string { return filepath.Join(s.folder, id+".jsonl") }
@@ -78,7 +94,7 @@ func (s *sessions) open(q session.Open, now time.Time) (*liveSession, error) {
 		return nil, fmt.Errorf("%d sessions are open, which is the limit; delete those that are done", maxSessions)
 	}
 	l := &liveSession{id: rand.Text(), opened: session.Stored{Format: sessionFormat, Open: q, Opened: now},
-		state: session.State{State: session.StateOpen}, tree: &session.Tree{}}
+		state: session.State{State: session.StateOpen}, tree: &session.Tree{}, bodies: semaphore.NewWeighted(sessionBodies)}
 	var err error
 	if l.journal, err = session.Create(s.path(l.id), l.opened); err != nil {
 		return nil, err
@@ -97,7 +113,8 @@ func (s *sessions) get(id string) (*liveSession, error) {
 	if s.folder == "" || !sessionName.MatchString(id) {
 		return nil, errNoSession
 	}
-	l := &liveSession{id: id, state: session.State{State: session.StateOpen}}
+	l := &liveSession{id: id, state: session.State{State: session.StateOpen},
+		bodies: semaphore.NewWeighted(sessionBodies)}
 	var err error
 	l.journal, l.tree, err = session.Resume(s.path(id), &l.opened, &l.state)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -215,8 +232,10 @@ func (l *liveSession) change(action string, body []byte) (any, error) {
 	case action == "abort":
 		next.State, next.Why = session.StateAborted, q.Why
 	case l.pending > 0:
-		return nil, fmt.Errorf("%w: %d calls of the session are being answered; wait for the program to end", ErrHeld,
-			l.pending)
+		// a process that the program has left behind would else keep every reward away, a bad one above all
+		l.closing = true
+		return nil, fmt.Errorf("%w: %d calls of the session are being answered; it takes no more: ask again when they have "+
+			"ended", ErrHeld, l.pending)
 	case next.State == session.StateAborted:
 		return nil, fmt.Errorf("%w: the session was aborted: %s", ErrNotHeld, next.Why)
 	default:

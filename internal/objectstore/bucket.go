@@ -58,7 +58,7 @@ func Open(a Address) (*Bucket, error) {
 	client, err := minio.New(a.Endpoint, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}}),
-		Secure: !a.Plain, Transport: transport, Region: a.Region, MaxRetries: tries,
+		Secure: !a.Plain, Transport: limited{transport}, Region: a.Region, MaxRetries: tries,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", a, err)
@@ -187,10 +187,14 @@ func (b *Bucket) List(ctx context.Context, start string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, small)
 	defer cancel()
 	var names []string
+	taken := 0
 	for o := range b.client.ListObjects(ctx, b.address.Bucket, minio.ListObjectsOptions{
 		Prefix: b.key(start), Recursive: true}) {
 		if o.Err != nil {
 			return nil, b.failed(doesList, start, o.Err)
+		}
+		if taken += len(o.Key); taken > maxNames {
+			return nil, b.failed(doesList, start, errManyNames)
 		}
 		names = append(names, strings.TrimPrefix(strings.TrimPrefix(o.Key, b.address.Folder), "/"))
 	}

@@ -10,9 +10,9 @@ import (
 
 // ParseChat reads the body of /v1/chat/completions. What a session cannot do is an error that names the field.
 func ParseChat(body []byte) (*Query, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
-		return nil, fmt.Errorf("the body is no JSON object: %w", err)
+	fields, err := members(body)
+	if err != nil {
+		return nil, err
 	}
 	c := &Query{}
 	var limit, newer int
@@ -36,11 +36,10 @@ func ParseChat(body []byte) (*Query, error) {
 	if !null(fields["tools"]) && string(bytes.TrimSpace(fields["tools"])) != "[]" {
 		c.Tools = fields["tools"]
 	}
-	if !null(fields["chat_template_kwargs"]) {
-		c.Variables = fields["chat_template_kwargs"]
+	if c.Variables, err = templateVariables(fields["chat_template_kwargs"]); err != nil {
+		return nil, err
 	}
 	c.Overruled = overruled(fields)
-	var err error
 	if c.Stop, err = stops(fields["stop"]); err != nil {
 		return nil, err
 	}
@@ -55,9 +54,47 @@ func ParseChat(body []byte) (*Query, error) {
 		if err != nil {
 			return nil, fmt.Errorf("messages: message %d: %w", i, err)
 		}
-		c.Messages = append(c.Messages, m)
+		c.Messages, c.Raw[i] = append(c.Messages, m.read()), encode(m)
 	}
 	return c, nil
+}
+
+// members are the members of a body.
+func members(body []byte) (map[string]json.RawMessage, error) {
+	if err := bounded(body); err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, fmt.Errorf("the body is no JSON object: %w", err)
+	}
+	return fields, nil
+}
+
+// ofTheTemplate are the parameters with which an engine applies a chat template. They are no variables of it, though
+// engines take them from the same object: a template of the program's own would run in the engine.
+var ofTheTemplate = map[string]bool{
+	"chat_template": true, "conversation": true, "messages": true, "tools": true, "add_generation_prompt": true,
+	"continue_final_message": true, "tokenize": true, "tokenizer_kwargs": true, "padding": true, "truncation": true,
+	"max_length": true, "return_tensors": true, "return_dict": true, "return_assistant_tokens_mask": true,
+}
+
+// templateVariables are the variables of the chat template.
+func templateVariables(raw json.RawMessage) (json.RawMessage, error) {
+	if null(raw) {
+		return nil, nil
+	}
+	var variables map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &variables); err != nil {
+		return nil, fmt.Errorf("chat_template_kwargs: %w", err)
+	}
+	for name := range variables {
+		if ofTheTemplate[name] {
+			return nil, fmt.Errorf("chat_template_kwargs: a session applies the model's own template in one way; want "+
+				"variables of the template, got %q", name)
+		}
+	}
+	return encode(variables), nil
 }
 
 // refusedByChat names what a session cannot do.
@@ -83,43 +120,54 @@ func refusedByChat(fields map[string]json.RawMessage) error {
 	return nil
 }
 
+// chatMessageIn is a message as it is read, and as the engine gets it: nothing else of what the program sent. An engine
+// may read {"type": "text", "TYPE": "image_url"} in another way than this package.
+type chatMessageIn struct {
+	Role      string          `json:"role"`
+	Content   json.RawMessage `json:"content,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Calls     []chatCallIn    `json:"tool_calls,omitempty"`
+	CallID    string          `json:"tool_call_id,omitempty"`
+	Reasoning string          `json:"reasoning_content,omitempty"`
+	Reason    string          `json:"reasoning,omitempty"` // vLLM's later name
+	text      string          // of Content
+}
+
+type chatCallIn struct {
+	ID       string `json:"id"`
+	Type     string `json:"type,omitempty"`
+	Function struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+	} `json:"function"`
+}
+
 // chatMessage reads one message.
-func chatMessage(raw json.RawMessage) (Message, error) {
-	var in struct {
-		Role    string          `json:"role"`
-		Content json.RawMessage `json:"content"`
-		Calls   []struct {
-			ID       string `json:"id"`
-			Function struct {
-				Name      string          `json:"name"`
-				Arguments json.RawMessage `json:"arguments"`
-			} `json:"function"`
-		} `json:"tool_calls"`
-		CallID    string `json:"tool_call_id"`
-		Reasoning string `json:"reasoning_content"`
-	}
-	if err := json.Unmarshal(raw, &in); err != nil {
-		return Message{}, err
-	}
-	m := Message{Role: in.Role}
-	switch in.Role {
-	case "system", "developer", "user", "assistant", "tool":
-	default:
-		return m, fmt.Errorf("role: want system, developer, user, assistant or tool, got %q", in.Role)
-	}
-	text, err := chatContent(in.Content)
-	if err != nil {
+func chatMessage(raw json.RawMessage) (m chatMessageIn, err error) {
+	if err := json.Unmarshal(raw, &m); err != nil {
 		return m, err
 	}
+	switch m.Role {
+	case "system", "developer", "user", "assistant", "tool":
+	default:
+		return m, fmt.Errorf("role: want system, developer, user, assistant or tool, got %q", m.Role)
+	}
+	m.text, m.Content, err = chatContent(m.Content)
+	return m, err
+}
+
+// read is the message in the form that all dialects have in common.
+func (in *chatMessageIn) read() Message {
+	m := Message{Role: in.Role}
 	switch {
 	case in.Role == "tool":
-		m.Parts = append(m.Parts, Part{Kind: ToolResult, ID: in.CallID, Text: text})
-		return m, nil
+		m.Parts = append(m.Parts, Part{Kind: ToolResult, ID: in.CallID, Text: in.text})
+		return m
 	case in.Reasoning != "":
 		m.Parts = append(m.Parts, Part{Kind: Reasoning, Text: in.Reasoning})
 	}
-	if text != "" || len(in.Calls) == 0 {
-		m.Parts = append(m.Parts, Part{Kind: Text, Text: text})
+	if in.text != "" || len(in.Calls) == 0 {
+		m.Parts = append(m.Parts, Part{Kind: Text, Text: in.text})
 	}
 	for _, call := range in.Calls {
 		arguments := call.Function.Arguments
@@ -129,30 +177,32 @@ func chatMessage(raw json.RawMessage) (Message, error) {
 		}
 		m.Parts = append(m.Parts, Part{Kind: ToolCall, ID: call.ID, Name: call.Function.Name, Arguments: arguments})
 	}
-	return m, nil
+	return m
 }
 
-// chatContent reads a text, or a list of parts that are texts.
-func chatContent(raw json.RawMessage) (string, error) {
-	var text string
-	if null(raw) || json.Unmarshal(raw, &text) == nil {
-		return text, nil
+// chatContent reads a text, or a list of parts that are texts, and returns it in the same form, too.
+func chatContent(raw json.RawMessage) (text string, same json.RawMessage, err error) {
+	if null(raw) {
+		return "", raw, nil
+	}
+	if json.Unmarshal(raw, &text) == nil {
+		return text, encode(text), nil
 	}
 	var parts []struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
 	}
 	if err := json.Unmarshal(raw, &parts); err != nil {
-		return "", errors.New("content: want a text or a list of parts")
+		return "", nil, errors.New("content: want a text or a list of parts")
 	}
 	var b strings.Builder
 	for _, p := range parts {
 		if p.Type != "text" {
-			return "", fmt.Errorf("content: a session reads texts only, got a part of type %q", p.Type)
+			return "", nil, fmt.Errorf("content: a session reads texts only, got a part of type %q", p.Type)
 		}
 		b.WriteString(p.Text)
 	}
-	return b.String(), nil
+	return b.String(), encode(parts), nil
 }
 
 type chatMessageOut struct {

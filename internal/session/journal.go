@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/recipe-rl/recipe/internal/regular"
 )
@@ -29,6 +30,9 @@ type storedCall struct {
 
 // maxLine bounds a line of a journal: a call of a million tokens with their log-probabilities fits.
 const maxLine = 64 << 20
+
+// maxJournal bounds a journal that is read: one that recipe writes has less, with all the tokens of a session.
+const maxJournal = 1 << 30
 
 // Journal is the file that a session lives in: what was acknowledged to a program is in it.
 type Journal struct {
@@ -62,6 +66,9 @@ func (j *Journal) write(r record, sync bool) error {
 	line, err := json.Marshal(r)
 	if err == nil {
 		err = j.broken
+	}
+	if err == nil && len(line) > maxLine { // it could not be read again
+		err = fmt.Errorf("a line has %d bytes, want at most %d", len(line), maxLine)
 	}
 	if err != nil {
 		return fmt.Errorf("write the journal of a session: %w", err)
@@ -105,20 +112,30 @@ func (j *Journal) Remove() error { return errors.Join(j.file.Close(), os.Remove(
 // Resume reads a journal into a tree, and goes on writing it. A line that was cut off when the process was killed was
 // never acknowledged: it is dropped.
 func Resume(path string, opened, state any) (*Journal, *Tree, error) {
-	in, _, err := regular.Open(path)
+	in, info, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the journal of a session: %w", err)
 	}
 	defer func() { _ = in.Close() }()
+	if info.Size() > maxJournal {
+		return nil, nil, fmt.Errorf("read the journal %s: it has %d bytes, want at most %d", path, info.Size(), maxJournal)
+	}
 	tree, whole, err := replay(in, opened, state)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the journal %s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("continue the journal of a session: %w", err)
 	}
-	if err := f.Truncate(whole); err != nil {
+	now, err := f.Stat()
+	if err == nil && !os.SameFile(info, now) {
+		err = fmt.Errorf("%s was replaced while it was read", path)
+	}
+	if err == nil {
+		err = f.Truncate(whole)
+	}
+	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("continue the journal of a session: %w", err), f.Close())
 	}
 	return &Journal{file: f, size: whole}, tree, nil

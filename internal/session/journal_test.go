@@ -3,11 +3,14 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -152,9 +155,7 @@ func FuzzParseChat(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(c.Raw) != len(c.Messages) {
-			t.Errorf("%d messages as sent, %d as read", len(c.Raw), len(c.Messages))
-		}
+		checkSent(t, c)
 		tree := &Tree{}
 		tree.Add(tree.Find(c.Request), Call{Answer: assistant("x")})
 		reply := Reply{Answer: c.Messages[len(c.Messages)-1]}
@@ -162,4 +163,66 @@ func FuzzParseChat(f *testing.F) {
 			t.Errorf("the answer is no JSON: %s", reply.Chat())
 		}
 	})
+}
+
+// What stands where a journal should be may come from somewhere else, with the run directory.
+func TestWhatIsNoJournal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	written(t, whole, 1)
+	tests := []struct {
+		name string
+		make func(path string) error
+		want string
+	}{
+		{"a link", func(path string) error { return os.Symlink(whole, path) }, "symbolic link"},
+		{"a pipe", func(path string) error { return syscall.Mkfifo(path, 0o600) }, "no regular file"},
+		{"a folder", func(path string) error { return os.Mkdir(path, 0o700) }, "directory"},
+		{"a huge file", func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, maxJournal+1))
+		}, "want at most"},
+		{"a line without an end", func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, maxLine+(1<<20)))
+		}, "longer than"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(dir, tc.name)
+			if err := tc.make(path); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := Resume(path, &opening{}, &standing{}); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+	before, err := os.ReadFile(whole)
+	if j, _, err := Resume(whole, &opening{}, &standing{}); err != nil || j.Close() != nil {
+		t.Error(err)
+	}
+	after, again := os.ReadFile(whole)
+	if err := errors.Join(err, again); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the journal behind a link was changed: %v", err)
+	}
+}
+
+// A line that could not be read again would lose the session with the next start of the gateway.
+func TestALineThatIsTooLongIsNotWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	j, err := Create(path, opening{"t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.State(strings.Repeat("x", maxLine)); err == nil || !strings.Contains(err.Error(), "want at most") {
+		t.Errorf("got %v", err)
+	}
+	if err := errors.Join(j.State(standing{"finished"}), j.Close()); err != nil {
+		t.Error(err)
+	}
+	var s standing
+	if j, _, err := Resume(path, &opening{}, &s); err != nil || j.Close() != nil || s.State != "finished" {
+		t.Errorf("got %+v, %v", s, err)
+	}
 }

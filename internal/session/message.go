@@ -95,13 +95,13 @@ func writeText(h hash.Hash, texts ...string) {
 	}
 }
 
-// canonical is JSON with its keys in order and without space. Numbers keep their digits; what is no JSON stays as it
-// is.
+// canonical is JSON with its keys in order and without space. Numbers keep their digits; what is no JSON, or
+// more of it than a session reads, stays as it is.
 func canonical(raw json.RawMessage) string {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
-	if d.Decode(&v) != nil || d.More() {
+	if bounded(raw) != nil || d.Decode(&v) != nil || d.More() {
 		return string(raw)
 	}
 	out, err := json.Marshal(v)

@@ -11,9 +11,9 @@ import (
 // ParseMessages reads the body of /v1/messages, Anthropic's dialect. What a session cannot do is an error that names
 // the field.
 func ParseMessages(body []byte) (*Query, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
-		return nil, fmt.Errorf("the body is no JSON object: %w", err)
+	fields, err := members(body)
+	if err != nil {
+		return nil, err
 	}
 	var in struct {
 		Model    string          `json:"model"`
@@ -42,8 +42,10 @@ func ParseMessages(body []byte) (*Query, error) {
 	if len(in.Messages) == 0 {
 		return nil, errors.New("messages: want at least one message, got none")
 	}
-	q := &Query{Model: in.Model, MaxTokens: in.Limit, Stop: in.Stop, Stream: in.Stream, Overruled: overruled(fields)}
-	var err error
+	q := &Query{Model: in.Model, MaxTokens: in.Limit, Stream: in.Stream, Overruled: overruled(fields)}
+	if q.Stop, err = fewStops("stop_sequences", in.Stop); err != nil {
+		return nil, err
+	}
 	if q.Tools, err = chatTools(in.Tools); err != nil {
 		return nil, err
 	}
@@ -163,15 +165,11 @@ func anthropicParts(role string, raw json.RawMessage) ([]Part, error) {
 		case "tool_use":
 			out = append(out, Part{Kind: ToolCall, ID: b.ID, Name: b.Name, Arguments: b.Input})
 		case "tool_result":
-			inner, err := anthropicParts("", b.Content)
+			text, _, err := chatContent(b.Content) // no result is within another one
 			if err != nil {
 				return nil, fmt.Errorf("tool_result: %w", err)
 			}
-			var all strings.Builder
-			for _, p := range inner {
-				all.WriteString(p.Text)
-			}
-			out = append(out, Part{Kind: ToolResult, ID: b.Of, Text: all.String()})
+			out = append(out, Part{Kind: ToolResult, ID: b.Of, Text: text})
 		default:
 			return nil, fmt.Errorf("content: a session reads texts only, got a block of type %q", b.Type)
 		}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -46,7 +47,21 @@ func stops(raw json.RawMessage) ([]string, error) {
 	case json.Unmarshal(raw, &one) == nil:
 		list = []string{one}
 	case json.Unmarshal(raw, &list) != nil:
-		return nil, fmt.Errorf("stop: want a text or a list of texts, got %s", raw)
+		return nil, errors.New("stop: want a text or a list of texts")
+	}
+	return fewStops("stop", list)
+}
+
+// fewStops refuses what would keep an engine busy after each token.
+func fewStops(name string, list []string) ([]string, error) {
+	if len(list) > maxStops {
+		return nil, fmt.Errorf("%s: a session takes at most %d texts, got %d", name, maxStops, len(list))
+	}
+	for _, text := range list {
+		if len(text) > maxStopBytes {
+			return nil, fmt.Errorf("%s: a session takes texts of at most %d bytes, got one of %d", name, maxStopBytes,
+				len(text))
+		}
 	}
 	return list, nil
 }

@@ -11,9 +11,9 @@ import (
 // ParseResponses reads the body of /v1/responses, OpenAI's later dialect. What a session cannot do is an error that
 // names the field.
 func ParseResponses(body []byte) (*Query, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
-		return nil, fmt.Errorf("the body is no JSON object: %w", err)
+	fields, err := members(body)
+	if err != nil {
+		return nil, err
 	}
 	var in struct {
 		Model        string          `json:"model"`
@@ -46,7 +46,6 @@ func ParseResponses(body []byte) (*Query, error) {
 		return nil, fmt.Errorf("text.format: a session cannot force a format; want \"text\", got %q", in.Text.Format.Type)
 	}
 	q := &Query{Model: in.Model, MaxTokens: in.Limit, Stream: in.Stream, Overruled: overruled(fields)}
-	var err error
 	if q.Tools, err = chatTools(functions(in.Tools)); err != nil {
 		return nil, err
 	}

@@ -120,11 +120,48 @@ func (t *Tree) Sampled() int {
 	return n
 }
 
-// Size is the number of tokens that the tree holds, in memory and in its journal.
+// Size is the number of tokens in the ways through the tree, one to each call that none continues. A beginning that
+// several share counts in each: sequences repeat it.
 func (t *Tree) Size() int {
-	n := 0
+	return t.ways(func(c *Call) int { return len(c.Prompt) + len(c.Output) })
+}
+
+// Text is the number of bytes of the messages in the ways through the tree.
+func (t *Tree) Text() int { return t.ways((*Call).text) }
+
+// ways adds up what the calls of each way through the tree hold.
+func (t *Tree) ways(of func(*Call) int) int {
+	up := make([]int, len(t.nodes)) // up to the end of each call
+	continued := make([]bool, len(t.nodes))
 	for i := range t.nodes {
-		n += len(t.nodes[i].Prompt) + len(t.nodes[i].Output)
+		up[i] = of(&t.nodes[i].Call)
+		if parent := t.nodes[i].parent; parent >= 0 {
+			up[i] += up[parent]
+			continued[parent] = true
+		}
+	}
+	size := 0
+	for i, n := range up {
+		if !continued[i] {
+			size += n
+		}
+	}
+	return size
+}
+
+// text is the number of bytes of a call's messages.
+func (c *Call) text() int {
+	n := c.Answer.size()
+	for _, m := range c.Asked {
+		n += m.size()
+	}
+	return n
+}
+
+func (m Message) size() int {
+	n := 0
+	for _, p := range m.Parts {
+		n += len(p.Text) + len(p.ID) + len(p.Name) + len(p.Arguments)
 	}
 	return n
 }

@@ -161,8 +161,12 @@ func (v *versions) serve(w http.ResponseWriter, r *http.Request) {
 	v.mu.Lock()
 	_, known := v.packed[name]
 	v.mu.Unlock()
-	file, err := os.Open(filepath.Join(v.dir, filepath.Base(name)))
-	if !known || errors.Is(err, fs.ErrNotExist) {
+	var file *os.File
+	err := fs.ErrNotExist
+	if known {
+		file, err = os.Open(filepath.Join(v.dir, filepath.Base(name)))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		answer(w, http.StatusNotFound, errorBody{"there is no stream " + name + " any more; ask for one again"})
 		return
 	}

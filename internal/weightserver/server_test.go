@@ -3,8 +3,12 @@ package weightserver
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -205,5 +209,22 @@ func TestTheServerOverHTTPDemandsItsToken(t *testing.T) {
 		if w.Code != c.want {
 			t.Errorf("%s %s with token %q: %d %s, want %d", c.method, c.path, c.token, w.Code, w.Body, c.want)
 		}
+	}
+}
+
+// A pipe among the streams would hold up whoever opens it, and each file that is opened for nothing stays open.
+func TestAStreamThatIsUnknownIsNotOpened(t *testing.T) {
+	t.Parallel()
+	s := testServer(func(c *Config) { c.Dir = t.TempDir() })
+	if err := errors.Join(os.MkdirAll(s.versions.dir, 0o700),
+		syscall.Mkfifo(filepath.Join(s.versions.dir, "pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/recipe/v1/packed/pipe", nil)
+	r.SetPathValue("name", "pipe")
+	s.versions.serve(w, r)
+	if w.Code != http.StatusNotFound {
+		t.Errorf("got status %d, want 404", w.Code)
 	}
 }

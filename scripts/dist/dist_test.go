@@ -13,6 +13,8 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -215,10 +217,19 @@ func TestDistribution(t *testing.T) {
 		if text, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(text), "unexpected name") {
 			t.Errorf("an archive that lies outside of the folder: %v\n%s", err, text)
 		}
+		if err := errors.Join(os.WriteFile(filepath.Join(release, "SHA256SUMS"), files["SHA256SUMS"], 0o600),
+			os.WriteFile(filepath.Join(release, archiveOf), files[archiveOf], 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		clear := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(folder, "releases"))))
+		defer clear.Close()
 		cmd = exec.CommandContext(t.Context(), "sh", script)
-		cmd.Env = append(environ, "RECIPE_RELEASES=http://127.0.0.1:1")
-		if text, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(text), "http") {
+		cmd.Env = append(environ, "RECIPE_RELEASES="+clear.URL)
+		if text, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(text), "cannot download") {
 			t.Errorf("a release in the clear: %v\n%s", err, text)
+		}
+		if left := globbed(t, filepath.Join(bin, "*")); len(left) > 0 {
+			t.Errorf("a release in the clear leaves %s", left)
 		}
 	})
 }
