@@ -19,7 +19,7 @@ from .dataset import Row, read
 from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, is_async
 from .functions import missing, unwanted
 
-_ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT)
+_ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT, every=True)
 
 
 @dataclass
