@@ -59,8 +59,9 @@ type lookedUp struct {
 	Line   int
 }
 
-// unusable finds what makes a block fail that names functions in Python files (rewards, losses, estimators): mistakes in
-// the syntax of a file, and modules that it needs and that the block's Python lacks. No code of the recipe runs for it, and no interpreter that the recipe brings.
+// unusable finds what makes a block fail that names functions in Python files (rewards, losses, estimators): mistakes
+// in the syntax of a file, and modules that it needs and that the block's Python lacks. No code of the recipe runs for
+// it, and no interpreter that the recipe brings.
 func unusable(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
 	code := codeOf(b)
 	if len(code) == 0 || b.Meta.External != nil {
@@ -140,6 +141,11 @@ func notInstalled(b *schema.Block, packages sdk.Packages, used usedCode, program
 	return spec.Problem{Path: cty.GetAttrPath(used.attribute), Warning: !fixed,
 		Summary: fmt.Sprintf("%s imports %s, which is not installed", file, strings.Join(lacking, " and ")),
 		Detail:  fmt.Sprintf("%s does not find it. %s. A module of yours belongs beside %s.", program, remedy, file)}
+}
+
+// BringsCode says whether a block runs functions or packages that the recipe chooses.
+func BringsCode(b *schema.Block) bool {
+	return len(codeOf(b)) > 0 || b.Meta.Runtime != nil && len(b.Meta.Runtime.Requirements) > 0
 }
 
 // usedCode is a Python file that an attribute or nested block names.

@@ -144,9 +144,9 @@ func (d *Decoder) notTaken(c claim, code spec.Code, signature spec.Signature, co
 	if !of.Every || signature.Rest || len(refused) == 0 {
 		return
 	}
-	d.report(diagnostic.Problem(c.at, "Arguments not taken", fmt.Sprintf("%q in %s: %s of %s does not take %s, which it is "+
-		"called with by name. Write **kwargs behind its arguments.", c.attribute.Name, c.where, code.Function, code.File,
-		diagnostic.Some(refused))))
+	d.report(diagnostic.Problem(c.at, "Arguments not taken", fmt.Sprintf("%q in %s: %s of %s does not take %s, which it "+
+		"is called with by name. Write **kwargs behind its arguments.", c.attribute.Name, c.where, code.Function,
+		code.File, diagnostic.Some(refused))))
 }
 
 // lacking reports columns that a function needs and that the file lacks.

@@ -123,7 +123,7 @@ def test_arguments_not_taken_are_named_at_setup(tmp_path: Path) -> None:
         made.setup()
 
 
-def test_a_decorator_may_take_what_its_function_does_not(tmp_path: Path) -> None:
+def test_a_decorator_may_take_any_arguments(tmp_path: Path) -> None:
     (tmp_path / "r.py").write_text(
         "import functools\n\ndef some(g):\n    @functools.wraps(g)\n"
         "    def h(completions, **rest): return g(completions)\n"
