@@ -113,9 +113,10 @@ func notOpened(p *plan.Plan, r *schema.Recipe, file string) {
 			len(p.Errors()) > 0 {
 			continue
 		}
+		words := append([]string{"recipe", "env", "try"}, r.Arguments()...)
 		p.Findings = append(p.Findings, plan.Finding{Severity: "info", Address: op.Address, Summary: fmt.Sprintf(
-			"a plan does not open it; recipe env try %s --dry-run does, and asks no model",
-			printable.ShellWords(file, op.Address.String()))})
+			"a plan does not open it; %s --dry-run does, and asks no model",
+			printable.ShellWords(append(words, file, op.Address.String())...))})
 	}
 }
 
