@@ -89,6 +89,7 @@ test-regressions: ## run the inputs that once failed: language, plans, clusters,
 	$(GO) test -vet=off ./schema -run '^(TestArguments|TestAHeredocWith|TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart|TestColumns|TestNamesOf)'
 	$(GO) test -vet=off ./cmd/recipe -run '^(TestDryRun|TestTurnsWith|TestTinyReads|TestEvaluate|TestAnswersAre|TestAnEvaluation|TestMetricsOf|TestReported)'
 	$(PATIENT) $(GO) test -vet=off ./plugins/reward ./plugins/trajectories/group ./sdk/environment
+	scripts/test-python.sh -k 'scores_come_from_other or score_that_takes_too_long or truncation_goes_by or other_masks_are or not_taken_are'
 
 test-race: ## run all Go tests with the race detector, those of the whole program too (an hour; weekly)
 	@$(MAKE) --no-print-directory test-go TIMEOUT=60m TESTED=./... RACED='$$$$named'

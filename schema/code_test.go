@@ -102,12 +102,15 @@ func TestFunctionsThatAreNotThere(t *testing.T) {
 		"mine.py:half":        "",
 		"mine.py:cliped":      `mine.py defines no cliped at its top level. It has clipped, half. Did you mean "clipped"?`,
 		"mine.py:inner":       "defines no inner at its top level",
-		"other.py:mine":       "File not readable",
+		"other.py:mine":       "there is no file other.py (paths are relative to the folder of the recipe, " + dir + ")",
+		"othr.py:mine":        "There is mine.py.",
+		"min.py:clipped":      `Did you mean "mine.py"?`,
+		"/nowhere/mine.py:f":  "File not found",
 		"../mine.py:clipped":  "is outside the folder of the recipe",
 		"mine.py":             "Not a function in a file",
 		"mine.txt:clipped":    `expects a function in a Python file like "my_loss.py:my_loss"; got "mine.txt:clipped"`,
 		"mine.py:clipped(t)":  "Not a function in a file",
-		"/dev/../mine.py:mod": "File not readable",
+		"/dev/../mine.py:mod": "File not found",
 	} {
 		_, problems := codeRecipe(t, dir, reference)
 		if (want == "") != (problems == "") || !strings.Contains(problems, want) {

@@ -28,6 +28,7 @@ func readingConfig(t *testing.T) *spec.Schema {
 		Data   string     `recipe:"data" file:"content"`
 		Prompt string     `recipe:"prompt" default:"prompt"`
 		Kept   int64      `recipe:"kept" default:"1"`
+		All    string     `recipe:"all" code:"callable"`
 	}{})
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +36,8 @@ func readingConfig(t *testing.T) *spec.Schema {
 	given := &spec.Columns{Of: "data", Given: []string{"completions"}, LeftOut: []string{"prompt"}}
 	config.Attribute("call").Columns = given
 	config.Block("calls").Schema.Attribute("function").Columns = given
+	config.Attribute("all").Columns = &spec.Columns{Of: "data", Given: []string{"completions", "state"},
+		LeftOut: []string{"prompt", "state"}, Every: true}
 	config.Attribute("kept").Columns = &spec.Columns{Of: "data"}
 	config.Attribute("prompt").Columns = &spec.Columns{Of: "data"}
 	return config
@@ -139,6 +142,36 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		got := columnsRecipe(t, dir, fmt.Sprintf("data = %q", file))
 		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", file, got, want)
+		}
+	}
+}
+
+func TestArgumentsThatAFunctionDoesNotTake(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a.jsonl": `{"prompt": "1+1=", "answer": "2"}` + "\n{}\n"})
+	for _, c := range []struct {
+		name, code, data string
+		want             string // the arguments that are not taken
+	}{
+		{"all of them", "def f(completions, state, answer): pass", "a.jsonl", ""},
+		{"others are taken", "def f(completions, **kwargs): pass", "a.jsonl", ""},
+		{"with a default", "def f(completions, state=None, *, answer=1): pass", "a.jsonl", ""},
+		{"a column", "def f(completions, state): pass", "a.jsonl", `"answer"`},
+		{"arguments and a column", "def f(prompt=1): pass", "a.jsonl", `"completions", "state", "answer"`},
+		{"positional arguments alone", "def f(*all): pass", "a.jsonl", `"completions", "state", "answer"`},
+		{"a file whose columns are unknown", "def f(completions): pass", "a/hub", `"state"`},
+		{"a decorator may take them", "@lib.known\ndef f(completions): pass", "a.jsonl", ""},
+		{"a class", "class f:\n    def __call__(self): pass", "a.jsonl", ""},
+	} {
+		write(t, dir, map[string]string{"f.py": c.code + "\n"})
+		want := ""
+		if c.want != "" {
+			want = `Arguments not taken: "all" in environment.mine.e: f of f.py does not take ` + c.want +
+				`, which it is called with by name. Write **kwargs behind its arguments.`
+		}
+		if got := columnsRecipe(t, dir, fmt.Sprintf("all = \"f.py:f\"\ndata = %q", c.data)); got != want {
+			t.Errorf("%s: %q, want %q", c.name, got, want)
 		}
 	}
 }

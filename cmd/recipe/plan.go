@@ -1,10 +1,16 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/plan"
+	"github.com/recipe-rl/recipe/engine/printable"
+	"github.com/recipe-rl/recipe/engine/session"
+	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
 // planFlags are what a person chose for one plan.
@@ -72,6 +78,7 @@ func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
 		}
 	}
 	found.findings(p)
+	notOpened(p, s.Recipe, file)
 	if a.planned != nil {
 		a.planned(p)
 	}
@@ -95,6 +102,22 @@ func (a *app) plan(cmd *cobra.Command, args []string, f *planFlags) error {
 		return exitError(exitChanges)
 	}
 	return nil
+}
+
+// notOpened tells of new environments with code or packages of the recipe's choice. A plan starts no block, and so
+// finds nothing of what only opening them shows.
+func notOpened(p *plan.Plan, r *schema.Recipe, file string) {
+	for _, op := range p.Operations {
+		b := r.Lookup(op.Address)
+		if op.Action != plan.Create || op.Address.Kind != kind.Environment || b == nil || !session.BringsCode(b) ||
+			len(p.Errors()) > 0 {
+			continue
+		}
+		words := append([]string{"recipe", "env", "try"}, r.Arguments()...)
+		p.Findings = append(p.Findings, plan.Finding{Severity: "info", Address: op.Address, Summary: fmt.Sprintf(
+			"a plan does not open it; %s --dry-run does, and asks no model",
+			printable.ShellWords(append(words, file, op.Address.String())...))})
+	}
 }
 
 // show prints the plan in the form that was asked for.

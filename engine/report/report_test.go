@@ -121,6 +121,21 @@ func TestCurvesAreDrawn(t *testing.T) {
 	}
 }
 
+// A metric of training stands under its own name, whatever that is; it is not called an evaluation.
+func TestAMetricOfTrainingIsNoEvaluation(t *testing.T) {
+	t.Parallel()
+	events := []event.Event{{Type: event.RunStarted}}
+	for i := range 3 {
+		events = append(events, event.Event{Type: event.Metrics, Address: "environment.x.e", Step: int64(i),
+			Metrics: map[string]float64{"accuracy": float64(i), "percent_correct": float64(i)}})
+	}
+	page := strings.ToLower(written(t, events...))
+	if !strings.Contains(page, "percent_correct") || strings.Contains(page, "evaluat") ||
+		strings.Contains(page, "held-out") || strings.Contains(page, "held out") {
+		t.Errorf("want percent_correct, and no evaluation:\n%s", page)
+	}
+}
+
 // A report of a long log is made of what is kept of it and of its newest lines, not of all events.
 func TestAReportDoesNotReadTheWholeLog(t *testing.T) {
 	t.Parallel()

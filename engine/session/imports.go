@@ -23,27 +23,46 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// lookup prints which modules an interpreter does not find. It imports none of them. The first argument is a JSON list
-// of folders of the recipe, which are searched too. A stranger may have written what they hold, so they are added after
-// the program has imported what it needs itself. The working folder is not searched.
+// lookup prints what is wrong with the syntax of the Python code on its standard input, and which modules an
+// interpreter does not find. It compiles the code and does not run it, and it imports none of the modules. The first
+// argument is a JSON list of folders of the recipe, which are searched too. A stranger may have written what they hold,
+// so they are added after the program has imported what it needs itself. The working folder is not searched.
 const lookup = `
 import sys
 sys.path = [folder for folder in sys.path if folder]
 import importlib.util, json
+wrong, line = "", 0
+try:
+    compile(sys.stdin.buffer.read(), "code", "exec", dont_inherit=True)
+except SyntaxError as e:
+    wrong, line = f"{type(e).__name__}: {e.msg}", e.lineno or 0
+except Exception:
+    pass
 sys.path = json.loads(sys.argv[1]) + sys.path
 def found(name):
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return True
-print(json.dumps([name for name in sys.argv[2:] if not found(name)]))`
+absent = [name for name in sys.argv[2:] if not found(name)]
+print(json.dumps({"absent": absent, "wrong": wrong, "line": line}))`
 
-// lookupLimit is how long an interpreter may take to answer.
-const lookupLimit = 10 * time.Second
+const (
+	lookupLimit  = 10 * time.Second // how long an interpreter may take to answer
+	compileLimit = 1 << 20          // bytes of a file whose syntax is checked
+)
 
-// absent finds the modules that the functions of a block need (rewards, losses, estimators) and that its Python lacks:
-// the block would fail. No code of the recipe runs for it, and no interpreter that the recipe brings.
-func absent(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
+// lookedUp is what lookup prints.
+type lookedUp struct {
+	Absent []string
+	Wrong  string // a mistake in the syntax
+	Line   int
+}
+
+// unusable finds what makes a block fail that names functions in Python files (rewards, losses, estimators): mistakes
+// in the syntax of a file, and modules that it needs and that the block's Python lacks. No code of the recipe runs for
+// it, and no interpreter that the recipe brings.
+func unusable(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
 	code := codeOf(b)
 	if len(code) == 0 || b.Meta.External != nil {
 		return nil
@@ -70,13 +89,30 @@ func absent(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
 		if err != nil {
 			continue
 		}
-		lacking, err := lacks(path, filepath.Dir(file), spec.Imports(source), b)
-		if err != nil || len(lacking) == 0 {
-			continue // the block reports it
+		found, err := lookUp(path, filepath.Dir(file), source, b)
+		switch {
+		case err != nil: // the block reports it
+		case found.Wrong != "":
+			problems = append(problems, notPython(b, used, path, found))
+		case len(found.Absent) > 0:
+			problems = append(problems, notInstalled(b, packages, used, path, found.Absent))
 		}
-		problems = append(problems, notInstalled(b, packages, used, path, lacking))
 	}
 	return problems
+}
+
+// notPython is the problem of a file that does not compile. It is a warning where recipe init may bring another Python.
+func notPython(b *schema.Block, used usedCode, program string, found lookedUp) spec.Problem {
+	r := b.Meta.Runtime
+	return spec.Problem{Path: cty.GetAttrPath(used.attribute),
+		Warning: !ofInit(program) && r != nil && len(r.Requirements) > 0 && r.Python == "" && r.Venv == "",
+		Summary: fmt.Sprintf("%s:%d: %s", used.code.File, found.Line, found.Wrong),
+		Detail:  fmt.Sprintf("%s cannot compile it. Correct line %d of %s.", program, found.Line, used.code.File)}
+}
+
+// ofInit says whether recipe init has made the environment of an interpreter.
+func ofInit(program string) bool {
+	return filepath.Dir(filepath.Dir(filepath.Dir(program))) == interpreter.Cache()
 }
 
 // notInstalled is the problem of modules that are missing. Without the environment of recipe init it is a warning: the
@@ -84,7 +120,7 @@ func absent(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
 func notInstalled(b *schema.Block, packages sdk.Packages, used usedCode, program string,
 	lacking []string) spec.Problem {
 	needs, file := packages.Requirements, filepath.Base(used.code.File)
-	made := filepath.Dir(filepath.Dir(filepath.Dir(program))) == interpreter.Cache()
+	made := ofInit(program)
 	fixed := made
 	if r := b.Meta.Runtime; r != nil {
 		fixed = fixed || r.Python != "" || r.Venv != ""
@@ -105,6 +141,11 @@ func notInstalled(b *schema.Block, packages sdk.Packages, used usedCode, program
 	return spec.Problem{Path: cty.GetAttrPath(used.attribute), Warning: !fixed,
 		Summary: fmt.Sprintf("%s imports %s, which is not installed", file, strings.Join(lacking, " and ")),
 		Detail:  fmt.Sprintf("%s does not find it. %s. A module of yours belongs beside %s.", program, remedy, file)}
+}
+
+// BringsCode says whether a block runs functions or packages that the recipe chooses.
+func BringsCode(b *schema.Block) bool {
+	return len(codeOf(b)) > 0 || b.Meta.Runtime != nil && len(b.Meta.Runtime.Requirements) > 0
 }
 
 // usedCode is a Python file that an attribute or nested block names.
@@ -131,41 +172,42 @@ func codeOf(b *schema.Block) (found []usedCode) {
 	return found
 }
 
-// lacks are the modules that an interpreter does not find for a file in folder. The PYTHONPATH of the block is
-// searched, and not given to Python: it would run a sitecustomize.py of the recipe, and its modules in place of its
-// own.
-func lacks(program, folder string, names []string, b *schema.Block) ([]string, error) {
-	names = slices.DeleteFunc(names, func(name string) bool { // recipe brings these
+// lookUp asks an interpreter for the syntax of a file in folder, and for the modules that it does not find. The
+// PYTHONPATH of the block is searched, and not given to Python: it would run a sitecustomize.py of the recipe, and its
+// modules in place of its own.
+func lookUp(program, folder string, source []byte, b *schema.Block) (found lookedUp, err error) {
+	names := slices.DeleteFunc(spec.Imports(source), func(name string) bool { // recipe brings these
 		return name == "recipe_sdk" || name == "recipe_"+b.Plugin()
 	})
-	if len(names) == 0 {
-		return nil, nil
-	}
 	folders := []string{folder}
 	if v, ok := b.Meta.Environment["PYTHONPATH"]; ok {
-		if v, _ = v.Unmark(); !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
-			return nil, nil
+		v, _ = v.Unmark()
+		if v.IsKnown() && !v.IsNull() && v.Type() == cty.String {
+			folders = append(folders, filepath.SplitList(v.AsString())...)
+		} else {
+			names = nil // where they may be is not known
 		}
-		folders = append(folders, filepath.SplitList(v.AsString())...)
 	}
 	searched, err := json.Marshal(folders)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, append([]string{"-c", lookup, string(searched)}, names...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{"-W", "ignore", "-c", lookup, string(searched)}, names...)...)
 	cmd.Dir = filepath.Dir(program)
 	cmd.Env = append(interpreter.Asking(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.WaitDelay = time.Second
+	if len(source) <= compileLimit {
+		cmd.Stdin = bytes.NewReader(source)
+	}
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("ask %s for modules: %w", program, err)
+		return found, fmt.Errorf("ask %s for modules: %w", program, err)
 	}
-	var lacking []string
-	if err := json.Unmarshal(out.Bytes(), &lacking); err != nil {
-		return nil, fmt.Errorf("ask %s for modules: unexpected output %q", program, out.String())
+	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
+		return found, fmt.Errorf("ask %s for modules: unexpected output %q", program, out.String())
 	}
-	return lacking, nil
+	return found, nil
 }

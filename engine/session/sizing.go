@@ -34,7 +34,7 @@ func Sizes(c *host.Catalog, m sizing.Machine) Sizing {
 			var refused *schema.NotTrusted
 			placement.Python, refused = pythonOf(c, b, r.Dir)
 			estimate, problems, err := def.Plan(value, placement)
-			problems = append(problems, absent(c, b, r.Dir)...)
+			problems = append(problems, unusable(c, b, r.Dir)...)
 			if refused != nil {
 				problems = append(problems, spec.Problem{Path: cty.GetAttrPath("runtime"), Warning: true,
 					Summary: refused.Error(), Detail: refused.Remedy()})

@@ -264,6 +264,8 @@ func TestMovesAsJSON(t *testing.T) {
 			var infra *environment.InfraFailed
 			if !errors.As(err, &infra) || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want infra_failed with %q", err, want)
+			} else if infra.Answered != (fault == "raise") {
+				t.Errorf("%v: the environment's own answer: %t", err, infra.Answered)
 			}
 		})
 	}

@@ -79,6 +79,9 @@ func (e *serverError) Error() string {
 	return text
 }
 
+// Answer says whether the environment itself refuses, and not a server that has no place just now.
+func (e *serverError) Answer() bool { return e.Code != full }
+
 func brief(text []byte) string {
 	s := strings.Join(strings.Fields(string(text)), " ")
 	if len(s) > 300 {

@@ -126,7 +126,7 @@ def narrow(completions, letter): return [1.0 for _ in completions]
 `
 	for name, want := range map[string]string{
 		"huge":  "huge returned 2e+15; expected a number between -1e+15 and 1e+15",
-		"never": "every reward function returned None for the prompt",
+		"never": "every reward function returned None (",
 		"narrow": "narrow does not take 'prompts', 'completion_ids', 'trainer_state', 'log_extra', 'log_metric', which it " +
 			"is " +
 			"given, as by TRL: write **kwargs",

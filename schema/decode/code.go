@@ -1,7 +1,9 @@
 package decode
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -79,6 +81,10 @@ func (d *Decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 			" is outside the folder of the recipe. Move the file into it, or write its absolute path.")
 	}
 	content, err := d.Shared.code.load(code.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		d.report(d.notThere(a.Name, code.File, attr.Expr.Range(), where))
+		return cty.UnknownVal(cty.String).WithMarks(marks)
+	}
 	if err != nil {
 		return refuse("File not readable", diagnostic.UpperFirst(err.Error())+".")
 	}

@@ -53,21 +53,26 @@ func (d *Decoder) columns(body *hclsyntax.Body) {
 	for _, c := range d.claimed {
 		of := c.attribute.Columns.Of
 		file := d.rows[of]
-		if file == "" || d.Values.Enough() {
+		calls := c.attribute.Format == spec.FormatCallable || c.attribute.Format == spec.FormatCode
+		if file == "" && !calls || d.Values.Enough() {
 			continue
 		}
 		if c.value.Type() == cty.Number {
 			d.keptBack(c, file, body)
 			continue
 		}
-		columns := d.Shared.code.facts.rowsOf(file, d.Shared.code.files).columns
-		if len(columns) == 0 {
-			continue
+		var columns []string
+		if file != "" {
+			columns = d.Shared.code.facts.rowsOf(file, d.Shared.code.files).columns
 		}
-		if c.at == (hcl.Range{}) {
+		if c.at == (hcl.Range{}) && body.Attributes[of] != nil {
 			c.at = body.Attributes[of].Expr.Range()
 		}
-		d.compare(c, file, columns)
+		if calls {
+			d.called(c, file, columns)
+		} else if len(columns) > 0 {
+			d.named(c, file, columns)
+		}
 	}
 }
 
@@ -91,16 +96,19 @@ func (d *Decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 		c.attribute.Name, c.where, kept, file, rows, remedy)))
 }
 
-func (d *Decoder) compare(c claim, file string, columns []string) {
-	of, name := c.attribute.Columns, c.value.AsString()
-	if c.attribute.Format != spec.FormatCallable && c.attribute.Format != spec.FormatCode {
-		if !slices.Contains(columns, name) {
-			d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
-				c.attribute.Name, c.where, file, name, diagnostic.Some(columns), diagnostic.DidYouMean(name, columns))))
-		}
+// named reports the name of a column that the file lacks.
+func (d *Decoder) named(c claim, file string, columns []string) {
+	name := c.value.AsString()
+	if slices.Contains(columns, name) {
 		return
 	}
-	code, err := spec.ParseCode(name)
+	d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
+		c.attribute.Name, c.where, file, name, diagnostic.Some(columns), diagnostic.DidYouMean(name, columns))))
+}
+
+// called compares what a function takes with what it is called with. No columns: they are not known.
+func (d *Decoder) called(c claim, file string, columns []string) {
+	code, err := spec.ParseCode(c.value.AsString())
 	if err != nil {
 		return // in a module
 	}
@@ -112,9 +120,40 @@ func (d *Decoder) compare(c claim, file string, columns []string) {
 	if !ok {
 		return // said where the attribute was decoded
 	}
-	needed, decorator := known.parameters(code.Function)
+	signature, ok := known.parameters(code.Function)
+	if !ok {
+		return
+	}
+	d.notTaken(c, code, signature, columns)
+	if len(columns) > 0 {
+		d.lacking(c, code, signature, file, columns)
+	}
+}
+
+// notTaken reports a function that fails at each call, since it is called with arguments that it does not take.
+func (d *Decoder) notTaken(c claim, code spec.Code, signature spec.Signature, columns []string) {
+	of := c.attribute.Columns
+	var refused []string
+	for _, argument := range slices.Concat(of.Given, columns) {
+		leftOut := slices.Contains(of.LeftOut, argument) && !slices.Contains(of.Given, argument)
+		quoted := strconv.Quote(diagnostic.Shortened(argument))
+		if !leftOut && !slices.Contains(signature.Taken, argument) && !slices.Contains(refused, quoted) {
+			refused = append(refused, quoted)
+		}
+	}
+	if !of.Every || signature.Rest || len(refused) == 0 {
+		return
+	}
+	d.report(diagnostic.Problem(c.at, "Arguments not taken", fmt.Sprintf("%q in %s: %s of %s does not take %s, which it "+
+		"is called with by name. Write **kwargs behind its arguments.", c.attribute.Name, c.where, code.Function,
+		code.File, diagnostic.Some(refused))))
+}
+
+// lacking reports columns that a function needs and that the file lacks.
+func (d *Decoder) lacking(c claim, code spec.Code, signature spec.Signature, file string, columns []string) {
+	of, decorator := c.attribute.Columns, signature.Decorator
 	hint, lacks := "", []string{}
-	for _, argument := range needed {
+	for _, argument := range signature.Needed {
 		passed := slices.Contains(columns, argument) && !slices.Contains(of.LeftOut, argument)
 		if !passed && !slices.Contains(of.Given, argument) {
 			lacks = append(lacks, strconv.Quote(diagnostic.Shortened(argument)))

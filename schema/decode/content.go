@@ -70,13 +70,17 @@ func (d *Decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 		return b.Type == "placement"
 	}): // it may be on that machine
 	default:
-		d.notThere(a.Name, file, attr.Expr.Range(), where)
+		diag := d.notThere(a.Name, file, attr.Expr.Range(), where)
+		if filepath.IsAbs(file) { // it may be on the machine of the block
+			diag.Severity = hcl.DiagWarning
+		}
+		d.report(diag)
 	}
 }
 
 // notThere reports a file that does not exist. A path from the root is often one of another machine, where the recipe
 // is applied: it is a warning.
-func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string) {
+func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string) *hcl.Diagnostic {
 	full, relative := file, ""
 	if !filepath.IsAbs(file) {
 		full = filepath.Join(d.Shared.code.files.Dir, file)
@@ -91,13 +95,9 @@ func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string) {
 	if len(names) > 0 {
 		has = fmt.Sprintf(" There is %s.", strings.Join(names[:min(len(names), 8)], ", "))
 	}
-	diag := diagnostic.Problem(at, "File not found", fmt.Sprintf("%q in %s: there is no file %s%s.%s%s", attribute, where,
+	return diagnostic.Problem(at, "File not found", fmt.Sprintf("%q in %s: there is no file %s%s.%s%s", attribute, where,
 		file,
 		relative, has, diagnostic.DidYouMean(file, names)))
-	if relative == "" {
-		diag.Severity = hcl.DiagWarning
-	}
-	d.report(diag)
 }
 
 // within is the folder that a path is relative to, "" for the recipe's. Not ok: it is not known.

@@ -45,8 +45,8 @@ type pythonFacts struct {
 type functionFacts struct {
 	may       bool // spec.MayDefine
 	asked     bool // for what follows: spec.Parameters
-	needed    []string
-	decorator string
+	known     bool
+	signature spec.Signature
 }
 
 // rowFacts are what is known of a file of rows.
@@ -97,21 +97,21 @@ func (p *pythonFacts) function(name string) (*functionFacts, bool) {
 	return p.functions[name], true
 }
 
-// parameters is spec.Parameters; none where there is too much code.
-func (p *pythonFacts) parameters(name string) (needed []string, decorator string) {
+// parameters is spec.Parameters; not ok, too, where there is too much code.
+func (p *pythonFacts) parameters(name string) (spec.Signature, bool) {
 	known, ok := p.function(name)
 	if !ok {
-		return nil, ""
+		return spec.Signature{}, false
 	}
 	p.facts.mu.Lock()
 	defer p.facts.mu.Unlock()
 	if !known.asked && p.facts.spend(3*len(p.content)) {
 		known.asked = true
-		if needed, decorator, _ := spec.Parameters(p.content, name); len(needed) <= maxNames {
-			known.needed, known.decorator = needed, decorator
+		if s, ok := spec.Parameters(p.content, name); ok && len(s.Taken) <= maxNames {
+			known.signature, known.known = s, true
 		}
 	}
-	return known.needed, known.decorator
+	return known.signature, known.known
 }
 
 // importsOf are the names in the import statements of a source. Not ok: there is too much code.

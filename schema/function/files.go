@@ -78,6 +78,12 @@ func ordinary(path, full string) error {
 	}
 }
 
+// noFile is the text of an error that is fs.ErrNotExist.
+type noFile string
+
+func (n noFile) Error() string        { return string(n) }
+func (n noFile) Is(target error) bool { return target == fs.ErrNotExist }
+
 func (f *Files) load(path string) ([]byte, error) {
 	full := f.resolve(path)
 	if err := ordinary(path, full); err != nil {
@@ -86,7 +92,8 @@ func (f *Files) load(path string) ([]byte, error) {
 	info, err := os.Stat(full)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no file %s (paths are relative to the folder of the recipe, %s)", path, f.Dir)
+		return nil, noFile(fmt.Sprintf("there is no file %s (paths are relative to the folder of the recipe, %s)", path,
+			f.Dir))
 	case err != nil:
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
 	case !info.Mode().IsRegular():

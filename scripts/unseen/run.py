@@ -54,14 +54,15 @@ supports by name; the other rows are of packages that nothing in recipe knows.
 | package | environment | | result |
 |---|---|---|---|
 """
-TURNS = {"gymnasium", "textarena", "verifiers"}
+NAMES = ("id", "game", "taskset", "name", "function")  # of what a package is tried with
+TURNS = {"gymnasium", "openenv", "textarena", "verifiers"}
 
 
 def recipe(package: dict) -> str:
     """The recipe of a package."""
     kind, body = package["kind"], dict(package.get("body", {}))
     if kind == "reward":
-        body |= {"dataset": "rows.jsonl", "function": "rewards.py:f", "eval_rows": 2}
+        body = {"dataset": "rows.jsonl", "function": "rewards.py:f", "eval_rows": 2} | body
     if kind in TURNS:
         body["max_turns"] = 3
     lines = "\n".join(f"  {name} = {json.dumps(value)}" for name, value in body.items())
@@ -77,8 +78,11 @@ def tried(program: str, package: dict) -> tuple[str, str]:
     folder = Path(tempfile.mkdtemp(prefix="recipe-unseen-"))
     try:
         (folder / "main.hcl").write_text(recipe(package), encoding="utf-8")
+        for name, lines in package.get("files", {}).items():
+            (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         if "code" in package:
             (folder / "rewards.py").write_text(package["code"], encoding="utf-8")
+        if package["kind"] == "reward":
             row = {"prompt": "1+1=", "answer": "2", "info": {}}
             (folder / "rows.jsonl").write_text((json.dumps(row) + "\n") * 16, encoding="utf-8")
         for command in (["init", "main.hcl"], ["apply", "--auto-approve", "--plain", "main.hcl"]):
@@ -117,11 +121,11 @@ def main() -> int:
     packages = [p for p in packages if re.search(arguments.only, p["name"])]
     rows, good = [], 0
     for package in packages:
-        fine, words = judged(package, *tried(arguments.recipe, package))
+        fine, words = judged(package, *tried(str(Path(arguments.recipe).resolve()), package))
         good += fine
         body = package.get("body", {})
         blocks = package.get("blocks", {}).values()
-        what = next((v for b in (body, *blocks) for k, v in b.items() if k in ("id", "game", "taskset", "name")), "")
+        what = next((v for b in (body, *blocks) for k, v in b.items() if k in NAMES), "")
         rows.append(f"| `{package['name']}` | `{package['kind']}` | {what and f'`{what}`'} | {words} |")
         print(("ok   " if fine else "FAIL ") + package["name"], what, words, flush=True)
     share = f"{good} of {len(packages)} train or are refused with the right reason"

@@ -40,7 +40,12 @@ type Step struct {
 // InfraFailed says that the environment and not the model is the cause of a failure: its server does not answer, has
 // died, or answers nonsense. It costs time and never becomes a low reward: the episode begins again, as often as
 // episode_attempts says; then it is left out of its group.
-type InfraFailed struct{ Err error }
+type InfraFailed struct {
+	Err error
+	// Answered says that the environment is there and refuses: this is its answer. When it has refused each group since
+	// the block started with the same words, the block fails and is not started again.
+	Answered bool
+}
 
 func (f *InfraFailed) Error() string { return "infra_failed: " + f.Err.Error() }
 func (f *InfraFailed) Unwrap() error { return f.Err }

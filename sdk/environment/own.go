@@ -359,7 +359,7 @@ func (r *owns) once(ctx context.Context, task Task, p sampling, l limits) ([]seq
 		r.log("warn", fmt.Sprintf("delete a session: %v", forgot))
 	}
 	if err != nil && ctx.Err() == nil && within.Err() != nil {
-		err = &InfraFailed{fmt.Errorf("the rollout took longer than rollout_timeout = %s: %w", r.settings.RolloutTimeout,
+		err = &InfraFailed{Err: fmt.Errorf("the rollout took longer than rollout_timeout = %s: %w", r.settings.RolloutTimeout,
 			err)}
 	}
 	if err != nil {

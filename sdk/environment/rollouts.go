@@ -310,7 +310,7 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		}
 	case o.long != nil:
 	default:
-		r.lost.inARow = 0
+		r.lost.inARow, r.lost.ever = 0, true
 		r.fits = r.fits || o.done
 		if o.left != nil {
 			r.masked.add(r.host, "rollout", o.left)

@@ -105,6 +105,35 @@ func TestReasonsThatAllDifferAreToldTogether(t *testing.T) {
 	}
 }
 
+// A block whose environment has refused each group with the same words is not started again.
+func TestAnEnvironmentThatRefusesEveryGroup(t *testing.T) {
+	t.Parallel()
+	refuses := func(text string, answered bool) error {
+		cause := &InfraFailed{Err: errors.New(text), Answered: answered}
+		return &unscored{text: cause.Error(), causes: []error{cause, cause}}
+	}
+	for _, c := range []struct {
+		name  string
+		ever  bool // a group was posted before
+		lost  []error
+		final bool
+	}{
+		{"one answer", false, []error{refuses("no data", true), refuses("no data", true)}, true},
+		{"another answer", false, []error{refuses("no task 1", true), refuses("no task 2", true)}, false},
+		{"no answer", false, []error{refuses("connection refused", false), refuses("connection refused", false)}, false},
+		{"after groups that were posted", true, []error{refuses("no data", true), refuses("no data", true)}, false},
+	} {
+		lost := lostGroups{ever: c.ever}
+		for _, reason := range c.lost {
+			lost.add(&loggedHost{}, "group", reason)
+		}
+		var e *sdk.Error
+		if err := lost.failure(c.lost[len(c.lost)-1]); !errors.As(err, &e) || e.Final != c.final {
+			t.Errorf("%s: %v, final: %t", c.name, err, !c.final)
+		}
+	}
+}
+
 // Groups without a difference are a warning once; a few groups with one in between are no reason for a second.
 func TestEqualScoresAreReportedOnce(t *testing.T) {
 	t.Parallel()

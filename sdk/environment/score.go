@@ -214,6 +214,7 @@ func (u *unscored) Unwrap() []error { return u.causes }
 // lostGroups are the groups that were lost one after the other.
 type lostGroups struct {
 	inARow int
+	ever   bool           // whether one was not lost
 	same   map[string]int // how often each reason was there, all in all
 }
 
@@ -299,6 +300,7 @@ func (l *lostGroups) failure(reason error) error {
 		e.Remedy = "correct or leave out such prompts; what the server says of them is above"
 	case errors.As(reason, &i):
 		e.Summary = "the environment failed in " + l.many("group")
+		e.Final = i.Answered && !l.ever && len(l.same) == 1 && oneReason(reason)
 		e.Remedy = "see what the environment's server says in its own log, or what ended the process that the message " +
 			"names; " +
 			"nothing of these groups was trained on"

@@ -94,7 +94,7 @@ func (r *episodes) once(ctx context.Context, task Task, p sampling, l limits) (s
 	defer cancel()
 	s, err := r.episode(within, episode, said, p, l)
 	if err != nil && ctx.Err() == nil && within.Err() != nil {
-		err = &InfraFailed{fmt.Errorf("the episode took longer than episode_timeout = %s: %w", r.settings.EpisodeTimeout,
+		err = &InfraFailed{Err: fmt.Errorf("the episode took longer than episode_timeout = %s: %w", r.settings.EpisodeTimeout,
 			err)}
 	}
 	return s, err
@@ -153,7 +153,7 @@ const invalidActions = "invalid_actions"
 // take adds the reward of a step.
 func (r *episodes) take(s *sequence, step Step) error {
 	if !trainable(step.Reward) {
-		return &InfraFailed{fmt.Errorf("the environment gave the reward %v; expected a number between %g and %g",
+		return &InfraFailed{Err: fmt.Errorf("the environment gave the reward %v; expected a number between %g and %g",
 			step.Reward, -largest, largest)}
 	}
 	if r.settings.Reward == "last" {

@@ -8,11 +8,20 @@ import (
 	"sync"
 )
 
-// Parameters lists the arguments that a function of a Python file needs by name, without running the file: those
-// without a default, except positional-only ones. Not ok: the source alone does not determine them, as for a class and
-// for a name that is bound several times. Decorator is the first one of the function that may give it other arguments;
-// empty: none. One that is defined in the file with functools.wraps keeps them, as do some of the standard library.
-func Parameters(source []byte, name string) (needed []string, decorator string, ok bool) {
+// Signature is what the source of a Python function tells of the arguments that it is called with by name.
+type Signature struct {
+	Needed []string // those without a default
+	Taken  []string // all of them
+	Rest   bool     // others are taken, too, or may be: there is **kwargs, or a decorator
+	// Decorator is the first one of the function that may give it other arguments; empty: none. One that is defined in
+	// the file with functools.wraps keeps them, as do some of the standard library.
+	Decorator string
+}
+
+// Parameters reads the signature of a function of a Python file without running the file. Positional-only arguments
+// are left out. Not ok: the source alone does not determine them, as for a class and for a name that is bound several
+// times.
+func Parameters(source []byte, name string) (s Signature, ok bool) {
 	bound := 0
 	for _, n := range Defines(source) {
 		if n == name {
@@ -22,29 +31,39 @@ func Parameters(source []byte, name string) (needed []string, decorator string, 
 	definition := regexp.MustCompile(`(?m)^(?:async[ \t]+)?def[ \t]+` + regexp.QuoteMeta(name) + `[ \t]*\(`)
 	at := definition.FindIndex(source)
 	if at == nil || bound != 1 || MayDefine(source, name) {
-		return nil, "", false
+		return s, false
 	}
 	parts, ok := arguments(source[at[1]:])
 	if !ok {
-		return nil, "", false
+		return s, false
 	}
 	for _, d := range decorators(source[:at[0]]) {
-		if !keepsArguments(source, d) {
-			decorator = d
-			break
+		if ofLibrary(d) {
+			continue
+		}
+		s.Rest = true
+		if s.Decorator == "" && !wraps(source, d) {
+			s.Decorator = d
 		}
 	}
 	for _, part := range parts {
-		switch part = strings.TrimSpace(part); {
+		part = strings.TrimSpace(part)
+		argument, _, hasDefault := strings.Cut(part, "=")
+		argument, _, _ = strings.Cut(argument, ":")
+		argument = strings.TrimSpace(argument)
+		switch {
+		case strings.HasPrefix(part, "**"):
+			s.Rest = true
 		case part == "" || strings.HasPrefix(part, "*"):
 		case part == "/":
-			needed = nil
-		case !strings.Contains(part, "="):
-			argument, _, _ := strings.Cut(part, ":")
-			needed = append(needed, strings.TrimSpace(argument))
+			s.Needed, s.Taken = nil, nil
+		case hasDefault:
+			s.Taken = append(s.Taken, argument)
+		default:
+			s.Needed, s.Taken = append(s.Needed, argument), append(s.Taken, argument)
 		}
 	}
-	return needed, decorator, true
+	return s, true
 }
 
 // decorators are the names of a function's decorators, given the code before its definition: of the lines since the
@@ -63,13 +82,18 @@ func decorators(before []byte) (names []string) {
 	return names
 }
 
-// keepsArguments says whether a decorator leaves the arguments of a function as they are.
-func keepsArguments(source []byte, decorator string) bool {
+// ofLibrary says whether a decorator is one of a library that leaves the arguments of a function as they are.
+func ofLibrary(decorator string) bool {
 	switch decorator {
 	case "cache", "functools.cache", "lru_cache", "functools.lru_cache", "torch.no_grad", "torch.inference_mode",
 		"typing.no_type_check", "override", "typing.override":
 		return true
 	}
+	return false
+}
+
+// wraps says whether a decorator is defined in the file with functools.wraps.
+func wraps(source []byte, decorator string) bool {
 	at := regexp.MustCompile(`(?m)^def[ \t]+` + regexp.QuoteMeta(decorator) + `[ \t]*\(`).FindIndex(source)
 	if at == nil {
 		return false

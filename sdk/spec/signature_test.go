@@ -1,6 +1,7 @@
 package spec_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,20 +11,21 @@ import (
 func TestParameters(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"def f(completions, answer, **kwargs):\n    pass\n":                                 "completions answer",
-		"async def f(a: dict[str, int], b=1, *, c, d: str = ',)'):\n    pass\n":             "a c",
+		"def f(completions, answer, **kwargs):\n    pass\n":                                 "completions answer, rest",
+		"async def f(a: dict[str, int], b=1, *, c, d: str = ',)'):\n    pass\n":             "a [b] c [d]",
 		"def f(\n    a,  # the first (of two\n    b: 'x, y',\n    *rest,\n):\n  1":          "a b",
 		"def f(a, /, b):\n    pass\n":                                                       "b",
+		"def f(a, /, **rest):\n    pass\n":                                                  ", rest",
 		"def f():\n    pass\n":                                                              "",
-		"def g(x): pass\n\ndef f(a, b='''),\"''', c=(1, 2)): pass":                          "a",
-		"@wrapped\ndef f(a): pass":                                                          "a by wrapped",
-		"@wrapped(\n    1,\n)\ndef f(a): pass":                                              "a by wrapped",
-		"@lib.retry(3)\n@cache\ndef f(a): pass":                                             "a by lib.retry",
+		"def g(x): pass\n\ndef f(a, b='''),\"''', c=(1, 2)): pass":                          "a [b] [c]",
+		"@wrapped\ndef f(a): pass":                                                          "a, rest by wrapped",
+		"@wrapped(\n    1,\n)\ndef f(a): pass":                                              "a, rest by wrapped",
+		"@lib.retry(3)\n@cache\ndef f(a): pass":                                             "a, rest by lib.retry",
 		"@functools.cache\n# as before\ndef f(a): pass":                                     "a",
 		"x = call(\n    1,\n)\ndef f(a): pass":                                              "a",
 		"@retry\ndef g(): pass\n\ndef f(a): pass":                                           "a",
-		"def w(g):\n    @wraps(g)\n    def h(*a): pass\n    return h\n\n@w\ndef f(a): pass": "a",
-		"def w(g):\n    def h(*a): pass\n    return h\n\n@w\ndef f(a): pass":                "a by w",
+		"def w(g):\n    @wraps(g)\n    def h(*a): pass\n    return h\n\n@w\ndef f(a): pass": "a, rest",
+		"def w(g):\n    def h(*a): pass\n    return h\n\n@w\ndef f(a): pass":                "a, rest by w",
 		"def f(a): pass\ndef f(b): pass":                                                    "unknown",
 		"def f(a): pass\nf = wrapped(f)":                                                    "unknown",
 		"class f:\n    def __call__(self, a): pass":                                         "unknown",
@@ -31,15 +33,30 @@ func TestParameters(t *testing.T) {
 		"def f(a, b":                                                                        "unknown",
 		"def f(a='":                                                                         "unknown",
 	} {
-		needed, decorator, ok := spec.Parameters([]byte(source), "f")
-		got := strings.Join(needed, " ")
-		if decorator != "" {
-			got += " by " + decorator
-		}
-		if ok && got != want || !ok && want != "unknown" {
+		s, ok := spec.Parameters([]byte(source), "f")
+		if got := shown(s); ok && got != want || !ok && want != "unknown" {
 			t.Errorf("%q: %q, %v, want %s", source, got, ok, want)
 		}
 	}
+}
+
+// shown is a signature in one line: arguments with a default in brackets.
+func shown(s spec.Signature) string {
+	var arguments []string
+	for _, name := range s.Taken {
+		if !slices.Contains(s.Needed, name) {
+			name = "[" + name + "]"
+		}
+		arguments = append(arguments, name)
+	}
+	line := strings.Join(arguments, " ")
+	if s.Rest {
+		line += ", rest"
+	}
+	if s.Decorator != "" {
+		line += " by " + s.Decorator
+	}
+	return line
 }
 
 func TestImports(t *testing.T) {

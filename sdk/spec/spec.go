@@ -79,6 +79,8 @@ type Columns struct {
 	Of      string   `json:"of"`                 // attribute of the block, of FormatFile
 	Given   []string `json:"given,omitempty"`    // arguments that a function gets besides columns
 	LeftOut []string `json:"left_out,omitempty"` // columns that a function does not get
+	// Every says that a function is called with all other columns and all of Given by name: it must take them.
+	Every bool `json:"every,omitempty"`
 }
 
 // The formats of an attribute. Integer and duration speak of the value or, in a collection, of each element.

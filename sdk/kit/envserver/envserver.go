@@ -354,10 +354,11 @@ func (s *Server) Close() error {
 }
 
 // Failed makes an error of a call to the server: infra_failed, unless the server cannot be used any more, which ends
-// the block.
+// the block. An error with a method Answer that returns true is the environment's own answer.
 func (s *Server) Failed(err error) error {
 	if gone := s.Err(); gone != nil {
 		return gone
 	}
-	return &environment.InfraFailed{Err: err}
+	var said interface{ Answer() bool }
+	return &environment.InfraFailed{Err: err, Answered: errors.As(err, &said) && said.Answer()}
 }

@@ -123,6 +123,19 @@ def test_arguments_not_taken_are_named_at_setup(tmp_path: Path) -> None:
         made.setup()
 
 
+def test_a_decorator_may_take_any_arguments(tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text(
+        "import functools\n\ndef some(g):\n    @functools.wraps(g)\n"
+        "    def h(completions, **rest): return g(completions)\n"
+        "    return h\n\n@some\ndef f(completions): return [1.0]\n"
+    )
+    (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "1"}\n' * 3)
+    made = reward.Reward()
+    made.context = Context("e", tmp_path, tmp_path)
+    made.settings = reward.Settings("d.jsonl", function=Code(tmp_path / "r.py", "f"), eval_rows=1)
+    made.setup()
+
+
 def test_a_parquet_file_of_repeated_values_is_refused(tmp_path):
     """A megabyte of them would be gigabytes of rows."""
     pa = pytest.importorskip("pyarrow")

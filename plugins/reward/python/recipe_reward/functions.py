@@ -124,9 +124,10 @@ def missing(function: Any, columns: Sequence[str]) -> list[str]:
 
 
 def unwanted(function: Any, columns: Sequence[str]) -> list[str]:
-    """What a function is given and does not take; none where its signature is not known."""
+    """What a function is given and does not take; none where its signature is not known. A decorator takes what its own
+    function takes, whatever functools.wraps tells of it."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
         return []
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):

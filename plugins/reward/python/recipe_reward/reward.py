@@ -19,7 +19,7 @@ from .dataset import Row, read
 from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, is_async
 from .functions import missing, unwanted
 
-_ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT)
+_ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT, every=True)
 
 
 @dataclass
@@ -179,7 +179,7 @@ class Reward(Environment):
         prompt: Any = list(task.messages) or task.prompt
         given = Given(prompt, texts, [list(c.tokens) for c in completions], task.data, state)
         found = await asyncio.gather(*(self._rewards(i, given) for i in range(len(self._functions))))
-        return [self._total([of[n] for of in found], given.alone(n)) for n in range(len(completions))]
+        return [self._total([of[n] for of in found]) for n in range(len(completions))]
 
     async def score(self, task: Task, completion: Completion) -> Score:
         (made,) = await self.score_group(task, [completion], 0)
@@ -188,7 +188,7 @@ class Reward(Environment):
         score: Score = made
         return score
 
-    def _total(self, found: list[_Reward | Exception], given: Given) -> Score | Exception:
+    def _total(self, found: list[_Reward | Exception]) -> Score | Exception:
         """The score of one completion, from what each function gave."""
         total, rewards, metrics = 0.0, {}, {}
         for (_, name, weight), of in zip(self._functions, found, strict=True):
@@ -199,7 +199,8 @@ class Reward(Environment):
                 total += weight * of.value
                 rewards[f"reward/{name}"] = of.value
         if not rewards:
-            return _raised(ValueError(f"every reward function returned None for the prompt {str(given.prompt)[:80]!r}"))
+            # Without the prompt, which whoever reports it knows: equal reasons are counted together.
+            return _raised(ValueError("every reward function returned None"))
         return Score(total, metrics | rewards if self.settings.functions else metrics)
 
     async def _rewards(self, index: int, given: Given) -> list[_Reward | Exception]:

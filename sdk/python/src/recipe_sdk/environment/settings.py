@@ -33,10 +33,13 @@ class Columns:
     """Arguments that a function gets besides columns."""
     left_out: tuple[str, ...] = ()
     """Columns that a function does not get."""
+    every: bool = False
+    """Whether a function is called with all other columns and all of given by name, so that it must take them."""
 
     def described(self) -> dict[str, Any]:
         out: dict[str, Any] = {"of": self.of}
-        return out | {k: list(v) for k, v in (("given", self.given), ("left_out", self.left_out)) if v}
+        out |= {k: list(v) for k, v in (("given", self.given), ("left_out", self.left_out)) if v}
+        return out | ({"every": True} if self.every else {})
 
 
 def setting(
