@@ -139,7 +139,7 @@ func (s *Session) End(ctx context.Context) (*SessionRecord, error) {
 	case best < 0 && status.Truncated != "": // it is so in each attempt
 		return nil, fmt.Errorf("the program got no answer, because it reached a limit: %s", status.Truncated)
 	case best < 0:
-		return nil, &InfraFailed{ErrNoCall}
+		return nil, &InfraFailed{Err: ErrNoCall}
 	}
 	if err := s.take(&status.Sequences[best], status.Truncated != ""); err != nil {
 		return nil, err
@@ -243,12 +243,12 @@ func (s *sampler) session(ctx context.Context, method, path string, body, out an
 	request.Header.Set("Content-Type", "application/json")
 	response, err := s.http.Do(request)
 	if err != nil {
-		return &InfraFailed{fmt.Errorf("ask for a session: %w", err)}
+		return &InfraFailed{Err: fmt.Errorf("ask for a session: %w", err)}
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer, err := bounded.ReadAll(response.Body, mostRecord)
 	if err != nil {
-		return &InfraFailed{fmt.Errorf("read a session: %w", err)}
+		return &InfraFailed{Err: fmt.Errorf("read a session: %w", err)}
 	}
 	switch code := response.StatusCode; {
 	case code == http.StatusOK && out == nil:
@@ -261,6 +261,6 @@ func (s *sampler) session(ctx context.Context, method, path string, body, out an
 	case code >= 400 && code < 500 && code != http.StatusTooManyRequests:
 		return &refusal{code, brief(answer)}
 	default:
-		return &InfraFailed{fmt.Errorf("ask for a session: HTTP %d: %s", code, brief(answer))}
+		return &InfraFailed{Err: fmt.Errorf("ask for a session: HTTP %d: %s", code, brief(answer))}
 	}
 }

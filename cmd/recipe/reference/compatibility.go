@@ -103,8 +103,8 @@ const introduction = "Engines (`inference`), trainers and the transports between
 const environments = `
 Environments in Go, in Python and of Atropos speak with any engine through its gateway, and with any trainer through the
 trajectory API: nothing of a pair of engine and trainer depends on them. Packages of others that
-were tried as environments are in [environments/packages.md](environments/packages.md). The engines with which a whole run of a trainer
-and a kind of environment is a test:
+were tried as environments are in [environments/packages.md](environments/packages.md). The engines with which a whole
+run of a trainer and a kind of environment is a test:
 
 `
 
