@@ -33,6 +33,8 @@ func contentRecipe(t *testing.T, dir, body string) (*schema.Recipe, string) {
 		Path   string `recipe:"path"`
 		Code   string `recipe:"code" code:"python"`
 		Call   string `recipe:"call" code:"callable"`
+
+		Command []string `recipe:"command" per:"task" columns:"data"`
 	}{})
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +88,12 @@ func TestContentsOfABlock(t *testing.T) {
 		"a function in a module":  {body: `call = "helper:f"`, change: map[string]string{"inner.py": "x = 2"}, changed: "inner.py"},
 		"an installed module":     {body: `call = "mylib.of:f"`, change: map[string]string{"pack/of.py": "x = 2"}},
 		"a module beside it":      {body: `code = "mine.py:f"`, change: map[string]string{"beside.py": "x = 2"}},
+		"a program": {body: `command = ["python", "mine.py", task.a]`, change: map[string]string{"mine.py": "f()"},
+			changed: "mine.py"},
+		"what a program imports": {body: `command = ["python", "mine.py"]`, change: map[string]string{"inner.py": "x = 2"},
+			changed: "inner.py"},
+		"no program": {body: `command = ["python", "mine", "../mine.py", "mine.py ${task.a}"]`,
+			change: map[string]string{"mine.py": "f()"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,6 +159,23 @@ func TestFunctionsOfModules(t *testing.T) {
 		`code = "mylib.r:score"`: `expects a function in a Python file like "my_loss.py:my_loss"; got "mylib.r:score"`,
 	} {
 		if _, problems := contentRecipe(t, dir, body); (want == "") != (problems == "") || !strings.Contains(problems, want) {
+			t.Errorf("%s: %q, want %q", body, problems, want)
+		}
+	}
+}
+
+func TestMembersThatATaskLacks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"tasks.jsonl": "{\"text\": \"1\", \"n\": 2}\n{}\n"})
+	for body, want := range map[string]string{
+		"command = [task.text, \"${task.n}\"]\ndata = \"tasks.jsonl\"": "",
+		"command = [\"a\", \"--x=${task.txt}\"]\ndata = \"tasks.jsonl\"": "Member not found: \"command\" in " +
+			"environment.mine.e: the first task of tasks.jsonl has no member \"txt\". It has text, n. Did you mean \"text\"?",
+		"command = [task.txt]":                       "",
+		"command = [task.txt]\ndata = \"other/hub\"": "",
+	} {
+		if _, problems := contentRecipe(t, dir, body); problems != want {
 			t.Errorf("%s: %q, want %q", body, problems, want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // context holds what the expressions refer to, and nothing else: its size does not grow with the recipe.
@@ -52,7 +53,7 @@ func (c *contents) add(ev *evaluation, ref *reference, mi *moduleInstance) {
 	n := ref.node
 	switch {
 	case n == nil && ref.root == "task":
-		put(&c.task, ref.output, func() cty.Value { return cty.StringVal("${task." + ref.output + "}") })
+		put(&c.task, ref.output, func() cty.Value { return cty.StringVal(spec.TaskMember(ref.output)) })
 	case n == nil:
 		c.path = c.path || ref.root == "path"
 	case n.variable != nil:

@@ -6,7 +6,6 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -16,11 +15,11 @@ type Config struct {
 	environment.Settings
 	environment.SessionSettings
 
-	Command   []string `recipe:"command" required:"true" per:"task" doc:"The program and its arguments; task.NAME in them is the member NAME of the task. An argument that names a file beside the recipe becomes its whole path, and python is the block's own"`
+	Command   []string `recipe:"command" required:"true" per:"task" columns:"tasks" doc:"The program and its arguments; task.NAME in them is the member NAME of the task. An argument that names a file beside the recipe becomes its whole path, and python is the block's own"`
 	Tasks     string   `recipe:"tasks" required:"true" file:"content" doc:"File of JSON lines, relative to the recipe: each is an object, and one task"`
 	Reward    string   `recipe:"reward" required:"true" code:"callable" doc:"The reward function, reward.py:score of a file or mylib.rewards:score of a module. It may take task, folder, transcript, exit_code and metrics, by name"`
 	Sandbox   Sandbox  `recipe:"sandbox,block" required:"true" doc:"Where the program runs"`
-	EvalTasks int64    `recipe:"eval_tasks" default:"0" min:"0" unit:"tasks" doc:"How many of the last lines of tasks are held out: recipe evaluate asks them, and they are not trained on"`
+	EvalTasks int64    `recipe:"eval_tasks" columns:"tasks" default:"0" min:"0" unit:"tasks" doc:"How many of the last lines of tasks are held out: recipe evaluate asks them, and they are not trained on"`
 	Seed      int64    `recipe:"seed" default:"0" doc:"Order in which the tasks come; each comes once before any comes again"`
 	Programs  int64    `recipe:"programs" default:"32" min:"1" max:"4096" unit:"programs" doc:"Programs at once"`
 	Keep      string   `recipe:"keep" default:"none" enum:"none,failed,all" doc:"Which rollouts keep their folder, with the program's output in agent.log: those without a reward (failed), or all"`
@@ -43,9 +42,6 @@ func (c Config) SamplingSeed() int64 { return c.Seed }
 // Repeats implements environment.Seeded: what a program does is not known.
 func (Config) Repeats() bool { return false }
 
-// member is how a member of the task stands in an argument.
-var member = lazyregexp.New(`\$\{task\.([A-Za-z_][A-Za-z0-9_-]*)\}`)
-
 // Validate finds what the schema cannot express.
 func (c Config) Validate() []spec.Problem {
 	var problems []spec.Problem
@@ -55,7 +51,7 @@ func (c Config) Validate() []spec.Problem {
 			Detail: fmt.Sprintf("stop is %q, and each call of a program has the stop texts that the program sends. Leave "+
 				"it out.", c.Stop)})
 	}
-	if len(c.Command) > 0 && member.MatchString(c.Command[0]) {
+	if len(c.Command) > 0 && len(spec.TaskMembers(c.Command[0])) > 0 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("command").IndexInt(0),
 			Summary: "the program depends on the task",
 			Detail:  "The first element of command is the program; it is the same for all tasks."})

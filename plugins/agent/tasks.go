@@ -10,6 +10,7 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // task is one line of the file of tasks.
@@ -116,14 +117,4 @@ func (t *tasks) skip(n int64) {
 }
 
 // fill puts members of the task into an argument; missing is the first one that the task does not have.
-func (t *task) fill(argument string) (filled, missing string) {
-	filled = member.ReplaceAllStringFunc(argument, func(found string) string {
-		name := member.FindStringSubmatch(found)[1]
-		text, ok := t.text(name)
-		if !ok && missing == "" {
-			missing = name
-		}
-		return text
-	})
-	return filled, missing
-}
+func (t *task) fill(argument string) (filled, missing string) { return spec.FillTask(argument, t.text) }

@@ -170,6 +170,7 @@ func (d *Decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 		v = d.pin(a, converted, attr, where)
 		d.content(a, v, attr, body, where)
 		d.claims(a, v, attr, where)
+		d.perTask(a, v, attr, where)
 	} else {
 		d.report(diagnostic.Problem(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%q in %s expects %s: %s.", a.Name, where,
 			a.Friendly(), err)))

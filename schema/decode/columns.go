@@ -32,6 +32,7 @@ type claim struct {
 	value     cty.Value
 	at        hcl.Range // zero: the value is the default
 	where     string
+	members   []string // of a task, which an attribute that is PerTask names
 }
 
 // claims records an attribute that names columns.
@@ -57,7 +58,7 @@ func (d *Decoder) columns(body *hclsyntax.Body) {
 		if file == "" && !calls || d.Values.Enough() {
 			continue
 		}
-		if c.value.Type() == cty.Number {
+		if c.members == nil && c.value.Type() == cty.Number {
 			d.keptBack(c, file, body)
 			continue
 		}
@@ -68,9 +69,13 @@ func (d *Decoder) columns(body *hclsyntax.Body) {
 		if c.at == (hcl.Range{}) && body.Attributes[of] != nil {
 			c.at = body.Attributes[of].Expr.Range()
 		}
-		if calls {
+		switch {
+		case calls:
 			d.called(c, file, columns)
-		} else if len(columns) > 0 {
+		case len(columns) == 0:
+		case c.members != nil:
+			d.compareMembers(c, file, columns)
+		default:
 			d.named(c, file, columns)
 		}
 	}

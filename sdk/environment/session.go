@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/internal/session"
+	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
@@ -137,7 +138,8 @@ func (s *Session) End(ctx context.Context) (*SessionRecord, error) {
 	}
 	switch {
 	case best < 0 && status.Truncated != "": // it is so in each attempt
-		return nil, fmt.Errorf("the program got no answer, because it reached a limit: %s", status.Truncated)
+		return nil, &sdk.Error{Summary: "the program got no answer, because it reached a limit: " + status.Truncated,
+			Remedy: "let the model take longer sequences (max_model_len), or raise the limits of budget"}
 	case best < 0:
 		return nil, &InfraFailed{Err: ErrNoCall}
 	}

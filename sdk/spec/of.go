@@ -141,6 +141,9 @@ func attributeOf(f field) (*Attribute, error) {
 	if e := tag.Get("enum"); e != "" {
 		a.Enum = strings.Split(e, ",")
 	}
+	if of := tag.Get("columns"); of != "" {
+		a.Columns = &Columns{Of: of}
+	}
 	a.Environment = splitComma(tag.Get("environment"))
 	for _, k := range splitComma(tag.Get("reference")) {
 		a.References = append(a.References, kind.Kind(k))
