@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -64,7 +65,8 @@ type rollouts struct {
 	lost      lostGroups
 	tooLong   int        // groups, until the first that is not
 	fits      bool       // a group was not too long
-	masked    lostGroups // rollouts of groups that were posted without them
+	masking   sync.Mutex // of masked, which groups add to
+	masked    lostGroups // rollouts of groups that are posted without them
 	recorder  *trace.Recorder
 	trouble   bool         // the last look at the API failed
 	trained   atomic.Int64 // step, for scores
@@ -84,7 +86,6 @@ type outcome struct {
 	bad    error // of this group alone: its score cannot be told
 	done   bool  // nothing more is done with the task
 	drawn  int64 // number of the task that is done; 0: none
-	left   error // why rollouts of the group were left out, which is posted all the same
 	long   error // why the group is too long: it is left out, and done
 }
 
@@ -312,9 +313,6 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 	default:
 		r.lost.inARow, r.lost.ever = 0, true
 		r.fits = r.fits || o.done
-		if o.left != nil {
-			r.masked.add(r.host, "rollout", o.left)
-		}
 		r.pace.done(o.took)
 		if o.spans {
 			r.spanned(ctx, true)
@@ -481,7 +479,12 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		}
 		return r.ended(ctx, err)
 	}
-	all := outcome{took: time.Since(began), left: made.why, done: true}
+	if made.why != nil { // before the post: whoever gets the group knows then what it lacks
+		r.masking.Lock()
+		r.masked.add(r.host, "rollout", made.why)
+		r.masking.Unlock()
+	}
+	all := outcome{took: time.Since(began), done: true}
 	if err := t.awaitPost(working); err != nil {
 		return outcome{}
 	}
