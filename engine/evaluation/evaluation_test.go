@@ -245,3 +245,44 @@ func TestAHugeFileHoldsNoScores(t *testing.T) {
 		t.Errorf("got %v, expected that it holds no scores", err)
 	}
 }
+
+// A file of something else is refused and stays as it is, also where it is one line without an end, as a header is that
+// was cut off.
+func TestAFileOfSomethingElseStays(t *testing.T) {
+	t.Parallel()
+	h := Header{V: FormatVersion, Environment: "e", Policy: "http://x?a&b", Samples: 1}
+	header, err := encoded(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		text    string
+		refused bool
+	}{
+		"nothing":              {"", false},
+		"a header":             {string(header), false},
+		"a header, cut off":    {string(header[:len(header)-2]), false},
+		"a task, cut off":      {string(header) + `{"task": 0, "sco`, false},
+		"a line of JSON":       {`{"token": "of another program"}`, true},
+		"a text":               {"some text", true},
+		"a line of a text":     {"some text\n", true},
+		"a task below nothing": {string(header) + `{"task": -1, "scores": [1]}` + "\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "scores.jsonl")
+			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f, err := OpenFile(t.Context(), path, h)
+			if err == nil {
+				err = f.Close()
+			} else if !c.refused || !strings.Contains(err.Error(), "is not a line of scores") {
+				t.Errorf("%v", err)
+			}
+			if left, _ := os.ReadFile(path); c.refused && (err == nil || string(left) != c.text) {
+				t.Errorf("%v, and the file is %q", err, left)
+			}
+		})
+	}
+}

@@ -48,8 +48,17 @@ func (h Header) differs(o Header) string {
 	return ""
 }
 
+// begins says whether a text is the beginning of the header's line.
+func (h Header) begins(text []byte) bool {
+	line, err := encoded(h)
+	return err == nil && bytes.HasPrefix(line, text)
+}
+
 // mostLine is how many bytes a line of scores may have, the completions of a task.
 const mostLine = 256 << 20
+
+// mostHeader is how many bytes the first line may have.
+const mostHeader = 1 << 20
 
 // File keeps scores as JSON lines: the header, then a task a line, each written as soon as it is known.
 type File struct {
@@ -100,10 +109,15 @@ func (f *File) Forget() int {
 func (f *File) read(from io.Reader, path string, h Header) (whole int, err error) {
 	lines := bufio.NewReader(from)
 	for n := 1; ; n++ {
-		line, err := bounded.Line(lines, mostLine)
+		most := int64(mostLine)
+		if n == 1 { // the file may be anything
+			most = mostHeader
+		}
+		line, err := bounded.Line(lines, most)
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF) && (n > 1 || h.begins(line)):
 			return whole, nil // a line that was cut off is dropped
+		case errors.Is(err, io.EOF): // a file of something else would be emptied
 		case errors.Is(err, bounded.ErrTooLarge):
 			line = nil
 		case err != nil:
@@ -120,7 +134,8 @@ func (f *File) read(from io.Reader, path string, h Header) (whole int, err error
 				return 0, &sdk.Error{Summary: fmt.Sprintf("%s holds scores of another evaluation: %s", path, difference),
 					Remedy: "name another file, or remove this one"}
 			}
-		case n > 1 && json.Unmarshal(line, &t) == nil && len(t.Scores)+len(t.Failed) >= h.Samples:
+		case n > 1 && json.Unmarshal(line, &t) == nil && len(t.Scores)+len(t.Failed) >= h.Samples &&
+			t.Task >= 0:
 			f.Done[t.Task] = t // of two lines of a task the last counts
 		default:
 			return 0, &sdk.Error{Summary: fmt.Sprintf("%s:%d is not a line of scores", path, n),
@@ -146,17 +161,23 @@ func (f *File) Add(t sdk.TaskScore) error {
 }
 
 func (f *File) line(v any) error {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text) // which ends the line
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
+	text, err := encoded(v)
 	if err == nil {
-		_, err = f.f.Write(text.Bytes())
+		_, err = f.f.Write(text)
 	}
 	if err != nil {
 		return fmt.Errorf("write the file of scores: %w", err)
 	}
 	return nil
+}
+
+// encoded is a line.
+func encoded(v any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text) // which ends the line
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return text.Bytes(), err
 }
 
 // Results are the scores of the tasks below limit (0: of all), by task.

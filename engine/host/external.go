@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/schema"
@@ -121,11 +122,14 @@ func unusable(path string, err error) error {
 }
 
 func fileDigest(path string) (string, error) {
-	f, _, err := regular.Follow(path)
+	f, info, err := regular.Follow(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
+	if info.Size() > trust.MaxFile {
+		return "", fmt.Errorf("%s has more than %d bytes: it is no program", path, int64(trust.MaxFile))
+	}
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err

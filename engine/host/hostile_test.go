@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
@@ -242,6 +243,30 @@ func TestOutputIsNotWrittenThroughLinks(t *testing.T) {
 		}
 		if data, err := os.ReadFile(victim); err != nil || string(data) != "precious" {
 			t.Errorf("%s: the link's target holds %q, %v", name, data, err)
+		}
+	}
+}
+
+// A program that is larger than any, such as a sparse file on an empty disk, holds no command up.
+func TestAProgramLargerThanAnyIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "recipe-plugin-x")
+	if err := os.WriteFile(path, nil, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Skipf("this file system has no sparse file of 1 TiB: %v", err)
+	}
+	for name, digest := range map[string]func(string) (string, error){"of a plugin": fileDigest, "trust": trust.OfFile} {
+		ended := make(chan error, 1)
+		go func() { _, err := digest(path); ended <- err }()
+		select {
+		case err := <-ended:
+			if err == nil || !strings.Contains(err.Error(), "has more than 4294967296 bytes") {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: it is read", name)
 		}
 	}
 }

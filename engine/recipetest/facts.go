@@ -36,7 +36,6 @@ func (t *trial) factsOf(p *plan.Plan, rec *state.Run, snap *snapshot.Snapshot) m
 	facts := map[string]cty.Value{
 		"plan": planFacts(p), "output": plannedOutputs(p), "status": cty.StringVal(string(p.Status)),
 		"error": cty.NullVal(cty.String), "metrics": cty.DynamicVal, "events": cty.DynamicVal, "checkpoint": cty.DynamicVal,
-		"run": cty.EmptyObjectVal,
 	}
 	if t.failure != "" {
 		facts["error"] = cty.StringVal(t.failure)
@@ -50,23 +49,14 @@ func (t *trial) factsOf(p *plan.Plan, rec *state.Run, snap *snapshot.Snapshot) m
 	return facts
 }
 
-// refer gives assertions the facts of an earlier run of the file as run.NAME.
-func (t *trial) refer(name string, other *trial) {
-	if other.facts == nil {
-		return
+// remember keeps the facts of a run for the assertions of later ones, and drops what only the run itself needs.
+func (f *fileRunner) remember(t *trial) {
+	if t.facts != nil {
+		delete(t.facts, "run")
+		delete(t.facts, "events")
+		f.known[t.run.Name] = cty.ObjectVal(t.facts)
 	}
-	of := map[string]cty.Value{}
-	for fact, v := range other.facts {
-		if fact != "run" && fact != "events" {
-			of[fact] = v
-		}
-	}
-	all := t.facts["run"].AsValueMap()
-	if all == nil {
-		all = map[string]cty.Value{}
-	}
-	all[name] = cty.ObjectVal(of)
-	t.facts["run"] = cty.ObjectVal(all)
+	t.facts, t.recipe, t.blocks = nil, nil, nil
 }
 
 // planFacts is the JSON form of a plan, with its operations by address.

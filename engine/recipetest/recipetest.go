@@ -122,7 +122,7 @@ func runFile(ctx context.Context, file *testfile.File, o Options, add func(*Resu
 		return fmt.Errorf("create a folder for the runs of %s: %w", file.Path, err)
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	f := &fileRunner{o: o, file: file, earlier: map[string]*trial{}}
+	f := &fileRunner{o: o, file: file, earlier: map[string]*trial{}, known: map[string]cty.Value{}}
 	for i, r := range file.Runs {
 		result := &Result{File: file.Path, Run: r.Name, Command: r.Command, Verdict: Skip}
 		before := f.earlier[r.Continues]
@@ -144,6 +144,7 @@ func runFile(ctx context.Context, file *testfile.File, o Options, add func(*Resu
 				result.Verdict, t.passed = Pass, true
 			}
 			f.earlier[r.Name] = t
+			f.remember(t)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -152,6 +153,9 @@ func runFile(ctx context.Context, file *testfile.File, o Options, add func(*Resu
 			result.Files = map[string]*hcl.File{file.Path: file.File}
 		}
 		add(result)
+		if len(result.Diags) == 0 {
+			result.Files = nil // a file of thousands of runs would keep as many parsed recipes
+		}
 	}
 	return nil
 }
@@ -159,7 +163,8 @@ func runFile(ctx context.Context, file *testfile.File, o Options, add func(*Resu
 type fileRunner struct {
 	o       Options
 	file    *testfile.File
-	earlier map[string]*trial // by name of the run
+	earlier map[string]*trial    // by name of the run
+	known   map[string]cty.Value // facts of earlier runs, by name: run.NAME of assertions
 }
 
 // selected says that a run was asked for, or that one which continues it was.
@@ -202,12 +207,10 @@ func (t *trial) test(ctx context.Context) hcl.Diagnostics {
 			return diags
 		}
 	}
-	if diags.HasErrors() || t.facts == nil {
+	if diags.HasErrors() || t.facts == nil || len(t.run.Assertions) == 0 {
 		return diags
 	}
-	for name, other := range t.earlier {
-		t.refer(name, other)
-	}
+	t.facts["run"] = cty.ObjectVal(t.known)
 	for _, a := range t.run.Assertions {
 		diags = append(diags, t.recipe.EvaluateAssertion(a, t.blocks, t.facts)...)
 	}

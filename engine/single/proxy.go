@@ -177,7 +177,7 @@ type object = map[string]any
 // complete asks the server until it has given as many completions as were wanted: some give one, whatever n says.
 func (p *Proxy) complete(w http.ResponseWriter, r *http.Request, route string) {
 	var request object
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAskedBytes)).Decode(&request); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

@@ -7,18 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/temporary"
 )
 
 // sessionGateway is a gateway before a proxy, for environments whose programs have sessions. It gets stand-ins for all
 // tokens: those of a session must fit together.
 type sessionGateway struct {
 	*gateway.Gateway
-	folder string
+	remove func() error // the folder of sessions
 	served chan error
 }
 
@@ -27,7 +27,7 @@ const standInContext = 1 << 20
 
 // openGateway starts the gateway of a proxy that is served.
 func (p *Proxy) openGateway() error {
-	folder, err := os.MkdirTemp("", "recipe-sessions-")
+	folder, remove, err := temporary.Dir("", "recipe-sessions-")
 	if err != nil {
 		return fmt.Errorf("make a folder for sessions: %w", err)
 	}
@@ -40,9 +40,9 @@ func (p *Proxy) openGateway() error {
 		err = g.Admit(context.Background(), "0", 0)
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(folder))
+		return errors.Join(err, remove())
 	}
-	p.sessions = &sessionGateway{g, folder, make(chan error, 1)}
+	p.sessions = &sessionGateway{g, remove, make(chan error, 1)}
 	go func() { p.sessions.served <- g.Serve(context.Background()) }()
 	return nil
 }
@@ -55,7 +55,7 @@ func (s *sessionGateway) close() error {
 	defer cancel()
 	_ = s.Close(ctx) // requests in flight are cut off: nobody waits for them
 	<-s.served
-	return os.RemoveAll(s.folder)
+	return s.remove()
 }
 
 // tokenize answers as engines do, in stand-ins.

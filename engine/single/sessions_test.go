@@ -3,10 +3,14 @@ package single
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/recipe-rl/recipe/internal/session"
+	"github.com/recipe-rl/recipe/internal/temporary"
 )
 
 // call asks a server with a key.
@@ -72,5 +76,33 @@ func TestSessionsOfAServerWithoutTokens(t *testing.T) {
 	call(t, http.MethodGet, control+"/recipe/v1/sessions/"+opened.ID, proxy.Token, nil, &status)
 	if len(status.Sequences) != 1 || len(status.Sequences[0].Calls) != 2 || len(status.Sequences[0].Messages) != 4 {
 		t.Errorf("got %+v, want one sequence of two calls", status)
+	}
+}
+
+// A process that was killed leaves its folder of sessions, conversations in it, to the next one, which removes it.
+func TestSessionsThatWereLeftAreRemoved(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	left := filepath.Join(os.TempDir(), "recipe-sessions-left")
+	err := errors.Join(os.Mkdir(left, 0o700), os.WriteFile(filepath.Join(left, temporary.LockName), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixed, err := NewFixed("yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fixed.Close() }()
+	proxy, err := NewProxy(t.Context(), fixed.URL, "", fixed.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of a killed process: %v, want it removed", err)
+	}
+	if err := proxy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(os.TempDir()); err != nil || len(entries) > 0 {
+		t.Errorf("left in the temporary folder: %v, %v", entries, err)
 	}
 }

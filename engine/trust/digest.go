@@ -26,10 +26,13 @@ const (
 	maxBytes = 256 << 20
 )
 
+// MaxFile is how many bytes a program has at most.
+const MaxFile = 4 << 30
+
 // OfFile is the digest of one file.
 func OfFile(path string) (string, error) {
 	h := sha256.New()
-	if err := copyRegular(h, path, 4<<30); err != nil {
+	if err := copyRegular(h, path, MaxFile); err != nil {
 		return "", err
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
@@ -230,6 +233,9 @@ func copyRegular(to io.Writer, path string, limit int64) error {
 			return &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
 		}
 		return fmt.Errorf("%s is no regular file", path)
+	}
+	if info.Size() > limit { // a sparse file would be read up to the limit first
+		return fmt.Errorf("%s has more than %d bytes", path, limit)
 	}
 	f, err := os.Open(path)
 	if err != nil {

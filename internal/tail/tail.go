@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // Options say how a file is followed. The zero value follows from the start.
@@ -74,7 +77,7 @@ type follower struct {
 // read hands on what is there now.
 func (t *follower) read() error {
 	if t.f == nil {
-		f, err := os.Open(t.path)
+		f, _, err := regular.Open(t.path)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
@@ -109,11 +112,12 @@ func (t *follower) empty() error {
 	if t.trim <= 0 || t.offset < t.trim {
 		return nil
 	}
-	if err := os.Truncate(t.path, 0); err != nil {
+	f, err := os.OpenFile(t.path, os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
 		return err
 	}
 	t.offset = 0
-	return nil
+	return errors.Join(f.Truncate(0), f.Close())
 }
 
 func (t *follower) take(data []byte) {

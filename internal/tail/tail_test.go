@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"syscall"
 	"testing"
 	"time"
 
@@ -166,5 +167,50 @@ func TestSetAside(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("the old log is still there: %v", err)
+	}
+}
+
+// A program may put something else in the place of its log.
+func TestFollowReadsRegularFilesOnly(t *testing.T) {
+	t.Parallel()
+	for name, made := range map[string]func(path, victim string) error{
+		"a pipe":   func(path, _ string) error { return syscall.Mkfifo(path, 0o600) },
+		"a link":   func(path, victim string) error { return os.Symlink(victim, path) },
+		"a device": func(path, _ string) error { return os.Symlink("/dev/zero", path) },
+		"a link, later": func(path, _ string) error {
+			write(t, path, "a line\n", 0)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path, victim := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "victim")
+			write(t, victim, "secret\n", 0)
+			if err := made(path, victim); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- tail.Follow(t.Context(), path, tail.Options{Poll: time.Millisecond, Trim: 1}, func(line []byte) {
+					if string(line) != "a line" {
+						t.Errorf("%.80q was read", line)
+					}
+					if err := errors.Join(os.Remove(path), os.Symlink(victim, path)); err != nil {
+						t.Error(err)
+					}
+				})
+			}()
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("it was followed")
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("it waits")
+			}
+			if text, err := os.ReadFile(victim); err != nil || string(text) != "secret\n" {
+				t.Errorf("the file behind the link: %q, %v", text, err)
+			}
+		})
 	}
 }

@@ -26,14 +26,14 @@ func Dir(parent, prefix string) (path string, remove func() error, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return path, func() error { return errors.Join(os.RemoveAll(path), held.Close()) }, nil
+	return path, func() error { return errors.Join(Remove(path), held.Close()) }, nil
 }
 
 // At makes the folder at a path whose last element begins with prefix, empty, and removes others as Dir does. Whoever
 // has held open, this process or a program that inherits it, keeps the folder from being removed.
 func At(path, prefix string) (held *os.File, err error) {
 	sweep(filepath.Dir(path), prefix)
-	if err := os.RemoveAll(path); err != nil {
+	if err := Remove(path); err != nil {
 		return nil, err
 	}
 	_, held, err = locked(filepath.Dir(path), prefix, func(string) string { return filepath.Base(path) })
@@ -105,7 +105,7 @@ func sweep(parent, prefix string) {
 			continue
 		}
 		if held, err := lock(dir, 0); err == nil {
-			_ = os.RemoveAll(dir)
+			_ = Remove(dir)
 			_ = held.Close()
 		}
 	}

@@ -24,6 +24,12 @@ func TestMain(m *testing.M) {
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // until it is killed
 		return
 	}
+	if dir := os.Getenv(remover); dir != "" {
+		if err := removes(dir); err != nil {
+			panic(err)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 

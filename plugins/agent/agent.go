@@ -10,12 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/kit/script"
@@ -88,7 +88,7 @@ func (w *world) clear(ctx context.Context) error {
 	if err := proc.KillMarked(ctx, mark(w.folder)); err != nil {
 		return fmt.Errorf("end the programs of an earlier attempt: %w", err)
 	}
-	if err := os.RemoveAll(filepath.Join(w.folder, running)); err != nil {
+	if err := temporary.Remove(filepath.Join(w.folder, running)); err != nil {
 		return fmt.Errorf("remove the folders of an earlier attempt: %w", err)
 	}
 	return nil
@@ -150,7 +150,7 @@ func (w *world) Rollout(ctx context.Context, of environment.Task, policy *enviro
 			err = errors.Join(err, place.keep(w.folder))
 			return
 		}
-		if removed := os.RemoveAll(place.dir); removed != nil {
+		if removed := temporary.Remove(place.dir); removed != nil {
 			w.log("warn", fmt.Sprintf("remove the folder of a rollout: %v", removed))
 		}
 	}()

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if err := os.Unsetenv("VIRTUAL_ENV"); err != nil {
 		panic(err)
 	}
+	if err := os.Setenv("PLUGIN_MIN_PORT", "10000"); err != nil { // as it is in a plugin's process
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -143,6 +146,12 @@ func TestRollouts(t *testing.T) {
 			reward:  "async def score(transcript): return len(transcript)\n",
 			metrics: map[string]float64{"calls": 3, "sequences": 2, "untrained_tokens": 4},
 		},
+		"it puts a pipe in place of its log": {
+			program: ask + "assert 'PLUGIN_MIN_PORT' not in os.environ\nask([{'role': 'user', 'content': 'a'}])\n" +
+				"os.remove('../agent.log')\nos.mkfifo('../agent.log')\n",
+			reward:  "def score(exit_code): return exit_code\n",
+			metrics: map[string]float64{"calls": 1},
+		},
 		"it asks nothing": {
 			program: "import sys\nprint('no key')\nsys.exit(3)\n",
 			reward:  "def score(): return 0\n",
@@ -257,17 +266,41 @@ func TestTheNextLifeEndsPrograms(t *testing.T) {
 func TestMembersOfTheTask(t *testing.T) {
 	t.Parallel()
 	one := &task{members: map[string]json.RawMessage{"text": json.RawMessage(`"a \"b\" $HOME"`),
-		"list": json.RawMessage(`[1, {"a": 2}]`)}}
+		"list": json.RawMessage(`[1, {"a": 2}]`), "null": json.RawMessage(`null`),
+		"member": json.RawMessage(`"${task.text}"`)}}
 	for argument, want := range map[string]struct{ filled, missing string }{
 		"${task.text}":          {`a "b" $HOME`, ""},
 		"--x=${task.list}":      {`--x=[1, {"a": 2}]`, ""},
 		"${task.no}${task.nor}": {"", "no"},
+		"${task.null}":          {"null", ""},
+		"${task.member}":        {"${task.text}", ""}, // what a task holds is no expression
 		"$task.text":            {"$task.text", ""},
 		"${task.te xt}":         {"${task.te xt}", ""},
 	} {
 		filled, missing := one.fill(argument)
 		if filled != want.filled || missing != want.missing {
 			t.Errorf("%s: %q, missing %q; want %+v", argument, filled, missing, want)
+		}
+	}
+}
+
+// A task that no program can be started with is found when the tasks are read.
+func TestTasksThatFitNoArgument(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ line, want string }{
+		"a NUL character": {`{"a": "x\u0000y"}`, "NUL character"},
+		"a long text":     {`{"a": "` + strings.Repeat("x", 128<<10) + `"}`, "131072 bytes"},
+		"no member":       {`{"b": 1}`, `the member "a"`},
+		"a list":          {`[1]`, "JSON object"},
+		"null":            {`null`, "JSON object"},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "tasks.jsonl"), []byte("{\"a\": 1}\n"+c.line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := readTasks(Config{Command: []string{"x", "${task.a}"}, Tasks: "tasks.jsonl"}, dir)
+		if err == nil || !strings.Contains(err.Error(), "tasks.jsonl:2: ") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want line 2 and %q", name, err, c.want)
 		}
 	}
 }

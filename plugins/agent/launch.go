@@ -33,7 +33,7 @@ func newLauncher(command []string, python, model, folder string, setup environme
 	env := map[string]string{}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "RECIPE_") {
+		if !strings.HasPrefix(name, "RECIPE_") && !strings.HasPrefix(name, "PLUGIN_") { // go-plugin's, for this process
 			env[name] = value
 		}
 	}

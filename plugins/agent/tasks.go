@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/recipe-rl/recipe/internal/regular"
@@ -26,9 +27,9 @@ func (t *task) text(name string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text, true
+	var text *string // of null it stays nil
+	if json.Unmarshal(raw, &text) == nil && text != nil {
+		return *text, true
 	}
 	return string(raw), true
 }
@@ -82,9 +83,8 @@ func readTasks(c Config, recipeDir string) (*tasks, error) {
 			return nil, fmt.Errorf("tasks: %s:%d: want a JSON object, got %.80q", path, n, one.raw)
 		}
 		for i, argument := range c.Command {
-			if _, missing := one.fill(argument); missing != "" {
-				return nil, fmt.Errorf("tasks: %s:%d: the task has no member %q, which element %d of command uses", path, n,
-					missing, i+1)
+			if problem := one.cannotFill(argument); problem != "" {
+				return nil, fmt.Errorf("tasks: %s:%d: element %d of command %s", path, n, i+1, problem)
 			}
 		}
 		t.list = append(t.list, one)
@@ -114,6 +114,24 @@ func (t *tasks) skip(n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.given += n
+}
+
+// maxArgument bounds an argument on Linux.
+const maxArgument = 128<<10 - 1
+
+// cannotFill says why no program can be started with the argument; empty: one can.
+func (t *task) cannotFill(argument string) string {
+	filled, missing := t.fill(argument)
+	switch {
+	case missing != "":
+		return fmt.Sprintf("uses the member %q, which the task does not have", missing)
+	case strings.ContainsRune(filled, 0):
+		return "would have a NUL character, which no argument can have"
+	case len(filled) > maxArgument:
+		return fmt.Sprintf("would have %d bytes, and an argument has %d at most: let the program read the file that "+
+			"RECIPE_TASK names", len(filled), maxArgument)
+	}
+	return ""
 }
 
 // fill puts members of the task into an argument; missing is the first one that the task does not have.

@@ -101,7 +101,7 @@ func connect(c Config) (*client, error) {
 	if path == "" {
 		return connectInPod(c)
 	}
-	data, err := regular.FollowFile(path, maxText)
+	data, err := regular.FollowFile(path, maxConfig)
 	if err != nil {
 		return nil, fmt.Errorf("%w: read the kubeconfig file: %w", executor.ErrUnreachable, err)
 	}
@@ -116,8 +116,12 @@ func connect(c Config) (*client, error) {
 	return out, nil
 }
 
-// maxText bounds a kubeconfig file and what it names: a recipe names both.
-const maxText = 16 << 20
+// Bounds of a kubeconfig file, of which YAML makes a hundred times as much in memory, and of what it names: a recipe
+// names both.
+const (
+	maxConfig = 2 << 20
+	maxText   = 16 << 20
+)
 
 // kubeconfigPath is the file to read; empty in a pod without one.
 func kubeconfigPath(named string) (string, error) {
@@ -156,7 +160,7 @@ func (k *kubernetes) Reads() []string {
 		return nil // it is not used, or the user's
 	}
 	reads := []string{path}
-	data, err := regular.FollowFile(path, maxText)
+	data, err := regular.FollowFile(path, maxConfig)
 	if err != nil {
 		return reads
 	}

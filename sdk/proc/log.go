@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 )
 
 const defaultMaxLog = 64 << 20
@@ -23,11 +24,28 @@ func openLog(path string, most int64) (*logFile, error) {
 	if most <= 0 {
 		most = defaultMaxLog
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := openRegular(path, os.O_CREATE|os.O_RDWR|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
 	return &logFile{path: path, f: f, max: most}, nil
+}
+
+// openRegular opens a file of the folder that has a program's log. The program may have put a link, a pipe or a device
+// in its place: those are refused, and nothing waits for the other end of a pipe.
+func openRegular(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file: remove it", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // rotate keeps the newest half of a log that has grown beyond its size in PATH.1. A failure (a full disk) leaves the
@@ -37,26 +55,19 @@ func (l *logFile) rotate() {
 	if err != nil || info.Size() <= l.max {
 		return
 	}
-	if copyEnd(l.path, l.path+".1", info.Size(), l.max) == nil {
+	if l.copyEnd(l.path+".1", info.Size()) == nil {
 		_ = l.f.Truncate(0)
 	}
 }
 
-func copyEnd(from, to string, size, most int64) (err error) {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	if _, err := in.Seek(max(0, size-most), io.SeekStart); err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+func (l *logFile) copyEnd(to string, size int64) (err error) {
+	out, err := openRegular(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.CopyN(out, in, min(size, most))
+	most := min(size, l.max)
+	_, err = io.CopyN(out, io.NewSectionReader(l.f, size-most, most), most) // the path may lead elsewhere by now
 	return err
 }
 
@@ -67,7 +78,7 @@ const tailBytes = 64 << 10
 
 // Tail returns the last lines of a file, at most n, without a final newline; empty when it cannot be read.
 func Tail(path string, n int) string {
-	f, err := os.Open(path)
+	f, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
 		return ""
 	}

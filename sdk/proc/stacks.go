@@ -49,7 +49,7 @@ func listenForStacks(env []string, dir, name string) []string {
 	if err := os.WriteFile(filepath.Join(modules, "sitecustomize.py"), sitecustomize, 0o600); err != nil {
 		return env
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	if err := emptied(file); err != nil {
 		return env
 	}
 	for _, path := range []*string{&modules, &file} { // the program may start somewhere else
@@ -116,7 +116,7 @@ func (h Handle) Stacks(ctx context.Context) []Stack {
 // stackOf asks one process. They share a file, so they are asked one after the other.
 func (h Handle) stackOf(ctx context.Context, p process) (string, error) {
 	path := stacksFile(h.Log)
-	if err := os.Truncate(path, 0); err != nil {
+	if err := emptied(path); err != nil {
 		return "", fmt.Errorf("prepare the file of stacks: %w", err)
 	}
 	if err := signalSame(p, dumpSignal); err != nil {
@@ -149,8 +149,17 @@ func (h Handle) stackOf(ctx context.Context, p process) (string, error) {
 	}
 }
 
+// emptied makes the file of stacks, or empties it.
+func emptied(path string) error {
+	f, err := openRegular(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 func readStacks(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("read the stacks: %w", err)
 	}

@@ -52,7 +52,7 @@ func (d DryRun) Show(w io.Writer, s Style) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s opens; no model was asked\n\n", s.Bold(d.Environment))
 	for _, line := range d.Says {
-		fmt.Fprintf(&b, "  %s\n", s.Dim(line))
+		fmt.Fprintf(&b, "  %s\n", s.Dim(oneLine(line)))
 	}
 	for _, m := range d.Prompt {
 		b.WriteString(turn(s, m.Role, m.Content))

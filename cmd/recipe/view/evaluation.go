@@ -57,7 +57,7 @@ func (e Scores) Show(w io.Writer, s Style) error {
 	if e.Version != nil {
 		of = fmt.Sprintf(", policy version %d", *e.Version)
 	}
-	if _, err := fmt.Fprintf(w, "%s, answered by %s%s\n", s.Bold(e.Environment), e.Policy, of); err != nil {
+	if _, err := fmt.Fprintf(w, "%s, answered by %s%s\n", s.Bold(e.Environment), OneLine(e.Policy), of); err != nil {
 		return err
 	}
 	row := func(name string, v evaluation.Estimate) []Cell {
@@ -102,7 +102,7 @@ func (e Scores) showFailed(w io.Writer, s Style) error {
 	lines := []string{fmt.Sprintf("  %d of %d completions have no score and count as not passed:", e.Failed,
 		e.Tasks*e.Samples)}
 	for _, why := range reasons[:min(len(reasons), mostReasons)] {
-		lines = append(lines, fmt.Sprintf("    %d × %s", e.Reasons[why], why))
+		lines = append(lines, fmt.Sprintf("    %d × %s", e.Reasons[why], oneLine(why)))
 	}
 	if more := len(reasons) - mostReasons; more > 0 {
 		lines = append(lines, fmt.Sprintf("    and %d other reasons", more))

@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"regexp"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/recipetest"
 	"github.com/recipe-rl/recipe/engine/snapshot"
@@ -90,6 +92,13 @@ func TestNamesForgeNoLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	TestResult(&out, Style{}, &recipetest.Result{File: name})
+	scores := Scores{Policy: name, Summary: evaluation.Summary{Failed: 1, Reasons: map[string]int{name: 1}}}
+	tried := Tried{Policy: name, Groups: []TriedGroup{{Completions: []TriedCompletion{{
+		Messages: []TriedMessage{{Role: name}}, Metrics: map[string]float64{name: 1}}}}}}
+	if err := errors.Join(scores.Show(&out, Style{}), tried.Show(&out, Style{}),
+		DryRun{Says: []string{name}, Prompt: []TriedMessage{{Role: name}}}.Show(&out, Style{})); err != nil {
+		t.Fatal(err)
+	}
 	for _, line := range append(lines, strings.Split(out.String(), "\n")...) {
 		if strings.HasPrefix(line, "forged") || strings.Contains(line, "\nforged") {
 			t.Errorf("got the line %q", line)

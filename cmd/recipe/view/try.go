@@ -73,7 +73,7 @@ func (g TriedGroup) equal() bool {
 // Show writes prompts and completions for people.
 func (t Tried) Show(w io.Writer, s Style) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, answered by %s\n", s.Bold(t.Environment), t.Policy)
+	fmt.Fprintf(&b, "%s, answered by %s\n", s.Bold(t.Environment), OneLine(t.Policy))
 	sum, n, flat := 0.0, 0, 0
 	for i, g := range t.Groups {
 		fmt.Fprintf(&b, "\n%s\n", s.Bold(fmt.Sprintf("Prompt %d", i+1)))
@@ -158,7 +158,7 @@ func (c TriedCompletion) metrics() string {
 	for _, name := range slices.Sorted(maps.Keys(c.Metrics)) {
 		parts = append(parts, name+" "+figure(c.Metrics[name]))
 	}
-	return printable.Text(strings.Join(parts, ", "))
+	return oneLine(strings.Join(parts, ", "))
 }
 
 func pad(text string, width int) string {
@@ -207,7 +207,7 @@ func chunks(line string, width int) []string {
 // turn is a message of the prompt.
 func turn(s Style, role, content string) string {
 	lines := fold(content, s.Width-13)
-	out := fmt.Sprintf("  %s %s\n", s.Cyan(fmt.Sprintf("%-9s", role)), lines[0])
+	out := fmt.Sprintf("  %s %s\n", s.Cyan(fmt.Sprintf("%-9s", oneLine(role))), lines[0])
 	for _, line := range lines[1:] {
 		out += strings.Repeat(" ", 12) + line + "\n"
 	}
