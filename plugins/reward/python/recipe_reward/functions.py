@@ -162,7 +162,8 @@ def values_of(result: Any, name: str, count: int) -> list[float | None]:
         raise WrongShape(f"{wanted}; it returned {_shown(result)} for {_completions(count)}")
     found = list(result)
     if len(found) != count:
-        raise WrongShape(f"{wanted}; it returned a list of {len(found)} for {_completions(count)}")
+        shown = _shown(result if hasattr(result, "__len__") else found)  # a generator shows nothing of what it gave
+        raise WrongShape(f"{wanted}; it returned {shown} with {len(found)} for {_completions(count)}")
     return [None if value is None else _number(value, f"{wanted}; it returned a list with", name) for value in found]
 
 
