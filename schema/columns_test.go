@@ -35,6 +35,7 @@ func readingConfig(t *testing.T) *spec.Schema {
 	}
 	given := &spec.Columns{Of: "data", Given: []string{"completions"}, LeftOut: []string{"prompt"}}
 	config.Attribute("call").Columns = given
+	config.Attribute("data").Required = true
 	config.Block("calls").Schema.Attribute("function").Columns = given
 	config.Attribute("all").Columns = &spec.Columns{Of: "data", Given: []string{"completions", "state"},
 		LeftOut: []string{"prompt", "state"}, Every: true}
@@ -90,7 +91,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		"a.csv": "prompt,\"answer\"\n1+1=,2\n1+2=,\"3\n4\"\n", "a.tsv": "prompt\tanswer\n1\t2\n3\t4\n",
 		"broken.parquet": "PAR1",
 		"a.parquet":      table.String(), "short.parquet": "PAR",
-		"empty.jsonl": "", "broken.json": `[{"prompt": `,
+		"empty.jsonl": "", "none.json": "[\n]", "broken.json": `[{"prompt": `,
 	})
 	const has = " It has prompt, answer."
 	needs := func(file string) string {
@@ -110,7 +111,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		"call = \"rewards.py:needs\"\ndata = \"short.parquet\"":            "",
 		"call = \"rewards.py:kept\"\ndata = \"a.parquet\"":                 `kept of rewards.py needs "solution"`,
 		"call = \"rewards.py:decorated\"\ndata = \"a.jsonl\"":              "",
-		"call = \"rewards.py:needs\"\ndata = \"empty.jsonl\"":              "",
+		"call = \"rewards.py:needs\"\ndata = \"empty.jsonl\"":              "none is left. Add rows.",
 		"call = \"rewards.py:needs\"\ndata = \"broken.json\"":              "",
 		"call = \"rewards.py:needs\"\ndata = \"a/hub\"":                    "",
 		"call = \"rewards.py:Made\"\ndata = \"a.jsonl\"":                   "",
@@ -120,6 +121,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		"prompt = \"promt\"\ndata = \"a.csv\"": `a.csv has no column "promt".` + has +
 			` Did you mean "prompt"?`,
 		"call = \"rewards.py:right\"\ndata = \"other.csv\"": "there is no file other.csv",
+		`data = ""`: `No file: "data" in environment.mine.e is empty; expected the name of a file.`,
 	} {
 		if got := columnsRecipe(t, dir, body); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s:\n%s\nwant %q", body, got, want)
@@ -138,7 +140,8 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		}
 	}
 	for file, want := range map[string]string{"empty.csv": "has 0: none is left. Add rows.", "broken.json": "",
-		"one.jsonl": "has 1: none is left. Add rows."} {
+		"one.jsonl": "has 1: none is left. Add rows.", "empty.jsonl": "has 0: none is left. Add rows.",
+		"none.json": "has 0: none is left. Add rows."} {
 		got := columnsRecipe(t, dir, fmt.Sprintf("data = %q", file))
 		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", file, got, want)

@@ -133,6 +133,7 @@ func TestAFileThatIsNotThere(t *testing.T) {
 		`data = "train.jsonk"`:                             "",
 		`data = "/not-on-this-machine/train.jsonl"`:        "",
 		`data = "./train"`:                                 "there is no file ./train",
+		`data = ""`:                                        "",
 		`data = "openai/gsm8k"`:                            "",
 		`data = "{% for m in messages %}{{ m }}.jinja"`:    "",
 		"data = \"trian.jsonl\"\nplacement {\ncpus = 1\n}": "",

@@ -123,10 +123,17 @@ func TestFaultsOfAFileAreFinal(t *testing.T) {
 def huge(completions, **kwargs): return [2e15 for _ in completions]
 def never(completions, **kwargs): return [None for _ in completions]
 def narrow(completions, letter): return [1.0 for _ in completions]
+def first(completions, **kwargs): return [4.0 for _ in completions[:1]]
+async def later(completions, **kwargs): return [4.0 for _ in completions[:1]]
+def word(completions, **kwargs): return "7"
 `
 	for name, want := range map[string]string{
 		"huge":  "huge returned 2e+15; expected a number between -1e+15 and 1e+15",
 		"never": "every reward function returned None (",
+		"first": "first must return a list with one number for each completion, or None where it does not apply; it " +
+			"returned [4.0] (list) with 1 for 4 completions",
+		"later": "it returned [4.0] (list) with 1 for 4 completions",
+		"word":  "it returned '7' (str) for 4 completions",
 		"narrow": "narrow does not take 'prompts', 'completion_ids', 'trainer_state', 'log_extra', 'log_metric', which it " +
 			"is " +
 			"given, as by TRL: write **kwargs",

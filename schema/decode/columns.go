@@ -259,7 +259,8 @@ func rowsOf(file string, files *function.Files) (rows int64, ok bool) {
 		}
 	}
 	_, n := rowsOfJSON(data, math.MaxInt)
-	return int64(n), n > 0
+	none := len(bytes.Trim(data, "[] \t\r\n")) == 0 // else it has no rows because it cannot be read
+	return int64(n), n > 0 || none
 }
 
 // head is the first part of a file of rows, decompressed, and its ending without .gz; "": it is no such file. Whole:

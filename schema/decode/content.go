@@ -45,6 +45,10 @@ func (d *Decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 		return
 	}
 	name := v.AsString()
+	if name == "" && a.Required {
+		d.report(diagnostic.Problem(attr.Expr.Range(), "No file", fmt.Sprintf("%q in %s is empty; expected the name of "+
+			"a file. What it takes: %s.", a.Name, where, strings.TrimSuffix(a.Doc, "."))))
+	}
 	if name == "" || len(name) > 4096 || strings.ContainsAny(name, "\n{\x00") {
 		return
 	}

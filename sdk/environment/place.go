@@ -67,6 +67,10 @@ func openPlace(path, order string, log func(level, message string)) *place {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log("warn", fmt.Sprintf("which tasks were used is not known, so they begin anew: %v", err))
 	}
+	if err == nil && p.kept.Order != order && len(p.kept.Used) > 0 {
+		log("warn", "settings have changed on which the order of the tasks may depend, so the tasks begin anew: some that "+
+			"were trained on come again")
+	}
 	if err != nil || p.kept.Order != order || p.kept.Version != 1 {
 		p.kept = placeFile{Version: 1, Order: order}
 	}

@@ -25,7 +25,8 @@ func TestAPlaceIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "place.json")
-			log := func(_, message string) { t.Error(message) }
+			warned := 0
+			log := func(string, string) { warned++ }
 			p := openPlace(path, "a", log)
 			if n := p.resume(0, 0); n != 0 {
 				t.Fatalf("a new place begins at %d", n)
@@ -46,6 +47,9 @@ func TestAPlaceIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := openPlace(path, c.order, log)
+			if (warned == 1) != (c.order != "a") || warned > 1 {
+				t.Errorf("%d warnings that the tasks begin anew", warned)
+			}
 			if n := again.resume(c.step, c.waiting); n != c.want {
 				t.Errorf("goes on behind %d tasks, want %d", n, c.want)
 			}

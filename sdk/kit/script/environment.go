@@ -209,20 +209,37 @@ func (p *program) Skip(ctx context.Context, n int64) error {
 func (p *program) Order() string { return p.order }
 
 // orderOf is a digest of what an author's settings say. A reference to another block is left out: its address and its
-// key are others in each life.
+// key are others in each life. So is code: a corrected reward function is no reason to train on the same tasks again.
 func orderOf(settings map[string]json.RawMessage) string {
-	known := map[string]json.RawMessage{}
+	known := map[string]any{}
 	for name, value := range settings {
-		var reference struct {
-			BaseURL string `json:"base_url"`
-		}
-		if json.Unmarshal(value, &reference) != nil || reference.BaseURL == "" {
-			known[name] = value
-		}
+		var v any
+		_ = json.Unmarshal(value, &v) // JSON already
+		known[name] = ordering(v)
 	}
-	data, _ := json.Marshal(known) // JSON already
+	data, _ := json.Marshal(known)
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])
+}
+
+// ordering is a value without references and code, as converter writes them.
+func ordering(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = ordering(v[i])
+		}
+	case map[string]any:
+		_, file := v["file"]
+		_, function := v["function"].(string)
+		if address, _ := v["base_url"].(string); address != "" || file && function {
+			return nil
+		}
+		for name := range v {
+			v[name] = ordering(v[name])
+		}
+	}
+	return v
 }
 
 // Score implements environment.Environment.

@@ -58,6 +58,12 @@ class Returned:
 
     values: Values
     metrics: dict[str, float]
+    wrong: str = ""  # why it is no list with one element for each completion; there are no values
+
+
+class WrongShape(Exception):
+    """A result that is no list with one element for each completion. It is the fault of no single completion: a call
+    with each by itself could return a list that fits by chance."""
 
 
 def callable_of(found: Any, name: str) -> Any:
@@ -103,13 +109,20 @@ def called(function: Any, name: str, given: Given) -> Returned:
             return await result
 
         result = asyncio.run(wait())
-    return Returned(values_of(result, name, len(given.completions)), metrics)
+    return _returned(result, name, given, metrics)
 
 
 async def awaited(function: Any, name: str, given: Given) -> Returned:
     """Calls an asynchronous function."""
     metrics: dict[str, float] = {}
-    return Returned(values_of(await function(**arguments(given, metrics)), name, len(given.completions)), metrics)
+    return _returned(await function(**arguments(given, metrics)), name, given, metrics)
+
+
+def _returned(result: Any, name: str, given: Given, metrics: dict[str, float]) -> Returned:
+    try:
+        return Returned(values_of(result, name, len(given.completions)), metrics)
+    except WrongShape as e:
+        return Returned([], metrics, wrong=str(e))
 
 
 def missing(function: Any, columns: Sequence[str]) -> list[str]:
@@ -144,14 +157,13 @@ def _ignore(*_: Any, **__: Any) -> None:
 def values_of(result: Any, name: str, count: int) -> list[float | None]:
     """The rewards that a function has returned: a list with a number, or None, for each completion."""
     wanted = f"{name} must return a list with one number for each completion, or None where it does not apply"
-    if isinstance(result, (str, bytes, dict)) or not hasattr(result, "__iter__"):
-        raise TypeError(f"{wanted}; it returned {_shown(result)} for {_completions(count)}")
-    try:
-        found = list(result)
-    except TypeError:  # of a tensor without dimensions
-        raise TypeError(f"{wanted}; it returned {_shown(result)} for {_completions(count)}") from None
+    without = getattr(result, "shape", None) == ()  # a tensor without dimensions, which has __iter__ all the same
+    if isinstance(result, (str, bytes, dict)) or without or not hasattr(result, "__iter__"):
+        raise WrongShape(f"{wanted}; it returned {_shown(result)} for {_completions(count)}")
+    found = list(result)
     if len(found) != count:
-        raise ValueError(f"{wanted}; it returned {len(found)} for {_completions(count)}")
+        shown = _shown(result if hasattr(result, "__len__") else found)  # a generator shows nothing of what it gave
+        raise WrongShape(f"{wanted}; it returned {shown} with {len(found)} for {_completions(count)}")
     return [None if value is None else _number(value, f"{wanted}; it returned a list with", name) for value in found]
 
 

@@ -208,6 +208,8 @@ class Reward(Environment):
         by itself: one completion does not decide for the others."""
         try:
             made = await self._called(index, given)
+            if made.wrong:
+                return [_raised(TypeError(made.wrong)) for _ in given.completions]
             return [_Reward(value, made.metrics) for value in made.values]
         except (ScoreFailed, InfraFailure, TimedOut) as e:
             name, count = self._functions[index][1], len(given.completions)
