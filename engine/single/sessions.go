@@ -15,7 +15,7 @@ import (
 )
 
 // sessionGateway is a gateway before a proxy, for environments whose programs have sessions. It gets stand-ins for all
-// tokens: those of a session must fit together.
+// tokens, because the tokens of one session must fit together.
 type sessionGateway struct {
 	*gateway.Gateway
 	remove func() error // the folder of sessions
