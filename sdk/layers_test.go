@@ -36,7 +36,7 @@ var layers = [][]string{
 	},
 	{ // kits, on which plugins of a kind are built
 		"sdk/kit/chat", "sdk/kit/modelinfo", "sdk/kit/nodes", "sdk/kit/interpreter", "sdk/kit/engine", "sdk/kit/worker",
-		"sdk/kit/envserver", "sdk/kit/toolcall", "sdk/kit/script",
+		"sdk/kit/envserver", "sdk/kit/toolcall", "sdk/kit/taskfile", "sdk/kit/script",
 		"sdk/kit/engine/enginetest", "sdk/kit/worker/workertest", "sdk/kit/script/scripttest",
 	},
 }

@@ -53,7 +53,7 @@ func (p *Proxy) Control() (url, token string) { return p.sessions.URL(), p.admin
 func (s *sessionGateway) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.Close(ctx) // requests in flight are cut off: nobody waits for them
+	_ = s.Close(ctx) // requests in flight are cut off: the command has its result
 	<-s.served
 	return s.remove()
 }

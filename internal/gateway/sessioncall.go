@@ -255,7 +255,7 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	defer s.l.settle(promise{want, len(prompt) + want})
+	defer s.l.settle(reservation{want, len(prompt) + want})
 	ch, low, high, err := s.sample(ctx, prompt, want)
 	if err != nil {
 		return 0, nil, err

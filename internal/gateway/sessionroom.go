@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// promise is what a pending call may add to its session: tokens of its budget, and of what it holds. It is counted
+// reservation is what a pending call may add to its session: tokens of its budget, and of what it holds. It is counted
 // before the engine is asked, since calls at a time would together exceed what each of them is within.
-type promise struct{ sampled, held int }
+type reservation struct{ sampled, held int }
 
-// room is how many tokens a call may sample. They are promised to it until settle.
+// room is how many tokens a call may sample. They are reserved for it until settle.
 func (s *sessionCall) room(ctx context.Context, prompt, limit int) (int, error) {
 	if b := s.l.opened.Budget; b.Context > 0 {
 		limit = min(limit, b.Context)
@@ -23,7 +23,7 @@ func (s *sessionCall) room(ctx context.Context, prompt, limit int) (int, error) 
 	}
 	left, why := s.l.leftLocked(prompt)
 	for left < 1 {
-		if s.l.promised == (promise{}) {
+		if s.l.reserved == (reservation{}) {
 			return 0, s.l.overLocked(why)
 		}
 		if err := s.waitForOthers(ctx); err != nil {
@@ -40,17 +40,17 @@ func (s *sessionCall) room(ctx context.Context, prompt, limit int) (int, error) 
 	} else if s.q.MaxTokens > 0 {
 		want = s.q.MaxTokens
 	}
-	s.l.promised.sampled += want
-	s.l.promised.held += prompt + want
+	s.l.reserved.sampled += want
+	s.l.reserved.held += prompt + want
 	return want, nil
 }
 
 // leftLocked is how many tokens a call may sample after its prompt, and why there are no more.
 func (l *liveSession) leftLocked(prompt int) (left int, why string) {
-	left, why = maxSessionTokens-l.tree.Size()-l.promised.held-prompt, fmt.Sprintf("size: its calls hold %d tokens, of %d",
+	left, why = maxSessionTokens-l.tree.Size()-l.reserved.held-prompt, fmt.Sprintf("size: its calls hold %d tokens, of %d",
 		l.tree.Size(), maxSessionTokens)
-	if b := l.opened.Budget; b.Tokens > 0 && b.Tokens-l.sampled-l.promised.sampled < left {
-		left, why = b.Tokens-l.sampled-l.promised.sampled, fmt.Sprintf("tokens: %d were sampled", l.sampled)
+	if b := l.opened.Budget; b.Tokens > 0 && b.Tokens-l.sampled-l.reserved.sampled < left {
+		left, why = b.Tokens-l.sampled-l.reserved.sampled, fmt.Sprintf("tokens: %d were sampled", l.sampled)
 	}
 	return left, why
 }
@@ -76,12 +76,12 @@ func (s *sessionCall) waitForOthers(ctx context.Context) error {
 	}
 }
 
-// settle ends a promise: what the call has added counts by itself from now on.
-func (l *liveSession) settle(p promise) {
+// settle ends a reservation: what the call has added counts by itself from now on.
+func (l *liveSession) settle(p reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.promised.sampled -= p.sampled
-	l.promised.held -= p.held
+	l.reserved.sampled -= p.sampled
+	l.reserved.held -= p.held
 	if l.settled != nil {
 		close(l.settled)
 		l.settled = nil

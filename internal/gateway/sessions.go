@@ -34,8 +34,8 @@ type liveSession struct {
 	bodies   *semaphore.Weighted // bytes of its requests, sessionBodies at a time
 	busy     int                 // requests, pending calls and those that are no calls yet
 	pending  int                 // calls that are being answered
-	promised promise             // of them
-	settled  chan struct{}       // closed when a promise ends; nil: nobody waits for one
+	reserved reservation         // of them
+	settled  chan struct{}       // closed when a reservation ends; nil: no call waits for one
 	closing  bool                // its owner waits for the pending calls to end it
 	sampled  int                 // tokens
 	overrule int                 // parameters of the program that were overruled

@@ -38,7 +38,7 @@ func TestFoldersWithoutRightsAreRemoved(t *testing.T) {
 	cmd.Env = []string{remover + "=" + dir}
 	if os.Geteuid() == 0 { // root needs no rights
 		const nobody = 65534
-		// which needs no way to the file
+		// the folder of the test binary is closed to that user
 		cmd.Path = "/proc/self/exe"
 		if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Chown(dir, nobody, nobody), //nolint:gosec // a way in
 			os.Chown(outside, nobody, nobody)); err != nil {

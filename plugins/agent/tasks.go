@@ -1,16 +1,13 @@
 package agent
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"sync"
 
-	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/kit/taskfile"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -58,49 +55,23 @@ type tasks struct {
 	given int64
 }
 
-// maxTask bounds a line.
-const maxTask = 16 << 20
-
 func readTasks(c Config, recipeDir string) (*tasks, error) {
-	path := c.Tasks
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(recipeDir, path)
-	}
-	f, _, err := regular.Follow(path)
-	if err != nil {
-		return nil, fmt.Errorf("tasks: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	t := &tasks{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxTask)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		one := &task{raw: append(json.RawMessage(nil), lines.Bytes()...), line: n}
-		if err := json.Unmarshal(one.raw, &one.members); err != nil || one.members == nil {
-			return nil, fmt.Errorf("tasks: %s:%d: want a JSON object, got %.80q", path, n, one.raw)
+	list, held, err := taskfile.Read(c.Tasks, recipeDir, c.EvalTasks, c.Seed, func(line int, text []byte) (*task, error) {
+		one := &task{raw: text, line: line}
+		if err := json.Unmarshal(text, &one.members); err != nil || one.members == nil {
+			return nil, fmt.Errorf("want a JSON object, got %.80q", text)
 		}
 		for i, argument := range c.Command {
 			if problem := one.cannotFill(argument); problem != "" {
-				return nil, fmt.Errorf("tasks: %s:%d: element %d of command %s", path, n, i+1, problem)
+				return nil, fmt.Errorf("element %d of command %s", i+1, problem)
 			}
 		}
-		t.list = append(t.list, one)
+		return one, nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("tasks: read %s: %w", path, err)
-	}
-	keep := len(t.list) - int(c.EvalTasks)
-	if keep < 1 {
-		return nil, fmt.Errorf("tasks: %s has %d tasks, and the last eval_tasks = %d of them are held out; give more "+
-			"tasks or lower eval_tasks", path, len(t.list), c.EvalTasks)
-	}
-	t.list, t.held = t.list[:keep], t.list[keep:]
-	rng := rand.New(rand.NewPCG(uint64(c.Seed), 1))
-	rng.Shuffle(keep, func(i, j int) { t.list[i], t.list[j] = t.list[j], t.list[i] })
-	return t, nil
+	return &tasks{list: list, held: held}, nil
 }
 
 func (t *tasks) next() environment.Task {

@@ -1,16 +1,13 @@
 package openenv
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"path/filepath"
 	"sync"
 
-	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/kit/taskfile"
 )
 
 // heldOutSeeds is where the seeds of the held-out set begin.
@@ -31,39 +28,17 @@ func newTasks(c Config, recipeDir string) (*tasks, error) {
 	if c.Tasks == "" {
 		return t, nil
 	}
-	path := c.Tasks
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(recipeDir, path)
-	}
-	f, _, err := regular.Follow(path)
+	var err error
+	t.list, t.held, err = taskfile.Read(c.Tasks, recipeDir, c.EvalTasks, c.Seed,
+		func(_ int, text []byte) (one map[string]any, err error) {
+			if err := json.Unmarshal(text, &one); err != nil || one == nil {
+				return nil, fmt.Errorf("want an object of parameters of reset, got %s", brief(text))
+			}
+			return one, nil
+		})
 	if err != nil {
-		return nil, fmt.Errorf("tasks: %w", err)
+		return nil, err
 	}
-	defer func() { _ = f.Close() }()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		var one map[string]any
-		if err := json.Unmarshal(lines.Bytes(), &one); err != nil || one == nil {
-			return nil, fmt.Errorf("tasks: %s:%d: want an object of parameters of reset, got %s", path, n,
-				brief(lines.Bytes()))
-		}
-		t.list = append(t.list, one)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("tasks: read %s: %w", path, err)
-	}
-	keep := len(t.list) - int(c.EvalTasks)
-	if keep < 1 {
-		return nil, fmt.Errorf("tasks: %s has %d lines, and the last eval_tasks = %d of them are held out; give more "+
-			"lines or lower eval_tasks", path, len(t.list), c.EvalTasks)
-	}
-	t.list, t.held = t.list[:keep], t.list[keep:]
-	rng := rand.New(rand.NewPCG(uint64(c.Seed), 1))
-	rng.Shuffle(keep, func(i, j int) { t.list[i], t.list[j] = t.list[j], t.list[i] })
 	return t, nil
 }
 
