@@ -139,7 +139,7 @@ func (l *lone) try(ctx context.Context, f *tryFlags) ([]view.TriedGroup, error) 
 		return nil, err
 	}
 	if _, err := api.Register(ctx, trajectory.Registration{WandbGroup: "try", WandbProject: l.recipe.Name,
-		BatchSize: f.n * size, MaxTokenLen: 1 << 24, NumSteps: 1}); err != nil {
+		BatchSize: f.n * size, MaxTokenLen: 1 << 24, NumSteps: 1, RolloutParts: true}); err != nil {
 		return nil, err
 	}
 	// Environments are let in once the trainer has asked for a batch.
@@ -212,7 +212,7 @@ func triedGroups(groups []trajectory.Group) ([]view.TriedGroup, error) {
 		if len(g.Messages) > 0 {
 			_ = json.Unmarshal(g.Messages, &conversations) // what is not text is not shown
 		}
-		relative := relativeAdvantages(g.Scores)
+		relative := relativeAdvantages(&g)
 		for j, tokens := range g.Tokens {
 			c := view.TriedCompletion{Score: g.Scores[j], Advantage: relative[j], Tokens: trained(g.Masks[j]),
 				PromptTokens: len(tokens) - trained(g.Masks[j])}
@@ -225,6 +225,8 @@ func triedGroups(groups []trajectory.Group) ([]view.TriedGroup, error) {
 				}
 			}
 			if len(g.Overrides) > j {
+				c.Part = g.Continues(j)
+				c.Masked = maskedSpans(g.Overrides[j][trajectory.OverrideMasked])
 				c.Metrics = numbers(g.Overrides[j][trajectory.OverrideMetrics])
 			}
 			out[i].Completions = append(out[i].Completions, c)
@@ -273,8 +275,14 @@ func meanTrained(advantages []float64, masks []int) float64 {
 }
 
 // relativeAdvantages are GRPO's: (score - mean) / standard deviation of the group, as recipe's trainers compute them
-// where the environment sends none of its own.
-func relativeAdvantages(scores []float64) []float64 {
+// where the environment sends none of its own. A rollout of several sequences counts once.
+func relativeAdvantages(g *trajectory.Group) []float64 {
+	var scores []float64
+	for i, s := range g.Scores {
+		if !g.Continues(i) {
+			scores = append(scores, s)
+		}
+	}
 	mean, squares := 0.0, 0.0
 	for _, s := range scores {
 		mean += s / float64(len(scores))
@@ -283,9 +291,18 @@ func relativeAdvantages(scores []float64) []float64 {
 		squares += (s - mean) * (s - mean)
 	}
 	deviation := math.Sqrt(squares / max(1, float64(len(scores)-1)))
-	out := make([]float64, len(scores))
-	for i, s := range scores {
+	out := make([]float64, len(g.Scores))
+	for i, s := range g.Scores {
 		out[i] = (s - mean) / (deviation + 1e-6)
+	}
+	return out
+}
+
+// maskedSpans reads the spans of an override; nil when there are none.
+func maskedSpans(v any) (out []trajectory.MaskedSpan) {
+	text, err := json.Marshal(v)
+	if err != nil || json.Unmarshal(text, &out) != nil {
+		return nil
 	}
 	return out
 }

@@ -204,7 +204,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 		"a batch that no groups add up to": {
 			strings.Replace(stillBody, "batch_size   = 8", "batch_size   = 10", 1) +
 				world("at = \"never\"\nmax_batches_offpolicy = 4"), "trajectories.builtin.queue",
-			`trainer\.tiny\.policy waits for trajectories\.builtin\.queue: a batch of exactly 10 sequences.*in ` +
+			`trainer\.tiny\.policy waits for trajectories\.builtin\.queue: a batch of exactly 10 rollouts.*in ` +
 				`groups of 4, and no choice of groups adds up to 10`,
 		},
 		"a full queue": {

@@ -310,7 +310,19 @@ type completionRow struct {
 	Metrics   map[string]*number   `json:"metrics,omitempty"` // beside the score: of each reward function
 	Finish    string               `json:"finish,omitempty"`  // "stop" or "length"
 	Failed    string               `json:"failed,omitempty"`  // why it has no score
+	Part      bool                 `json:"part,omitempty"`    // a further part of the rollout of the completion before it
+	Masked    []maskedRow          `json:"masked,omitempty"`  // the model's tokens that are not trained
 }
+
+// maskedRow says why tokens are not trained.
+type maskedRow struct {
+	Start int    `json:"start"`
+	End   int    `json:"end"` // after the last
+	Why   string `json:"why"`
+}
+
+// maxMasked bounds the spans of a completion.
+const maxMasked = 64
 
 // maxMetrics bounds the columns of a group, whose metrics the environment has named.
 const maxMetrics = 64
@@ -320,6 +332,16 @@ func (c *completionRow) beside(override map[string]any) {
 	text := func(key string) string {
 		s, _ := override[key].(string)
 		return printable.Text(printable.Limit(s, 1000))
+	}
+	spans, _ := override[trajectory.OverrideMasked].([]any)
+	for _, v := range spans[:min(len(spans), maxMasked)] {
+		span, _ := v.(map[string]any)
+		start, ok := span["start"].(float64)
+		end, more := span["end"].(float64)
+		why, _ := span["why"].(string)
+		if ok && more && start >= 0 && end > start && end <= 1<<30 {
+			c.Masked = append(c.Masked, maskedRow{int(start), int(end), printable.Text(printable.Limit(why, 200))})
+		}
 	}
 	c.Finish, c.Failed = text(trajectory.OverrideFinish), text(trajectory.OverrideFailed)
 	if c.Failed != "" { // its score in the group is the mean of the others
@@ -377,6 +399,7 @@ func (r *run) showGroup(_ http.ResponseWriter, req *http.Request) (any, error) {
 			Mismatch: &mismatch, Messages: all[i][shared:]}
 		if i < len(group.Overrides) {
 			one.beside(group.Overrides[i])
+			one.Part = group.Continues(i)
 		}
 		out.Completions = append(out.Completions, one)
 	}

@@ -22,8 +22,11 @@ func TestSamplesOfAnEvaluation(t *testing.T) {
 	w.Post(samples.Line{ID: 1, Environment: "sums (held out)", Sequences: 2}, []byte(`{"tokens":[[3,4],[3,5]],`+
 		`"masks":[[-100,4],[-100,-100]],"scores":[1,1],"group_overrides":{"expected":"42\u001b[31m"},"overrides":[`+
 		`{"metrics":{"reward/exact":1,"odd":"x"},"finish_reason":"stop"},{"failed":"the judge is away"}]}`))
+	w.Post(samples.Line{ID: 2, Environment: "sums (held out)", Sequences: 2}, []byte(`{"tokens":[[3,4],[3,5]],`+
+		`"masks":[[-100,4],[-100,-100]],"scores":[1,1],"overrides":[{"rollout":0},{"rollout":0,"masked":[`+
+		`{"start":1,"end":2,"why":"undelivered\u001b[31m"},{"start":-1,"end":2},{"start":2,"end":1},3]}]}`))
 	must(t, w.Close())
-	for query, want := range map[string][]bool{"": {false, true}, "?state=evaluation": {true}, "?state=waiting": {false}} {
+	for query, want := range map[string][]bool{"": {false, true, true}, "?state=evaluation": {true, true}, "?state=waiting": {false}} {
 		var list struct{ Groups []groupRow }
 		f.get("/samples"+query, &list)
 		var got []bool
@@ -40,6 +43,8 @@ func TestSamplesOfAnEvaluation(t *testing.T) {
 			Score          *float64
 			Metrics        map[string]float64
 			Finish, Failed string
+			Part           bool
+			Masked         []maskedRow
 		}
 	}
 	f.get("/samples/"+block+"/1", &g)
@@ -52,5 +57,10 @@ func TestSamplesOfAnEvaluation(t *testing.T) {
 	}
 	if c := g.Completions[1]; c.Score != nil || c.Failed != "the judge is away" {
 		t.Errorf("the completion that failed is %+v", c)
+	}
+	f.get("/samples/"+block+"/2", &g)
+	if a, b := g.Completions[0], g.Completions[1]; a.Part || a.Masked != nil || !b.Part ||
+		!slices.Equal(b.Masked, []maskedRow{{1, 2, "undelivered␛[31m"}}) {
+		t.Errorf("the parts of a rollout are %+v and %+v", a, b)
 	}
 }

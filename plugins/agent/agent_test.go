@@ -124,6 +124,7 @@ func TestRollouts(t *testing.T) {
 		program, reward string
 		change          func(*Config)
 		metrics         map[string]float64 // of each rollout
+		parts           int                // sequences of each rollout, with a trainer that takes several; 0: one that takes one
 		lost            string             // why groups are left out; empty: they are posted
 		kept            int                // folders that stay, at least
 	}{
@@ -145,6 +146,13 @@ func TestRollouts(t *testing.T) {
 				"ask(said)\nask([{'role': 'user', 'content': 'shorter'}, *said[1:]])\n",
 			reward:  "async def score(transcript): return len(transcript)\n",
 			metrics: map[string]float64{"calls": 3, "sequences": 2, "untrained_tokens": 4},
+		},
+		"it changes what was said, and all is trained": {
+			program: ask + "said = [{'role': 'user', 'content': 'a'}]\nsaid += [ask(said), {'role': 'user', 'content': 'b'}]\n" +
+				"ask(said)\nask([{'role': 'user', 'content': 'shorter'}, *said[1:]])\n",
+			reward:  "def score(transcript): return len(transcript)\n",
+			metrics: map[string]float64{"calls": 3, "sequences": 2, "untrained_tokens": 0},
+			parts:   2,
 		},
 		"it puts a pipe in place of its log": {
 			program: ask + "assert 'PLUGIN_MIN_PORT' not in os.environ\nask([{'role': 'user', 'content': 'a'}])\n" +
@@ -185,6 +193,9 @@ func TestRollouts(t *testing.T) {
 			}
 			config, api := config(t)
 			config.RolloutAttempts = 1
+			if c.parts > 0 {
+				api.TakeParts()
+			}
 			if c.change != nil {
 				c.change(&config)
 			}
@@ -197,7 +208,8 @@ func TestRollouts(t *testing.T) {
 			} else {
 				g := api.Wait(1)[0]
 				plugintest.CheckGroup(t, g)
-				for i := range g.Scores {
+				checkParts(t, g, max(1, c.parts))
+				for i := 0; i < len(g.Scores); i += max(1, c.parts) {
 					got, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
 					for name, want := range c.metrics {
 						if got[name] != want {
@@ -219,6 +231,26 @@ func TestRollouts(t *testing.T) {
 				t.Errorf("processes %v are left", left)
 			}
 		})
+	}
+}
+
+// checkParts wants rollouts of so many sequences each, which train no token twice.
+func checkParts(t *testing.T, g trajectory.Group, parts int) {
+	t.Helper()
+	const rollouts = 2 // the block's group_size
+	if len(g.Tokens) != rollouts*parts {
+		t.Fatalf("%d sequences, want %d rollouts of %d", len(g.Tokens), rollouts, parts)
+	}
+	if parts == 1 {
+		return
+	}
+	for i := range g.Tokens {
+		if got := g.Overrides[i][trajectory.OverrideRollout]; got != float64(i/parts) {
+			t.Errorf("sequence %d is a part of rollout %v, want %d", i, got, i/parts)
+		}
+		if g.Scores[i] != g.Scores[i/parts*parts] {
+			t.Errorf("scores %v, want one a rollout", g.Scores)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ func convert(g *trajectory.Group) (grpo.Group, error) {
 		}
 		if len(g.Overrides) > 0 {
 			s.ZeroAdvantage, _ = g.Overrides[i]["set_advantage_to_zero"].(bool)
+			s.Continues = g.Continues(i)
 		}
 		out.Sequences = append(out.Sequences, s)
 	}

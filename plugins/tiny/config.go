@@ -19,7 +19,7 @@ type TrainerConfig struct {
 	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Trajectory API that serves the batches. Default: the recipe's only one"`
 
 	Steps     int64 `recipe:"steps" default:"100" min:"1" unit:"optimizer steps" change:"live" doc:"Optimizer steps of the whole run, earlier attempts included"`
-	BatchSize int64 `recipe:"batch_size" default:"256" min:"1" unit:"sequences" change:"resume" doc:"Sequences a batch; a multiple of the environments' group sizes"`
+	BatchSize int64 `recipe:"batch_size" default:"256" min:"1" unit:"rollouts" change:"resume" doc:"Rollouts a batch; a multiple of the environments' group sizes"`
 	Epochs    int64 `recipe:"epochs" default:"1" min:"1" change:"resume" doc:"Optimizer steps on each batch"`
 
 	LearningRate float64 `recipe:"learning_rate" default:"3e-4" change:"live" doc:"Learning rate after the warm-up"`

@@ -63,7 +63,7 @@ func (t *training) Run(ctx context.Context, req sdk.Request[TrainerConfig], host
 		WandbProject: cmp.Or(req.Environment["WANDB_PROJECT"], req.Recipe), BatchSize: int(req.Config.BatchSize),
 		MaxTokenLen:   t.base.Params.Config.Context,
 		CheckpointDir: req.CheckpointDir, SaveCheckpointInterval: int(req.Config.SaveEvery),
-		StartingStep: t.trainer.Steps(), NumSteps: int(req.Config.Steps),
+		StartingStep: t.trainer.Steps(), NumSteps: int(req.Config.Steps), RolloutParts: true,
 	}); err != nil {
 		return err
 	}

@@ -67,8 +67,8 @@ func (b *state) untakenLocked() []sdk.Activity {
 			a.What = fmt.Sprintf("its acknowledgement of batch %d", b.doc.Step)
 		}
 	}
-	if t := b.queue.Total(); t.Sequences > 0 {
-		a.Detail = fmt.Sprintf("%d sequences wait in the queue", t.Sequences)
+	if t := b.queue.Total(); t.Rollouts > 0 {
+		a.Detail = fmt.Sprintf("%d rollouts wait in the queue", t.Rollouts)
 	}
 	return []sdk.Activity{a}
 }
@@ -87,25 +87,25 @@ func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 		What: fmt.Sprintf(
 			"batch %d",
 			b.doc.Step+1,
-		), Have: int64(waiting.Sequences), Want: int64(size), Unit: "sequences", Sign: "group",
+		), Have: int64(waiting.Rollouts), Want: int64(size), Unit: "rollouts", Sign: "group",
 		Began: w.wanting, Progressed: w.arrived,
 	}
 	switch {
 	case b.queue.CanPick(size, b.minimums()): // it came since the trainer asked last
 		return b.untakenLocked()
-	case waiting.Sequences >= size && !b.queue.CanPick(size, nil):
+	case waiting.Rollouts >= size && !b.queue.CanPick(size, nil):
 		// More groups do not change this: the sizes do not add up.
 		batch.Progressed, batch.Sign, batch.Have, batch.Want = time.Time{}, "", 0, 0
-		batch.What = fmt.Sprintf("a batch of exactly %d sequences", size)
+		batch.What = fmt.Sprintf("a batch of exactly %d rollouts", size)
 		batch.Detail = fmt.Sprintf(
-			"%d sequences are queued, in groups of %s, and no choice of groups adds up to %d",
-			waiting.Sequences,
+			"%d rollouts are queued, in groups of %s, and no choice of groups adds up to %d",
+			waiting.Rollouts,
 			b.sizesLocked(),
 			size,
 		)
 		batch.Remedy = "make batch_size of the trainer a multiple of group_size of the environments"
 		return []sdk.Activity{batch}
-	case waiting.Sequences >= size:
+	case waiting.Rollouts >= size:
 		return b.claimsLocked(batch)
 	case w.tooOld >= oldGroups:
 		batch.What, batch.Began, batch.Progressed, batch.Sign = "groups within max_staleness", w.oldSince, time.Time{}, ""
@@ -147,8 +147,8 @@ func (b *state) sizesLocked() string {
 func (b *state) claimsLocked(batch sdk.Activity) []sdk.Activity {
 	var out []sdk.Activity
 	for _, m := range b.minimums() {
-		have := b.queue.Env(m.Env).Sequences
-		if have >= m.Sequences {
+		have := b.queue.Env(m.Env).Rollouts
+		if have >= m.Rollouts {
 			continue
 		}
 		a := batch
@@ -157,7 +157,7 @@ func (b *state) claimsLocked(batch sdk.Activity) []sdk.Activity {
 		), "its min_batch_allocation of "+batch.What, int64(
 			have,
 		), int64(
-			m.Sequences,
+			m.Rollouts,
 		)
 		a.Progressed = b.seenGroup[m.Env]
 		out = append(out, a)

@@ -45,7 +45,7 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 		t.Errorf("no group has come for five minutes, and it says %s", a.Idle(f.state.now()))
 	}
 	f.post(2, 2, fmt.Sprintf(`,"env_id":%d`, one))
-	f.waitsFor("trainer.*.* | its next request for a batch | 0/0 | 4 sequences wait in the queue")
+	f.waitsFor("trainer.*.* | its next request for a batch | 0/0 | 4 rollouts wait in the queue")
 	f.ok("GET", "/batch", "")
 	if list := f.Activities(); len(list) != 1 || list[0].On != anyTrainer || !list[0].Rest {
 		t.Errorf("the trainer has a batch: %+v", list)
@@ -63,13 +63,13 @@ func TestTheQueueSaysWhatItWaitsFor(t *testing.T) {
 
 	f.post(4, 3, "")
 	f.post(5, 3, "")
-	f.waitsFor(" | a batch of exactly 4 sequences | 0/0 | 6 sequences are queued, in groups of 3, " +
+	f.waitsFor(" | a batch of exactly 4 rollouts | 0/0 | 6 rollouts are queued, in groups of 3, " +
 		"and no choice of groups " +
 		"adds up to 4")
 
 	f.ok("POST", "/disconnect-env", fmt.Sprintf(`{"env_id":%d}`, one))
 	f.wait(time.Minute)
-	f.waitsFor("trainer.*.* | its next request for a batch | 0/0 | 6 sequences wait in the queue")
+	f.waitsFor("trainer.*.* | its next request for a batch | 0/0 | 6 rollouts wait in the queue")
 }
 
 // TestTheQueueNamesWhoOwesItsShare names the environment below its minimum, and not the one that has sent enough.

@@ -163,7 +163,7 @@ func (s *Server) environments(w http.ResponseWriter, _ *http.Request) error {
 
 func (b *state) report(id int, f *flow) EnvReport {
 	r := EnvReport{ID: id, Name: b.envName(id), GroupsIn: f.groupsIn, SequencesIn: f.sequencesIn, TokensIn: f.tokensIn,
-		GroupsOut: f.groupsOut, Waiting: b.queue.Env(id).Sequences, Dropped: map[string]int64{}}
+		GroupsOut: f.groupsOut, Waiting: b.queue.Env(id).Rollouts, Dropped: map[string]int64{}}
 	dropped := int64(0)
 	for reason, n := range f.dropped {
 		r.Dropped[reason] = n

@@ -41,7 +41,7 @@ func (s *Server) backfill(ctx context.Context, g *group.Group) (*group.Group, er
 
 // recorded looks up every sequence of a group. What it returns is complete for the group, or nil and -1.
 func (s *Server) recorded(ctx context.Context, g *group.Group) (logprobs [][]float64, oldest, newest int64, err error) {
-	sequences, err := g.Sequences()
+	sequences, err := g.Decode()
 	if err != nil {
 		return nil, -1, -1, err
 	}

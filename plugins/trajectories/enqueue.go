@@ -110,7 +110,7 @@ func (b *state) refuse(groups []*group.Group) error {
 			b.counts.reject("too_large")
 			return &group.Invalid{Details: []group.Detail{{Type: "too_long", Loc: at,
 				Msg: fmt.Sprintf(
-					"A group of %d sequences can never be part of a batch of %d: lower the environment's group_size or raise "+
+					"A group of %d rollouts can never be part of a batch of %d: lower the environment's group_size or raise "+
 						"the trainer's batch_size",
 					g.Size,
 					b.doc.Trainer.BatchSize,
@@ -146,7 +146,7 @@ func (b *state) place(it queue.Item) arrival {
 	if set := buffer.Pick(int(b.doc.Envs[it.Env].GroupSize), nil); set != nil {
 		b.release(set)
 	}
-	return arrival{buffered: true, waiting: buffer.Total().Sequences}
+	return arrival{buffered: true, waiting: buffer.Total().Rollouts}
 }
 
 // release moves buffered groups to the end of the queue. It does not wait for the store: a crash before that leaves the
@@ -199,7 +199,7 @@ func (b *state) starved() bool {
 	return !b.available() && slices.ContainsFunc(b.minimums(), b.owing)
 }
 
-func (b *state) owing(m queue.Minimum) bool { return b.queue.Env(m.Env).Sequences < m.Sequences }
+func (b *state) owing(m queue.Minimum) bool { return b.queue.Env(m.Env).Rollouts < m.Rollouts }
 
 // owed says whether one of the groups is of an environment that owes its share.
 func (b *state) owed(groups []*group.Group) bool {

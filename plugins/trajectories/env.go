@@ -123,13 +123,13 @@ func (b *state) minimums() []queue.Minimum {
 			continue
 		}
 		if n := int(float64(size) * min(*e.Minimum, 1)); n > 0 {
-			out = append(out, queue.Minimum{Env: id, Sequences: n})
+			out = append(out, queue.Minimum{Env: id, Rollouts: n})
 			total += n
 		}
 	}
 	if total > size {
 		for i := range out {
-			out[i].Sequences = out[i].Sequences * size / total
+			out[i].Rollouts = out[i].Rollouts * size / total
 		}
 	}
 	return out
@@ -168,14 +168,14 @@ func (b *state) statusOf(id int64) (s envStatus, ok bool) {
 	s.EnvWeight, s.UnallocatedFraction = b.shares(env)
 	s.MaxGroupSize = int64(max(1, b.queue.LargestGroup()))
 	own := b.queue.Env(env)
-	s.SelfQueueSize = int64(own.Sequences) / e.GroupSize
-	sequences := int64(own.Sequences)
+	s.SelfQueueSize = int64(own.Rollouts) / e.GroupSize
+	sequences := int64(own.Rollouts)
 	if s.MaxGroupSize > 1 {
 		b.queue.Envs(func(other int, t queue.Totals) {
 			if other == env {
 				return
 			}
-			packed := (int64(t.Sequences) + s.MaxGroupSize - 1) / s.MaxGroupSize * s.MaxGroupSize
+			packed := (int64(t.Rollouts) + s.MaxGroupSize - 1) / s.MaxGroupSize * s.MaxGroupSize
 			sequences += max(0, packed-b.claim(other, batchSize))
 		})
 	}
@@ -183,7 +183,7 @@ func (b *state) statusOf(id int64) (s envStatus, ok bool) {
 	s.QueueSize = sequences / e.GroupSize
 	switch {
 	case batchSize <= 0:
-	case int64(own.Sequences) < b.claim(env, batchSize): // others have filled the queue, and no batch is formed without it
+	case int64(own.Rollouts) < b.claim(env, batchSize): // others have filled the queue, and no batch is formed without it
 		s.QueueSize = min(s.QueueSize, b.staying(e, batchSize))
 	case b.full(0):
 		s.QueueSize = max(s.QueueSize, b.pause(e, batchSize))
@@ -197,7 +197,7 @@ func (b *state) undelivered() int64 {
 	n := 0
 	for _, out := range b.batches {
 		if out.early || out.deadline.IsZero() && !out.busy {
-			n += totalOf(out.items).Sequences
+			n += totalOf(out.items).Rollouts
 		}
 	}
 	return int64(n)

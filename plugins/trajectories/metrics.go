@@ -28,7 +28,7 @@ func (b *state) queueMetrics(p *promtext.Page) {
 	for _, buffer := range b.buffers {
 		t := buffer.Total()
 		buffered.Groups += t.Groups
-		buffered.Sequences += t.Sequences
+		buffered.Rollouts += t.Rollouts
 	}
 	leased := 0
 	for _, out := range b.batches {
@@ -37,12 +37,12 @@ func (b *state) queueMetrics(p *promtext.Page) {
 		}
 	}
 	p.Single("queue_groups", "gauge", "Groups that wait for a batch.", float64(waiting.Groups))
-	p.Single("queue_sequences", "gauge", "Sequences that wait for a batch.", float64(waiting.Sequences))
+	p.Single("queue_sequences", "gauge", "Rollouts that wait for a batch.", float64(waiting.Rollouts))
 	p.Single(
 		"buffered_sequences",
 		"gauge",
-		"Sequences that wait for others of their environment to complete a group.",
-		float64(buffered.Sequences),
+		"Rollouts that wait for others of their environment to complete a group.",
+		float64(buffered.Rollouts),
 	)
 	p.Single("parked_groups", "gauge", "Groups that are larger than the trainer's batch.", float64(len(b.parked)))
 	p.Single(
@@ -99,12 +99,12 @@ func (b *state) envMetrics(p *promtext.Page) {
 		each(name, "counter", help, func(_ int, f *flow) (float64, bool) { return float64(value(f)), true })
 	}
 	counter("groups_in_total", "Groups that arrived.", func(f *flow) int64 { return f.groupsIn })
-	counter("sequences_in_total", "Sequences that arrived.", func(f *flow) int64 { return f.sequencesIn })
+	counter("sequences_in_total", "Rollouts that arrived.", func(f *flow) int64 { return f.sequencesIn })
 	counter("tokens_in_total", "Tokens that arrived.", func(f *flow) int64 { return f.tokensIn })
 	counter("groups_out_total", "Groups that were delivered and acknowledged.", func(f *flow) int64 { return f.groupsOut })
 	counter(
 		"sequences_out_total",
-		"Sequences that were delivered and acknowledged.",
+		"Rollouts that were delivered and acknowledged.",
 		func(f *flow) int64 { return f.sequencesOut },
 	)
 	counter("tokens_out_total", "Tokens that were delivered and acknowledged.", func(f *flow) int64 { return f.tokensOut })
@@ -129,8 +129,8 @@ func (b *state) envMetrics(p *promtext.Page) {
 			p.Sample("dropped_total", float64(dropped[reason]), "env", names[id], "reason", reason)
 		}
 	}
-	each("waiting_sequences", "gauge", "Sequences that wait for a batch.", func(id int, _ *flow) (float64, bool) {
-		return float64(b.queue.Env(id).Sequences), true
+	each("waiting_sequences", "gauge", "Rollouts that wait for a batch.", func(id int, _ *flow) (float64, bool) {
+		return float64(b.queue.Env(id).Rollouts), true
 	})
 	each("connected", "gauge", "1 while the environment counts.", func(id int, _ *flow) (float64, bool) {
 		if id < 0 {
@@ -151,12 +151,12 @@ func (b *state) envMetrics(p *promtext.Page) {
 	}
 	unmet := map[int]float64{}
 	for _, m := range b.minimums() {
-		unmet[m.Env] = float64(max(0, m.Sequences-b.queue.Env(m.Env).Sequences))
+		unmet[m.Env] = float64(max(0, m.Rollouts-b.queue.Env(m.Env).Rollouts))
 	}
 	each(
 		"minimum_missing_sequences",
 		"gauge",
-		"Sequences that the environment's minimum lacks for the next batch.",
+		"Rollouts that the environment's minimum lacks for the next batch.",
 		func(id int, _ *flow) (float64, bool) {
 			missing, claims := unmet[id]
 			return missing, claims

@@ -93,6 +93,9 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	if f.Has("starting_step") {
 		starting = f.Int("starting_step", -1<<62)
 	}
+	if f.Has("rollout_parts") {
+		reg.RolloutParts = f.Bool("rollout_parts")
+	}
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -111,12 +114,14 @@ func (s *Server) info(w http.ResponseWriter, _ *http.Request) error {
 	out := struct {
 		BatchSize   int64 `json:"batch_size"`
 		MaxTokenLen int64 `json:"max_token_len"`
-	}{-1, -1}
+		// Absent unless the trainer has it, as in run-api.
+		RolloutParts bool `json:"rollout_parts,omitempty"`
+	}{-1, -1, false}
 	b := s.state
 	b.mu.Lock()
 	out.MaxTokenLen = b.doc.MaxTokenLen
 	if b.doc.Trainer != nil {
-		out.BatchSize = b.doc.Trainer.BatchSize
+		out.BatchSize, out.RolloutParts = b.doc.Trainer.BatchSize, b.doc.Trainer.RolloutParts
 	}
 	b.mu.Unlock()
 	reply(w, http.StatusOK, out)

@@ -67,6 +67,8 @@ type registration struct {
 	BatchSize    int64  `json:"batch_size"`
 	SaveInterval int64  `json:"save_checkpoint_interval"`
 	NumSteps     int64  `json:"num_steps"`
+	// RolloutParts: it trains on rollouts of several sequences.
+	RolloutParts bool `json:"rollout_parts,omitempty"`
 }
 
 // batch is a formed batch on its way to a trainer.
@@ -210,7 +212,7 @@ func (b *state) remember(json []byte, in *scratch) (free *scratch) {
 // hold adds a group to what the bounds count, or takes it away.
 func (b *state) hold(it *queue.Item, sign int) {
 	b.held.Groups += sign
-	b.held.Sequences += sign * it.Size
+	b.held.Rollouts += sign * it.Size
 	b.held.Tokens += int64(sign * it.Tokens)
 	b.held.Bytes += int64(sign) * it.Bytes
 }
@@ -219,7 +221,7 @@ func totalOf(items []queue.Item) queue.Totals {
 	var t queue.Totals
 	for i := range items {
 		t.Groups++
-		t.Sequences += items[i].Size
+		t.Rollouts += items[i].Size
 		t.Tokens += int64(items[i].Tokens)
 		t.Bytes += items[i].Bytes
 	}

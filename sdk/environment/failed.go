@@ -18,7 +18,7 @@ func (r *rolled) settle(least int, why error) error {
 func (r *rolled) scored() int {
 	n := 0
 	for i := range r.sequences {
-		if r.sequences[i].failed == nil {
+		if s := &r.sequences[i]; s.failed == nil && !s.part {
 			n++
 		}
 	}
@@ -30,7 +30,9 @@ func (r *rolled) mask() {
 	sum, n, advantages := 0.0, 0, false
 	for i := range r.sequences {
 		if s := &r.sequences[i]; s.failed == nil {
-			sum, n = sum+s.score, n+1
+			if !s.part {
+				sum, n = sum+s.score, n+1
+			}
 			advantages = advantages || s.advantages != nil
 		}
 	}
@@ -66,15 +68,20 @@ func (r *rolled) informative() bool {
 			scores = append(scores, r.sequences[i].score)
 		}
 	}
-	return len(scores) < 2 && len(r.sequences) < 2 || !equal(scores)
+	return r.rollouts() < 2 || !equal(scores)
 }
 
-// first is the first sequence that has a score; nil when there is none.
+// first is the first rollout that has a score, by the part with the most sampled tokens; nil when there is none.
 func (r *rolled) first() *sequence {
+	var found *sequence
 	for i := range r.sequences {
-		if r.sequences[i].failed == nil {
-			return &r.sequences[i]
+		switch s := &r.sequences[i]; {
+		case s.failed != nil:
+		case found == nil, s.part && s.sampled > found.sampled:
+			found = s
+		case !s.part:
+			return found
 		}
 	}
-	return nil
+	return found
 }

@@ -48,10 +48,10 @@ func (r *rolled) group(task Task, p sampling) (*trajectory.Group, error) {
 	return g, nil
 }
 
-// overrides hold the metrics of sequences and, where several policy versions sampled one, which token came from which;
-// nil when there are neither.
+// overrides hold what the keys of package trajectory name, of each sequence; nil when there is nothing.
 func (r *rolled) overrides() []map[string]any {
 	list, some := make([]map[string]any, len(r.sequences)), false
+	parts, rollout := r.rollouts() < len(r.sequences), -1
 	for i := range r.sequences {
 		s := &r.sequences[i]
 		list[i] = map[string]any{}
@@ -66,6 +66,15 @@ func (r *rolled) overrides() []map[string]any {
 				finish = "length"
 			}
 			list[i][trajectory.OverrideFinish], some = finish, true
+		}
+		if parts {
+			if !s.part {
+				rollout++
+			}
+			list[i][trajectory.OverrideRollout], some = rollout, true
+		}
+		if len(s.left) > 0 {
+			list[i][trajectory.OverrideMasked], some = s.left, true
 		}
 		if s.failed != nil {
 			list[i][trajectory.OverrideFailed], some = brief([]byte(s.failed.Error())), true

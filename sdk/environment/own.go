@@ -331,7 +331,7 @@ func (r *rolled) complete(want int) error {
 	var kept []sequence
 	var err error
 	for _, part := range r.byAgent() {
-		if got := len(part.sequences); got != want {
+		if got := part.rollouts(); got != want {
 			err = fmt.Errorf("the agent %q has a conversation in %d of %d rollouts, and the scores of a group are compared "+
 				"with each other", part.sequences[0].agent, got, want)
 			continue
@@ -381,11 +381,11 @@ func (p *Policy) sequences() ([]sequence, error) {
 		out = append(out, s)
 	}
 	for _, opened := range p.opened {
-		s, err := opened.sequence()
+		parts, err := opened.sequences()
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, s)
+		out = append(out, parts...)
 	}
 	if len(out) == 0 {
 		return nil, errors.New("the rollout has asked the policy nothing")

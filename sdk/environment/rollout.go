@@ -28,6 +28,7 @@ type limits struct {
 	tokens int  // of prompt and completions together; 0: not known
 	least  int  // rollouts of a group that must have a score
 	every  bool // an evaluation: all rollouts of a group are kept, those that failed with their reason
+	parts  bool // the trainer takes rollouts of several sequences
 }
 
 // rolled are the sequences of one group.
@@ -61,6 +62,17 @@ func (r *rolled) scores() []float64 {
 	return out
 }
 
+// rollouts counts those of the group.
+func (r *rolled) rollouts() int {
+	n := 0
+	for i := range r.sequences {
+		if !r.sequences[i].part {
+			n++
+		}
+	}
+	return n
+}
+
 // versions is the range of policy versions over all sequences; nil when one of them is not known.
 func (r *rolled) versions() *trajectory.Versions {
 	var all *trajectory.Versions
@@ -83,6 +95,7 @@ func joined(a, b *trajectory.Versions) *trajectory.Versions {
 
 // sequence is one rollout as it is trained on: what the model read, masked, and what it sampled, as it sampled it.
 type sequence struct {
+	part          bool // a further part of the rollout of the sequence before it, with its score
 	tokens, masks []int
 	logprobs      []float64
 	versions      *trajectory.Versions     // that sampled it; nil when the server does not say
@@ -100,6 +113,7 @@ type sequence struct {
 	advantages    []float64                // one for each token; nil: the trainer computes them
 	failed        error                    // why it has no score: it stands in its group and is not trained on
 	finish        string                   // of the last answer: "stop" or "length"
+	left          []trajectory.MaskedSpan  // sampled tokens that are not trained, and why
 }
 
 // read adds tokens that the model was given.

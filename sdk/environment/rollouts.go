@@ -48,9 +48,8 @@ type rollouts struct {
 	stats     *rolloutStats
 	stages    stages
 
-	id        int // of the environment at the trajectory API
-	batchSize int // sequences; 0: not known
-	maxTokens int // of a sequence, as the trainer has it; 0: not known
+	receiver
+	batchSize int // rollouts; 0: not known
 	step      int
 	queued    int // groups waiting, as the API last said
 	own       int // those of them that are this environment's
@@ -74,6 +73,13 @@ type rollouts struct {
 	registered trajectory.Registered
 	place      *place
 	source     any // the author's environment
+}
+
+// receiver is where groups go.
+type receiver struct {
+	id        int  // of the environment at the trajectory API
+	maxTokens int  // of a sequence, as the trainer has it; 0: not known
+	parts     bool // the trainer takes rollouts of several sequences
 }
 
 // outcome is how the groups of one task ended: one, or one for each agent.
@@ -140,9 +146,8 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 			r.inFlight++
 			r.due--
 			r.pace.begun()
-			// registering again changes id and maxTokens
-			go func(t *turn, id, maxTokens int) { done <- r.group(ctx, working, t, id, maxTokens) }(r.order.next(), r.id,
-				r.maxTokens)
+			// registering again changes the receiver
+			go func(t *turn, to receiver) { done <- r.group(ctx, working, t, to) }(r.order.next(), r.receiver)
 		}
 		r.stages.room(r.noRoom())
 		select {
@@ -365,7 +370,7 @@ func (r *rollouts) learn(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // looked at again with the queue
 	}
-	r.batchSize, r.maxTokens = max(0, info.BatchSize), max(0, info.MaxTokenLen)
+	r.batchSize, r.maxTokens, r.parts = max(0, info.BatchSize), max(0, info.MaxTokenLen), info.RolloutParts
 	if r.batchSize > 0 && int(r.settings.GroupSize) > r.batchSize {
 		return &sdk.Error{
 			Summary: fmt.Sprintf("group_size is %d and the trainer's batch_size %d, so no batch can hold a group",
@@ -436,9 +441,8 @@ func refused(err error) bool {
 	return errors.As(err, &e) && e.Reason == trajectory.ClientError
 }
 
-// group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does. id is
-// that of the environment, maxTokens the longest sequence that the trainer takes.
-func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens int) (o outcome) {
+// group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does.
+func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o outcome) {
 	defer t.end(working)
 	task, err := r.take(ctx, t)
 	if task.Release != nil {
@@ -460,7 +464,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 	began := time.Now()
 	defer r.stats.begin()()
 	made, err := r.roller.roll(ctx, working, task, t.seeded(r.plan.seededFor(drawn)),
-		limits{tokens: least(maxTokens, r.maxLength), least: r.settings.minRollouts()})
+		limits{tokens: least(to.maxTokens, r.maxLength), least: r.settings.minRollouts(), parts: to.parts})
 	defer func() { r.traceEnd(span, task, made, cmp.Or(err, o.err, o.bad)) }()
 	if failed := tooManyAbandoned(err, made); failed != nil {
 		return r.ended(ctx, failed)
@@ -489,7 +493,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, id, maxTokens in
 		return outcome{}
 	}
 	for _, part := range made.byAgent() {
-		one := r.send(working, task, part, id, maxTokens)
+		one := r.send(working, task, part, to)
 		all.posted, all.spans = all.posted+one.posted, all.spans || one.spans
 		all.done = all.done && one.done
 		if all.err, all.bad = one.err, one.bad; all.err != nil || all.bad != nil {
@@ -514,20 +518,20 @@ func (r *rollouts) take(ctx context.Context, t *turn) (Task, error) {
 }
 
 // send posts one group, unless it teaches nothing or is too long.
-func (r *rollouts) send(working context.Context, task Task, made *rolled, id, maxTokens int) outcome {
+func (r *rollouts) send(working context.Context, task Task, made *rolled, to receiver) outcome {
 	g, err := made.group(task, r.plan)
 	if err != nil {
 		return outcome{err: err}
 	}
-	g.EnvID = &id
+	g.EnvID = &to.id
 	send := !r.settings.DropUninformative || g.Advantages != nil || made.informative()
-	long := maxTokens > 0 && longest(g) > maxTokens
+	long := to.maxTokens > 0 && longest(g) > to.maxTokens
 	r.stats.add(task, made, send && !long, long)
 	switch {
 	case long:
 		r.stages.made(longSequence)
 		return outcome{done: true, long: fmt.Errorf("its longest sequence has %d tokens, and the trainer takes %d",
-			longest(g), maxTokens)}
+			longest(g), to.maxTokens)}
 	case !send:
 		r.stages.made(flatScores)
 		return outcome{done: true}

@@ -33,7 +33,7 @@ type flatRow struct {
 
 type counts struct {
 	groups, sent, uninformative, tooLong, lost, retries float64
-	sequences, reward, rewardSent, sentSequences        float64
+	scored, reward, rewardSent, sentRollouts            float64
 	tokens, cut                                         float64
 	episodes, infraFailed, turns                        float64
 	infraRollouts                                       float64
@@ -90,6 +90,13 @@ func (t *rolloutStats) add(task Task, made *rolled, sent, tooLong bool) {
 	c := &t.counts
 	c.groups++
 	for _, s := range made.sequences {
+		if s.failed == nil {
+			c.tokens += float64(s.sampled)
+			c.turns += float64(s.turns)
+		}
+		if s.part { // its rollout counts once
+			continue
+		}
 		if c.rollouts++; s.failed != nil {
 			c.failed++
 			var infra *InfraFailed
@@ -98,17 +105,15 @@ func (t *rolloutStats) add(task Task, made *rolled, sent, tooLong bool) {
 			}
 			continue
 		}
-		c.sequences++
+		c.scored++
 		c.reward += s.score
 		t.means.add(s.metrics)
-		c.tokens += float64(s.sampled)
-		c.turns += float64(s.turns)
 		if s.cut {
 			c.cut++
 		}
 		if sent {
 			c.rewardSent += s.score
-			c.sentSequences++
+			c.sentRollouts++
 		}
 	}
 	if made.informative() {
@@ -207,23 +212,23 @@ func (t *rolloutStats) take() (map[string]float64, *sdk.Sample) {
 	if c.groups > 0 {
 		values["dropped_fraction"] = (c.groups - c.sent) / c.groups
 	}
-	if c.sequences > 0 {
-		values["reward"] = c.reward / c.sequences
-		values["completion_tokens"] = c.tokens / c.sequences
-		values["truncated"] = c.cut / c.sequences
+	if c.scored > 0 {
+		values["reward"] = c.reward / c.scored
+		values["completion_tokens"] = c.tokens / c.scored
+		values["truncated"] = c.cut / c.scored
 		values["tokens_per_second"] = c.tokens / max(t.making.take().Seconds(), 1e-9)
 	}
 	switch {
 	case c.episodes > 0:
 		values["infra_failed"], values["infra_failed_fraction"] = c.infraFailed, c.infraFailed/c.episodes
-		if c.sequences > 0 {
-			values["turns"] = c.turns / c.sequences
+		if c.scored > 0 {
+			values["turns"] = c.turns / c.scored
 		}
 	case c.rollouts > 0: // of one answer each
 		values["infra_failed"], values["infra_failed_fraction"] = c.infraRollouts, c.infraRollouts/c.rollouts
 	}
-	if c.sentSequences > 0 {
-		values["reward_sent"] = c.rewardSent / c.sentSequences
+	if c.sentRollouts > 0 {
+		values["reward_sent"] = c.rewardSent / c.sentRollouts
 	}
 	own.each(func(name string, mean float64) { values[metricPrefix+name] = mean })
 	return values, show

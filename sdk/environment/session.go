@@ -25,14 +25,15 @@ type Session struct {
 	agent  string
 	id     string
 	client *sampler
-	found  sequence
+	parts  bool // the trainer takes several sequences
+	found  []sequence
 	ended  bool
 	scored bool
 }
 
 // SessionRecord is what a program did with its session.
 type SessionRecord struct {
-	Messages  []Message // the conversation that is trained on, with the answers of the model
+	Messages  []Message // of the sequence with the most sampled tokens, the answers of the model among them
 	Calls     int       // answered
 	Sampled   int       // tokens of all calls
 	Sequences int       // 1, where each call continued the one before
@@ -68,8 +69,8 @@ func (s SessionSettings) rollouts() RolloutSettings {
 // Called through RolloutConfig only, which generic code asks for.
 var _ = SessionSettings.rollouts
 
-// Session opens a session for a program. Only one conversation of it is trained on, the one with the most sampled
-// tokens. The session is gone when Rollout returns.
+// Session opens a session for a program. All its sequences are trained on, as parts of one rollout; with a trainer that
+// takes one sequence a rollout, the one with the most sampled tokens. The session is gone when Rollout returns.
 func (p *Policy) Session(ctx context.Context, agent, task string, budget BudgetSettings) (*Session, error) {
 	q := session.Open{Task: brief([]byte(task)), Sampling: p.plan.session(),
 		Budget: session.Budget{Turns: int(budget.Turns), Tokens: int(budget.Tokens), Context: p.limits.tokens,
@@ -79,7 +80,8 @@ func (p *Policy) Session(ctx context.Context, agent, task string, budget BudgetS
 		return nil, err
 	}
 	// The gateway does not know by which address it is reached from another machine.
-	s := &Session{BaseURL: p.sessions.control + "/v1", Key: opened.Key, agent: agent, id: opened.ID, client: p.sessions}
+	s := &Session{BaseURL: p.sessions.control + "/v1", Key: opened.Key, agent: agent, id: opened.ID, client: p.sessions,
+		parts: p.limits.parts}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened = append(p.opened, s)
@@ -130,10 +132,11 @@ func (s *Session) End(ctx context.Context) (*SessionRecord, error) {
 	if err := s.client.session(ctx, http.MethodGet, "/"+s.id, nil, &status); err != nil {
 		return nil, err
 	}
-	best, trained := -1, 0
+	best, most, all := -1, 0, 0
 	for i := range status.Sequences {
-		if n := status.Sequences[i].Trained(); n > trained {
-			best, trained = i, n
+		n := status.Sequences[i].Trained()
+		if all += n; n > most {
+			best, most = i, n
 		}
 	}
 	switch {
@@ -143,20 +146,34 @@ func (s *Session) End(ctx context.Context) (*SessionRecord, error) {
 	case best < 0:
 		return nil, &InfraFailed{Err: ErrNoCall}
 	}
-	if err := s.take(&status.Sequences[best], status.Truncated != ""); err != nil {
-		return nil, err
+	out := &SessionRecord{Calls: status.Calls, Sampled: status.Sampled, Sequences: len(status.Sequences),
+		Untrained: status.Sampled - all, Truncated: status.Truncated}
+	if !s.parts {
+		out.Untrained = status.Sampled - most
+	}
+	for i := range status.Sequences {
+		if i != best && (!s.parts || status.Sequences[i].Trained() == 0) {
+			continue
+		}
+		taken, err := s.take(&status.Sequences[i], status.Truncated != "")
+		if err != nil {
+			return nil, err
+		}
+		taken.part = len(s.found) > 0
+		s.found = append(s.found, taken)
+		if i == best {
+			out.Messages, out.Finish = taken.conversation, taken.finish
+		}
 	}
 	s.ended = true
-	return &SessionRecord{Messages: s.found.conversation, Calls: status.Calls, Sampled: status.Sampled,
-		Sequences: len(status.Sequences), Untrained: status.Sampled - trained, Truncated: status.Truncated,
-		Finish: s.found.finish}, nil
+	return out, nil
 }
 
-// take makes the sequence that is trained on. What is taken is checked: a gateway may be of another version.
-func (s *Session) take(from *session.Sequence, truncated bool) error {
+// take makes a sequence that is trained on. What is taken is checked: a gateway may be of another version.
+func (s *Session) take(from *session.Sequence, truncated bool) (sequence, error) {
 	n := len(from.Tokens)
 	if len(from.Masks) != n || len(from.Logprobs) != n {
-		return fmt.Errorf("the session has a sequence with %d tokens, %d masks and %d log-probabilities", n, len(from.Masks),
+		return sequence{}, fmt.Errorf("the session has a sequence with %d tokens, %d masks and %d log-probabilities", n, len(from.Masks),
 			len(from.Logprobs))
 	}
 	out := sequence{agent: s.agent, turns: len(from.Calls), sampled: from.Trained(), finish: from.Finish,
@@ -168,7 +185,7 @@ func (s *Session) take(from *session.Sequence, truncated bool) error {
 	}
 	for _, v := range from.Versions {
 		if v.Start < 0 || v.End < v.Start || v.End > n {
-			return fmt.Errorf("the session has a version of tokens %d to %d in a sequence of %d", v.Start, v.End, n)
+			return sequence{}, fmt.Errorf("the session has a version of tokens %d to %d in a sequence of %d", v.Start, v.End, n)
 		}
 		out.versions = joined(out.versions, &trajectory.Versions{Min: v.Version, Max: v.Version})
 		out.spans = append(out.spans, trajectory.VersionSpan{Version: v.Version, Start: v.Start, End: v.End})
@@ -176,15 +193,17 @@ func (s *Session) take(from *session.Sequence, truncated bool) error {
 	for i, raw := range from.Messages {
 		var m Message
 		if err := json.Unmarshal(raw, &m); err != nil {
-			return fmt.Errorf("read message %d of the session: %w", i+1, err)
+			return sequence{}, fmt.Errorf("read message %d of the session: %w", i+1, err)
 		}
 		out.conversation = append(out.conversation, m)
 		if m.Role == "assistant" {
 			out.text = m.Content
 		}
 	}
-	s.found = out
-	return nil
+	for _, m := range from.Masked {
+		out.left = append(out.left, trajectory.MaskedSpan(m))
+	}
+	return out, nil
 }
 
 // Score is how good the rollout was; higher is better. Metrics are recorded beside it.
@@ -199,14 +218,17 @@ func (s *Session) Score(score float64, beside map[string]float64) error {
 	for name, v := range beside {
 		made.set(name, v)
 	}
-	s.found.score, s.found.metrics, s.scored = score, made.values, true
+	for i := range s.found {
+		s.found[i].score = score
+	}
+	s.found[0].metrics, s.scored = made.values, true
 	return made.err
 }
 
-// sequence is what is trained on.
-func (s *Session) sequence() (sequence, error) {
+// sequences are what is trained on.
+func (s *Session) sequences() ([]sequence, error) {
 	if !s.scored {
-		return sequence{}, fmt.Errorf("the session of agent %q has no score", s.agent)
+		return nil, fmt.Errorf("the session of agent %q has no score", s.agent)
 	}
 	return s.found, nil
 }

@@ -26,9 +26,12 @@ func (r *rollouts) traceEnd(span *trace.Ongoing, task Task, made *rolled, err er
 	if made != nil {
 		total, sampled := 0.0, 0
 		for i := range made.sequences {
-			total, sampled = total+made.sequences[i].score, sampled+made.sequences[i].sampled
+			s := &made.sequences[i]
+			if sampled += s.sampled; !s.part {
+				total += s.score
+			}
 		}
-		n := float64(len(made.sequences))
+		n := float64(made.rollouts())
 		span.SetNumber("recipe.completions", n)
 		span.SetNumber("recipe.reward", total/max(n, 1))
 		span.SetNumber("gen_ai.usage.output_tokens", float64(sampled))

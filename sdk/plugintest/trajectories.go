@@ -26,13 +26,14 @@ type Trajectories struct {
 	batch  int
 	groups []trajectory.Group
 	envs   []trajectory.EnvRegistration
+	parts  bool // the trainer takes rollouts of several sequences
 
 	feed    func() trajectory.Group // nil: a trainer gets no batch
 	trainer trajectory.Registration
 	acked   int
 }
 
-// FakeTrajectories starts a trajectory API whose trainer has asked for batches of the given number of sequences and
+// FakeTrajectories starts a trajectory API whose trainer has asked for batches of the given number of rollouts and
 // takes everything at once.
 func FakeTrajectories(t testing.TB, batchSize int) *Trajectories {
 	t.Helper()
@@ -54,6 +55,13 @@ func (f *Trajectories) Feed(make func() trajectory.Group) {
 	if f.feed = make; make == nil {
 		f.feed = FakeGroup
 	}
+}
+
+// TakeParts makes its trainer one that trains on rollouts of several sequences.
+func (f *Trajectories) TakeParts() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.parts = true
 }
 
 // FakeGroup is four completions of one prompt, of which one has the score 0. Token ids are between 2 and 29.
@@ -118,7 +126,7 @@ func (f *Trajectories) serve(w http.ResponseWriter, r *http.Request) {
 		f.acked++
 		reply(map[string]string{"status": "success"})
 	case "/info":
-		reply(trajectory.Info{BatchSize: f.batch, MaxTokenLen: 1 << 20})
+		reply(trajectory.Info{BatchSize: f.batch, MaxTokenLen: 1 << 20, RolloutParts: f.parts})
 	case "/wandb_info":
 		reply(map[string]any{"group": "test", "project": "test"})
 	case "/status", "/status-env":

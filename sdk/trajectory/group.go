@@ -116,6 +116,31 @@ const OverrideExpected = "expected"
 // and its score, the mean of its group, counts for nothing.
 const OverrideFailed = "failed"
 
+// MaskedSpan says why the sampled tokens Start to End (exclusive) of a sequence are not trained.
+type MaskedSpan struct {
+	Start int    `json:"start"`
+	End   int    `json:"end"`
+	Why   string `json:"why"`
+}
+
+// OverrideMasked is the key of Overrides under which the spans of sampled tokens stand that are not trained, for people.
+const OverrideMasked = "masked"
+
+// OverrideRollout is the key of Overrides under which stands of which rollout of the group the sequence is a part, a
+// number. The parts of a rollout follow each other, have one score, and count as one: in a batch, in a group's baseline
+// and in means over sequences. A sequence without it is a rollout of its own.
+const OverrideRollout = "rollout"
+
+// Continues says whether a sequence is a further part of the rollout of the sequence before it.
+func (g *Group) Continues(i int) bool {
+	if i == 0 || i >= len(g.Overrides) {
+		return false
+	}
+	before, known := g.Overrides[i-1][OverrideRollout].(float64) // as JSON is read
+	of, same := g.Overrides[i][OverrideRollout].(float64)
+	return known && same && of == before
+}
+
 // At is the range of a group that one version sampled.
 func At(version int64) *Versions { return &Versions{version, version} }
 
@@ -145,12 +170,15 @@ func (v *Versions) UnmarshalJSON(text []byte) error {
 type Registration struct {
 	WandbGroup             string `json:"wandb_group"`
 	WandbProject           string `json:"wandb_project"`
-	BatchSize              int    `json:"batch_size"`    // sequences
+	BatchSize              int    `json:"batch_size"`    // rollouts
 	MaxTokenLen            int    `json:"max_token_len"` // of prompt and completion together
 	CheckpointDir          string `json:"checkpoint_dir"`
 	SaveCheckpointInterval int    `json:"save_checkpoint_interval"` // steps
 	StartingStep           int    `json:"starting_step"`
 	NumSteps               int    `json:"num_steps"`
+	// RolloutParts: it trains on rollouts of several sequences (OverrideRollout). Without it, environments send one
+	// sequence a rollout.
+	RolloutParts bool `json:"rollout_parts,omitempty"`
 }
 
 // EnvRegistration is what an environment says about itself.
@@ -200,6 +228,8 @@ type Receipt struct {
 type Info struct {
 	BatchSize   int `json:"batch_size"`
 	MaxTokenLen int `json:"max_token_len"`
+	// RolloutParts: it trains on rollouts of several sequences.
+	RolloutParts bool `json:"rollout_parts"`
 }
 
 // Trained is what a trainer computed for the tokens of a leased batch, for people to look at: POST /batch/{id}/trained.

@@ -12,6 +12,7 @@ import (
 	"github.com/mitchellh/go-wordwrap"
 
 	"github.com/recipe-rl/recipe/engine/printable"
+	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
 // Tried is what an environment did with a few prompts.
@@ -26,13 +27,17 @@ type TriedGroup struct {
 	Completions []TriedCompletion `json:"completions"`
 }
 
-// TriedCompletion is one scored sequence.
+// TriedCompletion is one scored sequence: a rollout, or a part of one.
 type TriedCompletion struct {
 	Score        float64        `json:"score"`
 	Advantage    float64        `json:"advantage"`
 	PromptTokens int            `json:"prompt_tokens"` // tokens that are not trained on
 	Tokens       int            `json:"tokens"`        // tokens that are
 	Messages     []TriedMessage `json:"messages"`
+	// Part: it is a further part of the rollout of the completion before it, with the same score.
+	Part bool `json:"part,omitempty"`
+	// Masked says why the model's tokens of these spans are not trained on.
+	Masked []trajectory.MaskedSpan `json:"masked,omitempty"`
 	// Metrics are what the environment gives beside the score, by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
@@ -62,6 +67,17 @@ func (g TriedGroup) prompt() []TriedMessage {
 	return first[:shared]
 }
 
+// rollouts counts those of the group.
+func (g TriedGroup) rollouts() int {
+	n := 0
+	for _, c := range g.Completions {
+		if !c.Part {
+			n++
+		}
+	}
+	return n
+}
+
 // equal says whether nothing can be learned from the group.
 func (g TriedGroup) equal() bool {
 	return !slices.ContainsFunc(g.Completions, func(c TriedCompletion) bool {
@@ -85,15 +101,20 @@ func (t Tried) Show(w io.Writer, s Style) error {
 		times := map[string]int{}
 		for _, c := range g.Completions {
 			times[c.row(s, len(prompt), 1)]++
-			sum, n = sum+c.Score, n+1
+			if !c.Part {
+				sum, n = sum+c.Score, n+1
+			}
 		}
+		parts := g.rollouts() < len(g.Completions)
 		for _, c := range g.Completions { // equal ones once, where the first is
-			if row := c.row(s, len(prompt), 1); times[row] > 0 {
+			if row := c.row(s, len(prompt), 1); parts {
+				b.WriteString(row)
+			} else if times[row] > 0 {
 				b.WriteString(c.row(s, len(prompt), times[row]))
 				times[row] = 0
 			}
 		}
-		if g.equal() && len(g.Completions) > 1 {
+		if g.equal() && g.rollouts() > 1 {
 			flat++
 		}
 	}
@@ -138,13 +159,20 @@ func (c TriedCompletion) row(s Style, prompt, times int) string {
 	if math.Abs(advantage) < 0.005 {
 		advantage = 0 // no -0.00
 	}
-	out := fmt.Sprintf("  %s  %s  %s\n", pad(figure(c.Score), 7), paint(pad(fmt.Sprintf("%+.2f", advantage), 9)),
-		lines[0])
+	score, change := figure(c.Score), fmt.Sprintf("%+.2f", advantage)
+	if c.Part {
+		score, change = "part", ""
+	}
+	out := fmt.Sprintf("  %s  %s  %s\n", pad(score, 7), paint(pad(change, 9)), lines[0])
 	for _, line := range lines[1:] {
 		out += strings.Repeat(" ", 22) + line + "\n"
 	}
 	if times > 1 {
 		out = strings.TrimSuffix(out, "\n") + s.Dim(fmt.Sprintf("  ×%d", times)) + "\n"
+	}
+	for _, m := range c.Masked {
+		out += strings.Repeat(" ", 22) + s.Dim(fmt.Sprintf("%s not trained: %s", count(m.End-m.Start, "token"),
+			OneLine(m.Why))) + "\n"
 	}
 	if len(c.Metrics) > 0 {
 		out += strings.Repeat(" ", 22) + s.Dim(c.metrics()) + "\n"

@@ -34,7 +34,8 @@ class Options:
 
 @dataclass
 class Inputs:
-    """What an estimator sees of a batch of S sequences in n_groups groups, with N trained tokens.
+    """What an estimator sees of a batch of S sequences in n_groups groups, with N trained tokens. The sequences of one
+    rollout stand here as one: the tokens of all of them, in their order.
 
     score      (S,) the environment's, less the sequence's KL penalty where there is one
     group      (S,) which group the sequence belongs to

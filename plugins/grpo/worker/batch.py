@@ -19,7 +19,8 @@ from torch import Tensor
 
 @dataclass
 class Batch:
-    """All trained tokens of a batch as (N,) vectors ordered by sequence, on the CPU; S sequences in G groups."""
+    """All trained tokens of a batch as (N,) vectors ordered by sequence, on the CPU; S sequences of R rollouts in G
+    groups. A rollout is one sequence, or several that follow each other."""
 
     groups: list[Group]
     tokens: list[Tensor]  # per sequence, whole
@@ -32,6 +33,7 @@ class Batch:
     value: Tensor  # (N,) critic values from the environment, 0 where none
     temperature: Tensor  # (N,)
     group: Tensor  # (S,)
+    rollout: Tensor  # (S,) ascending from 0
     score: Tensor  # (S,) NaN where the environment gave none
     has_sent: Tensor  # (S,) bool
     zeroed: Tensor  # (S,) bool
@@ -40,6 +42,16 @@ class Batch:
     def n(self) -> int:
         """Sequences."""
         return len(self.tokens)
+
+    @property
+    def rollouts(self) -> int:
+        """R."""
+        return int(self.rollout[-1]) + 1 if self.n else 0
+
+    @property
+    def first(self) -> Tensor:
+        """(R,) the first sequence of each rollout: what all parts of a rollout share is read there."""
+        return torch.searchsorted(self.rollout, torch.arange(self.rollouts))
 
     @property
     def size(self) -> int:
@@ -62,6 +74,7 @@ def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
     done = [c for g in groups for c in g.completions]
     counts = np.array([len(c.positions) for c in done], dtype=np.int64)
     offset = torch.from_numpy(np.concatenate([[0], counts.cumsum()]))
+    first = np.cumsum([0] + [len(g.scores) for g in groups])  # rollout of each group
 
     def flat(parts: Iterable[Numbers | None], missing: float) -> Tensor:
         """(N,) of one array a sequence; `missing` on the tokens of a sequence that has none."""
@@ -84,6 +97,9 @@ def build(groups: list[Group], dtype: torch.dtype = torch.float64) -> Batch:
         value=flat((c.value for c in done), 0.0),
         temperature=each(c.temperature for c in done),
         group=torch.tensor([k for k, g in enumerate(groups) for _ in g.completions], dtype=torch.long),
+        rollout=torch.tensor(
+            [int(first[k]) + c.rollout for k, g in enumerate(groups) for c in g.completions], dtype=torch.long
+        ),
         score=torch.tensor([c.score for c in done], dtype=dtype),
         has_sent=torch.tensor([c.advantage is not None for c in done], dtype=torch.bool),
         zeroed=torch.tensor([c.zeroed for c in done], dtype=torch.bool),
@@ -171,17 +187,20 @@ def pack(batch: Batch, sequences: Iterable[int], max_tokens: int) -> list[Row]:
     return [make_row(batch, sorted(r)) for r in rows]
 
 
-def split(batch: Batch, sequences_per_part: int) -> list[list[int]]:
-    """Whole groups gathered into optimizer batches of about `sequences_per_part` sequences (0 = all in one). One of
-    which nothing is trained is left out."""
-    if sequences_per_part <= 0:
+def split(batch: Batch, rollouts_per_part: int) -> list[list[int]]:
+    """The sequences of whole groups gathered into optimizer batches of about `rollouts_per_part` rollouts (0 = all in
+    one). One of which nothing is trained is left out."""
+    if rollouts_per_part <= 0:
         return [list(range(batch.n))]
     parts: list[list[int]] = [[]]
-    for k in range(len(batch.groups)):
-        members = torch.nonzero(batch.group == k).flatten().tolist()
-        if parts[-1] and len(parts[-1]) + len(members) > sequences_per_part:
+    held = 0
+    for k, g in enumerate(batch.groups):
+        more = len(g.scores)
+        if parts[-1] and held + more > rollouts_per_part:
             parts.append([])
-        parts[-1].extend(members)
+            held = 0
+        parts[-1].extend(torch.nonzero(batch.group == k).flatten().tolist())
+        held += more
     return [p for p in parts if batch.offset[p[0]] < batch.offset[p[-1] + 1]]
 
 

@@ -19,6 +19,8 @@ from .settings import Advantages, Correction, Data, Entropy, Kl, Lora, Loss, Mod
 class Config(RunSettings):
     """The whole configuration file."""
 
+    rollout_parts = True
+
     model: Model = section(Model, Model.__doc__)
     data: Data = section(Data, Data.__doc__)
     lora: Lora = section(Lora, Lora.__doc__)

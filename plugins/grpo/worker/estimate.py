@@ -10,6 +10,7 @@ from . import advantage, aggregate, environment_advantages, metrics
 from .batch import Batch
 from .config import Config, estimator_options, estimator_spec
 from .environment_advantages import MissingAdvantageError, Normalizer, Rules
+from .segments import seg_sum
 
 
 def advantages(
@@ -26,8 +27,11 @@ def advantages(
         kl = aggregate.kl(old["lp"], ref, kind).cpu().double()
         penalty = beta * kl
         facts = {"kl/reward": float(kl.mean()), "kl/reward_coefficient": beta}
+    # The parts of a rollout are one sequence to an estimator: they count once in every statistic of the group.
+    first, of_token = b.first, b.rollout[b.seq]
+    length = seg_sum(b.length.double(), b.rollout, b.rollouts)
     x = advantage.Inputs(
-        b.score.double(), b.group, len(b.groups), b.length.double(), b.seq, penalty, value=b.value.double()
+        b.score[first].double(), b.group[first], len(b.groups), length, of_token, penalty, value=b.value.double()
     )  # fmt: skip
     if "baseline" in spec.needs:
         x.baseline = _baselines(b, spec.name)
@@ -37,6 +41,7 @@ def advantages(
         x.objectives, x.weights = _objectives(b, a.objective_weights, spec.name)
     computed, counted = advantage.estimate(spec, x, estimator_options(c))
     facts["adv/left_out"] = float((~counted).sum())
+    counted = counted[b.rollout]
     rules = Rules(a.use_advantages, a.fallback_to_grpo, a.override_scope, a.normalization, a.normalize_scope, a.clip)
     try:
         out = environment_advantages.resolve(
@@ -54,12 +59,13 @@ def _baselines(b: Batch, name: str) -> Tensor:
     if missing:
         raise DataError(f"{name} needs group_overrides.reward_baseline (the greedy completion's reward); missing in "
                         f"{missing[0]}", ["Let the environment send it, or use another estimator."])  # fmt: skip
-    return torch.tensor([g.baseline for g in b.groups], dtype=torch.float64)[b.group]
+    return torch.tensor([g.baseline for g in b.groups], dtype=torch.float64)[b.group[b.first]]
 
 
 def _objectives(b: Batch, given: tuple[float, ...], name: str) -> tuple[Tensor, Tensor]:
     weights = torch.tensor(given, dtype=torch.float64)
-    rows = [c.objectives for g in b.groups for c in g.completions]
+    done = [c for g in b.groups for c in g.completions]
+    rows = [done[i].objectives for i in b.first.tolist()]
     bad = [
         g.label() for g in b.groups for c in g.completions if c.objectives is None or len(c.objectives) != len(weights)
     ]

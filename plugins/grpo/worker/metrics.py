@@ -68,16 +68,17 @@ def _spread(prefix: str, x: Tensor) -> dict[str, float]:
 
 
 def describe_batch(b: Batch) -> dict[str, float]:
-    """Rewards and lengths, over all and per environment; zero-variance groups."""
-    valid = ~torch.isnan(b.score)
-    out = _spread("reward", b.score[valid])
+    """Rewards and lengths, over all and per environment; zero-variance groups. Rewards are those of rollouts."""
+    score, group = b.score[b.first], b.group[b.first]
+    valid = ~torch.isnan(score)
+    out = _spread("reward", score[valid])
     whole = torch.tensor([float(len(t)) for t in b.tokens])
     out.update({f"length/response_{k.rsplit('/', 1)[1]}": v for k, v in _spread("x", b.length.double()).items()})
     out.update({"length/total_max": float(whole.max()), "length/total_mean": float(whole.mean())})
     flat_groups, by_env = 0, {}
     env_of = [g.env for g in b.groups]
     for k, env in enumerate(env_of):
-        scores = b.score[(b.group == k) & valid]
+        scores = score[(group == k) & valid]
         even = len(scores) > 1 and bool((scores == scores[0]).all())
         flat_groups += even
         entry = by_env.setdefault(env, {"scores": [], "groups": 0, "even": 0})

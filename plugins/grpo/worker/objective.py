@@ -117,9 +117,12 @@ class Plan:
 def prepare(
     o: ObjectiveOptions, *, seq: Tensor, n: int, adv: Tensor, behavior: Tensor, old: Tensor | None = None,
     ref: Tensor | None = None, current: Tensor | None = None, entropy: Tensor | None = None, seed: int = 0,
+    rollout: Tensor | None = None, rollouts: int = 0,
 ) -> Plan:  # fmt: skip
     """Everything that depends on the batch as a whole. current (N,): log-probabilities under today's weights, without
-    gradient; required when o.needs_current. seed: of clip_cov's random choice (the optimizer step)."""
+    gradient; required when o.needs_current. seed: of clip_cov's random choice (the optimizer step). rollout (N,): which
+    of so many rollouts the token belongs to, where some have several sequences: the mean over sequences is one over
+    rollouts then, and over the tokens of one the mean over all its sequences."""
     if o.old_policy == "rollout":
         old = behavior
     keep = torch.ones_like(seq, dtype=torch.bool)
@@ -143,9 +146,10 @@ def prepare(
         selected = torch.zeros_like(keep)
         selected[keep] = o.loss.select(adv[keep], current[keep], against[keep], o.constants, seed)
     counted = keep if o.rejection_denominator == "kept" else torch.ones_like(keep)
-    coefficient = aggregate.coefficients(o.aggregation, keep, seq, n, o.length_norm, counted)
+    unit, units = (seq, n) if rollout is None else (rollout, rollouts)
+    coefficient = aggregate.coefficients(o.aggregation, keep, unit, units, o.length_norm, counted)
     fixed = o.loss.coefficients
-    policy = coefficient if fixed is None else fixed(keep, counted, seq, n)
+    policy = coefficient if fixed is None else fixed(keep, counted, unit, units)
     return Plan(seq, n, adv, old, behavior, ref, keep, policy_keep, weight, selected, policy, coefficient)
 
 

@@ -81,6 +81,15 @@ class Part:
         """First and last (exclusive) of its entries in the batch's (N,) vectors."""
         return int(self.b.offset[self.members[0]]), int(self.b.offset[self.members[-1] + 1])
 
+    def rollouts(self, seq: Tensor) -> tuple[Tensor | None, int]:
+        """Which of this part's rollouts each token belongs to, from the sequences (N,) of the tokens, and how many they
+        are; None where each has one sequence."""
+        of = self.b.rollout[self.members[0] : self.members[-1] + 1] - self.b.rollout[self.members[0]]
+        count = int(of[-1]) + 1
+        if count == len(of):
+            return None, count
+        return of.to(seq.device)[seq - self.members[0]], count
+
 
 class Stepper:
     """Trains batches. `config` may be replaced between steps (live updates). settle() is called before weights change:
@@ -196,10 +205,11 @@ class Stepper:
                 now = self.scores(self.policy, part.b, o.needs_entropy, members=part.members)
             v = replace(v, current=now["lp"], entropy=now.get("entropy"))
         v = v.window(first, last)
+        rollout, rollouts = part.rollouts(v.seq)
         plan = objective.prepare(
             o, seq=v.seq - part.members[0], n=len(part.members), adv=v.adv, behavior=v.behavior,
             old=v.old if o.old_policy == "trainer" else None, ref=v.ref, current=v.current, entropy=v.entropy,
-            seed=part.seed,
+            seed=part.seed, rollout=rollout, rollouts=rollouts,
         )  # fmt: skip
         lp, entropy, totals = self.within_memory(lambda: self.accumulate(part, plan, o, clock))
         with self.beside:  # the last backward pass

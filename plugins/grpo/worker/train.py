@@ -193,7 +193,7 @@ class Trainer:
         return ReadOptions(
             c.data.max_length, c.data.max_prompt_length, c.data.max_response_length, c.advantages.layout,
             objective.options(c).needs_behavior, config.source_of(c) == "data", c.correction.temperature,
-            c.correction.mask_truncated, self.eos, self.policy.causal.config.vocab_size,
+            c.correction.mask_truncated, self.eos, self.policy.causal.config.vocab_size, c.rollout_parts,
         )  # fmt: skip
 
     def select(self, groups: list[Group]) -> tuple[list[Group], dict[str, float]]:

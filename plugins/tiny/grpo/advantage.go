@@ -123,18 +123,22 @@ func (a *Advantages) group(g *Group, stats *advantageStats) (out [][]float64, gi
 
 // baseline is each sequence's score relative to its group; flat when all scores are equal.
 func (a *Advantages) baseline(g *Group) (values []float64, flat bool) {
-	n := len(g.Sequences)
-	values = make([]float64, n)
+	n := g.rollouts()
+	values = make([]float64, len(g.Sequences))
 	if n == 1 {
 		if a.SingleScore {
-			values[0] = g.Sequences[0].Score
+			for i := range values {
+				values[i] = g.Sequences[i].Score
+			}
 		}
 		return values, !a.SingleScore
 	}
 	var sum float64
 	flat = true
 	for i := range g.Sequences {
-		sum += g.Sequences[i].Score
+		if s := &g.Sequences[i]; !s.Continues {
+			sum += s.Score
+		}
 		flat = flat && g.Sequences[i].Score == g.Sequences[0].Score
 	}
 	if flat {
@@ -143,7 +147,9 @@ func (a *Advantages) baseline(g *Group) (values []float64, flat bool) {
 	var squares float64
 	for i := range values {
 		values[i] = g.Sequences[i].Score - sum/float64(n)
-		squares += values[i] * values[i]
+		if !g.Sequences[i].Continues {
+			squares += values[i] * values[i]
+		}
 	}
 	if a.Deviation {
 		for i := range values {
@@ -187,8 +193,8 @@ func (a *Advantages) whiten(groups []Group, out [][][]float64, given [][]bool) {
 	each := func(visit func(v *float64)) {
 		for g := range groups {
 			for i := range groups[g].Sequences {
-				// A sequence that is alone in its group has nothing to say: whitening must not give it an advantage.
-				alone := len(groups[g].Sequences) == 1 && !a.SingleScore
+				// A rollout that is alone in its group has nothing to say: whitening must not give it an advantage.
+				alone := groups[g].rollouts() == 1 && !a.SingleScore
 				if !given[g][i] && (!a.WhitenAll || alone) {
 					continue
 				}

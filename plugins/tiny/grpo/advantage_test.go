@@ -21,6 +21,7 @@ func TestAssignAdvantages(t *testing.T) {
 	zeroed := four(1)
 	zeroed.ZeroAdvantage = true
 	r := 1 / (math.Sqrt(1.0/3) + 1e-6) // scores 1 0 0 1: mean ½, deviation √⅓
+	part := func(s Sequence) Sequence { s.Continues = true; return s }
 	for name, test := range map[string]struct {
 		change func(*Advantages)
 		group  []Sequence
@@ -29,6 +30,10 @@ func TestAssignAdvantages(t *testing.T) {
 		"normalized scores": {nil, []Sequence{four(1), four(0), four(0), four(1)},
 			[][]float64{{0, r / 2, r / 2, r / 2}, {0, -r / 2, -r / 2, -r / 2}, {0, -r / 2, -r / 2, -r / 2},
 				{0, r / 2, r / 2, r / 2}}},
+		"a rollout of two parts counts once": {nil, []Sequence{four(1), part(four(1)), four(0), four(0), part(four(0)),
+			four(1)}, [][]float64{{0, r / 2, r / 2, r / 2}, {0, r / 2, r / 2, r / 2}, {0, -r / 2, -r / 2, -r / 2},
+			{0, -r / 2, -r / 2, -r / 2}, {0, -r / 2, -r / 2, -r / 2}, {0, r / 2, r / 2, r / 2}}},
+		"one rollout of two parts": {nil, []Sequence{four(3), part(four(3))}, [][]float64{{0, 0, 0, 0}, {0, 0, 0, 0}}},
 		"without deviation": {func(a *Advantages) { a.Deviation = false }, []Sequence{four(3), four(1)},
 			[][]float64{{0, 1, 1, 1}, {0, -1, -1, -1}}},
 		"equal scores": {nil, []Sequence{four(0.1), four(0.1), four(0.1)},

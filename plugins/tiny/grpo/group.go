@@ -26,11 +26,13 @@ type Sequence struct {
 	// Advantages override the group's: nil or empty for none, one value for every trained token, or
 	// one a token (Layout says which).
 	Advantages []float64
+	// Continues marks a further part of the rollout of the sequence before it, with the same score.
+	Continues bool
 	// ZeroAdvantage trains on nothing of this sequence, yet leaves its score in the group.
 	ZeroAdvantage bool
 }
 
-// Group is the completions of one prompt.
+// Group is the completions of one prompt. A rollout is one sequence, or several that follow each other.
 type Group struct {
 	// Name says in errors where the group comes from.
 	Name      string
@@ -56,8 +58,13 @@ func (g *Group) Validate(model lm.Config, layout Layout) error {
 		return fmt.Errorf("group %q: want at least one sequence, got none", g.Name)
 	}
 	for i := range g.Sequences {
-		if err := g.Sequences[i].validate(model, layout); err != nil {
+		s := &g.Sequences[i]
+		if err := s.validate(model, layout); err != nil {
 			return fmt.Errorf("group %q, sequence %d: %w", g.Name, i, err)
+		}
+		if s.Continues && (i == 0 || s.Score != g.Sequences[i-1].Score) {
+			return fmt.Errorf("group %q, sequence %d is a part of the rollout of the sequence before it: want its score", g.Name,
+				i)
 		}
 	}
 	return nil
@@ -115,6 +122,16 @@ func (s *Sequence) validateAdvantages(layout Layout) error {
 		}
 	}
 	return nil
+}
+
+// rollouts counts those of the group.
+func (g *Group) rollouts() (n int) {
+	for i := range g.Sequences {
+		if !g.Sequences[i].Continues {
+			n++
+		}
+	}
+	return n
 }
 
 // trains reports whether token t is learned from.

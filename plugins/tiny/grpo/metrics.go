@@ -106,7 +106,9 @@ func describe(groups []Group, advantages [][][]float64, stats advantageStats) Me
 			s := &groups[g].Sequences[i]
 			m.Sequences++
 			m.TotalTokens += len(s.Tokens)
-			rewards.add(s.Score)
+			if !s.Continues {
+				rewards.add(s.Score)
+			}
 			for t := range s.Tokens {
 				if s.trains(t) {
 					m.Tokens++

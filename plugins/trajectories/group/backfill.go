@@ -14,9 +14,9 @@ type Sequence struct {
 	Prompt int
 }
 
-// Sequences decodes the tokens of a group. It costs far more than reading the group: call it only for groups with
+// Decode returns the tokens of a group. It costs far more than reading the group: call it only for groups with
 // missing values.
-func (g *Group) Sequences() ([]Sequence, error) {
+func (g *Group) Decode() ([]Sequence, error) {
 	var in struct {
 		Tokens [][]int64 `json:"tokens"`
 		Masks  [][]int64 `json:"masks"`

@@ -186,7 +186,7 @@ func (r *Reader) field(f, i int) int {
 			end = skipValue(r.body, i, 0)
 		}
 	case f == fieldOverrides:
-		end, r.counts[f] = skipList(r.body, i, skipObject)
+		end, r.counts[f] = skipList(r.body, i, skipOverride)
 	case f == fieldMessages:
 		end, _ = skipList(r.body, i, skipConversation)
 	case f == fieldDistillTokenIDs:
@@ -215,7 +215,8 @@ func (r *Reader) group() *Group {
 			return nil
 		}
 	}
-	g := &Group{Env: NoEnv, Size: r.counts[fieldTokens], MinVersion: NoVersion, MaxVersion: NoVersion}
+	n := r.counts[fieldTokens]
+	g := &Group{Env: NoEnv, Size: n, Sequences: n, MinVersion: NoVersion, MaxVersion: NoVersion}
 	if g.Size == 0 || r.counts[fieldMasks] != g.Size || r.counts[fieldScores] != g.Size {
 		return nil
 	}

@@ -95,6 +95,17 @@ func (f *Form) Float(name string) float64 {
 	return v
 }
 
+// Bool reads a required truth value.
+func (f *Form) Bool(name string) bool {
+	return f.field(name, func(c *complaints, dst []byte, n *node, at *path) []byte {
+		if n.kind != kindBool {
+			c.add(at, "bool_type", "Input should be a valid boolean", n, nil)
+			return dst
+		}
+		return append(dst, n.raw...)
+	}) == "true"
+}
+
 // String reads a required string.
 func (f *Form) String(name string) string {
 	return f.field(name, func(c *complaints, dst []byte, n *node, at *path) []byte {

@@ -27,8 +27,11 @@ type Group struct {
 	JSON []byte
 	// Env is the id of the environment, or NoEnv.
 	Env int
-	// Size is the number of sequences: what batch_size counts.
+	// Size is the number of rollouts: what batch_size counts. A rollout is one sequence, unless its overrides name the
+	// rollout of which it is a part.
 	Size int
+	// Sequences is the number of sequences.
+	Sequences int
 	// Tokens is the number of token ids in all sequences.
 	Tokens int
 	// Longest is the number of token ids of the longest sequence.
@@ -238,15 +241,15 @@ func versionOf(text []byte) int64 {
 // shape checks that lengths agree, which types alone do not express.
 func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]*node, at *path) {
 	tokens := given[fieldTokens]
-	g.Size = tokens.n
-	lens := make([]int, 0, g.Size)
+	g.Sequences = tokens.n
+	lens := make([]int, 0, g.Sequences)
 	tokens.elements(func(_ int, sequence node) bool {
 		lens = append(lens, sequence.n)
 		g.Tokens += sequence.n
 		g.Longest = max(g.Longest, sequence.n)
 		return true
 	})
-	if g.Size == 0 {
+	if g.Sequences == 0 {
 		c.add(
 			at.to("tokens"),
 			"too_short",
@@ -261,11 +264,11 @@ func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]
 		if value == nil || !f.sequences || value.n == 0 && !f.required {
 			continue
 		}
-		if value.n != g.Size {
+		if value.n != g.Sequences {
 			c.add(
 				at.to(f.name),
 				"length_mismatch",
-				fmt.Sprintf("Expected %d elements, one for each sequence in tokens, got %d", g.Size, value.n),
+				fmt.Sprintf("Expected %d elements, one for each sequence in tokens, got %d", g.Sequences, value.n),
 				value,
 				nil,
 			)
@@ -287,7 +290,8 @@ func (c *complaints) shape(g *Group, all *[fieldCount]field, given *[fieldCount]
 			return true
 		})
 	}
-	if lp := given[fieldInferenceLogprobs]; lp != nil && lp.n == g.Size {
+	if lp := given[fieldInferenceLogprobs]; lp != nil && lp.n == g.Sequences {
 		g.Logprobs = true
 	}
+	g.Size = c.rollouts(given[fieldOverrides], given[fieldScores], g.Sequences, at)
 }

@@ -232,11 +232,11 @@ func skipDeep(element skipper) skipper {
 	}
 }
 
-func skipObject(b []byte, i int) int {
-	if i >= len(b) || b[i] != '{' {
-		return -1
-	}
-	return skipValue(b, i, 2)
+// skipOverride walks over an object that makes the sequence a rollout of its own. The exact reader counts the others.
+func skipOverride(b []byte, i int) int {
+	return skipMembers(b, i, 2, func(key []byte) bool {
+		return string(key) != rolloutKey && bytes.IndexByte(key, '\\') < 0
+	})
 }
 
 // skipConversation walks over a list of messages, each with a role and a content.

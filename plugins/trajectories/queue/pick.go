@@ -4,11 +4,11 @@ import "container/heap"
 
 // Minimum is an environment's claim on every batch.
 type Minimum struct {
-	Env       int
-	Sequences int
+	Env      int
+	Rollouts int
 }
 
-// Pick removes the next batch of exactly target sequences from the queue, in its order. It returns nil and changes
+// Pick removes the next batch of exactly target rollouts from the queue, in its order. It returns nil and changes
 // nothing when no choice of waiting groups adds up, or when a minimum cannot be kept.
 func (q *Queue) Pick(target int, minimums []Minimum) []Item {
 	s := q.selection(target, minimums)
@@ -42,7 +42,7 @@ type selection struct {
 }
 
 func (q *Queue) selection(target int, minimums []Minimum) *selection {
-	if target <= 0 || q.total.Sequences < target {
+	if target <= 0 || q.total.Rollouts < target {
 		return nil
 	}
 	s := &selection{left: target, index: map[*lane]int{}}
@@ -50,9 +50,9 @@ func (q *Queue) selection(target int, minimums []Minimum) *selection {
 	party := map[int]int{}
 	s.minimum = []int{0} // of all without a claim
 	for _, m := range minimums {
-		if m.Sequences > 0 {
+		if m.Rollouts > 0 {
 			party[m.Env] = len(s.minimum)
-			s.minimum = append(s.minimum, m.Sequences)
+			s.minimum = append(s.minimum, m.Rollouts)
 		}
 	}
 	classes := map[[2]int]int{}

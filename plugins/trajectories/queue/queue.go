@@ -1,7 +1,7 @@
 // Package queue decides which groups make the next batch. It holds the index of what waits, not the groups themselves,
 // does no input or output and uses no clock, so that its guarantees can be tested exhaustively:
 //
-//   - a batch has exactly the asked number of sequences, and no group is split, lost or taken twice;
+//   - a batch has exactly the asked number of rollouts, and no group is split, lost or taken twice;
 //   - whenever some choice of waiting groups adds up to the batch, one is found, whatever the sizes;
 //   - the oldest groups go first: a younger one goes first only where no exact batch exists with the older;
 //   - minimum allocations of environments are kept whenever the waiting groups allow it.
@@ -20,7 +20,7 @@ type Item struct {
 	ID     uint64 // unique
 	Place  uint64 // the order of arrival in this queue
 	Env    int    // the environment's id, or a negative number for none
-	Size   int    // sequences
+	Size   int    // rollouts
 	Tokens int    // tokens in all sequences
 	Bytes  int64  // of its canonical JSON
 	// MinVersion and MaxVersion are the oldest and newest policy version of its tokens; negative when unknown.
@@ -74,13 +74,13 @@ type Queue struct {
 
 // Totals counts waiting groups.
 type Totals struct {
-	Groups, Sequences int
-	Tokens, Bytes     int64
+	Groups, Rollouts int
+	Tokens, Bytes    int64
 }
 
 func (t *Totals) add(it *Item, sign int) {
 	t.Groups += sign
-	t.Sequences += sign * it.Size
+	t.Rollouts += sign * it.Size
 	t.Tokens += int64(sign * it.Tokens)
 	t.Bytes += int64(sign) * it.Bytes
 }

@@ -61,10 +61,10 @@ func TestPick(t *testing.T) {
 
 func TestMinimumsAreKeptAndOtherwiseNothingIsTaken(t *testing.T) {
 	t.Parallel()
-	claim := []Minimum{{Env: 1, Sequences: 4}}
+	claim := []Minimum{{Env: 1, Rollouts: 4}}
 	q := fill(nil, []int{2, 2, 2, 2, 2}, []int{0, 0, 0, 0, 1})
 	if got := q.Pick(8, claim); got != nil {
-		t.Fatalf("picked %v although environment 1 has 2 of the 4 sequences it claims", ids(got))
+		t.Fatalf("picked %v although environment 1 has 2 of the 4 rollouts it claims", ids(got))
 	}
 	q.Add(Item{ID: 6, Place: 6, Env: 1, Size: 2})
 	if got := ids(q.Pick(8, claim)); !slices.Equal(got, []int{0, 1, 4, 5}) {
@@ -102,7 +102,7 @@ func TestRemoveForgetsNothingElse(t *testing.T) {
 	t.Parallel()
 	q := fill(nil, []int{1, 2, 1, 2, 4}, nil)
 	removed := q.Remove(func(it *Item) bool { return it.Size == 1 })
-	if len(removed) != 2 || q.Total() != (Totals{Groups: 3, Sequences: 8, Tokens: 8, Bytes: 30}) || q.LargestGroup() != 4 {
+	if len(removed) != 2 || q.Total() != (Totals{Groups: 3, Rollouts: 8, Tokens: 8, Bytes: 30}) || q.LargestGroup() != 4 {
 		t.Errorf("removed %v, left %+v", ids(removed), q.Total())
 	}
 	if got := ids(q.Pick(8, nil)); !slices.Equal(got, []int{1, 3, 4}) {
@@ -133,7 +133,7 @@ func exists(sizes, envs []int, target int, minimums []Minimum) bool {
 		}
 		ok := sum == target
 		for _, m := range minimums {
-			ok = ok && by[m.Env] >= m.Sequences
+			ok = ok && by[m.Env] >= m.Rollouts
 		}
 		if ok {
 			return true
@@ -172,7 +172,7 @@ func TestPickProperties(t *testing.T) {
 		envs := rapid.SliceOfN(rapid.IntRange(-1, 3), n, n).Draw(t, "envs")
 		var minimums []Minimum
 		for env := range rapid.IntRange(0, 3).Draw(t, "claims") {
-			minimums = append(minimums, Minimum{Env: env, Sequences: rapid.IntRange(0, target).Draw(t,
+			minimums = append(minimums, Minimum{Env: env, Rollouts: rapid.IntRange(0, target).Draw(t,
 				fmt.Sprint("claim", env))})
 		}
 		var weight func(int) float64
@@ -200,11 +200,11 @@ func TestPickProperties(t *testing.T) {
 			seen[it.ID], sum, by[it.Env] = true, sum+it.Size, by[it.Env]+it.Size
 		}
 		if batch != nil && sum != target {
-			t.Fatalf("the batch has %d sequences, expected %d", sum, target)
+			t.Fatalf("the batch has %d rollouts, expected %d", sum, target)
 		}
 		for _, m := range minimums {
-			if batch != nil && by[m.Env] < m.Sequences {
-				t.Fatalf("environment %d has %d of the %d sequences that it claims", m.Env, by[m.Env], m.Sequences)
+			if batch != nil && by[m.Env] < m.Rollouts {
+				t.Fatalf("environment %d has %d of the %d rollouts that it claims", m.Env, by[m.Env], m.Rollouts)
 			}
 		}
 		if batch != nil && weight == nil && minimums == nil {
@@ -215,7 +215,7 @@ func TestPickProperties(t *testing.T) {
 			}
 		}
 		left := q.Total()
-		if left.Groups != before.Groups-len(batch) || left.Sequences != before.Sequences-sum {
+		if left.Groups != before.Groups-len(batch) || left.Rollouts != before.Rollouts-sum {
 			t.Fatalf("%+v before, %+v after taking %d groups", before, left, len(batch))
 		}
 		q.Each(func(it *Item) {
@@ -243,7 +243,7 @@ func BenchmarkPick(b *testing.B) {
 			}
 			add(depth)
 			for b.Loop() {
-				add(len(q.Pick(256, []Minimum{{Env: 3, Sequences: 64}, {Env: 5, Sequences: 32}})))
+				add(len(q.Pick(256, []Minimum{{Env: 3, Rollouts: 64}, {Env: 5, Rollouts: 32}})))
 			}
 		})
 	}

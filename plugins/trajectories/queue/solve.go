@@ -14,7 +14,7 @@ type class struct {
 // at least its minimum.
 type problem struct {
 	classes []class
-	minimum []int // in sequences, by party
+	minimum []int // in rollouts, by party
 	target  int
 }
 

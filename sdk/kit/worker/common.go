@@ -23,7 +23,7 @@ type Common struct {
 	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Where batches come from. Default: the recipe's only trajectory API"`
 
 	Steps             int64   `recipe:"steps" worker:"steps" default:"100" min:"0" unit:"batches" change:"live" doc:"Training steps (batches) of the whole run"`
-	BatchSize         int64   `recipe:"batch_size" worker:"data.batch_size" default:"64" min:"1" unit:"completions" change:"resume" doc:"Sequences of a batch"`
+	BatchSize         int64   `recipe:"batch_size" worker:"data.batch_size" default:"64" min:"1" unit:"rollouts" change:"resume" doc:"Rollouts of a batch"`
 	MaxLength         int64   `recipe:"max_length" worker:"data.max_length" default:"2048" min:"2" unit:"tokens" change:"resume" doc:"Longest sequence, prompt and completion together, announced to environments"`
 	MaxPromptLength   int64   `recipe:"max_prompt_length" worker:"data.max_prompt_length" default:"0" min:"0" unit:"tokens" change:"resume" doc:"Longest prompt; 0 = no limit"`
 	MaxResponseLength int64   `recipe:"max_response_length" worker:"data.max_response_length" default:"0" min:"0" unit:"tokens" change:"resume" doc:"Longest response; 0 = no limit"`

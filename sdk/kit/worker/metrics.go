@@ -21,6 +21,8 @@ func Metrics(own ...[]spec.Metric) sdk.Option {
 		spec.Metrics("length/response_{mean,std,min,max}", "tokens", "trained tokens of a sequence"),
 		spec.Metrics("length/total_{mean,max}", "tokens", "tokens of a sequence, prompt included"),
 		spec.Metrics("sequences/count", "completions", "sequences of the batch"),
+		spec.Metrics("sequences/left_out", "completions",
+			"parts of rollouts that this trainer does not train on, because it takes one sequence a rollout"),
 		spec.Metrics("tokens/{trained,total}", "tokens", "tokens of the batch"),
 		spec.Since(ofVersions, spec.Metrics("staleness/{mean,max}", "policy versions", "between sampling and training")),
 		spec.Metrics("staleness/{unknown,dropped}_groups", "groups", "without a policy version; too old to train on"),

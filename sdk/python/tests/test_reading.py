@@ -154,3 +154,43 @@ def test_what_has_failed_has_no_score() -> None:
 
 def test_scores_that_differ_by_rounding_are_equal() -> None:
     assert not differ([0.1 + 0.2, 0.3, float("nan")]) and differ([0.0, 1e-6]) and not differ([])
+
+
+def parts(*rollouts, scores=None):
+    """A group whose sequences are parts of the rollouts with these numbers; None: of none."""
+    n = len(rollouts)
+    tokens = [[5, 6, *range(7, 8 + i % 3)] for i in range(n)]
+    return {"tokens": tokens, "masks": [[-100, *t[1:]] for t in tokens],
+            "scores": scores or [float(rollouts.index(r)) if r is not None else 0.5 for r in rollouts],
+            "overrides": [{} if r is None else {"rollout": r} for r in rollouts]}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rollouts", "numbers", "scores"), [
+    ((0, 0, 1), [0, 0, 1], [0.0, 2.0]),
+    ((7, 7, 7), [0, 0, 0], [0.0]),
+    ((None, 1, 1, None, None), [0, 1, 1, 2, 3], [0.5, 1.0, 0.5, 0.5]),
+    ((3, 2), [0, 1], [0.0, 1.0]),
+])  # fmt: skip
+def test_parts_of_a_rollout(rollouts, numbers, scores):
+    g = read_group(parts(*rollouts), ReadOptions(parts=True))
+    assert [c.rollout for c in g.completions] == numbers
+    assert g.scores == scores and g.left_out == 0
+
+
+def test_one_sequence_a_rollout():
+    g = read_group(parts(0, 0, 0, None, 1, 1), ReadOptions())
+    assert [(c.rollout, c.sequence) for c in g.completions] == [(0, 2), (1, 3), (2, 5)]
+    assert g.left_out == 3
+
+
+@pytest.mark.parametrize(("raw", "text"), [
+    (parts(0, 1, 0), "the parts of a rollout follow each other"),
+    (parts(0, 0, scores=[1.0, 0.5]), r"scores\[1\] is 0.5, and another part of rollout 0 has 1"),
+    (parts("one", "one"), r"overrides\[0\].rollout is 'one', expected the number of a rollout"),
+    (parts(-1), r"overrides\[0\].rollout is -1"),
+    (parts(True), r"overrides\[0\].rollout is True"),
+])  # fmt: skip
+def test_parts_that_contradict_each_other(raw, text):
+    with pytest.raises(GroupRejected, match=text) as e:
+        read_group(raw, ReadOptions(parts=True))
+    assert e.value.reason == "rollout"

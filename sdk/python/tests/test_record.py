@@ -49,6 +49,20 @@ def test_a_sequence_outside_the_loss_has_no_values():
     assert of_second == [1.0] * marked[1] and sum(map(math.isnan, values)) == sum(marked) - marked[1]
 
 
+def test_a_sequence_that_is_not_read_has_no_values():
+    raw = make_group(4)
+    raw["overrides"] = [{"rollout": 0}, {"rollout": 0}, {}, {}]
+    raw["scores"][1] = raw["scores"][0]
+    batch = taken([raw], [0])
+    read = [c.sequence for c in batch.groups[0].completions]
+    (left_out,) = {0, 1, 2, 3} - set(read)
+    (out,) = groups(batch, {"advantages": torch.ones(sum(len(c.positions) for c in batch.groups[0].completions))})
+    marked = [sum(m != -100 for m in row) for row in raw["masks"]]
+    values = floats(out["advantages"])
+    of = [values[sum(marked[:i]) : sum(marked[: i + 1])] for i in range(4)]
+    assert [all(map(math.isnan, x)) for x in of] == [i == left_out for i in range(4)]
+
+
 def test_a_bridge_reports_what_stepped_was_given(tmp_path, api):
     refused = make_group(50)
     refused["masks"] = refused["masks"][:2]

@@ -20,7 +20,7 @@ export interface GroupRow {
 export interface GroupList { groups: GroupRow[]; total: number; evaluations: number; lost: number; next: number; environments: string[] }
 export interface Same { groups: GroupRow[]; whole: boolean }
 export interface Message { role: string; text: string }
-export interface Completion { score: number | null; advantage: number | null; tokens: number; trained: number; mismatch: number | null; messages: Message[]; metrics?: Record<string, number | null>; finish?: string; failed?: string }
+export interface Completion { score: number | null; advantage: number | null; tokens: number; trained: number; mismatch: number | null; messages: Message[]; metrics?: Record<string, number | null>; finish?: string; failed?: string; part?: boolean; masked?: { start: number; end: number; why: string }[] }
 export interface Group extends GroupRow { messages: Message[]; completions: Completion[]; computed: boolean; generation: Record<string, unknown> | null; expected: string }
 export interface Token { id: number; text: string; trained: boolean; sampler?: number | null; trainer?: number | null; advantage?: number | null; version?: number }
 export interface Sequence { tokens: Token[]; total: number; first: number }

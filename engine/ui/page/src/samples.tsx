@@ -130,7 +130,7 @@ function OneGroup({ s, route }: { s: Summary; route: Route }) {
               <tr key={i} class={i === chosen ? "chosen" : ""}>
                 <td><a href={link(s.name, "samples", [block, id], { ...Object.fromEntries(route.q), c: i })} aria-current={i === chosen ? "true" : undefined}>{i}</a></td>
                 <td class="number">{num(c.score)}</td>{metrics.map((m) => <td key={m} class="number">{num(c.metrics?.[m])}</td>)}<td class="number">{num(c.advantage)}</td>
-                <td class="wide"><Shown text={short(c)} />{c.failed && <span class="failure">Failed: <Shown text={c.failed} /></span>}</td>
+                <td class="wide">{c.part && <span class="muted">Same rollout as above. </span>}<Shown text={short(c)} />{c.failed && <span class="failure">Failed: <Shown text={c.failed} /></span>}</td>
                 <td>{c.finish || "–"}</td>
                 <td class="number">{c.tokens}</td><td class="number">{c.trained}</td><td class="number">{num(c.mismatch)}</td>
               </tr>))}
@@ -141,6 +141,7 @@ function OneGroup({ s, route }: { s: Summary; route: Route }) {
         {g.completions[chosen] && <>
           <h2>Completion {chosen}</h2>
           <Conversation messages={g.completions[chosen].messages} />
+          {g.completions[chosen].masked?.map((m) => <p key={m.start} class="muted">Tokens {m.start} to {m.end - 1} are not trained: <bdi>{m.why}</bdi></p>)}
           <Tokens path={`${path}/${chosen}`} route={route} />
         </>}
       </>}

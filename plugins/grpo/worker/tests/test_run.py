@@ -41,6 +41,7 @@ def test_a_run_trains_saves_and_reports(make, api):
     assert server.registered[0] == {
         "wandb_group": "", "wandb_project": "", "batch_size": 8, "max_token_len": 2048, "starting_step": 0,
         "checkpoint_dir": w.config.checkpoint_dir, "save_checkpoint_interval": 2, "num_steps": 4,
+        "rollout_parts": True,
     }  # fmt: skip
     assert [p.name for p in complete(w.config.checkpoint_dir)] == ["step_2", "step_4"]
     for m in w.metrics():

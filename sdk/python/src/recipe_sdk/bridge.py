@@ -544,6 +544,7 @@ class Bridge(Generic[S]):
         fresh = [(g, raw) for g, raw in kept if g.versions is None or g.versions[0] >= oldest]
         facts["staleness/dropped_groups"] = float(len(kept) - len(fresh))
         groups = [g for g, _ in fresh]
+        facts["sequences/left_out"] = float(sum(g.left_out for g in groups))
         if self.hooks.select is not None:
             groups, more = self.hooks.select(groups)
             facts.update(more)

@@ -12,7 +12,7 @@ from .groups import Group
 def describe_groups(groups: list[Group]) -> dict[str, float]:
     """Rewards and lengths, over all and per environment; groups whose scores are all equal teach nothing."""
     done = [c for g in groups for c in g.completions]
-    out = _spread("reward", [c.score for c in done if not math.isnan(c.score)])
+    out = _spread("reward", [x for g in groups for x in g.scores if not math.isnan(x)])
     responses = _spread("length/response", [float(len(c.positions)) for c in done])
     out.update({k.replace("response/", "response_"): v for k, v in responses.items()})
     whole = [float(len(c.tokens)) for c in done]
@@ -20,7 +20,7 @@ def describe_groups(groups: list[Group]) -> dict[str, float]:
     even = 0
     by_env: dict[str, list[tuple[list[float], bool]]] = {}
     for g in groups:
-        scores = [c.score for c in g.completions if not math.isnan(c.score)]
+        scores = [x for x in g.scores if not math.isnan(x)]
         flat = len(scores) > 1 and len(set(scores)) == 1
         even += flat
         by_env.setdefault(g.env, []).append((scores, flat))

@@ -45,6 +45,8 @@ class Completion:
     temperature: float
     objectives: list[float] | None
     value: Numbers | None  # a critic's, from the environment
+    sequence: int = 0  # its place among the sequences of the group as it came
+    rollout: int = 0  # of its group, from 0: completions with the same number are parts of one rollout
 
 
 @dataclass
@@ -52,9 +54,19 @@ class Group:
     """The completions of one prompt."""
 
     env: str
-    completions: list[Completion]
+    completions: list[Completion]  # the parts of a rollout follow each other
     versions: tuple[int, int] | None  # oldest and newest policy version that sampled its tokens
     baseline: float | None = None  # reward of the greedy completion (remax)
+    left_out: int = 0  # sequences that are not read, because the trainer takes one a rollout
+
+    @property
+    def scores(self) -> list[float]:
+        """One score a rollout, NaN where it has none."""
+        found: list[float] = []
+        for c in self.completions:
+            if c.rollout == len(found):
+                found.append(c.score)
+        return found
 
     def label(self) -> str:
         """How errors name it: the environment and the start of the prompt."""
@@ -76,6 +88,7 @@ class ReadOptions:
     mask_truncated: bool = False
     eos: frozenset[int] = field(default_factory=frozenset)
     vocabulary: int = 0
+    parts: bool = False  # all sequences of a rollout are read, and not only the one with the most trained tokens
 
 
 def _numbers(value: object, what: str) -> Numbers:
@@ -301,7 +314,40 @@ def read_completion(raw: dict[str, Any], i: int, fields: dict[str, list[Any] | N
         temperature=_temperature(raw, override, o.temperature),
         objectives=objectives,
         value=None if _absent(values) else _at(values, positions, len(tokens), "values"),
+        sequence=i,
     )
+
+
+def _rollouts(completions: list[Completion], overrides: list[Any] | None) -> int:
+    """Numbers the rollouts of a group from 0, and returns how many there are. Sequences whose overrides name the same
+    number are parts of one; every other sequence is a rollout of its own."""
+    number, previous = -1, None
+    seen: set[int] = set()
+    for i, c in enumerate(completions):
+        named = None if overrides is None else _object(overrides[i], f"overrides[{i}]").get("rollout")
+        if named is not None and (not isinstance(named, int) or isinstance(named, bool) or named < 0):
+            raise GroupRejected("rollout", f"overrides[{i}].rollout is {named!r:.40}, expected the number of a rollout")
+        if named is None or named != previous:
+            if named in seen:
+                raise GroupRejected("rollout", f"sequence {i} is a part of rollout {named}, whose parts stand before "
+                                    f"sequence {i - 1}; the parts of a rollout follow each other")  # fmt: skip
+            number += 1
+        elif c.score != completions[i - 1].score and not math.isnan(c.score + completions[i - 1].score):
+            raise GroupRejected("rollout", f"scores[{i}] is {c.score:g}, and another part of rollout {named} has "
+                                f"{completions[i - 1].score:g}; the parts of a rollout have one score")  # fmt: skip
+        if named is not None:
+            seen.add(named)
+        c.rollout, previous = number, named
+    return number + 1
+
+
+def _longest(completions: list[Completion]) -> list[Completion]:
+    """Of each rollout the part with the most trained tokens."""
+    best: dict[int, Completion] = {}
+    for c in completions:
+        if c.rollout not in best or len(c.positions) > len(best[c.rollout].positions):
+            best[c.rollout] = c
+    return list(best.values())
 
 
 def read_group(raw: object, o: ReadOptions) -> Group:
@@ -323,11 +369,15 @@ def _read_group(raw: object, o: ReadOptions) -> Group:
         raise GroupRejected("shape", f"{n} token lists, {len(raw['masks'])} masks, {len(raw['scores'])} scores")
     optional = ("inference_logprobs", "ref_logprobs", "advantages", "overrides", "values")
     fields = {k: _per_sequence(raw, k, n) for k in optional}
+    completions = [read_completion(raw, i, fields, o) for i in range(n)]
+    if _rollouts(completions, fields["overrides"]) < n and not o.parts:
+        completions = _longest(completions)
     env = raw.get("env_id")
     baseline = _object(raw.get("group_overrides"), "group_overrides").get("reward_baseline")
     return Group(
         env="anonymous" if env is None else str(env),
-        completions=[read_completion(raw, i, fields, o) for i in range(n)],
+        completions=completions,
         versions=versions(raw),
         baseline=None if baseline is None else _score(baseline, "group_overrides.reward_baseline"),
+        left_out=n - len(completions),
     )

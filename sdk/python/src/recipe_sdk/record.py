@@ -64,14 +64,15 @@ def groups(batch: GroupBatch, values: dict[str, Tensor]) -> list[dict[str, Any]]
     for group, raw, place in zip(batch.groups, batch.raw, batch.places, strict=True):
         row: dict[str, Any] = {"index": place}
         for name, parts in split.items():
-            whole = [_whole(parts[first + i], mask) for i, mask in enumerate(raw["masks"])]
+            read = {c.sequence: parts[first + i] for i, c in enumerate(group.completions)}
+            whole = [_whole(read.get(i), mask) for i, mask in enumerate(raw["masks"])]
             row[name] = base64.b64encode(torch.cat(whole).numpy().astype("<f4").tobytes()).decode()
         first += len(group.completions)
         out.append(row)
     return out
 
 
-def _whole(values: Tensor, mask: Any) -> Tensor:
+def _whole(values: Tensor | None, mask: Any) -> Tensor:
     """One value for each token that the mask marks, the first token excepted."""
     marked = int((trained(mask) > 0).sum())
-    return values if len(values) == marked else torch.full((marked,), float("nan"))
+    return values if values is not None and len(values) == marked else torch.full((marked,), float("nan"))

@@ -93,6 +93,8 @@ class Rollouts:
             "max_token_len": c.data.max_length, "checkpoint_dir": os.path.abspath(c.checkpoint_dir),
             "save_checkpoint_interval": c.save_every, "starting_step": self.starting_step, "num_steps": c.steps,
         }  # fmt: skip
+        if c.rollout_parts:
+            body["rollout_parts"] = True
         answer = self._attempts("register", lambda: self.client.call("POST", "/register", body, c.data.connect_timeout))
         self.uuid = answer.get("uuid") if isinstance(answer, dict) else None
         self.events.emit("registered", uuid=str(self.uuid), starting_step=self.starting_step, url=self.client.shown)
@@ -260,7 +262,7 @@ class Rollouts:
         queue = status.get("queue_size", 0) if isinstance(status, dict) else 0
         if queue:
             return (
-                f"{queue} group(s) wait, but no exact batch of {size} sequences can be made of them",
+                f"{queue} group(s) wait, but no exact batch of {size} rollouts can be made of them",
                 [
                     "Do the environments' group_size divide data.batch_size?",
                     "Does an environment with min_batch_allocation send nothing?",

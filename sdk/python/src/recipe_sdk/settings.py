@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from . import fields
 from .errors import WorkerError
@@ -36,7 +36,7 @@ class DataSettings:
 
     url: str = option(dataclasses.MISSING, "Trajectory API, any path prefix included.")
     token: str | None = option(None, "Bearer token of the API.")
-    batch_size: int = option(64, "Sequences of a batch.", least=1)
+    batch_size: int = option(64, "Rollouts of a batch.", least=1)
     max_length: int = option(
         2048, "Longest sequence, prompt and completion together, announced to environments.", least=2
     )
@@ -70,6 +70,10 @@ class DataSettings:
 @dataclass(frozen=True)
 class RunSettings:
     """What the kit itself reads. `live` settings change by `update` while the worker runs."""
+
+    # Whether the trainer trains on rollouts of several sequences (overrides[i].rollout). Otherwise environments send
+    # one sequence a rollout, and of a rollout with several only the one with the most trained tokens is read.
+    rollout_parts: ClassVar[bool] = False
 
     model: ModelSettings = section(ModelSettings, "Which model.")
     data: DataSettings = section(DataSettings, "The trajectory API and what a batch is.")
