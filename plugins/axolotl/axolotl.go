@@ -139,6 +139,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	}
 	e.Notes = append(e.Notes, "stale samples: "+cmp.Or(c.corrects(), "nothing corrects them"))
 	e.Notes = append(e.Notes, worker.Quantized(c.Config)...)
+	e.Notes = append(e.Notes, worker.OneSequence(c.Environments)...)
 	return e, worker.Held{Dtype: dtype, Adapters: c.adapted(), Kept: c.Checkpoints.Kept(c.Steps),
 		Sharded: c.Config["fsdp_config"] != nil || c.Config["deepspeed"] != nil}.Estimate(c.Model, placement, &e)
 }

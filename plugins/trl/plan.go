@@ -48,6 +48,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	e.Notes = append(e.Notes, "loss "+facts["loss"]+" of TRL; stale samples: "+
 		cmp.Or(c.corrects(), "nothing corrects them"))
 	e.Notes = append(e.Notes, worker.Quantized(c.Config)...)
+	e.Notes = append(e.Notes, worker.OneSequence(c.Environments)...)
 	beta, _ := worker.Number(c.Config["beta"])
 	problems := worker.Held{Dtype: c.dtype(), Adapters: c.adapted(), Reference: beta > 0 && !c.adapted(),
 		Sharded: c.sharded(),

@@ -13,6 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kit/worker"
 	"github.com/recipe-rl/recipe/sdk/kit/worker/workertest"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 func TestMain(m *testing.M) {
@@ -127,6 +128,13 @@ func TestThePlanSaysWhatTRLWillDo(t *testing.T) {
 	e, _ := (&Trainer{}).Plan(Config{Common: common, Config: map[string]any{"load_in_8bit": true}}, gpu)
 	if !strings.Contains(strings.Join(e.Notes, " "), "weights on disk") {
 		t.Errorf("a quantized model: %q; want to hear of the first batches", e.Notes)
+	}
+	withAgent := common
+	withAgent.Environments = []spec.Ref{{Address: "environment.reward.a"}, {Address: "environment.agent.b"}}
+	e, _ = (&Trainer{}).Plan(Config{Common: withAgent}, gpu)
+	if notes := strings.Join(e.Notes, " "); !strings.Contains(notes, "environment.agent.b: where a rollout has several") ||
+		strings.Contains(notes, "environment.reward.a") {
+		t.Errorf("an agent as environment: %q; want to hear that one sequence a rollout is trained", e.Notes)
 	}
 	sum := func(c Config) (total float64) {
 		c.Common = common

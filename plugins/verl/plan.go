@@ -67,7 +67,7 @@ func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.
 	facts, err := c.Facts(dtype, transports, placement)
 	facts["corrects"], facts["training_only"] = c.corrects(), "gradients,optimizer"
 	facts["memory_transport_only"] = published
-	e := sdk.Estimate{Facts: facts}
+	e := sdk.Estimate{Facts: facts, Notes: worker.OneSequence(c.Environments)}
 	var problems []spec.Problem
 	if err != nil {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("model"), Summary: err.Error()})

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -77,4 +78,17 @@ func Quantized(config map[string]any) []string {
 	}
 	return []string{"the first batches are sampled from the weights on disk, not from the quantized ones, until those " +
 		"of the first step are served: the correction for stale samples leaves out most of them"}
+}
+
+// OneSequence is the note of a plan for a trainer that takes one sequence a rollout, where an environment may send
+// rollouts of several.
+func OneSequence(environments []spec.Ref) []string {
+	var out []string
+	for _, ref := range environments {
+		if strings.HasPrefix(ref.Address, "environment.agent.") {
+			out = append(out, ref.Address+": where a rollout has several sequences, because the program has changed the "+
+				"conversation or begun another, the longest is trained; trainer \"grpo\" trains on all of them")
+		}
+	}
+	return out
 }
