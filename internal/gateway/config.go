@@ -75,6 +75,9 @@ type Config struct {
 	// Logprobs returns the log-probability of each of tokens given those before it, as replica r computes it; the first,
 	// which nothing precedes, is 0. Nil: asked of the engine's /v1/completions with prompt_logprobs, as vLLM answers it.
 	Logprobs func(ctx context.Context, r Replica, tokens []int) ([]float64, error)
+	// Read reads an answer that replica r has sampled, as the parsers of its model do: calls of tools and reasoning.
+	// ErrNotRead, or nil: the gateway reads calls in the form of Hermes and Qwen models.
+	Read func(ctx context.Context, r Replica, s Sampled) (Said, error)
 	// Adopt takes note of weights without loading them; see Gateway.Adopt. Nil: that is refused.
 	Adopt func(w sdk.Weights) error
 	// Down says that no replica is up and that Adopt can be called: Update would wait for one that is started again. Nil:

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/recipe-rl/recipe/internal/hermes"
 	"github.com/recipe-rl/recipe/internal/session"
 )
 
@@ -256,11 +254,13 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 		return 0, nil, err
 	}
 	defer s.l.settle(reservation{want, len(prompt) + want})
-	ch, low, high, err := s.sample(ctx, prompt, want)
+	c, by, err := s.sample(ctx, prompt, want)
 	if err != nil {
 		return 0, nil, err
 	}
-	c, err := s.record(ch, place.Tail, fresh, low, high)
+	c.Asked, c.Prompt = place.Tail, fresh
+	c.Answer, c.Finish, err = s.read(ctx, by, Sampled{Text: c.text, Prompt: prompt[max(0, len(prompt)-promptTail):],
+		Output: c.Output, Finish: c.Finish, Tools: s.q.Tools, Variables: s.q.Variables})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -269,15 +269,15 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 	if s.l.state.State == session.StateAborted {
 		return 0, nil, &refusal{http.StatusConflict, "session_ended", "the session was aborted", 0}
 	}
-	n := s.l.tree.Add(place, c)
+	n := s.l.tree.Add(place, c.Call)
 	if err := s.l.journal.Call(s.l.tree, n); err != nil {
 		s.l.tree.Drop(n)
 		return 0, nil, err
 	}
 	s.l.sampled += len(c.Output)
 	return n, &session.Reply{ID: s.form.prefix + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()),
-		Created: s.g.cfg.Clock.Now().Unix(),
-		Answer:  c.Answer, Finish: c.Finish, Prompt: len(prompt), Output: len(c.Output)}, nil
+		Created:  s.g.cfg.Clock.Now().Unix(),
+		Thinking: s.q.Thinking, Answer: c.Answer, Finish: c.Finish, Prompt: len(prompt), Output: len(c.Output)}, nil
 }
 
 // tokenize has an engine turn messages into a prompt, by the model's own chat template.
@@ -329,8 +329,14 @@ func engineMessage(body []byte) string {
 	return brief(string(body))
 }
 
-// sample has an engine continue a prompt. The answer has the tokens, their log-probabilities and their versions.
-func (s *sessionCall) sample(ctx context.Context, prompt []int32, want int) (*choice, int, int, error) {
+// sampledCall is a call whose answer is not read yet.
+type sampledCall struct {
+	session.Call
+	text string // of the answer
+}
+
+// sample has an engine continue a prompt, and returns the replica that has answered.
+func (s *sessionCall) sample(ctx context.Context, prompt []int32, want int) (c sampledCall, by Replica, err error) {
 	fields := map[string]any{"prompt": map[string]any{"prompt_token_ids": prompt}, "logprobs": 0, "max_tokens": want,
 		"temperature": 1.0}
 	for name, v := range s.l.opened.Sampling {
@@ -341,36 +347,36 @@ func (s *sessionCall) sample(ctx context.Context, prompt []int32, want int) (*ch
 	}
 	body, err := json.Marshal(fields)
 	if err != nil {
-		return nil, 0, 0, err
+		return c, by, err
 	}
 	q, err := translateRequest(body, s.g.policyModel())
 	if err != nil {
-		return nil, 0, 0, &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
+		return c, by, &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
 	}
-	c := q.call(s.header)
-	c.early = s.early
-	a, err := s.g.send(ctx, c)
+	asked := q.call(s.header)
+	asked.early = s.early
+	a, err := s.g.send(ctx, asked)
 	if err != nil {
-		return nil, 0, 0, err
+		return c, by, err
 	}
 	if a.rest != nil || a.status != http.StatusOK {
 		a.discard(s.g)
-		return nil, 0, 0, &refusal{a.status, "engine_failed", engineMessage(a.body), 0}
+		return c, by, &refusal{a.status, "engine_failed", engineMessage(a.body), 0}
 	}
 	done := q.read(a)
 	if err := q.check(done); err != nil {
 		s.g.met.mistranslated.Add(1)
-		return nil, 0, 0, &refusal{http.StatusBadGateway, "engine_answer", "the engine's answer cannot be trained: " +
+		return c, by, &refusal{http.StatusBadGateway, "engine_answer", "the engine's answer cannot be trained: " +
 			err.Error(), 0}
 	}
 	a.ownVersion(done)
-	return &done.choices[0], a.low, a.high, nil
+	c, err = newSampledCall(&done.choices[0], a.low, a.high)
+	return c, a.inFlight.replica.Replica, err
 }
 
-// record makes a call of the tree of an engine's answer.
-func (s *sessionCall) record(ch *choice, asked []session.Message, fresh []int32, low, high int) (session.Call, error) {
-	c := session.Call{Asked: asked, Prompt: fresh, Output: slices.Clone(ch.ids), Finish: gjson.Parse(ch.finish).Str}
-	var err error
+// newSampledCall takes over an engine's answer, which the policy versions low to high have sampled.
+func newSampledCall(ch *choice, low, high int) (c sampledCall, err error) {
+	c.text, c.Output, c.Finish = gjson.Parse(ch.text).Str, slices.Clone(ch.ids), gjson.Parse(ch.finish).Str
 	if c.Logprobs, err = ch.floats(); err != nil {
 		return c, err
 	}
@@ -380,30 +386,7 @@ func (s *sessionCall) record(ch *choice, asked []session.Message, fresh []int32,
 	if len(ch.spans) == 0 { // of a range, the oldest counts, as for staleness
 		c.Versions = []session.VersionSpan{{Start: 0, End: len(c.Output), Version: int64(min(low, high))}}
 	}
-	c.Answer = s.said(gjson.Parse(ch.text).Str, &c.Finish)
 	return c, nil
-}
-
-// said is an answer as the program receives it. Calls of tools that cannot be read stay text: they are never invented.
-func (s *sessionCall) said(text string, finish *string) session.Message {
-	m := session.Message{Role: "assistant"}
-	if len(s.q.Tools) > 0 && *finish != "length" {
-		calls, around, err := hermes.Parse(text)
-		tooDeep := func(c hermes.Call) bool { return !session.Reads(c.Arguments) }
-		if err == nil && len(calls) > 0 && !slices.ContainsFunc(calls, tooDeep) {
-			if around = strings.TrimSpace(around); around != "" {
-				m.Parts = append(m.Parts, session.Part{Kind: session.Text, Text: around})
-			}
-			for _, c := range calls {
-				m.Parts = append(m.Parts, session.Part{Kind: session.ToolCall, ID: "call_" + rand.Text(), Name: c.Name,
-					Arguments: bytes.Clone(c.Arguments)})
-			}
-			*finish = "tool_calls"
-			return m
-		}
-	}
-	m.Parts = []session.Part{{Kind: session.Text, Text: text}}
-	return m
 }
 
 // send writes the answer, and says whether the program has received it.

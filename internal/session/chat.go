@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -163,8 +164,8 @@ func (in *chatMessageIn) read() Message {
 	case in.Role == "tool":
 		m.Parts = append(m.Parts, Part{Kind: ToolResult, ID: in.CallID, Text: in.text})
 		return m
-	case in.Reasoning != "":
-		m.Parts = append(m.Parts, Part{Kind: Reasoning, Text: in.Reasoning})
+	case in.Reasoning != "" || in.Reason != "":
+		m.Parts = append(m.Parts, Part{Kind: Reasoning, Text: cmp.Or(in.Reasoning, in.Reason)})
 	}
 	if in.text != "" || len(in.Calls) == 0 {
 		m.Parts = append(m.Parts, Part{Kind: Text, Text: in.text})
@@ -206,9 +207,10 @@ func chatContent(raw json.RawMessage) (text string, same json.RawMessage, err er
 }
 
 type chatMessageOut struct {
-	Role    string     `json:"role,omitempty"`
-	Content *string    `json:"content"`
-	Calls   []chatCall `json:"tool_calls,omitempty"`
+	Role      string     `json:"role,omitempty"`
+	Content   *string    `json:"content"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	Calls     []chatCall `json:"tool_calls,omitempty"`
 }
 
 type chatCall struct {
@@ -251,6 +253,8 @@ func (r *Reply) message(stream bool) *chatMessageOut {
 		switch p.Kind {
 		case Text:
 			text.WriteString(p.Text)
+		case Reasoning:
+			out.Reasoning += p.Text
 		case ToolCall:
 			c := chatCall{ID: p.ID, Type: "function"}
 			c.Function.Name, c.Function.Arguments = p.Name, string(p.Arguments)

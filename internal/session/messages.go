@@ -27,6 +27,9 @@ func ParseMessages(body []byte) (*Query, error) {
 		Choice struct {
 			Type string `json:"type"`
 		} `json:"tool_choice"`
+		Thinking struct {
+			Type string `json:"type"`
+		} `json:"thinking"`
 		Stop   []string `json:"stop_sequences"`
 		Stream bool     `json:"stream"`
 	}
@@ -42,7 +45,8 @@ func ParseMessages(body []byte) (*Query, error) {
 	if len(in.Messages) == 0 {
 		return nil, errors.New("messages: want at least one message, got none")
 	}
-	q := &Query{Model: in.Model, MaxTokens: in.Limit, Stream: in.Stream, Overruled: overruled(fields)}
+	q := &Query{Model: in.Model, MaxTokens: in.Limit, Stream: in.Stream, Overruled: overruled(fields),
+		Thinking: in.Thinking.Type != "" && in.Thinking.Type != "disabled"}
 	if q.Stop, err = fewStops("stop_sequences", in.Stop); err != nil {
 		return nil, err
 	}
@@ -180,16 +184,19 @@ func anthropicParts(role string, raw json.RawMessage) ([]Part, error) {
 // chat is a message in the form of Chat Completions.
 func (m Message) chat() json.RawMessage {
 	out := struct {
-		Role    string     `json:"role"`
-		Content string     `json:"content"`
-		Calls   []chatCall `json:"tool_calls,omitempty"`
-		CallID  string     `json:"tool_call_id,omitempty"`
+		Role      string     `json:"role"`
+		Content   string     `json:"content"`
+		Reasoning string     `json:"reasoning_content,omitempty"`
+		Calls     []chatCall `json:"tool_calls,omitempty"`
+		CallID    string     `json:"tool_call_id,omitempty"`
 	}{Role: m.Role}
 	var text strings.Builder
 	for _, p := range m.Parts {
 		switch p.Kind {
 		case Text:
 			text.WriteString(p.Text)
+		case Reasoning:
+			out.Reasoning += p.Text
 		case ToolResult:
 			text.WriteString(p.Text)
 			out.CallID = p.ID
@@ -207,11 +214,14 @@ func (m Message) chat() json.RawMessage {
 var stopReasons = map[string]string{"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 type anthropicBlock struct {
-	Type  string           `json:"type"`
-	Text  *string          `json:"text,omitempty"`
-	ID    string           `json:"id,omitempty"`
-	Name  string           `json:"name,omitempty"`
-	Input *json.RawMessage `json:"input,omitempty"`
+	Type string  `json:"type"`
+	Text *string `json:"text,omitempty"`
+	// Thinking is reasoning; Signature is what Anthropic's servers know it by when it comes back.
+	Thinking  *string          `json:"thinking,omitempty"`
+	Signature *string          `json:"signature,omitempty"`
+	ID        string           `json:"id,omitempty"`
+	Name      string           `json:"name,omitempty"`
+	Input     *json.RawMessage `json:"input,omitempty"`
 }
 
 type anthropicUsage struct {
@@ -234,6 +244,11 @@ func (r *Reply) blocks() []anthropicBlock {
 	out := []anthropicBlock{}
 	for _, p := range r.Answer.Parts {
 		switch p.Kind {
+		case Reasoning:
+			if r.Thinking { // other programs take the first block for a text
+				signature := r.ID
+				out = append(out, anthropicBlock{Type: "thinking", Thinking: &p.Text, Signature: &signature})
+			}
 		case Text:
 			if p.Text != "" { // Anthropic's servers refuse an empty text when it comes back
 				out = append(out, anthropicBlock{Type: "text", Text: &p.Text})
@@ -262,17 +277,25 @@ func (r *Reply) MessagesStream() []byte {
 	event("message_start", map[string]any{"message": anthropicMessage{ID: r.ID, Type: "message", Role: "assistant",
 		Model: r.Model, Content: []anthropicBlock{}, Usage: anthropicUsage{r.Prompt, 0}}})
 	for i, block := range r.blocks() {
-		begin, delta := block, map[string]any{"type": "text_delta", "text": block.Text}
-		if block.Input != nil {
+		begin, none := block, ""
+		var deltas []map[string]any
+		switch {
+		case block.Input != nil:
 			empty := json.RawMessage(`{}`)
 			begin.Input = &empty
-			delta = map[string]any{"type": "input_json_delta", "partial_json": string(*block.Input)}
-		} else {
-			none := ""
+			deltas = append(deltas, map[string]any{"type": "input_json_delta", "partial_json": string(*block.Input)})
+		case block.Thinking != nil:
+			begin.Thinking, begin.Signature = &none, &none
+			deltas = append(deltas, map[string]any{"type": "thinking_delta", "thinking": block.Thinking},
+				map[string]any{"type": "signature_delta", "signature": block.Signature})
+		default:
 			begin.Text = &none
+			deltas = append(deltas, map[string]any{"type": "text_delta", "text": block.Text})
 		}
 		event("content_block_start", map[string]any{"index": i, "content_block": begin})
-		event("content_block_delta", map[string]any{"index": i, "delta": delta})
+		for _, delta := range deltas {
+			event("content_block_delta", map[string]any{"index": i, "delta": delta})
+		}
 		event("content_block_stop", map[string]any{"index": i})
 	}
 	event("message_delta", map[string]any{"delta": map[string]any{"stop_reason": stopReasons[r.Finish],

@@ -16,6 +16,7 @@ type Query struct {
 	MaxTokens int      // 0: as many as fit
 	Stop      []string // texts that end the answer
 	Overruled []string // sampling parameters that the program sets, which the session's overrule
+	Thinking  bool     // Anthropic's Messages: the program reads reasoning
 }
 
 // sampling are the parameters of a request that decide what is sampled. A policy is trained on its own distribution, so
@@ -72,7 +73,8 @@ type Reply struct {
 	Created        int64 // Unix seconds
 	Answer         Message
 	Finish         string
-	Prompt, Output int // tokens
+	Prompt, Output int  // tokens
+	Thinking       bool // Anthropic's Messages: the program reads reasoning
 }
 
 func encode(v any) []byte {

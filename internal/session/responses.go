@@ -172,7 +172,7 @@ func responsesText(raw json.RawMessage) (string, error) {
 type responsesContent struct {
 	Type        string `json:"type"`
 	Text        string `json:"text"`
-	Annotations []any  `json:"annotations"`
+	Annotations []any  `json:"annotations,omitzero"`
 }
 
 type responsesOutput struct {
@@ -181,6 +181,7 @@ type responsesOutput struct {
 	Status    string              `json:"status"`
 	Role      string              `json:"role,omitempty"`
 	Content   *[]responsesContent `json:"content,omitempty"`
+	Summary   *[]any              `json:"summary,omitempty"` // of a reasoning
 	CallID    string              `json:"call_id,omitempty"`
 	Name      string              `json:"name,omitempty"`
 	Arguments *string             `json:"arguments,omitempty"`
@@ -216,6 +217,9 @@ func (r *Reply) items() []responsesOutput {
 	for i, p := range r.Answer.Parts {
 		item := responsesOutput{ID: fmt.Sprintf("%s_%d", r.ID, i), Status: "completed"}
 		switch p.Kind {
+		case Reasoning:
+			item.Type, item.Summary = "reasoning", &[]any{}
+			item.Content = &[]responsesContent{{"reasoning_text", p.Text, nil}}
 		case Text:
 			item.Type, item.Role = "message", "assistant"
 			item.Content = &[]responsesContent{{"output_text", p.Text, []any{}}}
@@ -265,7 +269,13 @@ func (r *Reply) ResponsesStream() []byte {
 		}
 		empty, none := item, ""
 		empty.Status = "in_progress"
-		if item.Content != nil {
+		if item.Type == "reasoning" {
+			text := (*item.Content)[0].Text
+			empty.Content = &[]responsesContent{}
+			event("response.output_item.added", map[string]any{"output_index": i, "item": empty})
+			event("response.reasoning_text.delta", at(map[string]any{"content_index": 0, "delta": text}))
+			event("response.reasoning_text.done", at(map[string]any{"content_index": 0, "text": text}))
+		} else if item.Content != nil {
 			content, blank := (*item.Content)[0], responsesContent{"output_text", "", []any{}}
 			empty.Content = &[]responsesContent{}
 			event("response.output_item.added", map[string]any{"output_index": i, "item": empty})

@@ -15,7 +15,17 @@ type program struct {
 }
 
 // Connect implements engine.Program.
-func (p *program) Connect(a engine.Address) engine.Client { return newClient(a, p.config) }
+func (p *program) Connect(a engine.Address) engine.Client {
+	c := newClient(a, p.config)
+	c.tools, c.reasoning = p.parsers()
+	return c
+}
+
+// parsers are SGLang's names of the parsers of tool calls and of reasoning; empty: none.
+func (p *program) parsers() (tools, reasoning string) {
+	return engine.Parser(p.config.ToolCallParser, p.in.Formats.Tools, toolParsers),
+		engine.Parser(p.config.ReasoningParser, p.in.Formats.Reasoning, reasoningParsers)
+}
 
 // Command implements engine.Program.
 func (p *program) Command(l engine.Launch) (engine.Command, error) {
@@ -78,8 +88,9 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	}
 
 	args.Text("--chat-template", p.in.ChatTemplate)
-	args.Text("--tool-call-parser", engine.Parser(c.ToolCallParser, p.in.Formats.Tools, toolParsers))
-	args.Text("--reasoning-parser", engine.Parser(c.ReasoningParser, p.in.Formats.Reasoning, reasoningParsers))
+	tools, reasoning := p.parsers()
+	args.Text("--tool-call-parser", tools)
+	args.Text("--reasoning-parser", reasoning)
 	args.Text("--sampling-defaults", c.SamplingDefaults)
 	args.Integer("--random-seed", c.RandomSeed)
 	args.Flag("--enable-memory-saver", c.EnableMemorySaver)

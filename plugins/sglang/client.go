@@ -11,6 +11,8 @@ import (
 type client struct {
 	*engine.HTTP
 	config Config
+
+	tools, reasoning string // names of the parsers that the server has; empty: none
 }
 
 var (

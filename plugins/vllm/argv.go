@@ -28,7 +28,17 @@ type program struct {
 }
 
 // Connect implements engine.Program.
-func (p *program) Connect(a engine.Address) engine.Client { return newClient(a, p.config) }
+func (p *program) Connect(a engine.Address) engine.Client {
+	c := newClient(a, p.config)
+	c.tools, c.reasoning = p.parsers()
+	return c
+}
+
+// parsers are vLLM's names of the parsers of tool calls and of reasoning; empty: none.
+func (p *program) parsers() (tools, reasoning string) {
+	return engine.Parser(p.config.ToolCallParser, p.in.Formats.Tools, toolParsers),
+		engine.Parser(p.config.ReasoningParser, p.in.Formats.Reasoning, reasoningParsers)
+}
 
 // Command implements engine.Program.
 func (p *program) Command(l engine.Launch) (engine.Command, error) {
@@ -79,14 +89,14 @@ func (p *program) arguments(l engine.Launch) ([]string, error) {
 	}
 
 	args.Text("--chat-template", p.in.ChatTemplate)
-	tools := engine.Parser(c.ToolCallParser, p.in.Formats.Tools, toolParsers)
+	tools, reasoning := p.parsers()
 	choice := tools != ""
 	if c.EnableAutoToolChoice != nil {
 		choice = *c.EnableAutoToolChoice
 	}
 	args.Flag("--enable-auto-tool-choice", choice)
 	args.Text("--tool-call-parser", tools)
-	args.Text("--reasoning-parser", engine.Parser(c.ReasoningParser, p.in.Formats.Reasoning, reasoningParsers))
+	args.Text("--reasoning-parser", reasoning)
 	args.Text("--generation-config", c.GenerationConfig)
 	args.Text("--logprobs-mode", c.LogprobsMode)
 	args.Integer("--max-logprobs", c.MaxLogprobs)

@@ -22,6 +22,8 @@ type client struct {
 	config Config
 	model  string // name that the policy has there
 	offers offers // what Probe has found
+
+	tools, reasoning string // names of the parsers that the server has; empty: none
 }
 
 var (

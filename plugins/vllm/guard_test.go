@@ -80,7 +80,8 @@ func serveArguments(t *testing.T, l launch) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append([]string{"--model"}, args[slices.Index(args, "serve")+1:]...)
+	args = append([]string{"--model"}, args[slices.Index(args, "serve")+1:]...)
+	return append(args, "--enable-scale-out") // as extension/recipe_serve.py does, where vLLM has the flag
 }
 
 func without(args []string, name string) []string {

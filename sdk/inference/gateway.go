@@ -26,7 +26,7 @@ func (h *host) newGateway(ctx context.Context, earlier, block, dir string, polic
 	config := gateway.Config{
 		Listener: listener, Token: h.token, AdminToken: h.controlToken, Version: int(policy.Version),
 		Update: h.load, Adopt: h.adopt, Down: h.down, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
-		CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
+		Read: h.readAnswer, CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
 		Receiver: h.received, Sessions: filepath.Join(dir, "sessions"),
 	}
 	if policy.Weights != "" && policy.Version > 0 {
@@ -73,6 +73,18 @@ func (h *host) logprobs(ctx context.Context, r gateway.Replica, tokens []int) ([
 		return nil, err
 	}
 	return append([]float64{0}, values...), nil
+}
+
+func (h *host) readAnswer(ctx context.Context, r gateway.Replica, s gateway.Sampled) (gateway.Said, error) {
+	engine, err := h.started()
+	if err != nil {
+		return gateway.Said{}, err
+	}
+	reader, ok := engine.(AnswerReader)
+	if !ok {
+		return gateway.Said{}, gateway.ErrNotRead
+	}
+	return reader.ReadAnswer(ctx, r, s)
 }
 
 // sleeper is the engine, if it can sleep.

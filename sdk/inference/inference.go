@@ -29,7 +29,7 @@ type Plugin[C any] interface {
 }
 
 // Engine is an engine that has been started. Its methods are safe for concurrent use. What else it can do is found by
-// assertion: Sleeper, Adopter, TokenCounter, CacheSalter, PromptCacher.
+// assertion: Sleeper, Adopter, TokenCounter, AnswerReader, CacheSalter, PromptCacher.
 type Engine interface {
 	// Replicas are the servers that can serve requests or load weights now, each with the version of the weights that it
 	// holds.
@@ -86,6 +86,23 @@ const UnknownVersion = gateway.UnknownVersion
 type TokenCounter interface {
 	GeneratedTokens(ctx context.Context) (float64, error)
 }
+
+// AnswerReader is an Engine that reads the answers of its model, by the parsers that belong to the chat template: calls
+// of tools and reasoning. Sessions of programs ask for it. ErrNotRead leaves an answer to the gateway, which reads calls
+// in the form of Hermes and Qwen models.
+type AnswerReader interface {
+	ReadAnswer(ctx context.Context, replica Replica, s Sampled) (Said, error)
+}
+
+// What an AnswerReader gets and gives.
+type (
+	Sampled  = gateway.Sampled
+	Said     = gateway.Said
+	ToolCall = gateway.ToolCall
+)
+
+// ErrNotRead is the error of an AnswerReader without a parser for the answer.
+var ErrNotRead = gateway.ErrNotRead
 
 // CacheSalter is an Engine that keeps what it has computed of a prompt and tells such prompts apart by the field
 // cache_salt, as vLLM does. The gateway then sends the policy version in it.

@@ -13,11 +13,13 @@ for each, and the engine waits for all of them (18 to 25 s on an H200's machine)
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 import sys
 from collections.abc import Callable
 from multiprocessing.context import BaseContext
+from pathlib import Path
 from typing import Any, TypeVar
 
 import recipe_graphs
@@ -42,7 +44,19 @@ class Processes:
         return multiprocessing.get_context("fork" if forks else method)
 
 
+def reads_answers() -> bool:
+    """Whether this vLLM has the routes that read an answer's tokens, by which the gateway reads answers in sessions of
+    programs, only with a flag. It is looked up without an import."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        return False
+    file = Path(spec.origin).parent / "entrypoints" / "scale_out" / "factories.py"
+    return file.is_file() and "enable_scale_out" in file.read_text(encoding="utf-8")
+
+
 def main() -> None:
+    if reads_answers():
+        sys.argv.append("--enable-scale-out")
     if recipe_graphs.decide(sys.argv[1:]):  # vLLM's log is not set up before it starts
         print("recipe: CUDA graphs without compiling; compile = true compiles the model", file=sys.stderr, flush=True)
 

@@ -167,6 +167,11 @@ type Facts struct {
 	Sleeps      bool             // releases its GPU's memory when it is asked to
 }
 
+// AnswerReader is a Client that reads answers of its server's model; see inference.AnswerReader.
+type AnswerReader interface {
+	Read(ctx context.Context, s inference.Sampled) (inference.Said, error)
+}
+
 // Preparer is a Client that must prepare a server that has just come up, before weights are loaded into it.
 type Preparer interface {
 	Prepare(ctx context.Context) error

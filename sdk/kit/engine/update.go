@@ -235,18 +235,37 @@ func (s *Supervisor) lockLive(ctx context.Context) ([]target, error) {
 
 // Logprobs asks one replica, so that a single one that missed an update is noticed.
 func (s *Supervisor) Logprobs(ctx context.Context, which inference.Replica, tokens []int) ([]float64, error) {
+	c, err := s.client(which)
+	if err != nil {
+		return nil, err
+	}
+	return c.Logprobs(ctx, tokens)
+}
+
+// ReadAnswer implements inference.AnswerReader.
+func (s *Supervisor) ReadAnswer(ctx context.Context, which inference.Replica, a inference.Sampled,
+) (inference.Said, error) {
+	c, err := s.client(which)
+	if err != nil {
+		return inference.Said{}, err
+	}
+	reader, ok := c.(AnswerReader)
+	if !ok {
+		return inference.Said{}, inference.ErrNotRead
+	}
+	return reader.Read(ctx, a)
+}
+
+// client is that of a replica that is up.
+func (s *Supervisor) client(which inference.Replica) (Client, error) {
 	s.mu.Lock()
-	var found Client
+	defer s.mu.Unlock()
 	for _, r := range s.replicas {
 		if r.id == which.ID && r.live && r.address.URL() == which.URL {
-			found = r.client
+			return r.client, nil
 		}
 	}
-	s.mu.Unlock()
-	if found == nil {
-		return nil, fmt.Errorf("replica %s at %s is gone; it is being started again", which.ID, which.URL)
-	}
-	return found.Logprobs(ctx, tokens)
+	return nil, fmt.Errorf("replica %s at %s is gone; it is being started again", which.ID, which.URL)
 }
 
 // GeneratedTokens is the sum of what the servers have generated. It distinguishes a long generation from an engine that
