@@ -49,8 +49,10 @@ const (
 
 // read finds out what an answer says. Calls of tools that cannot be read stay text: they are never invented.
 func (s *sessionCall) read(ctx context.Context, r Replica, a Sampled) (m session.Message, finish string, err error) {
-	said, err := s.engineReads(ctx, r, a)
-	if errors.Is(err, ErrNotRead) {
+	var said Said
+	if c := s.q.Constraint; c != nil {
+		said = readConstrained(a, c)
+	} else if said, err = s.engineReads(ctx, r, a); errors.Is(err, ErrNotRead) {
 		said, err = readHermes(a), nil
 	}
 	if err != nil {
@@ -99,6 +101,16 @@ func (s *sessionCall) engineReads(ctx context.Context, r Replica, a Sampled) (Sa
 			fmt.Sprintf("the inference engine has not read its answer: %v", err), 0}
 	}
 	return said, err
+}
+
+// readConstrained reads an answer that was forced to be a call, or has a form of its own.
+func readConstrained(a Sampled, c *session.Constraint) Said {
+	if c.Calls {
+		if name, arguments, ok := session.ForcedCall(a.Text); ok {
+			return Said{Calls: []ToolCall{{name, string(arguments)}}}
+		}
+	}
+	return Said{Text: a.Text}
 }
 
 // readHermes reads calls in the form of Hermes and Qwen models.

@@ -111,3 +111,26 @@ func TestReasoningInEachDialect(t *testing.T) {
 		})
 	}
 }
+
+// What a program forces reaches the engine, and is not trained: it is not the policy's own choice.
+func TestAForcedCallIsNotTrained(t *testing.T) {
+	t.Parallel()
+	e := newTalkEngine(t)
+	e.say = `{"name":"add","arguments":{"a":1}}`
+	g := start(t, Config{Sessions: t.TempDir()}, e.fakeEngine)
+	id, c := openSession(t, g, `{}`)
+	c.more = `,"tools":[{"type":"function","function":{"name":"add"}}],"tool_choice":"required"`
+	said := c.say(userSays("a"))
+	if call := said.Get("choices.0.message.tool_calls.0.function"); call.Get("name").Str != "add" ||
+		call.Get("arguments").Str != `{"a":1}` || said.Get("choices.0.finish_reason").Str != "tool_calls" {
+		t.Errorf("the program got %s", said.Raw)
+	}
+	requests := e.seen()
+	if sent := requests[len(requests)-1].body; gjson.Get(sent, "response_format.type").Str != "json_schema" {
+		t.Errorf("the engine got %s", sent)
+	}
+	s := owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("sequences.0")
+	if masked := s.Get("masked.0"); masked.Get("why").Str != "constrained" || masked.Get("end").Int() != int64(len(s.Get("tokens").Array())) {
+		t.Errorf("the sequence is %s", s.Raw)
+	}
+}

@@ -344,7 +344,7 @@ func TestWhatASessionRefuses(t *testing.T) {
 		{"n", "POST", "/v1/chat/completions", c.key, say + `,"n":2}`, 400, "one answer"},
 		{"log-probabilities", "POST", "/v1/chat/completions", c.key, say + `,"logprobs":true}`, 400, "logprobs"},
 		{"forced tool", "POST", "/v1/chat/completions", c.key, say + `,"tool_choice":"required"}`, 400, "tool_choice"},
-		{"forced format", "POST", "/v1/chat/completions", c.key, say + `,"response_format":{"type":"json_object"}}`, 400, "response_format"},
+		{"unknown format", "POST", "/v1/chat/completions", c.key, say + `,"response_format":{"type":"xml"}}`, 400, "response_format"},
 		{"images", "POST", "/v1/chat/completions", c.key, `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "image_url"},
 		{"no messages", "POST", "/v1/chat/completions", c.key, `{}`, 400, "at least one"},
 		{"no JSON", "POST", "/v1/chat/completions", c.key, `{`, 400, "JSON"},

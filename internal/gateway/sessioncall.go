@@ -259,6 +259,9 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 		return 0, nil, err
 	}
 	c.Asked, c.Prompt = place.Tail, fresh
+	if s.q.Constraint != nil {
+		c.Masked = session.Constrained
+	}
 	c.Answer, c.Finish, err = s.read(ctx, by, Sampled{Text: c.text, Prompt: prompt[max(0, len(prompt)-promptTail):],
 		Output: c.Output, Finish: c.Finish, Tools: s.q.Tools, Variables: s.q.Variables})
 	if err != nil {
@@ -344,6 +347,9 @@ func (s *sessionCall) sample(ctx context.Context, prompt []int32, want int) (c s
 	}
 	if len(s.q.Stop) > 0 {
 		fields["stop"] = s.q.Stop
+	}
+	if s.q.Constraint != nil {
+		fields["response_format"] = s.q.Constraint.Format
 	}
 	body, err := json.Marshal(fields)
 	if err != nil {

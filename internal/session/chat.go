@@ -47,6 +47,9 @@ func ParseChat(body []byte) (*Query, error) {
 	if err := refusedByChat(fields); err != nil {
 		return nil, err
 	}
+	if c.Constraint, err = chatConstraint(fields, c.Tools); err != nil {
+		return nil, err
+	}
 	if len(c.Raw) == 0 {
 		return nil, errors.New("messages: want at least one message, got none")
 	}
@@ -107,18 +110,47 @@ func refusedByChat(fields map[string]json.RawMessage) error {
 	if raw := fields["logprobs"]; !null(raw) && string(raw) != "false" {
 		return errors.New("logprobs: a session keeps them itself and does not send them; leave it out")
 	}
-	switch choice := string(fields["tool_choice"]); choice {
-	case "", "null", `"auto"`, `"none"`:
-	default:
-		return fmt.Errorf("tool_choice: a session cannot force a call of a tool; want \"auto\" or \"none\", got %s", choice)
-	}
-	var format struct {
-		Type string `json:"type"`
-	}
-	if json.Unmarshal(fields["response_format"], &format) == nil && format.Type != "" && format.Type != "text" {
-		return fmt.Errorf("response_format: a session cannot force a format; want \"text\", got %q", format.Type)
-	}
 	return nil
+}
+
+// chatConstraint is the constraint of a forced tool, else of a format.
+func chatConstraint(fields map[string]json.RawMessage, tools json.RawMessage) (*Constraint, error) {
+	if c, err := forcedChoice(fields["tool_choice"], tools); c != nil || err != nil {
+		return c, err
+	}
+	var f format
+	if raw := fields["response_format"]; !null(raw) {
+		if err := json.Unmarshal(raw, &f); err != nil {
+			return nil, fmt.Errorf("response_format: %w", err)
+		}
+	}
+	return f.constraint("response_format")
+}
+
+// forcedChoice is the constraint of a tool_choice: "required", or the name of a function, which Responses has without
+// the object function.
+func forcedChoice(raw, tools json.RawMessage) (*Constraint, error) {
+	switch string(raw) {
+	case "", "null", `"auto"`, `"none"`:
+		return nil, nil
+	case `"required"`:
+		return forced(tools, "")
+	}
+	var choice struct {
+		Type     string `json:"type"`
+		Name     string `json:"name"`
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	}
+	name := ""
+	if json.Unmarshal(raw, &choice) == nil && choice.Type == "function" {
+		name = cmp.Or(choice.Function.Name, choice.Name)
+	}
+	if name == "" {
+		return nil, fmt.Errorf("tool_choice: want \"auto\", \"none\", \"required\" or a function by its name, got %.200s", raw)
+	}
+	return forced(tools, name)
 }
 
 // chatMessageIn is a message as it is read, and as the engine gets it: nothing else of what the program sent. An engine

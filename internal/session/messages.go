@@ -26,6 +26,7 @@ func ParseMessages(body []byte) (*Query, error) {
 		Tools  []anthropicTool `json:"tools"`
 		Choice struct {
 			Type string `json:"type"`
+			Name string `json:"name"`
 		} `json:"tool_choice"`
 		Thinking struct {
 			Type string `json:"type"`
@@ -37,10 +38,11 @@ func ParseMessages(body []byte) (*Query, error) {
 		return nil, fmt.Errorf("the body does not have the form of a request for messages: %w", err)
 	}
 	switch in.Choice.Type {
-	case "", "auto", "none":
+	case "", "auto", "none", "any":
+		in.Choice.Name = ""
+	case "tool":
 	default:
-		return nil, fmt.Errorf("tool_choice: a session cannot force a call of a tool; want \"auto\" or \"none\", got %q",
-			in.Choice.Type)
+		return nil, fmt.Errorf("tool_choice: want auto, none, any or tool, got %q", in.Choice.Type)
 	}
 	if len(in.Messages) == 0 {
 		return nil, errors.New("messages: want at least one message, got none")
@@ -52,6 +54,11 @@ func ParseMessages(body []byte) (*Query, error) {
 	}
 	if q.Tools, err = chatTools(in.Tools); err != nil {
 		return nil, err
+	}
+	if in.Choice.Type == "any" || in.Choice.Type == "tool" {
+		if q.Constraint, err = forced(q.Tools, in.Choice.Name); err != nil {
+			return nil, err
+		}
 	}
 	system, err := anthropicParts("system", in.System)
 	if err != nil {

@@ -17,6 +17,8 @@ type Query struct {
 	Stop      []string // texts that end the answer
 	Overruled []string // sampling parameters that the program sets, which the session's overrule
 	Thinking  bool     // Anthropic's Messages: the program reads reasoning
+
+	Constraint *Constraint // nil: none
 }
 
 // sampling are the parameters of a request that decide what is sampled. A policy is trained on its own distribution, so

@@ -25,28 +25,26 @@ func ParseResponses(body []byte) (*Query, error) {
 		Previous     string          `json:"previous_response_id"`
 		Background   bool            `json:"background"`
 		Text         struct {
-			Format struct {
-				Type string `json:"type"`
-			} `json:"format"`
+			Format format `json:"format"`
 		} `json:"text"`
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, fmt.Errorf("the body does not have the form of a request for a response: %w", err)
 	}
-	choice := string(fields["tool_choice"])
 	switch {
 	case in.Previous != "":
 		return nil, errors.New("previous_response_id: a session stores no input; send all of it (store: false)")
 	case in.Background:
 		return nil, errors.New("background: a session answers at once")
-	case choice != "" && choice != "null" && choice != `"auto"` && choice != `"none"`:
-		return nil, fmt.Errorf("tool_choice: a session cannot force a call of a tool; want \"auto\" or \"none\", got %s",
-			choice)
-	case in.Text.Format.Type != "" && in.Text.Format.Type != "text":
-		return nil, fmt.Errorf("text.format: a session cannot force a format; want \"text\", got %q", in.Text.Format.Type)
 	}
 	q := &Query{Model: in.Model, MaxTokens: in.Limit, Stream: in.Stream, Overruled: overruled(fields)}
 	if q.Tools, err = chatTools(functions(in.Tools)); err != nil {
+		return nil, err
+	}
+	if q.Constraint, err = forcedChoice(fields["tool_choice"], q.Tools); q.Constraint == nil && err == nil {
+		q.Constraint, err = in.Text.Format.constraint("text.format")
+	}
+	if err != nil {
 		return nil, err
 	}
 	if in.Instructions != "" {
