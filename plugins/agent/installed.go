@@ -99,12 +99,12 @@ const versionWithin = time.Minute
 // Warning is what a person should know of a version; empty: nothing.
 func (k Known) Warning(version string) string {
 	switch {
-	case older(version, k.Tried):
-		return fmt.Sprintf("%s %s is older than %s, with which recipe was tried; it may take other arguments", k.Name,
-			version, k.Tried)
+	case older(version, k.From):
+		return fmt.Sprintf("%s %s is older than %s, the oldest with which recipe was tried; it may take other arguments",
+			k.Name, version, k.From)
 	case !older(version, k.Before):
 		return fmt.Sprintf("%s %s is newer than recipe was tried with (%s to before %s); it may take other arguments", k.Name,
-			version, k.Tried, k.Before)
+			version, k.From, k.Before)
 	}
 	return ""
 }

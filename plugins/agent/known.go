@@ -21,8 +21,9 @@ type Known struct {
 	Package string
 	// Install is how a person installs it. recipe installs it only where runtime { requirements } names it.
 	Install string
-	// Tried is the version that make test-agents runs. Versions from it on and older than Before give no warning.
-	Tried, Before string
+	// Tried is the version that make test-agents runs, From the oldest with which it passed. Versions from that one on and
+	// older than Before give no warning.
+	From, Tried, Before string
 	// BaseURL and Key are the variables by which it learns where the model is.
 	BaseURL, Key string
 	// Prompt is how many tokens its first request has with a short instruction, about: a token has four bytes. A model
@@ -61,21 +62,21 @@ var programs embed.FS
 func Agents() []Known {
 	return []Known{
 		{Name: "claude-code", Dialect: messages, Program: "claude", Install: "npm install -g @anthropic-ai/claude-code",
-			Tried: "2.1.197", Before: "2.2", BaseURL: "ANTHROPIC_BASE_URL", Key: "ANTHROPIC_API_KEY", Prompt: 19500,
-			version: []string{"--version"}, start: claudeCode},
+			From: "2.1.197", Tried: "2.1.332", Before: "2.2", BaseURL: "ANTHROPIC_BASE_URL", Key: "ANTHROPIC_API_KEY",
+			Prompt: 12500, version: []string{"--version"}, start: claudeCode},
 		{Name: "codex", Dialect: responses, Program: "codex", Install: "npm install -g @openai/codex",
-			Tried: "0.171.0", Before: "0.172", BaseURL: "OPENAI_BASE_URL", Key: "OPENAI_API_KEY", Prompt: 9700,
+			From: "0.171.0", Tried: "0.171.0", Before: "0.172", BaseURL: "OPENAI_BASE_URL", Key: "OPENAI_API_KEY", Prompt: 9700,
 			version: []string{"--version"}, start: codex},
 		{Name: "mini-swe-agent", Dialect: chat, Program: "mini", Install: required("mini-swe-agent==2.4.6"),
-			Tried: "2.4.6", Before: "2.5", BaseURL: "OPENAI_API_BASE", Key: "OPENAI_API_KEY", Prompt: 900,
+			From: "2.4.6", Tried: "2.4.6", Before: "2.5", BaseURL: "OPENAI_API_BASE", Key: "OPENAI_API_KEY", Prompt: 900,
 			version: []string{"--help"}, start: miniSWEAgent}, // it has no --version, and begins each output with it
-		library("openai", chat, "openai==3.54.0", "3.54.0", "4", 200),
-		library("openai-agents", responses, "openai-agents==0.24.0", "0.24.0", "0.25", 200),
+		library("openai", chat, "openai", "3.54.0", "3.54.0", "4", 200),
+		library("openai-agents", responses, "openai-agents", "0.24.0", "0.24.0", "0.25", 200),
 		{Name: "opencode", Dialect: chat, Program: "opencode", Install: "npm install -g opencode-ai",
-			Tried: "1.18.33", Before: "1.19", BaseURL: "OPENAI_BASE_URL", Key: "OPENAI_API_KEY", Prompt: 7800,
+			From: "1.18.33", Tried: "1.18.33", Before: "1.19", BaseURL: "OPENAI_BASE_URL", Key: "OPENAI_API_KEY", Prompt: 7800,
 			version: []string{"--version"}, start: openCode},
-		library("pydantic-ai", chat, "pydantic-ai-slim[openai]==2.68.0", "2.68.0", "3", 200),
-		library("smolagents", chat, "smolagents[openai]==1.26.0", "1.26.0", "2", 2300),
+		library("pydantic-ai", chat, "pydantic-ai-slim[openai]", "2.68.0", "2.68.0", "3", 200),
+		library("smolagents", chat, "smolagents[openai]", "1.26.0", "1.26.0", "2", 2300),
 	}
 }
 
@@ -162,11 +163,10 @@ func quoted(text string) string {
 }
 
 // library is an agent that is a library: a program in the folder programs makes the agent, with one tool, a shell.
-func library(name, dialect, requirement, tried, before string, prompt int) Known {
-	distribution, _, _ := strings.Cut(requirement, "==")
-	distribution, _, _ = strings.Cut(distribution, "[")
-	return Known{Name: name, Dialect: dialect, Package: distribution, Install: required(requirement), Tried: tried,
-		Before:  before,
+func library(name, dialect, requirement, from, tried, before string, prompt int) Known {
+	distribution, _, _ := strings.Cut(requirement, "[")
+	return Known{Name: name, Dialect: dialect, Package: distribution, Install: required(requirement + "==" + tried),
+		From: from, Tried: tried, Before: before,
 		BaseURL: "OPENAI_BASE_URL", Key: "OPENAI_API_KEY", Prompt: prompt,
 		start: func(r request) started {
 			file := "programs/" + strings.ReplaceAll(name, "-", "_") + "_loop.py"

@@ -73,7 +73,8 @@ func TestKnownAgents(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	if err != nil || string(want) != b.String() {
-		t.Errorf("known agents are started otherwise than %s has it (%v); -update writes it anew:\n%s", golden, err, b.String())
+		t.Errorf("known agents are started otherwise than %s has it (%v); -update writes it anew:\n%s", golden, err,
+			b.String())
 	}
 }
 
@@ -99,8 +100,8 @@ func TestTheTableIsWhatIsTested(t *testing.T) {
 	var names []string
 	for _, k := range Agents() {
 		names = append(names, k.Name)
-		if older(k.Before, k.Tried) || k.Prompt <= 0 {
-			t.Errorf("%s: tried %s, before %s, prompt %d", k.Name, k.Tried, k.Before, k.Prompt)
+		if older(k.Before, k.Tried) || older(k.Tried, k.From) || k.Prompt <= 0 {
+			t.Errorf("%s: from %s, tried %s, before %s, prompt %d", k.Name, k.From, k.Tried, k.Before, k.Prompt)
 		}
 	}
 	if has := Plugin().Schema.Attribute("agent").Enum; !slices.Equal(has, names) {
@@ -139,7 +140,7 @@ func TestTheTableIsWhatIsTested(t *testing.T) {
 
 func TestVersionsOfAgents(t *testing.T) {
 	t.Parallel()
-	k := Known{Name: "x", Tried: "2.4.6", Before: "2.5"}
+	k := Known{Name: "x", From: "2.4.6", Tried: "2.4.9", Before: "2.5"}
 	for version, want := range map[string]string{"2.4.6": "", "2.4.10": "", "2.4.5": "older", "2.5.0": "newer",
 		"2.5": "newer", "10.0": "newer", "1.99.1": "older"} {
 		if got := k.Warning(version); (got == "") != (want == "") || !strings.Contains(got, want) {
@@ -148,8 +149,8 @@ func TestVersionsOfAgents(t *testing.T) {
 	}
 }
 
-// A program is asked for its version in an empty folder, with the variables of a rollout; one that fails, prints none or
-// is not there is an error that tells what to do.
+// A program is asked for its version in an empty folder, with the variables of a rollout. One that fails, prints none
+// or is not there is an error that tells what to do.
 func TestFindAnAgent(t *testing.T) {
 	t.Parallel()
 	k, ok := Config{Agent: new("claude-code")}.known()
@@ -223,7 +224,7 @@ func TestTasksOfAnAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, c := range map[string]Config{
-		`tasks.jsonl:1: instruction uses the member "instruction", which the task does not have`: {},
+		`tasks.jsonl:1: no program can be started with it: instruction uses the member "instruction", which the task `: {},
 		"": {Instruction: "Do: ${task.prompt}"},
 		`element 2 of agent_args uses the member "id"`: {Instruction: "${task.prompt}",
 			AgentArgs: []string{"--a", "${task.id}"}},
@@ -236,7 +237,7 @@ func TestTasksOfAnAgent(t *testing.T) {
 	}
 }
 
-// The tool of the agents that are libraries: what a command prints, its exit code, and no wait for what it leaves behind.
+// The tool of the agents that are libraries: what a command prints, its exit code, and no wait for what it has left.
 func TestTheShellOfAgents(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

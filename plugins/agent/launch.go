@@ -116,7 +116,7 @@ func list(env map[string]string) []string {
 	return out
 }
 
-// command is how the program of one rollout is started: its arguments and its variables. Files that it needs are written.
+// command is how the program of one rollout is started: its arguments and its variables. It writes files for it.
 func (l *launcher) command(p *place, t *task, baseURL, key string) ([]string, map[string]string, error) {
 	env := maps.Clone(l.env)
 	fill := func(text string) string {

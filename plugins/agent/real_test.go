@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,11 +46,16 @@ for _ in range(3):
 			out[k.Name] = other{agent: k, turns: 2, sequences: 2}
 		}
 	}
+	short := out["claude-code"]
+	short.args = []string{"--bare", "--tools", "Bash", "--system-prompt", "Solve the task with Bash."}
+	short.agent.Prompt = 500 // docs/environments/agent.md has it
+	out["claude-code with a short prompt"] = short
 	return out
 }
 
 type other struct {
 	agent     Known
+	args      []string
 	text      string  // of a program of its own
 	turns     float64 // at least
 	sequences float64 // of each rollout
@@ -70,7 +78,9 @@ func TestAgentsOfOthers(t *testing.T) {
 	server := plugintest.Harness(t, newScripted(prompts))
 	server.Start(noConfig{})
 	server.Ready()
-	for name, c := range others() {
+	list := others()
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		c := list[name]
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(c.agent.Install, "npm ") {
 				if _, err := os.Stat(filepath.Join(node, c.agent.Program)); err != nil {
@@ -94,7 +104,8 @@ func TestAgentsOfOthers(t *testing.T) {
 					RequestTimeout: time.Minute, ScoreTimeout: time.Minute},
 				SessionSettings: environment.SessionSettings{RolloutAttempts: 1,
 					Budget: environment.BudgetSettings{Turns: 12, Seconds: 240}},
-				Agent: &c.agent.Name, Instruction: "${task.question}", Tasks: "tasks.jsonl", Reward: "reward.py:score",
+				Agent: &c.agent.Name, AgentArgs: c.args, Instruction: "${task.question}", Tasks: "tasks.jsonl",
+				Reward:  "reward.py:score",
 				Sandbox: Sandbox{Kind: "none"}, Programs: 2, Keep: "all",
 			}
 			if c.text != "" {
@@ -105,6 +116,12 @@ func TestAgentsOfOthers(t *testing.T) {
 			prompts.take()
 			b.Start(config, in(dir), scripttest.With(filepath.Join(installed, "python")), environ(map[string]string{
 				"PATH": node + ":" + installed + ":" + os.Getenv("PATH")}))
+			if c.text == "" {
+				want := fmt.Sprintf("%s %s, ", c.agent.Name, c.agent.Tried)
+				b.Wait("the version of the agent", func(e *pluginpb.Event) bool {
+					return strings.HasPrefix(e.GetLog().GetMessage(), want)
+				})
+			}
 			g := api.Wait(1)[0]
 			plugintest.CheckGroup(t, g)
 			scores := map[float64]int{}

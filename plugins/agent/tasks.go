@@ -82,7 +82,7 @@ func readTasks(c Config, recipeDir string) (*tasks, error) {
 		}
 		for _, p := range c.perTask() {
 			if problem := one.cannotFill(p.text); problem != "" {
-				return nil, fmt.Errorf("%s %s", p.name, problem)
+				return nil, fmt.Errorf("no program can be started with it: %s %s", p.name, problem)
 			}
 		}
 		return one, nil

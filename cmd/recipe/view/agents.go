@@ -12,6 +12,7 @@ type Agent struct {
 	Version string `json:"version,omitempty"` // on this machine; empty: it is not there, or does not tell
 	Program string `json:"program,omitempty"` // where it was found
 	Warning string `json:"warning,omitempty"` // about the version, or why there is none
+	From    string `json:"from"`              // the oldest version that was tried
 	Tried   string `json:"tried"`
 	Before  string `json:"before"` // the first version that gives a warning for being newer
 	Prompt  int    `json:"prompt_tokens"`

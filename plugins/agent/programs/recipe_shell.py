@@ -1,4 +1,4 @@
-"""What the agents in this folder have in common: what they are asked, and one tool, a shell in the working directory."""
+"""What the agents in this folder have in common: their arguments, and one tool, a shell in the working directory."""
 
 from __future__ import annotations
 
