@@ -57,7 +57,7 @@ func agentsHere(ctx context.Context, m doctor.Machine) []view.Agent {
 	for i, k := range all {
 		wait.Go(func() {
 			list[i] = view.Agent{Name: k.Name, Dialect: k.Dialect, From: k.From, Tried: k.Tried, Before: k.Before,
-				Prompt: k.Prompt,
+				Prompt:  k.Prompt,
 				BaseURL: k.BaseURL, Key: k.Key, Install: k.Install}
 			program, err := k.Find(m.LookPath, python)
 			if err == nil {

@@ -38,7 +38,8 @@ func TestTheFirstPromptOfAnAgent(t *testing.T) {
 		size := func(b *schema.Block) (sdk.Estimate, []spec.Problem, error) {
 			return sdk.Estimate{Facts: facts[b.Addr.Name]}, nil, nil
 		}
-		found := Check(&schema.Recipe{Blocks: []*schema.Block{inference, environment, trainer}}, size, Machine{}, nil).Findings
+		r := &schema.Recipe{Blocks: []*schema.Block{inference, environment, trainer}}
+		found := Check(r, size, Machine{}, nil).Findings
 		var got []string
 		for _, f := range found {
 			if strings.Contains(f.Summary, "first prompt of codex") && f.Severity == "warning" && f.Address == environment.Addr {

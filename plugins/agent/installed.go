@@ -66,6 +66,9 @@ func (k Known) Version(ctx context.Context, program string, environ []string) (_
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return "", fmt.Errorf("read the version of %s: %w", program, err)
 	}
+	if program, err = filepath.Abs(program); err != nil { // it runs in another folder
+		return "", fmt.Errorf("read the version of %s: %w", program, err)
+	}
 	args := k.version
 	if k.Package != "" {
 		args = []string{"-c", packageVersion, k.Package}

@@ -150,9 +150,8 @@ func TestVersionsOfAgents(t *testing.T) {
 }
 
 // A program is asked for its version in an empty folder, with the variables of a rollout. One that fails, prints none
-// or is not there is an error that tells what to do.
+// or is not there is an error that tells what to do. Not parallel: it changes the folder of the process.
 func TestFindAnAgent(t *testing.T) {
-	t.Parallel()
 	k, ok := Config{Agent: new("claude-code")}.known()
 	if !ok {
 		t.Fatal("no claude-code")
@@ -172,7 +171,9 @@ func TestFindAnAgent(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "claude"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		program, err := k.Find(missing, filepath.Join(dir, "python")) // beside the block's interpreter
+		// Beside the block's interpreter, whose path is relative where the recipe's is.
+		t.Chdir(filepath.Dir(dir))
+		program, err := k.Find(missing, filepath.Join(filepath.Base(dir), "python"))
 		if err != nil {
 			t.Fatal(err)
 		}

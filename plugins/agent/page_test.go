@@ -48,8 +48,8 @@ func TestThePageListsTheAgents(t *testing.T) {
 		if len(prompt) > 3 {
 			prompt = prompt[:len(prompt)-3] + "," + prompt[len(prompt)-3:]
 		}
-		begin := fmt.Sprintf("| `%s` | %s | %s", k.Name, k.Dialect, by)
-		end := fmt.Sprintf(" | %s | %s | `%s` |\n", k.Tried, prompt, k.Install)
+		begin := fmt.Sprintf("| %#q | %s | %s", k.Name, k.Dialect, by)
+		end := fmt.Sprintf(" | %s | %s | %#q |\n", k.Tried, prompt, k.Install)
 		_, row, found := strings.Cut(section, begin)
 		if row, _, _ := strings.Cut(row, "\n"); !found || !strings.HasSuffix(row+"\n", end) {
 			t.Errorf("%s: the page should have a row %s … %s", k.Name, begin, end)
