@@ -130,7 +130,7 @@ test-axolotl: ## every test of trainer "axolotl" with real Axolotl (CPU)
 test-atropos-own: ## run environments of Atropos itself, from its source distribution on PyPI
 	scripts/test-atropos-own.sh
 
-test-agents: ## run agents of others, from PyPI and npm, as environments: a download of 1.3 GB, then five minutes
+test-agents: ## run agents of others, from PyPI and npm, as environments: a download of 1.3 GB, then two minutes
 	scripts/test-agents.sh
 
 test-unseen: build ## train on public environments and reward libraries from PyPI, and write docs/environments/packages.md (half an hour)

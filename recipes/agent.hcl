@@ -14,7 +14,7 @@ inference "tiny" "policy" {}
 
 environment "agent" "digits" {
   inference  = inference.tiny.policy
-  command    = ["python", "environments/agent/loop.py", task.digits]
+  command    = ["python", "environments/agent/loop.py", task.digits] # or agent = "NAME": recipe env agents lists the known ones
   tasks      = "environments/agent/tasks.jsonl"
   reward     = "environments/agent/reward.py:score"
   eval_tasks = 40

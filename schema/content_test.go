@@ -35,6 +35,7 @@ func contentRecipe(t *testing.T, dir, body string) (*schema.Recipe, string) {
 		Call   string `recipe:"call" code:"callable"`
 
 		Command []string `recipe:"command" per:"task" columns:"data"`
+		Asked   string   `recipe:"asked" per:"task" columns:"data"`
 	}{})
 	if err != nil {
 		t.Fatal(err)
@@ -173,6 +174,11 @@ func TestMembersThatATaskLacks(t *testing.T) {
 		"command = [task.text, \"${task.n}\"]\ndata = \"tasks.jsonl\"": "",
 		"command = [\"a\", \"--x=${task.txt}\"]\ndata = \"tasks.jsonl\"": "Member not found: \"command\" in " +
 			"environment.mine.e: the first task of tasks.jsonl has no member \"txt\". It has text, n. Did you mean \"text\"?",
+		"asked = task.text\ndata = \"tasks.jsonl\"":          "",
+		"asked = \"Add ${task.n}.\"\ndata = \"tasks.jsonl\"": "",
+		"asked = \"Go.\"\ndata = \"tasks.jsonl\"":            "",
+		"asked = task.txt\ndata = \"tasks.jsonl\"": "Member not found: \"asked\" in environment.mine.e: the first task of " +
+			"tasks.jsonl has no member \"txt\". It has text, n. Did you mean \"text\"?",
 		"command = [task.txt]":                       "",
 		"command = [task.txt]\ndata = \"other/hub\"": "",
 	} {

@@ -54,3 +54,6 @@ func builtins() []*sdk.Definition {
 		sglang.Plugin(),
 	}
 }
+
+// knownAgents are the agents that environment "agent" knows by name.
+func knownAgents() []agentenv.Known { return agentenv.Agents() }

@@ -44,6 +44,7 @@ secrets and without what was sampled. Look through it before you send it.`,
 			redacted := func(text string) string { return text }
 			local := a.machine(dir)
 			local.Allow = a.gate().Allow
+			local.Agent = knownAgent
 			findings := doctor.Examine(cmd.Context(), local)
 			if executor != "" {
 				findings = nil

@@ -32,6 +32,7 @@ func (a *app) open(ctx context.Context, f *recipeFlags, args, targets []string, 
 		return nil, err
 	}
 	local := a.machine(filepath.Dir(req.File))
+	local.Agent = knownAgent
 	machine := doctor.Hardware(ctx, local)
 	sizes := session.Sizes(catalog, machine)
 	s, r, diags := session.Open(req, catalog, run.Processes{Catalog: catalog},

@@ -59,6 +59,34 @@ environment "reward" "path" {
   functions { function = "score.py:score" }
 }
 `,
+		"codex": leaves("agent"), "venv/bin/claude": leaves("agent beside python"),
+		"bunfig.toml": `preload = ["./words.py"]`,
+		"agents.hcl": `inference "tiny" "policy" {}
+environment "agent" "a" {
+  inference             = inference.tiny.policy
+  agent                 = "codex"
+  tasks                 = "rows.jsonl"
+  reward                = "score.py:score"
+  environment_variables = { PATH = "` + dir + `" }
+  sandbox { kind = "none" }
+}
+environment "agent" "b" {
+  inference = inference.tiny.policy
+  agent     = "claude-code"
+  tasks     = "rows.jsonl"
+  reward    = "score.py:score"
+  runtime { venv = "./venv" }
+  sandbox { kind = "none" }
+}
+environment "agent" "c" {
+  inference = inference.tiny.policy
+  agent     = "openai"
+  tasks     = "rows.jsonl"
+  reward    = "score.py:score"
+  runtime { python = "./py" }
+  sandbox { kind = "none" }
+}
+`,
 		"mod/main.hcl": "recipe {\n  required_plugins { inner = { source = \"./inner.py\" } }\n}\n",
 		"train.hcl": `recipe {
   required_plugins {
@@ -166,6 +194,7 @@ func TestAStrangersFolderRunsNothing(t *testing.T) {
 		"plan known.hcl", "doctor known.hcl", "doctor --executor kubernetes.gpu known.hcl",
 		"doctor --executor kubernetes.token known.hcl", "plan python.hcl", "doctor python.hcl", "init --gpu no packages.hcl",
 		"doctor packages.hcl", "plan packages.hcl", "plan scores.hcl", "doctor scores.hcl",
+		"plan agents.hcl", "doctor agents.hcl", "env agents",
 	} {
 		test := "run \"p\" {\n  command = plan\n}\n"
 		if err := os.WriteFile(filepath.Join(dir, "plan.test.hcl"), []byte(test), 0o600); err != nil {
@@ -180,6 +209,9 @@ func TestAStrangersFolderRunsNothing(t *testing.T) {
 		}
 		if strings.Contains(string(out), "unknown flag") || strings.Contains(string(out), "panic") {
 			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+		if line == "doctor agents.hcl" && strings.Count(string(out), "not trusted") != 3 {
+			t.Errorf("%s should ask about the agents of a, b and c:\n%s", line, out)
 		}
 	}
 }

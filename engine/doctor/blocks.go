@@ -49,6 +49,9 @@ func Blocks(ctx context.Context, m Machine, file string, r *schema.Recipe, packa
 				add("cuda", f)
 			}
 		}
+		if a, ok := m.agentNamed(b); ok {
+			add("agent", agentOf(ctx, m, file, r, b, a, agentPython(m, r, b, t, python)))
+		}
 		if f, ok := scriptOf(r, b); ok {
 			add("script", f)
 		}
@@ -222,6 +225,13 @@ func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packag
 			add(b.Addr, f.Found+": apply would fail here", "The plan is valid for a machine that has them.")
 		}
 		t, python := runtimeOf(m, r, b, packages)
+		if a, ok := m.agentNamed(b); ok {
+			own := agentPython(m, r, b, t, python)
+			if _, err := findAgent(m, b, a, own.path); err != nil {
+				f := agentMissing(err, filepath.Base(r.File), own)
+				add(b.Addr, f.Found+": apply would fail here", f.Remedy)
+			}
+		}
 		switch {
 		case !python:
 		case t.err != nil:

@@ -53,6 +53,8 @@ type Machine struct {
 	// Allow is asked before an interpreter is run, or a store asked with this user's keys, that a recipe brings; nil: none
 	// is.
 	Allow func(trust.Use) error
+	// Agent returns the agent of a name, as the attribute agent of a block has it; nil: none is known.
+	Agent func(name string) (Agent, bool)
 }
 
 // allow asks; the finding says what was not tried.

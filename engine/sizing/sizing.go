@@ -15,6 +15,9 @@
 //	publish_dtype                     of a trainer: the precision in which they travel
 //	max_model_len                     of an inference block, in tokens
 //	max_prompt_tokens, max_completion_tokens, max_total_tokens   of an environment or trainer
+//	least_prompt_tokens               of an environment: how long the first prompt of its rollouts is, about
+//	least_prompt_of                   of an environment: the agent whose prompt that is
+//	max_length                        of a trainer: its longest sequence, in tokens
 //	group_size                        of an environment: completions per prompt
 //	temperature, top_p                of an environment: how it samples
 //	least_group                       of a trainer: completions of which a group needs so many to teach it anything
@@ -111,6 +114,7 @@ func Check(r *schema.Recipe, size Sizer, m Machine, kept Devices) Result {
 	c.ports()
 	c.batches()
 	c.lengths()
+	c.leastPrompts()
 	c.models()
 	c.externals()
 	c.transports(couples)

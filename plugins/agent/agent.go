@@ -76,7 +76,7 @@ func open(ctx context.Context, setup environment.Setup[Config]) (w *world, err e
 	if err != nil {
 		return nil, err
 	}
-	if w.launch, err = newLauncher(c.Command, w.judge.Python(), served.Model, w.folder, setup); err != nil {
+	if w.launch, err = newLauncher(ctx, w.judge.Python(), served.Model, w.folder, setup); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	w.log("info", fmt.Sprintf("%d tasks, %d of them held out", len(w.tasks.list)+len(w.tasks.held), len(w.tasks.held)))

@@ -100,6 +100,11 @@ func TestCompliance(t *testing.T) {
 				c.Command[0] = "pyhton"
 				return c
 			},
+			"an agent that is not installed": func(t *testing.T) any {
+				c, _ := config(t)
+				c.Agent, c.Command = new("smolagents"), nil
+				return c
+			},
 			"a member that no task has": func(t *testing.T) any {
 				c, _ := config(t)
 				c.Command[2] = "${task.prompt}"

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -15,7 +16,11 @@ type Config struct {
 	environment.Settings
 	environment.SessionSettings
 
-	Command   []string `recipe:"command" required:"true" per:"task" columns:"tasks" doc:"The program and its arguments; task.NAME in them is the member NAME of the task. An argument that names a file beside the recipe becomes its whole path, and python is the block's own"`
+	Agent       *string  `recipe:"agent" enum:"claude-code,codex,mini-swe-agent,openai,openai-agents,opencode,pydantic-ai,smolagents" doc:"A known agent, in place of command: recipe env agents lists them, and how each is installed"`
+	AgentArgs   []string `recipe:"agent_args" per:"task" columns:"tasks" doc:"Further arguments of the agent"`
+	Instruction string   `recipe:"instruction" per:"task" columns:"tasks" doc:"What the agent is asked. Default: task.instruction"`
+
+	Command   []string `recipe:"command" per:"task" columns:"tasks" doc:"The program and its arguments, in place of agent; task.NAME in them is the member NAME of the task. An argument that names a file beside the recipe becomes its whole path, and python is the block's own"`
 	Tasks     string   `recipe:"tasks" required:"true" file:"content" doc:"File of JSON lines, relative to the recipe: each is an object, and one task"`
 	Reward    string   `recipe:"reward" required:"true" code:"callable" doc:"The reward function, reward.py:score of a file or mylib.rewards:score of a module. It may take task, folder, transcript, exit_code and metrics, by name"`
 	Sandbox   Sandbox  `recipe:"sandbox,block" required:"true" doc:"Where the program runs"`
@@ -34,7 +39,30 @@ var (
 	_ environment.Validator     = Config{}
 	_ environment.Seeded        = Config{}
 	_ environment.RolloutConfig = Config{}
+	_ environment.Prompted      = Config{}
 )
+
+// LeastPrompt implements environment.Prompted.
+func (c Config) LeastPrompt() (int64, string) {
+	k, _ := c.known()
+	return int64(k.Prompt), k.Name
+}
+
+// known is the agent that the block names; false: it has a command.
+func (c Config) known() (Known, bool) {
+	if c.Agent == nil {
+		return Known{}, false
+	}
+	all := Agents()
+	i := slices.IndexFunc(all, func(k Known) bool { return k.Name == *c.Agent })
+	if i < 0 { // the schema has the same names
+		return Known{}, false
+	}
+	return all[i], true
+}
+
+// instruction is what a known agent is asked.
+func (c Config) instruction() string { return cmp.Or(c.Instruction, spec.TaskMember("instruction")) }
 
 // SamplingSeed implements environment.Seeded.
 func (c Config) SamplingSeed() int64 { return c.Seed }
@@ -51,6 +79,7 @@ func (c Config) Validate() []spec.Problem {
 			Detail: fmt.Sprintf("stop is %q, and each call of a program has the stop texts that the program sends. Leave "+
 				"it out.", c.Stop)})
 	}
+	problems = append(problems, c.oneProgram()...)
 	if len(c.Command) > 0 && len(spec.TaskMembers(c.Command[0])) > 0 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("command").IndexInt(0),
 			Summary: "the program depends on the task",
@@ -61,4 +90,30 @@ func (c Config) Validate() []spec.Problem {
 			Summary: "an empty argument", Detail: "One element of command is an empty text."})
 	}
 	return problems
+}
+
+// oneProgram finds a block without a program, or with more than one.
+func (c Config) oneProgram() []spec.Problem {
+	at, summary, detail := "", "", ""
+	switch known := c.Agent != nil; {
+	case known && len(c.Command) > 0:
+		at, summary, detail = "agent", "agent and command are both set", fmt.Sprintf("Each of them is the program of a "+
+			"rollout. Leave out agent = %q, or command.", *c.Agent)
+	case !known && len(c.Command) == 0:
+		summary, detail = "no program", `Write agent = "NAME" for an agent that recipe env agents lists, or `+
+			`command = ["python", "my_loop.py", task.instruction] for a program of your own.`
+	case !known && len(c.AgentArgs) > 0:
+		at, summary, detail = "agent_args", "agent_args without agent", "It adds arguments to a known agent. Add them to "+
+			"command."
+	case !known && c.Instruction != "":
+		at, summary, detail = "instruction", "instruction without agent", "It is what a known agent is asked. Write it "+
+			"into command, where the program expects it."
+	default:
+		return nil
+	}
+	problem := spec.Problem{Summary: summary, Detail: detail}
+	if at != "" {
+		problem.Path = cty.GetAttrPath(at)
+	}
+	return []spec.Problem{problem}
 }

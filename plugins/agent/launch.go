@@ -21,6 +21,12 @@ import (
 type launcher struct {
 	argv []string          // with members of the task in it
 	env  map[string]string // of every rollout
+	own  map[string]string // what of env the recipe sets
+
+	agent       *Known // nil: argv is the whole command, else the program alone
+	args        []string
+	instruction string
+	model       string
 }
 
 // markName is the variable that marks the programs of one block.
@@ -29,7 +35,7 @@ const markName = "RECIPE_ROLLOUTS"
 func mark(folder string) string { return markName + "=" + folder }
 
 // newLauncher finds the program and the files that its arguments name.
-func newLauncher(command []string, python, model, folder string, setup environment.Setup[Config]) (launcher, error) {
+func newLauncher(ctx context.Context, python, model, folder string, setup environment.Setup[Config]) (launcher, error) {
 	env := map[string]string{}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
@@ -45,24 +51,105 @@ func newLauncher(command []string, python, model, folder string, setup environme
 		}
 	}
 	env["PATH"] = filepath.Dir(python) + string(os.PathListSeparator) + env["PATH"]
-	argv := slices.Clone(command)
-	for i, argument := range argv {
-		path := filepath.Join(setup.RecipeDir, argument)
-		if info, err := os.Stat(path); filepath.IsLocal(argument) && err == nil && info.Mode().IsRegular() {
-			argv[i] = path
-		}
+	c := setup.Config
+	l := launcher{env: env, own: setup.Environment, model: model}
+	if k, ok := c.known(); ok {
+		l.agent, l.args, l.instruction = &k, beside(setup.RecipeDir, c.AgentArgs), c.instruction()
+		return l, l.find(ctx, python, setup.Log)
 	}
-	if argv[0] == "python" || argv[0] == "python3" {
-		argv[0] = python
+	l.argv = beside(setup.RecipeDir, c.Command)
+	if l.argv[0] == "python" || l.argv[0] == "python3" {
+		l.argv[0] = python
 	}
-	found, err := lookPath(argv[0], env["PATH"])
+	found, err := lookPath(l.argv[0], env["PATH"])
 	if err != nil {
-		return launcher{}, &sdk.Error{Summary: fmt.Sprintf("the program %q of command is not installed", argv[0]), Err: err,
+		return launcher{}, &sdk.Error{Summary: fmt.Sprintf("the program %q of command is not installed", l.argv[0]), Err: err,
 			Final: true, Remedy: "install it on this machine, or correct the first element of command: a name in PATH, a " +
 				"path, or a file beside the recipe"}
 	}
-	argv[0] = found
-	return launcher{argv, env}, nil
+	l.argv[0] = found
+	return l, nil
+}
+
+// beside makes whole paths of arguments that name files beside the recipe.
+func beside(recipeDir string, args []string) []string {
+	out := slices.Clone(args)
+	for i, argument := range out {
+		path := filepath.Join(recipeDir, argument)
+		if info, err := os.Stat(path); filepath.IsLocal(argument) && err == nil && info.Mode().IsRegular() {
+			out[i] = path
+		}
+	}
+	return out
+}
+
+// find finds the program of a known agent, and logs its version.
+func (l *launcher) find(ctx context.Context, python string, log func(level, message string)) error {
+	program, err := l.agent.Find(func(name string) (string, error) { return lookPath(name, l.env["PATH"]) }, python)
+	if err != nil {
+		return err
+	}
+	l.argv = []string{program}
+	version, err := l.agent.Version(ctx, program, list(l.env))
+	var missing *sdk.Error
+	switch {
+	case errors.As(err, &missing):
+		return err
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		log("warn", err.Error())
+	case l.agent.Warning(version) != "":
+		log("warn", l.agent.Warning(version))
+	default:
+		log("info", fmt.Sprintf("%s %s, %s", l.agent.Name, version, program))
+	}
+	return nil
+}
+
+// list are variables as a process takes them.
+func list(env map[string]string) []string {
+	out := make([]string, 0, len(env))
+	for name, value := range env {
+		out = append(out, name+"="+value)
+	}
+	return out
+}
+
+// command is how the program of one rollout is started: its arguments and its variables. It writes files for it.
+func (l *launcher) command(p *place, t *task, baseURL, key string) ([]string, map[string]string, error) {
+	env := maps.Clone(l.env)
+	fill := func(text string) string {
+		filled, _ := t.fill(text) // members were looked for when the tasks were read
+		return filled
+	}
+	var argv []string
+	if l.agent == nil {
+		for _, argument := range l.argv {
+			argv = append(argv, fill(argument))
+		}
+	} else {
+		r := request{instruction: fill(l.instruction), model: l.model, baseURL: baseURL, home: p.home()}
+		for _, argument := range l.args {
+			r.args = append(r.args, fill(argument))
+		}
+		s := l.agent.start(r)
+		argv = append(slices.Clone(l.argv), s.args...)
+		for name, value := range s.env {
+			if _, set := l.own[name]; !set { // a person knows better
+				env[name] = value
+			}
+		}
+		if err := p.writeHome(s.files); err != nil {
+			return nil, nil, err
+		}
+	}
+	maps.Copy(env, map[string]string{
+		"OPENAI_BASE_URL": baseURL, "OPENAI_API_BASE": baseURL, "OPENAI_API_KEY": key,
+		"ANTHROPIC_BASE_URL": strings.TrimSuffix(baseURL, "/v1"), "ANTHROPIC_API_KEY": key,
+		"RECIPE_TASK": p.task(), "PWD": p.work(), "TMPDIR": p.temporary(),
+	})
+	return argv, env, nil
 }
 
 // lookPath finds a program in a PATH that is not this process's.
@@ -93,22 +180,12 @@ const killGrace = 2 * time.Second
 // run runs the program in a folder until it ends, at most so long, and ends everything that it has started.
 func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Session, limit time.Duration,
 ) (*ended, error) {
-	env := maps.Clone(l.env)
-	maps.Copy(env, map[string]string{
-		"OPENAI_BASE_URL": s.BaseURL, "OPENAI_API_BASE": s.BaseURL, "OPENAI_API_KEY": s.Key,
-		"ANTHROPIC_BASE_URL": strings.TrimSuffix(s.BaseURL, "/v1"), "ANTHROPIC_API_KEY": s.Key,
-		"RECIPE_TASK": p.task(), "PWD": p.work(), "TMPDIR": p.temporary(),
-	})
-	argv := make([]string, len(l.argv))
-	for i, argument := range l.argv {
-		argv[i], _ = t.fill(argument) // members were looked for when the tasks were read
-	}
-	list := make([]string, 0, len(env))
-	for name, value := range env {
-		list = append(list, name+"="+value)
+	argv, env, err := l.command(p, t, s.BaseURL, s.Key)
+	if err != nil {
+		return nil, &environment.InfraFailed{Err: err}
 	}
 	began := time.Now()
-	program, err := proc.Start(ctx, proc.Spec{Name: logName, Argv: argv, Env: list, Dir: p.work(), LogDir: p.dir,
+	program, err := proc.Start(ctx, proc.Spec{Name: logName, Argv: argv, Env: list(env), Dir: p.work(), LogDir: p.dir,
 		MaxLog: maxLog, Foreign: true})
 	if err != nil {
 		return nil, &environment.InfraFailed{Err: err}

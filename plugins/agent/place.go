@@ -45,6 +45,27 @@ func (p *place) work() string { return filepath.Join(p.dir, "work") }
 
 func (p *place) temporary() string { return filepath.Join(p.dir, "tmp") }
 
+// home is where a known agent keeps its settings. Only known agents have one.
+func (p *place) home() string { return filepath.Join(p.dir, "home") }
+
+// writeHome makes home, with files.
+func (p *place) writeHome(files map[string]string) error {
+	if err := os.Mkdir(p.home(), 0o700); err != nil {
+		return fmt.Errorf("write the settings of the agent: %w", err)
+	}
+	for name, text := range files {
+		path := filepath.Join(p.home(), name)
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("write the settings of the agent: %w", err)
+		}
+	}
+	return nil
+}
+
 // task is the file with the task's line.
 func (p *place) task() string { return filepath.Join(p.dir, "task.json") }
 

@@ -1,8 +1,13 @@
 package agent
 
 import (
+	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,16 +18,10 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trajectory"
 )
 
-// programs are agents as their authors publish them, each with what a person writes to run it. scripts/agents.sh
-// installs them.
-var programs = map[string]struct {
-	file, text string
-	command    []string // after the file; empty: python FILE INSTRUCTION
-	node       string   // the program of npm that it needs
-	turns      float64  // at least
-	sequences  float64  // of each rollout; 0: any
-}{
-	"openai": {file: "loop.py", turns: 3, sequences: 1, text: `
+// others are what make test-agents runs: the agents of the table, and loops over libraries as a person writes them.
+func others() map[string]other {
+	out := map[string]other{
+		"a loop with openai": {turns: 3, sequences: 1, text: `
 import os, sys
 from openai import OpenAI
 client, messages = OpenAI(), [{"role": "user", "content": sys.argv[1]}]
@@ -30,7 +29,7 @@ for _ in range(3):
     said = client.chat.completions.create(model=os.environ["OPENAI_MODEL"], messages=messages).choices[0].message
     messages += [{"role": "assistant", "content": said.content}, {"role": "user", "content": "Go on."}]
 `},
-	"anthropic": {file: "loop.py", turns: 3, sequences: 1, text: `
+		"a loop with anthropic": {turns: 3, sequences: 1, text: `
 import os, sys
 from anthropic import Anthropic
 client, messages = Anthropic(), [{"role": "user", "content": sys.argv[1]}]
@@ -40,66 +39,26 @@ for _ in range(3):
         said = stream.get_final_message()
     messages += [{"role": "assistant", "content": said.content}, {"role": "user", "content": "Go on."}]
 `},
-	"pydantic-ai": {file: "loop.py", turns: 2, sequences: 1, text: `
-import os, sys
-from pydantic_ai import Agent
-agent = Agent("openai-chat:" + os.environ["OPENAI_MODEL"], system_prompt="Add numbers.")
-@agent.tool_plain
-def add(x: int, y: int) -> int:
-    "Adds two numbers."
-    return x + y
-print(agent.run_sync(sys.argv[1]).output)
-`},
-	"openai-agents": {file: "loop.py", turns: 2, sequences: 1, text: `
-import os, sys
-from agents import Agent, Runner, function_tool, set_tracing_disabled
-set_tracing_disabled(True)
-@function_tool
-def add(x: int, y: int) -> int:
-    "Adds two numbers."
-    return x + y
-agent = Agent(name="a", instructions="Add numbers.", tools=[add], model=os.environ["OPENAI_MODEL"])
-print(Runner.run_sync(agent, sys.argv[1]).final_output)
-`},
-	"smolagents": {file: "loop.py", turns: 1, text: `
-import os, sys
-from smolagents import CodeAgent, OpenAIServerModel
-model = OpenAIServerModel(os.environ["OPENAI_MODEL"], api_base=os.environ["OPENAI_BASE_URL"],
-                          api_key=os.environ["OPENAI_API_KEY"])
-print(CodeAgent(tools=[], model=model, max_steps=3).run(sys.argv[1]))
-`},
-	"mini-swe-agent": {file: "run.sh", command: []string{"bash"}, turns: 2, sequences: 1, text: `
-export MSWEA_CONFIGURED=true MSWEA_COST_TRACKING=ignore_errors MSWEA_SILENT_STARTUP=1
-exec mini -y --exit-immediately -m "openai/$OPENAI_MODEL" -t "$1" -o trajectory.json
-`},
-	"claude-code": {file: "run.sh", command: []string{"bash"}, node: "claude", turns: 2, sequences: 1, text: `
-export HOME=$PWD CLAUDE_CODE_ATTRIBUTION_HEADER=0 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_AUTOUPDATER=1
-exec claude -p "$1" --model "$ANTHROPIC_MODEL" --allowedTools Bash
-`},
-	"codex": {file: "run.sh", command: []string{"bash"}, node: "codex", turns: 2, sequences: 1, text: `
-export HOME=$PWD CODEX_HOME=$PWD/.codex
-mkdir -p "$CODEX_HOME"
-cat >"$CODEX_HOME/config.toml" <<END
-model = "$OPENAI_MODEL"
-model_provider = "recipe"
-[model_providers.recipe]
-name = "recipe"
-base_url = "$OPENAI_BASE_URL"
-env_key = "OPENAI_API_KEY"
-wire_api = "responses"
-END
-exec codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox "$1"
-`},
-	"opencode": {file: "run.sh", command: []string{"bash"}, node: "opencode", turns: 2, text: `
-export HOME=$PWD XDG_CONFIG_HOME=$PWD/.config XDG_DATA_HOME=$PWD/.data
-export XDG_CACHE_HOME=$PWD/.cache XDG_STATE_HOME=$PWD/.state
-cat >opencode.json <<END
-{"provider": {"recipe": {"npm": "@ai-sdk/openai-compatible",
- "options": {"baseURL": "$OPENAI_BASE_URL", "apiKey": "$OPENAI_API_KEY"},
- "models": {"$OPENAI_MODEL": {"tool_call": true}}}}, "permission": "allow", "autoupdate": false}
-END
-exec opencode run -m "recipe/$OPENAI_MODEL" "$1"
-`},
+	}
+	for _, k := range Agents() {
+		out[k.Name] = other{agent: k, turns: 2, sequences: 1}
+		if k.Name == "smolagents" { // it adds the call that it made of an answer to the answer
+			out[k.Name] = other{agent: k, turns: 2, sequences: 2}
+		}
+	}
+	short := out["claude-code"]
+	short.args = []string{"--bare", "--tools", "Bash", "--system-prompt", "Solve the task with Bash."}
+	short.agent.Prompt = 500 // docs/environments/agent.md has it
+	out["claude-code with a short prompt"] = short
+	return out
+}
+
+type other struct {
+	agent     Known
+	args      []string
+	text      string  // of a program of its own
+	turns     float64 // at least
+	sequences float64 // of each rollout
 }
 
 // Agents of others, unchanged, are the environment: two rollouts each, with tools, in the dialect that each speaks.
@@ -115,53 +74,96 @@ func TestAgentsOfOthers(t *testing.T) {
 	if _, err := os.Stat(installed); err != nil {
 		t.Skip("make test-agents installs the agents that this test runs")
 	}
-	server := plugintest.Harness(t, newScripted())
+	prompts := &asked{}
+	server := plugintest.Harness(t, newScripted(prompts))
 	server.Start(noConfig{})
 	server.Ready()
-	for name, c := range programs {
+	list := others()
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		c := list[name]
 		t.Run(name, func(t *testing.T) {
-			if c.node != "" {
-				if _, err := os.Stat(filepath.Join(node, c.node)); err != nil {
-					t.Skipf("%s is not installed: it needs Node", c.node)
+			if strings.HasPrefix(c.agent.Install, "npm ") {
+				if _, err := os.Stat(filepath.Join(node, c.agent.Program)); err != nil {
+					t.Skipf("%s is not installed: it needs Node", c.agent.Name)
 				}
 			}
 			dir := t.TempDir()
-			for file, text := range map[string]string{c.file: c.text,
-				"tasks.jsonl": `{"instruction": "What is 2 + 5? Write the number into answer.txt."}` + "\n",
+			for file, text := range map[string]string{"loop.py": c.text,
+				"tasks.jsonl": `{"question": "-1 + 8 = ? Write the number into answer.txt."}` + "\n",
 				"reward.py": "def score(folder, transcript):\n    file = folder / 'answer.txt'\n" +
 					"    return float('7' in (file.read_text() if file.exists() else transcript[-1]['content'] or ''))\n"} {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			command := c.command
-			if command == nil {
-				command = []string{"python"}
-			}
 			api := plugintest.FakeTrajectories(t, 2)
 			book := api.Reference()
-			b := plugintest.Harness(t, Plugin())
-			b.Start(Config{
+			config := Config{
 				Settings: environment.Settings{Inference: server.Reference(), Trajectories: &book, GroupSize: 2,
 					MaxTokens: 4096, Temperature: 1, TopP: 1, Concurrency: 1, MaxBatchesOffpolicy: 1,
 					RequestTimeout: time.Minute, ScoreTimeout: time.Minute},
 				SessionSettings: environment.SessionSettings{RolloutAttempts: 1,
 					Budget: environment.BudgetSettings{Turns: 12, Seconds: 240}},
-				Command: append(command, c.file, "${task.instruction}"), Tasks: "tasks.jsonl", Reward: "reward.py:score",
+				Agent: &c.agent.Name, AgentArgs: c.args, Instruction: "${task.question}", Tasks: "tasks.jsonl",
+				Reward:  "reward.py:score",
 				Sandbox: Sandbox{Kind: "none"}, Programs: 2, Keep: "all",
-			}, in(dir), scripttest.With(filepath.Join(installed, "python")), environ(map[string]string{
+			}
+			if c.text != "" {
+				config.Agent, config.Instruction, config.Command = nil, "", []string{"python", "loop.py", "${task.question}"}
+			}
+			b := plugintest.Harness(t, Plugin())
+			notForAgents(t, b.Request(config).Dir)
+			prompts.take()
+			b.Start(config, in(dir), scripttest.With(filepath.Join(installed, "python")), environ(map[string]string{
 				"PATH": node + ":" + installed + ":" + os.Getenv("PATH")}))
+			if c.text == "" {
+				want := fmt.Sprintf("%s %s, ", c.agent.Name, c.agent.Tried)
+				b.Wait("the version of the agent", func(e *pluginpb.Event) bool {
+					return strings.HasPrefix(e.GetLog().GetMessage(), want)
+				})
+			}
 			g := api.Wait(1)[0]
 			plugintest.CheckGroup(t, g)
+			scores := map[float64]int{}
 			for i := range g.Scores {
 				got, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
 				calls, _ := got["calls"].(float64)
-				if calls < c.turns || c.sequences > 0 && got["sequences"] != c.sequences {
+				if calls < c.turns || got["sequences"] != c.sequences {
 					t.Errorf("rollout %d: %v, want at least %v calls in %v sequences", i, got, c.turns, c.sequences)
 				}
+				scores[g.Scores[i]]++
 				t.Logf("score %v, %v, %d tokens", g.Scores[i], got, len(g.Tokens[i]))
 			}
+			if c.agent.Name != "" && (scores[1] != 1 || scores[0] != 1) { // every second answer of the model is right
+				t.Errorf("scores %v: did the agent's tool run?", g.Scores)
+			}
+			seen := prompts.take()
+			if strings.Contains(strings.Join(seen, "\n"), notForThem) {
+				t.Error("a prompt has a file of the folders above the rollout's")
+			}
+			t.Logf("its first prompt has %d bytes", len(seen[0]))
+			if first := len(seen[0]); c.text == "" && (4*c.agent.Prompt < first || 4*(c.agent.Prompt-200) > first) {
+				t.Errorf("its first prompt has %d bytes, so about %d tokens; the table has %d", first, first/4, c.agent.Prompt)
+			}
 		})
+	}
+}
+
+const notForThem = "for people who work in the folder above"
+
+// notForAgents makes a folder above those of rollouts the one of a project.
+func notForAgents(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, "src"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "git", "init", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, name := range []string{"AGENTS.md", "CLAUDE.md", "GEMINI.md"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(notForThem), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/recipe-rl/recipe/sdk"
@@ -20,6 +21,28 @@ import (
 type scripted struct {
 	*inference.Local
 	begun atomic.Int64 // conversations
+	asked *asked
+}
+
+// asked are the prompts that the scripted model has got.
+type asked struct {
+	mu      sync.Mutex
+	prompts []string
+}
+
+func (a *asked) add(prompt string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.prompts = append(a.prompts, prompt)
+}
+
+// take returns the prompts since the last call.
+func (a *asked) take() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := a.prompts
+	a.prompts = nil
+	return out
 }
 
 type noConfig struct{}
@@ -28,8 +51,9 @@ const scriptedContext = 1 << 19
 
 var _ inference.Plugin[noConfig] = (*scripted)(nil)
 
-func newScripted() *sdk.Definition {
-	return inference.New("scripted", "A scripted model.", func() inference.Plugin[noConfig] { return &scripted{} },
+func newScripted(prompts *asked) *sdk.Definition {
+	return inference.New("scripted", "A scripted model.",
+		func() inference.Plugin[noConfig] { return &scripted{asked: prompts} },
 		sdk.WithOutputs(outputs.Inference{}))
 }
 
@@ -97,6 +121,7 @@ func (s *scripted) complete(w http.ResponseWriter, r *http.Request) {
 	for i, id := range q.Prompt {
 		text[i] = byte(id)
 	}
+	s.asked.add(string(text))
 	said := s.say(string(text))
 	ids := bytesOf(said + "<|im_end|>")
 	logprobs := make([]float64, len(ids))
@@ -144,7 +169,7 @@ var (
 // say is the answer to a conversation: a call of a tool first, then the result.
 func (s *scripted) say(prompt string) string {
 	_, last, _ := cutLast(prompt, "<|im_start|>user\n")
-	done := strings.Contains(last, "<|im_start|>tool")
+	done := strings.Contains(last, "<|im_start|>tool") || strings.Contains(last, "Observation:")
 	begun := s.begun.Load()
 	if !done {
 		begun = s.begun.Add(1)
@@ -161,7 +186,9 @@ func (s *scripted) say(prompt string) string {
 		return call(tools[at], "echo "+result+" > answer.txt")
 	case at >= 0 && strings.Contains(prompt, submit):
 		return call(tools[at], "echo "+submit)
-	case strings.Contains(prompt, "final_answer("): // smolagents
+	case strings.Contains(prompt, "final_answer(") && !done: // smolagents
+		return "Thought: a tool.\n<code>\nprint(bash(\"echo " + result + " > answer.txt\"))\n</code>"
+	case strings.Contains(prompt, "final_answer("):
 		return "Thought: easy.\n<code>\nfinal_answer(" + result + ")\n</code>"
 	}
 	return "The answer is " + result + "."

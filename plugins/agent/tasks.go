@@ -47,6 +47,25 @@ func (t *task) task() environment.Task {
 	return environment.Task{Prompt: t.name(), Expected: expected, Data: t}
 }
 
+// perTask is a text with members of the task, which becomes an argument.
+type perTask struct{ name, text string }
+
+func (c Config) perTask() []perTask {
+	if c.Agent != nil {
+		out := []perTask{{"instruction", c.instruction()}}
+		return append(out, elements("agent_args", c.AgentArgs)...)
+	}
+	return elements("command", c.Command)
+}
+
+func elements(of string, texts []string) []perTask {
+	out := make([]perTask, len(texts))
+	for i, text := range texts {
+		out[i] = perTask{fmt.Sprintf("element %d of %s", i+1, of), text}
+	}
+	return out
+}
+
 // tasks are those of a file.
 type tasks struct {
 	list, held []*task
@@ -61,9 +80,9 @@ func readTasks(c Config, recipeDir string) (*tasks, error) {
 		if err := json.Unmarshal(text, &one.members); err != nil || one.members == nil {
 			return nil, fmt.Errorf("want a JSON object, got %.80q", text)
 		}
-		for i, argument := range c.Command {
-			if problem := one.cannotFill(argument); problem != "" {
-				return nil, fmt.Errorf("element %d of command %s", i+1, problem)
+		for _, p := range c.perTask() {
+			if problem := one.cannotFill(p.text); problem != "" {
+				return nil, fmt.Errorf("no program can be started with it: %s %s", p.name, problem)
 			}
 		}
 		return one, nil

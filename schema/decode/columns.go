@@ -35,9 +35,9 @@ type claim struct {
 	members   []string // of a task, which an attribute that is PerTask names
 }
 
-// claims records an attribute that names columns.
+// claims records an attribute that names columns. Of one that is filled in for each task, perTask does.
 func (d *Decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute, where string) {
-	if a.Columns == nil || d.Running || v.IsMarked() || v.IsNull() || !v.IsKnown() ||
+	if a.Columns == nil || a.PerTask || d.Running || v.IsMarked() || v.IsNull() || !v.IsKnown() ||
 		v.Type() != cty.String && v.Type() != cty.Number {
 		return
 	}

@@ -40,7 +40,18 @@ func (r *runner[C, E]) Plan(config C, _ sdk.Placement) (sdk.Estimate, []spec.Pro
 	if s.TopK != nil {
 		facts["top_k"] = strconv.FormatInt(*s.TopK, 10)
 	}
+	if p, ok := any(config).(Prompted); ok {
+		if least, of := p.LeastPrompt(); least > 0 {
+			facts["least_prompt_tokens"], facts["least_prompt_of"] = strconv.FormatInt(least, 10), of
+		}
+	}
 	return sdk.Estimate{Facts: facts}, problems
+}
+
+// Prompted is a Config that knows how long the first prompt of its rollouts is, about.
+type Prompted interface {
+	// LeastPrompt is that in tokens, and whose prompt it is; 0: it is not known.
+	LeastPrompt() (tokens int64, of string)
 }
 
 // nondeterminism is what besides seeds decides the groups of an environment.
