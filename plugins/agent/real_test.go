@@ -97,6 +97,7 @@ func TestAgentsOfOthers(t *testing.T) {
 				}
 			}
 			api := plugintest.FakeTrajectories(t, 2)
+			api.TakeParts()
 			book := api.Reference()
 			config := Config{
 				Settings: environment.Settings{Inference: server.Reference(), Trajectories: &book, GroupSize: 2,
@@ -126,10 +127,14 @@ func TestAgentsOfOthers(t *testing.T) {
 			plugintest.CheckGroup(t, g)
 			scores := map[float64]int{}
 			for i := range g.Scores {
+				if g.Continues(i) {
+					continue
+				}
 				got, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
 				calls, _ := got["calls"].(float64)
-				if calls < c.turns || got["sequences"] != c.sequences {
-					t.Errorf("rollout %d: %v, want at least %v calls in %v sequences", i, got, c.turns, c.sequences)
+				if calls < c.turns || got["sequences"] != c.sequences || got["untrained_tokens"] != 0.0 {
+					t.Errorf("rollout %d: %v, want at least %v calls in %v sequences, each token trained", i, got, c.turns,
+						c.sequences)
 				}
 				scores[g.Scores[i]]++
 				t.Logf("score %v, %v, %d tokens", g.Scores[i], got, len(g.Tokens[i]))
