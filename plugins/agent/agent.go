@@ -176,7 +176,7 @@ func (w *world) score(ctx context.Context, t *task, s *environment.Session, plac
 	score, own, err := w.judge.Score(ctx, map[string]any{"task": t.raw, "folder": place.work(),
 		"transcript": record.Messages, "exit_code": ended.code, "metrics": metrics})
 	if err != nil {
-		return err
+		return &inFolder{err, place.work()}
 	}
 	maps.Copy(metrics, own)
 	return s.Score(score, metrics)

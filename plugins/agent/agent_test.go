@@ -182,6 +182,11 @@ func TestRollouts(t *testing.T) {
 			lost:    "reward.py:1: KeyError: True",
 			kept:    2,
 		},
+		"its reward looks for a file": {
+			program: ask + "ask([{'role': 'user', 'content': 'a'}])\n",
+			reward:  "def score(folder): return float((folder / 'x').read_text())\n",
+			lost:    "reward.py:1: FileNotFoundError: [Errno 2] No such file or directory: 'FOLDER/x' (",
+		},
 		"its reward is no number": {
 			program: ask + "ask([{'role': 'user', 'content': 'a'}])\n",
 			reward:  "def score(task): return str(task['turns'])\n",

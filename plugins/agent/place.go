@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Folders of rollouts: those that run, and those that were kept.
@@ -80,3 +81,14 @@ func (p *place) keep(folder string) error {
 	}
 	return nil
 }
+
+// inFolder is an error of one rollout. Its text leaves out where the folder is, so that one fault in all rollouts of a
+// group reads as one.
+type inFolder struct {
+	err    error
+	folder string
+}
+
+func (e *inFolder) Error() string { return strings.ReplaceAll(e.err.Error(), e.folder, "FOLDER") }
+
+func (e *inFolder) Unwrap() error { return e.err }
