@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,9 +90,10 @@ func newRun(t *testing.T, recipe string, vars map[string]string) *run {
 		"python":         environmentPython(t, "vllm"),
 		"atropos_python": environmentPython(t, "atropos"),
 	}
-	for k, v := range vars {
-		all[k] = v
+	if recipe == "agent-tools.hcl" { // it has no environment of Atropos
+		delete(all, "atropos_python")
 	}
+	maps.Copy(all, vars)
 	for k, v := range all {
 		r.args = append(r.args, "--var", k+"="+v)
 	}
