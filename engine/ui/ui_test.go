@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -157,8 +158,13 @@ func TestWhoMayAsk(t *testing.T) {
 		{"without a token", guarded, "/api/runs", nil, 401},
 		{"with a wrong token", guarded, "/?token=x", nil, 401},
 		{"with the token", guarded, "/?token=s3cret", nil, 303},
-		{"with a wrong cookie", guarded, "/api/runs", []string{"Cookie", "recipe_ui=s3cre"}, 401},
-		{"with the cookie", guarded, "/api/runs", []string{"Cookie", "recipe_ui=s3cret", "Host", "box.example"}, 200},
+		{"with a wrong cookie", guarded, folder("s3cret") + "/api/runs", []string{"Cookie", "recipe_ui=s3cre"}, 401},
+		{"with the cookie", guarded, folder("s3cret") + "/api/runs", []string{"Cookie", "recipe_ui=s3cret", "Host",
+			"box.example"}, 200},
+		{"the page with the cookie", guarded, folder("s3cret") + "/", []string{"Cookie", "recipe_ui=s3cret", "Host",
+			"box.example"}, 200},
+		{"in the folder without the cookie", guarded, folder("s3cret") + "/api/runs", nil, 401},
+		{"a program with the token", guarded, "/api/runs", []string{"Authorization", "Bearer s3cret"}, 200},
 	} {
 		w := test.f.ask(test.path, test.headers...)
 		if w.Code != test.want {
@@ -171,12 +177,50 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 	w := guarded.ask("/?token=s3cret")
 	if c := w.Header().Get("Set-Cookie"); !strings.Contains(c, "HttpOnly") || !strings.Contains(c, "SameSite=Lax") ||
-		w.Header().Get("Location") != "/" {
+		w.Header().Get("Location") != folder("s3cret")+"/" {
 		t.Errorf("the cookie is %q, the way goes to %q", c, w.Header().Get("Location"))
 	}
-	w = guarded.ask("http://127.0.0.1//evil.example/x?token=s3cret")
-	if to := w.Header().Get("Location"); to != "/evil.example/x" {
-		t.Errorf("the way goes to %q, which is another host", to)
+	for path, want := range map[string]string{"//evil.example/x": "/evil.example/x", "/": "/",
+		folder("s3cret") + "//evil.example": "/evil.example", folder("s3cret") + "/x": "/x"} {
+		w = guarded.ask("http://127.0.0.1" + path + "?token=s3cret")
+		if to := w.Header().Get("Location"); to != folder("s3cret")+want {
+			t.Errorf("%s: the way goes to %q, expected the folder and %q", path, to, want)
+		}
+	}
+}
+
+// TestTheCookieGoesToNoOtherPort: a browser sends the cookies of a host to each of its ports, where servers of other
+// users of the machine may listen.
+func TestTheCookieGoesToNoOtherPort(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Options{Token: "s3cret"})
+	dashboard := httptest.NewServer(f.Handler())
+	t.Cleanup(dashboard.Close)
+	var sent []string
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		sent = append(sent, r.Header.Get("Cookie"))
+	}))
+	t.Cleanup(other.Close)
+	jar, err := cookiejar.New(nil)
+	must(t, err)
+	browser := &http.Client{Jar: jar}
+	visit := func(address string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		must(t, err)
+		reply, err := browser.Do(req)
+		must(t, err)
+		must(t, reply.Body.Close())
+		return reply
+	}
+	page := visit(dashboard.URL + "/?token=s3cret").Request.URL
+	if reply := visit(page.JoinPath("api/runs").String()); reply.StatusCode != http.StatusOK {
+		t.Errorf("the page at %s is answered with %s: its cookie is not sent", page, reply.Status)
+	}
+	for _, path := range []string{"/", "/api/runs", "/app.js"} {
+		visit(other.URL + path)
+	}
+	if got := strings.Join(sent, ""); got != "" {
+		t.Errorf("another port of the host gets the cookie %s", got)
 	}
 }
 
