@@ -26,8 +26,8 @@ func (r reader) Reads() []string { return []string{r.file} }
 
 func (reader) List(context.Context, string) ([]executor.Handle, error) { return nil, nil }
 
-// TestARecordNamesNoProgram: "yes to all that the recipe names" is no word for what the record of a run names, which may
-// be another's.
+// TestARecordNamesNoProgram: "yes to all that the recipe names" is no word for what the record of a run names, which
+// may be another's.
 func TestARecordNamesNoProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

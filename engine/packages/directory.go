@@ -17,7 +17,7 @@ func openZip(r io.ReaderAt, size int64, limit limits) (*zip.Reader, error) {
 	directory := &countedReader{from: r, left: int64(limit.files)*perDirectoryEntry + 256<<10}
 	z, err := zip.NewReader(directory, size)
 	if directory.left < 0 {
-		err = fmt.Errorf("the archive's directory is larger than that of %d files, which are allowed", limit.files)
+		err = fmt.Errorf("the archive's directory is too large: at most %d files are allowed", limit.files)
 	} else if err != nil {
 		err = fmt.Errorf("read the archive: %w", err)
 	}

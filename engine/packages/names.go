@@ -12,8 +12,9 @@ import (
 const maxName = 1024
 
 // fileNames are the names in an archive. Two that differ by case or by the form of Unicode are one file on some
-// systems (macOS, Windows) and two on others, so that what was looked at is not what is used: such archives are refused.
-// Each folder stands for its whole path, so that what is kept of a name grows with its length, and not with its square.
+// systems (macOS, Windows) and two on others, so that what was looked at is not what is used: such archives are
+// refused. Each folder stands for its whole path, so that what is kept of a name grows with its length, and not with
+// its square.
 type fileNames struct{ known map[inFolder]spelled }
 
 // inFolder is a part of a name, in the form that all its spellings share, in the folder with a number.

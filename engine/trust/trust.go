@@ -26,8 +26,8 @@ type Use struct {
 	Digest string
 	// Files are the other files that the digest covers, relative to the folder of Path.
 	Files []string
-	// Recorded: the record of a run names it, and the recipe may not. A run directory can come from somewhere else, so what
-	// a person says for all that the recipe names does not count.
+	// Recorded: the record of a run names it, and the recipe may not. A run directory can come from somewhere else, so
+	// what a person says for all that the recipe names does not count.
 	Recorded bool
 }
 

@@ -151,8 +151,8 @@ func cookieName(host string) string {
 	return "recipe_ui" + port
 }
 
-// folder is where the page with a token is: browsers send the cookie to paths in it alone. They send cookies of a host to
-// all of its ports, and a server of another user that somebody visits on this machine can only guess the folder.
+// folder is where the page with a token is: browsers send the cookie to paths in it alone. They send cookies of a host
+// to all of its ports, and a server of another user that somebody visits on this machine can only guess the folder.
 func folder(token string) string {
 	sum := sha256.Sum256([]byte("folder of the page " + token))
 	return "/" + hex.EncodeToString(sum[:16])

@@ -328,8 +328,8 @@ func (s ExecutorSuite) isFound(t *testing.T) {
 	}
 }
 
-// isNotMistaken cancels by handles that a changed record could have: with the ID of a job that has another key, and with
-// what a command could take for an option.
+// isNotMistaken cancels by handles that a changed record could have: with the ID of a job that has another key, and
+// with what a command could take for an option.
 func (s ExecutorSuite) isNotMistaken(t *testing.T) {
 	e := s.job(t, "trap 'touch asked; exit 0' TERM; touch started; while true; do sleep 0.05; done")
 	h := e.submit()
