@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,12 +120,27 @@ func TestTheDirectoryOfAZipIsBounded(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openZip(bytes.NewReader(b.Bytes()), int64(b.Len()), limits{bytes: 1, files: 10})
+	read := &bytesRead{from: bytes.NewReader(b.Bytes())}
+	_, err := openZip(read, int64(b.Len()), limits{bytes: 1, files: 10})
 	if err == nil || !strings.Contains(err.Error(), "at most 10 files are allowed") {
 		t.Errorf("a directory of %d entries: %v", 20_000, err)
+	}
+	if read.n > 400<<10 {
+		t.Errorf("%d bytes were read before it was refused", read.n)
 	}
 	many := limits{bytes: 1, files: 20_000}
 	if z, err := openZip(bytes.NewReader(b.Bytes()), int64(b.Len()), many); err != nil || len(z.File) != 20_000 {
 		t.Errorf("as many files as are allowed: %v", err)
 	}
+}
+
+// bytesRead counts what is read.
+type bytesRead struct {
+	from io.ReaderAt
+	n    int
+}
+
+func (r *bytesRead) ReadAt(p []byte, at int64) (int, error) {
+	r.n += len(p)
+	return r.from.ReadAt(p, at)
 }
