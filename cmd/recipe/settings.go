@@ -12,6 +12,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/packages"
 	"github.com/recipe-rl/recipe/engine/packages/signature"
+	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
@@ -64,6 +65,11 @@ func readSettings(environ []string) (settings, error) {
 	}
 	if err != nil { // which names the file
 		return settings{}, fmt.Errorf("read the settings: %w; %s", err, settingsRemedy(err, given))
+	}
+	if len(source) > 0 { // else it is /dev/null, for one
+		if err := private.NotShared(path); err != nil { // they name programs that run without a question
+			return settings{}, fmt.Errorf("read the settings: %w", err)
+		}
 	}
 	s, err := parseSettings(path, source)
 	if err != nil {

@@ -32,6 +32,38 @@ func (c *Catalog) ExecutorPath(name string) (string, error) {
 // OpenExecutor opens the executor of a block with its evaluated body; dir is as in executor.Factory. One that is a
 // program of its own has a process, which is shared by all who open it in the same way, until Close.
 func (c *Catalog) OpenExecutor(name string, config cty.Value, dir string) (executor.Executor, error) {
+	return c.openExecutor(name, config, dir, false)
+}
+
+// OpenRecorded is OpenExecutor for one that the record of a run names; program is its path there, empty for one that is
+// linked into this program. What the recipe names need not be in the record, and the record may be a stranger's.
+func (c *Catalog) OpenRecorded(name, program string, config cty.Value, dir string) (executor.Executor, error) {
+	if err := c.knowRecorded(name, program); err != nil {
+		return nil, err
+	}
+	return c.openExecutor(name, config, dir, true)
+}
+
+// knowRecorded makes the program of an executor known, unless the recipe names one for the executor.
+func (c *Catalog) knowRecorded(name, program string) error {
+	if program == "" {
+		return nil
+	}
+	if known, err := c.ExecutorPath(name); err == nil && known != "" {
+		return nil
+	}
+	digest, err := trust.OfFile(program)
+	if err != nil {
+		return unusable(program, err)
+	}
+	if err := c.Trust.Allow(trust.Use{Path: program, Digest: digest, Why: whyExecutor, Recorded: true}); err != nil {
+		return err
+	}
+	_, err = c.Know(program)
+	return err
+}
+
+func (c *Catalog) openExecutor(name string, config cty.Value, dir string, recorded bool) (executor.Executor, error) {
 	if e, err := c.override(kind.Executor, name); err != nil {
 		return nil, err
 	} else if e != nil {
@@ -52,7 +84,7 @@ func (c *Catalog) OpenExecutor(name string, config cty.Value, dir string) (execu
 	if err != nil {
 		return nil, err
 	}
-	if refused := c.allowReads(x); refused != nil {
+	if refused := c.allowReads(x, recorded); refused != nil {
 		return untrustedExecutor{x, refused}, nil
 	}
 	return x, nil

@@ -18,7 +18,7 @@ import (
 const whyReads = "used to log in to a cluster that it names, where credentials and jobs would go"
 
 // allowReads asks about the files that an executor's body names.
-func (c *Catalog) allowReads(x executor.Executor) error {
+func (c *Catalog) allowReads(x executor.Executor, recorded bool) error {
 	r, ok := executor.As[executor.Reader](x)
 	if !ok {
 		return nil
@@ -37,7 +37,7 @@ func (c *Catalog) allowReads(x executor.Executor) error {
 			continue // using it says so
 		}
 		if err == nil {
-			err = c.Trust.Allow(trust.Use{Path: path, Digest: digest, Why: whyReads})
+			err = c.Trust.Allow(trust.Use{Path: path, Digest: digest, Why: whyReads, Recorded: recorded})
 		}
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -55,14 +56,17 @@ type layoutRepository struct {
 func openLayout(path string, source Source) (*layoutRepository, error) {
 	l := &layoutRepository{path: path, source: source}
 	if !strings.HasSuffix(path, ".tar") {
-		root, err := os.OpenRoot(path)
-		if err != nil {
+		if _, err := os.ReadDir(path); err != nil {
 			return nil, fmt.Errorf("open the layout: %w", err)
 		}
-		l.open, l.close = func(name string) (io.ReadCloser, error) { return root.Open(name) }, root.Close
+		l.open = func(name string) (io.ReadCloser, error) { // it may have come with a checkout
+			f, _, err := regular.OpenIn(path, name)
+			return f, err
+		}
+		l.close = func() error { return nil }
 		return l, nil
 	}
-	f, err := os.Open(path)
+	f, _, err := regular.Follow(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the layout: %w", err)
 	}

@@ -12,12 +12,17 @@ import (
 // thousand of them have some hundred kilobytes.
 const maxListed = 64 << 20
 
+// maxPages is the most requests for one such list: small pages without end would never fill maxListed. Registries give
+// 50 versions a page and more.
+const maxPages = maxTags / 50
+
 // listedTransport bounds answers of a registry, which the author of a recipe names, together. Blobs are bounded by the
 // size in their manifest instead; a registry may redirect to the store that has them.
 type listedTransport struct {
 	base  http.RoundTripper
 	blobs bool // blobs may be among the answers
 	left  atomic.Int64
+	asked atomic.Int64
 }
 
 func bounded(base http.RoundTripper, blobs bool) http.RoundTripper {
@@ -28,6 +33,9 @@ func bounded(base http.RoundTripper, blobs bool) http.RoundTripper {
 
 // RoundTrip implements http.RoundTripper.
 func (t *listedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !t.blobs && t.asked.Add(1) > maxPages {
+		return nil, fmt.Errorf("%s has more than %d pages where it lists what it has", req.URL.Host, maxPages)
+	}
 	resp, err := t.base.RoundTrip(req)
 	if err != nil || t.blobs && (req.Response != nil || strings.Contains(req.URL.Path, "/blobs/")) {
 		return resp, err

@@ -62,7 +62,7 @@ func archive(files map[string]File, method uint16) ([]byte, error) {
 // file on every system.
 func checkName(name string) error {
 	switch {
-	case name == "" || name == "." || len(name) > 1024 || !utf8.ValidString(name),
+	case name == "" || name == "." || len(name) > maxName || !utf8.ValidString(name),
 		strings.ContainsAny(name, "\\:\x00"), strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }),
 		path.IsAbs(name), path.Clean(name) != name, name == "..", strings.HasPrefix(name, "../"):
 		return fmt.Errorf("the file name %q is refused: expected a relative path below the package's folder", name)
@@ -85,9 +85,9 @@ var (
 // lead elsewhere, names that occur twice, links, devices, and more than the limits, whatever the archive says of the
 // sizes. Files are read-only afterwards; only the executable bit of the owner is kept.
 func extract(r io.ReaderAt, size int64, dir string, limit limits) error {
-	z, err := zip.NewReader(r, size)
+	z, err := openZip(r, size, limit)
 	if err != nil {
-		return fmt.Errorf("read the archive: %w", err)
+		return err
 	}
 	if len(z.File) > limit.files {
 		return fmt.Errorf("the archive has %d entries, at most %d are allowed", len(z.File), limit.files)
@@ -161,9 +161,9 @@ func modeOf(f *zip.File) fs.FileMode {
 // no
 // other file among them.
 func compare(r io.ReaderAt, size int64, dir string) error {
-	z, err := zip.NewReader(r, size)
+	z, err := openZip(r, size, pluginLimits)
 	if err != nil {
-		return fmt.Errorf("read the archive: %w", err)
+		return err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -2,7 +2,6 @@ package packages
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -71,9 +70,9 @@ func decompressed(f *os.File) (io.Reader, error) {
 }
 
 func (r *reader) zip(f *os.File, size int64) error {
-	z, err := zip.NewReader(f, size)
+	z, err := openZip(f, size, r.limit)
 	if err != nil {
-		return fmt.Errorf("read the archive: %w", err)
+		return err
 	}
 	for _, entry := range z.File {
 		content, err := entry.Open()

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +90,7 @@ func (j *Job) pull(ctx context.Context) error {
 	var errs []error
 	for _, e := range list {
 		now[e.Path] = true
-		if j.pulled[e.Path] == e || slices.Contains(ofTheEngine, filepath.Base(e.Path)) {
+		if j.pulled[e.Path] == e || belongsToEngine(filepath.Base(e.Path)) {
 			continue
 		}
 		if err := j.fetch(ctx, e); errors.Is(err, fs.ErrNotExist) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/recipe-rl/recipe/engine/agent"
 	"github.com/recipe-rl/recipe/sdk"
@@ -183,6 +184,13 @@ func (w *walker) follow(p, rel string) (fs.FileInfo, error) {
 
 // ofTheEngine are the files in a block's folder that belong to the engine, or to the machine.
 var ofTheEngine = []string{recordName, joinName, "agent.json", "reattach.json", "output.json"}
+
+// belongsToEngine says whether a name is one of them on some system: macOS does not tell Job.json from job.json, and
+// takes one form of Unicode for another.
+func belongsToEngine(name string) bool {
+	name = norm.NFKC.String(name)
+	return slices.ContainsFunc(ofTheEngine, func(own string) bool { return strings.EqualFold(own, name) })
+}
 
 // manifest lists what is staged for a block, with digests.
 func (s Spec) manifest() (*manifest, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"reflect"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -312,7 +313,7 @@ func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchS
 		for i := range specs {
 			specs[i].Executor = job.Executor
 		}
-		if err := l.Placed.Hub.Together(ctx, specs, p.openExecutor, l.Placed.Report); err != nil {
+		if err := l.Placed.Hub.Together(ctx, specs, p.openOf(job.Executor), l.Placed.Report); err != nil {
 			return nil, err
 		}
 	}
@@ -328,7 +329,7 @@ func (p Processes) launchPlaced(ctx context.Context, l Launch, spec host.LaunchS
 			return nil, fmt.Errorf("stage its plugin: %w", err)
 		}
 	}
-	running, err := l.Placed.Hub.Submit(ctx, job, p.openExecutor, l.Placed.Report)
+	running, err := l.Placed.Hub.Submit(ctx, job, p.openOf(job.Executor), l.Placed.Report)
 	if err != nil {
 		return nil, err
 	}
@@ -397,12 +398,12 @@ func (p Processes) RenderTogether(specs []remote.Spec, run string) (executor.Req
 
 // EndWaiting gives back the jobs in the run directory that were submitted with a gang and in which nothing was started.
 func (p Processes) EndWaiting(ctx context.Context, run string) error {
-	return remote.EndWaiting(ctx, run, p.openExecutor)
+	return remote.EndWaiting(ctx, run, p.openRecorded)
 }
 
 // EndAll gives back every job that is recorded in the run directory.
 func (p Processes) EndAll(ctx context.Context, run string) error {
-	return remote.EndAll(ctx, run, p.openExecutor)
+	return remote.EndAll(ctx, run, p.openRecorded)
 }
 
 // Examine looks at the cluster of an executor.
@@ -428,7 +429,7 @@ var _ placer = Processes{}
 
 // ReattachPlaced finds the process of a block in the job that an earlier engine has submitted.
 func (p Processes) ReattachPlaced(ctx context.Context, dir string, hub *remote.Hub) (Process, error) {
-	job, err := hub.Find(ctx, dir, p.openExecutor)
+	job, err := hub.Find(ctx, dir, p.openRecorded)
 	if err != nil {
 		return nil, err
 	}
@@ -442,26 +443,45 @@ func (p Processes) ReattachPlaced(ctx context.Context, dir string, hub *remote.H
 	return staged(proc, job), nil
 }
 
-// openExecutor opens the executor that a job names.
+// openExecutor opens the executor of a block of the recipe.
 func (p Processes) openExecutor(x remote.Executor) (executor.Executor, error) {
-	return OpenExecutor(p.Catalog, x)
+	config, err := p.configOf(x)
+	if err != nil {
+		return nil, err
+	}
+	return p.Catalog.OpenExecutor(x.Plugin, config, x.Dir)
 }
 
-// OpenExecutor opens an executor as a job records it.
-func OpenExecutor(c *host.Catalog, x remote.Executor) (executor.Executor, error) {
-	if c == nil {
-		return nil, errors.New("this command knows no executors")
+// openRecorded opens the executor that the record of a job names, which no recipe may have named to this command.
+func (p Processes) openRecorded(x remote.Executor) (executor.Executor, error) {
+	config, err := p.configOf(x)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := p.Catalog.OpenRecorded(x.Plugin, x.Program, config, x.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", x.Block, err)
+	}
+	return opened, nil
+}
+
+// openOf opens the executor of a block of the recipe, and others as records name them.
+func (p Processes) openOf(own remote.Executor) remote.Open {
+	return func(x remote.Executor) (executor.Executor, error) {
+		if reflect.DeepEqual(x, own) {
+			return p.openExecutor(x)
+		}
+		return p.openRecorded(x)
+	}
+}
+
+func (p Processes) configOf(x remote.Executor) (cty.Value, error) {
+	if p.Catalog == nil {
+		return cty.NilVal, errors.New("this command knows no executors")
 	}
 	config, err := ctyjson.Unmarshal(x.Config, cty.DynamicPseudoType)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration of %s: %w", x.Block, err)
+		return cty.NilVal, fmt.Errorf("read the configuration of %s: %w", x.Block, err)
 	}
-	if x.Program != "" { // no recipe may have named it to this command
-		if known, err := c.ExecutorPath(x.Plugin); err != nil || known == "" {
-			if _, err := c.Know(x.Program); err != nil {
-				return nil, fmt.Errorf("find the program of %s: %w", x.Block, err)
-			}
-		}
-	}
-	return c.OpenExecutor(x.Plugin, config, x.Dir)
+	return config, nil
 }

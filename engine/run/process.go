@@ -115,14 +115,14 @@ func (p Processes) Probe(ctx context.Context, dir string) (int, bool) {
 	if !remote.Placed(dir) {
 		return host.Probe(ctx, dir, nil)
 	}
-	s, err := remote.Probe(ctx, dir, p.openExecutor)
+	s, err := remote.Probe(ctx, dir, p.openRecorded)
 	return 0, err != nil || !s.State.Over()
 }
 
 // Sweep implements Host. A job is given back.
 func (p Processes) Sweep(ctx context.Context, dir string) error {
 	if remote.Placed(dir) {
-		if err := remote.Sweep(ctx, dir, p.openExecutor); err != nil {
+		if err := remote.Sweep(ctx, dir, p.openRecorded); err != nil {
 			return err
 		}
 	}

@@ -26,6 +26,9 @@ type Use struct {
 	Digest string
 	// Files are the other files that the digest covers, relative to the folder of Path.
 	Files []string
+	// Recorded: the record of a run names it, and the recipe may not. A run directory can come from somewhere else, so
+	// what a person says for all that the recipe names does not count.
+	Recorded bool
 }
 
 // Answer is what a person says to a question.
@@ -99,7 +102,7 @@ func (g *Gate) Allow(u Use) error {
 		g.note(u)
 		return nil
 	}
-	if g.all {
+	if g.all && !u.Recorded {
 		g.note(u)
 		if g.Approve && u.Digest != "" {
 			_ = g.Store.Add(Entry{Digest: u.Digest, Path: u.Path}) // without it the next command asks

@@ -4,9 +4,11 @@ package ui
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -149,9 +151,18 @@ func cookieName(host string) string {
 	return "recipe_ui" + port
 }
 
+// folder is where the page with a token is: browsers send the cookie to paths in it alone. They send cookies of a host
+// to all of its ports, and a server of another user that somebody visits on this machine can only guess the folder.
+func folder(token string) string {
+	sum := sha256.Sum256([]byte("folder of the page " + token))
+	return "/" + hex.EncodeToString(sum[:16])
+}
+
 // guard checks who asks. Another site must not read a run through a person's browser (by a name that resolves to
 // loopback, or by a request from its pages), and beyond loopback a token is required.
 func (s *Server) guard(next http.Handler) http.Handler {
+	within := folder(s.opts.Token)
+	inFolder := http.StripPrefix(within, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
@@ -172,16 +183,17 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		case same(r.URL.Query().Get("token"), s.opts.Token):
 			// Lax: a browser leaves strict cookies out where a link on another page, or in a file, led here.
-			http.SetCookie(w, &http.Cookie{Name: cookieName(r.Host), Value: s.opts.Token, Path: "/", HttpOnly: true,
+			http.SetCookie(w, &http.Cookie{Name: cookieName(r.Host), Value: s.opts.Token, Path: within + "/", HttpOnly: true,
 				Secure: s.opts.TLS != nil, SameSite: http.SameSiteLaxMode})
-			// The token leaves the address bar. A path that begins with // would be another host.
-			http.Redirect(w, r, "/"+strings.TrimLeft(r.URL.EscapedPath(), `/\`), http.StatusSeeOther)
+			// The token leaves the address bar.
+			to := strings.TrimLeft(strings.TrimPrefix(r.URL.EscapedPath(), within+"/"), `/\`)
+			http.Redirect(w, r, within+"/"+to, http.StatusSeeOther)
 		default:
 			if c, err := r.Cookie(cookieName(r.Host)); err != nil || !same(c.Value, s.opts.Token) {
 				http.Error(w, "a token is required: open the address that recipe ui printed", http.StatusUnauthorized)
 				return
 			}
-			next.ServeHTTP(w, r)
+			inFolder.ServeHTTP(w, r)
 		}
 	})
 }

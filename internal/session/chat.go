@@ -185,6 +185,14 @@ func chatMessage(raw json.RawMessage) (m chatMessageIn, err error) {
 	default:
 		return m, fmt.Errorf("role: want system, developer, user, assistant or tool, got %q", m.Role)
 	}
+	for _, call := range m.Calls {
+		var inner string
+		if json.Unmarshal(call.Function.Arguments, &inner) == nil {
+			if err := readable(inner); err != nil {
+				return m, fmt.Errorf("tool_calls: %w", err)
+			}
+		}
+	}
 	m.text, m.Content, err = chatContent(m.Content)
 	return m, err
 }

@@ -39,6 +39,15 @@ func bounded(body []byte) error {
 // Reads reports whether a session decodes this JSON again, as a part of a request and of its journal.
 func Reads(raw []byte) bool { return bounded(raw) == nil }
 
+// readable refuses arguments of a tool, a text that holds JSON, which whoever reads them in a session later could not:
+// the program that scores it would end.
+func readable(arguments string) error {
+	if err := bounded([]byte(arguments)); err != nil {
+		return fmt.Errorf("arguments: %w", err)
+	}
+	return nil
+}
+
 // stringEnd is where the quote stands that ends a string.
 func stringEnd(body []byte) int {
 	for at := 0; ; {

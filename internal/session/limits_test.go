@@ -179,3 +179,22 @@ func checkSent(t *testing.T, q *Query) {
 		t.Errorf("the engine gets %s, which is read as %v, %v", sent, again, err)
 	}
 }
+
+// TestArgumentsAreNotNestedDeep: the arguments of a tool are a text that holds JSON, which a judge in Python decodes.
+func TestArgumentsAreNotNestedDeep(t *testing.T) {
+	t.Parallel()
+	for depth, refused := range map[int]bool{maxDepth: false, 9000: true} {
+		arguments := string(encode(strings.Repeat("[", depth) + strings.Repeat("]", depth)))
+		for dialect, call := range map[string]string{
+			"chat": `{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":` +
+				arguments + `}}]}`,
+			"responses": `{"type":"function_call","call_id":"a","name":"f","arguments":` + arguments + `}`,
+		} {
+			p := parsers[dialect]
+			_, err := p.parse([]byte(fmt.Sprintf(`{%q:[%s]}`, p.member, call)))
+			if (err != nil) != refused {
+				t.Errorf("%s: arguments %d deep: %v", dialect, depth, err)
+			}
+		}
+	}
+}

@@ -133,6 +133,9 @@ func (item responsesItem) message() (Message, error) {
 	case "reasoning":
 		return Message{Role: "assistant"}, nil
 	case "function_call":
+		if err := readable(item.Arguments); err != nil {
+			return Message{}, err
+		}
 		return Message{Role: "assistant", Parts: []Part{{Kind: ToolCall, ID: item.CallID, Name: item.Name,
 			Arguments: json.RawMessage(item.Arguments)}}}, nil
 	case "function_call_output":

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/proc"
@@ -69,9 +70,12 @@ func (l *local) file(k executor.Key) string {
 // input is the file with the standard input of a job.
 func (l *local) input(k executor.Key) string { return strings.TrimSuffix(l.file(k), ".job") + ".input" }
 
+// maxRecord is far above the size of a record.
+const maxRecord = 1 << 20
+
 func (l *local) read(path string) (job, error) {
 	var j job
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, maxRecord)
 	if err == nil {
 		err = json.Unmarshal(data, &j)
 	}
@@ -230,7 +234,7 @@ func (l *local) Logs(_ context.Context, h executor.Handle, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(j.Program.Log)
+	f, _, err := regular.Follow(j.Program.Log)
 	if err != nil {
 		return fmt.Errorf("read the log of job %s: %w", h.Key, err)
 	}

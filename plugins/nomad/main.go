@@ -121,6 +121,9 @@ func (c *cluster) Logs(ctx context.Context, h executor.Handle, to io.Writer) err
 // Cancel implements executor.Executor. Nomad stops a job in the way that is written into it: SIGTERM, and after the
 // kill timeout SIGKILL for all that it has started. So that timeout is changed first.
 func (c *cluster) Cancel(ctx context.Context, h executor.Handle, grace time.Duration) error {
+	if h.ID != name(h.Key) {
+		return nil // a job of somebody else, which a changed record names
+	}
 	if c.config.Staged() {
 		if _, err := c.client.Variables().Delete(variable(h.Key), write(ctx)); err != nil {
 			return c.explain(err)

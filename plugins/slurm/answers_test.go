@@ -2,9 +2,11 @@ package slurm
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -131,6 +133,42 @@ func TestAnUnknownJobIsCanceledByItsID(t *testing.T) {
 	s.answer(map[string]string{"scancel.error": "Unable to contact slurm controller\n"})
 	if err := s.x.Cancel(t.Context(), h, time.Second); !errors.Is(err, executor.ErrUnreachable) {
 		t.Errorf("a cancel that the controller has not answered returns %v; expected that it is not reached", err)
+	}
+}
+
+// TestAnIDIsNoOption: a record of a run directory that came from somewhere else may hold --me, with which scancel ends
+// all jobs of the user.
+func TestAnIDIsNoOption(t *testing.T) {
+	for _, id := range []string{"--me", "--user=root", "-u", "", "7 8", "7,8", "*", "--me+0"} {
+		h := executor.Handle{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, ID: id}
+		s := newCommands(t)
+		s.answer(map[string]string{"scontrol.error": unknownJob})
+		if err := s.x.Cancel(t.Context(), h, time.Second); err != nil {
+			t.Errorf("cancel %q: %v; expected nothing to cancel", id, err)
+		}
+		if calls := s.calls(); strings.Contains(calls, "scancel") {
+			t.Errorf("the ID %q is an argument of a command:\n%s", id, calls)
+		}
+	}
+}
+
+// TestARecordIsARegularFile: a named pipe in place of the record of a job holds no command up.
+func TestARecordIsARegularFile(t *testing.T) {
+	k := executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}
+	s := newCommands(t)
+	path := New(Config{}, filepath.Join(s.dir, "records")).(*slurm).file(k)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), syscall.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.x.Logs(t.Context(), executor.Handle{Key: k, ID: "7"}, io.Discard) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("a pipe was read")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("a pipe holds the executor up")
 	}
 }
 

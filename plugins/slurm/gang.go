@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/executor"
 )
 
@@ -154,7 +155,7 @@ func (s *slurm) component(h executor.Handle, st executor.Status) executor.Status
 	if err != nil {
 		return st
 	}
-	text, err := os.ReadFile(exitFile(r.Log))
+	text, err := regular.FollowFile(exitFile(r.Log), maxRecord)
 	if err != nil {
 		return st
 	}

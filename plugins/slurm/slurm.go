@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/executor"
 	"github.com/recipe-rl/recipe/sdk/protocol"
@@ -139,9 +140,12 @@ func (s *slurm) file(k executor.Key) string {
 	return filepath.Join(s.dir, strings.ReplaceAll(k.String(), "/", "_")+".job")
 }
 
+// maxRecord is far above the size of a record.
+const maxRecord = 1 << 20
+
 func (s *slurm) recorded(k executor.Key) (submitted, error) {
 	var r submitted
-	data, err := os.ReadFile(s.file(k))
+	data, err := regular.ReadFile(s.file(k), maxRecord)
 	if err == nil {
 		err = json.Unmarshal(data, &r)
 	}
@@ -333,7 +337,7 @@ func (s *slurm) Logs(_ context.Context, h executor.Handle, to io.Writer) error {
 	if r.Log == "" {
 		return nil
 	}
-	f, err := os.Open(r.Log)
+	f, _, err := regular.Follow(r.Log)
 	if err != nil {
 		return fmt.Errorf("read the log of job %s: %w", h.ID, err)
 	}
@@ -347,6 +351,9 @@ const pollEvery = 250 * time.Millisecond
 
 // Cancel implements executor.Executor.
 func (s *slurm) Cancel(ctx context.Context, h executor.Handle, grace time.Duration) error {
+	if id, _ := leader(h.ID); !number(id) {
+		return nil // no job has it; as an argument of scancel it could be an option that means all jobs
+	}
 	st, err := executor.One(ctx, s, h)
 	if err != nil || st.State.Over() {
 		return err

@@ -27,7 +27,9 @@ type Executor interface {
 	Logs(ctx context.Context, h Handle, to io.Writer) error
 	// Cancel asks the program to end, and ends it with everything that it has started after the grace. It returns when
 	// the job is over. A job that is over is no error. The scheduler is asked to cancel an Unknown job all the same, by
-	// its ID; it is no error when the scheduler refuses because it has no such job.
+	// its ID; it is no error when the scheduler refuses because it has no such job. The handle is read from the run
+	// directory, which may have come from somewhere else: a job with another key is left alone, and an ID that none of the
+	// scheduler's jobs can have, such as an option of its commands, is given to none of them.
 	Cancel(ctx context.Context, h Handle, grace time.Duration) error
 	// List returns the jobs of a run that are not over.
 	List(ctx context.Context, run string) ([]Handle, error)

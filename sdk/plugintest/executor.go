@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ func Executor(t *testing.T, s ExecutorSuite) {
 	t.Run("a job of two machines runs once on each", s.nodes)
 	t.Run("a job without a folder reads its input", s.input)
 	t.Run("another engine finds a job and cancels it", s.isFound)
+	t.Run("a changed record cancels no other job", s.isNotMistaken)
 	t.Run("a job that ignores the request to end is killed", s.isKilled)
 	t.Run("statuses come in the order of the handles", s.statuses)
 	t.Run("jobs of a gang run together, and each ends by itself", s.gang)
@@ -323,6 +325,26 @@ func (s ExecutorSuite) isFound(t *testing.T) {
 	}
 	if list := e.listed(); len(list) != 0 {
 		t.Errorf("after Cancel, List returns %v", list)
+	}
+}
+
+// isNotMistaken cancels by handles that a changed record could have: with the ID of a job that has another key, and
+// with what a command could take for an option.
+func (s ExecutorSuite) isNotMistaken(t *testing.T) {
+	e := s.job(t, "trap 'touch asked; exit 0' TERM; touch started; while true; do sleep 0.05; done")
+	h := e.submit()
+	e.appears("started")
+	other := executor.Key{Run: e.job.Run + "x", Block: "trainer.tiny.other", Attempt: 1}
+	for _, id := range []string{h.ID, "--me", "--user=" + strconv.Itoa(os.Getuid()), "", "0", "-1", "../" + h.ID} {
+		// An error is as good: what counts is that the job runs on.
+		_ = e.executor.Cancel(e.ctx, executor.Handle{Key: other, ID: id}, time.Second)
+	}
+	list, err := e.executor.Status(e.ctx, []executor.Handle{h})
+	if err != nil || len(list) != 1 || list[0].State.Over() {
+		t.Errorf("the job is %v, %v after others were canceled; expected that it runs on", list, err)
+	}
+	if _, err := os.Stat(filepath.Join(e.job.Dir, "asked")); err == nil {
+		t.Error("the job was asked to end by a handle that is not its own")
 	}
 }
 

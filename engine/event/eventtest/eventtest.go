@@ -79,24 +79,6 @@ func when(seq uint64) time.Time {
 	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(seq) * time.Second / 10)
 }
 
-// Spoil makes a file unreadable such that it looks as before, so that who reads it fails.
-func Spoil(tb TB, path string) {
-	tb.Helper()
-	info, err := os.Stat(path)
-	if err == nil {
-		err = os.WriteFile(path, bytes.Repeat([]byte("x\n"), int(info.Size())/2+1), 0o600)
-	}
-	if err == nil {
-		err = os.Truncate(path, info.Size())
-	}
-	if err == nil {
-		err = os.Chtimes(path, time.Time{}, info.ModTime())
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // step writes the events of one step of a run: ten, with the sizes that they have in a run of trainer.grpo.
 func step(put func(event.Event), n int64) {
 	metrics := func(names, n int) map[string]float64 {

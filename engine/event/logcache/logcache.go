@@ -19,6 +19,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/private"
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // Fold is what events come to, one after another.
@@ -99,6 +100,10 @@ type logFile struct {
 	Name     string
 	Bytes    int64
 	Modified int64 // nanoseconds since 1970
+	// Changed is when the system has last changed what it knows of the file: likewise. No program can set it, so files of
+	// a run directory that came from somewhere else have another one, and what somebody has written beside them is not
+	// read: a fold takes what it finds there for its own.
+	Changed int64
 }
 
 // complete lists the files of a log to which nothing is added any more, and the number of the first event after them.
@@ -115,7 +120,7 @@ func complete(dir string) (done []logFile, next uint64, err error) {
 		if err != nil {
 			return nil, 0, fmt.Errorf("reading the event log: %w", err)
 		}
-		done = append(done, logFile{filepath.Base(path), info.Size(), info.ModTime().UnixNano()})
+		done = append(done, logFile{filepath.Base(path), info.Size(), info.ModTime().UnixNano(), regular.Changed(info)})
 	}
 	if next, err := event.FirstOf(segments[len(segments)-1]); err == nil {
 		return done, next, nil

@@ -133,3 +133,42 @@ func TestAFoldThatCannotBeRead(t *testing.T) {
 type broken struct{ count }
 
 func (*broken) MarshalBinary() ([]byte, error) { return []byte("no number"), nil }
+
+// TestACopyIsFoldedAnew: what is kept in a run directory that came from somewhere else may be anyone's, whatever digest
+// it has.
+func TestACopyIsFoldedAnew(t *testing.T) {
+	t.Parallel()
+	dir := written(t)
+	if err := keep(t, dir, file); err != nil {
+		t.Fatal(err)
+	}
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries { // an archive keeps the times of its files
+		info, err := e.Info()
+		if err == nil {
+			err = os.Chtimes(filepath.Join(copied, e.Name()), info.ModTime(), info.ModTime())
+		}
+		if err == nil {
+			err = os.Chmod(filepath.Join(copied, e.Name()), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for where, want := range map[string]uint64{dir: 4, copied: 0} {
+		done, _, err := complete(where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, _ := recall(where, file, thisProgram(), done, empty); c.n != want {
+			t.Errorf("%d events are kept in %s, expected %d", c.n, where, want)
+		}
+	}
+}

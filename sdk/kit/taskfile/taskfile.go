@@ -14,6 +14,10 @@ import (
 // maxLine bounds a line.
 const maxLine = 16 << 20
 
+// maxDepth bounds lists and objects within each other: programs in Python that score end on JSON that is nested some
+// thousand deep.
+const maxDepth = 512
+
 // Read reads a task from each line that is not empty. The last evalTasks of them are held out; the others are put into
 // an order that depends on the seed. Name is relative to the folder of the recipe. Parse gets the number of a line,
 // from 1, and its bytes, which it may keep; its error is reported with the place.
@@ -34,6 +38,10 @@ func Read[T any](name, recipeDir string, evalTasks, seed int64, parse func(line 
 		if len(lines.Bytes()) == 0 {
 			continue
 		}
+		if depth(lines.Bytes()) > maxDepth {
+			return nil, nil, fmt.Errorf("tasks: %s:%d: a task has lists and objects more than %d deep within each other", path,
+				n, maxDepth)
+		}
 		one, err := parse(n, slices.Clone(lines.Bytes()))
 		if err != nil {
 			return nil, nil, fmt.Errorf("tasks: %s:%d: %w", path, n, err)
@@ -52,4 +60,24 @@ func Read[T any](name, recipeDir string, evalTasks, seed int64, parse func(line 
 	rng := rand.New(rand.NewPCG(uint64(seed), 1))
 	rng.Shuffle(keep, func(i, j int) { train[i], train[j] = train[j], train[i] })
 	return train, held, nil
+}
+
+// depth is how deep lists and objects are within each other in JSON.
+func depth(text []byte) (most int) {
+	now, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			now++
+			most = max(most, now)
+		case c == ']' || c == '}':
+			now--
+		}
+	}
+	return most
 }

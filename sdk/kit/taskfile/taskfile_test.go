@@ -41,10 +41,15 @@ func TestRead(t *testing.T) {
 	if !other {
 		t.Error("no seed changes the order")
 	}
+	flat := `{"a": "` + strings.Repeat(`\"[`, 9000) + `"}` + strings.Repeat(`[]`, 9000) // brackets in a text are none
+	if _, _, err := read(flat, 0, 0); err != nil {
+		t.Errorf("a flat task: %v", err)
+	}
 	for text, want := range map[string]string{
 		"a\nb":                      "tasks.jsonl has 2 tasks, and the last eval_tasks = 2 of them are held out",
 		"a\n\nbad\n":                "tasks.jsonl:3: want a task",
 		strings.Repeat("a", 17<<20): "token too long",
+		"a\n" + strings.Repeat("[", 9000) + strings.Repeat("]", 9000): "tasks.jsonl:2: a task has lists and objects more",
 	} {
 		if _, _, err := read(text, 2, 0); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.10q: %v, want %q", text, err, want)

@@ -63,7 +63,7 @@ async function open(path, options = {}) {
 // asked is what the server answers a browser that has opened the page.
 async function asked(path) {
   const page = await open("");
-  const answer = await (await page.request.get(new URL(path, base).href)).json();
+  const answer = await (await page.request.get(new URL(path, page.url()).href)).json();
   await close(page);
   return answer;
 }
