@@ -88,6 +88,9 @@ func sameAs(b *Block, output *spec.Attribute, values map[string]cty.Value) cty.V
 	return cty.NilVal
 }
 
+// Folder is the folder of the recipe, to which paths in the block are relative.
+func (b *Block) Folder() string { return b.dir }
+
 // local says whether a name is that of a file or folder.
 func (b *Block) local(name string) bool {
 	if strings.HasPrefix(name, "~") || decode.IsFileName(name) {

@@ -169,6 +169,7 @@ func (d *Decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 		}
 		v = d.pin(a, converted, attr, where)
 		d.content(a, v, attr, body, where)
+		d.model(a, v, attr, body, where)
 		d.claims(a, v, attr, where)
 		d.perTask(a, v, attr, where)
 	} else {

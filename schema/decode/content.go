@@ -70,11 +70,9 @@ func (d *Decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 		d.report(diagnostic.Problem(attr.Expr.Range(), "File not readable", fmt.Sprintf("%q in %s: %s.", a.Name, where,
 			diagnostic.UpperFirst(err.Error()))))
 	case !IsFileName(name):
-	case body.Attributes["placement"] != nil || slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool {
-		return b.Type == "placement"
-	}): // it may be on that machine
+	case placed(body): // it may be on that machine
 	default:
-		diag := d.notThere(a.Name, file, attr.Expr.Range(), where)
+		diag := d.notThere(a.Name, file, attr.Expr.Range(), where, nil)
 		if filepath.IsAbs(file) { // it may be on the machine of the block
 			diag.Severity = hcl.DiagWarning
 		}
@@ -83,8 +81,9 @@ func (d *Decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 }
 
 // notThere reports a file that does not exist. A path from the root is often one of another machine, where the recipe
-// is applied: it is a warning.
-func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string) *hcl.Diagnostic {
+// is applied: it is a warning. Files of the same ending beside it are named, of these those that can be meant.
+func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string,
+	meant func(path string) bool) *hcl.Diagnostic {
 	full, relative := file, ""
 	if !filepath.IsAbs(file) {
 		full = filepath.Join(d.Shared.code.files.Dir, file)
@@ -93,7 +92,14 @@ func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string) *
 	near := d.Shared.code.facts.like(full)
 	names := make([]string, 0, len(near))
 	for _, n := range near {
-		names = append(names, path.Join(path.Dir(file), filepath.Base(n)))
+		if meant != nil && !meant(n) {
+			continue
+		}
+		name := path.Join(path.Dir(file), filepath.Base(n))
+		if strings.HasPrefix(file, "./") {
+			name = "./" + name // without it a model is a name in a hub
+		}
+		names = append(names, name)
 	}
 	has := ""
 	if len(names) > 0 {
