@@ -168,11 +168,14 @@ func TestFunctionsOfModules(t *testing.T) {
 func TestMembersThatATaskLacks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"tasks.jsonl": "{\"text\": \"1\", \"n\": 2}\n{}\n"})
+	write(t, dir, map[string]string{"tasks.jsonl": "{\"text\": \"1\", \"n\": 2}\n{\"text\": \"2\", \"n\": null}\n",
+		"few.jsonl": "{\"text\": \"1\", \"n\": 2}\n\n{\"n\": 3}\n"})
 	for body, want := range map[string]string{
 		"command = [task.text, \"${task.n}\"]\ndata = \"tasks.jsonl\"": "",
 		"command = [\"a\", \"--x=${task.txt}\"]\ndata = \"tasks.jsonl\"": "Member not found: \"command\" in " +
 			"environment.mine.e: the first task of tasks.jsonl has no member \"txt\". It has text, n. Did you mean \"text\"?",
+		"command = [task.text]\ndata = \"few.jsonl\"": "Member not found: \"command\" in environment.mine.e: the task at " +
+			"few.jsonl:3 has no member \"text\". Add it, or remove the task.",
 		"command = [task.txt]":                       "",
 		"command = [task.txt]\ndata = \"other/hub\"": "",
 	} {
