@@ -184,3 +184,36 @@ func TestMembersThatATaskLacks(t *testing.T) {
 		}
 	}
 }
+
+func TestDataThatAVariableNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"rows.jsonl": "{}\n", "sub/inner.csv": "a\n"})
+	for variables, want := range map[string]string{
+		`{ DATASET_PATH = "cases.jsonl" }`: `"environment_variables.DATASET_PATH" in environment.mine.e: there is no file ` +
+			`cases.jsonl`,
+		`{ DATASET_PATH = "rows.jsonl", OTHER = "s3://b/a.jsonl", NAME = "org/data", LIST = "*.csv" }`: "",
+		`{ A = "sub/inner.csv", B = "sub/outer.csv" }`:                                                 "there is no file sub/outer.csv",
+	} {
+		source := "environment \"mine\" \"e\" {\n environment_variables = " + variables + "\n}\n"
+		config, err := spec.Of(struct {
+			Data string `recipe:"data" file:"content"`
+		}{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, diags := schema.LoadSource(filepath.Join(dir, "r.hcl"), []byte(source), schema.Options{Plugins: readers{config}})
+		got := ""
+		for _, d := range diags {
+			switch {
+			case d.Severity != hcl.DiagWarning:
+				t.Errorf("an error: %s", d.Detail)
+			case d.Summary == "File not found":
+				got += d.Detail
+			}
+		}
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", variables, got, want)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -210,4 +212,49 @@ func (c *codeFiles) modules(file string, source []byte) (found []Content, ok boo
 		}
 	}
 	return found, true
+}
+
+// dataEndings are of files that programs mostly read.
+const dataEndings = ".jsonl .ndjson .csv .tsv .parquet .arrow"
+
+// namedData warns of environment variables that name a file of data which does not exist: the program that reads it
+// fails late, or takes the name for one of a hub. It may be a file that the program writes.
+func (d *Decoder) namedData(attr *hclsyntax.Attribute, m Meta, body *hclsyntax.Body) {
+	if d.Running || m.SecretNames || placed(body) || hasBlock(body, "external") {
+		return
+	}
+	dir := ""
+	if body.Attributes["command_dir"] != nil {
+		v, ok := d.within(&spec.Attribute{Within: "command_dir"}, body)
+		if !ok {
+			return
+		}
+		dir = v
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Environment)) {
+		v := m.Environment[name]
+		if v.IsMarked() || !v.IsKnown() || v.IsNull() {
+			continue
+		}
+		file := v.AsString()
+		ending := strings.ToLower(path.Ext(strings.TrimSuffix(file, ".gz")))
+		if len(file) > 4096 || strings.ContainsAny(file, "\n{*?:\x00") || ending == "" ||
+			!slices.Contains(strings.Fields(dataEndings), ending) {
+			continue
+		}
+		if !filepath.IsAbs(file) {
+			file = path.Join(dir, file)
+		}
+		full := file
+		if !filepath.IsAbs(full) {
+			full = filepath.Join(d.Shared.code.files.Dir, file)
+		}
+		if _, err := os.Stat(full); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		diag := d.notThere("environment_variables."+name, file, attr.Expr.Range(), d.Label, nil)
+		diag.Severity = hcl.DiagWarning
+		diag.Detail += " A program that reads it fails, or takes the name for one of a hub."
+		d.report(diag)
+	}
 }
