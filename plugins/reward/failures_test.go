@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -157,4 +158,34 @@ def word(completions, **kwargs): return "7"
 			}
 		})
 	}
+}
+
+// Long before score_timeout the log and the block's status name the function that hangs, and the completion.
+//
+//docs:environments/reward.md a call that takes longer than 10 s is named in the log and in recipe status --why
+func TestARewardThatHangsIsNamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for 10 s")
+	}
+	t.Parallel()
+	python := scripttest.Python(t, "atropos")
+	dir := folder(t, "")
+	if err := os.WriteFile(filepath.Join(dir, "failing.py"), []byte(failing), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	def := Plugin()
+	config, _ := body(t, def, map[string]cty.Value{"function": cty.StringVal("failing.py:hangs"),
+		"score_timeout": cty.StringVal("10m"), "score_processes": cty.NumberIntVal(2), "drop_uninformative": cty.False})
+	block := plugintest.Harness(t, def)
+	block.Start(config, in(dir), scripttest.With(python))
+	until := time.Now().Add(5 * time.Minute)
+	for time.Now().Before(until) {
+		for _, a := range block.Status().GetActivities() {
+			if strings.HasPrefix(a.GetWhat(), "Score of ") && strings.Contains(a.GetDetail(), "hangs with the ") {
+				return
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("no activity names the function: %v", block.Status().GetActivities())
 }
