@@ -145,7 +145,7 @@ lint: lint-go lint-python lint-files lint-structure ## gofmt, go vet, golangci-l
 # less time, and half as much memory again (2.5 GB).
 SPARING := GOGC=300
 
-# It reads the workflow of releases as GitHub would.
+# It reads the workflows as GitHub would.
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 lint-files: # what was built by hand (go build in a package's folder) lies beside its source and is easily committed
@@ -172,7 +172,7 @@ lint-python:
 
 # Tests that read the source alone: in seconds here, a quarter of an hour into make test.
 lint-structure:
-	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve|TestPinsAgree)' ./sdk ./cmd/recipe
+	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve|TestPinsAgree|TestPinsOfWorkflows)' ./sdk ./cmd/recipe
 
 fmt: ## format Go and HCL files in place
 	git ls-files '*.go' | xargs -r gofmt -w
