@@ -127,6 +127,7 @@ def narrow(completions, letter): return [1.0 for _ in completions]
 def first(completions, **kwargs): return [4.0 for _ in completions[:1]]
 async def later(completions, **kwargs): return [4.0 for _ in completions[:1]]
 def word(completions, **kwargs): return "7"
+def talk(completions, **kwargs): return [float("7" in c[0]["content"]) for c in completions]
 `
 	for name, want := range map[string]string{
 		"huge":  "huge returned 2e+15; expected a number between -1e+15 and 1e+15",
@@ -135,6 +136,7 @@ def word(completions, **kwargs): return "7"
 			"returned [4.0] (list) with 1 for 4 completions",
 		"later": "it returned [4.0] (list) with 1 for 4 completions",
 		"word":  "it returned '7' (str) for 4 completions",
+		"talk":  "completions are texts here, because the prompt is one; they are lists of messages where it is a list",
 		"narrow": "narrow does not take 'prompts', 'completion_ids', 'trainer_state', 'log_extra', 'log_metric', which it " +
 			"is " +
 			"given, as by TRL: write **kwargs",

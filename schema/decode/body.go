@@ -313,7 +313,13 @@ func (d *Decoder) known(s *spec.Schema, top bool) []string {
 		names = append(names, b.Name)
 	}
 	if top {
-		names = append(append(names, metaAttributes...), metaBlocks...)
+		names = append(names, metaAttributes...)
+		for _, name := range metaBlocks { // what a block of another kind takes alone is no advice
+			if (name != "stop_when" || d.Target.Kind == kind.Trainer) &&
+				(name != "external" || d.Target.Kind.Life() == kind.Service) {
+				names = append(names, name)
+			}
+		}
 	}
 	return names
 }

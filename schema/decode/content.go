@@ -89,7 +89,11 @@ func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string,
 	full, relative := file, ""
 	if !filepath.IsAbs(file) {
 		full = filepath.Join(d.Shared.code.files.Dir, file)
-		relative = fmt.Sprintf(" (paths are relative to the folder of the recipe, %s)", d.Shared.code.files.Dir)
+		folder := d.Shared.code.files.Dir
+		if whole, err := filepath.Abs(folder); err == nil {
+			folder = whole
+		}
+		relative = fmt.Sprintf(" (paths are relative to the folder of the recipe, %s)", folder)
 	}
 	near := d.Shared.code.facts.like(full)
 	names := make([]string, 0, len(near))
