@@ -86,9 +86,9 @@ test-regressions: ## run the inputs that once failed: language, plans, clusters,
 	$(GO) test -vet=off ./cmd/recipe -run '^(TestSeveral|TestTheExamplesOfCIRun|TestAHostilePullRequest|TestAnAgentAppliesWhatAPersonApproves|TestAPersonSees|TestToolsThatOnlyReadRunNothing|TestAnEditorRunsNothing|TestShellsComplete|TestLostCopies|TestABadLine|TestOutputsFitTheirSchemas|TestARunOfAnotherUser)'
 	$(GO) test -vet=off ./plugins/slurm ./engine/plan ./engine/state ./engine/event ./schema/lsp
 	$(GO) test -vet=off ./engine/run ./engine/host ./engine/remote ./engine/tracking -run '^(TestFilesOfALiveRun|TestEventNumbers|TestATrainerWithoutIts|TestASuspendedBlock|TestAStopNames|TestARemovedProgram|TestAJobThatIsOmitted|TestAGivenUpJob|TestATrackerOutlives)'
-	$(GO) test -vet=off ./schema -run '^(TestArguments|TestAHeredocWith|TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart|TestColumns|TestNamesOf)'
+	$(GO) test -vet=off ./schema -run '^(TestArguments|TestAHeredocWith|TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart|TestColumns|TestNamesOf|TestModelFolders|TestRowsThat|TestDataThat)'
 	$(GO) test -vet=off ./cmd/recipe -run '^(TestDryRun|TestTurnsWith|TestTinyReads|TestEvaluate|TestAnswersAre|TestAnEvaluation|TestMetricsOf|TestReported)'
-	$(PATIENT) $(GO) test -vet=off ./plugins/reward ./plugins/trajectories/group ./sdk/environment
+	$(PATIENT) $(GO) test -vet=off ./plugins/reward ./plugins/trajectories/group ./sdk/environment ./sdk/kit/envserver ./internal/weightserver
 	scripts/test-python.sh -k 'scores_come_from_other or score_that_takes_too_long or truncation_goes_by or other_masks_are or not_taken_are'
 
 test-race: ## run all Go tests with the race detector, those of the whole program too (an hour; weekly)
