@@ -78,7 +78,11 @@ func sameAs(b *Block, output *spec.Attribute, values map[string]cty.Value) cty.V
 		}
 		text, _ := v.Unmark()
 		if text.Type() == cty.String && b.local(text.AsString()) {
-			return cty.NilVal // a folder has another name on the server
+			if a := b.Schema.Config.Attribute(name); a == nil || a.Format != spec.FormatModel ||
+				!decode.IsModelPath(text.AsString()) {
+				return cty.NilVal // a folder has another name on the server
+			}
+			v = cty.StringVal(filepath.Base(filepath.Clean(text.AsString()))).WithSameMarks(v)
 		}
 		if converted, err := spec.Convert(v, output.Type); err == nil {
 			return converted

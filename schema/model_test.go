@@ -135,3 +135,20 @@ func TestNamesOfServedModels(t *testing.T) {
 		})
 	}
 }
+
+// The name of a served folder is known at plan, so that the trainer's sizes are.
+func TestTheNameOfAServedFolderIsKnown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"m/config.json": "{}", "m/model.safetensors": "x", "m/tokenizer.json": "{}"})
+	r, diags := schema.LoadSource(filepath.Join(dir, "r.hcl"), []byte("inference \"x\" \"policy\" {\n model = \"./m\"\n}\n"+
+		"trainer \"y\" \"t\" {\n model = inference.x.policy.model\n}\n"), schema.Options{Plugins: modelled{t}})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	for _, b := range r.Blocks {
+		if v := b.Value.GetAttr("model"); b.Addr.Kind == kind.Trainer && (!v.IsKnown() || v.AsString() != "m") {
+			t.Errorf("the trainer's model is %#v", v)
+		}
+	}
+}

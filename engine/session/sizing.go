@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -104,10 +105,17 @@ func localModels(b *schema.Block, v cty.Value) cty.Value {
 	values := v.AsValueMap()
 	for _, a := range b.Schema.Config.Attributes {
 		m, ok := values[a.Name]
-		if a.Format == spec.FormatModel && ok && m.IsKnown() && !m.IsNull() && strings.HasPrefix(m.AsString(), ".") {
-			if path, err := filepath.Abs(filepath.Join(b.Folder(), m.AsString())); err == nil {
-				values[a.Name] = cty.StringVal(path)
-			}
+		if a.Format != spec.FormatModel || !ok || !m.IsKnown() || m.IsNull() || filepath.IsAbs(m.AsString()) {
+			continue
+		}
+		path, err := filepath.Abs(filepath.Join(b.Folder(), m.AsString()))
+		if err != nil {
+			continue
+		}
+		// A trainer runs in the recipe's folder and finds a folder there by its name alone.
+		_, missing := os.Stat(filepath.Join(path, "config.json"))
+		if strings.HasPrefix(m.AsString(), ".") || b.Addr.Kind == kind.Trainer && missing == nil {
+			values[a.Name] = cty.StringVal(path)
 		}
 	}
 	return cty.ObjectVal(values)
