@@ -314,9 +314,8 @@ func (d *Decoder) known(s *spec.Schema, top bool) []string {
 	}
 	if top {
 		names = append(names, metaAttributes...)
-		for _, name := range metaBlocks { // what a block of another kind takes alone is no advice
-			if (name != "stop_when" || d.Target.Kind == kind.Trainer) &&
-				(name != "external" || d.Target.Kind.Life() == kind.Service) {
+		for _, name := range metaBlocks { // what blocks of another kind alone take is no advice
+			if name != "stop_when" || d.Target.Kind == kind.Trainer {
 				names = append(names, name)
 			}
 		}
