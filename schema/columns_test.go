@@ -88,7 +88,8 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 			"@functools.cache\ndef kept(solution):\n    pass\n\nclass Made:\n    def __call__(self, other):\n        pass\n",
 		"a.jsonl":       "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{\"prompt\": \"2\"}\n",
 		"a.gz.jsonl.gz": packed.String(),
-		"a.json":        ` [{"prompt": "1+1=", "answer": "2"}, {"prompt": [{}]}]`, "lines.json": `{"prompt": "1", "answer": ""}` +
+		"a.json":        ` [{"prompt": "1+1=", "answer": "2"}, {"prompt": [{}]}]`,
+		"lines.json": `{"prompt": "1", "answer": ""}` +
 			"\n{\"prompt\": \"2\"}",
 		"a.csv": "prompt,\"answer\"\n1+1=,2\n1+2=,\"3\n4\"\n", "a.tsv": "prompt\tanswer\n1\t2\n3\t4\n",
 		"broken.parquet": "PAR1",

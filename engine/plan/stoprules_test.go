@@ -26,7 +26,8 @@ func TestChangedStopRules(t *testing.T) {
 	}{
 		"ended by it, unchanged": {was: `["tokens = 3000"]`, endedBy: "stop_when: 3039 tokens trained, limit 3000",
 			phase: "completed", tokens: 3000, want: plan.Nothing,
-			finding: "it was ended at step 33 of 50: stop_when: 3039 tokens trained, limit 3000. To train on, change or remove"},
+			finding: "it was ended at step 33 of 50: stop_when: 3039 tokens trained, limit 3000. To train on, change or " +
+				"remove"},
 		"ended by it, changed": {was: `["tokens = 3000"]`, endedBy: "stop_when: …", phase: "completed", tokens: 4000,
 			want: plan.Resume, reason: `stop_when[0]: "tokens = 3000" → "tokens = 4000"; it was ended at step 33: stop_when: …`},
 		"ended by it, removed": {was: `["tokens = 3000"]`, endedBy: "stop_when: …", phase: "completed", want: plan.Resume,

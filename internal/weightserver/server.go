@@ -111,8 +111,8 @@ func (s *Server) Version() int64 {
 	return s.version
 }
 
-// VersionOf is the policy version of the weights after a step: that under which inference serves them, or will when they
-// are the next that it gets.
+// VersionOf is the policy version of the weights after a step: that under which inference serves them, or will when
+// they are the next that it gets.
 func (s *Server) VersionOf(step int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
