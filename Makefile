@@ -86,9 +86,9 @@ test-regressions: ## run the inputs that once failed: language, plans, clusters,
 	$(GO) test -vet=off ./cmd/recipe -run '^(TestSeveral|TestTheExamplesOfCIRun|TestAHostilePullRequest|TestAnAgentAppliesWhatAPersonApproves|TestAPersonSees|TestToolsThatOnlyReadRunNothing|TestAnEditorRunsNothing|TestShellsComplete|TestLostCopies|TestABadLine|TestOutputsFitTheirSchemas|TestARunOfAnotherUser)'
 	$(GO) test -vet=off ./plugins/slurm ./engine/plan ./engine/state ./engine/event ./schema/lsp
 	$(GO) test -vet=off ./engine/run ./engine/host ./engine/remote ./engine/tracking -run '^(TestFilesOfALiveRun|TestEventNumbers|TestATrainerWithoutIts|TestASuspendedBlock|TestAStopNames|TestARemovedProgram|TestAJobThatIsOmitted|TestAGivenUpJob|TestATrackerOutlives)'
-	$(GO) test -vet=off ./schema -run '^(TestArguments|TestAHeredocWith|TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart|TestColumns|TestNamesOf)'
+	$(GO) test -vet=off ./schema -run '^(TestArguments|TestAHeredocWith|TestOneOutputBehindAKey|TestMoved|TestMarks|TestSensitiveText|TestVerbOf|TestTextOfNoType|TestAttributesThatAConversion|TestASecret|TestNoPart|TestColumns|TestNamesOf|TestModelFolders|TestRowsThat|TestDataThat)'
 	$(GO) test -vet=off ./cmd/recipe -run '^(TestDryRun|TestTurnsWith|TestTinyReads|TestEvaluate|TestAnswersAre|TestAnEvaluation|TestMetricsOf|TestReported)'
-	$(PATIENT) $(GO) test -vet=off ./plugins/reward ./plugins/trajectories/group ./sdk/environment
+	$(PATIENT) $(GO) test -vet=off ./plugins/reward ./plugins/trajectories/group ./sdk/environment ./sdk/kit/envserver ./internal/weightserver
 	scripts/test-python.sh -k 'scores_come_from_other or score_that_takes_too_long or truncation_goes_by or other_masks_are or not_taken_are'
 
 test-race: ## run all Go tests with the race detector, those of the whole program too (an hour; weekly)
@@ -145,7 +145,7 @@ lint: lint-go lint-python lint-files lint-structure ## gofmt, go vet, golangci-l
 # less time, and half as much memory again (2.5 GB).
 SPARING := GOGC=300
 
-# It reads the workflow of releases as GitHub would.
+# It reads the workflows as GitHub would.
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 lint-files: # what was built by hand (go build in a package's folder) lies beside its source and is easily committed
@@ -172,7 +172,7 @@ lint-python:
 
 # Tests that read the source alone: in seconds here, a quarter of an hour into make test.
 lint-structure:
-	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve|TestPinsAgree)' ./sdk ./cmd/recipe
+	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve|TestPinsAgree|TestPinsOfWorkflows)' ./sdk ./cmd/recipe
 
 fmt: ## format Go and HCL files in place
 	git ls-files '*.go' | xargs -r gofmt -w

@@ -57,6 +57,7 @@ func (ev *evaluation) fill(inst *instance, shared *hcl.EvalContext) {
 	b.Mock = ev.mock(b)
 	b.Meta = d.Meta(n.block.Body, b.Value, inst.waiting)
 	ev.needs(inst, ctx)
+	d.Diags = append(d.Diags, ev.servedNames(inst, ctx)...)
 	for _, diag := range d.Diags {
 		diag.Extra = InstanceExtra{Address: b.Addr, Inner: diag.Extra}
 	}

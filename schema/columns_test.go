@@ -75,7 +75,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	z := gzip.NewWriter(&packed)
-	_, err := z.Write([]byte(`{"prompt": "1+1=", "answer": "2"}` + "\n{}\n"))
+	_, err := z.Write([]byte(`{"prompt": "1+1=", "answer": "2"}` + "\n{\"prompt\": 1}\n"))
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +86,11 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		"rewards.py": "def right(completions, answer, **kwargs):\n    pass\n\ndef needs(completions, solution, level=1):\n" +
 			"    pass\n\ndef left_out(prompt):\n    pass\n\n@lib.retry\ndef decorated(solution):\n    pass\n\n" +
 			"@functools.cache\ndef kept(solution):\n    pass\n\nclass Made:\n    def __call__(self, other):\n        pass\n",
-		"a.jsonl": "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{}\n", "a.gz.jsonl.gz": packed.String(),
-		"a.json": ` [{"prompt": "1+1=", "answer": "2"}, {}]`, "lines.json": `{"prompt": "", "answer": ""}` + "\n{}",
+		"a.jsonl":       "\ufeff" + `{"prompt": "1+1=", "answer": "2"}` + "\n{\"prompt\": \"2\"}\n",
+		"a.gz.jsonl.gz": packed.String(),
+		"a.json":        ` [{"prompt": "1+1=", "answer": "2"}, {"prompt": [{}]}]`,
+		"lines.json": `{"prompt": "1", "answer": ""}` +
+			"\n{\"prompt\": \"2\"}",
 		"a.csv": "prompt,\"answer\"\n1+1=,2\n1+2=,\"3\n4\"\n", "a.tsv": "prompt\tanswer\n1\t2\n3\t4\n",
 		"broken.parquet": "PAR1",
 		"a.parquet":      table.String(), "short.parquet": "PAR",
@@ -107,12 +110,12 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 		"call = \"rewards.py:needs\"\ndata = \"a.csv\"":                    needs("a.csv"),
 		"call = \"rewards.py:needs\"\ndata = \"a.tsv\"":                    needs("a.tsv"),
 		"call = \"rewards.py:needs\"\ndata = \"a.parquet\"":                needs("a.parquet"),
-		"call = \"rewards.py:needs\"\ndata = \"broken.parquet\"":           "",
-		"call = \"rewards.py:needs\"\ndata = \"short.parquet\"":            "",
+		"call = \"rewards.py:needs\"\ndata = \"broken.parquet\"":           "broken.parquet is no whole Parquet file",
+		"call = \"rewards.py:needs\"\ndata = \"short.parquet\"":            "short.parquet is no whole Parquet file",
 		"call = \"rewards.py:kept\"\ndata = \"a.parquet\"":                 `kept of rewards.py needs "solution"`,
 		"call = \"rewards.py:decorated\"\ndata = \"a.jsonl\"":              "",
 		"call = \"rewards.py:needs\"\ndata = \"empty.jsonl\"":              "none is left. Add rows.",
-		"call = \"rewards.py:needs\"\ndata = \"broken.json\"":              "",
+		"call = \"rewards.py:needs\"\ndata = \"broken.json\"":              "broken.json:1: it is no list of JSON objects",
 		"call = \"rewards.py:needs\"\ndata = \"a/hub\"":                    "",
 		"call = \"rewards.py:Made\"\ndata = \"a.jsonl\"":                   "",
 		"call = \"lib.rewards:needs\"\ndata = \"a.jsonl\"":                 "",
@@ -131,7 +134,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 	if got := columnsRecipe(t, dir, `data = "other.csv"`); !strings.Contains(got, `other.csv has no column "prompt"`) {
 		t.Errorf("the default of an attribute: %s", got)
 	}
-	write(t, dir, map[string]string{"empty.csv": "prompt,answer\n", "one.jsonl": "{\"prompt\": \"\"}\n"})
+	write(t, dir, map[string]string{"empty.csv": "prompt,answer\n", "one.jsonl": "{\"prompt\": \"1\"}\n"})
 	for _, file := range []string{"a.jsonl", "a.gz.jsonl.gz", "a.json", "lines.json", "a.csv", "a.tsv", "a.parquet"} {
 		got := columnsRecipe(t, dir, fmt.Sprintf("data = %q\nkept = 2", file))
 		if want := `"kept" in environment.mine.e keeps back 2 rows, and ` + file + ` has 2: none is left. Write a smaller ` +
@@ -139,8 +142,9 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 			t.Errorf("%s, of which as many rows are kept back as it has: %q", file, got)
 		}
 	}
-	for file, want := range map[string]string{"empty.csv": "has 0: none is left. Add rows.", "broken.json": "",
-		"one.jsonl": "has 1: none is left. Add rows.", "empty.jsonl": "has 0: none is left. Add rows.",
+	for file, want := range map[string]string{"empty.csv": "has 0: none is left. Add rows.",
+		"broken.json": "unexpected EOF",
+		"one.jsonl":   "has 1: none is left. Add rows.", "empty.jsonl": "has 0: none is left. Add rows.",
 		"none.json": "has 0: none is left. Add rows."} {
 		got := columnsRecipe(t, dir, fmt.Sprintf("data = %q", file))
 		if want == "" && got != "" || !strings.Contains(got, want) {
@@ -152,7 +156,7 @@ func TestColumnsThatAFileLacks(t *testing.T) {
 func TestArgumentsThatAFunctionDoesNotTake(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"a.jsonl": `{"prompt": "1+1=", "answer": "2"}` + "\n{}\n"})
+	write(t, dir, map[string]string{"a.jsonl": `{"prompt": "1+1=", "answer": "2"}` + "\n{\"prompt\": \"2\"}\n"})
 	for _, c := range []struct {
 		name, code, data string
 		want             string // the arguments that are not taken

@@ -169,7 +169,8 @@ func TestFunctionsOfModules(t *testing.T) {
 func TestMembersThatATaskLacks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"tasks.jsonl": "{\"text\": \"1\", \"n\": 2}\n{}\n"})
+	write(t, dir, map[string]string{"tasks.jsonl": "{\"text\": \"1\", \"n\": 2}\n{\"text\": \"2\", \"n\": null}\n",
+		"few.jsonl": "{\"text\": \"1\", \"n\": 2}\n\n{\"n\": 3}\n"})
 	for body, want := range map[string]string{
 		"command = [task.text, \"${task.n}\"]\ndata = \"tasks.jsonl\"": "",
 		"command = [\"a\", \"--x=${task.txt}\"]\ndata = \"tasks.jsonl\"": "Member not found: \"command\" in " +
@@ -179,11 +180,46 @@ func TestMembersThatATaskLacks(t *testing.T) {
 		"asked = \"Go.\"\ndata = \"tasks.jsonl\"":            "",
 		"asked = task.txt\ndata = \"tasks.jsonl\"": "Member not found: \"asked\" in environment.mine.e: the first task of " +
 			"tasks.jsonl has no member \"txt\". It has text, n. Did you mean \"text\"?",
+		"command = [task.text]\ndata = \"few.jsonl\"": "Member not found: \"command\" in environment.mine.e: the task at " +
+			"few.jsonl:3 has no member \"text\". Add it, or remove the task.",
 		"command = [task.txt]":                       "",
 		"command = [task.txt]\ndata = \"other/hub\"": "",
 	} {
 		if _, problems := contentRecipe(t, dir, body); problems != want {
 			t.Errorf("%s: %q, want %q", body, problems, want)
+		}
+	}
+}
+
+func TestDataThatAVariableNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"rows.jsonl": "{}\n", "sub/inner.csv": "a\n"})
+	for variables, want := range map[string]string{
+		`{ DATASET_PATH = "cases.jsonl" }`: `"environment_variables.DATASET_PATH" in environment.mine.e: there is no file ` +
+			`cases.jsonl`,
+		`{ DATASET_PATH = "rows.jsonl", OTHER = "s3://b/a.jsonl", NAME = "org/data", LIST = "*.csv" }`: "",
+		`{ A = "sub/inner.csv", B = "sub/outer.csv" }`:                                                 "there is no file sub/outer.csv",
+	} {
+		source := "environment \"mine\" \"e\" {\n environment_variables = " + variables + "\n}\n"
+		config, err := spec.Of(struct {
+			Data string `recipe:"data" file:"content"`
+		}{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, diags := schema.LoadSource(filepath.Join(dir, "r.hcl"), []byte(source), schema.Options{Plugins: readers{config}})
+		got := ""
+		for _, d := range diags {
+			switch {
+			case d.Severity != hcl.DiagWarning:
+				t.Errorf("an error: %s", d.Detail)
+			case d.Summary == "File not found":
+				got += d.Detail
+			}
+		}
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", variables, got, want)
 		}
 	}
 }

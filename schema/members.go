@@ -78,7 +78,11 @@ func sameAs(b *Block, output *spec.Attribute, values map[string]cty.Value) cty.V
 		}
 		text, _ := v.Unmark()
 		if text.Type() == cty.String && b.local(text.AsString()) {
-			return cty.NilVal // a folder has another name on the server
+			if a := b.Schema.Config.Attribute(name); a == nil || a.Format != spec.FormatModel ||
+				!decode.IsModelPath(text.AsString()) {
+				return cty.NilVal // a folder has another name on the server
+			}
+			v = cty.StringVal(filepath.Base(filepath.Clean(text.AsString()))).WithSameMarks(v)
 		}
 		if converted, err := spec.Convert(v, output.Type); err == nil {
 			return converted
@@ -87,6 +91,9 @@ func sameAs(b *Block, output *spec.Attribute, values map[string]cty.Value) cty.V
 	}
 	return cty.NilVal
 }
+
+// Folder is the folder of the recipe, to which paths in the block are relative.
+func (b *Block) Folder() string { return b.dir }
 
 // local says whether a name is that of a file or folder.
 func (b *Block) local(name string) bool {

@@ -56,7 +56,8 @@ type TaskScore struct {
 	Failed []string `json:"failed,omitempty"`
 	// Metrics are the means of the numbers that the environment gave beside the scores, by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
-	// Messages is the conversation that the model was given; nil: the environment made it during the rollout.
+	// Messages is the conversation that the model was given; nil: it was given the text Prompt as it is, or the
+	// environment made the conversation during the rollout.
 	Messages json.RawMessage `json:"messages,omitempty"`
 	// Expected is the right answer, for people; empty: not known.
 	Expected string `json:"expected,omitempty"`

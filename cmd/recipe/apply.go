@@ -152,7 +152,7 @@ background of a shell, with TERM=dumb or --plain it prints lines.`,
 				p.Status != state.Completed {
 				return err
 			}
-			return view.NothingTrained(a.out, a.style(), s.Recipe)
+			return view.NothingTrained(a.out, a.style(), s.Recipe, p)
 		},
 	}
 	f.recipe.add(cmd)
@@ -237,7 +237,7 @@ func (a *app) nothingToDo(s *session.Session, p *plan.Plan, asJSON bool) error {
 	if err := a.conclude(s, snap); err != nil {
 		return err
 	}
-	return view.NothingTrained(a.out, a.style(), s.Recipe)
+	return view.NothingTrained(a.out, a.style(), s.Recipe, p)
 }
 
 // savedPlan reads the plan of --plan, which also says which recipe is meant. Who saved a plan and names it has approved

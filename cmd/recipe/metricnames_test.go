@@ -57,7 +57,8 @@ func TestPluginsDeclareMetrics(t *testing.T) {
 func TestReportedMetricsAreDeclared(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	recipe := strings.ReplaceAll(agentRecipe, "  steps ", "  stop_when {\n    tokens = 3000\n  }\n  steps ")
+	recipe := strings.ReplaceAll(agentRecipe, "  steps ", "  stop_when {\n    tokens = 3000\n  }\n  save_every = 1\n"+
+		"  steps ")
 	file := filepath.Join(dir, "r.hcl")
 	if err := os.WriteFile(file, []byte(recipe), 0o600); err != nil {
 		t.Fatal(err)
@@ -72,8 +73,13 @@ func TestReportedMetricsAreDeclared(t *testing.T) {
 	if !strings.Contains(out, "tokens trained, limit 3000") {
 		t.Errorf("the tokens did not end the run:\n%s", out)
 	}
-	checked := 0
+	checked, saved := 0, 0
 	err = event.Read(filepath.Join(dir, ".recipe", "r", "events"), 0, func(e event.Event) error {
+		if e.Type == event.Checkpoint { // written before its weights are served
+			if saved++; e.Version != e.Step {
+				t.Errorf("the checkpoint of step %d has policy version %d", e.Step, e.Version)
+			}
+		}
 		if e.Type != event.Metrics {
 			return nil
 		}
@@ -91,8 +97,8 @@ func TestReportedMetricsAreDeclared(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || checked < 20 {
-		t.Errorf("%d metrics checked, %v", checked, err)
+	if err != nil || checked < 20 || saved < 2 {
+		t.Errorf("%d metrics and %d checkpoints checked, %v", checked, saved, err)
 	}
 }
 

@@ -61,3 +61,32 @@ func TestPinsAgree(t *testing.T) {
 		}
 	}
 }
+
+// Workflows of this repository run actions by digest, with no permission that a job does not name, and tokens are not
+// left behind in the checkout.
+func TestPinsOfWorkflows(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(repository, ".github", "workflows", "*.yml"))
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	uses, pinned := regexp.MustCompile(`(?m)uses:\s*(\S+)`), regexp.MustCompile(`^[\w./-]+@[0-9a-f]{40}$`)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, name := string(data), filepath.Base(file)
+		for _, m := range uses.FindAllStringSubmatch(text, -1) {
+			if !pinned.MatchString(m[1]) {
+				t.Errorf("%s uses %s, which is not pinned by a digest", name, m[1])
+			}
+		}
+		if !strings.Contains(text, "\npermissions: {}\n") {
+			t.Errorf("%s does not take all permissions away first (permissions: {})", name)
+		}
+		if strings.Count(text, "actions/checkout@") != strings.Count(text, "persist-credentials: false") {
+			t.Errorf("%s leaves its token in a checkout: set persist-credentials: false", name)
+		}
+	}
+}

@@ -62,9 +62,15 @@ func finished(ops []*Operation, in Input) []Finding {
 	if changed < 0 || slices.ContainsFunc(ops, trains) {
 		return nil
 	}
+	over := "Its trainers have done their steps. "
+	if slices.ContainsFunc(ops, func(op *Operation) bool {
+		rec := in.Recorded.Blocks[op.Address]
+		return rec != nil && rec.EndedBy != ""
+	}) {
+		over = "Its trainers have done their steps, or stop_when has ended them: changed or removed, it lets them go on. "
+	}
 	return []Finding{{Severity: "warning", Address: ops[changed].Address,
-		Summary: "the run is finished: applying this trains nothing",
-		Detail:  "Its trainers have done their steps. " + Anew(in.Recipe)}}
+		Summary: "the run is finished: applying this trains nothing", Detail: over + Anew(in.Recipe)}}
 }
 
 // trains says that an operation starts or continues a job.

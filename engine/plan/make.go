@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,6 +51,7 @@ func Make(in Input) (*Plan, error) {
 		p.Findings = append(p.Findings, renamed(p.Operations, in)...)
 	}
 	p.Findings = append(p.Findings, endings(p.Operations, in.Recorded)...)
+	p.Findings = append(p.Findings, concluded(p.Operations, in.Recorded)...)
 	p.Findings = append(p.Findings, finished(p.Operations, in)...)
 	p.Findings = append(p.Findings, seeds(p.Operations)...)
 	for _, a := range Actions() {
@@ -78,7 +80,7 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 			return nil, err
 		}
 	}
-	if err := contents(config, b); err != nil {
+	if err := errors.Join(contents(config, b), stopRules(config, b)); err != nil {
 		return nil, err
 	}
 	seen := in.Observed[b.Addr]
@@ -115,7 +117,11 @@ func settled(rec *state.Block, k kind.Kind) bool {
 func (op *Operation) compare(rec *state.Block, b *schema.Block) {
 	op.compareContents(rec, b)
 	for _, name := range changed(rec.Config, op.Config) {
-		if name == ContentsName {
+		switch name {
+		case ContentsName:
+			continue
+		case StopName:
+			op.compareStopRules(rec, rec.Config[name], op.Config[name])
 			continue
 		}
 		change := changeOf(b.Schema.Config, name)

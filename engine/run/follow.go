@@ -176,8 +176,12 @@ func (s *supervisor) record(b *blockState, end ending, intent state.Intent) {
 	if end.err != nil {
 		msg = s.e.scrub(end.err.Error())
 	}
-	phase := end.phase
+	phase, endedBy := end.phase, b.ruleEnding
+	if phase != sdk.Completed {
+		endedBy = ""
+	}
 	s.e.note(b.addr(), func(rec *state.Block) {
+		rec.EndedBy = endedBy
 		rec.Phase, rec.Error, rec.Intent, rec.Ended = string(phase), msg, intent, s.e.now().UTC()
 		rec.Outputs = s.e.storedOutputs(b.outputs, b.block.Schema)
 		rec.Restarts = b.history
@@ -247,6 +251,10 @@ func (s *supervisor) sendUpdate(b *blockState) {
 	}
 	if !b.HasProcess() {
 		s.move(b, lifecycle.Restarted{})
+		return
+	}
+	if rec := s.e.store.Block(b.addr()); rec != nil && onlyRules(rec.Config, b.config) {
+		s.updated(b.addr(), b.config, nil) // the plugin knows nothing of them
 		return
 	}
 	value, _, diags := s.recipe.Evaluate(b.addr(), s.valuesFor(b))

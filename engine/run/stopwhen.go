@@ -1,9 +1,15 @@
 package run
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -98,4 +104,45 @@ func holds(value float64, op string, limit float64) bool {
 	default:
 		return false
 	}
+}
+
+// renewRules takes over the rules of a changed recipe. The clock of a rule on time goes on.
+func (b *blockState) renewRules() {
+	if b.rules == nil && len(b.block.Meta.StopWhen) == 0 || !b.HasProcess() || b.rules.same(b.block.Meta.StopWhen) {
+		return
+	}
+	started := time.Now()
+	if b.rules != nil {
+		started = b.rules.started
+	}
+	if b.rules = nil; len(b.block.Meta.StopWhen) > 0 {
+		b.rules = newStopRules(b.block.Meta.StopWhen, started)
+	}
+}
+
+// same says whether the rules are those of a recipe.
+func (s *stopRules) same(rules []decode.StopRule) bool {
+	if s == nil {
+		return false
+	}
+	return slices.EqualFunc(s.rules, rules, func(a, b decode.StopRule) bool {
+		a.Range, b.Range = hcl.Range{}, hcl.Range{}
+		return a == b
+	})
+}
+
+// onlyRules says whether two recorded forms of a block differ in stop_when alone.
+func onlyRules(before, after map[string]json.RawMessage) bool {
+	equal := func(name string) bool { return bytes.Equal(before[name], after[name]) }
+	for name := range before {
+		if name != plan.StopName && !equal(name) {
+			return false
+		}
+	}
+	for name := range after {
+		if name != plan.StopName && !equal(name) {
+			return false
+		}
+	}
+	return !equal(plan.StopName)
 }

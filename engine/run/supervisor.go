@@ -318,6 +318,7 @@ func (s *supervisor) restoreRecorded(b *blockState, rec *state.Block) {
 func (s *supervisor) change(b *blockState, op *plan.Operation) {
 	if op.Block != nil {
 		b.block, b.config, b.devices = op.Block, op.Config, op.Devices
+		b.renewRules()
 	}
 	switch op.Action {
 	case plan.Nothing, plan.Update:

@@ -3,6 +3,9 @@ package session
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -94,7 +97,28 @@ func settled(b *schema.Block) (cty.Value, error) {
 	if v, err = b.Schema.Config.Conform(v); err != nil {
 		return cty.NilVal, fmt.Errorf("read the body of %s: %w", b.Addr, err)
 	}
-	return b.Schema.Config.ApplyDefaults(v), nil
+	return localModels(b, b.Schema.Config.ApplyDefaults(v)), nil
+}
+
+// localModels makes the paths of models absolute: a plugin that is asked for a plan does not know the recipe's folder.
+func localModels(b *schema.Block, v cty.Value) cty.Value {
+	values := v.AsValueMap()
+	for _, a := range b.Schema.Config.Attributes {
+		m, ok := values[a.Name]
+		if a.Format != spec.FormatModel || !ok || !m.IsKnown() || m.IsNull() || filepath.IsAbs(m.AsString()) {
+			continue
+		}
+		path, err := filepath.Abs(filepath.Join(b.Folder(), m.AsString()))
+		if err != nil {
+			continue
+		}
+		// A trainer runs in the recipe's folder and finds a folder there by its name alone.
+		_, missing := os.Stat(filepath.Join(path, "config.json"))
+		if strings.HasPrefix(m.AsString(), ".") || b.Addr.Kind == kind.Trainer && missing == nil {
+			values[a.Name] = cty.StringVal(path)
+		}
+	}
+	return cty.ObjectVal(values)
 }
 
 func placementOf(m decode.Meta) sdk.Placement {

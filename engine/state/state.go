@@ -102,6 +102,7 @@ type Block struct {
 	Devices []string                   `json:"devices,omitempty"` // GPUs assigned at its start
 	Intent  Intent                     `json:"intent"`
 	Phase   string                     `json:"phase,omitempty"`
+	EndedBy string                     `json:"ended_by,omitempty"` // the stop_when rule that ended it before its last step
 	Error   string                     `json:"error,omitempty"`
 	Attempt int                        `json:"life"` // number of starts
 	Started time.Time                  `json:"started,omitzero"`

@@ -82,6 +82,7 @@ type Server struct {
 	over     bool
 
 	offeredStep int64
+	servedStep  int64 // of version; -1: not known, as after a restart of the trainer
 }
 
 // New makes a server. Handler gives what is to be served.
@@ -95,7 +96,11 @@ func New(c Config) *Server {
 	if c.Guard == nil {
 		c.Guard = func(f func() error) error { return f() }
 	}
-	return &Server{Config: c, changed: make(chan struct{}), version: c.Version, first: true,
+	served := int64(0)
+	if c.Resumed || c.Version > 0 {
+		served = -1
+	}
+	return &Server{Config: c, changed: make(chan struct{}), version: c.Version, first: true, servedStep: served,
 		versions: &versions{dir: filepath.Join(c.Dir, delta.PublishedFolder)}}
 }
 
@@ -104,6 +109,17 @@ func (s *Server) Version() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
+}
+
+// VersionOf is the policy version of the weights after a step: that under which inference serves them, or will when
+// they are the next that it gets.
+func (s *Server) VersionOf(step int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if step == s.servedStep {
+		return s.version
+	}
+	return s.version + 1
 }
 
 // Syncer is the sync block that this trainer works with; empty: none.
@@ -252,10 +268,12 @@ func (s *Server) drop() {
 func (s *Server) settle(outcome Done, by string) (int64, error) {
 	s.calls.Lock() // the plugin's weights must not be touched any more
 	s.mu.Lock()
-	s.pending, s.snapshot, s.outcome, s.turn = nil, nil, nil, turn{}
 	if outcome.Error == "" {
-		s.version = outcome.Version
+		if s.version = outcome.Version; s.pending != nil && s.pending.Kind != TurnOver {
+			s.servedStep = s.pending.Step
+		}
 	}
+	s.pending, s.snapshot, s.outcome, s.turn = nil, nil, nil, turn{}
 	version := s.version
 	s.changedLocked()
 	s.mu.Unlock()
@@ -289,7 +307,7 @@ func (s *Server) attach(a Attach) error {
 	s.attached = &a
 	s.lastSeen = time.Now()
 	if a.Version > s.version {
-		s.version = a.Version // inference is ahead of what the engine recorded: never go back
+		s.version, s.servedStep = a.Version, -1 // inference is ahead of what the engine recorded: never go back
 		switch {
 		case s.pending == nil:
 		case s.pending.Kind == TurnOver:

@@ -228,3 +228,29 @@ func TestAStreamThatIsUnknownIsNotOpened(t *testing.T) {
 		t.Errorf("got status %d, want 404", w.Code)
 	}
 }
+
+func TestACheckpointHasTheVersionOfItsWeights(t *testing.T) {
+	t.Parallel()
+	s := testServer(nil)
+	attach(t, s, 1)
+	if got := s.VersionOf(0); got != 0 {
+		t.Errorf("the weights before the first step have version %d", got)
+	}
+	for step := int64(1); step < 4; step++ {
+		if got := s.VersionOf(step); got != step { // written before the weights are handed over, as with save_every = 1
+			t.Errorf("step %d: version %d before it is served", step, got)
+		}
+		taken := settle(t, s, "")
+		if _, err := s.Sync(t.Context(), step, testSnapshot{}); err != nil {
+			t.Fatal(err)
+		}
+		<-taken
+		if got := s.VersionOf(step); got != step {
+			t.Errorf("step %d: version %d when it is served", step, got)
+		}
+	}
+	resumed := testServer(func(c *Config) { c.Version, c.Resumed = 7, true })
+	if got := resumed.VersionOf(45); got != 8 {
+		t.Errorf("weights that a resumed trainer hands over next have version %d, want 8", got)
+	}
+}

@@ -30,7 +30,7 @@ type Lora struct {
 // Reference is a block. The fixed policy that the KL term compares with.
 type Reference struct {
 	Source  string `recipe:"source" worker:"reference.source"`
-	Path    string `recipe:"path" worker:"reference.path"`
+	Path    string `recipe:"path" model:"folder" worker:"reference.path"`
 	Offload bool   `recipe:"offload" worker:"reference.offload"`
 }
 

@@ -33,6 +33,7 @@ var structs = map[string]string{"model": "Compute", "kl": "KL", "rejections": "R
 // Settings with tags of their own. Everything else follows from schema.json.
 var tags = map[string]string{
 	"lora.rank":           `recipe:"rank" required:"true"`,
+	"reference.path":      `recipe:"path" model:"folder"`,
 	"loss.imported":       `recipe:"import" code:"python"`,
 	"advantages.imported": `recipe:"import" code:"python"`,
 	"model.row_tokens":    `recipe:"row_tokens" unit:"tokens"`,

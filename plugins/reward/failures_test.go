@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -126,6 +127,7 @@ def narrow(completions, letter): return [1.0 for _ in completions]
 def first(completions, **kwargs): return [4.0 for _ in completions[:1]]
 async def later(completions, **kwargs): return [4.0 for _ in completions[:1]]
 def word(completions, **kwargs): return "7"
+def talk(completions, **kwargs): return [float("7" in c[0]["content"]) for c in completions]
 `
 	for name, want := range map[string]string{
 		"huge":  "huge returned 2e+15; expected a number between -1e+15 and 1e+15",
@@ -134,6 +136,7 @@ def word(completions, **kwargs): return "7"
 			"returned [4.0] (list) with 1 for 4 completions",
 		"later": "it returned [4.0] (list) with 1 for 4 completions",
 		"word":  "it returned '7' (str) for 4 completions",
+		"talk":  "completions are texts here, because the prompt is one; they are lists of messages where it is a list",
 		"narrow": "narrow does not take 'prompts', 'completion_ids', 'trainer_state', 'log_extra', 'log_metric', which it " +
 			"is " +
 			"given, as by TRL: write **kwargs",
@@ -157,4 +160,34 @@ def word(completions, **kwargs): return "7"
 			}
 		})
 	}
+}
+
+// Long before score_timeout the log and the block's status name the function that hangs, and the completion.
+//
+//docs:environments/reward.md a call that takes longer than 10 s is named in the log and in recipe status --why
+func TestARewardThatHangsIsNamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for 10 s")
+	}
+	t.Parallel()
+	python := scripttest.Python(t, "atropos")
+	dir := folder(t, "")
+	if err := os.WriteFile(filepath.Join(dir, "failing.py"), []byte(failing), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	def := Plugin()
+	config, _ := body(t, def, map[string]cty.Value{"function": cty.StringVal("failing.py:hangs"),
+		"score_timeout": cty.StringVal("10m"), "score_processes": cty.NumberIntVal(2), "drop_uninformative": cty.False})
+	block := plugintest.Harness(t, def)
+	block.Start(config, in(dir), scripttest.With(python))
+	until := time.Now().Add(5 * time.Minute)
+	for time.Now().Before(until) {
+		for _, a := range block.Status().GetActivities() {
+			if strings.HasPrefix(a.GetWhat(), "Score of ") && strings.Contains(a.GetDetail(), "hangs with the ") {
+				return
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("no activity names the function: %v", block.Status().GetActivities())
 }

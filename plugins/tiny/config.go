@@ -14,7 +14,7 @@ import (
 
 // TrainerConfig is the body of `trainer "tiny" "name"`.
 type TrainerConfig struct {
-	Model        string     `recipe:"model" default:"tiny" change:"replace" doc:"Initial model: tiny, which is built into the program, or the path of a checkpoint. The inference blocks must serve the same model"`
+	Model        string     `recipe:"model" default:"tiny" change:"replace" model:"file" doc:"Initial model: tiny, which is built into the program, or the path of a checkpoint. The inference blocks must serve the same model"`
 	Environments []spec.Ref `recipe:"environments" reference:"environment" required:"true" min:"1" doc:"Environments that produce the groups"`
 	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Trajectory API that serves the batches. Default: the recipe's only one"`
 

@@ -22,7 +22,7 @@ import (
 
 // InferenceConfig is the body of `inference "tiny" "name"`.
 type InferenceConfig struct {
-	Model    string `recipe:"model" default:"tiny" change:"replace" doc:"Model to serve: tiny, the one built into the program (0.1 million weights that add a little; it reads any text, up to 8192 tokens, each a character of ASCII or a byte, and writes ASCII), or the path of a checkpoint that a tiny trainer wrote"`
+	Model    string `recipe:"model" default:"tiny" change:"replace" model:"file" doc:"Model to serve: tiny, the one built into the program (0.1 million weights that add a little; it reads any text, up to 8192 tokens, each a character of ASCII or a byte, and writes ASCII), or the path of a checkpoint that a tiny trainer wrote"`
 	MaxBatch int64  `recipe:"max_batch" default:"256" min:"1" max:"4096" unit:"sequences" doc:"Sequences decoded side by side"`
 	Seed     int64  `recipe:"seed" default:"0" doc:"Seed of requests that bring none of their own"`
 }

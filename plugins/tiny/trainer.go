@@ -341,7 +341,7 @@ func (t *training) SaveCheckpoint(context.Context) (sdk.CheckpointInfo, error) {
 	if err != nil {
 		return sdk.CheckpointInfo{}, err
 	}
-	info := sdk.CheckpointInfo{Path: path, Step: int64(step), Version: t.host.Version()}
+	info := sdk.CheckpointInfo{Path: path, Step: int64(step), Version: t.host.VersionOf(int64(step))}
 	t.host.Checkpoint(info)
 	t.host.SetOutputs(t.outputs())
 	for _, old := range obsolete(folder, keep) {

@@ -7,7 +7,7 @@ import (
 // Config is the body of `inference "vllm" "name"`. Attributes carry vLLM's own names, with underscores; what has no
 // attribute goes through extra_args.
 type Config struct {
-	Model           string `recipe:"model" required:"true" change:"replace" doc:"Model to serve: a Hugging Face name, or a folder with config.json and safetensors. A relative path is resolved against the recipe's folder"`
+	Model           string `recipe:"model" required:"true" change:"replace" model:"folder" doc:"Model to serve: a Hugging Face name, or a folder with config.json and safetensors. A relative path is resolved against the recipe's folder"`
 	Revision        string `recipe:"revision" change:"replace" doc:"Branch, tag or commit of the model on the hub"`
 	Tokenizer       string `recipe:"tokenizer" doc:"Tokenizer, if different from the model's"`
 	ServedModelName string `recipe:"served_model_name" doc:"Name that clients send as model. Default: the model's name, or the last part of its path"`

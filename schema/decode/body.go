@@ -169,6 +169,7 @@ func (d *Decoder) attribute(a *spec.Attribute, body *hclsyntax.Body, ctx *hcl.Ev
 		}
 		v = d.pin(a, converted, attr, where)
 		d.content(a, v, attr, body, where)
+		d.model(a, v, attr, body, where)
 		d.claims(a, v, attr, where)
 		d.perTask(a, v, attr, where)
 	} else {
@@ -312,7 +313,12 @@ func (d *Decoder) known(s *spec.Schema, top bool) []string {
 		names = append(names, b.Name)
 	}
 	if top {
-		names = append(append(names, metaAttributes...), metaBlocks...)
+		names = append(names, metaAttributes...)
+		for _, name := range metaBlocks { // what blocks of another kind alone take is no advice
+			if name != "stop_when" || d.Target.Kind == kind.Trainer {
+				names = append(names, name)
+			}
+		}
 	}
 	return names
 }

@@ -82,7 +82,7 @@ func (d *Decoder) pin(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribute,
 	}
 	content, err := d.Shared.code.load(code.File)
 	if errors.Is(err, fs.ErrNotExist) {
-		d.report(d.notThere(a.Name, code.File, attr.Expr.Range(), where))
+		d.report(d.notThere(a.Name, code.File, attr.Expr.Range(), where, nil))
 		return cty.UnknownVal(cty.String).WithMarks(marks)
 	}
 	if err != nil {

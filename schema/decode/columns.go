@@ -51,6 +51,7 @@ func (d *Decoder) claims(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attribu
 // columns reports attributes that name columns which the file of rows lacks. Only its first row is read. Where the file
 // is none that can be read here, as a data set of a hub, nothing is reported: the block does that when it starts.
 func (d *Decoder) columns(body *hclsyntax.Body) {
+	read := map[string]bool{} // whether a file can be read, by the attribute that names it
 	for _, c := range d.claimed {
 		of := c.attribute.Columns.Of
 		file := d.rows[of]
@@ -58,12 +59,18 @@ func (d *Decoder) columns(body *hclsyntax.Body) {
 		if file == "" && !calls || d.Values.Enough() {
 			continue
 		}
+		if _, asked := read[of]; file != "" && !asked {
+			read[of] = d.fileOfRows(of, file, body)
+		}
+		if file != "" && !read[of] && !calls { // what follows from rows that cannot be read is no other mistake
+			continue
+		}
 		if c.members == nil && c.value.Type() == cty.Number {
 			d.keptBack(c, file, body)
 			continue
 		}
 		var columns []string
-		if file != "" {
+		if read[of] {
 			columns = d.Shared.code.facts.rowsOf(file, d.Shared.code.files).columns
 		}
 		if c.at == (hcl.Range{}) && body.Attributes[of] != nil {
@@ -74,9 +81,13 @@ func (d *Decoder) columns(body *hclsyntax.Body) {
 			d.called(c, file, columns)
 		case len(columns) == 0:
 		case c.members != nil:
-			d.compareMembers(c, file, columns)
+			if d.compareMembers(c, file, columns) && read[of] {
+				d.everyRow(c, file, c.members, false)
+			}
 		default:
-			d.named(c, file, columns)
+			if d.named(c, file, columns) && read[of] {
+				d.everyRow(c, file, []string{c.value.AsString()}, true)
+			}
 		}
 	}
 }
@@ -101,14 +112,15 @@ func (d *Decoder) keptBack(c claim, file string, body *hclsyntax.Body) {
 		c.attribute.Name, c.where, kept, file, rows, remedy)))
 }
 
-// named reports the name of a column that the file lacks.
-func (d *Decoder) named(c claim, file string, columns []string) {
+// named reports the name of a column that the file lacks. Ok: it has it.
+func (d *Decoder) named(c claim, file string, columns []string) (ok bool) {
 	name := c.value.AsString()
 	if slices.Contains(columns, name) {
-		return
+		return true
 	}
 	d.report(diagnostic.Problem(c.at, "Column not found", fmt.Sprintf("%q in %s: %s has no column %q. It has %s.%s",
 		c.attribute.Name, c.where, file, name, diagnostic.Some(columns), diagnostic.DidYouMean(name, columns))))
+	return false
 }
 
 // called compares what a function takes with what it is called with. No columns: they are not known.
@@ -224,7 +236,7 @@ func fewEnough(columns []string) []string {
 	return columns
 }
 
-// workOfRows is about how many bytes columnsOf and rowsOf go through.
+// workOfRows is about how many bytes columnsOf, rowsOf and brokenRows go through.
 func workOfRows(file string, files *function.Files) int {
 	in, size, err := files.Open(file)
 	if err != nil {
@@ -233,11 +245,11 @@ func workOfRows(file string, files *function.Files) int {
 	_ = in.Close()
 	switch ending := path.Ext(strings.ToLower(file)); ending {
 	case ".gz":
-		return 2 * headOfRows
+		return 4 * headOfRows
 	case ".parquet":
 		return 2 * footerWork * int(min(size, headOfFooter))
 	}
-	return 2 * int(min(size, headOfRows))
+	return 3 * int(min(size, headOfRows))
 }
 
 // rowsOf is how many rows a file has. Not ok: it is not known, as of one that is too large to be read for it.

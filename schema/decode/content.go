@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -70,11 +72,9 @@ func (d *Decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 		d.report(diagnostic.Problem(attr.Expr.Range(), "File not readable", fmt.Sprintf("%q in %s: %s.", a.Name, where,
 			diagnostic.UpperFirst(err.Error()))))
 	case !IsFileName(name):
-	case body.Attributes["placement"] != nil || slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool {
-		return b.Type == "placement"
-	}): // it may be on that machine
+	case placed(body): // it may be on that machine
 	default:
-		diag := d.notThere(a.Name, file, attr.Expr.Range(), where)
+		diag := d.notThere(a.Name, file, attr.Expr.Range(), where, nil)
 		if filepath.IsAbs(file) { // it may be on the machine of the block
 			diag.Severity = hcl.DiagWarning
 		}
@@ -83,17 +83,29 @@ func (d *Decoder) content(a *spec.Attribute, v cty.Value, attr *hclsyntax.Attrib
 }
 
 // notThere reports a file that does not exist. A path from the root is often one of another machine, where the recipe
-// is applied: it is a warning.
-func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string) *hcl.Diagnostic {
+// is applied: it is a warning. Files of the same ending beside it are named, of these those that can be meant.
+func (d *Decoder) notThere(attribute, file string, at hcl.Range, where string,
+	meant func(path string) bool) *hcl.Diagnostic {
 	full, relative := file, ""
 	if !filepath.IsAbs(file) {
 		full = filepath.Join(d.Shared.code.files.Dir, file)
-		relative = fmt.Sprintf(" (paths are relative to the folder of the recipe, %s)", d.Shared.code.files.Dir)
+		folder := d.Shared.code.files.Dir
+		if whole, err := filepath.Abs(folder); err == nil {
+			folder = whole
+		}
+		relative = fmt.Sprintf(" (paths are relative to the folder of the recipe, %s)", folder)
 	}
 	near := d.Shared.code.facts.like(full)
 	names := make([]string, 0, len(near))
 	for _, n := range near {
-		names = append(names, path.Join(path.Dir(file), filepath.Base(n)))
+		if meant != nil && !meant(n) {
+			continue
+		}
+		name := path.Join(path.Dir(file), filepath.Base(n))
+		if strings.HasPrefix(file, "./") {
+			name = "./" + name // without it a model is a name in a hub
+		}
+		names = append(names, name)
 	}
 	has := ""
 	if len(names) > 0 {
@@ -204,4 +216,49 @@ func (c *codeFiles) modules(file string, source []byte) (found []Content, ok boo
 		}
 	}
 	return found, true
+}
+
+// dataEndings are of files that programs mostly read.
+const dataEndings = ".jsonl .ndjson .csv .tsv .parquet .arrow"
+
+// namedData warns of environment variables that name a file of data which does not exist: the program that reads it
+// fails late, or takes the name for one of a hub. It may be a file that the program writes.
+func (d *Decoder) namedData(attr *hclsyntax.Attribute, m Meta, body *hclsyntax.Body) {
+	if d.Running || m.SecretNames || placed(body) || hasBlock(body, "external") {
+		return
+	}
+	dir := ""
+	if body.Attributes["command_dir"] != nil {
+		v, ok := d.within(&spec.Attribute{Within: "command_dir"}, body)
+		if !ok {
+			return
+		}
+		dir = v
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Environment)) {
+		v := m.Environment[name]
+		if v.IsMarked() || !v.IsKnown() || v.IsNull() {
+			continue
+		}
+		file := v.AsString()
+		ending := strings.ToLower(path.Ext(strings.TrimSuffix(file, ".gz")))
+		if len(file) > 4096 || strings.ContainsAny(file, "\n{*?:\x00") || ending == "" ||
+			!slices.Contains(strings.Fields(dataEndings), ending) {
+			continue
+		}
+		if !filepath.IsAbs(file) {
+			file = path.Join(dir, file)
+		}
+		full := file
+		if !filepath.IsAbs(full) {
+			full = filepath.Join(d.Shared.code.files.Dir, file)
+		}
+		if _, err := os.Stat(full); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		diag := d.notThere("environment_variables."+name, file, attr.Expr.Range(), d.Label, nil)
+		diag.Severity = hcl.DiagWarning
+		diag.Detail += " A program that reads it fails, or takes the name for one of a hub."
+		d.report(diag)
+	}
 }

@@ -54,6 +54,7 @@ type rowFacts struct {
 	columns []string
 	rows    int64
 	counted bool
+	broken  string // what is wrong with it
 }
 
 // spend takes work on code. Not ok: too little is left.
@@ -142,6 +143,7 @@ func (f *facts) rowsOf(file string, files *function.Files) *rowFacts {
 	if f.rowsWork += workOfRows(file, files); f.rowsWork <= maxRowsWork {
 		known.columns = columnsOf(file, files)
 		known.rows, known.counted = rowsOf(file, files)
+		known.broken = brokenRows(file, files)
 	}
 	if f.rows == nil {
 		f.rows = map[string]*rowFacts{}

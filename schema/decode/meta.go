@@ -133,6 +133,7 @@ func (d *Decoder) Meta(body *hclsyntax.Body, config cty.Value, self func() cty.V
 	limited := false // health sets start_timeout
 	if attr := body.Attributes["environment_variables"]; attr != nil {
 		m.Environment, m.SecretNames = d.environment(attr)
+		d.namedData(attr, m, body)
 	}
 	for _, block := range body.Blocks {
 		switch block.Type {

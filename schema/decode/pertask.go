@@ -63,14 +63,15 @@ func (d *Decoder) program(file string) {
 	}
 }
 
-// compareMembers reports a member that the first task does not have.
-func (d *Decoder) compareMembers(c claim, file string, has []string) {
+// compareMembers reports a member that the first task does not have. Ok: it has all.
+func (d *Decoder) compareMembers(c claim, file string, has []string) (ok bool) {
 	for _, name := range c.members {
 		if slices.Contains(has, name) {
 			continue
 		}
 		d.report(diagnostic.Problem(c.at, "Member not found", fmt.Sprintf("%q in %s: the first task of %s has no member %q. "+
 			"It has %s.%s", c.attribute.Name, c.where, file, name, diagnostic.Some(has), diagnostic.DidYouMean(name, has))))
-		return
+		return false
 	}
+	return true
 }

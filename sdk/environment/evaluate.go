@@ -237,8 +237,8 @@ func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTas
 // result is what is kept of a task's completions.
 func (r *rolled) result(task Task, p sampling) sdk.TaskScore {
 	out := sdk.TaskScore{Digest: task.digest(), Prompt: task.text(), Expected: task.Expected, Scores: []float64{}}
-	if task.Prompt != "" || len(task.Messages) > 0 {
-		out.Messages, _ = json.Marshal(task.conversation()) // texts
+	if len(task.Messages) > 0 { // a text is sent as it is
+		out.Messages, _ = json.Marshal(task.Messages) // texts
 	}
 	whole := r.withTokens()
 	if v := whole.versions(); v != nil {

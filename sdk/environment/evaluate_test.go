@@ -81,7 +81,7 @@ func checkCompletions(t *testing.T, r *pluginpb.TaskScores) {
 		len(g.Messages) == 0 || g.GroupOverrides[trajectory.OverrideExpected] != "many letters" {
 		t.Errorf("the group of task %d is %s (%v)", r.GetTask(), r.GetGroup(), err)
 	}
-	if r.GetExpected() != "many letters" || !strings.Contains(r.GetMessages(), `"role":"user"`) {
+	if r.GetExpected() != "many letters" || r.GetMessages() != "" { // the environment sends texts
 		t.Errorf("task %d: expected %q, messages %q", r.GetTask(), r.GetExpected(), r.GetMessages())
 	}
 	for i, c := range r.GetCompletions() {

@@ -144,6 +144,9 @@ func (r *rollouts) loop(ctx, working context.Context, done chan outcome) error {
 	for !(r.finished && r.inFlight == 0) {
 		for r.begins(time.Now()) {
 			r.inFlight++
+			if r.lost.began.IsZero() {
+				r.lost.began = time.Now()
+			}
 			r.due--
 			r.pace.begun()
 			// registering again changes the receiver
@@ -307,7 +310,7 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		r.stages.finished()
 	case o.bad != nil:
 		r.lost.add(r.host, "group", o.bad)
-		if r.lost.inARow >= maxFailures || r.trial && !r.fits && oneReason(o.bad) {
+		if r.lost.inARow >= maxFailures || r.trial && !r.fits && oneReason(o.bad) || r.lost.hopeless(o.bad, time.Now()) {
 			return r.lost.failure(o.bad)
 		}
 	case o.long != nil && !r.fits:

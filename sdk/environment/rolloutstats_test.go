@@ -134,6 +134,38 @@ func TestAnEnvironmentThatRefusesEveryGroup(t *testing.T) {
 	}
 }
 
+// An environment that fails slowly, in all that was ever tried, ends its block before ten groups are lost.
+func TestAnEnvironmentThatNeverWorks(t *testing.T) {
+	t.Parallel()
+	closed := func(text string) error {
+		cause := &InfraFailed{Err: errors.New(text)}
+		return &unscored{text: cause.Error(), causes: []error{cause, cause}}
+	}
+	began := time.Now()
+	for _, c := range []struct {
+		name  string
+		ever  bool
+		lost  []error
+		after time.Duration
+		ends  bool
+	}{
+		{"one reason for long", false, []error{closed("closed"), closed("closed")}, 2 * time.Minute, true},
+		{"soon", false, []error{closed("closed"), closed("closed")}, 10 * time.Second, false},
+		{"one group", false, []error{closed("closed")}, 2 * time.Minute, false},
+		{"two reasons", false, []error{closed("closed"), closed("timed out")}, 2 * time.Minute, false},
+		{"it has worked", true, []error{closed("closed"), closed("closed")}, 2 * time.Minute, false},
+		{"no failure of the environment", false, []error{&unscored{text: "a"}, &unscored{text: "a"}}, time.Hour, false},
+	} {
+		lost := lostGroups{ever: c.ever, began: began}
+		for _, reason := range c.lost {
+			lost.add(&loggedHost{}, "group", reason)
+		}
+		if got := lost.hopeless(c.lost[len(c.lost)-1], began.Add(c.after)); got != c.ends {
+			t.Errorf("%s: the block ends: %t", c.name, got)
+		}
+	}
+}
+
 // Groups without a difference are a warning once; a few groups with one in between are no reason for a second.
 func TestEqualScoresAreReportedOnce(t *testing.T) {
 	t.Parallel()

@@ -214,6 +214,7 @@ func (u *unscored) Unwrap() []error { return u.causes }
 // lostGroups are the groups that were lost one after the other.
 type lostGroups struct {
 	inARow int
+	began  time.Time      // the first group
 	ever   bool           // whether one was not lost
 	same   map[string]int // how often each reason was there, all in all
 }
@@ -276,6 +277,21 @@ func oneReason(lost error) bool {
 		}
 	}
 	return true
+}
+
+// Fewer groups than maxFailures end a block whose environment fails slowly, as a server does that asks for something
+// and gets no answer: when all were lost for one reason, in so much time.
+const (
+	hopelessGroups = 2
+	hopelessAfter  = time.Minute
+)
+
+// hopeless says whether the environment has failed in all that was ever tried, with the same words, for long. Each
+// group stands for episode_attempts of several episodes.
+func (l *lostGroups) hopeless(reason error, now time.Time) bool {
+	var infra *InfraFailed
+	return !l.ever && l.inARow >= hopelessGroups && len(l.same) == 1 && !l.began.IsZero() &&
+		now.Sub(l.began) >= hopelessAfter && errors.As(reason, &infra) && oneReason(reason)
 }
 
 // failure is what ends the block when too many groups are lost in a row.

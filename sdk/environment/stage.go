@@ -164,7 +164,11 @@ func (r *rollouts) activities() []sdk.Activity {
 		func(n int) string { return fmt.Sprintf("Next (%s)", count(n, "call")) }))
 	add(s.draw.activity(sdk.Activity{On: r.settings.Inference.Address, Sign: "answer"},
 		groups("the completions of ", "")))
-	add(s.score.activity(sdk.Activity{Sign: "score",
+	slow := ""
+	if w, ok := any(r.source).(interface{ Waiting() string }); ok {
+		slow = w.Waiting()
+	}
+	add(s.score.activity(sdk.Activity{Sign: "score", Detail: slow,
 		Remedy: "look at Score of this environment: recipe status --why --stacks shows where it is"},
 		func(n int) string { return "Score of " + count(n, "completion") }))
 	add(s.act.activity(sdk.Activity{Sign: "environment",

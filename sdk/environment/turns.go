@@ -16,6 +16,7 @@ type episodes struct {
 	env      Episodic
 	settings EpisodeSettings
 	bridge   *bridge
+	begins   beginnings
 	rolling
 }
 
@@ -25,14 +26,24 @@ func (r *episodes) next(ctx context.Context) (Task, error) { return r.env.Next(c
 func (r *episodes) roll(ctx, _ context.Context, task Task, p sampling, l limits) (*rolled, error) {
 	made := make([][]sequence, p.N)
 	errs := make([]error, p.N)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	var wg sync.WaitGroup
 	for i := range made {
 		wg.Go(func() {
 			s, err := r.play(ctx, task, p.seededFor(int64(i)), l)
 			made[i], errs[i] = []sequence{s}, err
+			var hopeless *noEpisode
+			if errors.As(err, &hopeless) { // the others wait for the same
+				giveUp(err)
+			}
 		})
 	}
 	wg.Wait()
+	var hopeless *noEpisode
+	if errors.As(context.Cause(ctx), &hopeless) {
+		return nil, hopeless.of
+	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -87,6 +98,15 @@ func (r *episodes) once(ctx context.Context, task Task, p sampling, l limits) (s
 	end := r.stages.act.begin()
 	episode, said, err := r.env.Begin(ctx, task)
 	end()
+	var infra *InfraFailed
+	switch {
+	case err == nil:
+		r.begins.begun()
+	case errors.As(err, &infra) && ctx.Err() == nil && !l.every:
+		if e := r.begins.hopeless(err, max(r.settings.EpisodeAttempts, 2), time.Now()); e != nil {
+			return sequence{}, &noEpisode{e}
+		}
+	}
 	if err != nil {
 		return sequence{}, fmt.Errorf("begin an episode: %w", err)
 	}

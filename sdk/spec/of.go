@@ -165,6 +165,13 @@ func attributeOf(f field) (*Attribute, error) {
 		}
 		a.Format, a.Within = FormatFile, tag.Get("within")
 	}
+	if tag.Get("model") != "" {
+		formats := map[string]string{"folder": FormatModel, "file": FormatModelFile}
+		if a.Format = formats[tag.Get("model")]; a.Type != cty.String || a.Format == "" {
+			return nil, fmt.Errorf("`model:\"folder\"` and `model:\"file\"` go with a string, got %s and %q", f.typ,
+				tag.Get("model"))
+		}
+	}
 	isRef := indirect(f.typ) == refType
 	isRefList := f.typ.Kind() == reflect.Slice && f.typ.Elem() == refType
 	if (len(a.References) > 0) != (isRef || isRefList) {

@@ -92,6 +92,11 @@ const (
 	FormatCode     = "code"     // a function in a Python file, see Code
 	FormatCallable = "callable" // the same, or in a module, see Callable
 	FormatFile     = "file"     // the path of a file or folder whose content counts as part of the value
+	// FormatModel is a model: its name in a hub, or the path of its folder, which begins with . / or ~. An output that is
+	// the same (SameAs) is then the name of the folder.
+	FormatModel = "model"
+	// FormatModelFile is the path of a model that is one file.
+	FormatModelFile = "model-file"
 )
 
 // Nesting is how often a nested block may stand in its parent.

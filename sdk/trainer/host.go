@@ -84,6 +84,8 @@ func (h *host) Sync(ctx context.Context, step int64, snapshot Snapshot) (int64, 
 
 func (h *host) Version() int64 { return h.weights.Version() }
 
+func (h *host) VersionOf(step int64) int64 { return h.weights.VersionOf(step) }
+
 func (h *host) Ready(outputs any) {
 	if h.setEndpoint(outputs) {
 		h.Phase(sdk.Ready, "")

@@ -91,6 +91,7 @@ func (h *host) Checkpoint(c sdk.CheckpointInfo) {
 	if err := h.tokens.checkpoint(c.Step); err != nil {
 		h.Log("warn", fmt.Sprintf("%s of step %d is not kept: %v", MetricTokens, c.Step, err))
 	}
+	c.Version = h.weights.VersionOf(c.Step)
 	h.Host.Checkpoint(c)
 	if h.archive != nil {
 		h.archive.Add(c)

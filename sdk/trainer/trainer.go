@@ -53,8 +53,11 @@ type Host interface {
 	// than Sync's caller. One that is Ahead may be told before that its weights have been read. A sync block that is
 	// declared but does not answer within its deadline is an error that names it.
 	Sync(ctx context.Context, step int64, snapshot Snapshot) (version int64, err error)
-	// Version is the current policy version.
+	// Version is the current policy version: that which inference serves.
 	Version() int64
+	// VersionOf is the policy version of the weights after a step, for a checkpoint of them: that under which inference
+	// serves them, or will when they are the next that it gets.
+	VersionOf(step int64) int64
 	// Turn is called when the trainer has what it needs for its next step. Where inference lives on the same GPU and
 	// gives its memory back for training (see Shared) it returns when that has happened; else at once. The turn ends
 	// with the next Sync: before it the trainer gives back whatever it needs for training alone. A step that comes to

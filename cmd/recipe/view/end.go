@@ -48,8 +48,12 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 }
 
 // NothingTrained says that the result of a finished run is an old one, and how to make a new one.
-func NothingTrained(w io.Writer, s Style, r *schema.Recipe) error {
-	_, err := fmt.Fprintf(w, "\n%s\n%s\n", s.Bold("The run is finished: nothing was trained."), plan.Anew(r))
+func NothingTrained(w io.Writer, s Style, r *schema.Recipe, p *plan.Plan) error {
+	over := p.Over()
+	if over != "" {
+		over += "\n"
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n%s%s\n", s.Bold("The run is finished: nothing was trained."), over, plan.Anew(r))
 	return err
 }
 

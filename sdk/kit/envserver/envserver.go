@@ -20,6 +20,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/internal/peer"
 	"github.com/recipe-rl/recipe/internal/redact"
 	"github.com/recipe-rl/recipe/internal/temporary"
@@ -85,7 +86,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	program *proc.Program
-	failed  error // it cannot be started any more
+	failed  error           // it cannot be started any more
+	told    map[string]bool // lines of its output that were logged
 }
 
 const (
@@ -353,12 +355,50 @@ func (s *Server) Close() error {
 	return errors.Join(program.Stop(ctx, stopGrace), s.removeSocket())
 }
 
+// Lines of a server's output that may say why a call to it failed.
+var troubled = lazyregexp.New(`(?i)\b(?:error|warn(?:ing)?|exception|fail(?:ed|ure)?|could ?n[o']t|cannot|not found|` +
+	`no such|refused|denied|timed out|unreachable)\b|Error\b`)
+
+// mostTold are as many lines of a server's output as are logged.
+const mostTold = 20
+
+// tell logs the newest line of the server's output that may say why a call to it failed, each once: the error of the
+// call is often that of a connection alone.
+func (s *Server) tell() {
+	s.mu.Lock()
+	program := s.program
+	s.mu.Unlock()
+	if program == nil {
+		return
+	}
+	lines := strings.Split(strings.TrimSpace(program.Tail(200)), "\n")
+	for _, line := range slices.Backward(lines) {
+		if line = strings.TrimSpace(line); !troubled.MatchString(line) {
+			continue
+		}
+		s.mu.Lock()
+		again := s.told[line] || len(s.told) >= mostTold
+		if s.told == nil {
+			s.told = map[string]bool{}
+		}
+		if !again {
+			s.told[line] = true
+		}
+		s.mu.Unlock()
+		if !again {
+			s.setup.Log("warn", "the environment's server writes: "+line)
+		}
+		return
+	}
+}
+
 // Failed makes an error of a call to the server: infra_failed, unless the server cannot be used any more, which ends
 // the block. An error with a method Answer that returns true is the environment's own answer.
 func (s *Server) Failed(err error) error {
 	if gone := s.Err(); gone != nil {
 		return gone
 	}
+	s.tell()
 	var said interface{ Answer() bool }
 	return &environment.InfraFailed{Err: err, Answered: errors.As(err, &said) && said.Answer()}
 }

@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 		if r.URL.Path == "/end" {
 			os.Exit(1)
 		}
+		if r.URL.Path == "/reset" {
+			_, _ = io.WriteString(os.Stderr, "WARNING: Couldn't reach 'cases.jsonl' on the hub\nINFO: connection open\n")
+		}
 		_, _ = io.WriteString(w, "here")
 	})))
 }
@@ -81,6 +84,42 @@ func TestAServerListensAtASocketOfThisUser(t *testing.T) {
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the folder of the socket is still there: %v", err)
+	}
+}
+
+// What the server writes says why a call failed, of which only the end of a connection is seen.
+func TestAFailureHasTheWordsOfTheServer(t *testing.T) {
+	t.Parallel()
+	var told []string
+	s, err := Open(t.Context(), Setup{Location: Location{Command: []string{os.Args[0], "{socket}"},
+		StartTimeout: time.Minute}, Health: "/health",
+		Log:   func(level, message string) { told = append(told, level+": "+message) },
+		Block: sdk.Block{Dir: t.TempDir(), RecipeDir: t.TempDir(), Environment: map[string]string{asServer: "1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: s.Transport(&http.Transport{})}
+	defer client.CloseIdleConnections()
+	for range 3 {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+"/reset", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if failed := s.Failed(errors.New("closed")); failed.Error() != "infra_failed: closed" {
+			t.Error(failed)
+		}
+	}
+	if want := "warn: the environment's server writes: WARNING: Couldn't reach 'cases.jsonl' on the hub"; len(told) != 1 ||
+		told[0] != want {
+		t.Errorf("logged %q, want %q once", told, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

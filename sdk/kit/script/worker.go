@@ -32,6 +32,7 @@ type worker struct {
 	calls   atomic.Uint64
 	cancel  context.CancelFunc
 	dir     string // the block's folder
+	slow    atomic.Pointer[string]
 
 	mu          sync.Mutex
 	rollouts    map[uint64]rollout
@@ -132,7 +133,22 @@ func (w *worker) Handle(_ context.Context, conn *jsonrpc2.Conn, r *jsonrpc2.Requ
 		if json.Unmarshal(*r.Params, &body) == nil {
 			w.log(body.Level, body.Message)
 		}
+	case "waiting":
+		var body struct {
+			Text string `json:"text"`
+		}
+		if json.Unmarshal(*r.Params, &body) == nil {
+			w.slow.Store(&body.Text)
+		}
 	}
+}
+
+// Waiting is which call of the author's code takes long; empty: none does.
+func (w *worker) Waiting() string {
+	if text := w.slow.Load(); text != nil {
+		return *text
+	}
+	return ""
 }
 
 // call asks the worker. When the context ends first, the worker is told to give up.

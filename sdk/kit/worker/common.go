@@ -18,7 +18,7 @@ import (
 // Common are the attributes that every trainer of this kit can have: those that the Python package of the SDK reads. A
 // configuration embeds it and adds its own, with a block checkpoints of type Checkpoints, or of one that embeds that.
 type Common struct {
-	Model        string     `recipe:"model" required:"true" change:"replace" worker:"model.path" doc:"Model to train: a Hugging Face name, or a folder. A relative path is resolved against the recipe's folder"`
+	Model        string     `recipe:"model" required:"true" change:"replace" model:"folder" worker:"model.path" doc:"Model to train: a Hugging Face name, or a folder. A relative path is resolved against the recipe's folder"`
 	Environments []spec.Ref `recipe:"environments" reference:"environment" doc:"Environments that the batches come from"`
 	Trajectories *spec.Ref  `recipe:"trajectories" reference:"trajectories" doc:"Where batches come from. Default: the recipe's only trajectory API"`
 

@@ -202,7 +202,7 @@ func (w *watch[C]) event(e event) {
 		t.ready(e.Memory, e.Machine, e.Arithmetic)
 	case "resumed":
 		w.trained, w.saved = e.Step, e.Step
-		host.Log("info", fmt.Sprintf("continues from %s: step %d, policy version %d", e.Checkpoint, e.Step, e.Version))
+		host.Log("info", fmt.Sprintf("continues from %s: step %d", e.Checkpoint, e.Step))
 	case "metric":
 		host.Metrics(e.Step, flatten(e.Metrics))
 		t.trained(string(e.Batch))
@@ -214,7 +214,7 @@ func (w *watch[C]) event(e event) {
 		t.setOutputs(func(o *Outputs) { o.Step = e.Step })
 	case "checkpoint":
 		w.saved = e.Step
-		host.Checkpoint(sdk.CheckpointInfo{Path: e.Path, Step: e.Step, Version: host.Version()})
+		host.Checkpoint(sdk.CheckpointInfo{Path: e.Path, Step: e.Step, Version: host.VersionOf(e.Step)})
 		t.setOutputs(func(o *Outputs) { o.Checkpoint, o.Step = e.Path, e.Step })
 	case "error":
 		p := e.problem

@@ -178,6 +178,7 @@ func (unstarted) Sync(context.Context, int64, trainer.Snapshot) (int64, error) {
 	return 0, errUnstarted
 }
 func (unstarted) Version() int64                    { return 0 }
+func (unstarted) VersionOf(int64) int64             { return 0 }
 func (unstarted) Turn(context.Context, int64) error { return errUnstarted }
 func (unstarted) Shared() bool                      { return false }
 

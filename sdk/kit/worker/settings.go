@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -65,8 +66,12 @@ func nested(settings map[string]any) map[string]any {
 	return out
 }
 
-// Local makes the path of a model that is given relative to the recipe absolute; names of a hub stay.
+// Local makes the path of a model that is given relative to the recipe, or to the home folder, absolute; names of a hub
+// stay.
 func Local(model, recipeDir string) string {
+	if home, err := os.UserHomeDir(); err == nil && strings.HasPrefix(model, "~/") {
+		return filepath.Join(home, model[2:])
+	}
 	if (strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../") || model == "." || model == "..") &&
 		!filepath.IsAbs(model) {
 		return filepath.Join(recipeDir, model)

@@ -120,7 +120,7 @@ func (t *Trainer[C]) SaveCheckpoint(ctx context.Context) (sdk.CheckpointInfo, er
 	if err := t.call(ctx, "checkpoint", struct{}{}, &answer); err != nil {
 		return sdk.CheckpointInfo{}, err
 	}
-	return sdk.CheckpointInfo{Path: answer.Checkpoint, Step: answer.Step, Version: t.host.Version()}, nil
+	return sdk.CheckpointInfo{Path: answer.Checkpoint, Step: answer.Step, Version: t.host.VersionOf(answer.Step)}, nil
 }
 
 // Pause makes the worker wait before its next step, or go on.

@@ -135,6 +135,8 @@ func (h *host) Version() int64 {
 	return h.version
 }
 
+func (h *host) VersionOf(int64) int64 { return h.Version() }
+
 // Sync publishes, verifies and acknowledges, as with a sync block.
 func (h *host) Sync(ctx context.Context, step int64, snapshot trainer.Snapshot) (int64, error) {
 	h.mu.Lock()

@@ -6,7 +6,8 @@ import asyncio
 import functools
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,20 +103,46 @@ def arguments(given: Given, metrics: dict[str, float]) -> dict[str, Any]:
 def called(function: Any, name: str, given: Given) -> Returned:
     """Calls a function outside of any event loop."""
     metrics: dict[str, float] = {}
-    result = function(**arguments(given, metrics))
+    with _form(given):
+        result = function(**arguments(given, metrics))
     if inspect.isawaitable(result):
 
         async def wait() -> Any:
             return await result
 
-        result = asyncio.run(wait())
+        with _form(given):
+            result = asyncio.run(wait())
     return _returned(result, name, given, metrics)
 
 
 async def awaited(function: Any, name: str, given: Given) -> Returned:
     """Calls an asynchronous function."""
     metrics: dict[str, float] = {}
-    return _returned(await function(**arguments(given, metrics)), name, given, metrics)
+    with _form(given):
+        result = await function(**arguments(given, metrics))
+    return _returned(result, name, given, metrics)
+
+
+# What Python says when a text is taken for a list of messages, and the other way round.
+_TEXTS = ("string indices must be integers", "'str' object has no attribute", "string index out of range")
+_LISTS = ("'list' object has no attribute", "'dict' object has no attribute", "expected string or bytes-like object")
+
+
+@contextmanager
+def _form(given: Given) -> Iterator[None]:
+    """Adds the form of completions to an error that comes of the other one."""
+    try:
+        yield
+    except (TypeError, AttributeError, IndexError) as e:
+        texts = isinstance(given.completions[0], str)
+        if any(part in str(e) for part in (_TEXTS if texts else _LISTS)):
+            form = (
+                "completions are texts here, because the prompt is one; they are lists of messages where it is a list"
+                if texts
+                else 'a completion is a list of messages here, because the prompt is one: its text is [0]["content"]'
+            )
+            e.args = (f"{e}; {form}",)
+        raise
 
 
 def _returned(result: Any, name: str, given: Given, metrics: dict[str, float]) -> Returned:

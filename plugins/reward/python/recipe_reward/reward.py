@@ -233,14 +233,17 @@ class Reward(Environment):
         function, name, _ = self._functions[index]
         if is_async(function) and index not in self._blocking:
             try:
-                made: Returned = await scorers.call_together("await_function", index, given, limit=limit)
+                with self.context.slow.call(name, lambda: _these(given)) as started:
+                    started()
+                    made: Returned = await scorers.call_together("await_function", index, given, limit=limit)
                 return made
             except Blocked:
                 if index not in self._blocking:
                     self._blocking.add(index)
                     self.log(f"async functions of this block, such as {name}, hold up the event loop that they share: "
                              f"from now on one call of {name} runs in a process at a time", "warn")  # fmt: skip
-        made = await scorers.call("call_function", index, given, limit=limit)
+        with self.context.slow.call(name, lambda: _these(given)) as started:
+            made = await scorers.call("call_function", index, given, limit=limit, started=started)
         return made
 
     def call_function(self, index: int, given: Given) -> Returned:
@@ -304,6 +307,14 @@ def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
 def _read(column: Any) -> Any:
     """A column with a list or an object, or with its JSON, as columns of one type must have it."""
     return json.loads(column) if isinstance(column, str) and column else column
+
+
+def _these(given: Given) -> str:
+    """The completions of a call, for people."""
+    first, count = repr(_text(given.completions[0])[:200]), len(given.completions)
+    if count == 1:
+        return f"the completion {first}"
+    return f"the {count} completions of a group, of which the first is {first}"
 
 
 def _text(completion: Any) -> str:

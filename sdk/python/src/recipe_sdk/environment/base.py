@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .slow import Slow, unwatched
+
 Message = Mapping[str, Any]
 """One turn of a conversation: {"role": "user", "content": "…"}."""
 
@@ -81,6 +83,7 @@ class Context:
     log: Callable[[str, str], None] = _silent
     score_timeout: float = 120.0  # seconds that one score may take; 0: no limit
     scorers: Any = None  # the processes in which score runs; None: it runs in this one
+    slow: Slow = field(default_factory=unwatched)  # names calls that take long
 
 
 class Environment:

@@ -17,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,9 @@ class Scorers:
             raise
         return made
 
-    async def call(self, method: str, *args: Any, limit: float | None = None) -> Any:
+    async def call(
+        self, method: str, *args: Any, limit: float | None = None, started: Callable[[], None] = lambda: None
+    ) -> Any:
         """What a method of the environment returns, which runs alone in a process. TimedOut after limit seconds."""
         async with self._free:
             process = None
@@ -217,6 +220,7 @@ class Scorers:
             process = process or await self._started(False)
             try:
                 _, future = process.ask(method, args)
+                started()
                 if not (await asyncio.wait([future], timeout=limit or None))[0]:
                     raise TimedOut(limit or 0)
                 answer = future.result()
@@ -247,9 +251,11 @@ class Scorers:
             raise
         return settled(future.result())
 
-    async def score(self, task: Task, completion: Completion, limit: float | None = None) -> Any:
+    async def score(
+        self, task: Task, completion: Completion, limit: float | None = None, started: Callable[[], None] = lambda: None
+    ) -> Any:
         """What the environment's score returns."""
-        return await self.call("score", task, completion, limit=limit)
+        return await self.call("score", task, completion, limit=limit, started=started)
 
     async def close(self, within: float = 2.0) -> None:
         """Ends the processes."""

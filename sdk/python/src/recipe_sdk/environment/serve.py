@@ -26,6 +26,7 @@ from .base import Completion, Context, Environment, InfraFailure, Raised, Task, 
 from .policy import Policy, PolicyError, read, turns, whole
 from .processes import Origin, ScoreFailed, Scorers
 from .settings import build
+from .slow import Slow
 from .watch import Threads, Watch
 
 INFRA, SETTINGS, FAILED = "infra", "settings", "failed"
@@ -142,7 +143,8 @@ class Server:
         def log(level: str, message: str) -> None:
             self.tell("log", level=level, message=message)
 
-        context = Context(name, Path(folder), Path(state), log, score_timeout)
+        slow = Slow(log, lambda text: self.tell("waiting", text=text), score_timeout)
+        context = Context(name, Path(folder), Path(state), log, score_timeout, slow=slow)
         try:
             made = build(load.settings_of(self.cls), settings)
         except Exception as e:
@@ -254,7 +256,10 @@ class Server:
         limit = self.env.context.score_timeout
         assert self.scorers is not None, "judge runs in processes of its own"
         try:
-            found = read(await self.scorers.call("judge", made, limit=limit), "the reward function")
+            with self.env.context.slow.call("the reward function", lambda: "a rollout") as started:
+                found = read(
+                    await self.scorers.call("judge", made, limit=limit, started=started), "the reward function"
+                )
         except TimedOut:
             raise TimedOut(limit, "the reward of a rollout") from None
         return {"score": found.value, "metrics": found.metrics}
@@ -262,14 +267,18 @@ class Server:
     async def score(self, task: Task, completion: Completion) -> Any:
         """Calls the environment's score, where it is to run, within its time."""
         limit = self.env.context.score_timeout
+        watched = self.env.context.slow.call("score", lambda: f"the completion {completion.text[:200]!r}")
         try:
-            if self.scorers is not None:
-                return await self.scorers.score(task, completion, limit)
-            return await self.timed(limit, self.env.score, task, completion)
+            with watched as started:
+                if self.scorers is not None:
+                    return await self.scorers.score(task, completion, limit, started)
+                return await self.timed(limit, self.env.score, task, completion, started=started)
         except TimedOut:
             raise TimedOut(limit, f"score of the completion {completion.text[:200]!r}") from None
 
-    async def timed(self, limit: float, method: Callable[..., Any], *args: Any) -> Any:
+    async def timed(
+        self, limit: float, method: Callable[..., Any], *args: Any, started: Callable[[], None] = lambda: None
+    ) -> Any:
         """call within a time, which begins when a thread is free. A coroutine is canceled then, and a thread, which
         cannot be ended, is left to itself."""
         began = self.loop.create_future()
@@ -277,6 +286,7 @@ class Server:
         def start() -> None:
             if not began.done():
                 began.set_result(None)
+                started()
 
         if inspect.iscoroutinefunction(method):
             start()
