@@ -24,8 +24,8 @@ func TestAgentTools(t *testing.T) {
 	for _, e := range r.all(has(r.trainer, "reward/mean")) {
 		m := e.Metrics
 		if m["groups/count"] != 2 || m["sequences/count"] < 16 || m["rejected_groups/total"] != 0 || m["grad_norm"] <= 0 {
-			t.Errorf("step %d trained %v groups with %v sequences, %v groups were rejected, gradient %v; want 2, 16 or more, 0, "+
-				"and a gradient", e.Step, m["groups/count"], m["sequences/count"], m["rejected_groups/total"], m["grad_norm"])
+			t.Errorf("step %d trained %v groups with %v sequences, %v groups were rejected, gradient %v; want 2, 16 or more, "+
+				"0, and a gradient", e.Step, m["groups/count"], m["sequences/count"], m["rejected_groups/total"], m["grad_norm"])
 		}
 		if d := m["mismatch/mean_abs_first"]; d > 0.1 {
 			t.Errorf("step %d: sampler and trainer differ by %v on average: those are not the tokens that were sampled", e.Step,

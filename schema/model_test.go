@@ -13,10 +13,10 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// modelled are plugins of each kind whose attribute model names a folder, and one that names a file.
-type modelled struct{ t *testing.T }
+// modeled are plugins of each kind whose attribute model names a folder, and one that names a file.
+type modeled struct{ t *testing.T }
 
-func (m modelled) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
+func (m modeled) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error) {
 	m.t.Helper()
 	config, err := spec.Of(struct {
 		Model     string   `recipe:"model" model:"folder"`
@@ -38,11 +38,11 @@ func (m modelled) Lookup(k kind.Kind, name string) (*schema.PluginSchema, error)
 	return &schema.PluginSchema{Kind: k, Name: name, Config: config, Outputs: out}, nil
 }
 
-func (modelled) Names(kind.Kind) []string { return nil }
+func (modeled) Names(kind.Kind) []string { return nil }
 
 func modelProblems(t *testing.T, dir, source string) string {
 	t.Helper()
-	_, diags := schema.LoadSource(filepath.Join(dir, "r.hcl"), []byte(source), schema.Options{Plugins: modelled{t}})
+	_, diags := schema.LoadSource(filepath.Join(dir, "r.hcl"), []byte(source), schema.Options{Plugins: modeled{t}})
 	var text []string
 	for _, d := range diags {
 		severity := "error"
@@ -141,8 +141,9 @@ func TestTheNameOfAServedFolderIsKnown(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"m/config.json": "{}", "m/model.safetensors": "x", "m/tokenizer.json": "{}"})
-	r, diags := schema.LoadSource(filepath.Join(dir, "r.hcl"), []byte("inference \"x\" \"policy\" {\n model = \"./m\"\n}\n"+
-		"trainer \"y\" \"t\" {\n model = inference.x.policy.model\n}\n"), schema.Options{Plugins: modelled{t}})
+	r, diags := schema.LoadSource(filepath.Join(dir, "r.hcl"), []byte(
+		"inference \"x\" \"policy\" {\n model = \"./m\"\n}\n"+
+			"trainer \"y\" \"t\" {\n model = inference.x.policy.model\n}\n"), schema.Options{Plugins: modeled{t}})
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// servedNames reports attributes for a model that refer to the output model of an inference block which serves a folder,
-// or a model by another name: the output is the name that clients send, and no trainer finds weights by it.
+// servedNames reports attributes for a model that refer to the output model of an inference block which serves a
+// folder, or a model by another name: the output is the name that clients send, and no trainer finds weights by it.
 func (ev *evaluation) servedNames(inst *instance, ctx *hcl.EvalContext) (diags hcl.Diagnostics) {
 	n, b := inst.node, inst.block
 	if b.Schema == nil {
@@ -82,6 +82,6 @@ func servedName(of *Block, a *spec.Attribute, at hcl.Range, b *Block) *hcl.Diagn
 		return nil // trainers look there
 	}
 	return diagnostic.Problem(at, "Name of a served model", fmt.Sprintf("%q in %s: the output model of %s is the name that "+
-		"clients send, %q; %s does not find the weights by it. Write %s = %q, or write the model once as a local and use it "+
-		"in both blocks.", a.Name, b.Addr, of.Addr, served, b.Addr, a.Name, model))
+		"clients send, %q; %s does not find the weights by it. Write %s = %q, or write the model once as a local and use "+
+		"it in both blocks.", a.Name, b.Addr, of.Addr, served, b.Addr, a.Name, model))
 }

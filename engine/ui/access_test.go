@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -23,17 +24,17 @@ func TestTheCookieGoesToNoOtherPort(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	must(t, err)
 	browser := &http.Client{Jar: jar}
-	visit := func(address string) *http.Response {
+	visit := func(address string) (status int, at *url.URL) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		must(t, err)
 		reply, err := browser.Do(req)
 		must(t, err)
 		must(t, reply.Body.Close())
-		return reply
+		return reply.StatusCode, reply.Request.URL
 	}
-	page := visit(dashboard.URL + "/?token=s3cret").Request.URL
-	if reply := visit(page.JoinPath("api/runs").String()); reply.StatusCode != http.StatusOK {
-		t.Errorf("the page at %s is answered with %s: its cookie is not sent", page, reply.Status)
+	_, page := visit(dashboard.URL + "/?token=s3cret")
+	if status, _ := visit(page.JoinPath("api/runs").String()); status != http.StatusOK {
+		t.Errorf("the page at %s is answered with %d: its cookie is not sent", page, status)
 	}
 	for _, path := range []string{"/", "/api/runs", "/app.js"} {
 		visit(other.URL + path)

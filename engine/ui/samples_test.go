@@ -26,7 +26,8 @@ func TestSamplesOfAnEvaluation(t *testing.T) {
 		`"masks":[[-100,4],[-100,-100]],"scores":[1,1],"overrides":[{"rollout":0},{"rollout":0,"masked":[`+
 		`{"start":1,"end":2,"why":"undelivered\u001b[31m"},{"start":-1,"end":2},{"start":2,"end":1},3]}]}`))
 	must(t, w.Close())
-	for query, want := range map[string][]bool{"": {false, true, true}, "?state=evaluation": {true, true}, "?state=waiting": {false}} {
+	for query, want := range map[string][]bool{"": {false, true, true}, "?state=evaluation": {true, true},
+		"?state=waiting": {false}} {
 		var list struct{ Groups []groupRow }
 		f.get("/samples"+query, &list)
 		var got []bool

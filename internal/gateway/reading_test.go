@@ -130,7 +130,8 @@ func TestAForcedCallIsNotTrained(t *testing.T) {
 		t.Errorf("the engine got %s", sent)
 	}
 	s := owner(t, g, http.MethodGet, "/recipe/v1/sessions/"+id, "").Get("sequences.0")
-	if masked := s.Get("masked.0"); masked.Get("why").Str != "constrained" || masked.Get("end").Int() != int64(len(s.Get("tokens").Array())) {
+	tokens := int64(len(s.Get("tokens").Array()))
+	if masked := s.Get("masked.0"); masked.Get("why").Str != "constrained" || masked.Get("end").Int() != tokens {
 		t.Errorf("the sequence is %s", s.Raw)
 	}
 }

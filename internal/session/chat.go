@@ -148,7 +148,8 @@ func forcedChoice(raw, tools json.RawMessage) (*Constraint, error) {
 		name = cmp.Or(choice.Function.Name, choice.Name)
 	}
 	if name == "" {
-		return nil, fmt.Errorf("tool_choice: want \"auto\", \"none\", \"required\" or a function by its name, got %.200s", raw)
+		return nil, fmt.Errorf("tool_choice: want \"auto\", \"none\", \"required\" or a function by its name, got %.200s",
+			raw)
 	}
 	return forced(tools, name)
 }

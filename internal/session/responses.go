@@ -270,13 +270,14 @@ func (r *Reply) ResponsesStream() []byte {
 		}
 		empty, none := item, ""
 		empty.Status = "in_progress"
-		if item.Type == "reasoning" {
+		switch {
+		case item.Type == "reasoning":
 			text := (*item.Content)[0].Text
 			empty.Content = &[]responsesContent{}
 			event("response.output_item.added", map[string]any{"output_index": i, "item": empty})
 			event("response.reasoning_text.delta", at(map[string]any{"content_index": 0, "delta": text}))
 			event("response.reasoning_text.done", at(map[string]any{"content_index": 0, "text": text}))
-		} else if item.Content != nil {
+		case item.Content != nil:
 			content, blank := (*item.Content)[0], responsesContent{"output_text", "", []any{}}
 			empty.Content = &[]responsesContent{}
 			event("response.output_item.added", map[string]any{"output_index": i, "item": empty})
@@ -285,7 +286,7 @@ func (r *Reply) ResponsesStream() []byte {
 				"logprobs": []any{}}))
 			event("response.output_text.done", at(map[string]any{"content_index": 0, "text": content.Text, "logprobs": []any{}}))
 			event("response.content_part.done", at(map[string]any{"content_index": 0, "part": content}))
-		} else {
+		default:
 			empty.Arguments = &none
 			event("response.output_item.added", map[string]any{"output_index": i, "item": empty})
 			event("response.function_call_arguments.delta", at(map[string]any{"delta": *item.Arguments}))

@@ -31,8 +31,8 @@ func (b *state) recordPosts(groups []*group.Group, kept []*queue.Item, at int64)
 		if it == nil {
 			continue
 		}
-		l := samples.Line{ID: it.ID, Time: time.Unix(0, at).UTC(), Environment: b.envName(it.Env), Sequences: groups[i].Sequences,
-			Tokens: it.Tokens, Longest: it.Longest}
+		l := samples.Line{ID: it.ID, Time: time.Unix(0, at).UTC(), Environment: b.envName(it.Env),
+			Sequences: groups[i].Sequences, Tokens: it.Tokens, Longest: it.Longest}
 		if it.MinVersion >= 0 {
 			l.Versions = []int64{it.MinVersion, it.MaxVersion}
 		}

@@ -53,8 +53,8 @@ func (b *beginnings) hopeless(err error, most int64, now time.Time) *sdk.Error {
 		return nil
 	}
 	// The reason is text: an error of the infrastructure would be tried again.
-	return &sdk.Error{Summary: fmt.Sprintf("no episode has begun, and the last %d failures, at least %s apart, were the same",
-		b.failed, beginningsApart), Detail: b.why, Final: true,
+	return &sdk.Error{Summary: fmt.Sprintf("no episode has begun, and the last %d failures, at least %s apart, were the "+
+		"same", b.failed, beginningsApart), Detail: b.why, Final: true,
 		Remedy: "see what the environment's server writes in its log, above: it waits for something, or fails before it " +
 			"answers; a raised episode_attempts waits longer"}
 }

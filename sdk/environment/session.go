@@ -173,8 +173,8 @@ func (s *Session) End(ctx context.Context) (*SessionRecord, error) {
 func (s *Session) take(from *session.Sequence, truncated bool) (sequence, error) {
 	n := len(from.Tokens)
 	if len(from.Masks) != n || len(from.Logprobs) != n {
-		return sequence{}, fmt.Errorf("the session has a sequence with %d tokens, %d masks and %d log-probabilities", n, len(from.Masks),
-			len(from.Logprobs))
+		return sequence{}, fmt.Errorf("the session has a sequence with %d tokens, %d masks and %d log-probabilities", n,
+			len(from.Masks), len(from.Logprobs))
 	}
 	out := sequence{agent: s.agent, turns: len(from.Calls), sampled: from.Trained(), finish: from.Finish,
 		cut: truncated || from.Finish == "length", unknown: len(from.Versions) == 0}

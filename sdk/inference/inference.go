@@ -88,18 +88,20 @@ type TokenCounter interface {
 }
 
 // AnswerReader is an Engine that reads the answers of its model, by the parsers that belong to the chat template: calls
-// of tools and reasoning. Sessions of programs ask for it. ErrNotRead leaves an answer to the gateway, which reads calls
-// in the form of Hermes and Qwen models.
+// of tools and reasoning. Sessions of programs ask for it. ErrNotRead leaves an answer to the gateway, which reads
+// calls in the form of Hermes and Qwen models.
 type AnswerReader interface {
 	ReadAnswer(ctx context.Context, replica Replica, s Sampled) (Said, error)
 }
 
-// What an AnswerReader gets and gives.
-type (
-	Sampled  = gateway.Sampled
-	Said     = gateway.Said
-	ToolCall = gateway.ToolCall
-)
+// Sampled is an answer that an AnswerReader reads.
+type Sampled = gateway.Sampled
+
+// Said is what an AnswerReader has read in it.
+type Said = gateway.Said
+
+// ToolCall is a call of a tool in it.
+type ToolCall = gateway.ToolCall
 
 // ErrNotRead is the error of an AnswerReader without a parser for the answer.
 var ErrNotRead = gateway.ErrNotRead

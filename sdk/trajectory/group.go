@@ -123,7 +123,8 @@ type MaskedSpan struct {
 	Why   string `json:"why"`
 }
 
-// OverrideMasked is the key of Overrides under which the spans of sampled tokens stand that are not trained, for people.
+// OverrideMasked is the key of Overrides under which the spans of sampled tokens stand that are not trained, for
+// people.
 const OverrideMasked = "masked"
 
 // OverrideRollout is the key of Overrides under which stands of which rollout of the group the sequence is a part, a

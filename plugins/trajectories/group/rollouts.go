@@ -32,8 +32,8 @@ func (c *complaints) rollouts(overrides, scores *node, sequences int, at *path) 
 		number, err := strconv.Atoi(string(given.raw))
 		switch {
 		case err != nil || given.kind != kindNumber || number < 0 || number >= maxSequences:
-			c.add(place, "rollout", fmt.Sprintf("Expected the number of the rollout of which the sequence is a part, an integer "+
-				"from 0 to %d", maxSequences-1), given, nil)
+			c.add(place, "rollout", fmt.Sprintf("Expected the number of the rollout of which the sequence is a part, an "+
+				"integer from 0 to %d", maxSequences-1), given, nil)
 		case number != previous && seen[number]:
 			c.add(place, "rollout", fmt.Sprintf("Expected the parts of rollout %d to follow each other", number), given, nil)
 		case number != previous:
