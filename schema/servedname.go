@@ -82,6 +82,6 @@ func servedName(of *Block, a *spec.Attribute, at hcl.Range, b *Block) *hcl.Diagn
 		return nil // trainers look there
 	}
 	return diagnostic.Problem(at, "Name of a served model", fmt.Sprintf("%q in %s: the output model of %s is the name "+
-		"that clients send, %q; %s does not find the weights by it. Write %s = %q, or write the model once as a local and use "+
-		"it in both blocks.", a.Name, b.Addr, of.Addr, served, b.Addr, a.Name, model))
+		"that clients send, %q; %s does not find the weights by it. Write %s = %q, or write the model once as a local and "+
+		"use it in both blocks.", a.Name, b.Addr, of.Addr, served, b.Addr, a.Name, model))
 }
