@@ -57,6 +57,11 @@ fails(ModuleNotFoundError, "No module named 'no_such_module', which the taskset 
 fails(ModuleNotFoundError, "the taskset 'leters' is not installed: name its package in runtime", "leters", "a")
 fails(RuntimeError, "'older' has load_environment and no Taskset. Environments of versions before 0.4", "older", "a")
 fails(ImportError, "does not import with the installed verifiers: cannot import name 'SingleTurnEnv'", "oldest", "a")
+with (
+    mock.patch("importlib.metadata.version", return_value="0.1.14"),
+    mock.patch("importlib.util.find_spec", return_value=None),
+):
+    fails(RuntimeError, "needs verifiers 0.4 or later, and 0.1.14 is installed", "letters", "a")
 
 # Tools: shown as text, called, and what is wrong with a call is told.
 add = '<tool_call>\n{"name": "calculator_add", "arguments": {"a": 2, "b": %s}}\n</tool_call>'
