@@ -140,6 +140,9 @@ func (p *params) sampling(name string, v gjson.Result) {
 			p.bad = fmt.Errorf("stream is true, but /generate cannot stream; use /v1/completions or /v1/chat/completions")
 		}
 		return
+	case "sampling_seed": // SGLang's name of it
+		p.sampling("seed", v)
+		return
 	case "top_k", "min_p", "repetition_penalty", "seed":
 		if p.bad = inRange(name, v); p.bad != nil {
 			return

@@ -258,3 +258,26 @@ func FuzzRepeatChoices(f *testing.F) {
 		}
 	})
 }
+
+// Settings of sampling reach the engine, in the form of either client and from a session.
+func TestSamplingReachesTheEngine(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	g := start(t, Config{}, e)
+	const settings = `"temperature":0.5,"top_p":0.9,"top_k":20,"min_p":0.05,"repetition_penalty":1.1`
+	for _, c := range []struct{ path, body string }{
+		{"/generate", `{"prompt":{"prompt_token_ids":[1,2]},"max_tokens":3,"seed":7,` + settings + `}`},
+		{"/generate", `{"input_ids":[1,2],"sampling_params":{"max_new_tokens":3,"sampling_seed":7,` + settings + `}}`},
+		{"/v1/completions", `{"prompt":[1,2],"max_tokens":3,"seed":7,` + settings + `}`},
+	} {
+		r := post(t, g, c.path, c.body)
+		seen := e.seen()
+		got := gjson.Parse(seen[len(seen)-1].body)
+		for name, want := range map[string]float64{"temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.05,
+			"repetition_penalty": 1.1, "max_tokens": 3, "seed": 7} {
+			if got.Get(name).Num != want {
+				t.Errorf("%s %s (%d): the engine got %s = %v, want %v", c.path, c.body, r.status, name, got.Get(name), want)
+			}
+		}
+	}
+}

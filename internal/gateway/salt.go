@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
@@ -37,18 +40,36 @@ func salted(path string) bool {
 	return false
 }
 
-// unsalted says whether a request may read keys and values that other weights have computed: it is posted to a route
-// that may use the engine's cache of prefixes and is not known to keep versions apart.
-func unsalted(method, path string) bool {
-	if method != http.MethodPost || salted(path) {
-		return false
+// unsalted is the answer to a request that may read keys and values that other weights have computed, nil: it may not.
+// Such a request is posted to a route that may use the engine's cache of prefixes and is not known to keep versions
+// apart. All engines with a salt read it in completions; of other routes the engine knows it (vLLM 0.24 ignores the
+// salt in /v1/messages, vLLM 0.32 reads it there).
+func (g *Gateway) unsalted(method, path string) *refusal {
+	if method != http.MethodPost || g.cfg.CacheSalt == nil || !g.cfg.CacheSalt() {
+		return nil
 	}
+	open := []string{"/v1/completions", "/v1/chat/completions"}
 	switch path {
-	case "/generate", "/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/load_lora_adapter",
+	case open[0], open[1], "/generate", "/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/load_lora_adapter",
 		"/v1/unload_lora_adapter": // /generate becomes /v1/completions; the others compute no keys
-		return false
+		return nil
 	}
-	return true
+	known := true
+	if g.cfg.SaltedRoutes != nil {
+		var more []string
+		more, known = g.cfg.SaltedRoutes()
+		open = append(open, more...)
+	}
+	switch {
+	case slices.Contains(open, path):
+		return nil
+	case !known && salted(path):
+		return &refusal{http.StatusServiceUnavailable, "unavailable", "no replica has been ready yet, so whether " + path +
+			" keeps cached prompts of different policy versions apart is not known; ask again", time.Second}
+	}
+	return &refusal{http.StatusNotImplemented, "not_implemented", path + " is not known to keep cached prompts of " +
+		"different policy versions apart in this engine, so it is closed while weights change; use " +
+		strings.Join(open, ", "), 0}
 }
 
 // salt names the weights that a request starts with. During an update without a hold either version may compute the

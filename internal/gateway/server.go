@@ -91,10 +91,8 @@ func (g *Gateway) data(w http.ResponseWriter, r *http.Request, allowed scope, na
 			"needs the admin token", 0})
 		return
 	}
-	if g.cfg.CacheSalt != nil && g.cfg.CacheSalt() && unsalted(r.Method, route) {
-		writeError(w, &refusal{http.StatusNotImplemented, "not_implemented", route + " is not known to keep cached prompts " +
-			"of different policy versions apart, so it is closed while weights change; use /v1/completions, " +
-			"/v1/chat/completions, /v1/responses or /v1/messages", 0})
+	if closed := g.unsalted(r.Method, route); closed != nil {
+		g.refuse(w, route, closed)
 		return
 	}
 	body, err := g.readBody(w, r)

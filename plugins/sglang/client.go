@@ -56,7 +56,8 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 	if odd := supported.Warning(loads.Version); odd != "" {
 		c.Address.Warn(odd)
 	}
-	facts := engine.Facts{Version: loads.Version, MaxModelLen: longest}
+	// Of /v1/messages SGLang takes no salt, in any supported version.
+	facts := engine.Facts{Version: loads.Version, MaxModelLen: longest, Salted: []string{"/v1/responses"}}
 	if c.config.DpSize <= 1 { // with several copies inside one server the route is refused
 		workers, err := call[engine.WorkerFacts](ctx, c, request{Do: "facts"})
 		if err != nil {

@@ -95,9 +95,7 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 	var version struct {
 		Version string `json:"version"`
 	}
-	var api struct {
-		Paths map[string]any `json:"paths"`
-	}
+	var api page
 	var longest int64
 	var workers engine.WorkerFacts
 	var undocumented, unreachable error
@@ -120,7 +118,7 @@ func (c *client) Probe(ctx context.Context) (engine.Facts, error) {
 	if odd := supported.Warning(version.Version); odd != "" {
 		c.Address.Warn(odd)
 	}
-	facts := engine.Facts{Version: version.Version, MaxModelLen: longest}
+	facts := engine.Facts{Version: version.Version, MaxModelLen: longest, Salted: api.salted()}
 	if !c.offers.lacks("/collective_rpc") {
 		if facts.WorkerFacts = workers; unreachable != nil {
 			c.Address.Warn("weights cannot reach it through memory: " + unreachable.Error())

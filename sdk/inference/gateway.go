@@ -26,7 +26,8 @@ func (h *host) newGateway(ctx context.Context, earlier, block, dir string, polic
 	config := gateway.Config{
 		Listener: listener, Token: h.token, AdminToken: h.controlToken, Version: int(policy.Version),
 		Update: h.load, Adopt: h.adopt, Down: h.down, Logprobs: h.logprobs, Sleep: h.sleep, Recover: h.wake,
-		Read: h.readAnswer, CacheSalt: h.cacheSalt, CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
+		Read: h.readAnswer, CacheSalt: h.cacheSalt, SaltedRoutes: h.saltedRoutes,
+		CachedPrompt: h.cachedPrompt, Events: h.gatewayEvent, Trace: tracing,
 		Receiver: h.received, Sessions: filepath.Join(dir, "sessions"),
 	}
 	if policy.Weights != "" && policy.Version > 0 {
@@ -120,6 +121,18 @@ func (h *host) cacheSalt() bool {
 	engine, err := h.started()
 	s, ok := engine.(CacheSalter)
 	return err == nil && ok && s.CacheSalt()
+}
+
+func (h *host) saltedRoutes() ([]string, bool) {
+	engine, err := h.started()
+	if err != nil {
+		return nil, false
+	}
+	s, ok := engine.(SaltedRouter)
+	if !ok {
+		return nil, true
+	}
+	return s.SaltedRoutes()
 }
 
 func (h *host) cachedPrompt() int {

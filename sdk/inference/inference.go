@@ -29,7 +29,7 @@ type Plugin[C any] interface {
 }
 
 // Engine is an engine that has been started. Its methods are safe for concurrent use. What else it can do is found by
-// assertion: Sleeper, Adopter, TokenCounter, AnswerReader, CacheSalter, PromptCacher.
+// assertion: Sleeper, Adopter, TokenCounter, AnswerReader, CacheSalter, SaltedRouter, PromptCacher.
 type Engine interface {
 	// Replicas are the servers that can serve requests or load weights now, each with the version of the weights that it
 	// holds.
@@ -109,6 +109,11 @@ var ErrNotRead = gateway.ErrNotRead
 // CacheSalter is an Engine that keeps what it has computed of a prompt and tells such prompts apart by the field
 // cache_salt, as vLLM does. The gateway then sends the policy version in it.
 type CacheSalter interface{ CacheSalt() bool }
+
+// SaltedRouter is a CacheSalter that knows on which routes beside /v1/completions and /v1/chat/completions its servers
+// read cache_salt, such as /v1/messages; false: no server has been asked yet. The gateway proxies no other route that
+// may use what was computed of earlier prompts.
+type SaltedRouter interface{ SaltedRoutes() ([]string, bool) }
 
 // PromptCacher is an Engine that keeps what it has computed of the beginning of a prompt, in the manner of vLLM. It
 // says how many tokens a prompt needs for a part of it to be kept, 0: nothing is. Each check of the weights then also

@@ -8,9 +8,9 @@ from recipe_sdk import InfraFailure
 from recipe_sdk.testing import run
 
 
-def play(answers, *, tasks=1, max_turns=30, held_out=False, **settings):
+def play(answers, *, tasks=1, max_turns=30, held_out=False, skip=0, **settings):
     return run(
-        Gymnasium, settings, answers=answers, tasks=tasks, rollouts=1, max_turns=max_turns, held_out=held_out
+        Gymnasium, settings, answers=answers, tasks=tasks, rollouts=1, max_turns=max_turns, held_out=held_out, skip=skip
     )
 
 
@@ -38,6 +38,8 @@ assert "[F]HFH" in got.conversations[""][3]["content"] and "[S]FFF" in got.conve
 cards = [p.conversations[""][1]["content"] for p in play(["stick"], tasks=20, id="Blackjack-v1")]
 assert cards == [p.conversations[""][1]["content"] for p in play(["stick"], tasks=20, id="Blackjack-v1")]
 assert cards[0].startswith("your sum: ") and "\na usable ace: 0" in "".join(cards) and len(set(cards)) > 10, cards
+later = play(["stick"], tasks=13, skip=7, id="Blackjack-v1")  # the place that a block goes on at
+assert cards[7:] == [p.conversations[""][1]["content"] for p in later]
 held = [p.conversations[""][1]["content"] for p in play(["stick"], tasks=20, held_out=True, id="Blackjack-v1")]
 assert held != cards
 assert {p.reward for p in play(["stick"], tasks=30, id="Blackjack-v1")} >= {-1, 1}

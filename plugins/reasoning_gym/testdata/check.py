@@ -36,6 +36,16 @@ assert [t.data.entry["question"] for t in env.held_out()] == [
     t.data.entry["question"] for t in make(datasets=env.settings.datasets).held_out()
 ], "the held-out set differs from one start to the next"
 
+# A block that goes on draws the tasks that would have come next, also where many questions are held-out ones.
+few = [
+    DatasetSpec(name="chain_sum", config={"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}),
+    DatasetSpec(name="leg_counting", config={"min_animals": 1, "max_animals": 1, "max_instances": 2}),
+]
+env, later = make(datasets=few), make(datasets=few)
+drawn = [env.next().data.entry["question"] for _ in range(60)]
+later.skip(40)
+assert [later.next().data.entry["question"] for _ in range(20)] == drawn[40:], "a skipped task is not one of next"
+
 try:  # config would decide which tasks are held out
     make(datasets=[DatasetSpec(name="chain_sum", config={"seed": 3})])
     raise AssertionError("a seed in config was ignored")

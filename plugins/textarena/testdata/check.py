@@ -5,9 +5,9 @@ from recipe_sdk.testing import run
 from recipe_textarena.environment import TextArena
 
 
-def play(answers, *, tasks=1, max_turns=30, held_out=False, **settings):
+def play(answers, *, tasks=1, max_turns=30, held_out=False, skip=0, **settings):
     return run(
-        TextArena, settings, answers=answers, tasks=tasks, rollouts=1, max_turns=max_turns, held_out=held_out
+        TextArena, settings, answers=answers, tasks=tasks, rollouts=1, max_turns=max_turns, held_out=held_out, skip=skip
     )
 
 
@@ -51,6 +51,8 @@ turns = [[c.text for c in p.completions[""]] for p in got]
 assert len({str(t) for t in turns}) > 4, turns
 assert turns == [[c.text for c in p.completions[""]] for p in play(bisect, tasks=12, **guess)]
 assert turns[2:] == [[c.text for c in p.completions[""]] for p in play(bisect, tasks=10, seed=2, **guess)]
+later = play(bisect, tasks=5, skip=7, **guess)  # the place that a block goes on at
+assert turns[7:] == [[c.text for c in p.completions[""]] for p in later]
 held = [[c.text for c in p.completions[""]] for p in play(bisect, tasks=12, held_out=True, **guess)]
 assert held != turns
 (got,) = play(["[5]"], instructions="Be brief.", **guess)

@@ -10,7 +10,7 @@ from recipe_verifiers.endpoint import Endpoint, Unsupported
 from recipe_verifiers.environment import Verifiers
 
 
-def play(taskset, answers, *, max_turns=8, held_out=False, tasks=1, **settings):
+def play(taskset, answers, *, max_turns=8, held_out=False, tasks=1, skip=0, **settings):
     return run(
         Verifiers,
         {"taskset": taskset, "path": "testdata/tasksets", "eval_tasks": 2, **settings},
@@ -20,6 +20,7 @@ def play(taskset, answers, *, max_turns=8, held_out=False, tasks=1, **settings):
         max_tokens=1000,
         max_turns=max_turns,
         held_out=held_out,
+        skip=skip,
     )
 
 
@@ -44,6 +45,8 @@ assert all(parts.items() <= p.metrics[""].items() for p in got), [p.metrics for 
 asked = [p.conversations[""] for p in got]
 assert {c[1]["content"] for c in asked} == {f"Say {x}: " for x in "cdefghijkl"}, asked
 assert all([m["role"] for m in c] == ["system", "user", "assistant"] for c in asked), asked
+later = play("letters", alphabet, tasks=5, skip=5)  # the place that a block goes on at
+assert [p.conversations[""] for p in later] == asked[5:], later
 held = play("letters", alphabet, tasks=9, held_out=True)
 assert [p.conversations[""][1]["content"] for p in held] == ["Say a: ", "Say b: "]
 held = play("letters", alphabet, tasks=9, held_out=True, eval_config={"split": "test"})
@@ -54,6 +57,11 @@ fails(ModuleNotFoundError, "No module named 'no_such_module', which the taskset 
 fails(ModuleNotFoundError, "the taskset 'leters' is not installed: name its package in runtime", "leters", "a")
 fails(RuntimeError, "'older' has load_environment and no Taskset. Environments of versions before 0.4", "older", "a")
 fails(ImportError, "does not import with the installed verifiers: cannot import name 'SingleTurnEnv'", "oldest", "a")
+with (
+    mock.patch("importlib.metadata.version", return_value="0.1.14"),
+    mock.patch("importlib.util.find_spec", return_value=None),
+):
+    fails(RuntimeError, "needs verifiers 0.4 or later, and 0.1.14 is installed", "letters", "a")
 
 # Tools: shown as text, called, and what is wrong with a call is told.
 add = '<tool_call>\n{"name": "calculator_add", "arguments": {"a": 2, "b": %s}}\n</tool_call>'

@@ -165,6 +165,7 @@ type Facts struct {
 	MaxModelLen int64
 	Transports  []transport.Name // how weights can reach it
 	Sleeps      bool             // releases its GPU's memory when it is asked to
+	Salted      []string         // routes beside /v1/completions and /v1/chat/completions that read cache_salt
 }
 
 // AnswerReader is a Client that reads answers of its server's model; see inference.AnswerReader.

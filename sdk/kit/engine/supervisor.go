@@ -239,6 +239,24 @@ func (s *Supervisor) facts() (Facts, bool) {
 // CacheSalt implements inference.CacheSalter.
 func (s *Supervisor) CacheSalt() bool { return s.spec.CacheSalt }
 
+// SaltedRoutes implements inference.SaltedRouter, by what every server that has been ready has; all run one program.
+func (s *Supervisor) SaltedRoutes() ([]string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var routes []string
+	known := false
+	for _, r := range s.replicas {
+		switch {
+		case r.facts.Version == "":
+		case !known:
+			routes, known = slices.Clone(r.facts.Salted), true
+		default:
+			routes = slices.DeleteFunc(routes, func(route string) bool { return !slices.Contains(r.facts.Salted, route) })
+		}
+	}
+	return routes, known
+}
+
 // CachedPrompt implements inference.PromptCacher.
 func (s *Supervisor) CachedPrompt() int {
 	facts, ok := s.facts()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sourcegraph/jsonrpc2"
@@ -70,8 +72,12 @@ func (p *problem) asError(doing, bundled string, own sdk.Packages) error {
 	if m := missingModule.FindStringSubmatch(p.Message); m != nil {
 		name, _, _ := strings.Cut(m[1], ".")
 		e.Detail = ""
-		e.Remedy = fmt.Sprintf("add the package of the module %[1]s to the block, as runtime { requirements = [%[1]q] } if "+
-			"it has the module's name, and run recipe init", name)
+		var all []string // requirements of the block are read in place of those of its plugin
+		for _, requirement := range append(slices.Clone(own.Requirements), name) {
+			all = append(all, strconv.Quote(requirement))
+		}
+		e.Remedy = fmt.Sprintf("add the package of the module %s to the block, as runtime { requirements = [%s] } if "+
+			"it has the module's name, and run recipe init", name, strings.Join(all, ", "))
 		if requirement := providing(name, own); requirement != "" {
 			e.Remedy = fmt.Sprintf("run recipe init, which makes the block's Python environment. Where the block has a runtime "+
 				"of its own, install %s there", requirement)

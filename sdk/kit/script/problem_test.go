@@ -48,7 +48,7 @@ func TestAMissingPackageHasItsRemedy(t *testing.T) {
 	p := &problem{Message: "ModuleNotFoundError: No module named 'sympy.core'", File: "/r/rewards.py", Line: 1, Trace: "t"}
 	var e *sdk.Error
 	if !errors.As(p.asError("set up", "/bundled", own), &e) || e.Detail != "" ||
-		!strings.Contains(e.Remedy, `runtime { requirements = ["sympy"] }`) {
+		!strings.Contains(e.Remedy, `runtime { requirements = ["reasoning-gym==0.1.25", "sympy"] }`) {
 		t.Errorf("%+v", e)
 	}
 	p = &problem{Message: "ModuleNotFoundError: No module named 'reasoning_gym'", File: "/bundled/x.py", Line: 1}

@@ -321,3 +321,30 @@ def test_code_of_a_module_is_loaded(tmp_path, monkeypatch):
         Code(tmp_path, "acuracy", module="mylib.rewards").load()
     for name in ("mylib", "mylib.rewards"):
         monkeypatch.delitem(sys.modules, name)
+
+
+class Counted(Environment):
+    """Counts its tasks."""
+
+    def setup(self) -> None:
+        self.count = 0
+
+    def next(self) -> Task:
+        self.count += 1
+        return Task(prompt=f"task {self.count}")
+
+    def score(self, task: Task, completion: Completion) -> float:
+        return 1.0
+
+
+class Passing(Counted):
+    """Passes over tasks without making them."""
+
+    def skip(self, count: int) -> None:
+        self.count += count
+
+
+@pytest.mark.parametrize("cls", [Counted, Passing])
+def test_a_block_that_goes_on_draws_the_next_tasks(cls: type[Environment], run_environment: Run) -> None:  # noqa: F811
+    played = run_environment(cls, answers=["x"], tasks=2, skip=5)
+    assert [p.conversations[""][0]["content"] for p in played] == ["task 6", "task 7"]

@@ -98,7 +98,6 @@ class ReasoningGym(Environment):
         self._system = utils.SYSTEM_PROMPTS.get(s.system_prompt, s.system_prompt)
         self._extract = utils.extract_answer
         self._pattern = re.compile(s.answer_pattern, re.DOTALL) if s.answer_pattern else None
-        self._random = random.Random(s.seed)
         self._count = 0
         self._made: dict[tuple[str, int, int], Any] = {}
         self._levels = Levels(
@@ -155,10 +154,14 @@ class ReasoningGym(Environment):
         ]
 
     def next(self) -> Task:
-        for _ in range(1000):
-            name = self._name(self._random)
-            task = self._task(name, self._levels.level(name), self.settings.seed, self._count)
-            self._count += 1
+        # A task depends on its number alone, and not on how many questions before it were held-out ones: skip passes
+        # over tasks without making them.
+        number, self._count = self._count, self._count + 1
+        numbers = random.Random(f"{self.settings.seed}/{number}")
+        for attempt in range(1000):
+            name = self._name(numbers)
+            index = numbers.randrange(SIZE) if attempt else number
+            task = self._task(name, self._levels.level(name), self.settings.seed, index)
             if task.data.entry["question"] not in self._known:
                 return task
         raise RuntimeError(
@@ -167,8 +170,6 @@ class ReasoningGym(Environment):
         )
 
     def skip(self, count: int) -> None:
-        for _ in range(count):
-            self._name(self._random)
         self._count += count
 
     def _answer(self, text: str) -> str | None:

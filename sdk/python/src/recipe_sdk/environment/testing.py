@@ -68,15 +68,17 @@ class FakePolicy:
 def run(
     cls: type[Environment], settings: Mapping[str, Any] | None = None, *, answers: Answers, tasks: int = 4,
     rollouts: int = 0, held_out: bool = False, max_tokens: int = 0, max_turns: int = 0, state: Path | None = None,
+    skip: int = 0,
 ) -> list[Played]:  # fmt: skip
     """Makes rollouts of an environment: of each of so many tasks as many as there are answers (rollouts says
-    otherwise), in order. settings are the block's attributes, held_out takes the tasks of that set. An exception of the
-    environment is raised as it is; a reward that is no finite number is an error."""
+    otherwise), in order. settings are the block's attributes, held_out takes the tasks of that set. skip leaves so many
+    tasks out first, as a block does that goes on after a stop. An exception of the environment is raised as it is; a
+    reward that is no finite number is an error."""
     most = max_tokens or int(cls.defaults.get("max_tokens", 512))
     policy = FakePolicy(answers, most, max_turns or int(cls.defaults.get("max_turns", 16)))
     each = rollouts or (1 if callable(answers) else len(answers))
     try:
-        return asyncio.run(_run(cls, dict(settings or {}), policy, tasks, each, held_out, state or Path()))
+        return asyncio.run(_run(cls, dict(settings or {}), policy, tasks, each, held_out, skip, state or Path()))
     except Raised as e:
         told = e.__cause__ or e
     raise told
@@ -89,6 +91,7 @@ async def _run(
     tasks: int,
     each: int,
     held_out: bool,
+    skip: int,
     state: Path,
 ) -> list[Played]:
     server = Server(cls)
@@ -97,6 +100,8 @@ async def _run(
     await server.open(context, build(settings_of(cls), settings))
     out: list[Played] = []
     try:
+        if skip:
+            await server.on_skip(skip)
         given = (await server.on_held_out())[:tasks] if held_out else []
         while len(given) < tasks and not held_out:
             found = await server.on_next()
