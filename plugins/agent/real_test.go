@@ -107,7 +107,7 @@ func TestAgentsOfOthers(t *testing.T) {
 					Budget: environment.BudgetSettings{Turns: 12, Seconds: 240}},
 				Agent: &c.agent.Name, AgentArgs: c.args, Instruction: "${task.question}", Tasks: "tasks.jsonl",
 				Reward:  "reward.py:score",
-				Sandbox: Sandbox{Kind: "none"}, Programs: 2, Keep: "all",
+				Sandbox: sandboxed("none"), Programs: 2, Keep: "all",
 			}
 			if c.text != "" {
 				config.Agent, config.Instruction, config.Command = nil, "", []string{"python", "loop.py", "${task.question}"}
