@@ -285,7 +285,7 @@ func bombs() map[string]func() {
 				panic(err)
 			}
 			answer, err := io.ReadAll(conn)
-			fmt.Println(string(answer), err)
+			fmt.Println(string(answer), err, os.Getenv("PWD"))
 		},
 	}
 }

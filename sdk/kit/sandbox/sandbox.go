@@ -66,21 +66,10 @@ func (s *Sandbox) Command(spec Spec) ([]string, error) {
 		return nil, fmt.Errorf("the program of a sandbox is %.80q; expected a whole path", spec.Argv)
 	}
 	job := inside.Job{Dir: spec.Dir, Limits: spec.Limits, Seconds: spec.Seconds, Grace: spec.Grace, Output: spec.Output,
-		Check: spec.Check}
+		Check: spec.Check, Root: os.Getuid() == 0}
 	// Where memory is short, the kernel ends what has this score first. It goes to all that is started.
-	argv := []string{"/bin/sh", "-c", `echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"`, "sh",
-		s.program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
-		"--unshare-cgroup-try", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL",
-		"--uid", strconv.Itoa(insideID(os.Getuid())), "--gid", strconv.Itoa(insideID(os.Getgid())),
-		"--hostname", "sandbox"}
-	if !spec.Network {
-		argv = append(argv, "--unshare-net")
-	}
-	argv = append(argv, system(spec.Network)...)
-	size := strconv.FormatInt(max(spec.Tmp, 1<<20), 10)
-	// /proc is read-only: root outside is the owner of /proc/sys, whatever its id inside.
-	argv = append(argv, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm",
-		"--remount-ro", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/tmp")
+	argv := []string{"/bin/sh", "-c", `echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"`, "sh", s.program}
+	argv = append(argv, options(spec)...)
 	mounts := slices.Clone(spec.Mounts)
 	mounts = append(mounts, Mount{Host: s.self, Inside: inside.Program})
 	if spec.Gateway.socket != "" && !spec.Network {
@@ -113,6 +102,25 @@ func (s *Sandbox) Command(spec Spec) ([]string, error) {
 	argv = append(argv, "--remount-ro", "/", "--chdir", "/", "--", inside.Program, string(text))
 	return append(argv, spec.Argv...), nil
 }
+
+// options are those of bubblewrap for namespaces, and for what every sandbox has.
+func options(spec Spec) []string {
+	argv := []string{"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+		"--unshare-cgroup-try", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL",
+		"--uid", strconv.Itoa(insideID(os.Getuid())), "--gid", strconv.Itoa(insideID(os.Getgid())),
+		"--hostname", "sandbox"}
+	if !spec.Network {
+		argv = append(argv, "--unshare-net")
+	}
+	argv = append(argv, system(spec.Network)...)
+	size := strconv.FormatInt(max(spec.Tmp, 1<<20), 10)
+	// /proc is read-only: root outside is the owner of /proc/sys, whatever its id inside.
+	return append(argv, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size,
+		"--tmpfs", "/dev/shm", "--remount-ro", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/tmp")
+}
+
+// Try are arguments of bwrap that make a sandbox in which nothing happens: where it fails, Probe does.
+func Try() []string { return append(options(Spec{}), "--remount-ro", "/", "--", "/bin/sh", "-c", ":") }
 
 // insideID is the id of a user or group in a sandbox: root is none there.
 func insideID(id int) int {

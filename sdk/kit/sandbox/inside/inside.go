@@ -25,6 +25,7 @@ type Job struct {
 	Seconds time.Duration // how long the program may run; 0: no limit
 	Grace   time.Duration // between SIGTERM and the end, after Seconds
 	Output  int64         // bytes of output, the rest is dropped; 0: no limit
+	Root    bool          // outside this is root, for whom the kernel holds no limit of processes
 	Check   bool          // start nothing, only look whether the program could be started
 }
 

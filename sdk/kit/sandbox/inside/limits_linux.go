@@ -22,10 +22,12 @@ func (l Limits) set() error {
 	limits := []limit{{"size of core files", unix.RLIMIT_CORE, -1}, {"message queues", unix.RLIMIT_MSGQUEUE, -1},
 		{"size of files", unix.RLIMIT_FSIZE, l.FileSize}, {"open files", unix.RLIMIT_NOFILE, int64(l.OpenFiles)},
 		{"processor time", unix.RLIMIT_CPU, int64(l.CPU.Seconds())},
-		// Not RLIMIT_AS: programs such as node reserve address space that they never use.
-		{"memory of a process", unix.RLIMIT_DATA, l.Memory}}
-	if ownProcesses() {
-		limits = append(limits, limit{"processes", unix.RLIMIT_NPROC, int64(l.Processes)})
+	}
+	if !raced { // not RLIMIT_AS: programs such as node reserve address space that they never use
+		limits = append(limits, limit{"memory of a process", unix.RLIMIT_DATA, l.Memory})
+	}
+	if l.Processes > 0 && ownProcesses() {
+		limits = append(limits, limit{"processes", unix.RLIMIT_NPROC, int64(l.Processes + 2*ownThreads)})
 	}
 	for _, limit := range limits {
 		if limit.value == 0 {
@@ -54,6 +56,32 @@ func ownProcesses() bool {
 	var major, minor int
 	_, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor)
 	return err == nil && (major > 5 || major == 5 && minor >= 14)
+}
+
+// watch says when to look at all processes.
+type watch struct {
+	fast      bool // the kernel does not hold the limit of processes
+	processes int
+	ticks     int
+	last      int // the newest process when all were looked at
+}
+
+// due is asked at each tick.
+func (w *watch) due() bool {
+	if w.ticks++; !w.fast {
+		return true
+	}
+	text, err := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) == 0 {
+		return true
+	}
+	newest, _ := strconv.Atoi(fields[len(fields)-1]) // in this namespace
+	if newest >= w.last && newest-w.last < w.processes/4 && w.ticks%int(watchEvery/watchFastEvery) != 0 {
+		return false
+	}
+	w.last = newest
+	return true
 }
 
 // exceeded says which limit of all processes together is exceeded; empty: none. The kernel holds none of these for root,

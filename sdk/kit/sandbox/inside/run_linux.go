@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -36,6 +40,7 @@ func (j Job) run(argv []string, report *Report) error {
 	if err := j.forward(); err != nil {
 		return err
 	}
+	haveThreads()
 	if err := j.Limits.set(); err != nil {
 		return err
 	}
@@ -43,6 +48,28 @@ func (j Job) run(argv []string, report *Report) error {
 		return err
 	}
 	return j.supervise(argv, report)
+}
+
+// ownThreads are more threads than this process needs at once.
+const ownThreads = 24
+
+// haveThreads starts this process's threads, which Go then keeps: when programs have used up the processes of the
+// sandbox it would get no more, and end.
+func haveThreads() {
+	runtime.GOMAXPROCS(2)
+	var ready sync.WaitGroup
+	done := make(chan struct{})
+	ready.Add(ownThreads)
+	for range ownThreads {
+		go func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			ready.Done()
+			<-done
+		}()
+	}
+	ready.Wait()
+	close(done)
 }
 
 // closeOnExec marks all descriptors but the standard ones.
@@ -64,8 +91,12 @@ func closeOnExec() error {
 	return nil
 }
 
-// watchEvery is how often the limits of all processes together are looked at.
-const watchEvery = 100 * time.Millisecond
+// How often the limits of all processes together are looked at, and where the kernel holds no limit of processes, how
+// often it is looked whether many were started.
+const (
+	watchEvery     = 100 * time.Millisecond
+	watchFastEvery = 5 * time.Millisecond
+)
 
 // supervise runs the program, and ends it at its limits.
 func (j Job) supervise(argv []string, report *Report) error {
@@ -77,7 +108,7 @@ func (j Job) supervise(argv []string, report *Report) error {
 	if err != nil {
 		return err
 	}
-	pid, err := syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Dir: j.Dir, Env: os.Environ(),
+	pid, err := syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Dir: j.Dir, Env: j.environ(),
 		Files: []uintptr{null.Fd(), in.Fd(), in.Fd()}, Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", argv[0], err)
@@ -105,12 +136,22 @@ func (j Job) supervise(argv []string, report *Report) error {
 	return nil
 }
 
+// environ is the environment of the program: this process's, but for the folder, which bubblewrap sets to its own.
+func (j Job) environ() []string {
+	env := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "PWD=") })
+	return append(env, "PWD="+j.Dir)
+}
+
 // lastOutput is how long output is read that the program wrote before its end.
 const lastOutput = time.Second
 
 // wait waits for the end of the program, and ends it at its limits.
 func (j Job) wait(pid int, ended <-chan syscall.WaitStatus, report *Report) syscall.WaitStatus {
 	tick := time.NewTicker(watchEvery)
+	w := watch{fast: j.Root || !ownProcesses(), processes: j.Limits.Processes}
+	if w.fast {
+		tick.Reset(watchFastEvery)
+	}
 	defer tick.Stop()
 	var late, over <-chan time.Time
 	if j.Seconds > 0 {
@@ -127,6 +168,9 @@ func (j Job) wait(pid int, ended <-chan syscall.WaitStatus, report *Report) sysc
 			_ = unix.Kill(-1, unix.SIGKILL)
 			return <-ended
 		case <-tick.C:
+			if !w.due() {
+				continue
+			}
 			if report.Limit = j.Limits.exceeded(); report.Limit != "" {
 				// One call of the system ends all of them, and none can start another one meanwhile.
 				_ = unix.Kill(-1, unix.SIGKILL)
