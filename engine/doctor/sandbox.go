@@ -9,9 +9,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kit/sandbox"
 )
 
-// sandboxWanted says by which setting a block wants a sandbox, and what a person does where none works; false: it wants
-// none. A block with a sandbox block has one by default; a script of a person reads config = { sandbox = "bubblewrap" },
-// as recipes/environments/programs.py does.
+// sandboxWanted is whether a block wants a sandbox, and what a person does where none works. A block of kind sandbox
+// wants one by default; the script of recipes/environments/programs.py reads config = { sandbox = "bubblewrap" }.
 func sandboxWanted(b *schema.Block) (remedy string, wanted bool) {
 	if v, _ := b.Value.UnmarkDeep(); v != cty.NilVal && v.Type().IsObjectType() && v.Type().HasAttribute("sandbox") {
 		if t := v.Type().AttributeType("sandbox"); t.IsObjectType() && t.HasAttribute("kind") {

@@ -138,7 +138,7 @@ func TestRollouts(t *testing.T) {
 		program, reward string
 		change          func(*Config)
 		metrics         map[string]float64 // of each rollout
-		parts           int                // sequences of each rollout, with a trainer that takes several; 0: one that takes one
+		parts           int                // sequences of each rollout, with a trainer that takes several; 0: one, else
 		lost            string             // why groups are left out; empty: they are posted
 		kept            int                // folders that stay, at least
 	}{

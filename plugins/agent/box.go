@@ -30,7 +30,8 @@ type box struct {
 const rollout = "/rollout"
 
 // openBox finds a way of making sandboxes, and what the program needs in one; nil: the block wants none.
-func openBox(ctx context.Context, l *launcher, python, gateway string, setup environment.Setup[Config]) (b *box, err error) {
+func openBox(ctx context.Context, l *launcher, python, gateway string, setup environment.Setup[Config],
+) (b *box, err error) {
 	c := setup.Config.Sandbox
 	if c.Kind == sandbox.None {
 		return nil, nil
@@ -180,7 +181,8 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 	spec := b.spec
 	spec.Argv, spec.Seconds = argv, limit
 	spec.Mounts = append(slices.Clone(spec.Mounts), sandbox.Mount{Host: p.work(), Inside: seen.work(), Writable: true},
-		sandbox.Mount{Host: p.home(), Inside: seen.home(), Writable: true}, sandbox.Mount{Host: p.task(), Inside: seen.task()})
+		sandbox.Mount{Host: p.home(), Inside: seen.home(), Writable: true},
+		sandbox.Mount{Host: p.task(), Inside: seen.task()})
 	whole, err := b.sandbox.Command(spec)
 	if err != nil {
 		return nil, &environment.InfraFailed{Err: err}
@@ -238,7 +240,7 @@ func (b *box) tidy(p, seen *place) {
 		b.log("warn", err.Error())
 	}
 	if removed > 0 {
-		b.log("info", fmt.Sprintf("%d links out of the folder, pipes or sockets were removed that a program had left", removed))
+		b.log("info", fmt.Sprintf("removed what a program had left: %d links out of its folder, pipes or sockets", removed))
 	}
 }
 

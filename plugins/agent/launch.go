@@ -231,7 +231,8 @@ func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Se
 }
 
 // start starts a program. Its output goes to the log of the rollout.
-func start(ctx context.Context, p *place, argv []string, env map[string]string, files ...*os.File) (*proc.Program, error) {
+func start(ctx context.Context, p *place, argv []string, env map[string]string, files ...*os.File,
+) (*proc.Program, error) {
 	program, err := proc.Start(ctx, proc.Spec{Name: logName, Argv: argv, Env: list(env), Dir: p.work(), LogDir: p.dir,
 		MaxLog: maxLog, Foreign: true, Files: files})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // Gateway is the one address that programs in sandboxes reach.
 type Gateway struct {
 	socket   string // on this machine
-	inside   string // where it is reached in a sandbox
+	port     int    // of the loopback, where it is reached in a sandbox
 	hostPort string // of URLs in a sandbox
 	host     string // a name that is 127.0.0.1 in a sandbox
 }
@@ -54,14 +54,14 @@ func Forward(base string) (*Forwarder, error) {
 	if port < unprivileged {
 		port += 10000
 	}
-	g.inside = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	g.port = port
 	g.hostPort = net.JoinHostPort(g.host, strconv.Itoa(port))
 	if net.ParseIP(g.host) != nil {
 		if u.Scheme == "https" && !net.ParseIP(g.host).IsLoopback() {
 			return nil, fmt.Errorf("the gateway's address is %s: its certificate is for an address that a sandbox does not "+
 				"have; serve it under a name", base)
 		}
-		g.hostPort, g.host = g.inside, ""
+		g.hostPort, g.host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), ""
 	}
 	// The run's own folders have paths that are too long for a socket.
 	dir, remove, err := temporary.Dir("", "recipe-gateway-")
@@ -119,8 +119,10 @@ func (f *Forwarder) accept(to string) {
 				return
 			}
 			defer f.drop(out)
-			if f.keep(conn) && f.keep(out) {
-				inside.Splice(conn, out)
+			a, unixEnd := conn.(inside.End)
+			b, tcpEnd := out.(inside.End)
+			if unixEnd && tcpEnd && f.keep(conn) && f.keep(out) {
+				inside.Splice(a, b)
 			}
 		})
 	}

@@ -106,7 +106,8 @@ func (r *Readable) Program(ctx context.Context, path string) (string, error) {
 
 func (r *Readable) program(ctx context.Context, path string) (string, error) {
 	if !r.Add(path) {
-		return "", fmt.Errorf("%s cannot be shown in a sandbox: it is not there, or is a folder with what must not be seen", path)
+		return "", fmt.Errorf("%s cannot be shown in a sandbox: it is not there, or is a folder with what must not be "+
+			"seen", path)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

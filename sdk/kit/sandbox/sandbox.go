@@ -27,8 +27,9 @@ const (
 )
 
 // Remedy is what a person does where no sandbox can be made.
-const Remedy = "install bubblewrap 0.8 or newer (apt install bubblewrap, dnf install bubblewrap) on the machine of the " +
-	"block, and in a container allow it user namespaces and a /proc of its own; or write sandbox { kind = \"none\" }, " +
+const Remedy = "install bubblewrap 0.8 or newer (apt install bubblewrap, dnf install bubblewrap) on the machine of " +
+	"the block, and in a container allow it user namespaces and a /proc of its own; or write " +
+	"sandbox { kind = \"none\" }, " +
 	"which runs what a model does with all your rights"
 
 // Sandbox is a way of making sandboxes that works on this machine.
@@ -73,7 +74,7 @@ func (s *Sandbox) Command(spec Spec) ([]string, error) {
 	mounts := slices.Clone(spec.Mounts)
 	mounts = append(mounts, Mount{Host: s.self, Inside: inside.Program})
 	if spec.Gateway.socket != "" && !spec.Network {
-		job.Listen, job.Socket = spec.Gateway.inside, gatewaySocket
+		job.Port, job.Socket = spec.Gateway.port, gatewaySocket
 		mounts = append(mounts, Mount{Host: spec.Gateway.socket, Inside: gatewaySocket})
 	}
 	if spec.Files != "" {

@@ -119,7 +119,8 @@ func (w *world) spec() Spec {
 		filepath.Dir(w.work))), "etc"),
 		Mounts: []Mount{{Host: w.work, Inside: "/rollout/work", Writable: true}, {Host: w.sandbox.self,
 			Inside: "/rollout/play"}},
-		Gateway: w.gateway.Gateway(), Tmp: 16 << 20, Seconds: 20 * time.Second, Grace: 200 * time.Millisecond, Output: 1 << 16,
+		Gateway: w.gateway.Gateway(), Tmp: 16 << 20, Seconds: 20 * time.Second, Grace: 200 * time.Millisecond,
+		Output: 1 << 16,
 		Limits: inside.Limits{Memory: 512 << 20, Processes: 64, FileSize: 8 << 20, OpenFiles: 1024}}
 }
 
@@ -158,7 +159,7 @@ func (w *world) play(name string, change func(*Spec)) (report *inside.Report, ou
 
 // Programs that try to get out of the sandbox. Each fails, and what is outside is as it was.
 //
-//docs:docs/environments/agent.md programs in a sandbox read, write, reach and signal nothing outside of it
+//docs:environments/agent.md programs in a sandbox read, write, reach and signal nothing outside of it
 func TestHostilePrograms(t *testing.T) {
 	t.Parallel()
 	needs(t)
@@ -182,7 +183,7 @@ func TestHostilePrograms(t *testing.T) {
 
 // Programs that use more than they may are ended, or get no more.
 //
-//docs:docs/environments/agent.md limits of a sandbox hold without cgroups
+//docs:environments/agent.md limits of a sandbox hold without cgroups
 func TestLimitsOfASandbox(t *testing.T) {
 	t.Parallel()
 	needs(t)
@@ -213,7 +214,6 @@ func TestLimitsOfASandbox(t *testing.T) {
 			if report.Exit != nil {
 				exit = *report.Exit
 			}
-			t.Log(report.Limit)
 			if exit != 0 && exit == c.exit && c.limit != "" { // what the kernel holds for each process comes first
 				report.Limit = c.limit
 			}

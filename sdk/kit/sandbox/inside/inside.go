@@ -19,7 +19,7 @@ const Program = "/run/recipe/sandbox"
 // environment instead, which other users cannot read.
 type Job struct {
 	Dir     string        // where the program starts
-	Listen  string        // an address of the sandbox's loopback; empty: none
+	Port    int           // of the sandbox's loopback; 0: none
 	Socket  string        // what connections to it are forwarded to
 	Limits  Limits        //
 	Seconds time.Duration // how long the program may run; 0: no limit

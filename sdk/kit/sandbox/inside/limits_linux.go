@@ -84,8 +84,8 @@ func (w *watch) due() bool {
 	return true
 }
 
-// exceeded says which limit of all processes together is exceeded; empty: none. The kernel holds none of these for root,
-// and none for memory without a cgroup.
+// exceeded says which limit of all processes together is exceeded; empty: none. The kernel holds none of these for
+// root, and none for memory without a cgroup.
 func (l Limits) exceeded() string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

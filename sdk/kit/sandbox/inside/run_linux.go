@@ -27,8 +27,8 @@ func (j Job) run(argv []string, report *Report) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("close this process to others: %w", err)
 	}
-	// The kernel keeps signals of other processes from process 1, but for those that it handles, and Go handles all. Each is
-	// taken and dropped; to ignore it would be inherited.
+	// The kernel keeps signals of other processes from process 1, but for those that it handles, and Go handles all. Each
+	// is taken and dropped; to ignore it would be inherited.
 	signal.Notify(make(chan os.Signal))
 	// What bubblewrap or the caller has left open stays out of the program.
 	if err := closeOnExec(); err != nil {

@@ -85,8 +85,9 @@ func denyCalls() error {
 		return fmt.Errorf("give up new privileges: %w", err)
 	}
 	program := filter(arch)
+	given := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // a hundred lines
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
-		uintptr(unsafe.Pointer(&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}))) //nolint:gosec // the kernel's interface
+		uintptr(unsafe.Pointer(&given))) //nolint:gosec // the kernel's interface
 	runtime.KeepAlive(program)
 	if errno != 0 {
 		return fmt.Errorf("filter system calls: %w", errno)
