@@ -1,4 +1,4 @@
-// Package early answers `recipe version`, and is the first process of a sandbox, before the packages of the engine are initialized, which takes ten times as
+// Package early answers `recipe version` before the packages of the engine are initialized, which takes ten times as
 // long as the answer. The Go specification initializes packages in the order of their import paths, each as soon as
 // what it imports is: while this one imports little, most others come after it. TestVersionIsAnsweredEarly counts those
 // that come before. In another order the command would answer as it does with a flag: later.
@@ -8,11 +8,9 @@ import (
 	"os"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/build/linked"
-	"github.com/recipe-rl/recipe/sdk/kit/sandbox/inside"
 )
 
 func init() {
-	inside.Main()
 	build := linked.Read()
 	if len(os.Args) != 2 || os.Args[1] != "version" || !build.Complete() {
 		return
