@@ -160,7 +160,7 @@ func (w *world) play(name string, change func(*Spec)) (report *inside.Report, ou
 // Programs that try to get out of the sandbox. Each fails, and what is outside is as it was.
 //
 //docs:environments/agent.md programs in a sandbox read, write, reach and signal nothing outside of it
-func TestHostilePrograms(t *testing.T) {
+func TestHostileProgramsInASandbox(t *testing.T) {
 	t.Parallel()
 	needs(t)
 	for name := range plays() {
