@@ -10,6 +10,12 @@ variable "batch_size" {
   default = 64
 }
 
+variable "sandbox" {
+  type        = string
+  default     = "auto"
+  description = "none: the program runs as you, where bubblewrap is not installed. It has no tools, and harms nothing"
+}
+
 inference "tiny" "policy" {}
 
 environment "agent" "digits" {
@@ -21,7 +27,7 @@ environment "agent" "digits" {
   group_size = 8
   max_tokens = 2
   budget { seconds = 60 }
-  sandbox { kind = "none" } # the program runs as you: use it only where nothing can be harmed
+  sandbox { kind = var.sandbox }
 }
 
 trainer "tiny" "policy" {

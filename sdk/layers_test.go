@@ -19,7 +19,7 @@ var layers = [][]string{
 		"internal/samples", "internal/delta", "internal/promtext", "internal/disk/disktest",
 		"sdk/kind", "sdk/transport", "sdk/protocol", "sdk/spec", "sdk/pluginpb", "sdk/proc", "sdk/trace", "sdk/outputs",
 		"sdk/python", "sdk/trajectory", "sdk/trajectory/zstd", "internal/handshake", "internal/hermes",
-		"internal/session",
+		"internal/session", "sdk/kit/sandbox/inside", "sdk/kit/sandbox",
 	},
 	{"sdk"}, // the contract common to all kinds
 	{ // plumbing on it: the wire, weights, storage

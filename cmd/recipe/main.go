@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	_ "github.com/recipe-rl/recipe/cmd/recipe/boxed" // is the first process of a sandbox
 	_ "github.com/recipe-rl/recipe/cmd/recipe/early" // answers `recipe version`
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/engine/trust"

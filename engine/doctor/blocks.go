@@ -232,6 +232,9 @@ func Notes(m Machine, hardware sizing.Machine, r *schema.Recipe, packages Packag
 				add(b.Addr, f.Found+": apply would fail here", f.Remedy)
 			}
 		}
+		if f, ok := noSandbox(m, b); ok {
+			add(b.Addr, f.Found+": apply would fail here", f.Remedy)
+		}
 		switch {
 		case !python:
 		case t.err != nil:

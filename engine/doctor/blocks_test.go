@@ -80,6 +80,15 @@ func TestBlocks(t *testing.T) {
 		b.Value = cty.ObjectVal(map[string]cty.Value{"config": cty.ObjectVal(map[string]cty.Value{
 			"sandbox": cty.StringVal("bubblewrap")})})
 	}
+	boxed := func(kind cty.Value) func(*schema.Block) {
+		return func(b *schema.Block) {
+			named(b)
+			b.Value = cty.ObjectVal(map[string]cty.Value{"sandbox": cty.ObjectVal(map[string]cty.Value{"kind": kind})})
+		}
+	}
+	bare := func(m *Machine) {
+		m.LookPath = func(string) (string, error) { return "", exec.ErrNotFound }
+	}
 	gpus := func(p sdk.Placement) func(*schema.Block) {
 		return func(b *schema.Block) { named(b); b.Meta.Placement = &p }
 	}
@@ -122,6 +131,11 @@ func TestBlocks(t *testing.T) {
 			"asks for 2 GPUs; this machine has 1 (0)", "lower gpus"},
 		"another GPU": {all, gpus(sdk.Placement{Devices: []string{"3"}}), nil, "gpus", Fail,
 			"asks for GPU 3; this machine has GPU 0", "let recipe choose"},
+		"a program without a sandbox": {all, boxed(cty.StringVal("none")), bare, "", OK, "", ""},
+		"a program of a model": {all, boxed(cty.StringVal("auto")), bare, "sandbox", Fail, "is not installed",
+			"apt install bubblewrap"},
+		"a program of a model, kind not known yet": {all, boxed(cty.UnknownVal(cty.String)), bare, "sandbox", Fail,
+			"is not installed", "apt install bubblewrap"},
 		"no bubblewrap": {all, sandboxed, func(m *Machine) {
 			m.LookPath = func(string) (string, error) { return "", exec.ErrNotFound }
 		}, "sandbox", Fail, "is not installed", "install bubblewrap"},
@@ -224,6 +238,13 @@ func TestNotes(t *testing.T) {
 	if got := notes(sizing.Machine{}); got != "" {
 		t.Errorf("where nothing is known to be missing: %s", got)
 	}
+	block.Value = cty.ObjectVal(map[string]cty.Value{"sandbox": cty.ObjectVal(map[string]cty.Value{
+		"kind": cty.StringVal("auto")})})
+	m.LookPath = func(string) (string, error) { return "", exec.ErrNotFound }
+	if got := notes(sizing.Machine{}); got != "info bubblewrap (bwrap) is not installed: apply would fail here" {
+		t.Errorf("without bubblewrap: %s", got)
+	}
+	block.Value = cty.EmptyObjectVal
 	block.Meta.Runtime = &sdk.Runtime{Venv: "/no/such"}
 	if got := notes(sizing.Machine{}); got != "info its Python is not on this machine: apply would fail here" {
 		t.Errorf("with a venv that is not there: %s", got)

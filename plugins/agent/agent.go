@@ -79,6 +79,9 @@ func open(ctx context.Context, setup environment.Setup[Config]) (w *world, err e
 	if w.launch, err = newLauncher(ctx, w.judge.Python(), served.Model, w.folder, setup); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
+	if w.launch.box, err = openBox(ctx, &w.launch, w.judge.Python(), served.ControlURL, setup); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
 	w.log("info", fmt.Sprintf("%d tasks, %d of them held out", len(w.tasks.list)+len(w.tasks.held), len(w.tasks.held)))
 	return w, nil
 }
@@ -94,8 +97,8 @@ func (w *world) clear(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the reward's program.
-func (w *world) Close() error { return w.judge.Close() }
+// Close ends the reward's program, and the way of sandboxes to the gateway.
+func (w *world) Close() error { return errors.Join(w.launch.box.Close(), w.judge.Close()) }
 
 // Failed implements environment.Monitored.
 func (w *world) Failed() <-chan struct{} { return w.judge.Failed() }

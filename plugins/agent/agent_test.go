@@ -13,6 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox"
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox/inside"
 	"github.com/recipe-rl/recipe/sdk/kit/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/pluginpb"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
@@ -20,6 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	inside.Main()
 	if err := os.Unsetenv("VIRTUAL_ENV"); err != nil {
 		panic(err)
 	}
@@ -84,8 +87,14 @@ func config(t *testing.T) (Config, *plugintest.Trajectories) {
 		SessionSettings: environment.SessionSettings{RolloutAttempts: 2,
 			Budget: environment.BudgetSettings{Turns: 8, Seconds: 60}},
 		Command: []string{"python", "loop.py", "${task.instruction}", "${task.turns}"}, Tasks: "tasks.jsonl",
-		Reward: "reward.py:score", Sandbox: Sandbox{Kind: "none"}, EvalTasks: 2, Programs: 4, Keep: "none",
+		Reward: "reward.py:score", Sandbox: sandboxed("none"), EvalTasks: 2, Programs: 4, Keep: "none",
 	}, api
+}
+
+// sandboxed are the settings of a sandbox.
+func sandboxed(kind string) Sandbox {
+	return Sandbox{Kind: kind, Network: []string{}, Paths: []string{}, Memory: 2, Tmp: 0.0625, FileSize: 0.0625,
+		Processes: 256, OpenFiles: 1024}
 }
 
 func TestCompliance(t *testing.T) {
@@ -193,54 +202,70 @@ func TestRollouts(t *testing.T) {
 			lost:    "score returned '3'; expected a number, or a number and a dict of metrics",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := folder(t)
-			for file, text := range map[string]string{"loop.py": c.program, "reward.py": c.reward} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
+		for _, kind := range []string{"none", "auto"} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				dir := folder(t)
+				for file, text := range map[string]string{"loop.py": c.program, "reward.py": c.reward} {
+					if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			config, api := config(t)
-			config.RolloutAttempts = 1
-			if c.parts > 0 {
-				api.TakeParts()
-			}
-			if c.change != nil {
-				c.change(&config)
-			}
-			b := plugintest.Harness(t, Plugin())
-			b.Start(config, in(dir), scripttest.With(python))
-			if c.lost != "" {
-				b.Wait("a group that is left out", func(e *pluginpb.Event) bool {
-					return strings.Contains(e.GetLog().GetMessage(), c.lost)
-				})
-			} else {
-				g := api.Wait(1)[0]
-				plugintest.CheckGroup(t, g)
-				checkParts(t, g, max(1, c.parts))
-				for i := 0; i < len(g.Scores); i += max(1, c.parts) {
-					got, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
-					for name, want := range c.metrics {
-						if got[name] != want {
-							t.Errorf("rollout %d: metrics %v, want %s = %v", i, got, name, want)
+				config, api := config(t)
+				if config.Sandbox.Kind = kind; kind == "auto" {
+					if strings.Contains(c.program, "agent.log") {
+						t.Skip("its log is not in its sandbox")
+					}
+					needsSandbox(t)
+				}
+				config.RolloutAttempts = 1
+				if c.parts > 0 {
+					api.TakeParts()
+				}
+				if c.change != nil {
+					c.change(&config)
+				}
+				b := plugintest.Harness(t, Plugin())
+				b.Start(config, in(dir), scripttest.With(python))
+				if c.lost != "" {
+					b.Wait("a group that is left out", func(e *pluginpb.Event) bool {
+						return strings.Contains(e.GetLog().GetMessage(), c.lost)
+					})
+				} else {
+					g := api.Wait(1)[0]
+					plugintest.CheckGroup(t, g)
+					checkParts(t, g, max(1, c.parts))
+					for i := 0; i < len(g.Scores); i += max(1, c.parts) {
+						got, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
+						for name, want := range c.metrics {
+							if got[name] != want {
+								t.Errorf("rollout %d: metrics %v, want %s = %v", i, got, name, want)
+							}
 						}
 					}
 				}
-			}
-			block := b.Request(config).Dir
-			if err := b.Stop(5 * time.Second); err != nil {
-				t.Fatal(err)
-			}
-			left, _ := filepath.Glob(filepath.Join(block, "rollouts", running, "*"))
-			kept, _ := filepath.Glob(filepath.Join(block, "rollouts", kept, "*"))
-			if len(left) > 0 || len(kept) < c.kept || c.kept == 0 && len(kept) > 0 {
-				t.Errorf("folders of rollouts: %q, kept: %d, want none and %d", left, len(kept), c.kept)
-			}
-			if left := marked(t, filepath.Join(block, "rollouts")); len(left) > 0 {
-				t.Errorf("processes %v are left", left)
-			}
-		})
+				block := b.Request(config).Dir
+				if err := b.Stop(5 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+				left, _ := filepath.Glob(filepath.Join(block, "rollouts", running, "*"))
+				kept, _ := filepath.Glob(filepath.Join(block, "rollouts", kept, "*"))
+				if len(left) > 0 || len(kept) < c.kept || c.kept == 0 && len(kept) > 0 {
+					t.Errorf("folders of rollouts: %q, kept: %d, want none and %d", left, len(kept), c.kept)
+				}
+				if left := marked(t, filepath.Join(block, "rollouts")); len(left) > 0 {
+					t.Errorf("processes %v are left", left)
+				}
+			})
+		}
+	}
+}
+
+// needsSandbox skips a test where no sandbox can be made.
+func needsSandbox(t *testing.T) {
+	t.Helper()
+	if _, err := sandbox.Probe(t.Context(), exec.LookPath); err != nil {
+		t.Skip(err)
 	}
 }
 

@@ -23,7 +23,7 @@ type Config struct {
 	Command   []string `recipe:"command" per:"task" columns:"tasks" doc:"The program and its arguments, in place of agent; task.NAME in them is the member NAME of the task. An argument that names a file beside the recipe becomes its whole path, and python is the block's own"`
 	Tasks     string   `recipe:"tasks" required:"true" file:"content" doc:"File of JSON lines, relative to the recipe: each is an object, and one task"`
 	Reward    string   `recipe:"reward" required:"true" code:"callable" doc:"The reward function, reward.py:score of a file or mylib.rewards:score of a module. It may take task, folder, transcript, exit_code and metrics, by name"`
-	Sandbox   Sandbox  `recipe:"sandbox,block" required:"true" doc:"Where the program runs"`
+	Sandbox   Sandbox  `recipe:"sandbox,block" doc:"Where the program runs, what it sees and how much it may use"`
 	EvalTasks int64    `recipe:"eval_tasks" columns:"tasks" default:"0" min:"0" unit:"tasks" doc:"How many of the last lines of tasks are held out: recipe evaluate asks them, and they are not trained on"`
 	Seed      int64    `recipe:"seed" default:"0" doc:"Order in which the tasks come; each comes once before any comes again"`
 	Programs  int64    `recipe:"programs" default:"32" min:"1" max:"4096" unit:"programs" doc:"Programs at once"`
@@ -32,7 +32,15 @@ type Config struct {
 
 // Sandbox is where programs run.
 type Sandbox struct {
-	Kind string `recipe:"kind" required:"true" enum:"none" doc:"none: as you, with all that you may do on this machine. A model steers the program: use it only where nothing can be harmed"`
+	Kind      string   `recipe:"kind" default:"auto" enum:"auto,bubblewrap,none" doc:"auto: bubblewrap where it works, else an error. bubblewrap: without your files, other processes and the network, with limits. none: as you, with all that you may do on this machine; a model steers the program, so use it only where nothing can be harmed"`
+	Network   []string `recipe:"network" default:"[]" doc:"What the program may reach beside the model's gateway: nothing ([]), or all that this machine reaches ([\"*\"])"`
+	Paths     []string `recipe:"paths" default:"[]" doc:"Further files and folders that the program may read, relative to the recipe. It has the system's folders, the block's Python, and its own installation"`
+	Memory    float64  `recipe:"memory" default:"4" min:"0.0625" unit:"GiB" doc:"Memory of all processes of a rollout together, /tmp and /dev/shm included"`
+	Tmp       float64  `recipe:"tmp" default:"1" min:"0.001" unit:"GiB" doc:"Size of /tmp, and of /dev/shm"`
+	FileSize  float64  `recipe:"file_size" default:"1" min:"0.001" unit:"GiB" doc:"Largest file that a process may write"`
+	Processes int64    `recipe:"processes" default:"512" min:"1" max:"100000" unit:"processes and threads" doc:"Processes of a rollout, threads included"`
+	OpenFiles int64    `recipe:"open_files" default:"1024" min:"512" unit:"files" doc:"Open files of a process"`
+	CPU       float64  `recipe:"cpu" default:"0" min:"0" unit:"seconds" doc:"Processor time of a process; 0: as much as it gets"`
 }
 
 var (
@@ -80,6 +88,7 @@ func (c Config) Validate() []spec.Problem {
 				"it out.", c.Stop)})
 	}
 	problems = append(problems, c.oneProgram()...)
+	problems = append(problems, c.Sandbox.network()...)
 	if len(c.Command) > 0 && len(spec.TaskMembers(c.Command[0])) > 0 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("command").IndexInt(0),
 			Summary: "the program depends on the task",
@@ -88,6 +97,19 @@ func (c Config) Validate() []spec.Problem {
 	if slices.Contains(c.Command, "") {
 		problems = append(problems, spec.Problem{Warning: true, Path: cty.GetAttrPath("command"),
 			Summary: "an empty argument", Detail: "One element of command is an empty text."})
+	}
+	return problems
+}
+
+// network finds what a sandbox cannot let through.
+func (s Sandbox) network() []spec.Problem {
+	var problems []spec.Problem
+	for i, name := range s.Network {
+		if name != "*" {
+			problems = append(problems, spec.Problem{Path: cty.GetAttrPath("sandbox").GetAttr("network").IndexInt(i),
+				Summary: "a sandbox opens no single hosts", Detail: fmt.Sprintf("network has %q. Leave it out, and the program "+
+					`reaches the model alone, or write ["*"], and it reaches all that the machine reaches.`, name)})
+		}
 	}
 	return problems
 }

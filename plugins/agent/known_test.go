@@ -33,7 +33,7 @@ func TestKnownAgents(t *testing.T) {
 				"DISABLE_AUTOUPDATER": "0"}, own: map[string]string{"DISABLE_AUTOUPDATER": "0"}}
 		one := &task{members: map[string]json.RawMessage{"id": json.RawMessage("7")}}
 		one.members["instruction"], _ = json.Marshal(odd)
-		argv, env, err := l.command(p, one, "http://127.0.0.1:1/v1", "the-key")
+		argv, env, err := l.command(p, p, one, "http://127.0.0.1:1/v1", "the-key")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,8 @@ type launcher struct {
 	args        []string
 	instruction string
 	model       string
+
+	box *box // nil: programs run without a sandbox
 }
 
 // markName is the variable that marks the programs of one block.
@@ -117,7 +119,8 @@ func list(env map[string]string) []string {
 }
 
 // command is how the program of one rollout is started: its arguments and its variables. It writes files for it.
-func (l *launcher) command(p *place, t *task, baseURL, key string) ([]string, map[string]string, error) {
+// The program sees its folder at seen.
+func (l *launcher) command(p, seen *place, t *task, baseURL, key string) ([]string, map[string]string, error) {
 	env := maps.Clone(l.env)
 	fill := func(text string) string {
 		filled, _ := t.fill(text) // members were looked for when the tasks were read
@@ -129,7 +132,7 @@ func (l *launcher) command(p *place, t *task, baseURL, key string) ([]string, ma
 			argv = append(argv, fill(argument))
 		}
 	} else {
-		r := request{instruction: fill(l.instruction), model: l.model, baseURL: baseURL, home: p.home()}
+		r := request{instruction: fill(l.instruction), model: l.model, baseURL: baseURL, home: seen.home()}
 		for _, argument := range l.args {
 			r.args = append(r.args, fill(argument))
 		}
@@ -147,7 +150,7 @@ func (l *launcher) command(p *place, t *task, baseURL, key string) ([]string, ma
 	maps.Copy(env, map[string]string{
 		"OPENAI_BASE_URL": baseURL, "OPENAI_API_BASE": baseURL, "OPENAI_API_KEY": key,
 		"ANTHROPIC_BASE_URL": strings.TrimSuffix(baseURL, "/v1"), "ANTHROPIC_API_KEY": key,
-		"RECIPE_TASK": p.task(), "PWD": p.work(), "TMPDIR": p.temporary(),
+		"RECIPE_TASK": seen.task(), "PWD": seen.work(), "TMPDIR": seen.temporary(),
 	})
 	return argv, env, nil
 }
@@ -180,15 +183,17 @@ const killGrace = 2 * time.Second
 // run runs the program in a folder until it ends, at most so long, and ends everything that it has started.
 func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Session, limit time.Duration,
 ) (*ended, error) {
-	argv, env, err := l.command(p, t, s.BaseURL, s.Key)
+	if l.box != nil {
+		return l.box.run(ctx, l, p, t, s, limit)
+	}
+	argv, env, err := l.command(p, p, t, s.BaseURL, s.Key)
 	if err != nil {
 		return nil, &environment.InfraFailed{Err: err}
 	}
 	began := time.Now()
-	program, err := proc.Start(ctx, proc.Spec{Name: logName, Argv: argv, Env: list(env), Dir: p.work(), LogDir: p.dir,
-		MaxLog: maxLog, Foreign: true})
+	program, err := start(ctx, p, argv, env)
 	if err != nil {
-		return nil, &environment.InfraFailed{Err: err}
+		return nil, err
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -223,6 +228,17 @@ func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Se
 		out.how = err.Error()
 	}
 	return out, nil
+}
+
+// start starts a program. Its output goes to the log of the rollout.
+func start(ctx context.Context, p *place, argv []string, env map[string]string, files ...*os.File,
+) (*proc.Program, error) {
+	program, err := proc.Start(ctx, proc.Spec{Name: logName, Argv: argv, Env: list(env), Dir: p.work(), LogDir: p.dir,
+		MaxLog: maxLog, Foreign: true, Files: files})
+	if err != nil {
+		return nil, &environment.InfraFailed{Err: err}
+	}
+	return program, nil
 }
 
 // explain adds to why a session cannot be used how its program ended.

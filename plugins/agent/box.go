@@ -1,0 +1,261 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox"
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox/inside"
+)
+
+// box starts programs in sandboxes.
+type box struct {
+	sandbox *sandbox.Sandbox
+	forward *sandbox.Forwarder // nil: they have the network of this machine
+	spec    sandbox.Spec       // what all rollouts have in common
+	folder  string             // of the files of /etc
+	log     func(level, message string)
+}
+
+// Where a program in a sandbox has its rollout's folder: at the same place in each, so that a model sees no difference.
+const rollout = "/rollout"
+
+// openBox finds a way of making sandboxes, and what the program needs in one; nil: the block wants none.
+func openBox(ctx context.Context, l *launcher, python, gateway string, setup environment.Setup[Config],
+) (b *box, err error) {
+	c := setup.Config.Sandbox
+	if c.Kind == sandbox.None {
+		return nil, nil
+	}
+	b = &box{log: setup.Log, folder: filepath.Join(setup.Dir, "sandbox")}
+	if b.sandbox, err = sandbox.Probe(ctx, exec.LookPath); err != nil {
+		return nil, &sdk.Error{Summary: fmt.Sprintf("sandbox { kind = %q }", c.Kind), Err: err, Final: true,
+			Remedy: sandbox.Remedy}
+	}
+	b.spec = sandbox.Spec{Files: b.folder, Network: slices.Contains(c.Network, "*"), Tmp: gibibytes(c.Tmp),
+		Dir: (&place{rollout}).work(), Grace: killGrace, Output: maxLog,
+		Limits: inside.Limits{Memory: gibibytes(c.Memory), Processes: int(c.Processes), FileSize: gibibytes(c.FileSize),
+			OpenFiles: int(c.OpenFiles), CPU: time.Duration(c.CPU * float64(time.Second))}}
+	if err := b.environment(ctx, l, python, setup); err != nil {
+		return nil, err
+	}
+	var hosts []string
+	if !b.spec.Network {
+		if b.forward, err = sandbox.Forward(gateway); err != nil {
+			return nil, &sdk.Error{Summary: "programs in sandboxes cannot reach the model", Err: err, Final: true,
+				Remedy: `let the inference block serve under a name, or write sandbox { network = ["*"] }`}
+		}
+		b.spec.Gateway = b.forward.Gateway()
+		hosts = b.spec.Gateway.Hosts()
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+			b = nil
+		}
+	}()
+	if err := sandbox.WriteFiles(b.folder, hosts...); err != nil {
+		return nil, err
+	}
+	if err := b.check(ctx, l); err != nil {
+		return nil, err
+	}
+	network := "no network but the model's gateway"
+	if b.spec.Network {
+		network = "the network of this machine"
+	}
+	b.log("info", fmt.Sprintf("programs run in bubblewrap: %s; of this machine they read %s", network, b.reads()))
+	return b, nil
+}
+
+func gibibytes(n float64) int64 { return int64(n * (1 << 30)) }
+
+// check looks whether the program can be started in a sandbox.
+func (b *box) check(ctx context.Context, l *launcher) error {
+	spec := b.spec
+	spec.Argv, spec.Dir, spec.Check = []string{l.argv[0]}, "/", true
+	report, err := b.sandbox.Run(ctx, spec)
+	if err == nil && report.Failed == "" {
+		return nil
+	}
+	if err == nil {
+		err = errors.New(report.Failed)
+	}
+	return &sdk.Error{Summary: fmt.Sprintf("the program %s does not start in a sandbox", l.argv[0]), Err: err, Final: true,
+		Remedy: "name the folder in which it is installed in sandbox { paths = [...] }"}
+}
+
+// environment finds what the program needs to read, and changes what its variables say of this machine.
+func (b *box) environment(ctx context.Context, l *launcher, python string, setup environment.Setup[Config]) error {
+	r := &sandbox.Readable{Env: l.env, Hidden: []string{setup.Dir, setup.RecipeDir}}
+	if home, err := os.UserHomeDir(); err == nil {
+		r.Hidden = append(r.Hidden, home)
+	}
+	found, err := r.Program(ctx, python)
+	if err == nil && found != python {
+		l.env["PATH"] = filepath.Dir(found) + string(os.PathListSeparator) + l.env["PATH"]
+	}
+	if err == nil {
+		l.argv[0], err = r.Program(ctx, l.argv[0])
+	}
+	if err != nil {
+		return &sdk.Error{Summary: "the program cannot run in a sandbox", Err: err, Final: true,
+			Remedy: `install it in a folder of its own, or write sandbox { kind = "none" }`}
+	}
+	for _, folder := range filepath.SplitList(l.env["LD_LIBRARY_PATH"]) { // as modules of a cluster set it
+		r.Add(folder)
+	}
+	for _, file := range programFiles(l, setup) {
+		r.Add(file)
+	}
+	for i, path := range setup.Config.Sandbox.Paths {
+		whole := path
+		if !filepath.IsAbs(path) {
+			whole = filepath.Join(setup.RecipeDir, path)
+		}
+		_, err := os.Stat(whole)
+		if err == nil && !r.Add(whole) {
+			err = errors.New("it holds the run's own files, the recipe or your home folder as a whole: name what the program " +
+				"needs of it")
+		}
+		if err != nil {
+			return &sdk.Error{Summary: fmt.Sprintf("sandbox.paths[%d], %q, cannot be shown", i, path), Err: err, Final: true,
+				Remedy: "name a file or folder that is there"}
+		}
+	}
+	b.spec.Mounts = r.Mounts()
+	env := l.env
+	for name := range env {
+		proxy := strings.HasSuffix(strings.ToLower(name), "_proxy") && !b.spec.Network
+		if _, own := l.own[name]; !own && (proxy || strings.HasPrefix(name, "XDG_") || name == "HOME") {
+			delete(env, name)
+		}
+	}
+	if _, own := l.own["HOME"]; !own {
+		env["HOME"] = (&place{rollout}).home()
+	}
+	if _, set := env["PYTHONUSERBASE"]; !set && r.UserBase != "" {
+		env["PYTHONUSERBASE"] = r.UserBase
+	}
+	return nil
+}
+
+// reads lists what the program reads of this machine, for the log.
+func (b *box) reads() string {
+	out := []string{"the system's folders"}
+	for _, m := range b.spec.Mounts {
+		out = append(out, m.Host)
+	}
+	return strings.Join(out, ", ")
+}
+
+// Close ends the way to the gateway.
+func (b *box) Close() error {
+	if b == nil || b.forward == nil {
+		return nil
+	}
+	return b.forward.Close()
+}
+
+// run runs the program of one rollout.
+func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *environment.Session, limit time.Duration,
+) (*ended, error) {
+	seen := &place{rollout}
+	argv, env, err := l.command(p, seen, t, b.spec.Gateway.URL(s.BaseURL), s.Key)
+	if err == nil {
+		err = os.MkdirAll(p.home(), 0o700)
+	}
+	if err != nil {
+		return nil, &environment.InfraFailed{Err: err}
+	}
+	env["TMPDIR"] = "/tmp"
+	spec := b.spec
+	spec.Argv, spec.Seconds = argv, limit
+	spec.Mounts = append(slices.Clone(spec.Mounts), sandbox.Mount{Host: p.work(), Inside: seen.work(), Writable: true},
+		sandbox.Mount{Host: p.home(), Inside: seen.home(), Writable: true},
+		sandbox.Mount{Host: p.task(), Inside: seen.task()})
+	whole, err := b.sandbox.Command(spec)
+	if err != nil {
+		return nil, &environment.InfraFailed{Err: err}
+	}
+	reporter, err := sandbox.NewReporter()
+	if err != nil {
+		return nil, &environment.InfraFailed{Err: err}
+	}
+	defer reporter.Close()
+	began := time.Now()
+	program, err := start(ctx, p, whole, env, reporter.File())
+	if err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(limit + killGrace + overdue)
+	defer timer.Stop()
+	late := false
+	select {
+	case <-program.Done():
+	case <-timer.C:
+		late = true
+	case <-ctx.Done():
+	}
+	took := time.Since(began)
+	stopped := program.Stop(ctx, 0)
+	if ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), stopped)
+	}
+	if stopped != nil {
+		return nil, &environment.InfraFailed{Err: stopped}
+	}
+	report, err := reporter.Report()
+	if err == nil && report.Failed != "" {
+		err = errors.New(report.Failed)
+	}
+	if late {
+		report, err = &inside.Report{Late: true}, nil
+	}
+	tail := program.Tail(tailLines)
+	if err != nil {
+		return nil, &environment.InfraFailed{Err: fmt.Errorf("run the program in a sandbox: %w; its last lines: %s", err,
+			strings.TrimSpace(tail))}
+	}
+	b.tidy(p, seen)
+	return endOf(report, limit, took, tail), nil
+}
+
+// overdue is how long a sandbox may take to end after its time.
+const overdue = 5 * time.Second
+
+// tidy makes the program's folder safe for the reward function.
+func (b *box) tidy(p, seen *place) {
+	removed, err := sandbox.Tidy(p.work(), seen.work())
+	if err != nil {
+		b.log("warn", err.Error())
+	}
+	if removed > 0 {
+		b.log("info", fmt.Sprintf("removed what a program had left: %d links out of its folder, pipes or sockets", removed))
+	}
+}
+
+// endOf is how a program ended.
+func endOf(report *inside.Report, limit, took time.Duration, tail string) *ended {
+	out := &ended{late: report.Late, took: took, tail: tail, code: report.Exit}
+	switch {
+	case report.Late:
+		out.how = fmt.Sprintf("ended by recipe after budget.seconds (%s)", limit)
+	case report.Limit != "":
+		out.how = "ended at a limit of its sandbox: " + report.Limit
+	case report.Exit != nil:
+		out.how = fmt.Sprintf("exit code %d", *report.Exit)
+	default:
+		out.how = "signal: " + report.Signal
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/recipe-rl/recipe/sdk/environment"
+)
+
+// programFiles are the files beside the recipe that a program needs: those that its arguments name, and of Python files
+// the modules beside them whose names stand in them, and in them. The tasks and the reward function are not among them:
+// a model would read the answers there.
+func programFiles(l *launcher, setup environment.Setup[Config]) []string {
+	reward, _, _ := strings.Cut(setup.Config.Reward, ":")
+	hidden := []string{filepath.Join(setup.RecipeDir, setup.Config.Tasks), filepath.Join(setup.RecipeDir, reward)}
+	var out []string
+	var add func(path string)
+	add = func(path string) {
+		if slices.Contains(out, path) || slices.Contains(hidden, path) || len(out) >= mostFiles {
+			return
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return
+		}
+		out = append(out, path)
+		if !info.Mode().IsRegular() || filepath.Ext(path) != ".py" || info.Size() > mostProgram {
+			return
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return
+		}
+		for _, module := range modulesIn(filepath.Dir(path), string(text)) {
+			add(module)
+		}
+	}
+	for _, argument := range slices.Concat(l.argv, l.args) {
+		if info, err := os.Stat(argument); filepath.IsAbs(argument) && err == nil && info.Mode().IsRegular() &&
+			within(argument, setup.RecipeDir) {
+			add(argument)
+		}
+	}
+	return out
+}
+
+const (
+	mostFiles   = 1000
+	mostProgram = 4 << 20 // bytes of a Python file whose imports are looked for
+)
+
+func within(path, folder string) bool {
+	to, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(to)
+}
+
+// modulesIn are the modules and packages of a folder whose names stand in a text.
+func modulesIn(folder, text string) []string {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, entry := range entries {
+		path := filepath.Join(folder, entry.Name())
+		name, python := strings.CutSuffix(entry.Name(), ".py")
+		if entry.IsDir() {
+			_, err := os.Stat(filepath.Join(path, "__init__.py"))
+			python = err == nil
+		}
+		if python && regexp.MustCompile(`\b`+regexp.QuoteMeta(name)+`\b`).MatchString(text) {
+			out = append(out, path)
+		}
+	}
+	return out
+}

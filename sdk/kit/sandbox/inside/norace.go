@@ -1,0 +1,5 @@
+//go:build !race
+
+package inside
+
+const raced = false
