@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Limits of a schema that an engine compiles before it samples: no end of a request stops that, and it takes a processor
-// of the engine. With xgrammar 0.2.8, texts and patterns of some 20,000 repetitions take about a second, nested schemas
-// much more than their length.
+// Limits of a schema that an engine compiles before it samples: the end of a request does not stop that, and it takes a
+// processor of the engine. With xgrammar 0.2.8, texts and patterns of some 20,000 repetitions take about a second,
+// nested schemas much more than their length.
 const (
 	maxSchemaBytes   = 128 << 10
 	maxSchemaValues  = 4096

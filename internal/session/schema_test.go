@@ -19,9 +19,10 @@ func TestSchemasThatKeepAnEngineBusy(t *testing.T) {
 	for _, test := range []struct{ name, schema, refusal string }{
 		{"an ordinary one", `{"type":"object","properties":{"id":{"type":"string","maxLength":4000,"pattern":` +
 			`"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"},"of":{"$ref":"#/$defs/N"}},"$defs":{"N":{"type":"integer"}}}`, ""},
-		{"properties that are named as lengths", `{"properties":{"maxLength":{"type":"string"},"pattern":{"type":"string"}}}`, ""},
-		{"definitions that name each other", `{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`,
-			""},
+		{"properties that are named as lengths",
+			`{"properties":{"maxLength":{"type":"string"},"pattern":{"type":"string"}}}`, ""},
+		{"definitions that name each other",
+			`{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`, ""},
 		{"a long text", `{"type":"string","maxLength":1000000000}`, "repetitions in patterns of at most 20000"},
 		{"long texts", `{"properties":{` + many(`"p%d":{"type":"string","maxLength":1000}`, 21) + `}}`, "got 2.1e+04"},
 		{"a long list", `{"type":"array","minItems":1e300}`, "got 1e+300"},
@@ -37,7 +38,8 @@ func TestSchemasThatKeepAnEngineBusy(t *testing.T) {
 			t.Parallel()
 			const question = `{"messages":[{"role":"user","content":"q"}],`
 			for form, body := range map[string]string{
-				"response_format": question + `"response_format":{"type":"json_schema","json_schema":{"schema":` + test.schema + `}}}`,
+				"response_format": question + `"response_format":{"type":"json_schema","json_schema":{"schema":` +
+					test.schema + `}}}`,
 				"tool_choice": question + `"tool_choice":"required","tools":[{"type":"function","function":{"name":"t",` +
 					`"parameters":` + test.schema + `}}]}`,
 			} {
@@ -54,8 +56,9 @@ func TestSchemasThatKeepAnEngineBusy(t *testing.T) {
 
 func TestPatternCost(t *testing.T) {
 	t.Parallel()
-	for pattern, want := range map[string]float64{"": 0, "abc": 3, "a{3}": 3, "a{2,5}b": 6, "(ab){10}": 20, "[^x\\]]{4}": 4,
-		`\{9}`: 3, "((a{10}){10}b){2,}": 202, "{": 1, "a{x}": 4, ")": 1, "(": 0, `a\`: 2, "[a": 1, "x{7,3}": 7} {
+	for pattern, want := range map[string]float64{"": 0, "abc": 3, "a{3}": 3, "a{2,5}b": 6, "(ab){10}": 20,
+		"[^x\\]]{4}": 4, `\{9}`: 3, "((a{10}){10}b){2,}": 202, "{": 1, "a{x}": 4, ")": 1, "(": 0, `a\`: 2, "[a": 1,
+		"x{7,3}": 7} {
 		if got := patternCost(pattern); got != want {
 			t.Errorf("%q costs %v, expected %v", pattern, got, want)
 		}
