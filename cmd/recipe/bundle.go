@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/build"
 	"github.com/recipe-rl/recipe/engine/bundle"
@@ -15,6 +18,8 @@ import (
 	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/schema"
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/parse"
 )
 
 // writeBundle writes the findings, the recipe and its run into an archive that only its owner can read. Without a
@@ -43,8 +48,8 @@ func (a *app) writeBundle(ctx context.Context, path, file string, r *schema.Reci
 	}
 	if run != nil {
 		secrets = append(secrets, runTokens(dir, run)...)
-		if file == "" && run.File != "" {
-			file = filepath.Join(filepath.Dir(filepath.Dir(string(dir))), filepath.Base(run.File))
+		if file == "" {
+			file = recordedRecipe(dir, run)
 		}
 	}
 	if file != "" {
@@ -62,19 +67,41 @@ func (a *app) writeBundle(ctx context.Context, path, file string, r *schema.Reci
 	return err
 }
 
-// maxRenewals bounds how many outdated tokens of a block are looked for; the record may have been edited.
-const maxRenewals = 1000
+// recordedRecipe is the recipe beside a run directory; empty: the record names none. Who has made the record must not
+// choose another file there, such as .env.
+func recordedRecipe(dir state.Dir, run *state.Run) string {
+	if path := recipePath(dir, run); parse.IsRecipeFile(filepath.Base(path)) {
+		return path
+	}
+	return ""
+}
 
-// runTokens are the tokens of the blocks of a run, which are derived from its key.
+// maxTokens bounds how many tokens are looked for; the record may have been edited.
+const maxTokens = 20_000
+
+// runTokens are the tokens of the blocks of a run, which are derived from its key: those of now, then outdated ones,
+// which logs may have, the newest first.
 func runTokens(dir state.Dir, run *state.Run) (tokens []string) {
-	for address, block := range run.Blocks {
-		for _, purpose := range []string{"data", "control"} {
-			for n := range min(block.Renewals, maxRenewals) + 1 { // logs may have older ones
-				if token, err := dir.Token(purpose, address, max(block.Renewals-n, 0)); err == nil {
+	addresses := slices.SortedFunc(maps.Keys(run.Blocks), func(a, b addr.Block) int {
+		return cmp.Compare(a.String(), b.String())
+	})
+	for n := 0; len(addresses) > 0; n++ {
+		var more []addr.Block
+		for _, address := range addresses {
+			if len(tokens) >= maxTokens {
+				return tokens
+			}
+			renewals := run.Blocks[address].Renewals
+			for _, purpose := range []string{"data", "control"} {
+				if token, err := dir.Token(purpose, address, max(renewals-n, 0)); err == nil {
 					tokens = append(tokens, token)
 				}
 			}
+			if n < renewals {
+				more = append(more, address)
+			}
 		}
+		addresses = more
 	}
 	return tokens
 }
@@ -83,10 +110,10 @@ func runTokens(dir state.Dir, run *state.Run) (tokens []string) {
 func (a *app) loadForBundle(recipe *recipeFlags, file string) *schema.Recipe {
 	if file == "" {
 		dir, run, err := locateRun("")
-		if err != nil || run.File == "" {
+		if err != nil {
 			return nil
 		}
-		file = filepath.Join(filepath.Dir(filepath.Dir(string(dir))), filepath.Base(run.File))
+		file = recordedRecipe(dir, run)
 	}
 	if _, err := os.Stat(file); err != nil {
 		return nil

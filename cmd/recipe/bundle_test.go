@@ -4,12 +4,18 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/schema/addr"
 )
 
 // TestABundleHoldsNoSecret plants secrets in the environment, in sensitive variables and in the logs of a run, and
@@ -68,6 +74,54 @@ func TestABundleHoldsNoSecret(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(v.dir, "b.tar.gz")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the bundle: %v, %v", info, err)
 	}
+}
+
+// TestARecordNamesNoFileOfABundle: a run directory that came from elsewhere names a file beside it that is no recipe.
+func TestARecordNamesNoFileOfABundle(t *testing.T) {
+	t.Parallel()
+	dir := state.DirOf(t.TempDir(), "r")
+	for name, want := range map[string]bool{"x/words.hcl": true, "x/.env": false, ".env": false, "": false, "..": false,
+		"a.tfvars": false, "a.vars.hcl": false, ".hcl": false, "..hcl/id_rsa": false} {
+		if got := recordedRecipe(dir, &state.Run{File: name}) != ""; got != want {
+			t.Errorf("the file %q is taken: %v", name, got)
+		}
+	}
+}
+
+// TestTokensOfARecordAreBounded: of a record of two megabytes, gigabytes of outdated tokens would be looked for.
+func TestTokensOfARecordAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := state.DirOf(t.TempDir(), "r")
+	key := filepath.Join(string(dir), "key")
+	if err := errors.Join(os.MkdirAll(string(dir), 0o700), os.WriteFile(key, randomKey(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	run := &state.Run{Blocks: map[addr.Block]*state.Block{}}
+	var newest []string
+	for i := range 100 {
+		block := addr.Block{Kind: "trainer", Plugin: "tiny", Name: fmt.Sprintf("p%d", i)}
+		run.Blocks[block] = &state.Block{Renewals: 1 << 40}
+		token, err := dir.Token("control", block, 1<<40)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newest = append(newest, token)
+	}
+	tokens := runTokens(dir, run)
+	if len(tokens) > maxTokens+1 {
+		t.Errorf("%d tokens are looked for", len(tokens))
+	}
+	for _, token := range newest {
+		if !slices.Contains(tokens, token) {
+			t.Fatal("a token of now is not looked for")
+		}
+	}
+}
+
+func randomKey() []byte {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // it never fails
+	return key
 }
 
 func unpacked(t *testing.T, path string) map[string]string {

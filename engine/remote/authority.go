@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/big"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -28,6 +29,14 @@ const authorityFile = "authority.json"
 // certificateLife is that of the run's certificates: longer than any job. An agent whose job is over is not accepted,
 // whatever its certificate says.
 const certificateLife = 10 * 365 * 24 * time.Hour
+
+// ForgetAuthority removes the authority of a run: the next engine makes another.
+func ForgetAuthority(run string) error {
+	if err := os.Remove(filepath.Join(run, authorityFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the authority of the run: %w", err)
+	}
+	return nil
+}
 
 // authority makes the certificates of a run's members.
 type authority struct {

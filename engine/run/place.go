@@ -2,9 +2,11 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/engine/state"
 )
 
@@ -68,6 +70,11 @@ func (e *Engine) settle() error {
 	here, err := e.opts.Dir.Here()
 	if err != nil {
 		return err
+	}
+	if !ok { // a new run, or one whose maker has left out where it was made: they may have kept copies
+		if err := errors.Join(e.opts.Dir.RenewKey(), remote.ForgetAuthority(string(e.opts.Dir))); err != nil {
+			return err
+		}
 	}
 	if ok && was.Path != here.Path && e.opts.Dir.Exists() {
 		if err := e.store.Rewrite(func(r *state.Run) { r.Relocate(was, here) }); err != nil {

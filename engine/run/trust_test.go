@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -61,5 +62,38 @@ func TestWeightsOutsideTheRunAreNotServed(t *testing.T) {
 		if reported == own {
 			t.Errorf("own %v: reported in the events %v", own, reported)
 		}
+	}
+}
+
+// TestKeysOfARunFromElsewhereAreRenewed: its maker has left out where it was made, so nobody has to claim it.
+func TestKeysOfARunFromElsewhereAreRenewed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	open := func() (key, authority []byte) {
+		e, err := run.Open(context.Background(), run.Options{Dir: f.dir, Name: "r", File: "r.hcl", Host: f.host,
+			Plugins: f.plug})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Close()
+		key, err = os.ReadFile(filepath.Join(string(f.dir), "key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		authority, _ = os.ReadFile(filepath.Join(string(f.dir), "authority.json"))
+		return key, authority
+	}
+	before, _ := open()
+	if err := os.WriteFile(filepath.Join(string(f.dir), "authority.json"), []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if key, authority := open(); !bytes.Equal(key, before) || string(authority) != "theirs" {
+		t.Error("a run that knows its place has lost its keys")
+	}
+	if err := os.Remove(filepath.Join(string(f.dir), "place.json")); err != nil {
+		t.Fatal(err)
+	}
+	if key, authority := open(); bytes.Equal(key, before) || authority != nil {
+		t.Error("the keys of a run without a place are used")
 	}
 }

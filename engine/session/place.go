@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/recipe-rl/recipe/engine/host"
+	"github.com/recipe-rl/recipe/engine/remote"
 	"github.com/recipe-rl/recipe/engine/run"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/internal/eventlog"
@@ -55,6 +56,10 @@ func Claim(dir state.Dir, fresh bool) (Destroyed, error) {
 				return out, fmt.Errorf("remove the processes of another run from the record of %s: %w", a, err)
 			}
 		}
+	}
+	// Who had the original may have kept copies.
+	if err := errors.Join(dir.RenewKey(), remote.ForgetAuthority(string(dir))); err != nil {
+		return out, err
 	}
 	was, _, err := dir.Recorded()
 	if err != nil {

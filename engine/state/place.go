@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/recipe-rl/recipe/engine/printable"
 	"github.com/recipe-rl/recipe/engine/private"
 	"github.com/recipe-rl/recipe/internal/regular"
 )
@@ -119,7 +120,7 @@ type ForeignError struct {
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("the run in %s does not belong to this folder: it was created in %s on %s, and %s", e.Dir,
-		e.Was.Path, e.Was.Host, e.Why)
+		printable.ShellWord(e.Was.Path), printable.ShellWord(e.Was.Host), e.Why)
 }
 
 // Remedy says what can be done about it.

@@ -193,3 +193,12 @@ func TestPathsFollowAMovedRun(t *testing.T) {
 		}
 	}
 }
+
+// TestAForeignPlaceMakesNoLine: the record of a place may be of anybody.
+func TestAForeignPlaceMakesNoLine(t *testing.T) {
+	t.Parallel()
+	err := &state.ForeignError{Dir: "/r", Was: state.Place{Path: "/a\n::error::forged", Host: "b\n::error::forged"}}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("the error has a line of a stranger: %s", err)
+	}
+}

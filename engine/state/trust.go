@@ -132,6 +132,14 @@ func (d Dir) badKey(problem string) error {
 		d.keyPath(), problem)
 }
 
+// RenewKey replaces the run's key: what is derived from the old one is valid no more.
+func (d Dir) RenewKey() error {
+	if err := os.Remove(d.keyPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the run's key: %w", err)
+	}
+	return d.makeKey()
+}
+
 // makeKey creates the run's key if missing, else checks it. Of two engines that start at the same time one creates it
 // and both use it.
 func (d Dir) makeKey() error {

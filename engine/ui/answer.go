@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/recipe-rl/recipe/engine/printable"
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 )
 
 // refusal is an error with the status that it means.
@@ -25,6 +27,23 @@ func missing(format string, args ...any) error {
 	return &refusal{http.StatusNotFound, fmt.Sprintf(format, args...)}
 }
 
+// escapes are those of control characters and line separators, which JSON has for them, and the beginnings of others.
+var escapes = lazyregexp.New(`\\(?:u00[01][0-9a-f]|u202[89]|.)`)
+
+// shown is JSON in which control characters, those that change the direction of text and invisible ones are visible.
+func shown(text []byte) string {
+	return printable.Text(escapes.ReplaceAllStringFunc(string(text), func(escape string) string {
+		r, err := strconv.ParseUint(strings.TrimPrefix(escape, `\u`), 16, 16)
+		switch {
+		case err != nil || len(escape) != len(`\u0000`):
+			return escape
+		case r < 0x20:
+			return string(rune(0x2400 + r)) // the symbol of the control character
+		}
+		return fmt.Sprintf("⟦U+%04X⟧", r)
+	}))
+}
+
 // answer writes JSON in which characters that change the direction of text, and invisible ones, are visible: names in
 // it may be of a run directory that someone else has made.
 func answer(w http.ResponseWriter, v any, err error) {
@@ -32,7 +51,7 @@ func answer(w http.ResponseWriter, v any, err error) {
 	if err == nil {
 		text, merr := json.Marshal(v)
 		if merr == nil {
-			_, _ = io.WriteString(w, printable.Text(string(text))+"\n")
+			_, _ = io.WriteString(w, shown(text)+"\n")
 			return
 		}
 		err = fmt.Errorf("encode the answer: %w", merr)
@@ -43,7 +62,8 @@ func answer(w http.ResponseWriter, v any, err error) {
 		status = r.status
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": printable.Text(err.Error())})
+	text, _ := json.Marshal(map[string]string{"error": printable.Text(err.Error())}) // a text has a JSON form
+	_, _ = io.WriteString(w, shown(text)+"\n")
 }
 
 // query reads parameters of a request; the first that is malformed becomes its error.

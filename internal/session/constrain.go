@@ -36,14 +36,21 @@ func (f *format) constraint(field string) (*Constraint, error) {
 		if null(of.Schema) {
 			return nil, fmt.Errorf("%s: want a schema with the type json_schema, got none", field)
 		}
-		return withSchema(of.Schema, false), nil
+		c, err := withSchema(of.Schema, false)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", field, err)
+		}
+		return c, nil
 	}
 	return nil, fmt.Errorf("%s: want the type text, json_object or json_schema, got %q", field, f.Type)
 }
 
-func withSchema(schema json.RawMessage, calls bool) *Constraint {
+func withSchema(schema json.RawMessage, calls bool) (*Constraint, error) {
+	if err := compilable(schema); err != nil {
+		return nil, err
+	}
 	return &Constraint{encode(map[string]any{"type": "json_schema",
-		"json_schema": map[string]any{"name": "answer", "schema": schema}}), calls}
+		"json_schema": map[string]any{"name": "answer", "schema": schema}}), calls}, nil
 }
 
 // forced is the constraint of a call that a program forces: of the tool called name, or of any if that is empty. tools
@@ -87,7 +94,11 @@ func forced(tools json.RawMessage, name string) (*Constraint, error) {
 	if len(definitions) > 0 {
 		schema["$defs"] = definitions
 	}
-	return withSchema(encode(schema), true), nil
+	c, err := withSchema(encode(schema), true)
+	if err != nil {
+		return nil, fmt.Errorf("tool_choice: %w", err)
+	}
+	return c, nil
 }
 
 // hoisted is a schema for a place within another one. What it defines goes to definitions, each name with a prefix.

@@ -37,6 +37,8 @@ type snapshot struct {
 type project struct {
 	opts Options
 
+	reading sync.Mutex // requests that arrive together share one reading of a file: it takes much of its size
+
 	mu        sync.Mutex
 	folders   []string
 	files     map[string]*known
@@ -87,9 +89,17 @@ func source(s *snapshot, path string) ([]byte, error) {
 // file reads what a file declares; nil when it cannot be read.
 func (p *project) file(s *snapshot, path string) *file {
 	is := identify(s, path)
-	p.mu.Lock()
-	before := p.files[path]
-	p.mu.Unlock()
+	latest := func() *known {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.files[path]
+	}
+	if before := latest(); before != nil && before.is == is {
+		return before.file
+	}
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	before := latest()
 	if before != nil && before.is == is {
 		return before.file
 	}

@@ -12,7 +12,7 @@ const rolloutKey = "rollout"
 // rollouts counts the rollouts of a group: sequences whose overrides name the same number are parts of one, and every
 // other sequence is a rollout of its own. The parts of a rollout follow each other and have one score.
 func (c *complaints) rollouts(overrides, scores *node, sequences int, at *path) int {
-	if overrides == nil || overrides.n != sequences {
+	if overrides == nil || overrides.n != sequences || scores.n != sequences { // refused already
 		return sequences
 	}
 	score := make([]node, 0, sequences)

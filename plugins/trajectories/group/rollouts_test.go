@@ -27,6 +27,8 @@ func TestRolloutsOfSeveralSequences(t *testing.T) {
 			refusal: "overrides.2.rollout: Expected the parts of rollout 0 to follow each other"},
 		{name: "two scores", overrides: `[{"rollout":0},{"rollout":0},{},{}]`, scores: `[1,0.5,1,1]`,
 			refusal: "scores.1: Expected 1, the score of sequence 0"},
+		{name: "a score is missing", overrides: `[{"rollout":0},{"rollout":0},{"rollout":0},{"rollout":0}]`, scores: `[1]`,
+			refusal: "scores: Expected 4 elements"},
 		{name: "negative", overrides: `[{"rollout":-1},{},{},{}]`, refusal: "overrides.0.rollout: Expected the number"},
 		{name: "a text", overrides: `[{"rollout":"1"},{},{},{}]`, refusal: "overrides.0.rollout: Expected the number"},
 		{name: "a fraction", overrides: `[{},{"rollout":0.5},{},{}]`, refusal: "overrides.1.rollout: Expected the number"},

@@ -44,7 +44,7 @@ func Show(ctx context.Context, o ShowOptions, out io.Writer) error {
 	if g.EnvID != nil {
 		env = fmt.Sprint(*g.EnvID)
 	}
-	known := string(g.PolicyVersion)
+	known := shorten(string(g.PolicyVersion), 100)
 	if known == "" {
 		known = "unknown"
 	}
@@ -60,9 +60,11 @@ func Show(ctx context.Context, o ShowOptions, out io.Writer) error {
 	for i := range g.Tokens {
 		prompt, completion := g.texts(i)
 		trained := 0
-		for _, m := range g.Masks[i] {
-			if m != "-100" {
-				trained++
+		if i < len(g.Masks) { // a record may be of anybody
+			for _, m := range g.Masks[i] {
+				if m != "-100" {
+					trained++
+				}
 			}
 		}
 		score := "-"
@@ -106,7 +108,7 @@ func (s *source) list(ctx context.Context, o ShowOptions, out io.Writer) error {
 			w,
 			"%d\t%s\t%d\t%d\t%d\t%s\t%s\n",
 			g.ID,
-			g.Env,
+			oneLine(g.Env),
 			g.Size,
 			g.Tokens,
 			g.Bytes,
@@ -168,7 +170,7 @@ func Stats(ctx context.Context, o StatsOptions, out io.Writer) error {
 		fmt.Fprintf(
 			w,
 			"%s\t%s\t%s\t%g\t%d\t%d\t%d\t%.1f%%\t%s\n",
-			e.Name,
+			oneLine(e.Name),
 			connected,
 			seen,
 			e.Weight,

@@ -76,7 +76,7 @@ func arrivalLine(a trajectories.Arrival, width int) string {
 	head := fmt.Sprintf(
 		"%s  %-16s %d×%-5d score %s  %s  ",
 		a.At.Format(time.TimeOnly),
-		a.Env,
+		oneLine(a.Env),
 		a.Size,
 		a.Tokens/max(1, a.Size),
 		scores(g.Scores),
@@ -151,10 +151,10 @@ func (g *sampleGroup) beside(i int) string {
 	var parts []string
 	metrics, _ := g.Overrides[i][trajectory.OverrideMetrics].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
-		parts = append(parts, fmt.Sprintf("%s %v", name, metrics[name]))
+		parts = append(parts, shorten(fmt.Sprintf("%s %v", name, metrics[name]), 200))
 	}
 	if finish, _ := g.Overrides[i][trajectory.OverrideFinish].(string); finish != "" {
-		parts = append(parts, "finish_reason "+finish)
+		parts = append(parts, "finish_reason "+shorten(finish, 200))
 	}
 	if why := g.failed(i); why != "" {
 		parts = append(parts, "failed: "+shorten(why, 600))
@@ -188,7 +188,7 @@ func (g *sampleGroup) texts(i int) (prompt, completion string) {
 		return "", ""
 	}
 	cut := 0
-	for cut < len(g.Masks[i]) && g.Masks[i][cut] == "-100" {
+	for cut < min(len(g.Masks[i]), len(g.Tokens[i])) && g.Masks[i][cut] == "-100" {
 		cut++
 	}
 	return join(g.Tokens[i][:cut]), join(g.Tokens[i][cut:])
@@ -202,9 +202,12 @@ func join(tokens []json.Number) string {
 	return "[" + strings.Join(parts, " ") + "]"
 }
 
+// oneLine is a text without line breaks and columns: a name must not make a line of its own.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
 // shorten keeps the beginning, on one line.
 func shorten(s string, width int) string {
-	s = strings.Join(strings.Fields(s), " ")
+	s = oneLine(s)
 	runes := []rune(s)
 	if len(runes) <= width {
 		return s

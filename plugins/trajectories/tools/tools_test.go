@@ -238,6 +238,42 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// TestShowOfHostileRecords: a record may come from elsewhere, and nothing has checked its groups.
+func TestShowOfHostileRecords(t *testing.T) {
+	t.Parallel()
+	bodies := []string{
+		`{"tokens":[[1,2],[3]],"masks":[],"scores":[]}`,
+		`{"tokens":[[1]],"masks":[[-100,-100,-100]],"scores":[1]}`,
+		"{\"tokens\":[[1]],\"masks\":[[1]],\"scores\":[1],\"policy_version\":[1,\n\"::error::forged\"],\"overrides\":" +
+			`[{"finish_reason":"x\n::error::forged","failed":"x\n::error::forged",` +
+			`"metrics":{"x\n::error::forged":"x\n::error::forged"}}],"group_overrides":{"expected":"x\n::error::forged"}}`,
+	}
+	dir := filepath.Join(t.TempDir(), "record")
+	recorder, err := samples.NewWriter(dir, samples.Limits{Bytes: 1 << 20}, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, body := range bodies {
+		recorder.Post(samples.Line{ID: uint64(i) + 1, Environment: "x\n::error::forged"}, []byte(body))
+	}
+	if err := recorder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	for id := range len(bodies) + 1 { // 0 lists them
+		if err := Show(t.Context(), ShowOptions{Target: Target{Dir: dir}, ID: uint64(id)}, &out); err != nil {
+			t.Error(err)
+		}
+	}
+	if text := out.String(); !strings.Contains(text, "forged") || strings.Contains(text, "\n::") {
+		t.Errorf("a name makes a line of its own:\n%s", text)
+	}
+	var group sampleGroup
+	if err := json.Unmarshal([]byte(bodies[1]), &group); err != nil || group.preview(80) == "" {
+		t.Errorf("no preview: %v", err)
+	}
+}
+
 func TestATargetIsNeeded(t *testing.T) {
 	t.Parallel()
 	for _, target := range []Target{{}, {URL: "http://x", Dir: "y"}} {
