@@ -37,8 +37,8 @@ type Config struct {
 	// CacheSalt says whether to add cache_salt, the policy version, to every completion that is asked for, so that an
 	// engine such as vLLM never continues a prompt from keys and values of older weights. Nil: no.
 	CacheSalt func() bool
-	// SaltedRoutes are the routes beside /v1/completions and /v1/chat/completions on which the engine reads that salt; false:
-	// not known yet. With CacheSalt no other route that may use the cache is proxied. Nil: there are none.
+	// SaltedRoutes are the routes beside /v1/completions and /v1/chat/completions on which the engine reads that salt;
+	// false: not known yet. With CacheSalt no other route that may use the cache is proxied. Nil: there are none.
 	SaltedRoutes func() ([]string, bool)
 	// CachedPrompt is how many tokens a prompt needs for the engine to keep a part of it in a prefix cache. With it, the
 	// check of an update also continues the fixed text through that cache, so that a cache that the update did not empty

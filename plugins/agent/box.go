@@ -179,7 +179,7 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 	}
 	env["TMPDIR"] = "/tmp"
 	spec := b.spec
-	spec.Argv, spec.Seconds = argv, limit
+	spec.Argv, spec.Timeout = argv, limit
 	spec.Mounts = append(slices.Clone(spec.Mounts), sandbox.Mount{Host: p.work(), Inside: seen.work(), Writable: true},
 		sandbox.Mount{Host: p.home(), Inside: seen.home(), Writable: true},
 		sandbox.Mount{Host: p.task(), Inside: seen.task()})

@@ -197,8 +197,8 @@ func (b *state) sourcesLocked(batch sdk.Activity, now time.Time) []sdk.Activity 
 	}
 	if gone {
 		batch.Remedy = "see with recipe status whether they have failed, for the reason that recipe logs shows, or are " +
-			"completed: an environment ends when it has no more tasks; then lower the trainer's steps to what its tasks suffice " +
-			"for, or let it begin them anew"
+			"completed: an environment ends when it has no more tasks; then lower the trainer's steps to what its tasks " +
+			"suffice for, or let it begin them anew"
 	}
 	return []sdk.Activity{batch}
 }

@@ -102,7 +102,8 @@ func TestTheQueueSaysWhatToDoWhenNoEnvironmentIsLeft(t *testing.T) {
 	}
 	f.waitsFor("environment.*.* | batch 1 | 0/4 | no environment is connected: two_0 has disconnected")
 	got := remedy()
-	if failed := strings.Index(got, "have failed"); failed < 0 || failed > strings.Index(got, "lower the trainer's steps") {
+	ended := strings.Index(got, "lower the trainer's steps")
+	if failed := strings.Index(got, "have failed"); failed < 0 || failed > ended {
 		t.Errorf("no environment is left, and it says %q", got)
 	}
 }

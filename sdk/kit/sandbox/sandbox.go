@@ -54,7 +54,7 @@ type Spec struct {
 	Gateway Gateway  //
 	Limits  inside.Limits
 	Tmp     int64 // bytes of /tmp, and of /dev/shm
-	Seconds time.Duration
+	Timeout time.Duration
 	Grace   time.Duration
 	Output  int64
 	Check   bool // only look whether the program could be started
@@ -66,7 +66,7 @@ func (s *Sandbox) Command(spec Spec) ([]string, error) {
 	if len(spec.Argv) == 0 || !filepath.IsAbs(spec.Argv[0]) {
 		return nil, fmt.Errorf("the program of a sandbox is %.80q; expected a whole path", spec.Argv)
 	}
-	job := inside.Job{Dir: spec.Dir, Limits: spec.Limits, Seconds: spec.Seconds, Grace: spec.Grace, Output: spec.Output,
+	job := inside.Job{Dir: spec.Dir, Limits: spec.Limits, Timeout: spec.Timeout, Grace: spec.Grace, Output: spec.Output,
 		Check: spec.Check, Root: os.Getuid() == 0}
 	// Where memory is short, the kernel ends what has this score first. It goes to all that is started.
 	argv := []string{"/bin/sh", "-c", `echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"`, "sh", s.program}

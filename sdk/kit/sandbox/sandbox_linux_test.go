@@ -119,7 +119,7 @@ func (w *world) spec() Spec {
 		filepath.Dir(w.work))), "etc"),
 		Mounts: []Mount{{Host: w.work, Inside: "/rollout/work", Writable: true}, {Host: w.sandbox.self,
 			Inside: "/rollout/play"}},
-		Gateway: w.gateway.Gateway(), Tmp: 16 << 20, Seconds: 20 * time.Second, Grace: 200 * time.Millisecond,
+		Gateway: w.gateway.Gateway(), Tmp: 16 << 20, Timeout: 20 * time.Second, Grace: 200 * time.Millisecond,
 		Output: 1 << 16,
 		Limits: inside.Limits{Memory: 512 << 20, Processes: 64, FileSize: 8 << 20, OpenFiles: 1024}}
 }
@@ -203,9 +203,9 @@ func TestLimitsOfASandbox(t *testing.T) {
 		"fills /dev/shm":     {exit: 7, said: "no space left on device", change: large},
 		"writes one file":    {exit: 7, said: "file too large"},
 		"burns":              {said: "", change: func(s *Spec) { s.Limits.CPU = time.Second }},
-		"will not end":       {late: true, said: "begun", change: func(s *Spec) { s.Seconds = 500 * time.Millisecond }},
-		"floods":             {late: true, said: "xxx", change: func(s *Spec) { s.Seconds = 500 * time.Millisecond }},
-		"kills all":          {late: true, change: func(s *Spec) { s.Seconds = 2 * time.Second }},
+		"will not end":       {late: true, said: "begun", change: func(s *Spec) { s.Timeout = 500 * time.Millisecond }},
+		"floods":             {late: true, said: "xxx", change: func(s *Spec) { s.Timeout = 500 * time.Millisecond }},
+		"kills all":          {late: true, change: func(s *Spec) { s.Timeout = 2 * time.Second }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -242,7 +242,7 @@ func TestNothingIsLeft(t *testing.T) {
 		name string
 		late bool
 	}{{"daemon", false}, {"daemon, waits", true}} {
-		report, said := w.play(c.name, func(s *Spec) { s.Seconds = 2 * time.Second })
+		report, said := w.play(c.name, func(s *Spec) { s.Timeout = 2 * time.Second })
 		if !strings.Contains(said, "left") || report.Late != c.late {
 			t.Errorf("%s: %+v\n%s", c.name, report, said)
 		}

@@ -22,8 +22,8 @@ type Job struct {
 	Port    int           // of the sandbox's loopback; 0: none
 	Socket  string        // what connections to it are forwarded to
 	Limits  Limits        //
-	Seconds time.Duration // how long the program may run; 0: no limit
-	Grace   time.Duration // between SIGTERM and the end, after Seconds
+	Timeout time.Duration // how long the program may run; 0: no limit
+	Grace   time.Duration // between SIGTERM and the end, after Timeout
 	Output  int64         // bytes of output, the rest is dropped; 0: no limit
 	Root    bool          // outside this is root, for whom the kernel holds no limit of processes
 	Check   bool          // start nothing, only look whether the program could be started

@@ -29,7 +29,7 @@ func (j Job) run(argv []string, report *Report) error {
 	}
 	// The kernel keeps signals of other processes from process 1, but for those that it handles, and Go handles all. Each
 	// is taken and dropped; to ignore it would be inherited.
-	signal.Notify(make(chan os.Signal))
+	signal.Notify(make(chan os.Signal, 1))
 	// What bubblewrap or the caller has left open stays out of the program.
 	if err := closeOnExec(); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (j Job) wait(pid int, ended <-chan syscall.WaitStatus, report *Report) sysc
 	}
 	defer tick.Stop()
 	var late, over <-chan time.Time
-	if j.Seconds > 0 {
-		late = time.After(j.Seconds)
+	if j.Timeout > 0 {
+		late = time.After(j.Timeout)
 	}
 	for {
 		select {
