@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/engine/doctor"
 	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk"
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox"
 	"github.com/recipe-rl/recipe/sdk/kit/script"
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
@@ -63,6 +66,13 @@ func TestScripts(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "setenv": setenv},
+		Condition: func(name string) (bool, error) {
+			if name != "sandbox" {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			_, err := sandbox.Probe(t.Context(), exec.LookPath)
+			return err == nil, nil
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("RECIPES", recipes)
 			env.Setenv("TZ", "UTC")
