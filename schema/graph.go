@@ -26,7 +26,7 @@ type GraphNode struct {
 	Life    string `json:"life"` // service, job, loop or config
 }
 
-// GraphEdge says that From starts only after To has met the condition.
+// GraphEdge reports that From starts only after To has met the condition.
 type GraphEdge struct {
 	From      string    `json:"from"`
 	To        string    `json:"to"`

@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// hasMember says whether a reference to a block of the plugin has that attribute: one of its configuration, or an
+// hasMember reports whether a reference to a block of the plugin has that attribute: one of its configuration, or an
 // output.
 func (s *PluginSchema) hasMember(name string) bool {
 	return s.Config.Attribute(name) != nil || s.Config.Block(name) != nil ||
@@ -95,7 +95,7 @@ func sameAs(b *Block, output *spec.Attribute, values map[string]cty.Value) cty.V
 // Folder is the folder of the recipe, to which paths in the block are relative.
 func (b *Block) Folder() string { return b.dir }
 
-// local says whether a name is that of a file or folder.
+// local reports whether a name is that of a file or folder.
 func (b *Block) local(name string) bool {
 	if strings.HasPrefix(name, "~") || decode.IsFileName(name) {
 		return true

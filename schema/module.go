@@ -141,7 +141,7 @@ func (l *loader) child(m *module, call *parse.Call) *module {
 	return &module{path: pathOf(m, call), source: src, parent: m, call: n, root: root, depth: m.depth + 1}
 }
 
-// leaves says whether a path of a module from a package leads out of the package.
+// leaves reports whether a path of a module from a package leads out of the package.
 func (m *module) leaves(path string) bool {
 	if m.root == "" {
 		return false

@@ -39,7 +39,7 @@ type node struct {
 	done         []*result    // by instance of module; nil before evaluation and in a cycle
 }
 
-// edge says that a node is evaluated after another, and where the recipe says so.
+// edge reports that a node is evaluated after another, and where the recipe says so.
 type edge struct {
 	to        *node
 	attribute string

@@ -19,7 +19,7 @@ func (e *NotTrusted) Error() string {
 	return fmt.Sprintf("not checked: not trusted: %s%s was not %s", e.Path, at, e.Why)
 }
 
-// Remedy says how a person allows it.
+// Remedy describes how a person allows it.
 func (e *NotTrusted) Remedy() string {
 	this := "--trust " + e.Digest
 	if e.Digest == "" {

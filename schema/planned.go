@@ -32,7 +32,7 @@ func (r *Recipe) Planned() (map[string]input.Planned, error) {
 	return out, nil
 }
 
-// Given says whether something else than its default gave the variable its value.
+// Given reports whether something else than its default gave the variable its value.
 func (v *Variable) Given() bool { return v.Source != input.Default }
 
 // Argument is the value as --var takes it. The variable must not be sensitive.

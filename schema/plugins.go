@@ -37,7 +37,7 @@ type Plugins interface {
 
 // Requirer is an optional interface of Plugins, for the binaries that a recipe names by path.
 type Requirer interface {
-	// Require says that the plugin of that name is the binary at path, unless dev_overrides say otherwise.
+	// Require reports that the plugin of that name is the binary at path, unless dev_overrides say otherwise.
 	Require(name, path string)
 }
 

@@ -75,7 +75,7 @@ type Need struct {
 	Range     hcl.Range // of the expression that makes the edge
 }
 
-// Condition says how far a block must be before one that needs it may start.
+// Condition describes how far a block must be before one that needs it may start.
 type Condition string
 
 // The conditions of depends_on. A reference means Healthy.

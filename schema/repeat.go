@@ -132,7 +132,7 @@ func (ev *evaluation) forEach(attr *hclsyntax.Attribute, ctx *hcl.EvalContext) (
 	return reps, true
 }
 
-// keysMarked says whether the elements that become keys are marked: all of a list or set.
+// keysMarked reports whether the elements that become keys are marked: all of a list or set.
 func keysMarked(v cty.Value) bool {
 	return v.IsKnown() && (v.Type().IsListType() || v.Type().IsTupleType() || v.Type().IsSetType()) &&
 		v.ContainsMarked()

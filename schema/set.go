@@ -167,7 +167,7 @@ func (s *setting) body(old *hclsyntax.Body, schema *spec.Schema, path []string, 
 	return &body
 }
 
-// nested says whether a name is that of a nested block, and gives its schema; nil: it is not known.
+// nested reports whether a name is that of a nested block, and gives its schema; nil: it is not known.
 func (s *setting) nested(schema *spec.Schema, name string, top bool) (*spec.Schema, bool) {
 	if schema != nil {
 		if b := schema.Block(name); b != nil {
@@ -340,13 +340,13 @@ func (s *setting) value(t cty.Type, replaced hclsyntax.Expression) (hclsyntax.Ex
 	return expr, true
 }
 
-// computed says whether text where any type is taken is an expression.
+// computed reports whether text where any type is taken is an expression.
 func (s *setting) computed(expr hclsyntax.Expression) bool {
 	_, call := expr.(*hclsyntax.FunctionCallExpr)
 	return (call || input.Bracketed(s.raw) || len(expr.Variables()) > 0) && s.refers(expr)
 }
 
-// refers says whether each name of an expression is one that expressions of a recipe use.
+// refers reports whether each name of an expression is one that expressions of a recipe use.
 func (s *setting) refers(expr hclsyntax.Expression) bool {
 	for _, t := range expr.Variables() {
 		root := t.RootName()

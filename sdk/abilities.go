@@ -52,7 +52,7 @@ type TaskScore struct {
 	Digest string    `json:"digest"` // of its prompt
 	Prompt string    `json:"prompt"` // its end, for people
 	Scores []float64 `json:"scores"`
-	// Failed says why other completions of the task have no score, one text each. They count as not passed.
+	// Failed explains why other completions of the task have no score, one text each. They count as not passed.
 	Failed []string `json:"failed,omitempty"`
 	// Metrics are the means of the numbers that the environment gave beside the scores, by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`

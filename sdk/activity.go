@@ -67,7 +67,7 @@ func (o *Ongoing) Progress(have int64, detail string) {
 	o.now.Have, o.now.Detail, o.now.Progressed = have, detail, time.Now()
 }
 
-// End says that the activity is over.
+// End reports that the activity is over.
 func (o *Ongoing) End() {
 	if o != nil {
 		o.ended(o)

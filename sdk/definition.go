@@ -130,7 +130,7 @@ func WithKnownOutput(output string, attributes ...string) Option {
 	}
 }
 
-// WithMetrics says which metrics blocks of the plugin report (Host.Metrics), so that a plan can check the names that
+// WithMetrics names which metrics blocks of the plugin report (Host.Metrics), so that a plan can check the names that
 // alerts and stop rules use: sdk.WithMetrics(spec.Metrics("reward/{mean,std}", "", "of the batch")...). A plugin that
 // reports others as well, whose names are not known before it runs, adds the name *. WithMetrics() is for one whose
 // blocks report none.

@@ -9,7 +9,7 @@ import (
 // Host is the block's view of the engine. Every method is safe for concurrent use and never blocks on the engine,
 // except Sync.
 type Host interface {
-	// Ready says that dependents may start now and gives them the outputs, a struct described by the definition.
+	// Ready reports that dependents may start now and gives them the outputs, a struct described by the definition.
 	Ready(outputs any)
 	// Phase reports a phase other than ready: starting, loading, degraded, draining. Message is for people.
 	Phase(phase Phase, message string)

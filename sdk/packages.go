@@ -52,7 +52,7 @@ func Requirements(file string) []string {
 	return list
 }
 
-// Empty says whether nothing is needed.
+// Empty reports whether nothing is needed.
 func (p Packages) Empty() bool { return len(p.Requirements) == 0 && p.Project == "" }
 
 // Locked says whether every requirement has the hashes of what may be installed for it, so that two machines get the

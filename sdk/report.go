@@ -20,7 +20,7 @@ const (
 	Failed    Phase = "failed"
 )
 
-// Over says that this phase is the last one of an attempt.
+// Over reports that this phase is the last one of an attempt.
 func (p Phase) Over() bool { return p == Completed || p == Stopped || p == Failed }
 
 // CheckpointInfo is a checkpoint that is complete on disk.

@@ -52,7 +52,7 @@ func itemOf(f plan.Finding) diagnostic.Item {
 		Range: f.Range}
 }
 
-// hasErrors says that one of the problems is an error.
+// hasErrors reports that one of the problems is an error.
 func (n *annotations) hasErrors() bool {
 	return slices.ContainsFunc(n.items, func(i diagnostic.Item) bool { return i.Severity == "error" })
 }

@@ -271,7 +271,7 @@ func (f *applyFlags) savedPlan(args []string) (*session.Saved, []string, error) 
 	return saved, args, nil
 }
 
-// idle says that a plan has no changes and no live blocks to adopt.
+// idle reports that a plan has no changes and no live blocks to adopt.
 func idle(p *plan.Plan) bool {
 	for _, op := range p.Operations {
 		if op.Changes() || op.Alive {
@@ -361,7 +361,7 @@ func (a *app) apply(ctx context.Context, s *session.Session, p *plan.Plan, f *ap
 	return nil
 }
 
-// changedSince says whether another apply has changed the run that this one began.
+// changedSince reports whether another apply has changed the run that this one began.
 func changedSince(s *session.Session) bool {
 	run, err := state.Read(s.Dir)
 	return err == nil && run.Digest != s.Recipe.Digest
@@ -376,7 +376,7 @@ func again(r *schema.Recipe, targets []string) string {
 	return printable.ShellWords(append(words, r.File)...)
 }
 
-// conclude says what a run that has ended came to.
+// conclude describes what a run that has ended came to.
 func (a *app) conclude(s *session.Session, snap *snapshot.Snapshot) error {
 	if err := view.Summary(a.out, a.style(), snap); err != nil {
 		return err
@@ -406,7 +406,7 @@ func failed(err error) error {
 		Remedy: f.Remedy}
 }
 
-// notInOrder says what the stop of a run could not do.
+// notInOrder describes what the stop of a run could not do.
 func notInOrder(e *run.UncleanError) error {
 	var lines, remedies []string
 	for _, f := range e.Blocks {

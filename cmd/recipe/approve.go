@@ -17,7 +17,7 @@ import (
 var errDeclined = errors.New("not approved; nothing was changed")
 
 // approve asks a person at a terminal. Without one, and without the flag that approves beforehand, nothing is done;
-// check says how to see what would be.
+// check describes how to see what would be.
 func (a *app) approve(ctx context.Context, beforehand bool, question, check string) error {
 	if beforehand {
 		return nil

@@ -32,7 +32,7 @@ func (a *app) detach(ctx context.Context, s *session.Session, p *plan.Plan, keep
 			"at a checkpoint.", d.PID))
 }
 
-// handedOver says which other process has the run.
+// handedOver names which other process has the run.
 func (a *app) handedOver(to view.HandedOver, text string) error {
 	if a.json {
 		return to.Write(a.out)

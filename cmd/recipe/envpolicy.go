@@ -110,7 +110,7 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 // ofRunSource is the source of values that a run was applied with.
 const ofRunSource = "the run"
 
-// sayVariables says which values were taken from the run, to a person.
+// sayVariables names which values were taken from the run, to a person.
 func (a *app) sayVariables(r *schema.Recipe) {
 	var taken []string
 	for _, v := range r.Variables {

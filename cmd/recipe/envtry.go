@@ -115,7 +115,7 @@ func (a *app) tryGroups(ctx context.Context, file, address string, f *tryFlags) 
 	return l, groups, nil
 }
 
-// orTimedOut says what was waited for when the time is over.
+// orTimedOut describes what was waited for when the time is over.
 func (a *app) orTimedOut(ctx context.Context, err error, address string, after time.Duration) error {
 	if !errors.Is(context.Cause(ctx), errTryTimeout) {
 		return err

@@ -68,7 +68,7 @@ func failureOf(err error) (diagnostic.Report, bool) {
 	return diagnostic.Failure(item), true
 }
 
-// asksForJSON says whether --json is among the arguments of a command, also of one that is refused for another.
+// asksForJSON reports whether --json is among the arguments of a command, also of one that is refused for another.
 func asksForJSON(args []string) bool {
 	for _, arg := range args {
 		if arg == "--" {

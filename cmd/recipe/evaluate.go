@@ -115,7 +115,7 @@ func (a *app) evaluateRun(cmd *cobra.Command, address string, f *evaluateFlags) 
 		})
 }
 
-// check says what is wrong with the flags.
+// check describes what is wrong with the flags.
 func (f *evaluateFlags) check() error {
 	switch {
 	case f.samples < 1 || f.samples > 100_000:
@@ -271,7 +271,7 @@ func (a *app) fillIn(ctx context.Context, l *lone, got *answers, f *evaluateFlag
 	}
 }
 
-// progress says how far it is, to a person.
+// progress describes how far it is, to a person.
 func (a *app) progress(done, total int, f *evaluateFlags) {
 	if f.limit > 0 {
 		total = min(total, f.limit)

@@ -42,7 +42,7 @@ func files(t *testing.T, fn func(path string)) {
 	}
 }
 
-// mayImport says whether a file may import a package of this module; both are slash paths from the root.
+// mayImport reports whether a file may import a package of this module; both are slash paths from the root.
 func mayImport(file, pkg string) bool {
 	top, rest, _ := strings.Cut(file, "/")
 	under := func(roots ...string) bool {

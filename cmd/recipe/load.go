@@ -59,7 +59,7 @@ func (a *app) allowBlocks(r *schema.Recipe) error {
 	return catalog.AllowBlocks(r)
 }
 
-// packagesOf says which Python packages a block's plugin needs on this machine.
+// packagesOf names which Python packages a block's plugin needs on this machine.
 func packagesOf(catalog *host.Catalog) doctor.Packages {
 	gpu := interpreter.GPU()
 	return func(b *schema.Block) sdk.Packages { return catalog.Packages(b.Addr.Kind, b.Plugin(), gpu) }

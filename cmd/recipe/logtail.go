@@ -16,7 +16,7 @@ type newest struct {
 	wanted func(event.Event) bool // passes the filters; asked about several events at a time
 	text   func(line []byte) bool // false: the event of a line does not pass them; nil: nothing is known
 	prints func(event.Event) bool // has a line
-	// phases says that a phase has no line when the block was in it already, which older events decide
+	// phases reports that a phase has no line when the block was in it already, which older events decide
 	phases bool
 	all    bool // the phases of all blocks are needed: those of more events will be compared with them
 
@@ -46,7 +46,7 @@ func (n *newest) read(dir string, show func(event.Event) error) error {
 	return nil
 }
 
-// concerns says whether an event is read. Once the lines are found, only phases are.
+// concerns reports whether an event is read. Once the lines are found, only phases are.
 func (n *newest) concerns(text []byte) bool {
 	if n.seen.Load() == 0 {
 		return true
@@ -57,7 +57,7 @@ func (n *newest) concerns(text []byte) bool {
 	return n.lines > 0 || bytes.Contains(text, []byte(`"phase"`))
 }
 
-// chosen says whether an event is taken.
+// chosen reports whether an event is taken.
 func (n *newest) chosen(e event.Event) bool {
 	for seen := n.seen.Load(); e.Seq > seen && !n.seen.CompareAndSwap(seen, e.Seq); seen = n.seen.Load() {
 	}

@@ -51,7 +51,7 @@ func nameArguments(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// allowedArguments says which arguments a tool takes, after what was probably meant by those that it does not take.
+// allowedArguments names which arguments a tool takes, after what was probably meant by those that it does not take.
 func allowedArguments(tool *mcp.Tool, given json.RawMessage) string {
 	var takes toolArguments
 	schema, err := json.Marshal(tool.InputSchema)

@@ -99,7 +99,7 @@ func (a *app) onDemand(cmd *cobra.Command, address string, f *blockFlags,
 	return err
 }
 
-// noEngine says why no command reaches a block.
+// noEngine explains why no command reaches a block.
 func noEngine(block addr.Block, dir state.Dir, rec *state.Run) error {
 	file := printable.ShellWord(recipePath(dir, rec))
 	if rec.Blocks[block] == nil {
@@ -125,7 +125,7 @@ func noEngine(block addr.Block, dir state.Dir, rec *state.Run) error {
 	return e
 }
 
-// noBlock says which blocks of the kind a run has had.
+// noBlock names which blocks of the kind a run has had.
 func noBlock(block addr.Block, rec *state.Run) error {
 	var known []string
 	for b := range rec.Blocks {

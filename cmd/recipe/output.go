@@ -74,7 +74,7 @@ func liveOutput(ctx context.Context, dir state.Dir, name string) (json.RawMessag
 	return client.Output(ctx, name)
 }
 
-// neverKnown says that a run has ended without the value of an output.
+// neverKnown reports that a run has ended without the value of an output.
 func neverKnown(name string) error {
 	return &sdk.Error{
 		Summary: fmt.Sprintf("output %q has no value: the run ended before the blocks that it is made of were ready", name),
@@ -82,7 +82,7 @@ func neverKnown(name string) error {
 	}
 }
 
-// noOutput says that a run has no such output: not yet, or not at all.
+// noOutput reports that a run has no such output: not yet, or not at all.
 func noOutput(run *state.Run, name string) error {
 	yet := ""
 	if run.Status == state.Running {

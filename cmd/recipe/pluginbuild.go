@@ -150,7 +150,7 @@ func (a *app) gather(ctx context.Context, paths []string, f buildFlags, temp str
 	return a.gatherPrograms(paths, f, "")
 }
 
-// notBuilt says what can be built into a package.
+// notBuilt describes what can be built into a package.
 func notBuilt(path, why string, err error) error {
 	return &sdk.Error{Summary: "no plugin to build at " + path + ": " + why, Err: err,
 		Remedy: "name the folder of a Go program, a Python file, the folder of a Python project that has its own name with " +

@@ -154,7 +154,7 @@ func TestPluginTestOfSomethingElse(t *testing.T) {
 	}
 }
 
-// TestPluginTestOfNothing says which checks and blocks there are.
+// TestPluginTestOfNothing names which checks and blocks there are.
 func TestPluginTestOfNothing(t *testing.T) {
 	t.Parallel()
 	path := buildPlugin(t, "../../sdk/environment/example", "reverse")

@@ -315,7 +315,7 @@ func (c *compliance) neighbor(t *testing.T, k kind.Kind, steps int64) *plugintes
 	return b
 }
 
-// noBlock says what the recipe lacks, and which blocks of the plugin it has.
+// noBlock describes what the recipe lacks, and which blocks of the plugin it has.
 func (c *compliance) noBlock() error {
 	var have []string
 	for _, b := range c.recipe.Blocks {

@@ -74,7 +74,7 @@ func kinds() string {
 // modulePath is the path of this module.
 const modulePath = "github.com/recipe-rl/recipe"
 
-// isSource says whether a folder holds recipe's sources.
+// isSource reports whether a folder holds recipe's sources.
 func isSource(dir string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	return err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n")
@@ -97,7 +97,7 @@ func checkout() string {
 	return ""
 }
 
-// isEmpty says whether a folder has nothing in it, or is not there.
+// isEmpty reports whether a folder has nothing in it, or is not there.
 func isEmpty(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0

@@ -57,7 +57,7 @@ func (a *app) withEngine(cmd *cobra.Command, file string, do func(*session.Clien
 	return do(live)
 }
 
-// notLive says why a command cannot do anything with a run, and what can.
+// notLive explains why a command cannot do anything with a run, and what can.
 func notLive(cmd *cobra.Command, dir state.Dir, rec *state.Run) error {
 	file := printable.ShellWord(recipePath(dir, rec))
 	e := &sdk.Error{Summary: fmt.Sprintf("the run is %s: there is nothing to %s", rec.Status, cmd.Name())}

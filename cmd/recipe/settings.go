@@ -78,7 +78,7 @@ func readSettings(environ []string) (settings, error) {
 	return s, nil
 }
 
-// settingsRemedy says what to do when the settings cannot be used: no command runs without them.
+// settingsRemedy describes what to do when the settings cannot be used: no command runs without them.
 func settingsRemedy(err error, given bool) string {
 	remedy := "mend the file, or name another in RECIPE_CONFIG"
 	switch {

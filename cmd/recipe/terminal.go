@@ -33,7 +33,7 @@ func (a *app) leaveTerminal(dir state.Dir) {
 			"it, recipe stop ends it at a checkpoint\n", os.Getpid())
 }
 
-// hungUp says whether a file is a terminal, or was one: one that was closed does not answer any more.
+// hungUp reports whether a file is a terminal, or was one: one that was closed does not answer any more.
 func hungUp(f *os.File) bool {
 	if term.IsTerminal(int(f.Fd())) {
 		return true

@@ -72,7 +72,7 @@ func (t *targetFlags) find() (tools.Target, error) {
 	return tools.Target{URL: url, Token: token}, err
 }
 
-// serverEnded says that a run has ended, and with it the server of its groups, and where the groups are.
+// serverEnded reports that a run has ended, and with it the server of its groups, and where the groups are.
 func serverEnded(dir state.Dir, run *state.Run, block addr.Block) error {
 	refusal := &sdk.Error{
 		Summary: fmt.Sprintf("the run has ended (%s), and with it %s, which would answer", run.Status, block),

@@ -90,7 +90,7 @@ func (a *app) newGate() *trust.Gate {
 	return g
 }
 
-// inCI says whether this runs in a CI system, where a checkout is a stranger's.
+// inCI reports whether this runs in a CI system, where a checkout is a stranger's.
 func (a *app) inCI() bool {
 	for _, name := range []string{"CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "JENKINS_URL", "TEAMCITY_VERSION",
 		"TF_BUILD"} {
@@ -101,7 +101,7 @@ func (a *app) inCI() bool {
 	return false
 }
 
-// canAsk says whether a person reads what is asked and can answer.
+// canAsk reports whether a person reads what is asked and can answer.
 func (a *app) canAsk() bool {
 	in, reads := a.in.(*os.File)
 	_, shows := view.TerminalOf(a.err)

@@ -93,7 +93,7 @@ func namedAsArgument(cmd *cobra.Command, what, given, instead string) error {
 	}
 }
 
-// noCommand says that a group of commands has none of this name.
+// noCommand reports that a group of commands has none of this name.
 func noCommand(group *cobra.Command, name string) error {
 	var known []string
 	for _, c := range group.Commands() {
@@ -107,7 +107,7 @@ func noCommand(group *cobra.Command, name string) error {
 	}
 }
 
-// wrongFlag says which flag was probably meant, and where the flags of a command are explained.
+// wrongFlag names which flag was probably meant, and where the flags of a command are explained.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	summary, remedy := err.Error(), cmd.CommandPath()+" --help lists its flags"
 	var value *pflag.InvalidValueError
@@ -133,7 +133,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 // exclude each other it names all of them, then those that were given.
 var flagNames = lazyregexp.New(`"([^"]+)"|\[([^\]]+)\]`)
 
-// wrongFlags says which flags are missing and which exclude each other, before cobra does in words of its own.
+// wrongFlags names which flags are missing and which exclude each other, before cobra does in words of its own.
 func wrongFlags(cmd *cobra.Command) error {
 	remedy := cmd.CommandPath() + " --help lists its flags"
 	if err := cmd.ValidateRequiredFlags(); err != nil {
@@ -163,7 +163,7 @@ func flagsIn(err error, between string) string {
 	return "--" + strings.Join(names, between+"--")
 }
 
-// wrongValue says what a flag takes, in place of what Go's parsers say.
+// wrongValue describes what a flag takes, in place of what Go's parsers say.
 func wrongValue(err *pflag.InvalidValueError) string {
 	expected := map[string]string{
 		"int": "a whole number", "int64": "a whole number", "intSlice": "whole numbers with commas between them",

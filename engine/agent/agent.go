@@ -37,7 +37,7 @@ const (
 	handOverTimeout = 5 * time.Minute
 )
 
-// ErrLost says that an agent has found no engine for as long as it may live without one.
+// ErrLost reports that an agent has found no engine for as long as it may live without one.
 var ErrLost = errors.New("no engine was reached for too long")
 
 // Agent runs on the machine of a job.

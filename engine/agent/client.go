@@ -26,7 +26,7 @@ func NewClient(c net.Conn) (*Client, error) {
 	return &Client{mux}, nil
 }
 
-// ErrCut says that the connection to the agent ended before the answer came.
+// ErrCut reports that the connection to the agent ended before the answer came.
 var ErrCut = errors.New("the connection to the agent was cut")
 
 // Close ends the session. The agent looks for its engine then.
@@ -60,7 +60,7 @@ func (c *Client) Start(ctx context.Context, command host.Command) (host.Identity
 	return *out.Process, nil
 }
 
-// Find says whether the agent has a process; the error is host.ErrGone when it has not.
+// Find reports whether the agent has a process; the error is host.ErrGone when it has not.
 func (c *Client) Find(ctx context.Context, id host.Identity) error {
 	_, err := c.ask(ctx, Request{Op: opFind, Process: &id})
 	return err

@@ -148,7 +148,7 @@ func loopbackOnly(target string) error {
 	return nil
 }
 
-// allowed says whether the holder of a certificate may connect to a target.
+// allowed reports whether the holder of a certificate may connect to a target.
 func (d *data) allowed(name, target string) bool {
 	if d.leads != nil && d.leads(name) && loopbackOnly(target) == nil {
 		return true

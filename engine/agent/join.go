@@ -69,7 +69,7 @@ func RunJoined(ctx context.Context, from io.Reader, node int, scratch string, lo
 	return errors.Join(run(ctx, b, instance, s, s.log), s.close())
 }
 
-// errRefused says that the engine has answered, and asking again would not help.
+// errRefused reports that the engine has answered, and asking again would not help.
 var errRefused = errors.New("the engine refuses this agent")
 
 // ask asks the engine for the bootstrap until it answers.

@@ -123,7 +123,7 @@ type conn struct {
 
 func (c conn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// CloseWrite says that nothing more follows; a stream of a session says so by Close.
+// CloseWrite reports that nothing more follows; a stream of a session says so by Close.
 func (c conn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

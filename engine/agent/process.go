@@ -104,7 +104,7 @@ func (a *Agent) start(ctx context.Context, c host.Command) (*host.Identity, erro
 	return &id, nil
 }
 
-// canRun says why no block can run on this machine; nil: nothing is known to be in its way.
+// canRun explains why no block can run on this machine; nil: nothing is known to be in its way.
 func (a *Agent) canRun() error {
 	limit, err := a.files()
 	if err != nil {

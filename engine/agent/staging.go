@@ -200,7 +200,7 @@ func (s *staging) put(f File) (out Response, then func(net.Conn), err error) {
 	}, nil
 }
 
-// room says whether that many bytes fit on the file system of a folder.
+// room reports whether that many bytes fit on the file system of a folder.
 func room(dir string, bytes int64) error {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {

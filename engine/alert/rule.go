@@ -173,7 +173,7 @@ func (r *rule) free(bytes uint64) *change {
 	return r.hold(event.Event{}, gib < r.Disk, fmt.Sprintf("%.1f GiB are free (less than %g)", gib, r.Disk))
 }
 
-// hold says whether the condition holds for the block of an event.
+// hold reports whether the condition holds for the block of an event.
 func (r *rule) hold(e event.Event, holds bool, message string) *change {
 	if holds {
 		r.since[e.Address] = true

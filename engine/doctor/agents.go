@@ -19,7 +19,7 @@ import (
 // Agent is a program that a block names by the attribute agent.
 type Agent interface {
 	// Find returns the program that starts it, without running anything; python is the block's interpreter, or empty. The
-	// error says how a person installs it.
+	// error describes how a person installs it.
 	Find(lookPath func(name string) (string, error), python string) (string, error)
 	// Version asks the program.
 	Version(ctx context.Context, program string, environ []string) (string, error)
@@ -89,7 +89,7 @@ func agentOf(ctx context.Context, m Machine, file string, r *schema.Recipe, b *s
 	return Finding{Verdict: OK, Found: text(b, "agent") + " " + version + ", " + program}
 }
 
-// foreignAgent says whether the recipe brings the program of an agent: it lies in the recipe's folder, beside an
+// foreignAgent reports whether the recipe brings the program of an agent: it lies in the recipe's folder, beside an
 // interpreter that the recipe names, or in a PATH that the block sets.
 func foreignAgent(m Machine, r *schema.Recipe, b *schema.Block, program string, t blockPython) (trust.Use, bool) {
 	besidePython := filepath.Dir(program) == filepath.Dir(t.path)

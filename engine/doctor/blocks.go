@@ -187,7 +187,7 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// modelOf says whether a model is on this machine. It does not ask a hub.
+// modelOf reports whether a model is on this machine. It does not ask a hub.
 func modelOf(m Machine, r *schema.Recipe, b *schema.Block, name string) Finding {
 	if path := within(r.Dir, name); filepath.IsAbs(name) || strings.HasPrefix(name, ".") || exists(path) {
 		if exists(path) {

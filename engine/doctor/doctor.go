@@ -124,7 +124,7 @@ func Examine(ctx context.Context, m Machine) []Finding {
 	return findings
 }
 
-// Failed says whether any finding means that no recipe will run.
+// Failed reports whether any finding means that no recipe will run.
 func Failed(findings []Finding) bool {
 	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Verdict == Fail })
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// CanRun says why no run can be started on a machine; nil: nothing is known to be in its way.
+// CanRun explains why no run can be started on a machine; nil: nothing is known to be in its way.
 func CanRun(m Machine) error {
 	limit, err := m.Files()
 	if err != nil {

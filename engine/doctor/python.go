@@ -25,16 +25,16 @@ type Packages func(*schema.Block) sdk.Packages
 type blockPython struct {
 	path     string // of the interpreter
 	packages sdk.Packages
-	// made says that `recipe init` created the environment.
+	// made reports that `recipe init` created the environment.
 	made bool
-	// makeable says that `recipe init` would create one and has not: path is then the python3 in PATH.
+	// makeable reports that `recipe init` would create one and has not: path is then the python3 in PATH.
 	makeable bool
 	err      error // no interpreter
 	// foreign is set where the recipe brings it.
 	foreign *trust.Use
 }
 
-// runtimeOf says which Python a block will run in; false when it needs none.
+// runtimeOf names which Python a block will run in; false when it needs none.
 func runtimeOf(m Machine, r *schema.Recipe, b *schema.Block, packages Packages) (blockPython, bool) {
 	if b.Meta.External != nil || elsewhere(b) {
 		return blockPython{}, false
@@ -61,7 +61,7 @@ func runtimeOf(m Machine, r *schema.Recipe, b *schema.Block, packages Packages) 
 	return t, true
 }
 
-// elsewhere says whether a block runs on another machine.
+// elsewhere reports whether a block runs on another machine.
 func elsewhere(b *schema.Block) bool {
 	p := b.Meta.Placement
 	return p != nil && (p.Executor != "" || p.Host != "")

@@ -20,7 +20,7 @@ func sandboxWanted(b *schema.Block) (remedy string, wanted bool) {
 	return sandboxRemedy, text(b, "config", "sandbox") == sandbox.Bubblewrap
 }
 
-// sandboxOf says whether the sandbox of a block works here; false: it wants none. It is tried, not looked for: an
+// sandboxOf reports whether the sandbox of a block works here; false: it wants none. It is tried, not looked for: an
 // installed bubblewrap fails in a container without user namespaces.
 func sandboxOf(ctx context.Context, m Machine, b *schema.Block) (Finding, bool) {
 	remedy, wanted := sandboxWanted(b)

@@ -71,7 +71,7 @@ func Of(values []float64, bounded bool) Estimate {
 	return Mean(values)
 }
 
-// unit says whether a value lies between 0 and 1.
+// unit reports whether a value lies between 0 and 1.
 func unit(v float64) bool { return v >= 0 && v <= 1 }
 
 // Mean is the mean of any values, one a task, ± z × standard error.

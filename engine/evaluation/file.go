@@ -48,7 +48,7 @@ func (h Header) differs(o Header) string {
 	return ""
 }
 
-// begins says whether a text is the beginning of the header's line.
+// begins reports whether a text is the beginning of the header's line.
 func (h Header) begins(text []byte) bool {
 	line, err := encoded(h)
 	return err == nil && bytes.HasPrefix(line, text)

@@ -7,7 +7,7 @@ import "time"
 // FormatVersion is the `v` of every event written by this engine. Readers skip events of a higher version.
 const FormatVersion = 1
 
-// Type says what an event is about and which of its fields are set.
+// Type describes what an event is about and which of its fields are set.
 type Type string
 
 // The types of event.

@@ -31,7 +31,7 @@ func ReadLines(dir string, after uint64, text func(line []byte) bool, fn func(Ev
 	return err
 }
 
-// ErrRemoved says that the log was removed while it was followed: its run was destroyed.
+// ErrRemoved reports that the log was removed while it was followed: its run was destroyed.
 var ErrRemoved = errors.New("the run was removed")
 
 // Follow calls fn with every event after the given number, existing and future ones, until ctx ends
@@ -187,7 +187,7 @@ func (r *reader) drain(fn func(Event) error) (int, error) {
 	return n, nil
 }
 
-// endsBefore says that every event before segment next has at most the number after.
+// endsBefore reports that every event before segment next has at most the number after.
 func endsBefore(next string, after uint64) bool {
 	first, err := FirstOf(next)
 	return err == nil && first <= after+1

@@ -32,7 +32,7 @@ type repeated struct {
 	count  int    // of those not written, newest included
 }
 
-// take says whether e was counted and must not be written now, and which counted events must be written before it.
+// take reports whether e was counted and must not be written now, and which counted events must be written before it.
 func (r *repeats) take(e Event) (due []Event, counted bool) {
 	due = r.due(e.Time)
 	key, first := keyOf(e)

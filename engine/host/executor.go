@@ -256,7 +256,7 @@ func ask[T any](ctx context.Context, p *ExecutorProgram, call func(*executor.Cli
 	}
 }
 
-// gone says how the process has ended; nil: it runs.
+// gone describes how the process has ended; nil: it runs.
 func (p *ExecutorProgram) gone() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,7 +28,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/protocol"
 )
 
-// LaunchSpec says which plugin process to start for a block.
+// LaunchSpec names which plugin process to start for a block.
 type LaunchSpec struct {
 	Kind    kind.Kind
 	Name    string   // of the plugin
@@ -198,7 +198,7 @@ func Sweep(ctx context.Context, dir string, runner Runner) error {
 	return clear(ctx, runner, dir, nil)
 }
 
-// explain says why a plugin did not start: how its process ended, and what it printed.
+// explain explains why a plugin did not start: how its process ended, and what it printed.
 func explain(err error, process Process, s LaunchSpec, printed int64) error {
 	lines := lastLines
 	if strings.Contains(err.Error(), waitedTooLong) || noHandshake(err) {
@@ -245,7 +245,7 @@ const (
 	exitedEarly   = "plugin exited before we could connect"
 )
 
-// noHandshake says whether go-plugin has read no handshake.
+// noHandshake reports whether go-plugin has read no handshake.
 func noHandshake(err error) bool {
 	return strings.Contains(err.Error(), unrecognized) || strings.Contains(err.Error(), exitedEarly)
 }

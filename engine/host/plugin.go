@@ -61,7 +61,7 @@ type Description struct {
 	Capabilities     []string // "checkpoint", "evaluate", "nodes", "plan", "prepare", "update", "validate"
 }
 
-// Can says whether the plugin has an optional ability.
+// Can reports whether the plugin has an optional ability.
 func (d *Description) Can(capability string) bool {
 	return slices.Contains(d.Capabilities, capability)
 }
@@ -367,16 +367,16 @@ func (p *Plugin) Cut() time.Time {
 	return time.Time{}
 }
 
-// Ended says how the plugin process ended, if known; see Process.
+// Ended describes how the plugin process ended, if known; see Process.
 func (p *Plugin) Ended() string { return p.process.Ended() }
 
-// ErrUnsupported says that the plugin lacks an optional ability.
+// ErrUnsupported reports that the plugin lacks an optional ability.
 var ErrUnsupported = errors.New("the plugin does not support this")
 
-// ErrInvalid says that the plugin rejects the request; retrying cannot help.
+// ErrInvalid reports that the plugin rejects the request; retrying cannot help.
 var ErrInvalid = errors.New("the plugin rejects it as invalid, so retrying cannot help")
 
-// ErrExists says that the process was asked for it before.
+// ErrExists reports that the process was asked for it before.
 var ErrExists = errors.New("the process does so already")
 
 // place leads to the first setting that a plugin refuses; nil: it names none, as plugins of older versions do.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Probe says whether the plugin process recorded in a block's directory runs, and its pid, without talking to it.
+// Probe reports whether the plugin process recorded in a block's directory runs, and its pid, without talking to it.
 func Probe(ctx context.Context, dir string, runner Runner) (pid int, alive bool) {
 	if runner == nil {
 		runner = Local{}

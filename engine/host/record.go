@@ -43,7 +43,7 @@ type record struct {
 	Build   string   `json:"build,omitempty"` // of recipe, when the process runs that program
 }
 
-// ErrNoRecord says that no plugin process was started in a directory, or that it was ended cleanly.
+// ErrNoRecord reports that no plugin process was started in a directory, or that it was ended cleanly.
 var ErrNoRecord = errors.New("no plugin process is recorded here")
 
 // absent says of an error of opening a file in a block's directory that the file was never made: it is not there, or

@@ -25,7 +25,7 @@ type Runner interface {
 	Sweep(ctx context.Context, id Identity, handle, keep []byte) error
 }
 
-// ErrGone says that a plugin process has ended.
+// ErrGone reports that a plugin process has ended.
 var ErrGone = errors.New("the plugin process has ended")
 
 // Command is a process to start.

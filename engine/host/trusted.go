@@ -60,7 +60,7 @@ func (c *Catalog) allowPython(path, project string) ([]string, error) {
 	return files, nil
 }
 
-// isVouched says whether a path is in a module that an identity of the settings has signed.
+// isVouched reports whether a path is in a module that an identity of the settings has signed.
 func (c *Catalog) isVouched(path string) (found bool) {
 	c.vouched.Range(func(folder, _ any) bool {
 		found = trust.Below(path, folder.(string))

@@ -31,7 +31,7 @@ type Comparison struct {
 	Metrics       []Difference `json:"metrics"` // the last value of each
 }
 
-// Compare says what differs between two lineages. Metrics are left to the caller.
+// Compare describes what differs between two lineages. Metrics are left to the caller.
 func Compare(a, b *Lineage) *Comparison {
 	c := &Comparison{FormatVersion: FormatVersion, Before: a.Run, After: b.Run, Recipe: []Difference{},
 		Plugins: []Difference{}, Inputs: []Difference{}, Packages: []Difference{}, Machine: []Difference{},
@@ -96,7 +96,7 @@ func (c *Comparison) CompareMetrics(a, b map[string]map[string]float64) {
 	}
 }
 
-// Same says that nothing differs but metrics.
+// Same reports that nothing differs but metrics.
 func (c *Comparison) Same() bool {
 	return len(c.Recipe)+len(c.Plugins)+len(c.Inputs)+len(c.Packages)+len(c.Machine) == 0
 }

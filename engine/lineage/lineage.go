@@ -46,7 +46,7 @@ type Lineage struct {
 	Checkpoint *Checkpoint              `json:"checkpoint,omitempty"` // only beside a checkpoint
 }
 
-// Run says which run it is.
+// Run names which run it is.
 type Run struct {
 	ID      string    `json:"id"`
 	Recipe  string    `json:"recipe"`

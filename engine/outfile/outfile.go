@@ -72,7 +72,7 @@ func Write(ctx context.Context, path string, content []byte, mode fs.FileMode) e
 	return nil
 }
 
-// replaceable says whether there is no file at path, or a regular one: only these may be replaced by a rename.
+// replaceable reports whether there is no file at path, or a regular one: only these may be replaced by a rename.
 func replaceable(path string) (bool, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -125,7 +125,7 @@ func unreachable(source string, err error) error {
 		Remedy: "check the address and that it can be reached, then try again; --from with a vendored layout needs no server"}
 }
 
-// redirectError says that a server sends its clients to another host, or away from https.
+// redirectError reports that a server sends its clients to another host, or away from https.
 type redirectError struct{ to string }
 
 func (e *redirectError) Error() string { return "redirected to " + e.to }

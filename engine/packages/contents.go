@@ -53,7 +53,7 @@ func orNone(s string) string {
 	return s
 }
 
-// sameContents says whether an entry of the lock has the digests of a package, as what says.
+// sameContents reports whether an entry of the lock has the digests of a package, as what says.
 func sameContents(q parse.Requirement, what string, is, locked Entry) error {
 	found := slices.Concat(different("version", is.Version, locked.Version), different("index", is.Index, locked.Index),
 		different("schema", is.Schema, locked.Schema), different("files", is.Files, locked.Files))
@@ -68,7 +68,7 @@ func sameContents(q parse.Requirement, what string, is, locked Entry) error {
 	return contradiction(q, what, found)
 }
 
-// checkContents says whether the parts that an entry of the lock names are those of the version that it names. All
+// checkContents reports whether the parts that an entry of the lock names are those of the version that it names. All
 // that a signature covers is the index, so everything else has to be reached from there by digests; an archive is
 // what its checksum in the recipe says. It reads the store only.
 func (s *Store) checkContents(q parse.Requirement, e Entry) error {

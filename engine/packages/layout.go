@@ -20,7 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// IsLayout says whether a path is an OCI layout: a folder, or a .tar of one.
+// IsLayout reports whether a path is an OCI layout: a folder, or a .tar of one.
 func IsLayout(path string) bool {
 	if strings.HasSuffix(path, ".tar") {
 		return true

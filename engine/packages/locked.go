@@ -101,7 +101,7 @@ func (s *Store) Verify(recipe string, requires Requires, report func(parse.Requi
 	})
 }
 
-// outdated says why an entry of the lock is not what the recipe asks for; empty: it is.
+// outdated explains why an entry of the lock is not what the recipe asks for; empty: it is.
 func outdated(e Entry, locked bool, q parse.Requirement) string {
 	switch {
 	case !locked:
@@ -116,7 +116,7 @@ func outdated(e Entry, locked bool, q parse.Requirement) string {
 	return ""
 }
 
-// allows says whether a version is allowed by a constraint; an empty one allows every release. As everywhere, a
+// allows reports whether a version is allowed by a constraint; an empty one allows every release. As everywhere, a
 // pre-release is only allowed by a constraint that has one itself.
 func allows(constraint, have string) bool {
 	v, err := version.NewSemver(have)

@@ -184,7 +184,7 @@ func (r *registryRepository) unreachable() string {
 	return remedy + "; a mirror in the settings, or --from with a vendored layout, needs no registry"
 }
 
-// keeps says what another try need not do again.
+// keeps describes what another try need not do again.
 func (r *registryRepository) keeps() string {
 	if r.publishes {
 		return "what the registry has already is not sent again"

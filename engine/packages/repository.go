@@ -80,7 +80,7 @@ func checkDigest(data []byte, want v1.Hash) error {
 	return nil
 }
 
-// DigestError says that data is not what its digest promised.
+// DigestError reports that data is not what its digest promised.
 type DigestError struct{ Want, Have string }
 
 func (e *DigestError) Error() string {

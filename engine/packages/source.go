@@ -12,13 +12,13 @@ import (
 
 const scheme = "oci://"
 
-// IsSource says whether the source of a required plugin or a module names a repository of packages.
+// IsSource reports whether the source of a required plugin or a module names a repository of packages.
 func IsSource(source string) bool { return strings.HasPrefix(source, scheme) }
 
-// IsArchive says whether a source is an archive, which is fetched by its URL.
+// IsArchive reports whether a source is an archive, which is fetched by its URL.
 func IsArchive(source string) bool { return strings.HasPrefix(source, "https://") }
 
-// IsPackage says whether a source is fetched and locked.
+// IsPackage reports whether a source is fetched and locked.
 func IsPackage(source string) bool { return IsSource(source) || IsArchive(source) }
 
 // address is a source as prefixes of mirrors and policies name it: without its scheme.

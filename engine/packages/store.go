@@ -32,7 +32,7 @@ type Store struct {
 // NewStore uses a folder, which is made when something is first stored.
 func NewStore(dir string) *Store { return &Store{dir: dir} }
 
-// Contains says whether a path lies in the tree of a package.
+// Contains reports whether a path lies in the tree of a package.
 func (s *Store) Contains(path string) bool {
 	rel, err := filepath.Rel(filepath.Join(s.dir, "trees"), path)
 	return err == nil && filepath.IsLocal(rel)
@@ -134,7 +134,7 @@ func (s *Store) fetch(ctx context.Context, from repository, d v1.Descriptor) (fe
 	return true, errors.Join(err, r.Close())
 }
 
-// whole says that a blob is stored with the content that its digest promises.
+// whole reports that a blob is stored with the content that its digest promises.
 func (s *Store) whole(d v1.Descriptor) bool { return wholeFile(s.blobFile(d.Digest), d.Digest) }
 
 func wholeFile(path string, digest v1.Hash) bool {

@@ -73,12 +73,12 @@ func finished(ops []*Operation, in Input) []Finding {
 		Summary: "the run is finished: applying this trains nothing", Detail: over + Anew(in.Recipe)}}
 }
 
-// trains says that an operation starts or continues a job.
+// trains reports that an operation starts or continues a job.
 func trains(op *Operation) bool {
 	return op.Kind.Life() == kind.Job && op.Action != Nothing && op.Action != Stop
 }
 
-// Trains says whether apply would start or continue a job.
+// Trains reports whether apply would start or continue a job.
 func (p *Plan) Trains() bool { return slices.ContainsFunc(p.Operations, trains) }
 
 // Anew is the command that trains a finished run from the beginning, with the same variables.

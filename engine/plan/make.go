@@ -105,7 +105,7 @@ func decide(b *schema.Block, in Input) (*Operation, error) {
 	return op, nil
 }
 
-// settled says that a block needs no process: its job is done, or it has none.
+// settled reports that a block needs no process: its job is done, or it has none.
 func settled(rec *state.Block, k kind.Kind) bool {
 	if rec.External || k.Life() == kind.Config {
 		return true

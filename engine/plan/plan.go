@@ -71,7 +71,7 @@ type Operation struct {
 	Config map[string]json.RawMessage `json:"config,omitempty"`
 	// Devices are the GPUs of this machine that it uses: named or assigned.
 	Devices []string `json:"devices,omitempty"`
-	// Nondeterminism says why equal seeds may not give equal weights.
+	// Nondeterminism explains why equal seeds may not give equal weights.
 	Nondeterminism []string `json:"nondeterminism,omitempty"`
 	// Job is what a start of the block would submit to its executor; nil without one, or when nothing is started.
 	Job *Job `json:"job,omitempty"`
@@ -178,10 +178,10 @@ type Input struct {
 	Missing func(decode.Tracking) string
 }
 
-// Changes says whether apply would do anything.
+// Changes reports whether apply would do anything.
 func (p *Plan) Changes() bool { return slices.ContainsFunc(p.Operations, (*Operation).Changes) }
 
-// Changes says whether apply would do anything with the block.
+// Changes reports whether apply would do anything with the block.
 func (op *Operation) Changes() bool { return op.Action != Nothing || op.MovedFrom != addr.Block{} }
 
 // Operation returns the operation on a block, or nil.
@@ -205,7 +205,7 @@ func (p *Plan) Errors() []Finding {
 	return out
 }
 
-// Denied says that policies, and nothing else, prevent an apply.
+// Denied reports that policies, and nothing else, prevent an apply.
 func (p *Plan) Denied() bool {
 	errs := p.Errors()
 	return len(errs) > 0 && !slices.ContainsFunc(errs, func(f Finding) bool { return f.Policy == "" })

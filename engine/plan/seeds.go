@@ -34,7 +34,7 @@ func seeds(ops []*Operation) []Finding {
 	return found
 }
 
-// chosen says that a recorded number or bool is set and is not the attribute's default.
+// chosen reports that a recorded number or bool is set and is not the attribute's default.
 func chosen(a *spec.Attribute, recorded string) bool {
 	if recorded == "" || recorded == "null" {
 		return false

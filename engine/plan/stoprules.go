@@ -58,7 +58,7 @@ func (op *Operation) compareStopRules(rec *state.Block, before, after json.RawMe
 	op.harden(actionFor("live", op.Kind, op.Alive, rec))
 }
 
-// concluded says which trainers a rule has ended before their last step, and how they go on.
+// concluded names which trainers a rule has ended before their last step, and how they go on.
 func concluded(ops []*Operation, recorded *state.Run) []Finding {
 	var found []Finding
 	for _, op := range ops {
@@ -78,7 +78,7 @@ func concluded(ops []*Operation, recorded *state.Run) []Finding {
 	return found
 }
 
-// Over says why trainers of a finished run do nothing more.
+// Over explains why trainers of a finished run do nothing more.
 func (p *Plan) Over() string {
 	var out []string
 	for _, f := range p.Findings {

@@ -9,7 +9,7 @@ import (
 type Tracker struct {
 	Tracker string `json:"tracker"` // wandb, tensorboard, …
 	Name    string `json:"name"`    // of the block
-	// Missing says what the tracker lacks on this machine and what to do; empty: nothing is known to be missing.
+	// Missing describes what the tracker lacks on this machine and what to do; empty: nothing is known to be missing.
 	Missing string `json:"missing,omitempty"`
 }
 

@@ -193,7 +193,7 @@ func OneName(path string) bool {
 	return ok && s.Nlink == 1
 }
 
-// owned says whether a file belongs to this user.
+// owned reports whether a file belongs to this user.
 func owned(path string, info fs.FileInfo) error {
 	if uid := ownerOf(info); uid != os.Geteuid() {
 		return &Error{path, fmt.Sprintf("belongs to user %d, this is user %d", uid, os.Geteuid()), remedyOwner}

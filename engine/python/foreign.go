@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 )
 
-// Foreign says whether the interpreter at path, of a block of the recipe in dir, is one that the recipe brings: it
+// Foreign reports whether the interpreter at path, of a block of the recipe in dir, is one that the recipe brings: it
 // names its path or its virtual environment, or it leads into the recipe's folder. Such a one is run by a plan only
 // where it is trusted. One of the system, or in PATH, is the user's.
 func Foreign(b *schema.Block, path, dir string) (trust.Use, bool) {
@@ -29,7 +29,7 @@ func Foreign(b *schema.Block, path, dir string) (trust.Use, bool) {
 	return use, true
 }
 
-// namedBy says whether a block names an interpreter, or has one found by a variable that it sets.
+// namedBy reports whether a block names an interpreter, or has one found by a variable that it sets.
 func namedBy(b *schema.Block, path string) bool {
 	if r := b.Meta.Runtime; r != nil && (strings.ContainsRune(r.Python, filepath.Separator) || r.Venv != "") {
 		return true
@@ -43,7 +43,7 @@ func isVenv(python string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// ofSystem says whether a file belongs to the system, where only root puts something.
+// ofSystem reports whether a file belongs to the system, where only root puts something.
 func ofSystem(path string) bool {
 	for _, root := range []string{"/usr/", "/bin/", "/opt/homebrew/", "/nix/store/"} {
 		if strings.HasPrefix(path, root) {

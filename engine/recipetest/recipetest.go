@@ -42,7 +42,7 @@ type Options struct {
 	Match   *regexp.Regexp
 	Done    func(*Result) // called after each run; may be nil
 	NoApply bool          // a run that applies is an error: no block is started
-	// CanRun says why no block can be started on this machine; nil: nothing is known to be in its way.
+	// CanRun explains why no block can be started on this machine; nil: nothing is known to be in its way.
 	CanRun func() error
 }
 
@@ -167,7 +167,7 @@ type fileRunner struct {
 	known   map[string]cty.Value // facts of earlier runs, by name: run.NAME of assertions
 }
 
-// selected says that a run was asked for, or that one which continues it was.
+// selected reports that a run was asked for, or that one which continues it was.
 func (f *fileRunner) selected(r *testfile.Run) bool {
 	if f.o.Match == nil || f.o.Match.MatchString(f.file.Path+"/"+r.Name) {
 		return true
@@ -319,7 +319,7 @@ func (t *trial) apply(ctx context.Context, s *session.Session, p *plan.Plan) err
 		unfinished(s.Dir))
 }
 
-// unfinished says which blocks were in which phase before the run was killed.
+// unfinished names which blocks were in which phase before the run was killed.
 func unfinished(dir state.Dir) string {
 	snap, err := snapshot.Read(dir.Events())
 	if err != nil {

@@ -45,7 +45,7 @@ func TestOnlyTheAgentOfAJobIsTaken(t *testing.T) {
 		t.Errorf("the agent gives its block %s to end, want the 7m of the job", second.Grace)
 	}
 	other := s.submit(h, "trainer.tiny.a")
-	wrong := second // it says that it is of b, by a certificate for the job of a that no agent has used yet
+	wrong := second // it reports that it is of b, by a certificate for the job of a that no agent has used yet
 	p := h.expect(executor.Key{Run: "run", Block: "trainer.tiny.a", Attempt: 7}, 1)[0]
 	if wrong.Credentials, err = h.authority.issue(p.name); err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func (h *Hub) endUsed(ctx context.Context, dir string, r record, open Open) erro
 	return nil
 }
 
-// runs says whether a block in a directory has a job of this engine.
+// runs reports whether a block in a directory has a job of this engine.
 func (h *Hub) runs(dir string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -31,7 +31,7 @@ const (
 	cancelGrace = 10 * time.Second
 )
 
-// Executor says which executor a job belongs to, so that it can be opened without the recipe.
+// Executor names which executor a job belongs to, so that it can be opened without the recipe.
 type Executor struct {
 	Block  string          `json:"block"`  // address
 	Plugin string          `json:"plugin"` // name
@@ -59,7 +59,7 @@ type record struct {
 	Gang   string `json:"gang,omitempty"` // with which it was submitted
 }
 
-// Placed says whether a job is recorded in a block's directory.
+// Placed reports whether a job is recorded in a block's directory.
 func Placed(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, recordName))
 	return err == nil
@@ -121,7 +121,7 @@ type Job struct {
 
 var _ host.Runner = (*Job)(nil)
 
-// Spec says which job to submit.
+// Spec names which job to submit.
 type Spec struct {
 	Executor Executor
 	Block    string
@@ -296,7 +296,7 @@ func (j *Job) doubt() string {
 	return ""
 }
 
-// differs says whether a status is news: an expected start that has moved by less than a minute is none.
+// differs reports whether a status is news: an expected start that has moved by less than a minute is none.
 func differs(a, b executor.Status) bool {
 	return a.State != b.State || a.Reason != b.Reason || a.Place != b.Place || a.Node != b.Node ||
 		a.Expected.Sub(b.Expected).Abs() >= time.Minute

@@ -63,7 +63,7 @@ func (j *Job) group(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// over says that the job has ended.
+// over reports that the job has ended.
 func (j *Job) over(how string) {
 	for _, p := range j.members {
 		p.end(how)

@@ -26,7 +26,7 @@ const (
 	lastPull  = 10 * time.Minute
 )
 
-// Staged says whether the job's machine has copies of files instead of the files.
+// Staged reports whether the job's machine has copies of files instead of the files.
 func (j *Job) Staged() bool { return j.record.RecipeDir != "" }
 
 // mirror brings the block's files here until the job is given back.
@@ -122,7 +122,7 @@ func (j *Job) here(path string) (string, error) {
 	return filepath.Join(j.hub.run, filepath.FromSlash(strings.Join(parts[1:], "/"))), nil
 }
 
-// Own says whether a path of this machine is in one of the block's folders of the run's directory.
+// Own reports whether a path of this machine is in one of the block's folders of the run's directory.
 func (j *Job) Own(path string) bool {
 	rel, err := filepath.Rel(j.hub.run, path)
 	parts := strings.Split(rel, string(filepath.Separator))

@@ -62,7 +62,7 @@ func (p *peer) disconnect() {
 	}
 }
 
-// end says that the job is over: the agent does not connect again.
+// end reports that the job is over: the agent does not connect again.
 func (p *peer) end(how string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -61,7 +61,7 @@ func (h *Hub) sample(j *Job, p *peer) {
 	}
 }
 
-// claim says whether this agent is the one that samples processors and memory of its machine.
+// claim reports whether this agent is the one that samples processors and memory of its machine.
 func (h *Hub) claim(host string, p *peer) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -36,7 +36,7 @@ const (
 	stageEvery = 5 * time.Second
 )
 
-// files says how files reach the machines of an executor.
+// files describes how files reach the machines of an executor.
 func (x Executor) files() (executor.Files, error) {
 	if len(x.Config) == 0 {
 		return executor.FilesOf(cty.NilVal), nil
@@ -48,7 +48,7 @@ func (x Executor) files() (executor.Files, error) {
 	return executor.FilesOf(config), nil
 }
 
-// Staged says whether files are staged to the machines of an executor.
+// Staged reports whether files are staged to the machines of an executor.
 func (x Executor) Staged() bool {
 	f, err := x.files()
 	return err == nil && f.Staged()

@@ -51,7 +51,7 @@ func (b *blockState) addr() addr.Block { return b.block.Addr }
 
 func (b *blockState) job() bool { return b.block.Addr.Kind.Life() == kind.Job }
 
-// reached says whether the block is as far as a condition asks.
+// reached reports whether the block is as far as a condition asks.
 func (b *blockState) reached(c schema.Condition) bool {
 	switch c {
 	case schema.Started:

@@ -501,13 +501,13 @@ func (s *scene) launch() (*exec.Cmd, chan error) {
 	return cmd, done
 }
 
-// isPlugin says whether a process has an environment of its own, as a plugin does.
+// isPlugin reports whether a process has an environment of its own, as a plugin does.
 func isPlugin(pid int) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	return err == nil && bytes.Contains(env, []byte(protocol.BuiltinKey+"="))
 }
 
-// describe says what a process is, and its state.
+// describe describes what a process is, and its state.
 func describe(pid int) string {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, state, _ := strings.Cut(string(status), "State:")

@@ -87,7 +87,7 @@ func (r *diskRoom) retry(e *Engine) {
 	}
 }
 
-// full says that no more events are to be taken from plugins for now.
+// full reports that no more events are to be taken from plugins for now.
 func (r *diskRoom) full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +120,7 @@ func (e *Engine) Waiting() []Waiting {
 	return []Waiting{w}
 }
 
-// errStopped says that a block was told to stop while its record waited for room.
+// errStopped reports that a block was told to stop while its record waited for room.
 var errStopped = errors.New("stop requested")
 
 // record changes the block's record and returns when that is on the disk. While there is no room it waits, until ctx

@@ -66,7 +66,7 @@ func (e *Engine) pause(ctx context.Context, paused bool) error {
 	return errors.Join(errs...)
 }
 
-// mayPause says why this run cannot be paused.
+// mayPause explains why this run cannot be paused.
 func (s *supervisor) mayPause() error {
 	for _, b := range s.sorted() {
 		if b.addr().Kind != kind.Inference {

@@ -17,7 +17,7 @@ type elsewhere interface {
 
 var _ elsewhere = Processes{}
 
-// Elsewhere says whether the process recorded in dir is alive and works in another directory.
+// Elsewhere reports whether the process recorded in dir is alive and works in another directory.
 func (Processes) Elsewhere(ctx context.Context, dir string, certain bool) (int, bool) {
 	return host.Elsewhere(ctx, dir, certain, nil)
 }

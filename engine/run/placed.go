@@ -40,12 +40,12 @@ type Placed struct {
 	Report  func(message string) // what is waited for
 }
 
-// IsPlaced says whether a block runs in a job.
+// IsPlaced reports whether a block runs in a job.
 func IsPlaced(m decode.Meta) bool {
 	return m.Placement != nil && m.Placement.Executor != "" && m.External == nil
 }
 
-// anyPlaced says whether any block of the run does.
+// anyPlaced reports whether any block of the run does.
 func (s *supervisor) anyPlaced() bool {
 	for _, b := range s.blocks {
 		if IsPlaced(b.block.Meta) {

@@ -21,7 +21,7 @@ import (
 // known already, so that independent work is done side by side. It is started, in the same process, when its needs are
 // far enough. In a run with jobs none is: an allocation that waits costs, and addresses are made at the start.
 
-// mayPrepare says whether a block that may not start yet is to be prepared. Not when the recipe orders it to wait
+// mayPrepare reports whether a block that may not start yet is to be prepared. Not when the recipe orders it to wait
 // (depends_on), and not when its turn may be hours away: it would hold memory meanwhile.
 func (s *supervisor) mayPrepare(b *blockState) bool {
 	p := b.block.Schema
@@ -29,7 +29,7 @@ func (s *supervisor) mayPrepare(b *blockState) bool {
 		!b.unprepared && s.soon(b)
 }
 
-// soon says whether everything that a block still needs is on its way.
+// soon reports whether everything that a block still needs is on its way.
 func (s *supervisor) soon(b *blockState) bool {
 	for _, n := range b.block.Needs {
 		on := s.blocks[n.On]
@@ -142,7 +142,7 @@ func (s *supervisor) evaluate(b *blockState) (cty.Value, decode.Meta, []string, 
 	return value, meta, secrets, s.checkConditions(b, false)
 }
 
-// sharesDevices says whether another block works, or may work, on an accelerator of this one.
+// sharesDevices reports whether another block works, or may work, on an accelerator of this one.
 func (s *supervisor) sharesDevices(b *blockState) bool { return len(s.sharers(b)) > 0 }
 
 // sharers are the other blocks that work, or may work, on an accelerator of this one. Only inference and trainers use
@@ -170,5 +170,5 @@ func (s *supervisor) sharers(b *blockState) (found []*blockState) {
 	return found
 }
 
-// inStage says whether a phase is that of a block which has not been started yet.
+// inStage reports whether a phase is that of a block which has not been started yet.
 func inStage(p sdk.Phase) bool { return p == sdk.Preparing || p == sdk.Prepared }

@@ -24,7 +24,7 @@ type Host interface {
 	// Reattach connects to the process recorded in dir. The error is host.ErrGone or host.ErrNoRecord when there is
 	// none.
 	Reattach(ctx context.Context, dir string) (Process, error)
-	// Probe says whether the process recorded in dir is alive, without talking to it.
+	// Probe reports whether the process recorded in dir is alive, without talking to it.
 	Probe(ctx context.Context, dir string) (pid int, alive bool)
 	// Sweep ends the process recorded in dir and what it started, without talking to it.
 	Sweep(ctx context.Context, dir string) error
@@ -34,7 +34,7 @@ type Host interface {
 	LastLines(dir string, n int) []string
 }
 
-// Launch says which plugin process to start.
+// Launch names which plugin process to start.
 type Launch struct {
 	Block  addr.Block
 	Plugin string // that runs it

@@ -72,7 +72,7 @@ func timed(config cty.Value, p *schema.PluginSchema, h decode.Health) cty.Value 
 	return cty.ObjectVal(values).WithMarks(marks)
 }
 
-// limits says whether a plugin watches its start itself.
+// limits reports whether a plugin watches its start itself.
 func limits(p *schema.PluginSchema) bool {
 	if p == nil {
 		return false

@@ -34,7 +34,7 @@ type stagedProcess struct {
 type copies interface {
 	There(path string) string // on the block's machine
 	Here(path string) string
-	// Own says whether a path of this machine is in the block's folders of the run directory.
+	// Own reports whether a path of this machine is in the block's folders of the run directory.
 	Own(path string) bool
 	Pull(ctx context.Context) error
 }

@@ -120,7 +120,7 @@ func (b *blockState) renewRules() {
 	}
 }
 
-// same says whether the rules are those of a recipe.
+// same reports whether the rules are those of a recipe.
 func (s *stopRules) same(rules []decode.StopRule) bool {
 	if s == nil {
 		return false
@@ -131,7 +131,7 @@ func (s *stopRules) same(rules []decode.StopRule) bool {
 	})
 }
 
-// onlyRules says whether two recorded forms of a block differ in stop_when alone.
+// onlyRules reports whether two recorded forms of a block differ in stop_when alone.
 func onlyRules(before, after map[string]json.RawMessage) bool {
 	equal := func(name string) bool { return bytes.Equal(before[name], after[name]) }
 	for name := range before {

@@ -409,7 +409,7 @@ func (s *supervisor) end(status state.Status, err error, why string) {
 	s.dirty = true
 }
 
-// finished says that the run is ending and nothing runs any more.
+// finished reports that the run is ending and nothing runs any more.
 func (s *supervisor) finished() bool {
 	if s.ending == nil {
 		return false
@@ -422,7 +422,7 @@ func (s *supervisor) finished() bool {
 	return true
 }
 
-// allowed says whether everything that a block needs is far enough.
+// allowed reports whether everything that a block needs is far enough.
 func (s *supervisor) allowed(b *blockState) bool {
 	for _, n := range b.block.Needs {
 		on := s.blocks[n.On]

@@ -223,7 +223,7 @@ type WhyRequest struct {
 	Stacks bool          `json:"stacks,omitempty"` // also where the programs at the cause are
 }
 
-// Why says what every block does and what the run waits for. It asks all of them.
+// Why describes what every block does and what the run waits for. It asks all of them.
 func (e *Engine) Why(ctx context.Context, req WhyRequest) (*why.Document, error) {
 	attempts := map[addr.Block]*attempt{}
 	if err := e.ask(ctx, func(s *supervisor) error {

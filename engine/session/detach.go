@@ -128,7 +128,7 @@ func (s *Session) answering(ctx context.Context) (Identity, error) {
 	return who, nil
 }
 
-// lost says why a detached engine ended before it answered: another engine owns the run, or its own output.
+// lost explains why a detached engine ended before it answered: another engine owns the run, or its own output.
 func (s *Session) lost(ctx context.Context, started Identity, err error, log *os.File) error {
 	if owner := state.Holder(s.Dir); owner != nil && owner.PID != started.PID {
 		if who, aerr := s.answering(ctx); aerr == nil {

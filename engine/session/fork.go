@@ -70,7 +70,7 @@ func Fork(from state.Dir, r *schema.Recipe, step int64) ([]lineage.Checkpoint, e
 	return begin(to, r, chosen)
 }
 
-// sameFolder says whether two run directories are one, which nobody shall remove to fork from it.
+// sameFolder reports whether two run directories are one, which nobody shall remove to fork from it.
 func sameFolder(from, to state.Dir) (bool, error) {
 	one, err := filepath.Abs(string(from))
 	other, failed := filepath.Abs(string(to))

@@ -110,7 +110,7 @@ func notPython(b *schema.Block, used usedCode, program string, found lookedUp) s
 		Detail:  fmt.Sprintf("%s cannot compile it. Correct line %d of %s.", program, found.Line, used.code.File)}
 }
 
-// ofInit says whether recipe init has made the environment of an interpreter.
+// ofInit reports whether recipe init has made the environment of an interpreter.
 func ofInit(program string) bool {
 	return filepath.Dir(filepath.Dir(filepath.Dir(program))) == interpreter.Cache()
 }
@@ -143,7 +143,7 @@ func notInstalled(b *schema.Block, packages sdk.Packages, used usedCode, program
 		Detail:  fmt.Sprintf("%s does not find it. %s. A module of yours belongs beside %s.", program, remedy, file)}
 }
 
-// BringsCode says whether a block runs functions or packages that the recipe chooses.
+// BringsCode reports whether a block runs functions or packages that the recipe chooses.
 func BringsCode(b *schema.Block) bool {
 	return len(codeOf(b)) > 0 || b.Meta.Runtime != nil && len(b.Meta.Runtime.Requirements) > 0
 }

@@ -48,7 +48,7 @@ func (s *Saved) Set(given []string) ([]string, error) {
 	return append(out, given...), nil
 }
 
-// changed says which of the plan's inputs are different now. The digests differ, so there is at least one.
+// changed names which of the plan's inputs are different now. The digests differ, so there is at least one.
 func (s *Session) changed(saved *Saved) []string {
 	var out, secret []string
 	for _, v := range s.Recipe.Variables {

@@ -349,7 +349,7 @@ func relay(ctx context.Context, e *run.Engine, o ApplyOptions, done <-chan struc
 	}
 }
 
-// same says that two plans have the same operations. A process that died in between can change them.
+// same reports that two plans have the same operations. A process that died in between can change them.
 func same(a, b *plan.Plan) bool {
 	return a.Digest == b.Digest && slices.EqualFunc(a.Operations, b.Operations, func(x, y *plan.Operation) bool {
 		return x.Address == y.Address && x.Action == y.Action && x.MovedFrom == y.MovedFrom

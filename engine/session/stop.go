@@ -105,7 +105,7 @@ func anyAlive(s Status) bool {
 	return false
 }
 
-// unrecorded says that a run was stopped but that could not be recorded.
+// unrecorded reports that a run was stopped but that could not be recorded.
 func unrecorded(w run.Waiting) error {
 	return &sdk.Error{
 		Summary: fmt.Sprintf("everything has stopped, but that could not be recorded: the disk of %s is full (%s free)",

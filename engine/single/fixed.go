@@ -119,7 +119,7 @@ func (f *Fixed) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// rendering says whether a request only asks for the tokens between two answers (package sdk/environment).
+// rendering reports whether a request only asks for the tokens between two answers (package sdk/environment).
 func rendering(messages []Asked) bool {
 	return len(messages) > 1 && messages[0] == Asked{"user", "?"} && messages[1].Role == "assistant"
 }

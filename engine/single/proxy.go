@@ -144,7 +144,7 @@ func (p *Proxy) send(ctx context.Context, method, route string, body []byte) (in
 	return response.StatusCode, answer, nil
 }
 
-// bears says whether a request has the token.
+// bears reports whether a request has the token.
 func bears(r *http.Request, token string) bool {
 	given := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return subtle.ConstantTimeCompare([]byte(given), []byte(token)) == 1
@@ -304,7 +304,7 @@ func complement(choice object, prompt []int, ofPrompt any) {
 	choice["logprobs"] = object{"tokens": names, "token_logprobs": logprobs}
 }
 
-// matches says whether there is a log-probability for each token.
+// matches reports whether there is a log-probability for each token.
 func matches(logprobs object, tokens int) bool {
 	for _, name := range []string{"content", "token_logprobs"} {
 		if list, ok := logprobs[name].([]any); ok && len(list) == tokens && tokens > 0 {

@@ -58,7 +58,7 @@ func New(r *schema.Recipe, catalog *host.Catalog, dir string, environ []string, 
 // Give sets the outputs of a block that is not started here.
 func (g *Blocks) Give(a addr.Block, outputs cty.Value) { g.outputs[a] = outputs }
 
-// Serve says which policy an inference block is started with; without it, with the weights that the recipe names.
+// Serve names which policy an inference block is started with; without it, with the weights that the recipe names.
 func (g *Blocks) Serve(a addr.Block, p sdk.Policy) { g.policies[a] = p }
 
 // Start starts a block of the recipe and waits until it is ready. The blocks that it refers to have been started or

@@ -72,7 +72,7 @@ func (c *checker) meeting(couples []couple) []couple {
 	})
 }
 
-// mayMeet says whether two blocks have a GPU in common, or may have one because their GPUs are unknown.
+// mayMeet reports whether two blocks have a GPU in common, or may have one because their GPUs are unknown.
 func (c *checker) mayMeet(a, b addr.Block) bool {
 	mine, theirs := c.devices[a], c.devices[b]
 	return len(mine) == 0 || len(theirs) == 0 || slices.ContainsFunc(mine, func(n string) bool {
@@ -162,7 +162,7 @@ func (c *checker) why(s sized, beside float64, m Machine) string {
 				"and rollouts continue during steps.", human(beside), human(m.GPUMemory))
 }
 
-// meet says whether a sync block's trainer and one of its inference blocks are on a GPU.
+// meet reports whether a sync block's trainer and one of its inference blocks are on a GPU.
 func (c *checker) meet(d device, s sized) bool {
 	on := func(k kind.Kind) bool {
 		return slices.ContainsFunc(c.needed(s, k), func(b sized) bool { return slices.Contains(d.blocks, b.Addr) })

@@ -61,7 +61,7 @@ func tokens(e sized, n schema.Need, x *decode.External) (found []plan.Finding) {
 	return found
 }
 
-// sets says whether an external server gives an output, perhaps one that is known later.
+// sets reports whether an external server gives an output, perhaps one that is known later.
 func sets(x *decode.External, name string) bool {
 	v, ok := x.Values[name]
 	return ok && !v.IsNull()

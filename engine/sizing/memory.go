@@ -103,7 +103,7 @@ func total(loads []load) (sum float64) {
 	return sum
 }
 
-// compare says whether a GPU holds its blocks.
+// compare reports whether a GPU holds its blocks.
 func (c *checker) compare(d device, loads []load, during string, m Machine) {
 	var lines []string
 	var largest load

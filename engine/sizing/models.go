@@ -53,7 +53,7 @@ func (c *checker) logprobs(t, i sized) {
 			"wrong. Set logprobs_mode of both to the same value, preferably processed.")
 }
 
-// precision says what a weight update can carry: 16 bits round away the small steps of a trainer with 32.
+// precision describes what a weight update can carry: 16 bits round away the small steps of a trainer with 32.
 func (c *checker) precision(s, t, i sized) {
 	trained, published, served := t.Facts["dtype"], t.Facts["publish_dtype"], i.Facts["dtype"]
 	if trained == "" || published == "" {
@@ -121,7 +121,7 @@ func (c *checker) templates() {
 	}
 }
 
-// share says whether two lists of digests have one in common. An empty list is unknown and matches everything.
+// share reports whether two lists of digests have one in common. An empty list is unknown and matches everything.
 func share(a, b string) bool {
 	return a == "" || b == "" || slices.ContainsFunc(strings.Fields(a),
 		func(d string) bool { return slices.Contains(strings.Fields(b), d) })

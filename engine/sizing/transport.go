@@ -122,7 +122,7 @@ func reason(s sized, mode string, chosen transport.Name, skipped []string, t siz
 	return text
 }
 
-// unable says why a transport cannot be used, as far as known before anything runs.
+// unable explains why a transport cannot be used, as far as known before anything runs.
 func unable(name transport.Name, asked bool, t sized, servers []sized) string {
 	name = name.Needs()
 	var lacking []string
@@ -180,13 +180,13 @@ func between(name transport.Name, asked bool, t, b sized) string {
 	return ""
 }
 
-// hasGPU says whether a block uses a GPU.
+// hasGPU reports whether a block uses a GPU.
 func hasGPU(b sized) bool {
 	p := b.Meta.Placement
 	return p != nil && (p.GPUs > 0 || len(p.Devices) > 0)
 }
 
-// apart says whether a server runs on another machine than the trainer.
+// apart reports whether a server runs on another machine than the trainer.
 func apart(t sized, servers []sized) bool {
 	return slices.ContainsFunc(servers, func(b sized) bool { return host(b) != host(t) })
 }

@@ -120,7 +120,7 @@ func (snap *Snapshot) Apply(e event.Event) {
 	}
 }
 
-// SamePhase says whether the block of a phase event is already in that phase, with the same message.
+// SamePhase reports whether the block of a phase event is already in that phase, with the same message.
 func (snap *Snapshot) SamePhase(e event.Event) bool {
 	blk := snap.Blocks[e.Address]
 	return blk != nil && blk.Phase == e.Phase && blk.Message == e.Message && blk.Attempt >= e.BlockAttempt

@@ -38,7 +38,7 @@ func (d Dir) Make() error {
 	return d.makeKey()
 }
 
-// Exists says whether a run was ever started here.
+// Exists reports whether a run was ever started here.
 func (d Dir) Exists() bool {
 	_, err := os.Stat(d.file())
 	return err == nil

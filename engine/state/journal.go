@@ -139,7 +139,7 @@ func replay(r *Run, journal []byte) error {
 	return nil
 }
 
-// readable says whether one of the lines is a change.
+// readable reports whether one of the lines is a change.
 func readable(lines [][]byte) bool {
 	for _, line := range lines {
 		var c change

@@ -25,7 +25,7 @@ type Owner struct {
 // Lock is held by the engine of a run. It is released when the process ends in any way.
 type Lock struct{ file *os.File }
 
-// LockedError says which engine holds the run.
+// LockedError names which engine holds the run.
 type LockedError struct {
 	Dir   Dir
 	Owner Owner

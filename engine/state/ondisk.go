@@ -15,7 +15,7 @@ import (
 
 // OnDisk is what the disk has of a recorded checkpoint. The zero value: it is there.
 type OnDisk struct {
-	// Gone says that the checkpoint is not there, or that nothing is in its folder.
+	// Gone reports that the checkpoint is not there, or that nothing is in its folder.
 	Gone bool
 	// Left is the newest of the others in the folder, from which a trainer would go on; nil: there is none.
 	Left *Checkpoint
@@ -67,7 +67,7 @@ func (d Dir) CheckpointOnDisk(a addr.Block, recorded *Checkpoint) (OnDisk, error
 	return kept, nil
 }
 
-// whole says whether a checkpoint is at a path, as far as that is seen without reading it.
+// whole reports whether a checkpoint is at a path, as far as that is seen without reading it.
 func whole(path string) (bool, error) {
 	info, err := os.Stat(path)
 	switch {

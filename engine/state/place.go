@@ -110,7 +110,7 @@ func (p Place) real() string {
 	return p.Path
 }
 
-// ForeignError says that a run directory belongs to another place.
+// ForeignError reports that a run directory belongs to another place.
 type ForeignError struct {
 	Dir Dir
 	Was Place
@@ -123,7 +123,7 @@ func (e *ForeignError) Error() string {
 		printable.ShellWord(e.Was.Path), printable.ShellWord(e.Was.Host), e.Why)
 }
 
-// Remedy says what can be done about it.
+// Remedy describes what can be done about it.
 func (e *ForeignError) Remedy() string {
 	return "recipe claim turns it into a run of this folder, which continues from the checkpoints here; recipe claim " +
 		"--new keeps only its checkpoints, so that apply starts a new run. Neither touches the original or its " +

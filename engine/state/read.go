@@ -67,7 +67,7 @@ func readOnce(dir Dir) (r *Run, again bool, err error) {
 	return r, again, nil
 }
 
-// noFolder says which part of the path of a run directory is something else.
+// noFolder names which part of the path of a run directory is something else.
 func noFolder(dir Dir, err error) error {
 	path := string(dir)
 	if _, missing := os.Lstat(path); missing != nil {

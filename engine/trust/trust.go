@@ -44,7 +44,7 @@ const (
 // Gate is the one place where a command asks. The nil gate allows nothing. It is safe for concurrent use.
 type Gate struct {
 	Store Store // what this user has approved before; empty: nothing counts
-	// Folders says that folders which the user trusts count. They do not in CI, where a folder is a stranger's.
+	// Folders reports that folders which the user trusts count. They do not in CI, where a folder is a stranger's.
 	Folders bool
 	// Sealed: nothing is allowed, whatever was approved. For tools of agents that promise to run nothing.
 	Sealed bool
@@ -78,7 +78,7 @@ func (g *Gate) Trust(words ...string) {
 	}
 }
 
-// Check says whether a word of --trust is one.
+// Check reports whether a word of --trust is one.
 func Check(word string) bool {
 	rest, ok := strings.CutPrefix(word, "sha256:")
 	return word == All || ok && len(rest) == 64 && strings.Trim(rest, "0123456789abcdef") == ""
@@ -173,7 +173,7 @@ func (g *Gate) Digests() []string {
 	return slices.Sorted(maps.Keys(g.digests))
 }
 
-// IsAll says whether the command trusts everything.
+// IsAll reports whether the command trusts everything.
 func (g *Gate) IsAll() bool {
 	if g == nil {
 		return false
@@ -183,7 +183,7 @@ func (g *Gate) IsAll() bool {
 	return g.all
 }
 
-// HasAllowed says whether this process was allowed to run what was at a path.
+// HasAllowed reports whether this process was allowed to run what was at a path.
 func (g *Gate) HasAllowed(path string) bool {
 	if g == nil {
 		return false
@@ -194,7 +194,7 @@ func (g *Gate) HasAllowed(path string) bool {
 	return ok
 }
 
-// Below says whether a path lies in a folder, or is it, after links are resolved.
+// Below reports whether a path lies in a folder, or is it, after links are resolved.
 func Below(path, folder string) bool {
 	for _, p := range []*string{&path, &folder} {
 		if real, err := filepath.EvalSymlinks(*p); err == nil {

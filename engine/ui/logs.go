@@ -88,7 +88,7 @@ func (r *run) logsOf(_ http.ResponseWriter, req *http.Request) (any, error) {
 	return out, nil
 }
 
-// of says whether an address is the wanted one, or an instance of it.
+// of reports whether an address is the wanted one, or an instance of it.
 func of(address, wanted string) bool {
 	if address == wanted {
 		return true

@@ -314,7 +314,7 @@ type completionRow struct {
 	Masked    []maskedRow          `json:"masked,omitempty"`  // the model's tokens that are not trained
 }
 
-// maskedRow says why tokens are not trained.
+// maskedRow explains why tokens are not trained.
 type maskedRow struct {
 	Start int    `json:"start"`
 	End   int    `json:"end"` // after the last

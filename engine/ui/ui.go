@@ -200,7 +200,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// knows says whether the server answers under the name of a request.
+// knows reports whether the server answers under the name of a request.
 func (s *Server) knows(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -214,7 +214,7 @@ func (s *Server) knows(host string) bool {
 		slices.ContainsFunc(s.opts.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
 }
 
-// foreign says that a browser sent the request for a page of another site. A link that a person follows is none.
+// foreign reports that a browser sent the request for a page of another site. A link that a person follows is none.
 func foreign(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":

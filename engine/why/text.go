@@ -65,7 +65,7 @@ func body(l Link) string {
 	return text + after("; ", a.Detail)
 }
 
-// amount says how much of the expected amount is available.
+// amount describes how much of the expected amount is available.
 func amount(l Link) string {
 	if a := l.Activity; a.Want > 0 {
 		return strings.TrimSpace(fmt.Sprintf("%d of %d %s", a.Have, a.Want, a.Unit)) + " available"

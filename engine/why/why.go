@@ -48,7 +48,7 @@ type Link struct {
 	idleTarget bool // the other block has received nothing, so the cause is here
 }
 
-// Own says that the block waits for no other block.
+// Own reports that the block waits for no other block.
 func (l Link) Own() bool { return l.On == addr.Block{} }
 
 // Stall is a part of the run that makes no progress for one reason.
@@ -195,7 +195,7 @@ func (g *graph) spread() {
 	}
 }
 
-// goesOn says whether a block makes progress on its own.
+// goesOn reports whether a block makes progress on its own.
 func (g *graph) goesOn(b *Block) bool {
 	switch {
 	case b == nil || b.Phase.Over():
@@ -218,10 +218,10 @@ func (g *graph) goesOn(b *Block) bool {
 	return slices.ContainsFunc(g.links[b.Address], g.fresh)
 }
 
-// waits says whether a block in a phase waits for what it needs and for nothing else.
+// waits reports whether a block in a phase waits for what it needs and for nothing else.
 func waits(p sdk.Phase) bool { return p == sdk.Pending || p == sdk.Prepared }
 
-// fresh says that the edge has made progress recently.
+// fresh reports that the edge has made progress recently.
 func (g *graph) fresh(l Link) bool {
 	return !l.Activity.Rest && l.Idle < max(g.After, l.Activity.Patience)
 }
@@ -332,7 +332,7 @@ func (g *graph) oldest(a addr.Block, seen map[addr.Block]bool) (Link, bool) {
 	return best, found
 }
 
-// idle says that a block which reports activities has none.
+// idle reports that a block which reports activities has none.
 func (g *graph) idle(b *Block) bool {
 	return b.Reports && b.Phase == sdk.Ready && b.Silent.IsZero() && len(g.links[b.Address]) == 0
 }

@@ -74,12 +74,12 @@ func (x *Archive) Start(ctx context.Context, resumes bool) (fetched string, err 
 	}
 }
 
-// isFinal says whether another try would end the same.
+// isFinal reports whether another try would end the same.
 func isFinal(err error) bool {
 	return objectstore.IsRefused(err) || errors.Is(err, objectstore.ErrDamaged) || errors.Is(err, errNewer)
 }
 
-// without says what becomes of an attempt whose store does not answer.
+// without describes what becomes of an attempt whose store does not answer.
 func (x *Archive) without(cause error) error {
 	last, name, err := x.NewestHere()
 	if err != nil || name == "" {

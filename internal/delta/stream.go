@@ -34,7 +34,7 @@ type piece struct {
 	Packed int    `json:"packed,omitempty"` // bytes that follow
 }
 
-// Stats says how much of a folder has changed.
+// Stats describes how much of a folder has changed.
 type Stats struct {
 	Bytes   int64 // of the folder
 	Packed  int64 // of the stream
@@ -111,7 +111,7 @@ func differing(a, b []byte) (n int64) {
 	return n
 }
 
-// ErrBase says that a stream starts from another folder than the one that is there.
+// ErrBase reports that a stream starts from another folder than the one that is there.
 var ErrBase = errors.New("the difference is from other weights than those that are here")
 
 // Apply reads a stream and writes the folder that comes out to path, which must not exist. Base is the folder that the

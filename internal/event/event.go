@@ -34,7 +34,7 @@ type (
 	// MemoryTaken says whether a block that is starting holds all memory of its accelerators whose amount it decides by
 	// what is free there.
 	MemoryTaken struct{ Taken bool }
-	// Progress says how far a job is. Total 0 means unknown.
+	// Progress describes how far a job is. Total 0 means unknown.
 	Progress struct {
 		Step, Total int64
 		Unit        string
@@ -58,7 +58,7 @@ type (
 	Handle struct{ Data []byte }
 	// Outputs replace the previous ones. Some of them are sensitive: never log or store them unredacted.
 	Outputs struct{ Values cty.Value }
-	// Gap says that the events From to To are lost.
+	// Gap reports that the events From to To are lost.
 	Gap struct{ From, To uint64 }
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// ErrStaleCache says that an engine continues a prompt from keys and values that other weights computed.
+// ErrStaleCache reports that an engine continues a prompt from keys and values that other weights computed.
 var ErrStaleCache = errors.New("the prefix cache holds keys and values of other weights")
 
 // verify compares a replica's log-probabilities with the trainer's, and its continuation through the prefix cache with

@@ -123,7 +123,7 @@ func (c *call) edit(at span, raw string) {
 	c.edits = append(c.edits[:i], append([]edit{{at, raw}}, c.edits[i:]...)...)
 }
 
-// isRefusedLength says whether an answer may be a refusal of the number of tokens: engines answer 400 to it.
+// isRefusedLength reports whether an answer may be a refusal of the number of tokens: engines answer 400 to it.
 func isRefusedLength(a *answer) bool {
 	return a.status == http.StatusBadRequest && a.rest == nil && (bytes.Contains(a.body, []byte("token")) ||
 		strings.Contains(strings.ToLower(string(a.body)), "context"))

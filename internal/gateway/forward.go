@@ -98,7 +98,7 @@ func retriable(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported
 }
 
-// refused says that the engine refuses the request, perhaps because it cannot stream what is asked for.
+// refused reports that the engine refuses the request, perhaps because it cannot stream what is asked for.
 func refused(status int) bool {
 	return status >= 400 && status < 500 || status == http.StatusNotImplemented
 }

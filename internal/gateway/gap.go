@@ -13,7 +13,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/session"
 )
 
-// errNoGap says that the tokens between two answers cannot be found out.
+// errNoGap reports that the tokens between two answers cannot be found out.
 var errNoGap = errors.New("the chat template does not show where an answer ends")
 
 // heads are what a short conversation renders to up to its answer and with it, by what decides that: the tools, the

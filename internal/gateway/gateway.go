@@ -170,7 +170,7 @@ func (g *Gateway) Version() int {
 	return g.version
 }
 
-// SetVersion says that every replica serves the weights of this policy version, for example at the start from a
+// SetVersion reports that every replica serves the weights of this policy version, for example at the start from a
 // checkpoint. To change weights while requests come in, use UpdateWeights.
 func (g *Gateway) SetVersion(version int) error {
 	if version < 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Mode says what happens to requests in flight when new ones are held.
+// Mode describes what happens to requests in flight when new ones are held.
 type Mode string
 
 const (
@@ -28,9 +28,9 @@ const (
 const DefaultLease = 2 * time.Minute
 
 var (
-	// ErrHeld says that another owner holds the gateway.
+	// ErrHeld reports that another owner holds the gateway.
 	ErrHeld = errors.New("gateway: held by another owner")
-	// ErrNotHeld says that the named hold is not in force (it may have run out).
+	// ErrNotHeld reports that the named hold is not in force (it may have run out).
 	ErrNotHeld = errors.New("gateway: not held")
 	// errAborted is why a request in flight is canceled by ModeAbort.
 	errAborted = errors.New("gateway: aborted for a weight update")
@@ -40,7 +40,7 @@ var (
 type HoldRequest struct {
 	// ID of the hold. Empty makes a new one. The ID of the hold in force renews its lease.
 	ID string
-	// Mode says what happens to requests in flight. Default: ModeDrain.
+	// Mode describes what happens to requests in flight. Default: ModeDrain.
 	Mode Mode
 	// Lease is how long the hold stays in force unless it is renewed; then requests go through again, so that an owner
 	// that died between hold and resume blocks nothing for long. It runs from the end of draining. Default: DefaultLease.

@@ -39,7 +39,7 @@ const (
 	mostKept = 100
 )
 
-// keptLocked says whether the version is to stay.
+// keptLocked reports whether the version is to stay.
 func (g *Gateway) keptLocked(now time.Time) bool {
 	for _, until := range g.kept {
 		if until.After(now) {

@@ -25,7 +25,7 @@ const streamInterval = 8
 // around its tokens.
 const streamBytes = 4
 
-// errPieces says that an engine's stream lacks parts of its answer.
+// errPieces reports that an engine's stream lacks parts of its answer.
 var errPieces = errors.New("the events of the engine's stream do not make a whole answer")
 
 // piecesMember makes a request for a stream of one for an answer in one piece.
@@ -41,7 +41,7 @@ func (g *Gateway) piecewiseLocked(r *replica, c *call) bool {
 		crossing(g.expected) && r.unusable < maxUnusable
 }
 
-// crossing says whether requests in flight continue with new weights.
+// crossing reports whether requests in flight continue with new weights.
 func crossing(m Mode) bool { return m == ModeKeep || m == ModeNone }
 
 // gather reads a stream to its end and makes one answer of it. Until then nothing has reached the client, so another

@@ -130,5 +130,5 @@ func readHermes(a Sampled) Said {
 	return out
 }
 
-// object says whether JSON is an object.
+// object reports whether JSON is an object.
 func object(raw json.RawMessage) bool { return bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) }

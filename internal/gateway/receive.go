@@ -14,7 +14,7 @@ import (
 
 // Receiver takes weights that are sent to the gateway's machine as a stream of package delta (transport "delta").
 type Receiver interface {
-	// Held says what there is already of weights, and of the stream that leads to them.
+	// Held describes what there is already of weights, and of the stream that leads to them.
 	Held(ctx context.Context, t Transfer) (Held, error)
 	// Receive appends to a stream, from the byte at which it broke off. When it is complete, the weights are unpacked and
 	// compared with their checksums: without an error they are here.
@@ -36,7 +36,7 @@ type Held struct {
 	Received int64  `json:"received"`       // bytes of the stream
 }
 
-// errNoReceiver says that the gateway takes no streams.
+// errNoReceiver reports that the gateway takes no streams.
 var errNoReceiver = errors.New("gateway: this gateway takes no weights by the transport delta")
 
 func (g *Gateway) postHeld(r *http.Request, body []byte) (any, error) {

@@ -21,7 +21,7 @@ type Replica struct {
 // UnknownVersion is the version of weights that are not known.
 const UnknownVersion = -1
 
-// same says whether two descriptions are of one process.
+// same reports whether two descriptions are of one process.
 func (r Replica) same(other Replica) bool {
 	return r.ID == other.ID && r.URL == other.URL && r.APIKey == other.APIKey
 }

@@ -31,7 +31,7 @@ func saltMember(c *call, salt string) string {
 	return `"cache_salt":` + string(appendString(nil, salt)) // at the end: of two members of one name the last counts
 }
 
-// salted says whether an engine that keeps prefixes apart by cache_salt reads it on a route.
+// salted reports whether an engine that keeps prefixes apart by cache_salt reads it on a route.
 func salted(path string) bool {
 	switch path {
 	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages":

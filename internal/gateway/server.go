@@ -184,7 +184,7 @@ func readAnnounced(in io.Reader, length int64) ([]byte, error) {
 	}
 }
 
-// unread says why a body could not be read.
+// unread explains why a body could not be read.
 func unread(err error) error {
 	if errors.Is(err, web.ErrStalled) {
 		return &refusal{http.StatusRequestTimeout, "timeout", "reading the body: " + err.Error(), 0}

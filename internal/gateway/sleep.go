@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// ErrNoSleep says that the engines behind the gateway cannot release their memory.
+// ErrNoSleep reports that the engines behind the gateway cannot release their memory.
 var ErrNoSleep = errors.New("gateway: the engine cannot sleep")
 
 // Sleep makes the engines release the memory of their GPU while another program uses it. The caller must hold the

@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// VersionSpan says that the tokens Start to End (exclusive) of a completion were sampled by the policy version.
+// VersionSpan reports that the tokens Start to End (exclusive) of a completion were sampled by the policy version.
 type VersionSpan struct {
 	Version int `json:"version"`
 	Start   int `json:"start"`

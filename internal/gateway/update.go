@@ -18,7 +18,7 @@ type WeightUpdate struct {
 	// Weights are what to load. Their version must be above the current one, or equal to it to load the same weights
 	// again, unless Rollback is set.
 	sdk.Weights
-	// Mode says what happens to requests in flight. Default: ModeDrain. ModeNone holds nothing.
+	// Mode describes what happens to requests in flight. Default: ModeDrain. ModeNone holds nothing.
 	Mode Mode `json:"mode,omitempty"`
 	// Hold is the ID of a hold that the caller has and will end; then the update neither holds nor resumes.
 	Hold string `json:"hold,omitempty"`
@@ -44,7 +44,7 @@ type Check struct {
 	pending *pendingLogprobs // of Later
 }
 
-// UpdateResult says what a weight update did.
+// UpdateResult describes what a weight update did.
 type UpdateResult struct {
 	Version  int             `json:"version"`  // current policy version after it
 	Replicas []ReplicaResult `json:"replicas"` // the result of each
@@ -61,7 +61,7 @@ type ReplicaResult struct {
 	Difference float64 `json:"difference,omitempty"` // largest difference of log-probabilities, if they were checked
 }
 
-// ErrMismatch says that a replica does not serve the weights it should.
+// ErrMismatch reports that a replica does not serve the weights it should.
 var ErrMismatch = errors.New("served weights differ from the trainer's")
 
 // UpdateWeights brings new weights to every healthy replica: requests are held as u.Mode says, Config.Update is called

@@ -202,7 +202,7 @@ func descriptor(rights []byte) (int, error) {
 	return all[0], nil
 }
 
-// listens says why a descriptor is no listening socket.
+// listens explains why a descriptor is no listening socket.
 func listens(fd int) error {
 	value, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if err == nil && value == 0 {

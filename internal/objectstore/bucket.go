@@ -262,7 +262,7 @@ type Refused struct{ Code, Message string }
 
 func (r Refused) Error() string { return r.Code + ": " + r.Message }
 
-// IsRefused says whether an error is one.
+// IsRefused reports whether an error is one.
 func IsRefused(err error) bool {
 	var r Refused
 	return errors.As(err, &r)

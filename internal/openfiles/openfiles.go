@@ -15,7 +15,7 @@ import (
 // requests in flight has 66. With fewer a run begins, and then tries for ever to reach its own servers.
 const fewest = 128
 
-// Remedy says how a process may have more.
+// Remedy describes how a process may have more.
 const Remedy = "raise the limit with `ulimit -n 4096`; where the hard limit (`ulimit -Hn`) is lower, raise that first"
 
 // Limit is how many files this process may have open.

@@ -30,7 +30,7 @@ type entry struct {
 	inode   uint32 // 0: no process has accepted the connection yet
 }
 
-// errNone says that the kernel has no such socket.
+// errNone reports that the kernel has no such socket.
 var errNone = errors.New("there is no such socket")
 
 // owner is the user of the process that has the end `of` of a TCP connection, whose other end is `with`.

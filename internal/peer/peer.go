@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Error says that a connection leads to a process of another user.
+// Error reports that a connection leads to a process of another user.
 type Error struct {
 	Address string // of the other end
 	UID     int    // of its owner
@@ -27,7 +27,7 @@ func (e *Error) Error() string {
 		e.Address, e.UID, os.Geteuid())
 }
 
-// errUnknown says that the kernel does not tell owners of sockets.
+// errUnknown reports that the kernel does not tell owners of sockets.
 var errUnknown = errors.New("the kernel does not tell which user owns a TCP connection")
 
 // dialTimeout bounds the dialing of a connection by a client whose transport has no dialer of its own.

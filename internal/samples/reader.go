@@ -90,7 +90,7 @@ func (r *Reader) Refresh() (int, error) {
 	return n, nil
 }
 
-// finished says that all of an earlier segment has been read.
+// finished reports that all of an earlier segment has been read.
 func (r *Reader) finished(segment int) bool {
 	f, info, err := regular.OpenIn(r.root, file(r.dir, segment, indexSuffix))
 	if err != nil {

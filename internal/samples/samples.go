@@ -20,7 +20,7 @@ import (
 // FormatVersion is the `v` of every line. Readers skip lines of a higher version.
 const FormatVersion = 1
 
-// Type says what a line is about.
+// Type describes what a line is about.
 type Type string
 
 // The types of line.
@@ -71,7 +71,7 @@ const evaluation = "evaluation."
 // EvaluationFolder is the name of a record of an evaluation.
 func EvaluationFolder(name string) string { return evaluation + name }
 
-// OfEvaluation says whether a record of this name is of an evaluation.
+// OfEvaluation reports whether a record of this name is of an evaluation.
 func OfEvaluation(folder string) bool { return strings.HasPrefix(folder, evaluation) }
 
 // Limits bound what a record keeps. The oldest files are deleted beyond them.

@@ -18,7 +18,7 @@ type Message struct {
 	Parts []Part `json:"parts"`
 }
 
-// PartKind says what a part of a message is.
+// PartKind describes what a part of a message is.
 type PartKind string
 
 // Kinds of parts.

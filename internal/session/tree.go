@@ -43,7 +43,7 @@ type node struct {
 	parent  int // the call whose tokens it continues; -1: none
 	request Key // of the conversation that was sent
 	said    Key // of that conversation and the answer
-	// delivered says that the program received the answer: it was sent, or a later call continues it.
+	// delivered reports that the program received the answer: it was sent, or a later call continues it.
 	delivered bool
 }
 

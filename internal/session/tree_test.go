@@ -235,7 +235,7 @@ func (s *simulation) check(t *testing.T, seed uint64) {
 	}
 }
 
-// superseded says whether the program asked the same again and went on from another answer.
+// superseded reports whether the program asked the same again and went on from another answer.
 func (s *simulation) superseded(call int, continued map[int]bool) bool {
 	n := s.tree.nodes[call]
 	for i, o := range s.tree.nodes {

@@ -111,7 +111,7 @@ func sweep(parent, prefix string) {
 	}
 }
 
-// own says whether a path is a folder of this user, and no link to one.
+// own reports whether a path is a folder of this user, and no link to one.
 func own(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {

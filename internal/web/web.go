@@ -44,7 +44,7 @@ func share() int {
 	return int(min(max(files/4, 16), 1<<20)) //nolint:gosec // it is in these bounds
 }
 
-// ErrStalled says that a request's body stopped arriving. It means status 408.
+// ErrStalled reports that a request's body stopped arriving. It means status 408.
 var ErrStalled = errors.New("the request's body stopped coming")
 
 // NewServer is a server with the default limits. Serve it with Serve.

@@ -40,11 +40,11 @@ func New(controlURL, token string) *Client {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 var (
-	// ErrOver says that the trainer has ended: there will be no further publication.
+	// ErrOver reports that the trainer has ended: there will be no further publication.
 	ErrOver = errors.New("the trainer is over")
-	// ErrAway says that the trainer's address does not answer: it has died, or is being started again.
+	// ErrAway reports that the trainer's address does not answer: it has died, or is being started again.
 	ErrAway = errors.New("the trainer does not answer")
-	// ErrRefused says that the trainer answered with an error; it follows in the text.
+	// ErrRefused reports that the trainer answered with an error; it follows in the text.
 	ErrRefused = errors.New("the trainer refuses")
 )
 

@@ -25,14 +25,14 @@ type Publication struct {
 	Ahead bool `json:"ahead,omitempty"`
 }
 
-// Taken says that the weights of a publication and their log-probabilities have been read.
+// Taken reports that the weights of a publication and their log-probabilities have been read.
 type Taken struct {
 	Version int64 `json:"version"`
 	// what the trajectory API will limit staleness by once it knows the version; nil: nothing
 	MaxStaleness *int64 `json:"max_staleness,omitempty"`
 }
 
-// PublicationKind says what a trainer waits for.
+// PublicationKind describes what a trainer waits for.
 type PublicationKind string
 
 // What a trainer waits for. Only a sync block that attached as colocated is asked for turns.
@@ -42,13 +42,13 @@ const (
 	TurnOver     PublicationKind = "rest" // the GPU is free again and there are no new weights; acknowledged by Done
 )
 
-// TurnGiven says that a trainer has the GPU for itself, or why it cannot have it.
+// TurnGiven reports that a trainer has the GPU for itself, or why it cannot have it.
 type TurnGiven struct {
 	Step  int64  `json:"step"`
 	Error string `json:"error,omitempty"` // empty: inference has given its memory back
 }
 
-// Done says how a publication ended.
+// Done describes how a publication ended.
 type Done struct {
 	Version int64  `json:"version"`
 	Error   string `json:"error,omitempty"` // empty: inference serves the version

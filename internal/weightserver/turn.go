@@ -16,7 +16,7 @@ type turn struct {
 	failed string // why it cannot be had
 }
 
-// Shared says whether inference and the trainer take turns on the GPU.
+// Shared reports whether inference and the trainer take turns on the GPU.
 func (s *Server) Shared() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -182,7 +182,7 @@ func crosses[T any](t *testing.T, want T, encode func(T) proto.Message, decode f
 	}
 }
 
-// complete says which fields of a message were not set.
+// complete names which fields of a message were not set.
 func complete(t *testing.T, m protoreflect.Message) {
 	t.Helper()
 	fields := m.Descriptor().Fields()

@@ -109,7 +109,7 @@ func (t *tasks) skip(n int64) {
 // maxArgument bounds an argument on Linux.
 const maxArgument = 128<<10 - 1
 
-// cannotFill says why no program can be started with the argument; empty: one can.
+// cannotFill explains why no program can be started with the argument; empty: one can.
 func (t *task) cannotFill(argument string) string {
 	filled, missing := t.fill(argument)
 	switch {

@@ -227,7 +227,7 @@ func tracebackEnd(lines []string, at int) int {
 	return len(lines)
 }
 
-// chained says whether the traceback came while another exception was handled, which stands before it.
+// chained reports whether the traceback came while another exception was handled, which stands before it.
 func chained(lines []string, at int) bool {
 	for i := at - 1; i >= max(0, at-4); i-- {
 		if strings.HasPrefix(lines[i], "During handling of the above exception") ||

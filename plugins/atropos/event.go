@@ -204,7 +204,7 @@ func plural(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// emptyText says why nothing comes of rollouts, as far as it can be seen: they asked inference for nothing, or no
+// emptyText explains why nothing comes of rollouts, as far as it can be seen: they asked inference for nothing, or no
 // answer became a group.
 func emptyText(e event, limit int64) string {
 	logged := ""

@@ -45,7 +45,7 @@ func (f faults) set(index int, what fault, text string) {
 	f.now[index][what] = text
 }
 
-// clear says whether any of the faults was there.
+// clear reports whether any of the faults was there.
 func (f faults) clear(index int, what ...fault) (was bool) {
 	if f.now[index] == nil {
 		return false
@@ -100,7 +100,7 @@ func (f faults) posted(index int) bool {
 	return p.inARow >= recovered && f.clear(index, postsFail)
 }
 
-// text says what is wrong; empty when nothing is.
+// text describes what is wrong; empty when nothing is.
 func (f faults) text() string {
 	var parts []string
 	for _, index := range slices.Sorted(maps.Keys(f.now)) {

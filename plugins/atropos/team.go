@@ -40,7 +40,7 @@ func (t *team) started(index int, h proc.Handle) {
 	t.host.SetHandle(proc.Encode(slices.Collect(maps.Values(t.handles))...))
 }
 
-// waiting says that a process has set up and speaks with the trajectory API. It need not have registered: that is
+// waiting reports that a process has set up and speaks with the trajectory API. It need not have registered: that is
 // allowed only once the trainer asks for its first batch, and the trainer may well wait for this block.
 func (t *team) waiting() {
 	t.mu.Lock()

@@ -84,7 +84,7 @@ func program(req sdk.Request[Config]) (worker.Program, error) {
 	}, nil
 }
 
-// adapted says whether adapters are trained instead of the weights: Axolotl's adapter = "lora" or "qlora".
+// adapted reports whether adapters are trained instead of the weights: Axolotl's adapter = "lora" or "qlora".
 func (c Config) adapted() bool {
 	kind, _ := c.Config["adapter"].(string)
 	return kind != ""
@@ -121,7 +121,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 	return problems
 }
 
-// Plan says what training will need on each GPU, or of the machine when it has none.
+// Plan describes what training will need on each GPU, or of the machine when it has none.
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	// Axolotl loads weights in 16 bits where it trains in 16 bits, and merges adapters in them.
 	dtype := "float32"

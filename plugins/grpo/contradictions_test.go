@@ -244,7 +244,7 @@ func TestEveryRuleIsTried(t *testing.T) {
 	}
 }
 
-// broken says whether a rule holds, of one entry at least where it is about entries of a list.
+// broken reports whether a rule holds, of one entry at least where it is about entries of a list.
 func broken(r rule, v values) bool {
 	all := func(v values) bool {
 		return !slices.ContainsFunc(r.When, func(c condition) bool { return !c.holds(v) })

@@ -139,5 +139,5 @@ func pinned(block, text, recipeDir, folder string) (string, error) {
 	return path + ":" + code.Function, nil
 }
 
-// adapted says whether adapters are trained instead of the weights.
+// adapted reports whether adapters are trained instead of the weights.
 func (c Config) adapted() bool { return c.Lora != nil && c.Lora.Rank > 0 }

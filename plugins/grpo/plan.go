@@ -47,7 +47,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 
 var devices = lazyregexp.New(`^(auto|cpu|cuda(:\d+)?)$`)
 
-// Plan says what training will need on each GPU, or of the machine when it has none.
+// Plan describes what training will need on each GPU, or of the machine when it has none.
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	gpu := placement.Count() > 0
 	dtype, _ := c.dtypes(gpu)
@@ -155,13 +155,13 @@ func offloadAmounts(all float64, how string, p sdk.Placement) []sdk.Amount {
 	}
 }
 
-// offloaded says whether AdamW's moments live in the host's memory.
+// offloaded reports whether AdamW's moments live in the host's memory.
 func (c Config) offloaded() bool { return c.Optimizer != nil && c.Optimizer.Offload }
 
 // published is the copy of the weights that inference copies from, where the trainer's own cannot be given away.
 const published = "published"
 
-// divided says whether several GPUs share a part. Adapters are whole on each, as all is with replicate = true.
+// divided reports whether several GPUs share a part. Adapters are whole on each, as all is with replicate = true.
 func (c Config) divided(part string) bool {
 	switch part {
 	case "activations", "logits", published:
@@ -176,7 +176,7 @@ func (c Config) divided(part string) bool {
 // do with.
 func (c Config) replicated() bool { return c.Compute != nil && or(c.Compute.Replicate, false) }
 
-// copied says why weights that go through memory need that copy; empty: they are given away where they lie.
+// copied explains why weights that go through memory need that copy; empty: they are given away where they lie.
 func copied(c Config, resource string, ranks float64, rounded bool) string {
 	switch {
 	case resource == "host_memory":
@@ -259,7 +259,7 @@ func shapeOf(m modelinfo.Model, s sizes) modelShape {
 		FFN: m.FFN, Vocabulary: m.Vocab, Attention: 2 * m.HeadDim * (m.Heads + m.KVHeads), Stateful: m.Stateful}
 }
 
-// compiles says whether layers and head are compiled.
+// compiles reports whether layers and head are compiled.
 func (c Config) compiles(m modelinfo.Model, gpu bool) bool {
 	usual := gpu && !m.Stateful
 	if c.Compute == nil {
@@ -268,7 +268,7 @@ func (c Config) compiles(m modelinfo.Model, gpu bool) bool {
 	return or(c.Compute.Compile, usual)
 }
 
-// left says what the worker decides when the first batch is there; empty: everything is set.
+// left describes what the worker decides when the first batch is there; empty: everything is set.
 func (c Config) left(m modelinfo.Model, s sizes, gpu bool) string {
 	if k := c.Compute; k != nil && k.GradientCheckpointing != nil && k.RowTokens != nil && k.HeadChunk != nil {
 		return ""
@@ -287,7 +287,7 @@ func (c Config) left(m modelinfo.Model, s sizes, gpu bool) string {
 
 const gib = 1 << 30
 
-// String says how a step runs.
+// String describes how a step runs.
 func (r running) String() string {
 	kept := "activations kept"
 	switch {

@@ -142,7 +142,7 @@ func (k *kubernetes) manifest(j executor.Job) (object, error) {
 	return object{"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}, nil
 }
 
-// shares says whether a folder of this machine is one of the pods, too; empty: the job needs none.
+// shares reports whether a folder of this machine is one of the pods, too; empty: the job needs none.
 func (k *kubernetes) shares(dir string) error {
 	if dir == "" {
 		return nil
@@ -202,7 +202,7 @@ func setText(o object, name, value string) {
 	}
 }
 
-// staged says whether pods share no folder with the engine's machine.
+// staged reports whether pods share no folder with the engine's machine.
 func staged(j executor.Job) bool { return j.Dir == "" }
 
 // withInput runs a command whose standard input is the file that its first argument names.
@@ -337,7 +337,7 @@ func toleration(text string) (object, error) {
 	return out, nil
 }
 
-// place says which nodes are right: labels by node_selector, host and constraints KEY=VALUE, or any value by KEY.
+// place names which nodes are right: labels by node_selector, host and constraints KEY=VALUE, or any value by KEY.
 func (k *kubernetes) place(spec object, j executor.Job) {
 	selector, affinity := object{}, object{}
 	for name, v := range k.config.NodeSelector {

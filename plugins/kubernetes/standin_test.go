@@ -166,7 +166,7 @@ func (s *standIn) startAll() error {
 	return nil
 }
 
-// mayStart says whether the pod of a job has its Secret, and its PodGroup as many pods as it needs.
+// mayStart reports whether the pod of a job has its Secret, and its PodGroup as many pods as it needs.
 func (s *standIn) mayStart(name string, j *standInJob) bool {
 	text, _ := json.Marshal(j.manifest)
 	if strings.Contains(string(text), `"secretName"`) && s.secrets[name] == nil {
@@ -278,7 +278,7 @@ func (s *standIn) start(name string, j *standInJob) error {
 	return nil
 }
 
-// selected says whether the label selector of a request, "LABEL in (RUN,RUN)", names the run of a job, or the job.
+// selected reports whether the label selector of a request, "LABEL in (RUN,RUN)", names the run of a job, or the job.
 func (s *standIn) selected(r *http.Request, j *standInJob) bool {
 	labels := j.manifest["metadata"].(object)["labels"].(object)
 	selector := r.URL.Query().Get("labelSelector")

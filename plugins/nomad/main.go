@@ -61,7 +61,7 @@ func open(config Config, _ string) (executor.Executor, error) {
 func query(ctx context.Context) *nomad.QueryOptions { return (&nomad.QueryOptions{}).WithContext(ctx) }
 func write(ctx context.Context) *nomad.WriteOptions { return (&nomad.WriteOptions{}).WithContext(ctx) }
 
-// explain says what an error of Nomad's API means.
+// explain describes what an error of Nomad's API means.
 func (c *cluster) explain(err error) error {
 	var refused nomad.UnexpectedResponseError
 	switch {

@@ -137,7 +137,7 @@ func ofAllocation(job *nomad.JobListStub, a *nomad.AllocationListStub) executor.
 	return s
 }
 
-// waits says why a job is pending.
+// waits explains why a job is pending.
 func (c *cluster) waits(ctx context.Context, job string) string {
 	evals, _, err := c.client.Jobs().Evaluations(job, query(ctx))
 	var newest *nomad.Evaluation

@@ -54,7 +54,7 @@ func (p property) kind() string {
 	return ""
 }
 
-// scalar says whether a text can stand for the field.
+// scalar reports whether a text can stand for the field.
 func (p property) scalar() bool {
 	return slices.Contains([]string{"string", "integer", "number", "boolean"}, p.kind())
 }

@@ -79,7 +79,7 @@ func (e *serverError) Error() string {
 	return text
 }
 
-// Answer says whether the environment itself refuses, and not a server that has no place just now.
+// Answer reports whether the environment itself refuses, and not a server that has no place just now.
 func (e *serverError) Answer() bool { return e.Code != full }
 
 func brief(text []byte) string {
@@ -186,7 +186,7 @@ func (s *socket) call(ctx context.Context, kind, wanted string, data any) (json.
 	}
 }
 
-// broken says why the connection has ended.
+// broken explains why the connection has ended.
 func (s *socket) broken(kind string) error {
 	if errors.Is(s.err, websocket.ErrMessageTooBig) {
 		return fmt.Errorf("%s: the answer is larger than max_message_size_mb = %.4g", kind, float64(s.limit)/(1<<20))

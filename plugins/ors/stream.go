@@ -10,7 +10,7 @@ import (
 // event is one server-sent event.
 type event struct{ name, data string }
 
-// errTooLarge says that a stream holds more than is read of it.
+// errTooLarge reports that a stream holds more than is read of it.
 var errTooLarge = errors.New("the answer is larger than max_response_size_mb")
 
 // events reads server-sent events, up to limit bytes of them altogether, and gives each to take until that returns

@@ -76,7 +76,7 @@ func (c Config) policyName() string {
 
 func (c Config) onCPU(gpu bool) bool { return c.Device == "cpu" || (c.Device == "" && !gpu) }
 
-// backup says whether weights survive in the host's memory while the server sleeps.
+// backup reports whether weights survive in the host's memory while the server sleeps.
 func (c Config) backup() bool {
 	return c.EnableMemorySaver && (c.EnableWeightsCPUBackup == nil || *c.EnableWeightsCPUBackup)
 }

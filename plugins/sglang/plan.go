@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Plan says what the block will need of each GPU, or of the machine when it has none.
+// Plan describes what the block will need of each GPU, or of the machine when it has none.
 func (s *Server) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	facts := map[string]string{
 		"weights": "transformers", "logprobs_mode": "processed",

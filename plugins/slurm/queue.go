@@ -46,7 +46,7 @@ func queueOf(ctx context.Context, handles []executor.Handle) ([]queued, error) {
 	return list, err
 }
 
-// number says whether an ID can be one of Slurm's, so that it can stand in an argument.
+// number reports whether an ID can be one of Slurm's, so that it can stand in an argument.
 func number(id string) bool {
 	_, err := strconv.ParseUint(id, 10, 64)
 	return err == nil

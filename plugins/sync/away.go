@@ -66,7 +66,7 @@ func (s *syncer) tell(ctx context.Context, v *server) error {
 	return nil
 }
 
-// awaited says that a block will come up with the newest weights, of which it is told if it does not know.
+// awaited reports that a block will come up with the newest weights, of which it is told if it does not know.
 func (s *syncer) awaited(ctx context.Context, v *server, status gateway.Status) bool {
 	newest := s.last.Weights.Version
 	if !status.Down || int64(status.Version) > newest {

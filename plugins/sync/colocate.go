@@ -38,7 +38,7 @@ type gpuLease struct {
 	reason string
 }
 
-// colocate says whether inference is to sleep while the trainer works, or why it cannot.
+// colocate reports whether inference is to sleep while the trainer works, or why it cannot.
 func (c Config) colocate() (bool, error) {
 	var awake []string
 	for _, r := range c.Inference {
@@ -63,14 +63,14 @@ func (c Config) colocate() (bool, error) {
 	return c.meets(), nil
 }
 
-// meets says whether an inference block may be on a GPU of the trainer's.
+// meets reports whether an inference block may be on a GPU of the trainer's.
 func (c Config) meets() bool {
 	return slices.ContainsFunc(c.Inference, func(r spec.Ref) bool {
 		return mayMeet(listed(c.Trainer, "devices"), listed(r, "devices"))
 	})
 }
 
-// mayMeet says whether two blocks have a GPU in common, as far as that is known.
+// mayMeet reports whether two blocks have a GPU in common, as far as that is known.
 func mayMeet(mine, theirs []string) bool {
 	return len(mine) == 0 || len(theirs) == 0 || slices.ContainsFunc(mine,
 		func(d string) bool { return slices.Contains(theirs, d) })
@@ -359,7 +359,7 @@ func (s *syncer) wakeLeases(ctx context.Context) {
 	})
 }
 
-// away says whether an error means that the trainer does not use its GPU any more.
+// away reports whether an error means that the trainer does not use its GPU any more.
 func away(err error) bool {
 	return errors.Is(err, weightclient.ErrAway) || errors.Is(err, weightclient.ErrOver)
 }

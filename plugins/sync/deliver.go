@@ -55,7 +55,7 @@ func (s *syncer) deliver(ctx context.Context, v *server, w sdk.Weights) error {
 	return nil
 }
 
-// describe says what a transfer took.
+// describe describes what a transfer took.
 func describe(p weightserver.Packed, took time.Duration) string {
 	return fmt.Sprintf("%d bytes, %.2f %% of %d bytes of weights, of which %.2f %% have changed, in %.2f s", p.Bytes,
 		percent(p.Bytes, p.Weights), p.Weights, percent(p.Changed, p.Weights), took.Seconds())

@@ -17,7 +17,7 @@ import (
 // holdLease is how long a gateway stays held without a renewal by this block; it is renewed while the update lasts.
 const holdLease = time.Minute
 
-// mode says what happens to requests in flight.
+// mode describes what happens to requests in flight.
 func (s *syncer) mode() gateway.Mode {
 	if s.transport == transport.Live {
 		return gateway.ModeNone

@@ -65,7 +65,7 @@ func (p *proof) wait(ctx context.Context) error {
 	}
 }
 
-// known says whether it need not be waited for.
+// known reports whether it need not be waited for.
 func (p *proof) known() bool {
 	select {
 	case <-p.done:

@@ -132,13 +132,13 @@ func (s *syncer) servesAgain(v *server) {
 	})
 }
 
-// heldByUs says whether the gateway is held by an earlier attempt of this block.
+// heldByUs reports whether the gateway is held by an earlier attempt of this block.
 func (s *syncer) heldByUs(status gateway.Status) bool {
 	return status.Held && (strings.HasPrefix(status.Hold.Reason, s.address+" brings ") ||
 		strings.HasPrefix(status.Hold.Reason, s.address+" leases "))
 }
 
-// outdated says what a gateway lacks; empty when it serves the current version.
+// outdated describes what a gateway lacks; empty when it serves the current version.
 func (s *syncer) outdated(status gateway.Status) string {
 	if newest := s.version.Load(); int64(status.Version) < newest {
 		return fmt.Sprintf("it serves policy version %d, the newest is %d", status.Version, newest)

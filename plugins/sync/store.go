@@ -110,7 +110,7 @@ func restore(dir, runDir string) (*published, error) {
 	return &p, nil
 }
 
-// within says whether a path without links lies in a folder.
+// within reports whether a path without links lies in a folder.
 func within(folder, path string) bool {
 	folder, err := filepath.EvalSymlinks(folder)
 	if err != nil {

@@ -140,7 +140,7 @@ func (s *syncer) takeCharge(ctx context.Context) error {
 	}
 }
 
-// attach says which period and transport are wanted, and which version is served.
+// attach names which period and transport are wanted, and which version is served.
 func (s *syncer) attach(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -160,7 +160,7 @@ func (s *syncer) attach(ctx context.Context) error {
 	return nil
 }
 
-// behind says whether an inference block waits for weights that this block does not have.
+// behind reports whether an inference block waits for weights that this block does not have.
 func (s *syncer) behind() bool {
 	for _, v := range s.servers {
 		if v.trouble != "" {

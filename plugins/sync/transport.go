@@ -55,7 +55,7 @@ func supports(r spec.Ref, name transport.Name) bool {
 	return name.Supported(transport.Names(listed(r, "transports")))
 }
 
-// unable says why a transport cannot be used; empty: it can. Unshared says why files cannot be.
+// unable explains why a transport cannot be used; empty: it can. Unshared says why files cannot be.
 func (c Config) unable(name transport.Name, unshared string) string {
 	var lacking []string
 	for _, side := range append([]spec.Ref{c.Trainer}, c.Inference...) {

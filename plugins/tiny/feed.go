@@ -107,7 +107,7 @@ func (f *feed) away(ctx context.Context, err error) error {
 	}
 }
 
-// done says that a batch has been trained on. A failure costs at most that the batch comes again.
+// done reports that a batch has been trained on. A failure costs at most that the batch comes again.
 func (f *feed) done(ctx context.Context, b *trajectory.Batch) {
 	if b.ID == "" {
 		return
@@ -151,7 +151,7 @@ func (f *feed) reached(ctx context.Context, version int64) {
 	}
 }
 
-// passing says whether an error may go away by itself.
+// passing reports whether an error may go away by itself.
 func passing(err error) bool {
 	for _, reason := range []trajectory.Reason{trajectory.Refused, trajectory.Timeout, trajectory.Unreachable,
 		trajectory.ServerError, trajectory.Broken} {

@@ -177,7 +177,7 @@ func (t *training) sync(ctx context.Context) error {
 	return err
 }
 
-// age says whether a group was sampled by the weights that are about to be trained.
+// age reports whether a group was sampled by the weights that are about to be trained.
 func (t *training) age(g *trajectory.Group, version int64) grpo.Age {
 	v := g.PolicyVersion
 	switch {

@@ -31,7 +31,7 @@ const (
 	anyTrainer, anyEnvironment = "trainer.*.*", "environment.*.*"
 )
 
-// Activities says what the queue waits for.
+// Activities describes what the queue waits for.
 func (s *Server) Activities() []sdk.Activity {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
@@ -80,7 +80,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// unformedLocked says why the batch that the trainer requests cannot be formed.
+// unformedLocked explains why the batch that the trainer requests cannot be formed.
 func (b *state) unformedLocked(now time.Time) []sdk.Activity {
 	w, size, waiting := b.watch, int(b.doc.Trainer.BatchSize), b.queue.Total()
 	batch := sdk.Activity{

@@ -102,7 +102,7 @@ func (g guard) host(r *http.Request) error {
 	}
 }
 
-// browser says whether a browser made the request. Sec-Fetch-Site comes from every current browser, but only to
+// browser reports whether a browser made the request. Sec-Fetch-Site comes from every current browser, but only to
 // addresses that it trusts, such as loopback.
 func browser(r *http.Request) bool {
 	h := r.Header

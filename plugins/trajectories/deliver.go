@@ -152,7 +152,7 @@ func (s *Server) splice(
 	return nil
 }
 
-// acceptsColumns says whether a client asks for an Arrow stream by name; */* means JSON.
+// acceptsColumns reports whether a client asks for an Arrow stream by name; */* means JSON.
 func acceptsColumns(r *http.Request) bool {
 	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		kind, weight, _ := strings.Cut(part, ";")

@@ -14,10 +14,10 @@ import (
 	"github.com/recipe-rl/recipe/sdk/trace"
 )
 
-// errFull says that the queue stayed full longer than a post may be held.
+// errFull reports that the queue stayed full longer than a post may be held.
 var errFull = errors.New("the trajectory queue is full and the trainer requests no batch")
 
-// errStarved says that a full queue takes only groups of environments that owe their share of a batch.
+// errStarved reports that a full queue takes only groups of environments that owe their share of a batch.
 var errStarved = errors.New("the trajectory queue is full, and holds too few groups of the environments that have a " +
 	"min_batch_allocation")
 
@@ -121,7 +121,7 @@ func (b *state) refuse(groups []*group.Group) error {
 	return nil
 }
 
-// incomplete says whether a group must wait for others of its environment to reach the full group size.
+// incomplete reports whether a group must wait for others of its environment to reach the full group size.
 func (b *state) incomplete(it *queue.Item) bool {
 	return it.Env >= 0 && it.Env < len(b.doc.Envs) && int64(it.Size) < b.doc.Envs[it.Env].GroupSize
 }
@@ -194,14 +194,14 @@ func (b *state) awaitRoom(ctx context.Context, bytes int64, unlessStarved bool) 
 	}
 }
 
-// starved says that no batch can be formed because an environment's share is missing.
+// starved reports that no batch can be formed because an environment's share is missing.
 func (b *state) starved() bool {
 	return !b.available() && slices.ContainsFunc(b.minimums(), b.owing)
 }
 
 func (b *state) owing(m queue.Minimum) bool { return b.queue.Env(m.Env).Rollouts < m.Rollouts }
 
-// owed says whether one of the groups is of an environment that owes its share.
+// owed reports whether one of the groups is of an environment that owes its share.
 func (b *state) owed(groups []*group.Group) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -219,7 +219,7 @@ func (b *state) full(bytes int64) bool {
 	return over(2) || over(1) && b.available()
 }
 
-// available says whether a trainer could get a batch now, or has one.
+// available reports whether a trainer could get a batch now, or has one.
 func (b *state) available() bool {
 	return b.doc.Trainer == nil || len(b.batches) > 0 || b.queue.CanPick(int(b.doc.Trainer.BatchSize), b.minimums())
 }

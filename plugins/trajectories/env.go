@@ -104,7 +104,7 @@ func (b *state) markSeen(env int) {
 	}
 }
 
-// connected says whether an environment counts: it has not disconnected, and its last request is recent.
+// connected reports whether an environment counts: it has not disconnected, and its last request is recent.
 func (b *state) connected(env int) bool {
 	if b.doc.Envs[env].Gone {
 		return false

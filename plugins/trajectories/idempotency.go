@@ -79,7 +79,7 @@ func (r *idempotency) add(k store.Key) {
 	}
 }
 
-// stored says whether a post of this key has been stored: such a post needs no room.
+// stored reports whether a post of this key has been stored: such a post needs no room.
 func (b *state) stored(k postKey) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,7 +167,7 @@ func (b *state) noteUnanswered(d [sha256.Size]byte) {
 	}
 }
 
-// settleUnanswered says whether groups are those of an unanswered post, which is then settled.
+// settleUnanswered reports whether groups are those of an unanswered post, which is then settled.
 func (b *state) settleUnanswered(groups []*group.Group) bool {
 	b.mu.Lock()
 	none := len(b.keys.unanswered) == 0

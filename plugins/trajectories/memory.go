@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// errBusy says that other requests hold the memory that this one needs.
+// errBusy reports that other requests hold the memory that this one needs.
 var errBusy = errors.New("other requests use all memory for request bodies (max_inflight_bytes); try again, " +
 	"or raise it")
 

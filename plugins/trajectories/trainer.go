@@ -100,7 +100,7 @@ func (b *state) setVersion(ctx context.Context, version int64, stalest *int64, i
 	return nil
 }
 
-// stale says whether a group's oldest tokens are too old for the trainer.
+// stale reports whether a group's oldest tokens are too old for the trainer.
 func (b *state) stale(oldest int64) bool {
 	limit := b.staleness()
 	return limit >= 0 && oldest >= 0 && b.doc.Version-oldest > limit

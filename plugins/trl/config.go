@@ -33,7 +33,7 @@ func (c Config) text(name, other string) string {
 	return other
 }
 
-// adapted says whether adapters are trained instead of the weights.
+// adapted reports whether adapters are trained instead of the weights.
 func (c Config) adapted() bool {
 	on, _ := c.Config["use_peft"].(bool)
 	return on || c.Config["peft_config"] != nil
@@ -63,7 +63,7 @@ func (c Config) dtype() string {
 	return c.text("dtype", "float32")
 }
 
-// sharded says whether each GPU holds a part of the model. transformers reads fsdp_config only beside fsdp.
+// sharded reports whether each GPU holds a part of the model. transformers reads fsdp_config only beside fsdp.
 func (c Config) sharded() bool {
 	switch c.Config["fsdp"] {
 	case nil, false, "":

@@ -34,7 +34,7 @@ func (t *Trainer) Validate(c Config) []spec.Problem {
 	return problems
 }
 
-// Plan says what training will need on each GPU, or of the machine when it has none.
+// Plan describes what training will need on each GPU, or of the machine when it has none.
 func (t *Trainer) Plan(c Config, placement sdk.Placement) (sdk.Estimate, []spec.Problem) {
 	facts, err := c.Facts(c.dtype(), worker.Transports(c.adapted()), placement)
 	facts["loss"], facts["corrects"], facts["training_only"] = c.text("loss_type", "dapo"), c.corrects(), ""

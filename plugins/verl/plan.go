@@ -143,7 +143,7 @@ func (c Config) amounts(parameters float64, dtype string, placement sdk.Placemen
 		How:   fmt.Sprintf("%d checkpoints × (verl's shards + the model for inference)", kept)})
 }
 
-// offloaded says whether verl keeps a part in the host's memory between its uses.
+// offloaded reports whether verl keeps a part in the host's memory between its uses.
 func (c Config) offloaded(part string) bool {
 	name := map[string]string{"weights": "param_offload", "optimizer": "optimizer_offload"}[part]
 	if name == "" {

@@ -143,7 +143,7 @@ func (p *program) environ(l engine.Launch) []string {
 	return l.Environment(defaults, p.in.Environment, fixed, p.in.Extension)
 }
 
-// mayBeUncompiled says whether nothing in the block asks for the compiler or needs it.
+// mayBeUncompiled reports whether nothing in the block asks for the compiler or needs it.
 func (c Config) mayBeUncompiled() bool {
 	given := slices.ContainsFunc(c.ExtraArgs, func(a string) bool {
 		name, _, _ := strings.Cut(a, "=")
@@ -175,7 +175,7 @@ func (c Config) frontEnds(gpus, cores int) int64 {
 	return n
 }
 
-// executorArgument says which process runs the model. A process of its own keeps a second core busy for one GPU and
+// executorArgument names which process runs the model. A process of its own keeps a second core busy for one GPU and
 // has two queues in shared memory, of 160 and 240 MiB; where they find no room, vLLM ends with a bus error.
 // coresForWorker and sharedForWorker (bytes) are what each server must have for it.
 const executorArgument, coresForWorker, sharedForWorker = "--distributed-executor-backend", 8, 512 << 20

@@ -43,7 +43,7 @@ type offers struct {
 	routes  map[string]bool
 }
 
-// lacks says that the server is known not to have a route.
+// lacks reports that the server is known not to have a route.
 func (o offers) lacks(route string) bool { return len(o.routes) > 0 && !o.routes[route] }
 
 // require explains a missing route.

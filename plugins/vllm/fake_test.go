@@ -172,7 +172,7 @@ func (f *fakeServer) routes() http.Handler {
 	return mux
 }
 
-// guards says whether requests need the key: with the plugin's middleware, if it can be imported, everywhere, and
+// guards reports whether requests need the key: with the plugin's middleware, if it can be imported, everywhere, and
 // without it nowhere. TestTheRealServerAndTheFakeDemandTheKey compares it with the real server.
 func (f *fakeServer) guards() bool {
 	extension := strings.Split(os.Getenv("PYTHONPATH"), ":")[0]

@@ -35,7 +35,7 @@ func IntKey(i int) Key { return Key{kind: 'i', num: i} }
 // StringKey is the key of an instance made by for_each.
 func StringKey(s string) Key { return Key{kind: 's', str: s} }
 
-// IsZero says that the block has neither count nor for_each.
+// IsZero reports that the block has neither count nor for_each.
 func (k Key) IsZero() bool { return k.kind == 0 }
 
 // Int returns the index of a count instance.

@@ -86,7 +86,7 @@ func isZero(v cty.Value) bool {
 	return err == nil && n.AsBigFloat().Sign() == 0
 }
 
-// vastText says that a value is the text of a number outside the range of a float64.
+// vastText reports that a value is the text of a number outside the range of a float64.
 func vastText(v cty.Value) bool {
 	v, _ = v.Unmark()
 	if !v.IsKnown() || v.IsNull() || v.Type() != cty.String {

@@ -59,12 +59,12 @@ func NewShared(files *function.Files, hide func(cty.Value)) (*Shared, error) {
 type Values interface {
 	// Value is the value of an expression; unknown after an error.
 	Value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics)
-	// Bad says whether an expression has a name that does not exist, which has been reported.
+	// Bad reports whether an expression has a name that does not exist, which has been reported.
 	Bad(expr hclsyntax.Expression) bool
 	// Blamed says whether an expression without a known value has none because something that it uses is wrong, which
 	// has been reported: a variable without a value, a local with a mistake. Else it waits for outputs of blocks.
 	Blamed(expr hclsyntax.Expression, ctx *hcl.EvalContext) bool
-	// Enough says whether so many mistakes were found that no more are looked for.
+	// Enough reports whether so many mistakes were found that no more are looked for.
 	Enough() bool
 	// Block returns the label of the block that the expressions call KIND.PLUGIN.NAME, and the schema of its plugin; nil:
 	// there is no such block, or its plugin is not known.
@@ -323,7 +323,7 @@ func (d *Decoder) known(s *spec.Schema, top bool) []string {
 	return names
 }
 
-// contents says what is written in a nested block; nothing of one that the schema does not have.
+// contents describes what is written in a nested block; nothing of one that the schema does not have.
 func (d *Decoder) contents(b *spec.Block) string {
 	if b == nil {
 		return ""

@@ -130,7 +130,7 @@ func (d *Decoder) within(a *spec.Attribute, body *hclsyntax.Body) (string, bool)
 	return v.AsString(), true
 }
 
-// IsFileName says whether a value can only mean a file.
+// IsFileName reports whether a value can only mean a file.
 func IsFileName(name string) bool {
 	for _, prefix := range []string{"/", "./", "../"} {
 		if strings.HasPrefix(name, prefix) {

@@ -73,7 +73,7 @@ func (d *drops) warn(path, name string, known []string) {
 		diagnostic.DidYouMean(name, known))))
 }
 
-// hasObject says whether values of a type have objects, so that attributes can be dropped.
+// hasObject reports whether values of a type have objects, so that attributes can be dropped.
 func hasObject(t cty.Type) bool {
 	switch {
 	case t.IsObjectType():

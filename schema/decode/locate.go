@@ -61,13 +61,13 @@ func nthBlock(body *hclsyntax.Body, name string, n int) *hclsyntax.Block {
 	return nil
 }
 
-// IsReference says whether the attribute of that name takes blocks.
+// IsReference reports whether the attribute of that name takes blocks.
 func IsReference(s *spec.Schema, name string) bool {
 	a := s.Attribute(name)
 	return a != nil && len(a.References) > 0
 }
 
-// IsPerTask says whether the attribute of that name may hold members of a task.
+// IsPerTask reports whether the attribute of that name may hold members of a task.
 func IsPerTask(s *spec.Schema, name string) bool {
 	a := s.Attribute(name)
 	return a != nil && a.PerTask

@@ -29,10 +29,10 @@ var (
 // MetaNames are the names of all meta-arguments.
 func MetaNames() []string { return slices.Concat(metaAttributes, metaBlocks) }
 
-// IsMetaAttribute says whether a meta-argument of that name is an attribute.
+// IsMetaAttribute reports whether a meta-argument of that name is an attribute.
 func IsMetaAttribute(name string) bool { return slices.Contains(metaAttributes, name) }
 
-// IsMetaBlock says whether a meta-argument of that name is a block.
+// IsMetaBlock reports whether a meta-argument of that name is a block.
 func IsMetaBlock(name string) bool { return slices.Contains(metaBlocks, name) }
 
 // MetaBlock is the schema of the meta-argument blocks of a name; nil: they have none.

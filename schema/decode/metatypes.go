@@ -33,7 +33,7 @@ type Resources struct {
 	Gang        string   // blocks with the same name start together
 }
 
-// Restart says what happens when a block fails.
+// Restart describes what happens when a block fails.
 type Restart struct {
 	Attempts int           // restarts allowed within Window; default 3
 	Window   time.Duration // default 10m
@@ -42,7 +42,7 @@ type Restart struct {
 	Mode     string // "fail": the run fails when attempts are used up; "ignore": the run continues without the block
 }
 
-// Health says how long to wait for a block and how it is watched.
+// Health describes how long to wait for a block and how it is watched.
 type Health struct {
 	StartTimeout time.Duration
 	Interval     time.Duration

@@ -31,7 +31,7 @@ var (
 // maxIndex bounds the list of a model's weight files.
 const maxIndex = 16 << 20
 
-// IsModelPath says whether a model is a folder of a machine; else it is a name in a hub.
+// IsModelPath reports whether a model is a folder of a machine; else it is a name in a hub.
 func IsModelPath(model string) bool {
 	return strings.HasPrefix(model, ".") || strings.HasPrefix(model, "/") || strings.HasPrefix(model, "~")
 }
@@ -217,7 +217,7 @@ func resolveModel(name, dir string) string {
 	return filepath.Join(dir, name)
 }
 
-// placed says whether a block may run on another machine.
+// placed reports whether a block may run on another machine.
 func placed(body *hclsyntax.Body) bool {
 	return body.Attributes["placement"] != nil || hasBlock(body, "placement")
 }

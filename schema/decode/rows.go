@@ -131,7 +131,7 @@ func lines(data []byte, whole bool) func(yield func(int, []byte) bool) {
 	}
 }
 
-// brokenRows says what is wrong with a file of rows, where, and what to do; empty: nothing was found.
+// brokenRows describes what is wrong with a file of rows, where, and what to do; empty: nothing was found.
 func brokenRows(file string, files *function.Files) string {
 	name := strings.ToLower(file)
 	if strings.HasSuffix(name, ".parquet") {

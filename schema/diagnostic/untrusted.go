@@ -24,7 +24,7 @@ func UntrustedOf(d *hcl.Diagnostic) *Untrusted {
 	return &u
 }
 
-// OnlyUntrusted says whether there are errors, and all of them are programs that were not run.
+// OnlyUntrusted reports whether there are errors, and all of them are programs that were not run.
 func OnlyUntrusted(diags hcl.Diagnostics) bool {
 	found := false
 	for _, d := range diags {

@@ -19,7 +19,7 @@ const (
 // errVast is the error for a number that cty holds but takes minutes to write out.
 var errVast = errors.New("a number is outside of -1.8e308 to 1.8e308, or closer to 0 than 5e-324")
 
-// Vast says whether a float64 cannot hold a number. One that is infinite is: hcl reads 1e1000000000 as such.
+// Vast reports whether a float64 cannot hold a number. One that is infinite is: hcl reads 1e1000000000 as such.
 func Vast(x *big.Float) bool {
 	near, _ := x.Float64()
 	return math.IsInf(near, 0) || near == 0 && x.Sign() != 0
@@ -99,7 +99,7 @@ func cut(text string) string {
 	return text
 }
 
-// vast says that a number outside the range of a float64 is in a value.
+// vast reports that a number outside the range of a float64 is in a value.
 func vast(v cty.Value) bool {
 	v, _ = v.Unmark()
 	switch {

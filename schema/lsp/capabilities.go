@@ -26,7 +26,7 @@ func capabilities() protocol.ServerCapabilities {
 	}
 }
 
-// takesVersions says whether the editor checks the version of a document before it applies an edit.
+// takesVersions reports whether the editor checks the version of a document before it applies an edit.
 func takesVersions(c *protocol.ClientCapabilities) bool {
 	w := c.Workspace
 	return w != nil && w.WorkspaceEdit != nil && w.WorkspaceEdit.DocumentChanges != nil && *w.WorkspaceEdit.DocumentChanges

@@ -209,7 +209,7 @@ func (at place) renamed() (found, []occurrence, error) {
 	return f, places, nil
 }
 
-// free says why a symbol cannot get a name.
+// free explains why a symbol cannot get a name.
 func (at place) free(s symbol, name string) error {
 	if !hclsyntax.ValidIdentifier(name) {
 		return refused("%q cannot be used in a reference. A name is letters, digits, _ and -, and starts with a letter.",

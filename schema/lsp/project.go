@@ -177,7 +177,7 @@ func (p *project) found(recipe, module, folder string) {
 	p.packaged[recipe][module] = folder
 }
 
-// inPackage says whether a file belongs to a module from a package.
+// inPackage reports whether a file belongs to a module from a package.
 func (p *project) inPackage(path string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

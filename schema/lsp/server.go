@@ -96,7 +96,7 @@ func (s *server) view(ctx context.Context) view {
 	return view{now, s.project}
 }
 
-// current says whether a file still is as a request saw it; an edit of another version would damage it.
+// current reports whether a file still is as a request saw it; an edit of another version would damage it.
 func (s *server) current(v view, path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -151,7 +151,7 @@ func (r *reader) startsBlock(t token) bool {
 
 func startsLine(src string, at int) bool { return at == 0 || src[at-1] == '\n' }
 
-// headsTop says whether a text starts with the header of a top-level block.
+// headsTop reports whether a text starts with the header of a top-level block.
 func headsTop(src string) bool {
 	word := src[:len(src)-len(strings.TrimLeftFunc(src, isNameRune))]
 	rest := strings.TrimLeft(src[len(word):], " \t")

@@ -100,7 +100,7 @@ func units16(r rune) int {
 // span is a part of a text, in bytes.
 type span struct{ start, end int }
 
-// holds says whether the offset is inside the span or directly behind it, where the cursor stands after typing it.
+// holds reports whether the offset is inside the span or directly behind it, where the cursor stands after typing it.
 func (s span) holds(offset int) bool { return s.start <= offset && offset <= s.end }
 
 func (s span) shift(by int) span { return span{s.start + by, s.end + by} }

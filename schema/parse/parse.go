@@ -23,7 +23,7 @@ func File(path string, src []byte) (*hcl.File, hcl.Diagnostics) {
 	return file, diagnostic.Few(diags, MaxMistakes)
 }
 
-// Readable says whether File would parse a text, be it with or without errors.
+// Readable reports whether File would parse a text, be it with or without errors.
 func Readable(src []byte) bool { return TooLarge("", src) == nil }
 
 // Expression is File for an expression; nil after an error.

@@ -71,7 +71,7 @@ func Regular(path string, mode fs.FileMode) error {
 	return fmt.Errorf("the path %s is not a regular file but %s", path, what)
 }
 
-// opened says whether a path stands for a descriptor of this process: the shell makes such paths for <(…).
+// opened reports whether a path stands for a descriptor of this process: the shell makes such paths for <(…).
 func opened(path string) bool {
 	return path == "/dev/stdin" || path == os.DevNull || strings.HasPrefix(path, "/dev/fd/") ||
 		strings.HasPrefix(path, "/proc/self/fd/")

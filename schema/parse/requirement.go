@@ -38,12 +38,12 @@ type Verify struct {
 	Identity, Issuer, TrustedRoot string // of a certificate; path of sigstore's trusted_root.json
 }
 
-// IsPath says whether a source is a path of a folder or file.
+// IsPath reports whether a source is a path of a folder or file.
 func IsPath(source string) bool {
 	return filepath.IsAbs(source) || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
 }
 
-// IsPackage says whether a source is fetched by `recipe init`: from a registry, or as an archive.
+// IsPackage reports whether a source is fetched by `recipe init`: from a registry, or as an archive.
 func IsPackage(source string) bool { return strings.HasPrefix(source, "oci://") || isArchive(source) }
 
 func isArchive(source string) bool { return strings.HasPrefix(source, "https://") }

@@ -38,7 +38,7 @@ type Block struct {
 	Implicit     bool // the file does not declare it
 }
 
-// Repeated says whether the block has instances, each with a key.
+// Repeated reports whether the block has instances, each with a key.
 func (d *Block) Repeated() bool { return d.Count != nil || d.ForEach != nil }
 
 // Local is one value of a locals block.

@@ -126,7 +126,7 @@ func (s *Texts) argumentsOf(d *hcl.Diagnostic, before func()) []string {
 	return of.List()
 }
 
-// tells says whether a function reads its argument as a language: its errors name what they found in it, if only a
+// tells reports whether a function reads its argument as a language: its errors name what they found in it, if only a
 // character.
 func tells(function, message string) bool {
 	switch function {
@@ -138,7 +138,7 @@ func tells(function, message string) bool {
 	return strings.HasSuffix(function, "decode")
 }
 
-// quotes says whether a message has a part of a text that could be told from chance.
+// quotes reports whether a message has a part of a text that could be told from chance.
 func quotes(message string, texts []string) bool {
 	for _, text := range texts {
 		for i := 0; i+shortest <= len(text); i++ {

@@ -22,7 +22,7 @@ func run[C any](ctx context.Context, plugin sdk.Service[C], req sdk.Request[C], 
 	return plugin.Run(ctx, req, host)
 }
 
-// sizedAsSet says that a plan knows the output group_size, which is the attribute.
+// sizedAsSet reports that a plan knows the output group_size, which is the attribute.
 func sizedAsSet(d *sdk.Definition) error {
 	if size := d.Outputs.Attribute("group_size"); size != nil && d.Schema.Attribute("group_size") != nil {
 		size.SameAs = []string{"group_size"}

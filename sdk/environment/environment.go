@@ -23,7 +23,7 @@ import (
 type Environment interface {
 	// Next returns the next task to sample completions of. It may block; io.EOF says that there are no more.
 	Next(ctx context.Context) (Task, error)
-	// Score says how good a completion is; higher is better. An error means that the score is unknown: then this
+	// Score describes how good a completion is; higher is better. An error means that the score is unknown: then this
 	// completion is left out of its group, because an invented score would train the model wrongly. It has
 	// score_timeout, after which ctx is done.
 	Score(ctx context.Context, task Task, completion Completion) (float64, error)

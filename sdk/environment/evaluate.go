@@ -57,7 +57,7 @@ func (r *evaluated[C, E]) heldOut(ctx context.Context) (*heldOut, error) {
 	return h, nil
 }
 
-// release says that nothing more is done with the tasks.
+// release reports that nothing more is done with the tasks.
 func (h *heldOut) release() {
 	for _, task := range h.all {
 		if task.Release != nil {

@@ -60,7 +60,7 @@ func (s *sequence) placeholder(why error) sequence {
 	return out
 }
 
-// informative says whether the scores of a group differ by more than rounding.
+// informative reports whether the scores of a group differ by more than rounding.
 func (r *rolled) informative() bool {
 	var scores []float64
 	for i := range r.sequences {

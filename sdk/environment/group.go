@@ -116,7 +116,7 @@ const (
 	rounding   = 1e-12
 )
 
-// equal says whether there is nothing to learn from the scores.
+// equal reports whether there is nothing to learn from the scores.
 func equal(scores []float64) bool {
 	if len(scores) == 0 {
 		return true

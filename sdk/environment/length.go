@@ -9,7 +9,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// tooLong says that what the model is to read and its answer are longer than its context.
+// tooLong reports that what the model is to read and its answer are longer than its context.
 type tooLong struct{ err error }
 
 func (t *tooLong) Error() string {

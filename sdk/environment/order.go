@@ -10,7 +10,7 @@ import (
 type Seeded interface {
 	// SamplingSeed is what the seeds of requests are made of, with deterministic = true.
 	SamplingSeed() int64
-	// Repeats says that equal seeds give equal tasks and that equal completions have equal scores.
+	// Repeats reports that equal seeds give equal tasks and that equal completions have equal scores.
 	Repeats() bool
 }
 

@@ -281,7 +281,7 @@ func (r *rollouts) share(batches int) int {
 	return int(math.Ceil(sequences / float64(r.settings.GroupSize)))
 }
 
-// noRoom says why no group may be begun; empty: one may.
+// noRoom explains why no group may be begun; empty: one may.
 func (r *rollouts) noRoom() string {
 	switch {
 	case r.room() || r.finished:
@@ -437,7 +437,7 @@ func (r *rollouts) demand(ctx context.Context) error {
 	return nil
 }
 
-// refused says whether the API has answered that the request must change.
+// refused reports whether the API has answered that the request must change.
 func refused(err error) bool {
 	var e *trajectory.Error
 	return errors.As(err, &e) && e.Reason == trajectory.ClientError

@@ -36,7 +36,7 @@ func (s notFinite) Error() string {
 // largest is the largest score that the trajectory API takes: trainers add up squares of scores in single precision.
 const largest = 1e15
 
-// trainable says whether a score, a reward or an advantage can be trained on; NaN cannot.
+// trainable reports whether a score, a reward or an advantage can be trained on; NaN cannot.
 func trainable(x float64) bool { return math.Abs(x) <= largest }
 
 // maxAbandoned is how many calls of Score may be left running that have not returned after their time and the grace.
@@ -202,7 +202,7 @@ func together(errs []error, what string) error {
 	return &unscored{text: strings.Join(parts, "; "), causes: causes}
 }
 
-// unscored says why the completions of a group have no score.
+// unscored explains why the completions of a group have no score.
 type unscored struct {
 	text   string
 	causes []error
@@ -265,7 +265,7 @@ func (l *lostGroups) many(what string) string {
 	return fmt.Sprintf("%d %ss in a row", l.inARow, what)
 }
 
-// oneReason says whether a group was lost for one reason in all of its rollouts.
+// oneReason reports whether a group was lost for one reason in all of its rollouts.
 func oneReason(lost error) bool {
 	var u *unscored
 	if !errors.As(lost, &u) {
@@ -286,7 +286,7 @@ const (
 	hopelessAfter  = time.Minute
 )
 
-// hopeless says whether the environment has failed in all that was ever tried, with the same words, for long. Each
+// hopeless reports whether the environment has failed in all that was ever tried, with the same words, for long. Each
 // group stands for episode_attempts of several episodes.
 func (l *lostGroups) hopeless(reason error, now time.Time) bool {
 	var infra *InfraFailed

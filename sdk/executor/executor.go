@@ -66,7 +66,7 @@ type Gangs interface {
 	SubmitTogether(ctx context.Context, jobs []Job) ([]Handle, error)
 }
 
-// ErrUnreachable says that a cluster cannot be asked from this machine, or does not answer.
+// ErrUnreachable reports that a cluster cannot be asked from this machine, or does not answer.
 var ErrUnreachable = errors.New("the cluster cannot be asked from here")
 
 // Examiner is an Executor that can look at its cluster.
@@ -194,7 +194,7 @@ const (
 	Unknown State = "unknown"
 )
 
-// Over says whether the job has ended. An Unknown job has not, nor has one without a state.
+// Over reports whether the job has ended. An Unknown job has not, nor has one without a state.
 func (s State) Over() bool { return s != Pending && s != Running && s != Unknown && s != "" }
 
 // Status is the scheduler's knowledge of a job. The agent's connection may be ahead of it.

@@ -41,5 +41,5 @@ func attribute(config cty.Value, name string) cty.Value {
 	return config.GetAttr(name)
 }
 
-// Staged says whether files are staged.
+// Staged reports whether files are staged.
 func (f Files) Staged() bool { return f.Files == "staged" }

@@ -5,7 +5,7 @@ import "github.com/recipe-rl/recipe/sdk"
 // Adopter is an Engine that takes note of weights while none of its servers is up, so that an update of several
 // inference blocks does not wait for one whose servers are being started again.
 type Adopter interface {
-	// Down says whether no server is up, so that Load would wait for one that is being started again.
+	// Down reports whether no server is up, so that Load would wait for one that is being started again.
 	Down() bool
 	// Adopt says that these weights are to be served from now on. Servers come up with them, or with others that Replicas
 	// gives the version of: then Load brings them.

@@ -38,7 +38,7 @@ type Engine interface {
 	// Tokenizer and MaxModelLen need be set, or one that embeds it. It is asked once, when there is a replica.
 	Outputs() any
 	// Load loads published weights into every replica and resets their caches. The gateway holds requests meanwhile. An
-	// error says that none took them, unless it is gateway.ReplicaErrors, which names those that did not.
+	// error reports that none took them, unless it is gateway.ReplicaErrors, which names those that did not.
 	Load(ctx context.Context, w sdk.Weights) error
 	// Logprobs returns log p(token[i] | token[:i]) for i ≥ 1 (len(tokens)-1 values) under the weights that a replica
 	// serves now.
@@ -67,7 +67,7 @@ type Host interface {
 	Log(level, message string)
 	// SetHandle records what is needed to find the real program again after this process has died (pid, port, …).
 	SetHandle([]byte)
-	// Begin says what the engine works on from now on, until End is called on what it returns.
+	// Begin describes what the engine works on from now on, until End is called on what it returns.
 	Begin(sdk.Activity) *sdk.Ongoing
 	// Grace is how long the block may take once it is to stop.
 	Grace() time.Duration

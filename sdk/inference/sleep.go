@@ -16,7 +16,7 @@ type Sleeper interface {
 	Wake(ctx context.Context) error
 }
 
-// SleepLevel says what happens to the weights of an engine that sleeps; the numbers are vLLM's.
+// SleepLevel describes what happens to the weights of an engine that sleeps; the numbers are vLLM's.
 type SleepLevel int
 
 // The levels of sleep.

@@ -20,7 +20,7 @@ func All() []Kind {
 	return []Kind{Executor, Trajectories, Inference, Environment, Trainer, Sync}
 }
 
-// Valid says whether k is one of the kinds.
+// Valid reports whether k is one of the kinds.
 func (k Kind) Valid() bool {
 	for _, known := range All() {
 		if k == known {

@@ -2862,7 +2862,7 @@ func (x *Outputs) GetValues() []byte {
 	return nil
 }
 
-// Gap says that the events From to To were kept nowhere any more; its own sequence number is To.
+// Gap reports that the events From to To were kept nowhere any more; its own sequence number is To.
 type Gap struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`

@@ -25,7 +25,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Suite says how a plugin is tested.
+// Suite describes how a plugin is tested.
 type Suite struct {
 	// Config makes a configuration that works, the plugin's struct or a cty object, with whatever it refers to
 	// (FakeInference, FakeTrainer, FakeTrajectories). It is called again for each check.
@@ -152,7 +152,7 @@ func describe(t *testing.T, def *sdk.Definition, s Suite) {
 	}
 }
 
-// documented says which attributes lack a description.
+// documented names which attributes lack a description.
 func documented(t *testing.T, path string, s *spec.Schema) {
 	t.Helper()
 	for _, a := range s.Attributes {

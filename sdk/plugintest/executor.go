@@ -20,7 +20,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// ExecutorSuite says how the compliance suite reaches an executor.
+// ExecutorSuite describes how the compliance suite reaches an executor.
 type ExecutorSuite struct {
 	// Open opens the executor anew, as another engine would; dir is the folder where it may keep files of its own.
 	Open func(dir string) (executor.Executor, error)

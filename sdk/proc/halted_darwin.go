@@ -1,4 +1,4 @@
 package proc
 
-// Halted says why a process does not run; empty: it runs, or the system does not say.
+// Halted explains why a process does not run; empty: it runs, or the system does not say.
 func Halted(int) string { return "" }

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Halted says why a process does not run; empty: it runs, or the system does not say.
+// Halted explains why a process does not run; empty: it runs, or the system does not say.
 func Halted(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

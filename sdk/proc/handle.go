@@ -52,7 +52,7 @@ func Parse(data []byte) []Handle {
 // handles lie in the run directory, which another program may have written.
 func (h Handle) Alive() bool { return h.Boot == BootID() && Same(h.PID, h.Start) && h.leads() }
 
-// leads says whether the process with the handle's pid, which started when the handle says, carries its mark.
+// leads reports whether the process with the handle's pid, which started when the handle says, carries its mark.
 func (h Handle) leads() bool {
 	return h.carried(h.PID)
 }
@@ -72,7 +72,7 @@ func (h Handle) carried(pid int) bool {
 	return false
 }
 
-// Same says whether the process with this pid is the one that started at the given moment (see StartOf), and runs.
+// Same reports whether the process with this pid is the one that started at the given moment (see StartOf), and runs.
 func Same(pid int, start uint64) bool {
 	if pid <= 0 || start == 0 {
 		return false
@@ -138,7 +138,7 @@ func (h Handle) family() []process {
 	return family
 }
 
-// verdict says whether a process belongs to the program.
+// verdict reports whether a process belongs to the program.
 type verdict int
 
 const (
@@ -147,7 +147,7 @@ const (
 	unknown // its environment cannot be read, or was overwritten
 )
 
-// descends says whether p has the given ancestor.
+// descends reports whether p has the given ancestor.
 func descends(all map[int]process, p process, ancestor int) bool {
 	for range len(all) {
 		if p.parent == ancestor {
@@ -331,7 +331,7 @@ func KillMarked(ctx context.Context, mark string) error {
 	return nil
 }
 
-// ours says whether a process of the session carries its mark.
+// ours reports whether a process of the session carries its mark.
 func (s Session) ours(all map[int]process) bool {
 	if s.Mark == "" {
 		return false

@@ -49,7 +49,7 @@ type Program struct {
 	err    error // set before done is closed
 }
 
-// ErrGone says that the program of a handle does not run any more.
+// ErrGone reports that the program of a handle does not run any more.
 var ErrGone = errors.New("the program does not run any more")
 
 // markName is the environment variable that marks a program and everything that it starts.
@@ -157,7 +157,7 @@ func (p *Program) PID() int { return p.handle.PID }
 // Done is closed when the program has ended.
 func (p *Program) Done() <-chan struct{} { return p.done }
 
-// Err says how the program ended: nil for exit status 0, and for an adopted program. Ask only after Done.
+// Err describes how the program ended: nil for exit status 0, and for an adopted program. Ask only after Done.
 func (p *Program) Err() error { return p.err }
 
 // Tail returns the last lines that the program has written, at most n, for error messages.

@@ -10,7 +10,7 @@ import (
 // dumpSignal asks a process for its stacks: a real-time signal, since programs use SIGUSR1 and SIGUSR2 themselves.
 const dumpSignal = syscall.Signal(45)
 
-// catches says whether a process has a handler for dumpSignal.
+// catches reports whether a process has a handler for dumpSignal.
 func catches(pid int) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

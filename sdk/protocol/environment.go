@@ -22,7 +22,7 @@ func CheckEnvironmentNames(names []string) error {
 	return nil
 }
 
-// MatchesEnvironment says whether a variable is one of the names, of which some may end in *.
+// MatchesEnvironment reports whether a variable is one of the names, of which some may end in *.
 func MatchesEnvironment(variable string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		prefix, family := strings.CutSuffix(name, "*")

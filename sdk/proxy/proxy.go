@@ -22,7 +22,7 @@ func Of(r *http.Request) (*url.URL, error) {
 // shared are addresses that a provider's machines have among each other (RFC 6598).
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
-// near says whether a host is of this network: by a private address, or by a name without a domain.
+// near reports whether a host is of this network: by a private address, or by a name without a domain.
 func near(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	if err != nil {

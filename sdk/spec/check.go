@@ -208,7 +208,7 @@ func (a *Attribute) checkNumbers(v cty.Value, path cty.Path) []Problem {
 	return problems
 }
 
-// unfit says why a number fits into no variable of a program; empty: it fits.
+// unfit explains why a number fits into no variable of a program; empty: it fits.
 func unfit(x *big.Float, whole bool) string {
 	switch f, _ := x.Float64(); {
 	case whole && x.IsInt() && !x.IsInf() && (x.Cmp(big.NewFloat(math.MinInt64)) < 0 ||

@@ -82,7 +82,7 @@ func decorators(before []byte) (names []string) {
 	return names
 }
 
-// ofLibrary says whether a decorator is one of a library that leaves the arguments of a function as they are.
+// ofLibrary reports whether a decorator is one of a library that leaves the arguments of a function as they are.
 func ofLibrary(decorator string) bool {
 	switch decorator {
 	case "cache", "functools.cache", "lru_cache", "functools.lru_cache", "torch.no_grad", "torch.inference_mode",
@@ -92,7 +92,7 @@ func ofLibrary(decorator string) bool {
 	return false
 }
 
-// wraps says whether a decorator is defined in the file with functools.wraps.
+// wraps reports whether a decorator is defined in the file with functools.wraps.
 func wraps(source []byte, decorator string) bool {
 	at := regexp.MustCompile(`(?m)^def[ \t]+` + regexp.QuoteMeta(decorator) + `[ \t]*\(`).FindIndex(source)
 	if at == nil {

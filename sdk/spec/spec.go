@@ -79,7 +79,7 @@ type Columns struct {
 	Of      string   `json:"of"`                 // attribute of the block, of FormatFile
 	Given   []string `json:"given,omitempty"`    // arguments that a function gets besides columns
 	LeftOut []string `json:"left_out,omitempty"` // columns that a function does not get
-	// Every says that a function is called with all other columns and all of Given by name: it must take them.
+	// Every reports that a function is called with all other columns and all of Given by name: it must take them.
 	Every bool `json:"every,omitempty"`
 }
 
@@ -133,7 +133,7 @@ type Problem struct {
 	Detail  string // what was expected, what was given, what to do
 }
 
-// Equal says whether two problems say the same of the same place.
+// Equal reports whether two problems say the same of the same place.
 func (p Problem) Equal(other Problem) bool {
 	return p.Warning == other.Warning && p.Summary == other.Summary && p.Detail == other.Detail &&
 		p.Path.Equals(other.Path)

@@ -67,13 +67,13 @@ func Parse(header string) (c Context, ok bool) {
 	return Context{parts[1], parts[2], flags&1 == 1}, true
 }
 
-// Valid says whether a text is a value of Header.
+// Valid reports whether a text is a value of Header.
 func Valid(header string) bool {
 	_, ok := Parse(header)
 	return ok
 }
 
-// isHex says whether a text is that many lower-case hexadecimal digits.
+// isHex reports whether a text is that many lower-case hexadecimal digits.
 func isHex(s string, digits int) bool {
 	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
 }
@@ -93,7 +93,7 @@ type Span struct {
 type Recorder struct {
 	ratio  float64
 	report func(Span)
-	// Content says that spans may have prompts and completions.
+	// Content reports that spans may have prompts and completions.
 	Content bool
 }
 
@@ -216,7 +216,7 @@ func (o *Ongoing) SetNumber(name string, value float64) {
 	}
 }
 
-// Content says whether the span may have prompts and completions.
+// Content reports whether the span may have prompts and completions.
 func (o *Ongoing) Content() bool { return o != nil && o.recorder.Content }
 
 // End ends and reports the span; err is nil when what it stands for has succeeded.

@@ -63,7 +63,7 @@ type Host interface {
 	// with the next Sync: before it the trainer gives back whatever it needs for training alone. A step that comes to
 	// nothing must call Sync, too, or inference sleeps on.
 	Turn(ctx context.Context, step int64) error
-	// Shared says whether inference and this trainer take turns on the GPU, as the attached sync block has it; false
+	// Shared reports whether inference and this trainer take turns on the GPU, as the attached sync block has it; false
 	// while none is attached. A trainer that need not ask for turns may skip Turn while it is false.
 	Shared() bool
 }

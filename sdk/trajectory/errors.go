@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Guidance says what to check, in three numbered lines.
+// Guidance describes what to check, in three numbered lines.
 func (e *Error) Guidance() string {
 	third := "Is it the right server? " + e.URL + "/status must answer with current_step and queue_size."
 	switch e.Reason {
@@ -84,7 +84,7 @@ func (e *Error) Is(target error) bool {
 // Error makes a Reason usable as a target of errors.Is.
 func (r Reason) Error() string { return string(r) }
 
-// transient says whether the same call may succeed later.
+// transient reports whether the same call may succeed later.
 func (e *Error) transient() bool {
 	switch e.Reason {
 	case Refused, Timeout, Unreachable, ServerError, Broken:

@@ -41,7 +41,7 @@ type Group struct {
 	// DistillTokenIDs and DistillLogprobs hold a teacher's top k for each position: [sequence][position][k].
 	DistillTokenIDs [][][]int     `json:"distill_token_ids,omitempty"`
 	DistillLogprobs [][][]float64 `json:"distill_logprobs,omitempty"`
-	// PolicyVersion says which policy versions sampled the tokens; nil when unknown.
+	// PolicyVersion names which policy versions sampled the tokens; nil when unknown.
 	PolicyVersion *Versions `json:"policy_version,omitempty"`
 }
 
@@ -92,7 +92,7 @@ func floats(lists []numbers) [][]float64 {
 // Versions is the range of policy versions that sampled a group's tokens, both ends included.
 type Versions struct{ Min, Max int64 }
 
-// VersionSpan says that the tokens Start to End (exclusive) of a sequence were sampled by a policy version.
+// VersionSpan reports that the tokens Start to End (exclusive) of a sequence were sampled by a policy version.
 type VersionSpan struct {
 	Version int64 `json:"version"`
 	Start   int   `json:"start"`
@@ -116,7 +116,7 @@ const OverrideExpected = "expected"
 // and its score, the mean of its group, counts for nothing.
 const OverrideFailed = "failed"
 
-// MaskedSpan says why the sampled tokens Start to End (exclusive) of a sequence are not trained.
+// MaskedSpan explains why the sampled tokens Start to End (exclusive) of a sequence are not trained.
 type MaskedSpan struct {
 	Start int    `json:"start"`
 	End   int    `json:"end"`
@@ -132,7 +132,7 @@ const OverrideMasked = "masked"
 // and in means over sequences. A sequence without it is a rollout of its own.
 const OverrideRollout = "rollout"
 
-// Continues says whether a sequence is a further part of the rollout of the sequence before it.
+// Continues reports whether a sequence is a further part of the rollout of the sequence before it.
 func (g *Group) Continues(i int) bool {
 	if i == 0 || i >= len(g.Overrides) {
 		return false

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Retry says how often a call is repeated and how long to wait in between: First·Factor^n, at most Cap.
+// Retry describes how often a call is repeated and how long to wait in between: First·Factor^n, at most Cap.
 type Retry struct {
 	Attempts int // in all, at least 1
 	First    time.Duration

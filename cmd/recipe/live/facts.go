@@ -20,7 +20,7 @@ type facts struct {
 // memory is that of this machine, in bytes. Total 0: unknown.
 type memory struct{ used, total uint64 }
 
-// queue says what the record of samples holds.
+// queue describes what the record of samples holds.
 type queue struct {
 	recorded bool
 	groups   int // in the record

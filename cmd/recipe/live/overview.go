@@ -65,7 +65,7 @@ func (s *screen) progress(width int) []string {
 	return lines
 }
 
-// starts says whether a block in a phase still starts. What it counts then is a part of that.
+// starts reports whether a block in a phase still starts. What it counts then is a part of that.
 func starts(phase string) bool {
 	return slices.Contains([]sdk.Phase{sdk.Preparing, sdk.Starting, sdk.Loading}, sdk.Phase(phase))
 }

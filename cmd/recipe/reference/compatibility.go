@@ -175,7 +175,7 @@ func (r Tested) transports() string {
 	return strings.TrimPrefix(text+"; not run yet: "+strings.Join(r.Pending, ", "), "; ")
 }
 
-// ran says whether it has been run at all. An external engine takes no weights by any transport.
+// ran reports whether it has been run at all. An external engine takes no weights by any transport.
 func (r Tested) ran() bool { return len(r.Transports) > 0 || len(r.Pending) == 0 }
 
 // byEnvironment writes a table of the engines with which a run of a trainer and a kind of environment is a test.

@@ -151,7 +151,7 @@ func get(ctx context.Context, t *testing.T, url string) string {
 	return string(body)
 }
 
-// boardHas says whether a tag is in one of the event files of a folder.
+// boardHas reports whether a tag is in one of the event files of a folder.
 func boardHas(t *testing.T, dir, tag string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "events.out.tfevents.*"))

@@ -26,7 +26,7 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// Plugin says what to write.
+// Plugin describes what to write.
 type Plugin struct {
 	Kind     kind.Kind
 	Name     string // as in a block's header
@@ -55,7 +55,7 @@ func Languages(k kind.Kind) []string {
 
 func folder(k kind.Kind, language string) string { return "templates/" + string(k) + "-" + language }
 
-// CheckKind says that there is no such kind, and which one was probably meant; nil: there is.
+// CheckKind reports that there is no such kind, and which one was probably meant; nil: there is.
 func CheckKind(k kind.Kind) error {
 	if k.Valid() {
 		return nil
@@ -71,7 +71,7 @@ func CheckKind(k kind.Kind) error {
 	return refusal
 }
 
-// Check says what is wrong with the request; nil: nothing.
+// Check describes what is wrong with the request; nil: nothing.
 func (p Plugin) Check() error {
 	if err := CheckKind(p.Kind); err != nil {
 		return err

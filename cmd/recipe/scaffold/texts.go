@@ -10,10 +10,10 @@ import (
 
 // What the README and the CI file of a module say. The templates ask for these by name.
 
-// IsGo says whether the module is a Go module: a trainer in Python has a Go program that starts it.
+// IsGo reports whether the module is a Go module: a trainer in Python has a Go program that starts it.
 func (p Plugin) IsGo() bool { return !(p.Kind == kind.Environment && p.Language == "python") }
 
-// Released says whether the module requires a released version of recipe.
+// Released reports whether the module requires a released version of recipe.
 func (p Plugin) Released() bool { return p.Version != "" && p.SDK == "" }
 
 // Build are the commands that build the plugin, a line each.

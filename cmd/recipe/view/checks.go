@@ -45,7 +45,7 @@ func (c *Checks) Live(w io.Writer, s Style) {
 	c.live, c.style = w, s
 }
 
-// At says that what follows belongs to a check; empty: to the whole suite.
+// At reports that what follows belongs to a check; empty: to the whole suite.
 func (c *Checks) At(name string, begins bool) {
 	if c.at = c.find(name); c.at == nil && name != "" && begins {
 		c.at = &Check{Name: name}
@@ -86,7 +86,7 @@ func (c *Checks) Result(name, result string, took time.Duration) {
 	}
 }
 
-// group says whether a check consists of others and has nothing to say itself.
+// group reports whether a check consists of others and has nothing to say itself.
 func (c *Checks) group(k *Check) bool {
 	return len(k.Output) == 0 &&
 		slices.ContainsFunc(c.list, func(o *Check) bool { return strings.HasPrefix(o.Name, k.Name+"/") })
@@ -145,7 +145,7 @@ func (c *Checks) End(failed bool, said string) {
 	}
 }
 
-// Failed says whether a check failed.
+// Failed reports whether a check failed.
 func (c *Checks) Failed() bool { return c.failed }
 
 // count counts the checks with a result, and adds up the seconds of all.

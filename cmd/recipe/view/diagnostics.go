@@ -22,7 +22,7 @@ func DiagnosticsJSON(w io.Writer, r *schema.Recipe, diags hcl.Diagnostics) error
 	return diagnostic.WriteJSON(w, diags, r.Files)
 }
 
-// Validation says whether a recipe is well, to out, and what is wrong with it, to errs.
+// Validation reports whether a recipe is well, to out, and what is wrong with it, to errs.
 func Validation(out, errs io.Writer, s, errStyle Style, r *schema.Recipe, diags hcl.Diagnostics) error {
 	if len(diags) > 0 {
 		if err := Diagnostics(errs, errStyle, r, diags); err != nil {

@@ -24,7 +24,7 @@ func Stopped(w io.Writer, s Style, command string, changed bool) error {
 	return err
 }
 
-// Next says what to try after a run, from what the recipe declares.
+// Next describes what to try after a run, from what the recipe declares.
 func Next(w io.Writer, s Style, r *schema.Recipe) error {
 	var rows [][]Cell
 	add := func(command, what string) {
@@ -47,7 +47,7 @@ func Next(w io.Writer, s Style, r *schema.Recipe) error {
 	return err
 }
 
-// NothingTrained says that the result of a finished run is an old one, and how to make a new one.
+// NothingTrained reports that the result of a finished run is an old one, and how to make a new one.
 func NothingTrained(w io.Writer, s Style, r *schema.Recipe, p *plan.Plan) error {
 	over := p.Over()
 	if over != "" {
@@ -81,7 +81,7 @@ func LastLines(lines []string) string {
 	return "Last lines of its output:\n" + strings.Join(out, "\n")
 }
 
-// Destroying says what a destroy is about to remove.
+// Destroying describes what a destroy is about to remove.
 func Destroying(w io.Writer, s Style, dir string, run *state.Run, checkpoints bool) error {
 	kept := "its checkpoints are kept"
 	if checkpoints {

@@ -36,7 +36,7 @@ func Environments(w io.Writer, s Style, list []Environment) error {
 	return nil
 }
 
-// packagesOf says what is installed in an environment: requirements, or the lock that lists them.
+// packagesOf describes what is installed in an environment: requirements, or the lock that lists them.
 func packagesOf(e Environment) []string {
 	if project := e.Packages.Project; project != "" {
 		return []string{interpreter.LockFile(project)}

@@ -182,7 +182,7 @@ func config(w io.Writer, s Style, op *plan.Operation) {
 	}
 }
 
-// isDefault says whether an attribute has the value that it has when it is left out.
+// isDefault reports whether an attribute has the value that it has when it is left out.
 func isDefault(op *plan.Operation, name string) bool {
 	if op.Block == nil || op.Block.Schema == nil || op.Block.Schema.Config == nil {
 		return false

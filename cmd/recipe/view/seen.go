@@ -92,7 +92,7 @@ func (s *Seen) moved(now map[addr.Block]plan.Observed) {
 	}
 }
 
-// newer says that the record and the log do not know what was seen of a block.
+// newer reports that the record and the log do not know what was seen of a block.
 func (s Seen) newer(now Sight) bool { return now.Last != "" || len(s.Waiting) > 0 }
 
 // Overlay puts on a snapshot what is known now. Blocks on which an engine works are as the log says, unless the engine

@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 )
 
-// TestResult says what came of one run of a test, and where it failed.
+// TestResult describes what came of one run of a test, and where it failed.
 func TestResult(w io.Writer, s Style, r *recipetest.Result) {
 	verdict := map[recipetest.Verdict]string{recipetest.Pass: s.Green("pass"), recipetest.Fail: s.Red("FAIL"),
 		recipetest.Skip: s.Yellow("skip")}[r.Verdict]

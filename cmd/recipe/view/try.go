@@ -36,7 +36,7 @@ type TriedCompletion struct {
 	Messages     []TriedMessage `json:"messages"`
 	// Part: it is a further part of the rollout of the completion before it, with the same score.
 	Part bool `json:"part,omitempty"`
-	// Masked says why the model's tokens of these spans are not trained on.
+	// Masked explains why the model's tokens of these spans are not trained on.
 	Masked []trajectory.MaskedSpan `json:"masked,omitempty"`
 	// Metrics are what the environment gives beside the score, by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
@@ -78,7 +78,7 @@ func (g TriedGroup) rollouts() int {
 	return n
 }
 
-// equal says whether nothing can be learned from the group.
+// equal reports whether nothing can be learned from the group.
 func (g TriedGroup) equal() bool {
 	return !slices.ContainsFunc(g.Completions, func(c TriedCompletion) bool {
 		a, b := c.Score, g.Completions[0].Score

@@ -148,7 +148,7 @@ func readPublic(path string) (key *root.ExpiringKey, fingerprint string, err err
 	return root.NewExpiringKey(verifier, time.Time{}, time.Time{}), fingerprintOf(block.Bytes), nil
 }
 
-// pemType says what was found where a key was expected.
+// pemType describes what was found where a key was expected.
 func pemType(block *pem.Block) string {
 	if block == nil {
 		return "no PEM"

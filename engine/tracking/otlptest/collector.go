@@ -85,7 +85,7 @@ func (c *Collector) Spans() ([]Span, http.Header) {
 	return append([]Span(nil), c.spans...), c.headers
 }
 
-// Has says whether a span of that name has arrived.
+// Has reports whether a span of that name has arrived.
 func (c *Collector) Has(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

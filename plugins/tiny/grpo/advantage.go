@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Layout says what the entries of a list of override advantages belong to.
+// Layout describes what the entries of a list of override advantages belong to.
 type Layout string
 
 // TokenLayout has one entry a token of the sequence; ResponseLayout one a trained token, in order.

@@ -37,7 +37,7 @@ type Group struct {
 	// Name says in errors where the group comes from.
 	Name      string
 	Sequences []Sequence
-	// Age says whether the trainer's weights are those that sampled the group.
+	// Age reports whether the trainer's weights are those that sampled the group.
 	Age Age
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Sampling says how a next token is drawn from logits.
+// Sampling describes how a next token is drawn from logits.
 type Sampling struct {
 	// Temperature divides the logits; 0 always takes the most likely token (the lowest id of equals).
 	Temperature float64

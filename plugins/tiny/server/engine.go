@@ -81,7 +81,7 @@ type Alternative struct {
 	LogProb float64
 }
 
-// Finish says why a completion ended.
+// Finish explains why a completion ended.
 type Finish string
 
 // FinishStop: the model ended it, or a stop text came up. FinishLength: MaxTokens or the model's

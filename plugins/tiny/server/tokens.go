@@ -60,7 +60,7 @@ type logProbsRequest struct {
 	TokenIDs []int32 `json:"token_ids"`
 }
 
-// logProbs says how likely the served weights find a given sequence: compared with the trainer's
+// logProbs describes how likely the served weights find a given sequence: compared with the trainer's
 // numbers it verifies that a weight update arrived. The first token has nothing before it and is 0.
 func (h *Handler) logProbs(w http.ResponseWriter, r *http.Request) error {
 	var q logProbsRequest

@@ -70,7 +70,7 @@ type Manifest struct {
 	// Missing counts the pairs of files that were deleted here, for samples_bytes or samples_age, before they were copied
 	// whole.
 	Missing int `json:"missing,omitempty"`
-	// Complete says that the block has ended, and that all files that it had then are here.
+	// Complete reports that the block has ended, and that all files that it had then are here.
 	Complete bool `json:"complete"`
 }
 

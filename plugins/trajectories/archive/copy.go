@@ -89,7 +89,7 @@ func (a *Archive) missing(n int) {
 		"were copied whole to %s", 2*n, a.bucket))
 }
 
-// has says whether the files of a segment are in the store as they are here: they only grow.
+// has reports whether the files of a segment are in the store as they are here: they only grow.
 func (a *Archive) has(s samples.Segment) bool {
 	for _, name := range []string{s.Index, s.Bodies} {
 		info, err := os.Stat(filepath.Join(a.dir, name))

@@ -166,7 +166,7 @@ func (c *complaints) score(dst []byte, n *node, at *path) []byte {
 	return dst
 }
 
-// mayExceedMaxScore says whether one of the numbers in a text has an exponent that makes it larger, or more digits
+// mayExceedMaxScore reports whether one of the numbers in a text has an exponent that makes it larger, or more digits
 // before its point than MaxScore allows.
 func mayExceedMaxScore(text []byte) bool {
 	digits, fraction := 0, false
@@ -207,7 +207,7 @@ func (c *complaints) fitsFloat32(text []byte, n *node, at *path) {
 	}
 }
 
-// finite says whether a JSON number fits a float64. Without an exponent it takes 309 digits to overflow.
+// finite reports whether a JSON number fits a float64. Without an exponent it takes 309 digits to overflow.
 func finite(number []byte) bool {
 	if len(number) < 300 && !bytes.ContainsAny(number, "eE") {
 		return true

@@ -41,7 +41,7 @@ func sample(sequences, tokens int, logprobs bool) []byte {
 	return []byte(out + `, "env_id": 0}`)
 }
 
-// isFast says whether the fast reader accepts a body.
+// isFast reports whether the fast reader accepts a body.
 func isFast(body []byte) bool {
 	var r Reader
 	g, end := r.fast(body, 0)

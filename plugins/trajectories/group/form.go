@@ -32,7 +32,7 @@ func ParseForm(body []byte) (*Form, error) {
 // Err reports all mistakes in the fields read so far, as an *Invalid.
 func (f *Form) Err() error { return f.c.err() }
 
-// Has says whether a field is there and not null.
+// Has reports whether a field is there and not null.
 func (f *Form) Has(name string) bool {
 	n := f.root.get(name)
 	return n != nil && n.kind != kindNull

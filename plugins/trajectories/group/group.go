@@ -38,7 +38,7 @@ type Group struct {
 	Longest int
 	// MinVersion and MaxVersion are the oldest and newest policy versions that sampled its tokens, or NoVersion.
 	MinVersion, MaxVersion int64
-	// Logprobs says whether inference_logprobs has an entry for each sequence.
+	// Logprobs reports whether inference_logprobs has an entry for each sequence.
 	Logprobs bool
 }
 
@@ -47,7 +47,7 @@ type field struct {
 	name     string
 	read     leaf
 	required bool
-	// sequences says that a list must have one element a sequence (or none, which means "not given");
+	// sequences reports that a list must have one element a sequence (or none, which means "not given");
 	// tokens that each of these must have one element a token (or none).
 	sequences, tokens bool
 	// quiet fields appear in the output only when they were given: extensions that run-api does not know.

@@ -26,7 +26,7 @@ func (q *Queue) Pick(target int, minimums []Minimum) []Item {
 	return batch
 }
 
-// CanPick says whether Pick would find a batch.
+// CanPick reports whether Pick would find a batch.
 func (q *Queue) CanPick(target int, minimums []Minimum) bool {
 	return q.selection(target, minimums) != nil
 }
@@ -103,7 +103,7 @@ func (s *selection) next() Item {
 	}
 }
 
-// allows says whether one more of class i can be taken, and updates the witness to match.
+// allows reports whether one more of class i can be taken, and updates the witness to match.
 func (s *selection) allows(i int) bool {
 	c := &s.classes[i]
 	switch {

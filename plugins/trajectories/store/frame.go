@@ -42,7 +42,7 @@ func journal(c *Change) journalled {
 	return journalled{Place: c.Place, Batches: c.Batches, End: c.End, Ended: c.Ended, State: c.State, Keys: c.Keys}
 }
 
-// empty says whether a change only puts groups.
+// empty reports whether a change only puts groups.
 func (c *journalled) empty() bool {
 	return len(c.Place)+len(c.Batches)+len(c.End)+len(c.Ended)+len(c.Keys) == 0 && c.State == nil
 }
@@ -140,7 +140,7 @@ func (s *segment) frames(from int64, bodies bool, each func(*record) error) (end
 	}
 }
 
-// whole says whether all bodies of a frame have their checksums.
+// whole reports whether all bodies of a frame have their checksums.
 func (s *segment) whole(r *record) (bool, error) {
 	var buf []byte
 	for _, p := range r.Put {

@@ -64,7 +64,7 @@ type bodies struct {
 	spare []*segment
 }
 
-// ErrCorrupt says that a body differs from what was written: the file was changed, or the disk has lost it.
+// ErrCorrupt reports that a body differs from what was written: the file was changed, or the disk has lost it.
 var ErrCorrupt = errors.New("a stored group is damaged")
 
 func openBodies(dir string, limit int64) (*bodies, error) {
@@ -243,7 +243,7 @@ func (b *bodies) read(p place, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// full says whether the current file is full.
+// full reports whether the current file is full.
 func (b *bodies) full() bool { return b.current != nil && b.current.size >= b.limit }
 
 // room makes sure that there is a file to append to.

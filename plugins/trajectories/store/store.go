@@ -117,8 +117,8 @@ func (t *Ticket) Wait(ctx context.Context) error {
 	}
 }
 
-// ErrNotFound says that no group has the id.
+// ErrNotFound reports that no group has the id.
 var ErrNotFound = errors.New("the store has no group of this id")
 
-// ErrFull says that the medium has no room. Nothing is lost; commits work again once there is room.
+// ErrFull reports that the medium has no room. Nothing is lost; commits work again once there is room.
 var ErrFull = errors.New("no space left where the trajectories are stored")

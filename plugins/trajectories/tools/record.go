@@ -11,7 +11,7 @@ import (
 	"github.com/recipe-rl/recipe/plugins/trajectories"
 )
 
-// isRecord says whether a folder holds a record of samples (docs/recording.md).
+// isRecord reports whether a folder holds a record of samples (docs/recording.md).
 func isRecord(dir string) bool {
 	segments, err := samples.Segments(dir)
 	return err == nil && len(segments) > 0

@@ -37,7 +37,7 @@ type Plugin interface {
 	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
 }
 
-// ErrUnsupported says that the plugin lacks an optional ability.
+// ErrUnsupported reports that the plugin lacks an optional ability.
 var ErrUnsupported = errors.New("the plugin does not support this")
 
 // Attempt is the one attempt to run a block in this process: from the start until Run has returned.
@@ -341,7 +341,7 @@ func (a *Attempt) Plugin() Plugin { return a.plugin }
 // Blank removes the block's secrets from a text.
 func (a *Attempt) Blank(text string) string { return a.blanker.Load().Replace(text) }
 
-// Running says why the block does not run any more, if it does not.
+// Running explains why the block does not run any more, if it does not.
 func (a *Attempt) Running() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

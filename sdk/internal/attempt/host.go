@@ -24,7 +24,7 @@ type Host interface {
 	Outputs() cty.Value
 	// ReachVersion raises the policy version that the block's status gives; it never goes back.
 	ReachVersion(version int64)
-	// OnPause says what pauses the block and makes it go on; it returns when the block does no more work.
+	// OnPause describes what pauses the block and makes it go on; it returns when the block does no more work.
 	OnPause(pause func(ctx context.Context, paused bool) error)
 	// MemoryTaken reports whether the block holds all memory of its accelerators whose amount it decides by what is free.
 	MemoryTaken(taken bool)
@@ -101,7 +101,7 @@ func (h *host) Fail(err error) { h.fail(err) }
 
 func (h *host) Call(f func() error) error { return Guard(h.start.Address, f) }
 
-// describes says whether the definition knows every output of the struct.
+// describes reports whether the definition knows every output of the struct.
 func (h *host) describes(outputs any) error {
 	given, err := spec.Of(outputs)
 	if err != nil {

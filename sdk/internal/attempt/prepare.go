@@ -21,7 +21,7 @@ type stage struct {
 	settled chan struct{}   // closed by Settle
 }
 
-// ErrStarted says that this process runs a block already.
+// ErrStarted reports that this process runs a block already.
 var ErrStarted = errors.New("this process runs")
 
 // StartPrepared hands the start to a block that was prepared.
@@ -94,7 +94,7 @@ func (a *Attempt) prepared(ctx context.Context, h *host) (wire.Start, error) {
 	}
 }
 
-// Preparing says whether the block has not been started yet.
+// Preparing reports whether the block has not been started yet.
 func (a *Attempt) Preparing() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -58,7 +58,7 @@ type trial struct {
 	paths  []cty.Path // of what was not known
 }
 
-// about says whether a path leads to, or into, a value that was not known.
+// about reports whether a path leads to, or into, a value that was not known.
 func (t *trial) about(path cty.Path) bool {
 	return slices.ContainsFunc(t.paths, path.HasPrefix)
 }

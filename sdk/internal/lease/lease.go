@@ -66,7 +66,7 @@ func (l *Lease) spend() bool {
 	return l.left <= 0
 }
 
-// Contact says that an engine is there; the function that it returns says that its call is over.
+// Contact reports that an engine is there; the function that it returns says that its call is over.
 func (l *Lease) Contact() (over func()) {
 	l.mu.Lock()
 	l.open++

@@ -81,7 +81,7 @@ func openTable(path string) *table {
 	return t
 }
 
-// owned says whether a file belongs to this user.
+// owned reports whether a file belongs to this user.
 func owned(info os.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(s.Uid) == os.Geteuid()

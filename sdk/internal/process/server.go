@@ -73,7 +73,7 @@ func NewServer(def *sdk.Definition) *Server {
 	return s
 }
 
-// orphaned says that this process has lost the parent that it cannot do without. The engine, if that ended without
+// orphaned reports that this process has lost the parent that it cannot do without. The engine, if that ended without
 // starting a block in it: it was killed before it could record the process, so a later engine does not know of it, or
 // ends it. The agent of a job, always: the job is over, but not every cluster ends what its program has started. Nil
 // where neither is the parent.
@@ -141,7 +141,7 @@ func (s *Server) running() (*attempt.Attempt, error) {
 	return l, nil
 }
 
-// Describe says what the plugin is.
+// Describe describes what the plugin is.
 func (s *Server) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb.DescribeResponse, error) {
 	defer s.lease.Contact()()
 	schema, err := json.Marshal(s.def.Schema)
@@ -190,7 +190,7 @@ func (s *Server) Validate(_ context.Context, req *pluginpb.ValidateRequest) (*pl
 	return &pluginpb.ValidateResponse{Diagnostics: diagnostics}, err
 }
 
-// Plan says what the block will need.
+// Plan describes what the block will need.
 func (s *Server) Plan(_ context.Context, req *pluginpb.PlanRequest) (*pluginpb.PlanResponse, error) {
 	defer s.lease.Contact()()
 	config, err := s.decode(req.GetConfig())

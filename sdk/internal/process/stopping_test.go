@@ -61,7 +61,7 @@ func TestABlockThatStopsIsNotDegraded(t *testing.T) {
 
 type patient struct{}
 
-// Run says how long it may take to end.
+// Run describes how long it may take to end.
 func (patient) Run(ctx context.Context, _ sdk.Request[restlessConfig], host sdk.Host) error {
 	host.Ready(outputs.Environment{Name: "patient", GroupSize: 1})
 	<-ctx.Done()

@@ -71,7 +71,7 @@ func Tools(template string) Format {
 	return ""
 }
 
-// TakesTools says whether a template puts the tools of a request into the prompt.
+// TakesTools reports whether a template puts the tools of a request into the prompt.
 func TakesTools(template string) bool { return strings.Contains(template, "tools") }
 
 // Reasoning is the format in which a template has the model reason before it answers; empty if it has none, or one that

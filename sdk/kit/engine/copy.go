@@ -30,7 +30,7 @@ type Copied struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// AllCopied says whether all workers have copied the tensors.
+// AllCopied reports whether all workers have copied the tensors.
 func AllCopied(workers []Copied) bool {
 	return !slices.ContainsFunc(workers, func(c Copied) bool { return c.Unknown || c.Refused != "" })
 }

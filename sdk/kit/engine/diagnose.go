@@ -42,7 +42,7 @@ type hopelessError struct{ err error }
 func (e hopelessError) Error() string { return e.err.Error() }
 func (e hopelessError) Unwrap() error { return e.err }
 
-// Hopeless says that a program would fail again at the next start.
+// Hopeless reports that a program would fail again at the next start.
 func Hopeless(err error) bool {
 	return errors.As(err, &hopelessError{})
 }
@@ -79,7 +79,7 @@ func (d Diagnosis) Explain(cause error, log string, later bool) error {
 	return &sdk.Error{Summary: d.Title + " ended by itself", Detail: lastLines(log, 15), Remedy: d.Ended, Err: cause}
 }
 
-// killedBySystem says whether a program ended by SIGKILL, which the kernel sends when memory runs out.
+// killedBySystem reports whether a program ended by SIGKILL, which the kernel sends when memory runs out.
 func killedBySystem(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

@@ -13,7 +13,7 @@ func (p Parallel) Workers() int { return int(max(1, p.Tensor.Value) * max(1, p.P
 // GPUs is how many one server takes.
 func (p Parallel) GPUs() int { return p.Workers() * int(max(1, p.Data.Value)) }
 
-// noCopy says why workers that are divided like this cannot copy a trainer's tensors; empty: they can.
+// noCopy explains why workers that are divided like this cannot copy a trainer's tensors; empty: they can.
 func (p Parallel) noCopy() string {
 	switch {
 	case p.Pipeline.Value > 1:

@@ -84,7 +84,7 @@ func (r *replica) fingerprint() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// claim says whether the program of an earlier attempt is this replica's and can go on.
+// claim reports whether the program of an earlier attempt is this replica's and can go on.
 func (r *replica) claim(h proc.Handle) bool {
 	if r.adopt.PID != 0 || len(h.Ports) != 1 || h.Data == "" || h.Data != r.fingerprint() || !h.Alive() {
 		return false
@@ -125,7 +125,7 @@ func (r *replica) connectLocked(port int) {
 	r.client = r.s.program.Connect(r.address)
 }
 
-// lost says whether the machine of the replica cannot be reached.
+// lost reports whether the machine of the replica cannot be reached.
 func (r *replica) lost(ctx context.Context) bool {
 	if r.node == 0 {
 		return false

@@ -20,7 +20,7 @@ type Planned struct {
 	LengthFree   bool   // the block changes the model's own limit
 	LengthRemedy string // follows the advice to lower Length; names what changes the model's own limit
 
-	// Sizing says how memory is used; Estimate sets model, placement, replicas, shards, precision and length.
+	// Sizing describes how memory is used; Estimate sets model, placement, replicas, shards, precision and length.
 	Sizing Sizing
 	// Facts are those that only this engine has.
 	Facts map[string]string

@@ -44,10 +44,10 @@ type Spec struct {
 	SleepSetting string // attribute that does; default: enable_sleep_mode
 	Lora         bool   // attribute enable_lora
 	Quantization string // attribute quantization; empty: none
-	// Requantizes says that a server quantizes the weights that it loads, also while it runs.
+	// Requantizes reports that a server quantizes the weights that it loads, also while it runs.
 	Requantizes bool
 
-	// CacheSalt says that the engine keeps the prefixes that it has computed apart by the field cache_salt.
+	// CacheSalt reports that the engine keeps the prefixes that it has computed apart by the field cache_salt.
 	CacheSalt bool
 	// CachedPrompt is the length from which prompts are kept in a server's cache, in tokens, 0: none; nil: not known.
 	CachedPrompt func(Facts) int

@@ -25,7 +25,7 @@ type Server[C any] struct {
 	Packages func(gpu bool) sdk.Packages
 	// Extension is a folder "extension" of Python files that servers import, beside the package recipe_sdk.
 	Extension fs.FS
-	// Describe says what the kit must know of a configuration. Paths stand as the recipe has them.
+	// Describe describes what the kit must know of a configuration. Paths stand as the recipe has them.
 	Describe func(C) Spec
 	// Program makes what starts the servers of a block.
 	Program func(C, Installation) (Program, error)

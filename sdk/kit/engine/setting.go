@@ -112,7 +112,7 @@ func pathOf(setting string) (path cty.Path) {
 	return path
 }
 
-// quotes says whether a text holds a value. Those of one or two characters are found anywhere.
+// quotes reports whether a text holds a value. Those of one or two characters are found anywhere.
 func quotes(text string, value any) bool {
 	if list, ok := value.([]string); ok {
 		value = strings.Join(list, " ")
@@ -121,7 +121,7 @@ func quotes(text string, value any) bool {
 	return len(quoted) > 2 && hasWord(text, quoted)
 }
 
-// hasWord says whether a text has a word, and not as a part of a longer one.
+// hasWord reports whether a text has a word, and not as a part of a longer one.
 func hasWord(text, word string) bool {
 	inWord := func(c byte) bool {
 		return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'

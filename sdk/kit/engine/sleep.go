@@ -132,7 +132,7 @@ func (t target) wakeAndLoad(ctx context.Context, w *sdk.Weights) error {
 	return nil
 }
 
-// wakeError says that a server could not acquire its memory again. A retry does not help: its content is lost.
+// wakeError reports that a server could not acquire its memory again. A retry does not help: its content is lost.
 type wakeError struct{ err error }
 
 func (e *wakeError) Error() string { return e.err.Error() }

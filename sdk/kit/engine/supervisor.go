@@ -169,7 +169,7 @@ func (s *Supervisor) announceOnce() {
 	}
 }
 
-// listableLocked says whether a replica may be served. One that answers with broken weights is about to be started
+// listableLocked reports whether a replica may be served. One that answers with broken weights is about to be started
 // again.
 func (s *Supervisor) listableLocked(r *replica) bool {
 	return r.live && (r.version != inference.UnknownVersion || !s.loadableLocked())
@@ -266,7 +266,7 @@ func (s *Supervisor) CachedPrompt() int {
 	return s.spec.CachedPrompt(facts)
 }
 
-// loadableLocked says whether the current version's weights can be put into a fresh server: they lie on a disk, or
+// loadableLocked reports whether the current version's weights can be put into a fresh server: they lie on a disk, or
 // nothing has been trained yet.
 func (s *Supervisor) loadableLocked() bool { return s.current.Version == 0 || s.current.Path != "" }
 

@@ -24,7 +24,7 @@ type ChatTemplate struct {
 
 func (c ChatTemplate) nameAttribute() string { return cmp.Or(c.NameAttribute, "chat_template_name") }
 
-// inline says whether chat_template holds the template itself.
+// inline reports whether chat_template holds the template itself.
 func (c ChatTemplate) inline() bool { return strings.ContainsAny(c.Text, "{\n") }
 
 // File decides which chat template the server gets: the file that the block names, or one picked out of a tokenizer

@@ -59,7 +59,7 @@ func (t *timeline) leaveLocked() {
 	}
 }
 
-// before says how long the stage under way took the last time; empty: unknown, or too short to matter.
+// before describes how long the stage under way took the last time; empty: unknown, or too short to matter.
 func (t *timeline) before() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

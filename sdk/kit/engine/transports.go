@@ -32,7 +32,7 @@ func (s Spec) TransportsWithin(reach []string) []transport.Name {
 // fixed says that servers hold parameters that are quantized by others: a trainer's weights cannot take their place.
 func (s Spec) fixed() bool { return s.Quantization != "" && !s.Requantizes }
 
-// noCopy says why servers cannot copy a trainer's tensors; empty: they can.
+// noCopy explains why servers cannot copy a trainer's tensors; empty: they can.
 func (s Spec) noCopy() string {
 	if s.fixed() {
 		return fmt.Sprintf("quantization = %q: its parameters are not those that are trained", s.Quantization)

@@ -9,7 +9,7 @@ import (
 // Versions is the range of versions of an engine that a plugin is run with.
 type Versions struct{ Title, Oldest, Newest string }
 
-// Warning says what is odd about a server's version; empty: nothing, or it is no version.
+// Warning describes what is odd about a server's version; empty: nothing, or it is no version.
 func (v Versions) Warning(version string) string {
 	got, ok := release(version)
 	oldest, _ := release(v.Oldest)

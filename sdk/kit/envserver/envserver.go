@@ -190,7 +190,7 @@ func (s *Server) Transport(t *http.Transport) *http.Transport {
 	return t
 }
 
-// Err says why the server cannot be used any more; nil: it can, or it is being started again.
+// Err explains why the server cannot be used any more; nil: it can, or it is being started again.
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -95,7 +95,7 @@ func resolved(python string) string {
 	return real
 }
 
-// isCompiled says whether a package has compiled files beside its sources.
+// isCompiled reports whether a package has compiled files beside its sources.
 func isCompiled(folder string) bool {
 	found, _ := filepath.Glob(filepath.Join(folder, "__pycache__", "__init__.*.pyc"))
 	return len(found) > 0

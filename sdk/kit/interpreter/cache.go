@@ -49,7 +49,7 @@ var temporary = sync.OnceValue(func() string {
 	return alone
 })
 
-// own says whether a path is a folder that this user alone can write to.
+// own reports whether a path is a folder that this user alone can write to.
 func own(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {

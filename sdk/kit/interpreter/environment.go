@@ -65,7 +65,7 @@ func Cache() string { return filepath.Join(CacheDir(), "python") }
 // Executable is the environment's own interpreter.
 func (e Environment) Executable() string { return filepath.Join(e.Dir, "bin", "python") }
 
-// Ready says whether the environment is complete and can be used.
+// Ready reports whether the environment is complete and can be used.
 func (e Environment) Ready() bool {
 	data, err := os.ReadFile(filepath.Join(e.Dir, stamp))
 	return err == nil && strings.TrimSpace(string(data)) == e.digest && executable(e.Executable()) == nil
@@ -83,7 +83,7 @@ func (e Environment) Finish() error {
 	return nil
 }
 
-// GPU says whether this machine has an NVIDIA driver, which decides which packages a plugin needs.
+// GPU reports whether this machine has an NVIDIA driver, which decides which packages a plugin needs.
 func GPU() bool {
 	for _, path := range []string{"/dev/nvidiactl", "/proc/driver/nvidia/version"} {
 		if _, err := os.Stat(path); err == nil {

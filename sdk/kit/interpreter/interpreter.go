@@ -106,7 +106,7 @@ func executable(path string) error {
 
 func requirements() cty.Path { return cty.GetAttrPath("runtime").GetAttr("requirements") }
 
-// missing says that there is no interpreter. Setting is the one of the block runtime that names it; empty, or of
+// missing reports that there is no interpreter. Setting is the one of the block runtime that names it; empty, or of
 // another place: none does.
 func missing(summary, setting string, err error) error {
 	var path cty.Path

@@ -173,7 +173,7 @@ type stateful struct {
 
 func (s stateful) given() bool { return s != stateful{} }
 
-// carriesState says whether layers of a kind do, by transformers' names: all but attention.
+// carriesState reports whether layers of a kind do, by transformers' names: all but attention.
 func carriesState(kind any) bool {
 	return kind != "full_attention" && kind != "sliding_attention" && kind != "chunked_attention"
 }

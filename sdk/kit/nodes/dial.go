@@ -16,7 +16,7 @@ import (
 	"github.com/recipe-rl/recipe/internal/peer"
 )
 
-// ErrAway says that a machine of the block cannot be reached.
+// ErrAway reports that a machine of the block cannot be reached.
 var ErrAway = errors.New("the machine cannot be reached")
 
 // dialTimeout bounds a connection to another machine.

@@ -54,12 +54,12 @@ func (r *Readable) Add(path string) (ok bool) {
 	return true
 }
 
-// hides says whether a path is a hidden folder or contains one.
+// hides reports whether a path is a hidden folder or contains one.
 func (r *Readable) hides(path string) bool {
 	return path == "/" || slices.ContainsFunc(r.Hidden, func(hidden string) bool { return Below(hidden, path) })
 }
 
-// Below says whether a path is a folder or in it.
+// Below reports whether a path is a folder or in it.
 func Below(path, folder string) bool {
 	to, err := filepath.Rel(folder, path)
 	return err == nil && (to == "." || filepath.IsLocal(to))

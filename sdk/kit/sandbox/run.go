@@ -32,7 +32,7 @@ func (r *Reporter) File() *os.File { return r.write }
 // Close closes both ends.
 func (r *Reporter) Close() { _, _ = r.read.Close(), r.write.Close() }
 
-// ErrNoReport says that the sandbox has ended without a report: it was killed, or could not be made.
+// ErrNoReport reports that the sandbox has ended without a report: it was killed, or could not be made.
 var ErrNoReport = errors.New("the sandbox ended without a report")
 
 // Report is that of a sandbox that has ended.

@@ -77,7 +77,7 @@ func plain(root *os.Root, path string) error {
 	return root.Chmod(path, info.Mode().Perm())
 }
 
-// keepLink says whether a link leads to nothing that the program has not seen.
+// keepLink reports whether a link leads to nothing that the program has not seen.
 func keepLink(root *os.Root, path, inside string, failed *error) bool {
 	target, err := root.Readlink(path)
 	if err != nil {

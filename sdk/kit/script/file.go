@@ -358,7 +358,7 @@ func digestOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// IsFile says whether the source of a plugin is a Python file.
+// IsFile reports whether the source of a plugin is a Python file.
 func IsFile(path string) bool { return filepath.Ext(path) == ".py" }
 
 // Serve serves the environment in a Python file when the process was started for that (see protocol.SourceKey): it does

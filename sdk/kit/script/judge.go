@@ -60,5 +60,5 @@ func (j *Judge) Close() error { return j.program.Close() }
 // Failed is closed when the program has ended; Err then says how.
 func (j *Judge) Failed() <-chan struct{} { return j.program.Failed() }
 
-// Err says how the program ended.
+// Err describes how the program ended.
 func (j *Judge) Err() error { return j.program.Err() }

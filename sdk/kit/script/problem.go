@@ -102,7 +102,7 @@ func providing(module string, own sdk.Packages) string {
 	return ""
 }
 
-// within says whether a file lies in a folder.
+// within reports whether a file lies in a folder.
 func within(file, folder string) bool {
 	relative, err := filepath.Rel(folder, file)
 	return err == nil && filepath.IsLocal(relative)

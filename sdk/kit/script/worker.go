@@ -187,7 +187,7 @@ var errBroken = errors.New("the environment's Python process has closed its conn
 // Failed is closed when the process has ended.
 func (w *worker) Failed() <-chan struct{} { return w.failed }
 
-// Err says how the process ended.
+// Err describes how the process ended.
 func (w *worker) Err() error {
 	// No remedy: what ends a process may not happen again, and an error with one is final before the block is ready.
 	summary := "the environment's Python process has ended (its output is in " + workerName + ".log of the block's folder)"

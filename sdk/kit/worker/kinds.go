@@ -43,7 +43,7 @@ func kindOf(value any) valueKind {
 	return kinds[slices.IndexFunc(kinds, func(k valueKind) bool { return k.name == name })]
 }
 
-// accepts says whether a value is of one of the kinds, which a | separates. A whole number is a number, too.
+// accepts reports whether a value is of one of the kinds, which a | separates. A whole number is a number, too.
 func accepts(allowed string, value any) bool {
 	of, list := kindOf(value).name, strings.Split(allowed, "|")
 	return slices.Contains(list, of) || of == "whole number" && slices.Contains(list, "number")

@@ -49,7 +49,7 @@ func (p problem) asError(doing string) *sdk.Error {
 	return &sdk.Error{Summary: doing + ": " + p.Message, Detail: "code " + p.Code, Remedy: remedy.String()}
 }
 
-// errGone says that the worker is not connected, or has broken the connection off.
+// errGone reports that the worker is not connected, or has broken the connection off.
 var errGone = errors.New("the trainer's worker is not running")
 
 // message is what comes from the worker, in its order: an event, or a request that the supervisor answers with reply.
@@ -132,7 +132,7 @@ func (l *link) ended(program *proc.Program) <-chan struct{} {
 	return ended
 }
 
-// connected says whether rank 0 has said hello.
+// connected reports whether rank 0 has said hello.
 func (l *link) connected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -121,7 +121,7 @@ func (m Managed) problems(section map[string]any, path cty.Path, prefix, project
 	return problems
 }
 
-// beyond says what a value may be where it is none of that.
+// beyond describes what a value may be where it is none of that.
 func (m Managed) beyond(name string, value any) string {
 	text, isText := value.(string)
 	if choices := m.Choices[name]; isText && len(choices) > 0 && !slices.Contains(choices, text) {
@@ -141,7 +141,7 @@ func (m Managed) beyond(name string, value any) string {
 	return ""
 }
 
-// hasSection says whether settings below a name are known.
+// hasSection reports whether settings below a name are known.
 func (m Managed) hasSection(name string) bool {
 	for _, names := range []func(func(string) bool){maps.Keys(m.Managed), maps.Keys(m.Known)} {
 		for other := range names {

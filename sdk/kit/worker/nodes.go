@@ -57,13 +57,13 @@ const unreachable = `machine \d+ of the job cannot be reached any more`
 // unreached is what PyTorch says on a rank that has lost another one: the reason is on the other's machine.
 var unreached = regexp.MustCompile(`Connection (closed|reset) by peer|ncclRemoteError|remote process exited`)
 
-// onlyUnreached says whether a log tells of another rank that is gone, and not that its own machine is.
+// onlyUnreached reports whether a log tells of another rank that is gone, and not that its own machine is.
 func onlyUnreached(log string) bool {
 	away, _ := regexp.MatchString(unreachable, log)
 	return !away && unreached.MatchString(log)
 }
 
-// lostAnother says whether a rank has reported nothing but that another one is gone.
+// lostAnother reports whether a rank has reported nothing but that another one is gone.
 func (w *watch[C]) lostAnother() bool {
 	return w.failure != nil && w.failure.Code == "internal" && unreached.MatchString(w.failure.Message)
 }

@@ -112,7 +112,7 @@ func (t *Trainer[C]) value(setting string) any {
 	return value
 }
 
-// quotes says whether a text holds a value, or one of a list. Short ones are found anywhere.
+// quotes reports whether a text holds a value, or one of a list. Short ones are found anywhere.
 func quotes(text string, value any) bool {
 	switch v := value.(type) {
 	case string:

@@ -38,7 +38,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/transport"
 )
 
-// Program says what a trainer block runs and with which settings.
+// Program describes what a trainer block runs and with which settings.
 type Program struct {
 	// Module is run as `python -m Module --config FILE`.
 	Module string

@@ -22,7 +22,7 @@ func Read() Info {
 	return Info{Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 }
 
-// Complete says that the linker was told all.
+// Complete reports that the linker was told all.
 func (i Info) Complete() bool { return i.Version != "" && i.Commit != "" }
 
 // String is the line that `recipe version` prints.

@@ -63,7 +63,7 @@ func Flag(args []string, name string) string {
 	return ""
 }
 
-// Exists says whether a folder holds a file.
+// Exists reports whether a folder holds a file.
 func Exists(dir, name string) bool {
 	_, err := os.Stat(filepath.Join(dir, name))
 	return err == nil

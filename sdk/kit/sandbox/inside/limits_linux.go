@@ -84,7 +84,7 @@ func (w *watch) due() bool {
 	return true
 }
 
-// exceeded says which limit of all processes together is exceeded; empty: none. The kernel holds none of these for
+// exceeded names which limit of all processes together is exceeded; empty: none. The kernel holds none of these for
 // root, and none for memory without a cgroup.
 func (l Limits) exceeded() string {
 	entries, err := os.ReadDir("/proc")
@@ -131,7 +131,7 @@ func field(status []byte, name string) int64 {
 	return 0
 }
 
-// startable says why a program cannot be started here.
+// startable explains why a program cannot be started here.
 func startable(program string) error {
 	f, err := os.Open(program)
 	if err != nil {
