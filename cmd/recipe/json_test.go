@@ -95,7 +95,8 @@ func TestFailuresAsJSON(t *testing.T) {
 				}
 			}
 			switch c.CommandPath() {
-			case "recipe version", "recipe runs", "recipe plugin list", "recipe doctor", "recipe trust list": // succeed here
+			case "recipe version", "recipe runs", "recipe plugin list", "recipe doctor", "recipe trust list",
+				"recipe env agents": // succeed here
 				return
 			}
 			args := append(words, "--json")

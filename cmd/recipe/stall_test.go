@@ -162,7 +162,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 	}{
 		"Next does not return": {
 			stillBody + world(`at = "next"`), "environment.still.world",
-			`^trainer\.tiny\.policy waits for batch 1: 0 of 8 sequences available; environment\.still\.world: Next ` +
+			`^trainer\.tiny\.policy waits for batch 1: 0 of 8 rollouts available; environment\.still\.world: Next ` +
 				`\(\d+ calls?\), no task for \d+ s`,
 		},
 		"Next does not return after a while": {
@@ -186,7 +186,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 		"an engine that does not answer": {
 			strings.ReplaceAll(stillBody+world(`at = "never"`), "inference.tiny", "inference.still") +
 				"inference \"still\" \"policy\" {\n  FAST\n}\n", "inference.still.policy",
-			`^trainer\.tiny\.policy waits for batch 1: 0 of 8 sequences available; environment\.still\.world waits ` +
+			`^trainer\.tiny\.policy waits for batch 1: 0 of 8 rollouts available; environment\.still\.world waits ` +
 				`for inference\.still\.policy: \d+ requests? at its engine, no answer for \d+ s$`,
 		},
 		"a sync block that hangs": {
@@ -221,7 +221,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 				strings.Replace(world("at = \"never\"\nmax_batches_offpolicy = 4"), "\"world\"", "\"other\"", 1),
 			"environment.still.world",
 			`trajectories\.builtin\.queue waits for environment\.still\.world: its min_batch_allocation of batch ` +
-				`\d+: 0 of 4 sequences available.*environment\.still\.world: Next|environment\.still\.world: Next .*`,
+				`\d+: 0 of 4 rollouts available.*environment\.still\.world: Next|environment\.still\.world: Next .*`,
 		},
 		"a trainer that nobody declared": {
 			"inference \"tiny\" \"policy\" {\n  FAST\n}\ntrajectories \"builtin\" \"queue\" {\n  FAST\n}\n" +
@@ -232,7 +232,7 @@ func TestWhyNamesTheCause(t *testing.T) {
 			strings.ReplaceAll(stillBody, "environment.still", "environment.silent") +
 				"environment \"silent\" \"world\" {\n  inference = inference.tiny.policy\n  FAST\n}\n",
 			"environment.silent.world",
-			`waits for batch 1: 0 of 8 sequences available; .*environment\.silent\.world: it does not report its activities`,
+			`waits for batch 1: 0 of 8 rollouts available; .*environment\.silent\.world: it does not report its activities`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

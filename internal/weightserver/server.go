@@ -116,11 +116,14 @@ func (s *Server) Version() int64 {
 func (s *Server) VersionOf(step int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if step == s.servedStep {
+	if step == s.servedStep || s.lone() {
 		return s.version
 	}
 	return s.version + 1
 }
+
+// lone reports whether no sync block takes the weights: inference keeps those that it has. s.mu is held.
+func (s *Server) lone() bool { return len(s.SyncedBy) == 0 && s.attached == nil }
 
 // Syncer is the sync block that this trainer works with; empty: none.
 func (s *Server) Syncer() string {
@@ -159,7 +162,7 @@ func (s *Server) Close() {
 func (s *Server) Sync(ctx context.Context, step int64, snapshot Snapshot) (int64, error) {
 	s.mu.Lock()
 	s.step = step
-	lone := len(s.SyncedBy) == 0 && s.attached == nil
+	lone := s.lone()
 	version := s.version
 	s.mu.Unlock()
 	if lone {

@@ -70,6 +70,9 @@ func TestTheServerLetsATrainerWithoutSyncPass(t *testing.T) {
 	if v, err := s.Sync(t.Context(), 1, testSnapshot{}); v != 4 || err != nil {
 		t.Errorf("version %d, %v", v, err)
 	}
+	if v := s.VersionOf(1); v != 4 { // inference would wait for a version that nobody brings
+		t.Errorf("a checkpoint of step 1 has version %d", v)
+	}
 }
 
 func TestTheServerPublishesOnItsPeriod(t *testing.T) {
