@@ -95,7 +95,7 @@ func sameAs(b *Block, output *spec.Attribute, values map[string]cty.Value) cty.V
 // Folder is the folder of the recipe, to which paths in the block are relative.
 func (b *Block) Folder() string { return b.dir }
 
-// local reports whether a name is that of a file or folder.
+// local reports whether a name stands for a file or folder.
 func (b *Block) local(name string) bool {
 	if strings.HasPrefix(name, "~") || decode.IsFileName(name) {
 		return true

@@ -48,7 +48,7 @@ func (ev *evaluation) servedNames(inst *instance, ctx *hcl.EvalContext) (diags h
 	return diags
 }
 
-// servedName is nil where the name is that of the model, or that of the folder seen from the recipe's.
+// servedName is nil where the name is the model's own, or the folder's path from the recipe's folder.
 func servedName(of *Block, a *spec.Attribute, at hcl.Range, b *Block) *hcl.Diagnostic {
 	if of.Meta.External != nil {
 		return nil

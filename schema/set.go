@@ -167,7 +167,7 @@ func (s *setting) body(old *hclsyntax.Body, schema *spec.Schema, path []string, 
 	return &body
 }
 
-// nested reports whether a name is that of a nested block, and gives its schema; nil: it is not known.
+// nested reports whether a name stands for a nested block, and gives its schema; nil: it is not known.
 func (s *setting) nested(schema *spec.Schema, name string, top bool) (*spec.Schema, bool) {
 	if schema != nil {
 		if b := schema.Block(name); b != nil {

@@ -79,8 +79,8 @@ func recordedRecipe(dir state.Dir, run *state.Run) string {
 // maxTokens bounds how many tokens are looked for; the record may have been edited.
 const maxTokens = 20_000
 
-// runTokens are the tokens of the blocks of a run, which are derived from its key: those of now, then outdated ones,
-// which logs may have, the newest first.
+// runTokens are the tokens of the blocks of a run, which are derived from its key. The current ones are first, then
+// outdated ones, which logs may contain, the newest first.
 func runTokens(dir state.Dir, run *state.Run) (tokens []string) {
 	addresses := slices.SortedFunc(maps.Keys(run.Blocks), func(a, b addr.Block) int {
 		return cmp.Compare(a.String(), b.String())

@@ -105,7 +105,7 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 		return a.lastResort(ctx, dir)
 	case errors.Is(err, errWaited) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return unfinished(dir, f)
-	case err != nil && engineGone(ctx, dir):
+	case errors.Is(err, session.ErrNoEngine):
 		r, failed := state.Read(dir)
 		if failed != nil {
 			return errors.Join(err, failed)
@@ -124,22 +124,6 @@ func (a *app) stop(ctx context.Context, dir state.Dir, live *session.Client, f *
 	}
 	_, err = fmt.Fprintln(a.out, text)
 	return err
-}
-
-// engineGone reports whether the engine that a call did not reach has ended: a process that was killed takes a moment.
-func engineGone(ctx context.Context, dir state.Dir) bool {
-	deadline := time.NewTimer(2 * time.Second)
-	defer deadline.Stop()
-	for state.Holder(dir) != nil {
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-deadline.C:
-			return false
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
 }
 
 // continued is how a stopped run is continued, as the last words of a message.

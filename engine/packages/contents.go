@@ -68,9 +68,9 @@ func sameContents(q parse.Requirement, what string, is, locked Entry) error {
 	return contradiction(q, what, found)
 }
 
-// checkContents reports whether the parts that an entry of the lock names are those of the version that it names. All
-// that a signature covers is the index, so everything else has to be reached from there by digests; an archive is
-// what its checksum in the recipe says. It reads the store only.
+// checkContents reports where an entry of the lock contradicts the version that it names. A signature covers the index
+// alone, so digests must lead from the index to every other part. An archive is checked against its checksum in the
+// recipe. checkContents reads the store only.
 func (s *Store) checkContents(q parse.Requirement, e Entry) error {
 	is := e
 	if IsArchive(q.Source) {

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// perDirectoryEntry is how many bytes of the directory of a zip may be those of one file: its name, and what programs
-// add to it.
+// perDirectoryEntry is how many bytes one file may take in the directory of a zip: its name, and what programs add to
+// it.
 const perDirectoryEntry = maxName + 512
 
 // openZip opens a zip that somebody else made. Its directory is read before a limit can be compared with it, and an

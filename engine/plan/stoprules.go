@@ -14,7 +14,7 @@ import (
 // StopName is the name of the rules of stop_when in the recorded form of a trainer. No body can use it.
 const StopName = "stop_when"
 
-// endedAt begins what is said of a trainer that a rule has ended.
+// endedAt is the beginning of messages about a trainer that a rule has ended.
 const endedAt = "it was ended at step "
 
 // stopRules adds the rules that end a trainer early to its recorded form, as a list of texts.

@@ -325,7 +325,7 @@ func (i invitation) ticket() string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// invited reports whether a ticket is that of a job whose agent is expected.
+// invited reports whether a ticket belongs to a job whose agent is expected.
 func (h *Hub) invited(ticket string) bool {
 	h.mu.Lock()
 	dirs := slices.Collect(maps.Values(h.dirs))

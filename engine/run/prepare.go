@@ -170,5 +170,5 @@ func (s *supervisor) sharers(b *blockState) (found []*blockState) {
 	return found
 }
 
-// inStage reports whether a phase is that of a block which has not been started yet.
+// inStage reports whether a block in a phase has not been started yet.
 func inStage(p sdk.Phase) bool { return p == sdk.Preparing || p == sdk.Prepared }

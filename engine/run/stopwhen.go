@@ -120,7 +120,7 @@ func (b *blockState) renewRules() {
 	}
 }
 
-// same reports whether the rules are those of a recipe.
+// same reports whether a recipe has the same rules.
 func (s *stopRules) same(rules []decode.StopRule) bool {
 	if s == nil {
 		return false

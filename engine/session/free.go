@@ -44,7 +44,7 @@ func onThisMachine(o state.Owner) bool {
 	return err == nil && here == o.Host
 }
 
-// answers reports whether the engine of a run answers. The error is that of an engine that listens and does not.
+// answers reports whether the engine of a run answers. The error names an engine that listens and does not.
 func answers(ctx context.Context, dir state.Dir) (bool, error) {
 	c, err := Dial(ctx, dir)
 	if still := (*SilentError)(nil); errors.As(err, &still) {

@@ -18,15 +18,19 @@ import (
 const letGoPoll = 50 * time.Millisecond
 
 // Stop makes the engine of a run stop or kill everything, and waits until it has released the run. Each, if not nil, is
-// called with every event meanwhile. The error names what could not be stopped or saved. When ctx ends first, the stop
-// continues and the error is the context's.
+// called with every event meanwhile. The error names what could not be stopped or saved, or is ErrNoEngine if the
+// engine ended before the run was stopped. If ctx ends first, the stop continues and the error is the context's.
 func Stop(ctx context.Context, dir state.Dir, c *Client, why string, kill bool, each func(event.Event)) error {
 	// Without a last event, what was there is read, too, and passed over by its time.
 	last, _ := event.Last(dir.Events())
 	ordered := time.Now()
 	if err := c.Stop(ctx, why, kill); err != nil && !errors.Is(err, run.ErrOver) {
 		// ErrOver: the engine is already ending
-		return err
+		var silent *SilentError
+		if errors.As(err, &silent) || !gone(ctx, dir) {
+			return err
+		}
+		return outcome(dir, nil)
 	}
 	if each == nil {
 		each = func(event.Event) {}
@@ -130,6 +134,16 @@ func letGo(ctx context.Context, dir state.Dir) error {
 	return nil
 }
 
+// goneWithin is how long a process that was killed may take to release its run.
+const goneWithin = 2 * time.Second
+
+// gone reports whether no engine holds the run any more, after a call that the engine did not answer.
+func gone(ctx context.Context, dir state.Dir) bool {
+	ctx, cancel := context.WithTimeout(ctx, goneWithin)
+	defer cancel()
+	return letGo(ctx, dir) == nil
+}
+
 // outcome reads the result of a stop from the record. The run's own error names each block that this stop could not end
 // in order; the errors of blocks may be older.
 func outcome(dir state.Dir, failures []string) error {
@@ -144,12 +158,7 @@ func outcome(dir state.Dir, failures []string) error {
 		}
 	}
 	if rec.Status == state.Running {
-		return &sdk.Error{
-			Summary: "the engine ended before the run was stopped",
-			Remedy: Again(dir, rec.File) +
-				" adopts the live processes, so that recipe stop can end them; recipe destroy ends everything and " +
-				"removes the run",
-		}
+		return fmt.Errorf("%w: it ended before the run was stopped", ErrNoEngine)
 	}
 	if rec.Error != "" {
 		failures = append(failures, rec.Error)

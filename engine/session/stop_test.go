@@ -162,3 +162,47 @@ func TestAStopReportsItsOwnErrorsOnly(t *testing.T) {
 		})
 	}
 }
+
+// The engine ends between the connection and the order: the outcome is in the record. A lost connection to an engine
+// that still holds the run stays an error.
+func TestAStopThatMeetsAnEngineThatEnds(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		status state.Status
+		ofRun  string
+		holds  bool
+		want   string // in the error; empty: none
+	}{
+		"killed":               {status: state.Running, want: ErrNoEngine.Error()},
+		"stopped":              {status: state.Stopped},
+		"stopped, with errors": {status: state.Stopped, ofRun: "trainer.x.t: killed", want: "with errors"},
+		"holds the run":        {status: state.Stopped, holds: true, want: "EOF"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, c := stoppable(t, Status{}, func(d state.Dir, l *state.Lock) {
+				store, err := state.OpenStore(d, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				store.Note(func(r *state.Run) { r.Status, r.Error = tt.status, tt.ofRun })
+				if err := store.Close(); err != nil {
+					t.Error(err)
+				}
+				if !tt.holds {
+					_ = l.Unlock()
+				}
+				panic(http.ErrAbortHandler) // the connection ends without an answer
+			})
+			err := Stop(t.Context(), d, c, "enough", false, nil)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("the stop ends with %v, expected %q", err, tt.want)
+			}
+			if errors.Is(err, ErrNoEngine) != (tt.status == state.Running) {
+				t.Errorf("%v: ErrNoEngine means a run that nobody stops", err)
+			}
+		})
+	}
+}

@@ -27,10 +27,10 @@ func missing(format string, args ...any) error {
 	return &refusal{http.StatusNotFound, fmt.Sprintf(format, args...)}
 }
 
-// escapes are those of control characters and line separators, which JSON has for them, and the beginnings of others.
+// escapes matches JSON's escapes of control characters and line separators, and the first two bytes of other escapes.
 var escapes = lazyregexp.New(`\\(?:u00[01][0-9a-f]|u202[89]|.)`)
 
-// shown is JSON in which control characters, those that change the direction of text and invisible ones are visible.
+// shown is JSON text whose control characters, invisible characters and changes of direction are made visible.
 func shown(text []byte) string {
 	return printable.Text(escapes.ReplaceAllStringFunc(string(text), func(escape string) string {
 		r, err := strconv.ParseUint(strings.TrimPrefix(escape, `\u`), 16, 16)

@@ -65,7 +65,7 @@ func ParseChat(body []byte) (*Query, error) {
 
 // members are the members of a body.
 func members(body []byte) (map[string]json.RawMessage, error) {
-	if err := bounded(body); err != nil {
+	if err := checkSize(body); err != nil {
 		return nil, err
 	}
 	var fields map[string]json.RawMessage

@@ -21,7 +21,7 @@ type format struct {
 	Inner  *format         `json:"json_schema"` // of Chat Completions
 }
 
-// constraint is that of a format; nil: none.
+// constraint is what a format demands; nil: nothing.
 func (f *format) constraint(field string) (*Constraint, error) {
 	switch f.Type {
 	case "", "text":

@@ -69,7 +69,7 @@ func TestWhatCountsAsAValue(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if err := bounded([]byte(tc.body)); (err == nil) != tc.ok {
+			if err := checkSize([]byte(tc.body)); (err == nil) != tc.ok {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -101,7 +101,7 @@ func canonical(raw json.RawMessage) string {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
-	if bounded(raw) != nil || d.Decode(&v) != nil || d.More() {
+	if checkSize(raw) != nil || d.Decode(&v) != nil || d.More() {
 		return string(raw)
 	}
 	out, err := json.Marshal(v)

@@ -151,7 +151,7 @@ func miniSWEAgent(r request) started {
 	}
 }
 
-// quoted is a text as TOML has it, whose basic strings hold all that those of JSON do.
+// quoted is a text as a basic string of TOML. Each string of JSON is one.
 func quoted(text string) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)

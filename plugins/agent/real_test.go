@@ -170,7 +170,7 @@ func (c other) try(t *testing.T, kind string, server *plugintest.Block, prompts 
 
 const notForThem = "for people who work in the folder above"
 
-// notForAgents makes a folder above those of rollouts the one of a project.
+// notForAgents makes a folder above the rollouts' folders a project's.
 func notForAgents(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, "src"), 0o700); err != nil {

@@ -176,7 +176,7 @@ func (k *kubernetes) Reads() []string {
 	return reads
 }
 
-// isStandard reports whether a path is that of a file which the user's environment names, or the default one.
+// isStandard reports whether a path is the default one, or one that the user's environment names.
 func isStandard(path string) bool {
 	home, _ := os.UserHomeDir()
 	info, err := os.Stat(path)

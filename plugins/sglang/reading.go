@@ -55,7 +55,7 @@ func (c *client) Read(ctx context.Context, s inference.Sampled) (out inference.S
 // whole is the answer with the special tokens that a parser may look for, without the one that ends it.
 func (c *client) whole(ctx context.Context, s inference.Sampled) (string, error) {
 	tokens := s.Output
-	if s.Finish == "stop" {
+	if s.Finish == "stop" && len(tokens) > 0 {
 		tokens = tokens[:len(tokens)-1]
 	}
 	if len(tokens) == 0 {

@@ -167,7 +167,7 @@ func (b *state) noteUnanswered(d [sha256.Size]byte) {
 	}
 }
 
-// settleUnanswered reports whether groups are those of an unanswered post, which is then settled.
+// settleUnanswered reports whether groups came in an unanswered post, which is then settled.
 func (b *state) settleUnanswered(groups []*group.Group) bool {
 	b.mu.Lock()
 	none := len(b.keys.unanswered) == 0

@@ -11,8 +11,8 @@ import (
 // maxResult bounds the result of one call, in bytes or elements: a short expression must not exhaust the memory.
 const maxResult = 4 << 20
 
-// bounded rejects calls whose result would be too large; size estimates it from known arguments.
-func bounded(f function.Function, size func(args []cty.Value) int) function.Function {
+// sized rejects calls whose result would be too large; size estimates it from known arguments.
+func sized(f function.Function, size func(args []cty.Value) int) function.Function {
 	return function.New(&function.Spec{
 		Description: f.Description(),
 		Params:      f.Params(),

@@ -3,12 +3,15 @@ package function
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	ctyyaml "github.com/zclconf/go-cty-yaml"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/recipe-rl/recipe/internal/bounded"
 )
 
 const (
@@ -40,21 +43,8 @@ var errDeep = fmt.Errorf("lists and maps are in each other more than %d deep", m
 
 // shallowJSON rejects JSON that nests too deep.
 func shallowJSON(text string) error {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			if depth++; depth > maxDepth {
-				return errDeep
-			}
-		case c == ']' || c == '}':
-			depth--
-		}
+	if !bounded.FitsJSON([]byte(text), math.MaxInt, maxDepth) {
+		return errDeep
 	}
 	return nil
 }

@@ -35,9 +35,9 @@ func All(o Options) map[string]function.Function {
 		"max": stdlib.MaxFunc,
 		"min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc, "pow": pow(), "signum": stdlib.SignumFunc, "sum": sum(),
 		// strings
-		"chomp": stdlib.ChompFunc, "endswith": affix(strings.HasSuffix), "format": bounded(stdlib.FormatFunc, formatSize),
-		"formatlist": bounded(stdlib.FormatListFunc, formatSize),
-		"indent":     bounded(stdlib.IndentFunc, indentSize), "join": bounded(stdlib.JoinFunc, joinSize),
+		"chomp": stdlib.ChompFunc, "endswith": affix(strings.HasSuffix), "format": sized(stdlib.FormatFunc, formatSize),
+		"formatlist": sized(stdlib.FormatListFunc, formatSize),
+		"indent":     sized(stdlib.IndentFunc, indentSize), "join": sized(stdlib.JoinFunc, joinSize),
 		"lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
 		"replace": replace(), "split": stdlib.SplitFunc, "startswith": affix(strings.HasPrefix),
 		"strcontains": affix(strings.Contains),

@@ -62,7 +62,7 @@ func (r *rolled) scores() []float64 {
 	return out
 }
 
-// rollouts counts those of the group.
+// rollouts counts the group's rollouts.
 func (r *rolled) rollouts() int {
 	n := 0
 	for i := range r.sequences {

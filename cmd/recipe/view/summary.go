@@ -45,7 +45,7 @@ func Summary(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 	return err
 }
 
-// IsTrainer reports whether an address is that of a trainer.
+// IsTrainer reports whether an address names a trainer.
 func IsTrainer(address string) bool {
 	a, err := addr.Parse(address)
 	return err == nil && a.Kind == kind.Trainer

@@ -67,7 +67,7 @@ func (g TriedGroup) prompt() []TriedMessage {
 	return first[:shared]
 }
 
-// rollouts counts those of the group.
+// rollouts counts the group's rollouts.
 func (g TriedGroup) rollouts() int {
 	n := 0
 	for _, c := range g.Completions {

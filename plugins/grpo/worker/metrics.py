@@ -68,7 +68,7 @@ def _spread(prefix: str, x: Tensor) -> dict[str, float]:
 
 
 def describe_batch(b: Batch) -> dict[str, float]:
-    """Rewards and lengths, over all and per environment; zero-variance groups. Rewards are those of rollouts."""
+    """Rewards and lengths, over all and per environment; zero-variance groups. A rollout has one reward."""
     score, group = b.score[b.first], b.group[b.first]
     valid = ~torch.isnan(score)
     out = _spread("reward", score[valid])

@@ -124,7 +124,7 @@ func (s *Sequence) validateAdvantages(layout Layout) error {
 	return nil
 }
 
-// rollouts counts those of the group.
+// rollouts counts the group's rollouts.
 func (g *Group) rollouts() (n int) {
 	for i := range g.Sequences {
 		if !g.Sequences[i].Continues {

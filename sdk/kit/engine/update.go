@@ -256,7 +256,7 @@ func (s *Supervisor) ReadAnswer(ctx context.Context, which inference.Replica, a 
 	return reader.Read(ctx, a)
 }
 
-// client is that of a replica that is up.
+// client returns the client of a replica that is up.
 func (s *Supervisor) client(which inference.Replica) (Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -362,8 +362,8 @@ var troubled = lazyregexp.New(`(?i)\b(?:error|warn(?:ing)?|exception|fail(?:ed|u
 // mostTold are as many lines of a server's output as are logged.
 const mostTold = 20
 
-// tell logs the newest line of the server's output that may say why a call to it failed, each once: the error of the
-// call is often that of a connection alone.
+// tell logs the newest line of the server's output that may explain why a call to it failed, each once. The call itself
+// often fails with an error of the connection only.
 func (s *Server) tell() {
 	s.mu.Lock()
 	program := s.program

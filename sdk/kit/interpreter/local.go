@@ -189,7 +189,7 @@ func digestSources(sum hash.Hash, root, folder string, inside bool) error {
 	return nil
 }
 
-// source reports whether a file's name is that of source code.
+// source reports whether a file's name stands for source code.
 func source(name string) bool {
 	switch filepath.Ext(name) {
 	case ".py", ".pyi", ".pyx", ".pxd", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".rs":

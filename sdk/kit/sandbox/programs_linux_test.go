@@ -131,7 +131,7 @@ func plays() map[string]play {
 			call("opens a packet socket", unix.SYS_SOCKET, unix.AF_PACKET, unix.SOCK_RAW, 0)),
 		"writes outside": all(write("/usr/changed"), write("/etc/passwd"), write("/changed"), write("/dev/changed"),
 			write("/run/recipe/changed"), write("/proc/sys/kernel/core_pattern"), write("/proc/sysrq-trigger"), write(secret),
-			write("/rollout/changed"), write("/proc/self/exe"), linkedOut),
+			write(insideDir+"/changed"), write("/proc/self/exe"), linkedOut),
 		"makes links out": all(
 			out("links to a file of the system", func() error { return os.Link("/usr/bin/env", "env") }),
 			out("links to a mount", func() error { return os.Link("/etc/passwd", "passwd") }),
@@ -165,7 +165,7 @@ func seesOthers() string {
 	found, _ := filepath.Glob("/proc/[0-9]*")
 	for _, folder := range found {
 		command, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
-		if !bytes.Contains(command, []byte("/run/recipe/sandbox")) && !bytes.HasPrefix(command, []byte("/rollout/play")) {
+		if !bytes.Contains(command, []byte("/run/recipe/sandbox")) && !bytes.HasPrefix(command, []byte(playInside)) {
 			return fmt.Sprintf("sees %s %q", folder, command)
 		}
 	}
@@ -271,7 +271,7 @@ func bombs() map[string]func() {
 		"daemon, waits": func() { bombs()["daemon"](); forever() },
 		"leaves links": func() {
 			for _, err := range []error{os.Symlink(os.Getenv(secretVar), "answer.txt"), os.Symlink("../../../..", "up"),
-				os.Symlink("/rollout/work/own", "inner"), os.WriteFile("own", []byte("own"), 0o600), unix.Mkfifo("pipe", 0o600),
+				os.Symlink(workInside+"/own", "inner"), os.WriteFile("own", []byte("own"), 0o600), unix.Mkfifo("pipe", 0o600),
 				os.Chmod("own", os.ModeSetuid|0o700), os.Mkdir("closed", 0o700), os.Symlink("/usr/bin/env", "closed/env"),
 				os.Symlink("/usr/../"+os.Getenv(secretVar), "closed/dots"), os.Chmod("closed", 0)} {
 				if err != nil {

@@ -35,7 +35,7 @@ func (r *Reporter) Close() { _, _ = r.read.Close(), r.write.Close() }
 // ErrNoReport reports that the sandbox has ended without a report: it was killed, or could not be made.
 var ErrNoReport = errors.New("the sandbox ended without a report")
 
-// Report is that of a sandbox that has ended.
+// Report describes a sandbox that has ended.
 func (r *Reporter) Report() (*inside.Report, error) {
 	if err := r.write.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return nil, err

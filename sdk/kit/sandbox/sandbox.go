@@ -104,7 +104,7 @@ func (s *Sandbox) Command(spec Spec) ([]string, error) {
 	return append(argv, spec.Argv...), nil
 }
 
-// options are those of bubblewrap for namespaces, and for what every sandbox has.
+// options are bubblewrap's options for namespaces and for what every sandbox has.
 func options(spec Spec) []string {
 	argv := []string{"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
 		"--unshare-cgroup-try", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL",

@@ -49,6 +49,13 @@ type world struct {
 
 const secretText = "a secret"
 
+// A test's sandbox has the rollout's folder and the program at these places.
+const (
+	insideDir  = "/rollout"
+	workInside = insideDir + "/work"
+	playInside = insideDir + "/play"
+)
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, sandbox: needs(t)}
@@ -115,10 +122,10 @@ func serve(t *testing.T, network, address, text string) string {
 
 // spec is the sandbox of a program of this test.
 func (w *world) spec() Spec {
-	return Spec{Argv: []string{"/rollout/play"}, Dir: "/rollout/work", Files: filepath.Join(filepath.Dir(filepath.Dir(
+	return Spec{Argv: []string{playInside}, Dir: workInside, Files: filepath.Join(filepath.Dir(filepath.Dir(
 		filepath.Dir(w.work))), "etc"),
-		Mounts: []Mount{{Host: w.work, Inside: "/rollout/work", Writable: true}, {Host: w.sandbox.self,
-			Inside: "/rollout/play"}},
+		Mounts: []Mount{{Host: w.work, Inside: workInside, Writable: true}, {Host: w.sandbox.self,
+			Inside: playInside}},
 		Gateway: w.gateway.Gateway(), Tmp: 16 << 20, Timeout: 20 * time.Second, Grace: 200 * time.Millisecond,
 		Output: 1 << 16,
 		Limits: inside.Limits{Memory: 512 << 20, Processes: 64, FileSize: 8 << 20, OpenFiles: 1024}}
@@ -285,8 +292,8 @@ func starts() {
 	if err != nil {
 		panic(err)
 	}
-	argv, err := s.Command(Spec{Argv: []string{"/rollout/play"}, Dir: "/tmp", Tmp: 1 << 20, Mounts: []Mount{
-		{Host: work, Inside: "/rollout/work", Writable: true}, {Host: s.self, Inside: "/rollout/play"}}})
+	argv, err := s.Command(Spec{Argv: []string{playInside}, Dir: "/tmp", Tmp: 1 << 20, Mounts: []Mount{
+		{Host: work, Inside: workInside, Writable: true}, {Host: s.self, Inside: playInside}}})
 	if err != nil {
 		panic(err)
 	}
@@ -322,7 +329,7 @@ func TestWhatASandboxAllows(t *testing.T) {
 	if report, said := w.play("leaves links", nil); report.Exit == nil || *report.Exit != 0 {
 		t.Fatalf("%+v\n%s", report, said)
 	}
-	removed, err := Tidy(w.work, "/rollout/work")
+	removed, err := Tidy(w.work, workInside)
 	if err != nil || removed != 4 {
 		t.Errorf("%d entries removed, want 4; %v", removed, err)
 	}

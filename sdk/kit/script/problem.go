@@ -72,7 +72,7 @@ func (p *problem) asError(doing, bundled string, own sdk.Packages) error {
 	if m := missingModule.FindStringSubmatch(p.Message); m != nil {
 		name, _, _ := strings.Cut(m[1], ".")
 		e.Detail = ""
-		var all []string // requirements of the block are read in place of those of its plugin
+		var all []string // the block's requirements replace its plugin's
 		for _, requirement := range append(slices.Clone(own.Requirements), name) {
 			all = append(all, strconv.Quote(requirement))
 		}

@@ -4,10 +4,12 @@ package taskfile
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 
+	"github.com/recipe-rl/recipe/internal/bounded"
 	"github.com/recipe-rl/recipe/internal/regular"
 )
 
@@ -38,7 +40,7 @@ func Read[T any](name, recipeDir string, evalTasks, seed int64, parse func(line 
 		if len(lines.Bytes()) == 0 {
 			continue
 		}
-		if depth(lines.Bytes()) > maxDepth {
+		if !bounded.FitsJSON(lines.Bytes(), math.MaxInt, maxDepth) {
 			return nil, nil, fmt.Errorf("tasks: %s:%d: a task has lists and objects more than %d deep within each other", path,
 				n, maxDepth)
 		}
@@ -60,24 +62,4 @@ func Read[T any](name, recipeDir string, evalTasks, seed int64, parse func(line 
 	rng := rand.New(rand.NewPCG(uint64(seed), 1))
 	rng.Shuffle(keep, func(i, j int) { train[i], train[j] = train[j], train[i] })
 	return train, held, nil
-}
-
-// depth is how deep lists and objects are within each other in JSON.
-func depth(text []byte) (most int) {
-	now, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			now++
-			most = max(most, now)
-		case c == ']' || c == '}':
-			now--
-		}
-	}
-	return most
 }
