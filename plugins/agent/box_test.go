@@ -19,7 +19,8 @@ const looks = `
 import helper
 recipe, home = sys.argv[1:]
 ask([{"role": "user", "content": "a"}])
-assert sorted(os.listdir(recipe)) == ["helper.py", "loop.py", "shown.txt"], os.listdir(recipe)
+seen = sorted(set(os.listdir(recipe)) - {"__pycache__"})  # Python's own, of the import above
+assert seen == ["helper.py", "loop.py", "shown.txt"], seen
 assert open(recipe + "/shown.txt").read() == "shown"
 assert os.getcwd() == os.environ["PWD"] == "/rollout/work" and os.listdir() == [], (os.getcwd(), os.environ["PWD"])
 assert os.path.expanduser("~") == "/rollout/home" and not os.path.exists(home + "/.bashrc")
