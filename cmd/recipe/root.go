@@ -57,7 +57,7 @@ command writes plain lines, with --json machine-readable ones.`,
 		c.PersistentPreRun = func(*cobra.Command, []string) { a.endAtSignals() }
 		return c
 	}
-	add(groupWrite, newInit(a), heedless(newValidate(a)), heedless(newFmt(a)), heedless(newGraph(a)),
+	add(groupWrite, heedless(newNew(a)), newInit(a), heedless(newValidate(a)), heedless(newFmt(a)), heedless(newGraph(a)),
 		heedless(newConsole(a)), newTest(a))
 	add(groupRun, newDemo(a), newPlan(a), newApply(a), newStop(a), newPause(a), newResume(a), newRestart(a),
 		newEvaluate(a), newCheckpoint(a), newFork(a),

@@ -14,12 +14,13 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// managed is settings.json, which the program reads as well.
-func managed() worker.Managed { return worker.ReadManaged(source, "recipe_trl/settings.json") }
+// Managed is settings.json, which the program reads as well: which of TRL's settings config may hold, and what to
+// write in place of the others.
+func Managed() worker.Managed { return worker.ReadManaged(source, "recipe_trl/settings.json") }
 
 // Validate finds what the schema cannot express.
 func (t *Trainer) Validate(c Config) []spec.Problem {
-	table := managed()
+	table := Managed()
 	problems := append(c.Problems(), c.Checkpoints.Problems()...)
 	problems = append(problems, table.Problems(c.Config, "TRL", func(name string) string {
 		if strings.HasPrefix(name, "vllm_") && !strings.HasPrefix(name, "vllm_importance_sampling_") {

@@ -75,7 +75,7 @@ func TestWhatRecipeDoesItselfIsRefusedByName(t *testing.T) {
 // The rules name settings that there are, or attributes of the block.
 func TestRulesNameSettings(t *testing.T) {
 	t.Parallel()
-	if names := managed().Strange("old_policy"); len(names) > 0 {
+	if names := Managed().Strange("old_policy"); len(names) > 0 {
 		t.Errorf("settings.json speaks of %q, which are no settings", names)
 	}
 	c := Config{Common: worker.Common{Model: "m", BatchSize: 8, MaxLength: 64}, OldPolicy: "rollout",

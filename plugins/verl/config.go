@@ -1,6 +1,7 @@
 package verl
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/recipe-rl/recipe/sdk/kit/worker"
@@ -58,4 +59,18 @@ func (c Config) corrects() string {
 		return "verl's rollout_is = " + level
 	}
 	return ""
+}
+
+// Instead has what to write in a recipe in place of a setting of verl's that config may not hold, by the whole name of
+// the setting or of its section. The program reads the same file.
+func Instead() map[string]string {
+	data, err := source.ReadFile("recipe_verl/instead.json")
+	var table map[string]string
+	if err == nil {
+		err = json.Unmarshal(data, &table)
+	}
+	if err != nil {
+		panic("read recipe_verl/instead.json: " + err.Error())
+	}
+	return table
 }

@@ -1,0 +1,224 @@
+package draft
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/recipe-rl/recipe/plugins/trl"
+	"github.com/recipe-rl/recipe/plugins/verl"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// What recipes are made of each source, word for word. The sources would end with an error if they were run.
+//
+//docs:new.md settings keep their names and values in config, the rest moves or is listed
+func TestDrafts(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]Request{
+		"example":       {},
+		"example-gpu":   {Machine: "gpu", Model: "org/model"},
+		"reward":        {From: "testdata/rewards.py", Data: "org/questions"},
+		"reward-slurm":  {From: "testdata/rewards.py:exact", Data: "testdata/rewards.py", Machine: "slurm"},
+		"trl":           {From: "testdata/trl.py"},
+		"trl-cpu":       {From: "testdata/trl.py", Machine: "cpu"},
+		"trl-plain":     {From: "testdata/plain.py"},
+		"trl-settings":  {From: "testdata/trl.yaml", Machine: "gpus"},
+		"verl":          {From: "testdata/verl.sh"},
+		"verl-settings": {From: "testdata/verl.yaml", Machine: "gpus", Model: "mine"},
+		"atropos":       {From: "testdata/atropos.py"},
+		"verifiers":     {From: "testdata/tasks/__init__.py"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r.Name = "sums"
+			d, err := r.Make()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got txtar.Archive
+			got.Comment = []byte(strings.Join(d.Next, "\n") + "\n")
+			for _, f := range d.Files {
+				if len(f.Text) > 8<<10 {
+					f.Text = strings.Join(strings.SplitAfter(f.Text, "\n")[:3], "")
+				}
+				got.Files = append(got.Files, txtar.File{Name: f.Path, Data: []byte(f.Text)})
+			}
+			golden := filepath.Join("testdata", name+".txtar")
+			if *update {
+				if err := os.WriteFile(golden, txtar.Format(&got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(want, txtar.Format(&got)) {
+				t.Errorf("not as in %s (-update writes it):\n%s", golden, txtar.Format(&got))
+			}
+			if _, problems := hclsyntax.ParseConfig([]byte(d.Files[0].Text), "sums.hcl", hcl.InitialPos); problems.HasErrors() {
+				t.Error(problems)
+			}
+		})
+	}
+}
+
+// Sources from which no recipe can be made, with what the error has to name.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	source := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	reward, other := "def a(completions, **kwargs): pass\n", "def b(completions, **kwargs): pass\n"
+	env := "from atroposlib.envs.base import BaseEnv\nclass A(BaseEnv): pass"
+	call := "from trl import GRPOTrainer\nGRPOTrainer(model='x')"
+	file := "model_name_or_path: x\ndataset_name: y"
+	for name, c := range map[string]struct {
+		request Request
+		want    string
+	}{
+		"no file":            {Request{From: "absent.py"}, "no such file"},
+		"a name":             {Request{Name: "A b"}, "no name for a recipe"},
+		"a machine":          {Request{Machine: "gpuss"}, "expected one of cpu, gpu"},
+		"another ending":     {Request{From: source("x.ipynb", "{}")}, ".ipynb cannot be read"},
+		"wrong syntax":       {Request{From: source("syntax.py", "x = 1\ndef (")}, "line 2"},
+		"not UTF-8":          {Request{From: source("latin.py", "x = '\xff'")}, "cannot be read"},
+		"no reward":          {Request{From: source("none.py", "x = 1")}, "no function with an argument called completions"},
+		"several":            {Request{From: source("two.py", reward+other)}, "several functions"},
+		"another name":       {Request{From: source("one.py", reward) + ":b", Data: "x"}, "defines no b"},
+		"no dataset":         {Request{From: source("data.py", reward)}, "needs a dataset"},
+		"other arguments":    {Request{From: source("args.py", "def a(x): pass") + ":a", Data: "x"}, "takes no completions"},
+		"old verifiers":      {Request{From: source("old.py", "def load_environment(): pass")}, "before version 0.4"},
+		"no cli":             {Request{From: source("cli.py", env)}, "A.cli()"},
+		"a script of none":   {Request{From: source("none.sh", "echo hello")}, "starts no trainer of verl"},
+		"open quotes":        {Request{From: source("open.sh", "echo 'hello")}, "quotes"},
+		"verl without files": {Request{From: source("files.sh", "python -m verl.trainer.main_ppo x=1")}, "data.train_files"},
+		"verl's function": {Request{From: source("f.yaml", "actor: {x: 1}\ndata: {train_files: x}\n"+
+			"custom_reward_function: {path: f.yaml, name: 'x; y'}")}, "no name of a function"},
+		"other settings":   {Request{From: source("other.yaml", "a: 1")}, "neither of trl nor of verl"},
+		"a list":           {Request{From: source("list.yaml", "- 1")}, "NAME: VALUE"},
+		"aliases":          {Request{From: source("bomb.yaml", bomb())}, "values"},
+		"no reward in trl": {Request{From: source("t.yaml", file)}, "names no reward function"},
+		"unread rewards":   {Request{From: source("u.py", call)}, "no reward_funcs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.request.Name == "" {
+				c.request.Name = "x"
+			}
+			d, err := c.request.Make()
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q; made %v", err, c.want, d.Files)
+			}
+		})
+	}
+}
+
+// bomb is a small file of settings whose aliases stand for very many values.
+func bomb() string {
+	text := "actor: {x: 1}\na0: &a0 [1, 1, 1, 1, 1, 1, 1, 1]\n"
+	for i := 1; i < 12; i++ {
+		text += fmt.Sprintf("a%d: &a%[1]d [%s]\n", i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 8))
+	}
+	return text
+}
+
+// A name of a setting with a line break adds no line to the recipe.
+func TestNamesOfSettingsStayInComments(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "x.yaml")
+	text := "actor_rollout_ref: {model: {path: x}}\ndata: {train_files: y, \"a\\nvariable \\\"b\\\" {}\": 1}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Request{Name: "x", From: file}.Make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Left) != 1 || strings.Contains(d.Files[0].Text, "\nvariable \"b\"") {
+		t.Errorf("left %v in\n%s", d.Left, d.Files[0].Text)
+	}
+}
+
+// Every setting that trainer "trl" refuses is listed or moved, and every other one is in config.
+func TestAllSettingsOfTRL(t *testing.T) {
+	t.Parallel()
+	table := trl.Managed()
+	var settings []setting
+	add := func(name string) {
+		settings = append(settings, setting{Name: name, Value: json.RawMessage("1")})
+	}
+	for name := range table.Managed {
+		add(name)
+	}
+	for name := range table.Known {
+		if !strings.Contains(name, ".") {
+			add(name)
+		}
+	}
+	p := &parts{}
+	p.trlSettings(settings)
+	for _, name := range p.config.names {
+		if why := table.Managed[name]; why != "" {
+			t.Errorf("config has %s, which trainer \"trl\" refuses: %s", name, why)
+		}
+	}
+	for name := range table.Known {
+		moved := map[string]bool{"gradient_accumulation_steps": true, "max_completion_length": true}
+		if _, has := p.config.values[name]; !has && !strings.Contains(name, ".") && !moved[name] {
+			t.Errorf("config lacks %s", name)
+		}
+	}
+}
+
+// Every setting that trainer "verl" refuses is listed or moved.
+func TestAllSettingsOfVerl(t *testing.T) {
+	t.Parallel()
+	for name, why := range verl.Instead() {
+		p := &parts{}
+		s := setting{Name: name, Value: json.RawMessage("1")}
+		if !p.verlBlock(s) && instead(verl.Instead(), name) == "" {
+			t.Errorf("%s is neither listed nor moved: %s", name, why)
+		}
+	}
+	if why := instead(verl.Instead(), "actor_rollout_ref.actor.optim.lr"); why != "" {
+		t.Errorf("the learning rate is not carried over: %s", why)
+	}
+}
+
+// No file is overwritten, and where one exists none is written.
+func TestNothingIsOverwritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "sums_train.jsonl")
+	if err := os.WriteFile(kept, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Request{Name: "sums", Dir: dir}.Write()
+	if err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Errorf("error %v", err)
+	}
+	text, err := os.ReadFile(kept)
+	if err != nil || string(text) != "mine" {
+		t.Errorf("the file is %q, %v", text, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("the folder has %v, %v", entries, err)
+	}
+}

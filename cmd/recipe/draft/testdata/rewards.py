@@ -1,0 +1,2 @@
+def exact(completions, answer, **kwargs):
+    return [float(a == b) for a, b in zip(completions, answer)]
