@@ -23,7 +23,7 @@ overwritten.
   FILE.py:FUNCTION  a reward function with TRL's arguments; --data names its dataset of prompts
   FILE.py           a script with TRL's GRPOTrainer, an environment of Atropos, a taskset of verifiers, or a file with
                     one reward function
-  FILE.sh           a script that starts verl's main_ppo
+  FILE.sh           a script that starts verl's main_ppo, a script of TRL's with its flags, or trl grpo
   FILE.yaml         settings of trl grpo, or of verl
 
 Settings of TRL and verl keep their names and values in the trainer's config. What recipe does itself moves to the block

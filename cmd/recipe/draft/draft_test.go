@@ -34,6 +34,8 @@ func TestDrafts(t *testing.T) {
 		"trl-cpu":       {From: "testdata/trl.py", Machine: "cpu"},
 		"trl-plain":     {From: "testdata/plain.py"},
 		"trl-settings":  {From: "testdata/trl.yaml", Machine: "gpus"},
+		"trl-command":   {From: "testdata/launch.sh"},
+		"trl-arguments": {From: "testdata/command.py"},
 		"verl":          {From: "testdata/verl.sh"},
 		"verl-settings": {From: "testdata/verl.yaml", Machine: "gpus", Model: "mine"},
 		"atropos":       {From: "testdata/atropos.py"},
@@ -107,6 +109,8 @@ func TestRefusals(t *testing.T) {
 		"old verifiers":      {Request{From: source("old.py", "def load_environment(): pass")}, "before version 0.4"},
 		"no cli":             {Request{From: source("cli.py", env)}, "A.cli()"},
 		"a script of none":   {Request{From: source("none.sh", "echo hello")}, "starts no trainer of verl"},
+		"another script":     {Request{From: source("other.sh", "python "+source("x.py", "x = 1"))}, "has no GRPOTrainer"},
+		"a variable":         {Request{From: source("v.sh", "verl.trainer.main_ppo data.train_files=$X")}, "$X is known"},
 		"open quotes":        {Request{From: source("open.sh", "echo 'hello")}, "quotes"},
 		"verl without files": {Request{From: source("files.sh", "python -m verl.trainer.main_ppo x=1")}, "data.train_files"},
 		"verl's function": {Request{From: source("f.yaml", "actor: {x: 1}\ndata: {train_files: x}\n"+
@@ -115,7 +119,9 @@ func TestRefusals(t *testing.T) {
 		"a list":           {Request{From: source("list.yaml", "- 1")}, "NAME: VALUE"},
 		"aliases":          {Request{From: source("bomb.yaml", bomb())}, "values"},
 		"no reward in trl": {Request{From: source("t.yaml", file)}, "names no reward function"},
-		"unread rewards":   {Request{From: source("u.py", call)}, "no reward_funcs"},
+		"episodes": {Request{From: source("e.py", call[:len(call)-1]+", environment_factory=x)")},
+			"plays the episodes"},
+		"unread rewards": {Request{From: source("u.py", call)}, "no reward_funcs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

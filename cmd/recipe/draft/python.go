@@ -35,6 +35,7 @@ type setting struct {
 	Line  int             `json:"line"`
 	Value json.RawMessage `json:"value"`
 	Text  *string         `json:"text"`
+	Texts []string        `json:"texts"` // values of a flag of a command
 	Code  string          `json:"code"`
 }
 
@@ -94,8 +95,10 @@ type description struct {
 	LoadEnvironment bool          `json:"load_environment"`
 	Functions       []signature   `json:"functions"`
 	Names           []string      `json:"names"`
-	Settings        []setting     `json:"settings"` // of a shell script
-	Program         string        `json:"program"`  // that the shell script starts
+	Dependencies    []string      `json:"dependencies"` // packages that the head of the file names
+	Settings        []setting     `json:"settings"`     // of a shell script
+	Program         string        `json:"program"`      // that the shell script starts: of verl, or trl grpo
+	Script          string        `json:"script"`       // that it starts instead
 }
 
 type signature struct {

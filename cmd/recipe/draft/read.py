@@ -154,7 +154,10 @@ def defined(statement):
 
 
 def used(statement):
-    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+    """The names that a statement reads."""
+    changed = {n.target.id for n in ast.walk(statement) if isinstance(n, ast.AugAssign)
+               and isinstance(n.target, ast.Name)}
+    return changed | {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def signature(function):
@@ -250,7 +253,8 @@ def describe_dataset(file, node, scope, found):
         return
     before = [s for s in scope if s.end_lineno < found["line"]]
     pieces, _ = file.extract({n.id for n in ast.walk(node) if isinstance(n, ast.Name)}, before)
-    found["dataset_source"] = pieces + [f"train_dataset = {file.code(node)}"]
+    named = isinstance(node, ast.Name) and node.id == "train_dataset"
+    found["dataset_source"] = pieces + ([] if named else [f"train_dataset = {file.code(node)}"])
     found["dataset_line"] = node.lineno
 
 
@@ -273,6 +277,21 @@ def describe_environments(file):
     return [one for one in found if any(m.split(".")[0] == "atroposlib" for m, _ in file.imports.values())], cli
 
 
+METADATA = re.compile(r"(?m)^# /// script\s*$((?:\n#.*)*?)\n# ///\s*$")
+
+
+def dependencies(text):
+    """The packages that a script names in its head, as PEP 723 has it."""
+    head = METADATA.search(text)
+    lines = head[1].replace("\n#", "\n") if head else ""
+    named = re.search(r"(?ms)^\s*dependencies\s*=\s*(\[.*?^\s*\]|\[[^\n]*\])", lines)
+    try:
+        found = ast.literal_eval(named[1]) if named else []
+    except (ValueError, SyntaxError):
+        return []
+    return [d for d in found if isinstance(d, str)]
+
+
 def describe_python(text):
     try:
         file = File(text)
@@ -287,57 +306,120 @@ def describe_python(text):
         "cli": cli,
         "taskset": "Taskset" in bases,
         "load_environment": "load_environment" in file.functions,
+        "dependencies": dependencies(text),
         "functions": [signature(f) for f in file.functions.values() if not f.name.startswith("_")],
         "names": sorted(set(file.values) | set(file.functions) | set(file.imports)
                         | {n.name for n in file.tree.body if isinstance(n, ast.ClassDef)}),
     }
 
 
-VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-((?:[^{}]|\{[^{}]*\})*))?\})")
+ARRAY = re.compile(r"\$\{(\w+)\[@\]\}")
 
 
-def substituted(text, assigned):
+def substituted(text, assigned, depth=0):
     """Text with the variables put in that are known, and whether all are."""
-    complete = "$(" not in text and "`" not in text
+    complete = depth < 10 and "$(" not in text and "`" not in text
 
     def put(match):
         nonlocal complete
-        value = assigned.get(match[1] or match[2], match[3])
+        value = assigned.get(match[1] or match[2])
+        if value is None and match[3] is not None:
+            value, known = substituted(match[3], assigned, depth + 1)
+            complete = complete and known
         complete = complete and value is not None
         return match[0] if value is None else value
 
-    return VARIABLE.sub(put, text), complete
+    made = VARIABLE.sub(put, text) if depth < 10 else text
+    return made, complete and "${" not in made
+
+
+def without_arrays(words):
+    """Words with the elements of arrays, NAME=(…), where "${NAME[@]}" stands for them."""
+    arrays, out, name = {}, [], None
+    for word in words:
+        if name is None and (begun := re.match(r"(\w+)\+?=\(", word)):
+            name, word = begun[1], word[begun.end() :]
+            arrays.setdefault(name, [])
+        if name is not None:
+            closed = word.endswith(")")
+            if element := word[:-1] if closed else word:
+                arrays[name].append(element)
+            if closed:
+                name = None
+        elif array := ARRAY.fullmatch(word):
+            out += arrays.get(array[1], [])
+        else:
+            out.append(word)
+    return out
 
 
 def describe_shell(text):
-    """The settings `key=value` that a script gives to verl's main_ppo, with the script's own variables put in."""
+    """The settings that a script gives to verl's main_ppo (key=value), to a script of TRL's or to trl grpo (--key
+    value), with the script's own variables put in."""
     try:
-        words = shlex.split(text.replace("\\\n", " "), comments=True)
+        words = without_arrays(shlex.split(text.replace("\\\n", " "), comments=True))
     except ValueError as problem:
         return {"error": {"line": 1, "text": f"the quotes of the script are not closed: {problem}"}}
-    assigned, settings, program = {"HOME": os.path.expanduser("~")}, None, ""
+    assigned = {"HOME": os.path.expanduser("~"), "PWD": os.getcwd()}
+    verl = any(starts_verl(word) for word in words)
+    for number, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if equals and re.fullmatch(r"\w+", name):
+            value, complete = substituted(value, assigned)
+            if complete:
+                assigned[name] = value
+        elif starts_verl(word):
+            return {"program": word, "settings": hydra_settings(words[number + 1 :], assigned, text)}
+        elif not verl and (word.endswith(".py") or words[max(number - 1, 0) : number + 1] == ["trl", "grpo"]):
+            script, complete = substituted(word, assigned)
+            if complete:
+                found = flag_settings(words[number + 1 :], assigned, text)
+                return {"program": "trl grpo" if word == "grpo" else "", "script": script, "settings": found}
+    return {"program": "", "settings": []}
+
+
+def starts_verl(word):
+    return word.startswith("verl.trainer.main_") or word.endswith("main_ppo.py")
+
+
+def hydra_settings(words, assigned, text):
+    settings = []
     for word in words:
         name, equals, value = word.partition("=")
-        if settings is None:
-            if equals and re.fullmatch(r"\w+", name):
-                value, complete = substituted(value, assigned)
-                if complete:
-                    assigned[name] = value
-            elif word.startswith("verl.") or word.endswith("main_ppo.py"):
-                program, settings = word, []
-            continue
         if not equals:
             if word.startswith(("-", "$@", "${@", ">", "2>", "\\")):
                 continue
             break
         value, complete = substituted(value, assigned)
-        settings.append({"name": name.lstrip("+"), "line": line_of(text, name),
-                         "text" if complete else "code": value})
-    return {"program": program, "settings": settings or []}
+        settings.append({"name": name.lstrip("+"), "line": line_of(text, name + "="),
+                         ("text" if complete else "code"): value})
+    return settings
+
+
+def flag_settings(words, assigned, text):
+    settings = []
+    for word in words:
+        if word in ("&", "&&", "|", ";", ">", "2>") or word.startswith(("$@", "${@")):
+            break
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            one = {"name": name.replace("-", "_"), "line": line_of(text, "--" + name), "texts": []}
+            settings.append(one)
+            word = value
+            if not equals:
+                continue
+        if settings:
+            value, complete = substituted(word.rstrip(","), assigned)
+            if complete:
+                settings[-1]["texts"].append(value)
+            else:
+                settings[-1]["code"] = value
+    return settings
 
 
 def line_of(text, name):
-    at = text.find(name + "=")
+    at = text.find(name)
     return text.count("\n", 0, max(at, 0)) + 1
 
 

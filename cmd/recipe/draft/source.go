@@ -105,7 +105,7 @@ func (p *parts) readPython(name, symbol, text string) error {
 	case symbol != "":
 		return p.fromFunction(name, symbol, described)
 	case described.TRL != nil:
-		return p.fromTRL(name, described.TRL)
+		return p.fromTRL(name, described, nil)
 	case len(described.Atropos) > 0:
 		return p.fromAtropos(name, described)
 	case described.Taskset:

@@ -1,37 +1,81 @@
 package draft
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/internal/lazyregexp"
 	"github.com/recipe-rl/recipe/plugins/trl"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// fromTRL takes over a script that calls GRPOTrainer.
-func (p *parts) fromTRL(name string, script *trlScript) error {
+// fromCommand takes over a script that calls GRPOTrainer, with the flags that a command gives to it.
+func (p *parts) fromCommand(name, script string, flags []setting) error {
+	text, err := sourceText(script)
+	if err != nil {
+		return fmt.Errorf("%s starts %s: %w", name, script, err)
+	}
+	described, err := describePython(script, text)
+	if err != nil {
+		return err
+	}
+	if described.TRL == nil {
+		return &sdk.Error{Summary: fmt.Sprintf("%s starts %s, which has no GRPOTrainer", name, script),
+			Remedy: "a recipe is made from a command that starts a script with TRL's GRPOTrainer, trl grpo or verl"}
+	}
+	if p.source, err = p.beside(script); err != nil {
+		return err
+	}
+	return p.fromTRL(script, described, flags)
+}
+
+// fromTRL takes over a script that calls GRPOTrainer. Flags are settings of its command line.
+func (p *parts) fromTRL(name string, described description, flags []setting) error {
+	script := described.TRL
 	p.about = fmt.Sprintf("GRPOTrainer of %s, line %d", name, script.Line)
 	if script.Trainers > 1 {
 		p.left = append(p.left, Left{Setting: "GRPOTrainer", Value: fmt.Sprint(script.Trainers) + " calls", Line: script.Line,
 			Why: "a recipe has one training: this is the last"})
 	}
-	if script.Model != nil {
+	named := slices.ContainsFunc(flags, func(s setting) bool { return s.Name == "model_name_or_path" })
+	if script.Model != nil && !named {
 		p.takeModel(*script.Model)
+	}
+	for _, s := range script.Other {
+		if s.Name == "environment_factory" || s.Name == "rollout_func" {
+			return &sdk.Error{Summary: fmt.Sprintf("%s, line %d: %s plays the episodes, and no recipe can be made from it",
+				name, s.Line, s.Name), Remedy: "write an environment of several turns (recipe plugin new environment NAME --lang " +
+				"python), or name its server in environment \"openenv\""}
+		}
 	}
 	if len(script.Rewards) == 0 {
 		return &sdk.Error{Summary: fmt.Sprintf("%s, line %d: no reward_funcs can be read", name, script.Line),
 			Remedy: "write them as a list of names, reward_funcs=[accuracy], or name one: --from " + name + ":FUNCTION"}
 	}
 	p.kind = "reward"
+	for _, s := range flags {
+		if name, ok := s.literal().(string); ok && s.Name == "dataset_name" && p.Data == "" && len(script.DatasetSource) == 0 {
+			p.Data = name
+		}
+	}
 	if err := p.rewards(script); err != nil {
 		return err
 	}
 	if err := p.trlDataset(name, script); err != nil {
 		return err
 	}
-	p.trlSettings(script.Settings)
+	if len(script.RewardSource) > 0 || slices.Contains(p.python, "trl") {
+		for _, d := range described.Dependencies {
+			p.require(d)
+		}
+	}
+	p.trlSettings(append(slices.Clone(script.Settings), flags...))
+	if script.Config == "" && len(flags) == 0 {
+		p.batch = 0 // it is set elsewhere
+	}
 	if len(script.Peft) > 0 {
 		peft := &section{}
 		for _, s := range script.Peft {
@@ -44,22 +88,21 @@ func (p *parts) fromTRL(name string, script *trlScript) error {
 		p.config.set([]string{"peft_config"}, peft)
 	}
 	for _, s := range script.Other {
-		if s.known() && s.literal() == nil {
+		if s.known() && s.literal() == nil || s.Name == "args" && len(flags) > 0 {
 			continue
 		}
-		p.leave(s, otherArguments[s.Name])
+		p.leave(s, cmp.Or(otherArguments[s.Name], "config has the trainer's settings"))
 	}
 	return nil
 }
 
 // otherArguments says what a recipe has in place of GRPOTrainer's other arguments.
 var otherArguments = map[string]string{
-	"args":                "they come from elsewhere, such as a command line: --from FILE.yaml reads a file of trl's",
-	"eval_dataset":        "eval_rows of the environment rows are held out; recipe evaluate asks them",
-	"callbacks":           "the trainer has no callbacks: see alerts, tracking and stop_when",
-	"environment_factory": "an environment of several turns: recipe plugin new environment NAME --lang python",
-	"tools":               "an environment of several turns: recipe plugin new environment NAME --lang python",
-	"optimizers":          "config has TRL's optim, lr_scheduler_type and their settings",
+	"args":         "they come from elsewhere: --from FILE.sh reads a command, --from FILE.yaml a file",
+	"eval_dataset": "eval_rows of the environment rows are held out; recipe evaluate asks them",
+	"callbacks":    "the trainer has no callbacks: see alerts, tracking and stop_when",
+	"tools":        "an environment of several turns: recipe plugin new environment NAME --lang python",
+	"optimizers":   "config has TRL's optim, lr_scheduler_type and their settings",
 }
 
 // rewards takes over the reward functions. Those of the script are copied into a file, as importing the script would
@@ -95,12 +138,20 @@ func (p *parts) rewards(script *trlScript) error {
 	return nil
 }
 
-// require adds a package to the environment's Python.
+// require adds a package to the environment's Python, unless it is there, maybe with extras or a version.
 func (p *parts) require(name string) {
-	if !slices.Contains(p.python, name) {
-		p.python = append(p.python, name)
+	project := func(requirement string) string { return projectName.FindString(requirement) }
+	for i, other := range p.python {
+		if project(other) == project(name) {
+			p.python[i] = name
+			return
+		}
 	}
+	p.python = append(p.python, name)
 }
+
+// projectName is the name of a package at the beginning of a requirement.
+var projectName = lazyregexp.New(`^[\w.-]+`)
 
 // quoted is a file's name for a docstring.
 func quoted(name string) string {

@@ -20,21 +20,35 @@ func (p *parts) readShell(name, text string) error {
 	if err != nil {
 		return err
 	}
-	if described.Program == "" {
-		return &sdk.Error{Summary: name + " starts no trainer of verl",
-			Remedy: "it needs a line such as python3 -m verl.trainer.main_ppo data.train_files=… ; scripts of TRL are named " +
-				"themselves: --from train.py"}
-	}
 	settings := described.Settings
 	for i, s := range settings {
-		if s.Text == nil {
+		// Hydra's values are YAML's, as far as commands of verl use them, and so are those of TRL's flags.
+		text := "[" + strings.Join(s.Texts, ", ") + "]"
+		switch {
+		case s.Text != nil:
+			text = *s.Text
+		case s.Texts == nil:
 			continue
+		case len(s.Texts) == 0:
+			text = "true"
+		case len(s.Texts) == 1:
+			text = s.Texts[0]
 		}
-		value, err := yamlValue(*s.Text) // Hydra's values are YAML's, as far as commands of verl use them
+		value, err := yamlValue(text)
 		if err != nil {
-			return fmt.Errorf("%s, line %d: %s=%s: %w", name, s.Line, s.Name, *s.Text, err)
+			return fmt.Errorf("%s, line %d: %s=%s: %w", name, s.Line, s.Name, text, err)
 		}
 		settings[i].Value = value
+	}
+	switch {
+	case described.Program == "trl grpo":
+		return p.fromTRLFile(name, settings)
+	case described.Script != "":
+		return p.fromCommand(name, described.Script, settings)
+	case described.Program == "":
+		return &sdk.Error{Summary: name + " starts no trainer of verl or TRL",
+			Remedy: "it needs a line such as python3 -m verl.trainer.main_ppo data.train_files=… or accelerate launch " +
+				"train.py --learning_rate 1e-6 …"}
 	}
 	return p.fromVerl(name, described.Program, settings)
 }
@@ -159,7 +173,12 @@ func (p *parts) fromVerl(name, program string, settings []setting) error {
 		p.Data = firstFile(given["data.train_files"])
 	}
 	if p.Data == "" {
-		return &sdk.Error{Summary: name + ": data.train_files cannot be read", Remedy: "add --data FILE"}
+		refusal := &sdk.Error{Summary: name + " has no data.train_files", Remedy: "add --data FILE"}
+		if s := given["data.train_files"]; !s.known() {
+			refusal.Summary = fmt.Sprintf("%s, line %d: data.train_files = %s is known only when the script runs", name, s.Line,
+				s.shown())
+		}
+		return refusal
 	}
 	if err := p.dataset(p.Data); err != nil {
 		return err

@@ -310,7 +310,7 @@ func (p *parts) trainerBlock() string {
 	batch = (batch + p.group - 1) / p.group * p.group
 	lines := []attribute{{name: "environments", expression: "[" + p.address() + "]"},
 		{name: "steps", expression: "var.steps"},
-		{name: "batch_size", value: batch, note: fmt.Sprintf("answers: %d prompts × %d", batch/p.group, p.group)}}
+		{name: "batch_size", value: batch, note: fmt.Sprintf("answers: prompts × %d", p.group)}}
 	if p.tiny() {
 		return block(`trainer "tiny" "policy"`, append(lines, attribute{name: "learning_rate", value: json.Number("3e-4")})...)
 	}

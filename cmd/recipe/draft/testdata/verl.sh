@@ -2,12 +2,14 @@ set -x
 # GRPO on GSM8K
 MODEL=${MODEL:-Qwen/Qwen2.5-3B-Instruct}
 N=5
-DATA=data
+ROOT="${ROOT:-data/${SET:-gsm8k}}"
+DATA=(
+    data.train_files="$ROOT/train.parquet"
+    data.val_files="$ROOT/test.parquet"
+    data.train_batch_size=16)
 python3 -m verl.trainer.main_ppo \
     algorithm.adv_estimator=grpo \
-    data.train_files=$DATA/gsm8k/train.parquet \
-    data.val_files=$DATA/gsm8k/test.parquet \
-    data.train_batch_size=16 \
+    "${DATA[@]}" \
     data.max_prompt_length=512 \
     data.max_response_length=1024 \
     data.filter_overlong_prompts=True \
