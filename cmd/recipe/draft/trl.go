@@ -57,8 +57,8 @@ func (p *parts) fromTRL(name string, described description, flags []setting) err
 	}
 	p.kind = "reward"
 	for _, s := range flags {
-		if name, ok := s.literal().(string); ok && s.Name == "dataset_name" && p.Data == "" && len(script.DatasetSource) == 0 {
-			p.Data = name
+		if s.Name == "dataset_name" && p.Data == "" && len(script.DatasetSource) == 0 {
+			p.Data, _ = s.literal().(string)
 		}
 	}
 	if err := p.rewards(script); err != nil {
