@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/temporary"
@@ -23,11 +24,20 @@ type Gateway struct {
 	host     string // a name that is 127.0.0.1 in a sandbox
 }
 
-// Forwarder forwards from a socket, which sandboxes have, to the gateway.
+// Forwarder forwards from sockets, of which each sandbox has one, to the gateway.
 type Forwarder struct {
+	gateway Gateway // without a socket
+	to      string
+	dir     string // of the sockets
+	remove  func() error
+	opened  atomic.Int64
+}
+
+// Way is what one sandbox reaches the gateway by.
+type Way struct {
 	gateway  Gateway
 	listener net.Listener
-	remove   func() error
+	cancel   context.CancelFunc
 	wait     sync.WaitGroup
 	mu       sync.Mutex
 	open     map[net.Conn]bool // nil: it is closed
@@ -68,18 +78,32 @@ func Forward(base string) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.socket = filepath.Join(dir, "gateway")
-	listener, err := net.Listen("unix", g.socket)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for sandboxes: %w", err), remove())
+	return &Forwarder{gateway: g, to: to, dir: dir, remove: remove}, nil
+}
+
+// Gateway is what sandboxes have in common: the address, without a way to it.
+func (f *Forwarder) Gateway() Gateway { return f.gateway }
+
+// Close removes what Forward has made. Close all ways first.
+func (f *Forwarder) Close() error { return f.remove() }
+
+// Open makes the way of one sandbox. A program may connect to its socket as often as it likes: more than
+// inside.MostConnections wait, so that it takes no descriptors from the ways of others.
+func (f *Forwarder) Open() (*Way, error) {
+	w := &Way{gateway: f.gateway, open: map[net.Conn]bool{}}
+	w.gateway.socket = filepath.Join(f.dir, strconv.FormatInt(f.opened.Add(1), 10))
+	var err error
+	if w.listener, err = net.Listen("unix", w.gateway.socket); err != nil {
+		return nil, fmt.Errorf("listen for a sandbox: %w", err)
 	}
-	f := &Forwarder{gateway: g, listener: listener, remove: remove, open: map[net.Conn]bool{}}
-	f.wait.Go(func() { f.accept(to) })
-	return f, nil
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	w.wait.Go(func() { w.accept(ctx, f.to) })
+	return w, nil
 }
 
 // Gateway is what a Spec needs.
-func (f *Forwarder) Gateway() Gateway { return f.gateway }
+func (w *Way) Gateway() Gateway { return w.gateway }
 
 // URL is a URL of the gateway as it is written in a sandbox.
 func (g Gateway) URL(outside string) string {
@@ -99,29 +123,33 @@ func (g Gateway) Hosts() []string {
 	return []string{g.host}
 }
 
-func (f *Forwarder) accept(to string) {
+func (w *Way) accept(ctx context.Context, to string) {
+	free := make(chan struct{}, inside.MostConnections)
 	for {
-		conn, err := f.listener.Accept()
+		free <- struct{}{}
+		conn, err := w.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
 			time.Sleep(100 * time.Millisecond) // too many open files; some will be closed
+			<-free
 			continue
 		}
-		f.wait.Go(func() {
-			defer f.drop(conn)
-			ctx, cancel := context.WithTimeout(context.Background(), dialWithin)
+		w.wait.Go(func() {
+			defer func() { <-free }()
+			defer w.drop(conn)
+			ctx, cancel := context.WithTimeout(ctx, dialWithin)
 			defer cancel()
 			var dialer net.Dialer
 			out, err := dialer.DialContext(ctx, "tcp", to)
 			if err != nil {
 				return
 			}
-			defer f.drop(out)
+			defer w.drop(out)
 			a, unixEnd := conn.(inside.End)
 			b, tcpEnd := out.(inside.End)
-			if unixEnd && tcpEnd && f.keep(conn) && f.keep(out) {
+			if unixEnd && tcpEnd && w.keep(conn) && w.keep(out) {
 				inside.Splice(a, b)
 			}
 		})
@@ -131,33 +159,34 @@ func (f *Forwarder) accept(to string) {
 // dialWithin bounds connecting to the gateway.
 const dialWithin = 30 * time.Second
 
-func (f *Forwarder) keep(c net.Conn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.open == nil {
+func (w *Way) keep(c net.Conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open == nil {
 		return false
 	}
-	f.open[c] = true
+	w.open[c] = true
 	return true
 }
 
-func (f *Forwarder) drop(c net.Conn) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.open, c)
+func (w *Way) drop(c net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open, c)
 	_ = c.Close()
 }
 
 // Close ends all connections.
-func (f *Forwarder) Close() error {
-	err := f.listener.Close()
-	f.mu.Lock()
-	open := f.open
-	f.open = nil
+func (w *Way) Close() error {
+	err := w.listener.Close()
+	w.cancel()
+	w.mu.Lock()
+	open := w.open
+	w.open = nil
 	for c := range open {
 		_ = c.Close()
 	}
-	f.mu.Unlock()
-	f.wait.Wait()
-	return errors.Join(err, f.remove())
+	w.mu.Unlock()
+	w.wait.Wait()
+	return err
 }

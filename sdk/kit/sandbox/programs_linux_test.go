@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox/inside"
 )
 
 // Variables by which a hostile program, which is this test's own binary, learns what to attack.
@@ -154,7 +156,12 @@ func plays() map[string]play {
 			call("makes a ring", unix.SYS_IO_URING_SETUP, 1, word), call("profiles", unix.SYS_PERF_EVENT_OPEN, null, 0, 0)),
 		"takes memory that is not counted": all(call("SysV shared memory", unix.SYS_SHMGET, 0, 1<<20, 0o1600),
 			call("SysV semaphores", unix.SYS_SEMGET, 0, 1, 0o1600), call("SysV messages", unix.SYS_MSGGET, 0, 0o1600),
-			call("POSIX messages", unix.SYS_MQ_OPEN, word, 0o102, 0o600, null), call("memfd", unix.SYS_MEMFD_CREATE, word, 0)),
+			call("POSIX messages", unix.SYS_MQ_OPEN, word, 0o102, 0o600, null), call("memfd", unix.SYS_MEMFD_CREATE, word, 0),
+			out("access lists of files in memory", func() error {
+				return errors.Join(os.WriteFile("/tmp/list", nil, 0o600), unix.Setxattr("/tmp/list", "user.x", []byte("x"), 0))
+			}),
+			call("netlink sockets that programs send to", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_USERSOCK),
+			call("SCTP", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)),
 		"uses inherited descriptors": inherited,
 		"gains rights":               gains,
 	}
@@ -243,6 +250,57 @@ func bombs() map[string]func() {
 				touch(m)
 			}
 		},
+		"maps without use": func() { // each page of the table is filled by one byte that is read
+			for {
+				m, err := unix.Mmap(-1, 0, 8<<30, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+				if err != nil {
+					forever()
+				}
+				_ = unix.Madvise(m, unix.MADV_NOHUGEPAGE)
+				for i := 0; i < len(m); i += 2 << 20 {
+					seen += m[i]
+				}
+			}
+		},
+		"divides its memory": func() { // into mappings that differ from their neighbors
+			for range 40 {
+				_ = self("divides").Start()
+			}
+			forever()
+		},
+		"divides": func() {
+			for i := range 65000 {
+				_, _ = unix.Mmap(-1, 0, 4096, unix.PROT_READ*(i%2), unix.MAP_PRIVATE|unix.MAP_ANON)
+			}
+			forever()
+		},
+		"fills sockets":   func() { fillSockets(false); forever() },
+		"orphans sockets": func() { fillSockets(true); forever() },
+		"makes empty files": func() {
+			for i := 0; ; i++ {
+				if f, err := os.Create(fmt.Sprintf("/tmp/%d", i)); err == nil {
+					_ = f.Close()
+				}
+			}
+		},
+		"nests folders": func() { fmt.Println(nest(200)); forever() },
+		"makes many files": func() {
+			for i := range 1100 {
+				if err := os.WriteFile(strconv.Itoa(i), nil, 0o600); err != nil {
+					panic(err)
+				}
+			}
+			forever()
+		},
+		"fills its folder": func() { // where nobody else may look
+			if err := os.Mkdir("closed", 0o300); err != nil {
+				panic(err)
+			}
+			for i := range 40 {
+				fill(fmt.Sprintf("closed/%d", i))
+			}
+			forever()
+		},
 		"fills /tmp":      func() { fill("/tmp/big"); fill("/tmp/big2"); os.Exit(7) },
 		"fills /dev/shm":  func() { fill("/dev/shm/big"); os.Exit(7) },
 		"writes one file": func() { signal.Ignore(syscall.SIGXFSZ); fill("big"); os.Exit(7) },
@@ -273,7 +331,8 @@ func bombs() map[string]func() {
 			for _, err := range []error{os.Symlink(os.Getenv(secretVar), "answer.txt"), os.Symlink("../../../..", "up"),
 				os.Symlink(workInside+"/own", "inner"), os.WriteFile("own", []byte("own"), 0o600), unix.Mkfifo("pipe", 0o600),
 				os.Chmod("own", os.ModeSetuid|0o700), os.Mkdir("closed", 0o700), os.Symlink("/usr/bin/env", "closed/env"),
-				os.Symlink("/usr/../"+os.Getenv(secretVar), "closed/dots"), os.Chmod("closed", 0)} {
+				os.Symlink("/usr/../"+os.Getenv(secretVar), "closed/dots"), os.Chmod("closed", 0), os.Mkdir("fixed", 0o700),
+				os.Symlink(os.Getenv(secretVar), "fixed/link"), os.Chmod("fixed", 0o500), nest(inside.Deepest + 2)} {
 				if err != nil {
 					panic(err)
 				}
@@ -290,6 +349,32 @@ func bombs() map[string]func() {
 	}
 }
 
+// nest makes folders in folders.
+func nest(levels int) error {
+	var path strings.Builder
+	for range levels {
+		path.WriteString("d/")
+	}
+	return os.MkdirAll(path.String(), 0o700)
+}
+
+// fillSockets writes what nobody reads, as much as fits; with closed, the writing side is closed then.
+func fillSockets(closed bool) {
+	for range 400 {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			panic(err)
+		}
+		_ = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20)
+		for err == nil {
+			_, err = unix.Write(pair[0], []byte("x"))
+		}
+		if closed {
+			_ = unix.Close(pair[0])
+		}
+	}
+}
+
 func forMany(do func()) {
 	for range 40 {
 		do()
@@ -302,7 +387,10 @@ func touch(m []byte) {
 	}
 }
 
-var held [][]byte
+var (
+	held [][]byte
+	seen byte
+)
 
 func take(most int) {
 	for n := 0; n < most; n += 16 << 20 {

@@ -23,6 +23,8 @@ type Readable struct {
 	Hidden []string
 	// UserBase is where Python has the packages of its user; empty: it uses none.
 	UserBase string
+	// Path is where the Pythons among the programs find packages.
+	Path []string
 
 	mounts map[string]bool
 	seen   map[string]string
@@ -199,6 +201,7 @@ func (r *Readable) python(ctx context.Context, python string) (string, error) {
 		return "", fmt.Errorf("ask %s where its packages are: %w", python, errors.Join(ctx.Err(), err))
 	}
 	for _, folder := range found.Folders {
+		r.Path = append(r.Path, folder)
 		r.Add(folder) // one that is not there, or has more than packages, is not shown
 	}
 	r.UserBase = found.User

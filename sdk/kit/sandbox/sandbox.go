@@ -67,7 +67,7 @@ func (s *Sandbox) Command(spec Spec) ([]string, error) {
 		return nil, fmt.Errorf("the program of a sandbox is %.80q; expected a whole path", spec.Argv)
 	}
 	job := inside.Job{Dir: spec.Dir, Limits: spec.Limits, Timeout: spec.Timeout, Grace: spec.Grace, Output: spec.Output,
-		Check: spec.Check, Root: os.Getuid() == 0}
+		Check: spec.Check, Root: os.Getuid() == 0, Alone: !spec.Network}
 	// Where memory is short, the kernel ends what has this score first. It goes to all that is started.
 	argv := []string{"/bin/sh", "-c", `echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"`, "sh", s.program}
 	argv = append(argv, options(spec)...)
@@ -88,6 +88,7 @@ func (s *Sandbox) Command(spec Spec) ([]string, error) {
 	for _, m := range mounts {
 		how := "--ro-bind"
 		if m.Writable {
+			job.Writable = append(job.Writable, m.Inside)
 			how = "--bind"
 		}
 		if target, err := os.Readlink(m.Host); err == nil && m.Host == m.Inside {

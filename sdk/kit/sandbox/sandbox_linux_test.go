@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -44,7 +45,7 @@ type world struct {
 	secret  string // in the folder of another rollout
 	victim  *exec.Cmd
 	env     []string
-	gateway *Forwarder
+	gateway *Way
 }
 
 const secretText = "a secret"
@@ -81,12 +82,15 @@ func newWorld(t *testing.T) *world {
 	other, gate := serve(t, "tcp", "127.0.0.1:0", "other"), serve(t, "tcp", "127.0.0.1:0", "gateway")
 	name := "recipe-sandbox-test-" + strconv.Itoa(os.Getpid()) + filepath.Base(filepath.Dir(run)) + filepath.Base(run)
 	serve(t, "unix", "@"+name, "abstract")
-	var err error
-	if w.gateway, err = Forward("http://" + gate + "/v1"); err != nil {
+	forward, err := Forward("http://" + gate + "/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.gateway, err = forward.Open(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := w.gateway.Close(); err != nil {
+		if err := errors.Join(w.gateway.Close(), forward.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -128,7 +132,8 @@ func (w *world) spec() Spec {
 			Inside: playInside}},
 		Gateway: w.gateway.Gateway(), Tmp: 16 << 20, Timeout: 20 * time.Second, Grace: 200 * time.Millisecond,
 		Output: 1 << 16,
-		Limits: inside.Limits{Memory: 512 << 20, Processes: 64, FileSize: 8 << 20, OpenFiles: 1024}}
+		Limits: inside.Limits{Memory: 512 << 20, Processes: 64, FileSize: 8 << 20, Disk: 32 << 20, Files: 1000,
+			OpenFiles: 1024}}
 }
 
 // play runs a program of this test in a sandbox.
@@ -206,6 +211,14 @@ func TestLimitsOfASandbox(t *testing.T) {
 		"takes memory":       {limit: "MiB of memory, 512 are allowed", exit: 2},
 		"shares the work":    {limit: "MiB of memory, 512 are allowed", change: many},
 		"maps shared memory": {limit: "MiB of memory, 512 are allowed"},
+		"maps without use":   {limit: "MiB of memory, 512 are allowed"},
+		"fills sockets":      {limit: "MiB of memory, 512 are allowed"},
+		"orphans sockets":    {limit: "MiB of memory, 512 are allowed"},
+		"divides its memory": {limit: "MiB of memory, 512 are allowed", change: many},
+		"makes empty files":  {limit: "MiB of memory, 512 are allowed"},
+		"nests folders":      {limit: "folders are nested more than 128 deep"},
+		"makes many files":   {limit: "more than 1000 files in its folders"},
+		"fills its folder":   {limit: "MiB in its folders, 32 are allowed"},
 		"fills /tmp":         {exit: 7, said: "no space left on device", change: large},
 		"fills /dev/shm":     {exit: 7, said: "no space left on device", change: large},
 		"writes one file":    {exit: 7, said: "file too large"},
@@ -329,11 +342,11 @@ func TestWhatASandboxAllows(t *testing.T) {
 	if report, said := w.play("leaves links", nil); report.Exit == nil || *report.Exit != 0 {
 		t.Fatalf("%+v\n%s", report, said)
 	}
-	removed, err := Tidy(w.work, workInside)
-	if err != nil || removed != 4 {
-		t.Errorf("%d entries removed, want 4; %v", removed, err)
+	removed, err := Tidy(t.Context(), w.work, workInside)
+	if err != nil || removed != 6 {
+		t.Errorf("%d entries removed, want 6; %v", removed, err)
 	}
-	for _, name := range []string{"answer.txt", "up", "pipe", "closed/dots"} {
+	for _, name := range []string{"answer.txt", "up", "pipe", "closed/dots", "fixed/link"} {
 		if _, err := os.Lstat(filepath.Join(w.work, name)); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", name, err)
 		}

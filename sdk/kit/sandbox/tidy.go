@@ -1,71 +1,77 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/recipe-rl/recipe/internal/temporary"
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox/inside"
 )
 
 // Tidy makes what a program has left in its folder safe to read on this machine: a link that leads out of the folder,
 // where it would name another file than in the sandbox, a pipe and a socket are removed, and rights to run files as
-// their owner are taken. Links within the folder stay, those that name it as inside are made relative, and so do links
-// to the system's folders. It says how many entries were removed.
-func Tidy(folder, inside string) (removed int, err error) {
+// their owner are taken. Links within the folder stay, those that name it as at are made relative, and so do links
+// to the system's folders. Folders without rights get their owner's. It says how many entries were removed. After an
+// error the folder must not be read.
+func Tidy(ctx context.Context, folder, at string) (removed int, err error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return 0, fmt.Errorf("look through what a program has left: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	err = tidy(root, ".", inside, 0, &removed)
-	if err != nil {
-		return removed, fmt.Errorf("look through what a program has left: %w", err)
+	t := tidier{root: root, inside: at}
+	if err := t.tidy(ctx, ".", 0); err != nil {
+		return t.removed, fmt.Errorf("look through what a program has left: %w", err)
 	}
-	return removed, nil
+	return t.removed, nil
 }
 
-// deepest is how deep folders may be nested. Each call of the system walks a path from its beginning.
-const deepest = 128
+type tidier struct {
+	root    *os.Root
+	inside  string // the folder in the sandbox
+	removed int
+}
 
-func tidy(root *os.Root, name, inside string, depth int, removed *int) error {
-	if depth > deepest {
-		*removed++
-		return root.RemoveAll(name)
-	}
-	dir, err := root.Open(name)
-	if errors.Is(err, fs.ErrPermission) { // the program has taken the rights away
-		if err := root.Chmod(name, 0o700); err != nil {
+func (t *tidier) tidy(ctx context.Context, name string, depth int) error {
+	return temporary.Each(t.root, name, func(entry fs.DirEntry) error {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-		dir, err = root.Open(name)
-	}
-	if err != nil {
-		return err
-	}
-	entries, err := dir.ReadDir(-1)
-	_ = dir.Close()
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
 		path := filepath.Join(name, entry.Name())
+		var err error
 		switch kind := entry.Type(); {
+		case kind.IsDir() && depth < inside.Deepest:
+			return t.tidy(ctx, path, depth+1)
 		case kind.IsDir():
-			err = tidy(root, path, inside, depth+1, removed)
+			err = t.empty(path)
 		case kind.IsRegular():
-			err = plain(root, path)
-		case kind&fs.ModeSymlink != 0 && keepLink(root, path, inside, &err):
-		default:
-			*removed++
-			err = root.Remove(path)
+			return plain(t.root, path)
+		case kind&fs.ModeSymlink != 0 && keepLink(t.root, path, t.inside, &err):
+			return err
 		}
 		if err != nil {
 			return err
 		}
+		t.removed++
+		return t.root.Remove(path)
+	})
+}
+
+// empty removes what is in a folder.
+func (t *tidier) empty(path string) error {
+	if err := t.root.Chmod(path, 0o700); err != nil {
+		return err
 	}
-	return nil
+	folder, err := t.root.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(temporary.Empty(folder), folder.Close())
 }
 
 // plain takes the rights of a file's owner and group from those who run it.

@@ -8,10 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostConnections to the gateway are open at once. A program that opens more waits: else it would use up the
-// descriptors by which this process sees its limits.
-const mostConnections = 128
-
 // forward forwards connections to a port of the sandbox's own loopback to a socket that leads out. It does without
 // package net, which is initialized long after this process should run.
 func (j Job) forward() error {
@@ -23,12 +19,12 @@ func (j Job) forward() error {
 		err = unix.Bind(listener, &unix.SockaddrInet4{Port: j.Port, Addr: [4]byte{127, 0, 0, 1}})
 	}
 	if err == nil {
-		err = unix.Listen(listener, mostConnections)
+		err = unix.Listen(listener, MostConnections)
 	}
 	if err != nil {
 		return fmt.Errorf("listen for the gateway on port %d: %w", j.Port, err)
 	}
-	free := make(chan struct{}, mostConnections)
+	free := make(chan struct{}, MostConnections)
 	go func() {
 		for {
 			free <- struct{}{}

@@ -26,7 +26,10 @@ type Job struct {
 	Grace   time.Duration // between SIGTERM and the end, after Timeout
 	Output  int64         // bytes of output, the rest is dropped; 0: no limit
 	Root    bool          // outside this is root, for whom the kernel holds no limit of processes
-	Check   bool          // start nothing, only look whether the program could be started
+	Alone   bool          // the sandbox has a network of its own
+	// Writable are the folders in which the program writes on the disk.
+	Writable []string
+	Check    bool // start nothing, only look whether the program could be started
 }
 
 // Limits of a sandbox. 0: none.
@@ -34,9 +37,15 @@ type Limits struct {
 	Memory    int64         // bytes of all processes together, and of each
 	Processes int           // threads included
 	FileSize  int64         // bytes of one file
+	Disk      int64         // bytes of all files in the writable folders
+	Files     int           // in the writable folders
+	Free      int64         // bytes that are left on their disk
 	OpenFiles int           // of one process
 	CPU       time.Duration // of one process
 }
+
+// Deepest is how deep folders of a program may be nested.
+const Deepest = 128
 
 // Report is how the program ended. It goes to descriptor 3.
 type Report struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,7 +25,7 @@ func (l Limits) set() error {
 		{"processor time", unix.RLIMIT_CPU, int64(l.CPU.Seconds())},
 	}
 	if !raced { // not RLIMIT_AS: programs such as node reserve address space that they never use
-		limits = append(limits, limit{"memory of a process", unix.RLIMIT_DATA, l.Memory})
+		limits = append(limits, limit{"memory of a process", unix.RLIMIT_DATA, ownData(l.Memory)})
 	}
 	if l.Processes > 0 && ownProcesses() {
 		limits = append(limits, limit{"processes", unix.RLIMIT_NPROC, int64(l.Processes + 2*ownThreads)})
@@ -44,6 +45,15 @@ func (l Limits) set() error {
 		}
 	}
 	return nil
+}
+
+// ownData leaves this process, which has the limit, too, the address space that Go reserves. What all take together is
+// counted.
+func ownData(memory int64) int64 {
+	if memory == 0 {
+		return 0
+	}
+	return memory + 256<<20
 }
 
 // ownProcesses says whether RLIMIT_NPROC counts the processes of the sandbox alone. Before Linux 5.14 it counts all
@@ -84,39 +94,55 @@ func (w *watch) due() bool {
 	return true
 }
 
+// inode is what the kernel holds for an empty file of a folder in memory.
+const inode = 1024
+
 // exceeded names which limit of all processes together is exceeded; empty: none. The kernel holds none of these for
-// root, and none for memory without a cgroup.
-func (l Limits) exceeded() string {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return ""
+// root, and none for memory without a cgroup. kernel is memory that is not seen here.
+func (l Limits) exceeded(kernel int64) string {
+	pids := processes()
+	// A fork bomb is ended before its processes are looked at: it would start more of them meanwhile.
+	if l.Processes > 0 && len(pids) > l.Processes {
+		return fmt.Sprintf(tooMany, len(pids), l.Processes)
 	}
-	threads, memory := 0, int64(0)
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == 1 {
-			continue
-		}
-		status, err := os.ReadFile("/proc/" + entry.Name() + "/status")
+	threads, memory := 0, kernel
+	for _, pid := range pids {
+		status, err := os.ReadFile("/proc/" + pid + "/status")
 		if err != nil {
 			continue // it has ended
 		}
 		threads += int(field(status, "Threads:"))
-		memory += (field(status, "RssAnon:") + field(status, "RssShmem:")) << 10
+		memory += (field(status, "RssAnon:") + field(status, "RssShmem:") + field(status, "VmPTE:")) << 10
 	}
 	for _, folder := range []string{"/tmp", "/dev/shm"} {
 		var used unix.Statfs_t
 		if unix.Statfs(folder, &used) == nil && used.Type == unix.TMPFS_MAGIC {
-			memory += int64(used.Blocks-used.Bfree) * used.Bsize //nolint:gosec // far smaller
+			memory += int64(used.Blocks-used.Bfree)*used.Bsize + int64(used.Files-used.Ffree)*inode //nolint:gosec // far smaller
 		}
 	}
 	switch {
 	case l.Processes > 0 && threads > l.Processes:
-		return fmt.Sprintf("%d processes and threads, %d are allowed", threads, l.Processes)
+		return fmt.Sprintf(tooMany, threads, l.Processes)
 	case l.Memory > 0 && memory > l.Memory:
 		return fmt.Sprintf("%d MiB of memory, %d are allowed", memory>>20, l.Memory>>20)
 	}
 	return ""
+}
+
+const tooMany = "%d processes and threads, %d are allowed"
+
+// processes are the ids of all processes of the sandbox but this one.
+func processes() []string {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1)
+	return slices.DeleteFunc(names, func(name string) bool {
+		pid, err := strconv.Atoi(name)
+		return err != nil || pid == 1
+	})
 }
 
 // field is a number of /proc/PID/status.

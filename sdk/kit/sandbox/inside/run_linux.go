@@ -40,6 +40,7 @@ func (j Job) run(argv []string, report *Report) error {
 	if err := j.forward(); err != nil {
 		return err
 	}
+	a := newAudit(j)
 	haveThreads()
 	if err := j.Limits.set(); err != nil {
 		return err
@@ -47,7 +48,7 @@ func (j Job) run(argv []string, report *Report) error {
 	if err := denyCalls(); err != nil {
 		return err
 	}
-	return j.supervise(argv, report)
+	return j.supervise(argv, a, report)
 }
 
 // ownThreads are more threads than this process needs at once.
@@ -99,7 +100,7 @@ const (
 )
 
 // supervise runs the program, and ends it at its limits.
-func (j Job) supervise(argv []string, report *Report) error {
+func (j Job) supervise(argv []string, a *audit, report *Report) error {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe for its output: %w", err)
@@ -121,7 +122,8 @@ func (j Job) supervise(argv []string, report *Report) error {
 	}()
 	ended := make(chan syscall.WaitStatus, 1)
 	go reap(pid, ended)
-	status := j.wait(pid, ended, report)
+	go a.run()
+	status := j.wait(pid, ended, a, report)
 	_ = unix.Kill(-1, unix.SIGKILL) // all but this process
 	_ = out.SetReadDeadline(time.Now().Add(lastOutput))
 	<-copied
@@ -146,7 +148,8 @@ func (j Job) environ() []string {
 const lastOutput = time.Second
 
 // wait waits for the end of the program, and ends it at its limits.
-func (j Job) wait(pid int, ended <-chan syscall.WaitStatus, report *Report) syscall.WaitStatus {
+func (j Job) wait(pid int, ended <-chan syscall.WaitStatus, a *audit, report *Report,
+) syscall.WaitStatus {
 	tick := time.NewTicker(watchEvery)
 	w := watch{fast: j.Root || !ownProcesses(), processes: j.Limits.Processes}
 	if w.fast {
@@ -171,7 +174,10 @@ func (j Job) wait(pid int, ended <-chan syscall.WaitStatus, report *Report) sysc
 			if !w.due() {
 				continue
 			}
-			if report.Limit = j.Limits.exceeded(); report.Limit != "" {
+			if report.Limit = a.exceeded(); report.Limit == "" {
+				report.Failed = j.full()
+			}
+			if report.Limit != "" || report.Failed != "" {
 				// One call of the system ends all of them, and none can start another one meanwhile.
 				_ = unix.Kill(-1, unix.SIGKILL)
 				return <-ended

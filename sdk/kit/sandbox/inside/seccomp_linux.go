@@ -11,7 +11,7 @@ import (
 // What a program of a sandbox does not need, and what leads out of namespaces or past limits: other namespaces and
 // mounts, keyrings (which no namespace separates), sockets of virtual machines (vsock: neither), memory that is counted
 // for no process, and interfaces of the kernel with many faults. io_uring would make calls that are not seen here.
-func denied() (refused, missing []uint32) {
+func denied() (refused, missing, unsupported []uint32) {
 	refused = []uint32{
 		unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
 		unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
@@ -24,7 +24,9 @@ func denied() (refused, missing []uint32) {
 	// Programs do without these where the kernel is older.
 	missing = []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 		unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET}
-	return refused, missing
+	// Access lists of files in memory are such memory; programs do without where the file system has none.
+	unsupported = []uint32{unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT}
+	return refused, missing, unsupported
 }
 
 // Flags of clone that make namespaces.
@@ -36,6 +38,7 @@ const (
 	callNumber = 0
 	callArch   = 4
 	callFirst  = 16 // low half of the first argument, on little-endian machines
+	callThird  = 32
 )
 
 // Answers of a filter.
@@ -58,21 +61,29 @@ func filter(arch uint32) []unix.SockFilter {
 	if arch == unix.AUDIT_ARCH_X86_64 {
 		out = append(out, jump(unix.BPF_JGE, 0x40000000, 0, 1), ret(kill)) // the x32 calls have other numbers
 	}
-	refused, missing := denied()
-	for _, number := range refused {
-		out = append(out, jump(unix.BPF_JEQ, number, 0, 1), ret(refuse|uint32(unix.EPERM)))
-	}
-	for _, number := range missing {
-		out = append(out, jump(unix.BPF_JEQ, number, 0, 1), ret(refuse|uint32(unix.ENOSYS)))
+	refused, missing, unsupported := denied()
+	for errno, numbers := range map[unix.Errno][]uint32{unix.EPERM: refused, unix.ENOSYS: missing,
+		unix.EOPNOTSUPP: unsupported} {
+		for _, number := range numbers {
+			out = append(out, jump(unix.BPF_JEQ, number, 0, 1), ret(refuse|uint32(errno)))
+		}
 	}
 	out = append(out, jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 4), load(callFirst),
 		jump(unix.BPF_JSET, newNamespaces, 0, 1), ret(refuse|uint32(unix.EPERM)), ret(allow))
-	out = append(out, jump(unix.BPF_JEQ, unix.SYS_SOCKET, 0, 6), load(callFirst))
-	families := []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
-	for i, family := range families {
-		out = append(out, jump(unix.BPF_JEQ, family, uint8(len(families)-i), 0)) //nolint:gosec // a few
+	out = append(out, jump(unix.BPF_JEQ, unix.SYS_SOCKET, 1, 0), ret(allow), load(callFirst),
+		jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 1), ret(allow))
+	for _, family := range []uint32{unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK} {
+		protocols := []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}
+		if family == unix.AF_NETLINK {
+			protocols = []uint32{unix.NETLINK_ROUTE}
+		}
+		out = append(out, jump(unix.BPF_JEQ, family, 0, uint8(2+2*len(protocols))), load(callThird)) //nolint:gosec // a few
+		for _, protocol := range protocols {
+			out = append(out, jump(unix.BPF_JEQ, protocol, 0, 1), ret(allow))
+		}
+		out = append(out, ret(refuse|uint32(unix.EPROTONOSUPPORT)))
 	}
-	return append(out, ret(refuse|uint32(unix.EAFNOSUPPORT)), ret(allow))
+	return append(out, ret(refuse|uint32(unix.EAFNOSUPPORT)))
 }
 
 // denyCalls denies system calls to this process and all that it starts.
