@@ -93,7 +93,7 @@ func config(t *testing.T) (Config, *plugintest.Trajectories) {
 
 // sandboxed are the settings of a sandbox.
 func sandboxed(kind string) Sandbox {
-	return Sandbox{Kind: kind, Network: []string{}, Paths: []string{}, Memory: 2, Tmp: 0.0625, FileSize: 0.0625,
+	return Sandbox{Kind: kind, Network: []string{}, Paths: []string{}, Memory: 2, Tmp: 0.0625, FileSize: 0.0625, Disk: 1,
 		Processes: 256, OpenFiles: 1024}
 }
 

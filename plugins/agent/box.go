@@ -44,7 +44,8 @@ func openBox(ctx context.Context, l *launcher, python, gateway string, setup env
 	b.spec = sandbox.Spec{Files: b.folder, Network: slices.Contains(c.Network, "*"), Tmp: gibibytes(c.Tmp),
 		Dir: (&place{rollout}).work(), Grace: killGrace, Output: maxLog,
 		Limits: inside.Limits{Memory: gibibytes(c.Memory), Processes: int(c.Processes), FileSize: gibibytes(c.FileSize),
-			OpenFiles: int(c.OpenFiles), CPU: time.Duration(c.CPU * float64(time.Second))}}
+			Disk: gibibytes(c.Disk), Files: mostEntries, Free: leaveFree, OpenFiles: int(c.OpenFiles),
+			CPU: time.Duration(c.CPU * float64(time.Second))}}
 	if err := b.environment(ctx, l, python, setup); err != nil {
 		return nil, err
 	}
@@ -76,6 +77,11 @@ func openBox(ctx context.Context, l *launcher, python, gateway string, setup env
 	b.log("info", fmt.Sprintf("programs run in bubblewrap: %s; of this machine they read %s", network, b.reads()))
 	return b, nil
 }
+
+const (
+	mostEntries = 1_000_000 // files and folders of a rollout: each takes time to remove
+	leaveFree   = 256 << 20 // bytes of the disk, for the run and others
+)
 
 func gibibytes(n float64) int64 { return int64(n * (1 << 30)) }
 
@@ -132,7 +138,11 @@ func (b *box) environment(ctx context.Context, l *launcher, python string, setup
 				Remedy: "name a file or folder that is there"}
 		}
 	}
-	b.spec.Mounts = r.Mounts()
+	covers, err := b.covers(answers(setup, r.Path), r.Mounts())
+	if err != nil {
+		return err
+	}
+	b.spec.Mounts = append(r.Mounts(), covers...)
 	env := l.env
 	for name := range env {
 		proxy := strings.HasSuffix(strings.ToLower(name), "_proxy") && !b.spec.Network
@@ -149,11 +159,36 @@ func (b *box) environment(ctx context.Context, l *launcher, python string, setup
 	return nil
 }
 
+// covers puts something empty in place of files and folders that would be seen with what is around them.
+func (b *box) covers(answers []string, shown []sandbox.Mount) ([]sandbox.Mount, error) {
+	file, folder := filepath.Join(b.folder, "empty"), filepath.Join(b.folder, "nothing")
+	if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+		return nil, fmt.Errorf("write the files of a sandbox: %w", err)
+	}
+	var out []sandbox.Mount
+	for _, path := range answers {
+		info, err := os.Stat(path)
+		in := func(m sandbox.Mount) bool { return sandbox.Below(path, m.Inside) }
+		if err != nil || !slices.ContainsFunc(shown, in) && !slices.ContainsFunc(sandbox.SystemFolders(),
+			func(system string) bool { return sandbox.Below(path, system) }) {
+			continue
+		}
+		empty := file
+		if info.IsDir() {
+			empty = folder
+		}
+		out = append(out, sandbox.Mount{Host: empty, Inside: path})
+	}
+	return out, nil
+}
+
 // reads lists what the program reads of this machine, for the log.
 func (b *box) reads() string {
 	out := []string{"the system's folders"}
 	for _, m := range b.spec.Mounts {
-		out = append(out, m.Host)
+		if m.Host == m.Inside {
+			out = append(out, m.Host)
+		}
 	}
 	return strings.Join(out, ", ")
 }
@@ -179,6 +214,14 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 	}
 	env["TMPDIR"] = "/tmp"
 	spec := b.spec
+	if b.forward != nil {
+		way, err := b.forward.Open()
+		if err != nil {
+			return nil, &environment.InfraFailed{Err: err}
+		}
+		defer func() { _ = way.Close() }()
+		spec.Gateway = way.Gateway()
+	}
 	spec.Argv, spec.Timeout = argv, limit
 	spec.Mounts = append(slices.Clone(spec.Mounts), sandbox.Mount{Host: p.work(), Inside: seen.work(), Writable: true},
 		sandbox.Mount{Host: p.home(), Inside: seen.home(), Writable: true},
@@ -226,7 +269,9 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 		return nil, &environment.InfraFailed{Err: fmt.Errorf("run the program in a sandbox: %w; its last lines: %s", err,
 			strings.TrimSpace(tail))}
 	}
-	b.tidy(p, seen)
+	if err := b.tidy(ctx, p, seen); err != nil { // nobody reads the folder then
+		return nil, fmt.Errorf("%w; its last lines: %s", err, strings.TrimSpace(tail))
+	}
 	return endOf(report, limit, took, tail), nil
 }
 
@@ -234,15 +279,18 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 const overdue = 5 * time.Second
 
 // tidy makes the program's folder safe for the reward function.
-func (b *box) tidy(p, seen *place) {
-	removed, err := sandbox.Tidy(p.work(), seen.work())
-	if err != nil {
-		b.log("warn", err.Error())
-	}
+func (b *box) tidy(ctx context.Context, p, seen *place) error {
+	ctx, cancel := context.WithTimeout(ctx, tidyWithin)
+	defer cancel()
+	removed, err := sandbox.Tidy(ctx, p.work(), seen.work())
 	if removed > 0 {
 		b.log("info", fmt.Sprintf("removed what a program had left: %d links out of its folder, pipes or sockets", removed))
 	}
+	return err
 }
+
+// tidyWithin is long: a program may leave many files.
+const tidyWithin = 2 * time.Minute
 
 // endOf is how a program ended.
 func endOf(report *inside.Report, limit, took time.Duration, tail string) *ended {

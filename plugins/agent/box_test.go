@@ -58,6 +58,14 @@ func TestAProgramInASandbox(t *testing.T) {
 		"it looks around": {program: ask + looks,
 			reward: "import os\ndef score(folder, exit_code):\n    assert not os.path.lexists(folder / 'answer.txt')\n" +
 				"    return {0: 1.0}[exit_code]\n"},
+		"the answers are in its package": {
+			program: ask + "import lib.tools\nask([{'role': 'user', 'content': 'a'}])\n" +
+				"assert 'answer' not in json.load(open(os.environ['RECIPE_TASK']))\n" +
+				"for name in ('tasks.jsonl', 'judge.py', '__pycache__/judge.x.pyc'):\n" +
+				"    assert open(f'{sys.argv[1]}/lib/{name}').read() == '', name\n",
+			reward: "",
+			change: func(c *Config) { c.Tasks, c.Reward = "lib/tasks.jsonl", "lib.judge:score" },
+		},
 		"it starts too many": {
 			program: ask + "ask([{'role': 'user', 'content': 'a'}])\nimport subprocess, time\n" +
 				"for _ in range(60): subprocess.Popen(['sleep', '86397.5'])\ntime.sleep(60)\n",
@@ -70,7 +78,13 @@ func TestAProgramInASandbox(t *testing.T) {
 			t.Parallel()
 			dir := folder(t)
 			for file, text := range map[string]string{"loop.py": c.program, "reward.py": c.reward, "shown.txt": "shown",
-				"helper.py": "", "other.py": ""} {
+				"helper.py": "", "other.py": "", "lib/__init__.py": "", "lib/tools.py": "",
+				"lib/judge.py":                "def score(task, exit_code): return {0: task['answer']}[exit_code]\n",
+				"lib/__pycache__/judge.x.pyc": "compiled",
+				"lib/tasks.jsonl":             strings.Repeat(`{"answer": 1.0}`+"\n", 8)} {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700); err != nil {
+					t.Fatal(err)
+				}
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}

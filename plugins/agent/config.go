@@ -38,6 +38,7 @@ type Sandbox struct {
 	Memory    float64  `recipe:"memory" default:"4" min:"0.0625" unit:"GiB" doc:"Memory of all processes of a rollout together, /tmp and /dev/shm included"`
 	Tmp       float64  `recipe:"tmp" default:"1" min:"0.001" unit:"GiB" doc:"Size of /tmp, and of /dev/shm"`
 	FileSize  float64  `recipe:"file_size" default:"1" min:"0.001" unit:"GiB" doc:"Largest file that a process may write"`
+	Disk      float64  `recipe:"disk" default:"16" min:"0.01" unit:"GiB" doc:"Size of all files in the rollout's folders together"`
 	Processes int64    `recipe:"processes" default:"512" min:"1" max:"100000" unit:"processes and threads" doc:"Processes of a rollout, threads included"`
 	OpenFiles int64    `recipe:"open_files" default:"1024" min:"512" unit:"files" doc:"Open files of a process"`
 	CPU       float64  `recipe:"cpu" default:"0" min:"0" unit:"seconds" doc:"Processor time of a process; 0: as much as it gets"`

@@ -10,16 +10,46 @@ import (
 	"github.com/recipe-rl/recipe/sdk/environment"
 )
 
+// answers are what a program must not read, where it is there: the tasks, and the reward function with what Python has
+// compiled of it. A reward function of a module is beside the recipe, or where Python finds packages.
+func answers(setup environment.Setup[Config], path []string) []string {
+	reward, _, _ := strings.Cut(setup.Config.Reward, ":")
+	names := []string{setup.Config.Tasks, reward}
+	if module := strings.ReplaceAll(reward, ".", string(filepath.Separator)); !strings.HasSuffix(reward, ".py") {
+		names = append(names, module+".py", module) // a module, or a package
+	}
+	var out []string
+	for _, folder := range append([]string{setup.RecipeDir}, path...) {
+		for _, name := range names {
+			if !filepath.IsAbs(name) {
+				name = filepath.Join(folder, name)
+			}
+			found, err := filepath.EvalSymlinks(name)
+			if err != nil || slices.Contains(out, found) {
+				continue
+			}
+			out = append(out, found)
+			stem := strings.TrimSuffix(filepath.Base(found), ".py")
+			compiled, _ := filepath.Glob(filepath.Join(filepath.Dir(found), "__pycache__", stem+".*.pyc"))
+			out = append(out, compiled...)
+		}
+	}
+	return out
+}
+
 // programFiles are the files beside the recipe that a program needs: those that its arguments name, and of Python files
 // the modules beside them whose names stand in them, and in them. The tasks and the reward function are not among them:
 // a model would read the answers there.
 func programFiles(l *launcher, setup environment.Setup[Config]) []string {
-	reward, _, _ := strings.Cut(setup.Config.Reward, ":")
-	hidden := []string{filepath.Join(setup.RecipeDir, setup.Config.Tasks), filepath.Join(setup.RecipeDir, reward)}
+	hidden := answers(setup, nil)
 	var out []string
 	var add func(path string)
 	add = func(path string) {
-		if slices.Contains(out, path) || slices.Contains(hidden, path) || len(out) >= mostFiles {
+		if slices.Contains(out, path) || len(out) >= mostFiles {
+			return
+		}
+		found, err := filepath.EvalSymlinks(path)
+		if err != nil || slices.Contains(hidden, found) {
 			return
 		}
 		info, err := os.Stat(path)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,8 +32,9 @@ func newPlace(folder string, t *task) (*place, error) {
 			err = os.Mkdir(made, 0o700)
 		}
 	}
-	if err == nil {
-		err = os.WriteFile(p.task(), t.raw, 0o600)
+	text, shown := t.shown()
+	if err = errors.Join(err, shown); err == nil {
+		err = os.WriteFile(p.task(), text, 0o600)
 	}
 	if err != nil {
 		_ = os.RemoveAll(dir)

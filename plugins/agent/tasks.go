@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -31,6 +32,23 @@ func (t *task) text(name string) (string, bool) {
 	return string(raw), true
 }
 
+// answerMember is the member that only the reward function gets.
+const answerMember = "answer"
+
+// shown is the task as its program may read it.
+func (t *task) shown() ([]byte, error) {
+	if _, has := t.members[answerMember]; !has {
+		return t.raw, nil
+	}
+	members := maps.Clone(t.members)
+	delete(members, answerMember)
+	out, err := json.Marshal(members)
+	if err != nil {
+		return nil, fmt.Errorf("write a task without its answer: %w", err)
+	}
+	return out, nil
+}
+
 // name is the task for people.
 func (t *task) name() string {
 	for _, member := range []string{"id", "name", "instruction", "prompt", "question"} {
@@ -43,7 +61,7 @@ func (t *task) name() string {
 
 // task is as the kit takes it. The right answer is recorded for people.
 func (t *task) task() environment.Task {
-	expected, _ := t.text("answer")
+	expected, _ := t.text(answerMember)
 	return environment.Task{Prompt: t.name(), Expected: expected, Data: t}
 }
 
