@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,6 +41,10 @@ const (
 	maxOutputRecord = 1 << 10
 	maxOutputLine   = 8 << 10
 	maxOutputRead   = 256 << 10 // of one file at one call
+
+	// A process that prints without end fills no disk, and its end waits for no lines that nobody would read.
+	maxOutputFile   = 64 << 20
+	maxOutputUnread = 8 << 20
 )
 
 // NewOutput reads the output of the next process in the directory, from its first line.
@@ -100,6 +105,17 @@ func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
 	if info.Size() < o.read[name] {
 		o.read[name] = 0 // renamed or truncated
 	}
+	if unread := info.Size() - o.read[name]; info.Size() > maxOutputFile || ended && unread > maxOutputUnread {
+		text := fmt.Sprintf("%d MiB of its output are left out", unread>>20)
+		o.read[name] = info.Size()
+		if ended { // of what is left of it, the end is shown as the reason
+			o.read[name] -= maxOutputRead
+		} else if err := o.shorten(name, info.Size()); err != nil {
+			text += fmt.Sprintf(", and the file cannot be shortened: %v", err)
+		}
+		each(OutputLine{name, text})
+		return true
+	}
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return false
@@ -127,6 +143,27 @@ func (o *Output) stream(name string, ended bool, each func(OutputLine)) bool {
 		each(OutputLine{name, line})
 	}
 	return whole > 0
+}
+
+// shorten empties a file, and keeps its end beside it. The process appends to it, so it goes on at the beginning. Lines
+// that it prints meanwhile are lost.
+func (o *Output) shorten(name string, size int64) (err error) {
+	path := filepath.Join(o.dir, name)
+	f, err := private.OpenFile(path, os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	kept, err := private.OpenFile(path+".1", os.O_CREATE|os.O_WRONLY|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(kept, io.NewSectionReader(f, size-maxOutputUnread, maxOutputUnread))
+	if err = errors.Join(err, kept.Close()); err != nil {
+		return err
+	}
+	o.read[name] = 0
+	return f.Truncate(0)
 }
 
 // handshakeLine is the line with the address at which a plugin listens.

@@ -201,3 +201,46 @@ func TestOutput(t *testing.T) {
 	add(host.Stdout, "anew\n")
 	next(o, false, "stdout anew")
 }
+
+// A plugin that prints without end fills no disk, and nobody reads all of it when it ends.
+func TestOutputWithoutEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, host.Stdout)
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // as the process has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	add := func(mebibytes int) {
+		t.Helper()
+		for range mebibytes {
+			if _, err := f.WriteString(strings.Repeat(strings.Repeat("x", 1023)+"\n", 1024)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read := func(ended bool) (lines []string) {
+		o := host.ResumeOutput(dir)
+		for o.Next(ended, func(l host.OutputLine) { lines = append(lines, l.Text) }) && ended {
+		}
+		return lines
+	}
+	host.NewOutput(dir)
+	add(65)
+	if got := read(false); len(got) != 1 || !strings.Contains(got[0], "65 MiB of its output are left out") {
+		t.Errorf("reported %.200q", got)
+	}
+	for name, want := range map[string]int64{path: 0, path + ".1": 8 << 20} {
+		if info, err := os.Stat(name); err != nil || info.Size() != want {
+			t.Errorf("%s: %v, %v; want %d bytes", name, info, err, want)
+		}
+	}
+	add(20)
+	if got := read(true); len(got) != 1+256 || !strings.Contains(got[0], "20 MiB of its output are left out") {
+		t.Errorf("%d lines, the first is %.200q", len(got), got[:1])
+	}
+	if got := host.LastLines(dir, 2); len(got) != 2 {
+		t.Errorf("the last lines are %.200q", got)
+	}
+}

@@ -11,8 +11,8 @@ import (
 // outputEvery is the interval between reads of a plugin process's output.
 const outputEvery = time.Second
 
-// Limits for a plugin that prints without end and would fill the run's log: lines at once, then lines a second. All
-// lines are in its files.
+// Limits for a plugin that prints without end and would fill the run's log: lines at once, then lines a second. The
+// newest lines are in its files.
 const (
 	printedBurst = 200
 	printedRate  = 5

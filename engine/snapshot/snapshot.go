@@ -5,6 +5,7 @@ package snapshot
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/event"
@@ -159,12 +160,32 @@ func (snap *Snapshot) sample(e event.Event) {
 	if name == "" {
 		name = e.Address
 	}
-	s := snap.Samples[name]
+	s, known := snap.Samples[name]
+	if !known && (len(snap.Samples) >= maxEnvironments || len(name) > maxName) {
+		return
+	}
+	e.Prompt, e.Completion = cut(e.Prompt), cut(e.Completion)
 	if s.First.Type == "" {
 		s.First = e
 	}
 	s.Last = e
 	snap.Samples[name] = s
+}
+
+// What a block reports fills no memory, however many names it uses: what is beyond is in the log alone.
+const (
+	maxMetrics      = 4096    // of a block
+	maxEnvironments = 128     // with samples
+	maxName         = 1 << 10 // bytes
+	maxSample       = 1 << 20 // bytes of a text
+)
+
+// cut shortens a text of a sample.
+func cut(text string) string {
+	if len(text) <= maxSample {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxSample], "") + " …" // a copy
 }
 
 func (blk *Block) apply(e event.Event) {
@@ -189,12 +210,15 @@ func (blk *Block) apply(e event.Event) {
 		blk.Pace.add(e.Time, e.Step)
 	case event.Metrics:
 		for name, value := range e.Metrics {
-			blk.Metrics[name] = value
 			series := blk.History[name]
+			if series == nil && (len(blk.History) >= maxMetrics || len(name) > maxName) {
+				continue
+			}
 			if series == nil {
 				series = &Series{}
 				blk.History[name] = series
 			}
+			blk.Metrics[name] = value
 			series.Add(e.Step, value)
 		}
 		if v, ok := e.Metrics["policy_version"]; ok {

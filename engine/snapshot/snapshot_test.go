@@ -1,8 +1,10 @@
 package snapshot
 
 import (
+	"fmt"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,5 +180,29 @@ func TestASilentBlockHasNoFreshMetrics(t *testing.T) {
 	answers := event.Event{Type: event.Answers, Address: trainer}
 	if got := fold(metrics, silent, answers).Blocks[trainer].Fresh(); len(got) != 1 {
 		t.Errorf("a block that answers again has %v", got)
+	}
+}
+
+// A block that uses names without end, or texts, fills no memory of those who follow the run.
+func TestNamesWithoutEnd(t *testing.T) {
+	t.Parallel()
+	var events []event.Event
+	for n := range 5000 {
+		name := fmt.Sprint("name", n)
+		events = append(events, event.Event{Type: event.Metrics, Address: trainer, Metrics: map[string]float64{name: 1}},
+			event.Event{Type: event.Sample, Address: trainer, Environment: name, Prompt: "a", Completion: "b"})
+	}
+	long := strings.Repeat("é", 1<<20)
+	events = append(events, event.Event{Type: event.Metrics, Address: trainer, Metrics: map[string]float64{"name1": 2}},
+		event.Event{Type: event.Metrics, Address: "trainer.tiny.b", Metrics: map[string]float64{long: 1}},
+		event.Event{Type: event.Sample, Address: trainer, Environment: "name1", Prompt: long, Completion: long})
+	snap := fold(events...)
+	blk := snap.Blocks[trainer]
+	if len(blk.Metrics) != 4096 || len(blk.History) != 4096 || blk.Metrics["name1"] != 2 || len(snap.Samples) != 128 {
+		t.Errorf("%d metrics, %d series, %d environments; name1 is %v", len(blk.Metrics), len(blk.History),
+			len(snap.Samples), blk.Metrics["name1"])
+	}
+	if last := snap.Samples["name1"].Last; len(last.Prompt) > 1<<20+10 || len(snap.Blocks["trainer.tiny.b"].Metrics) > 0 {
+		t.Errorf("a prompt of %d bytes, metrics %d", len(last.Prompt), len(snap.Blocks["trainer.tiny.b"].Metrics))
 	}
 }

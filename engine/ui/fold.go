@@ -90,9 +90,17 @@ func moveKey[V any](m map[string]V, from, to string) {
 	}
 }
 
+const (
+	maxSeries     = 16384
+	maxSeriesName = 2 << 10 // bytes
+)
+
 func (f *fold) add(name string, step, at, value float64) {
 	s := f.series[name]
 	if s == nil {
+		if len(f.series) >= maxSeries || len(name) > maxSeriesName {
+			return // a block that reports without end fills no memory
+		}
 		s = &series{}
 		f.series[name] = s
 	}
