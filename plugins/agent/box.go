@@ -278,11 +278,14 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 // overdue is how long a sandbox may take to end after its time.
 const overdue = 5 * time.Second
 
-// tidy makes the program's folder safe for the reward function.
+// tidy makes the program's folder safe for the reward function, and its home for people who look at what is kept.
 func (b *box) tidy(ctx context.Context, p, seen *place) error {
 	ctx, cancel := context.WithTimeout(ctx, tidyWithin)
 	defer cancel()
 	removed, err := sandbox.Tidy(ctx, p.work(), seen.work())
+	if err == nil {
+		_, err = sandbox.Tidy(ctx, p.home(), seen.home())
+	}
 	if removed > 0 {
 		b.log("info", fmt.Sprintf("removed what a program had left: %d links out of its folder, pipes or sockets", removed))
 	}

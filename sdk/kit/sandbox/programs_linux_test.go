@@ -263,7 +263,7 @@ func bombs() map[string]func() {
 			}
 		},
 		"divides its memory": func() { // into mappings that differ from their neighbors
-			for range 40 {
+			for range 10 {
 				_ = self("divides").Start()
 			}
 			forever()

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/sdk/kit/sandbox/inside"
 )
 
@@ -68,6 +69,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(func() { _ = temporary.Remove(w.work) }) // folders without rights
 	if err := os.WriteFile(w.secret, []byte(secretText), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +216,7 @@ func TestLimitsOfASandbox(t *testing.T) {
 		"maps without use":   {limit: "MiB of memory, 512 are allowed"},
 		"fills sockets":      {limit: "MiB of memory, 512 are allowed"},
 		"orphans sockets":    {limit: "MiB of memory, 512 are allowed"},
-		"divides its memory": {limit: "MiB of memory, 512 are allowed", change: many},
+		"divides its memory": {limit: "MiB of memory, 200 are allowed", change: tight},
 		"makes empty files":  {limit: "MiB of memory, 512 are allowed"},
 		"nests folders":      {limit: "folders are nested more than 128 deep"},
 		"makes many files":   {limit: "more than 1000 files in its folders"},
@@ -251,6 +253,7 @@ func TestLimitsOfASandbox(t *testing.T) {
 	}
 }
 
+func tight(s *Spec) { s.Limits.Memory = 200 << 20 }
 func many(s *Spec)  { s.Limits.Processes = 10000 }
 func large(s *Spec) { s.Limits.FileSize = 1 << 40 }
 
