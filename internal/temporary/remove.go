@@ -11,8 +11,9 @@ import (
 )
 
 // Remove removes a folder with all that is in it, as os.RemoveAll does, and also what a program may have left there to
-// prevent that: folders to which their owner, this user, has no right, and folders that are nested deeper than a process
-// may have files open. os.RemoveAll keeps one open for each level, and meanwhile nothing else in the process opens any.
+// prevent that: folders to which their owner, this user, has no right, and folders that are nested deeper than a
+// process may have files open. os.RemoveAll keeps one open for each level, and meanwhile nothing else in the process
+// opens any.
 func Remove(path string) error {
 	info, err := os.Lstat(path)
 	switch {

@@ -20,7 +20,8 @@ const remover = "TEMPORARY_TEST_REMOVES"
 func removes(dir string) error {
 	parent, inner := filepath.Join(dir, "made"), filepath.Join(dir, "made", "a", "b")
 	return errors.Join(os.MkdirAll(inner, 0o700), os.WriteFile(filepath.Join(inner, "file"), nil, 0o400),
-		os.Symlink(filepath.Join(dir, "outside"), filepath.Join(parent, "a", "link")), nest(filepath.Join(parent, "c"), 1000),
+		os.Symlink(filepath.Join(dir, "outside"), filepath.Join(parent, "a", "link")),
+		nest(filepath.Join(parent, "c"), 1000),
 		syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 200, Max: 200}),
 		os.Chmod(inner, 0), os.Chmod(filepath.Dir(inner), 0o500), os.Chmod(parent, 0), temporary.Remove(parent))
 }

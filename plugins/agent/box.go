@@ -79,7 +79,7 @@ func openBox(ctx context.Context, l *launcher, python, gateway string, setup env
 }
 
 const (
-	mostEntries = 1_000_000 // files and folders of a rollout: each takes time to remove
+	mostEntries = 500_000   // files and folders of a rollout: each takes time to remove
 	leaveFree   = 256 << 20 // bytes of the disk, for the run and others
 )
 

@@ -160,7 +160,7 @@ func plays() map[string]play {
 			out("access lists of files in memory", func() error {
 				return errors.Join(os.WriteFile("/tmp/list", nil, 0o600), unix.Setxattr("/tmp/list", "user.x", []byte("x"), 0))
 			}),
-			call("netlink sockets that programs send to", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_USERSOCK),
+			call("netlink between programs", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_USERSOCK),
 			call("SCTP", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)),
 		"uses inherited descriptors": inherited,
 		"gains rights":               gains,

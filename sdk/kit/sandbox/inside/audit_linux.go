@@ -33,7 +33,8 @@ const (
 // newAudit begins before calls of the system are denied, as it needs some of them.
 func newAudit(j Job) *audit {
 	a := &audit{job: j, sockets: -1}
-	if fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG); j.Alone && err == nil {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if j.Alone && err == nil {
 		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
 		a.sockets = fd
 	}
@@ -260,8 +261,8 @@ func (j Job) full() string {
 		var disk unix.Statfs_t
 		if j.Limits.Free > 0 && unix.Statfs(folder, &disk) == nil {
 			if free := int64(disk.Bavail) * disk.Bsize; free < j.Limits.Free { //nolint:gosec // far smaller
-				return fmt.Sprintf("the disk of %s has %d MiB left, and programs must leave %d", filepath.Base(folder), free>>20,
-					j.Limits.Free>>20)
+				return fmt.Sprintf("the disk of %s has %d MiB left, and programs must leave %d", filepath.Base(folder),
+					free>>20, j.Limits.Free>>20)
 			}
 		}
 	}

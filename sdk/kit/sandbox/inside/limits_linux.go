@@ -117,7 +117,8 @@ func (l Limits) exceeded(kernel int64) string {
 	for _, folder := range []string{"/tmp", "/dev/shm"} {
 		var used unix.Statfs_t
 		if unix.Statfs(folder, &used) == nil && used.Type == unix.TMPFS_MAGIC {
-			memory += int64(used.Blocks-used.Bfree)*used.Bsize + int64(used.Files-used.Ffree)*inode //nolint:gosec // far smaller
+			memory += int64(used.Blocks-used.Bfree) * used.Bsize //nolint:gosec // far smaller
+			memory += int64(used.Files-used.Ffree) * inode       //nolint:gosec // far smaller
 		}
 	}
 	switch {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// MostConnections to the gateway are open at once. A program that opens more waits: else it would use up descriptors, of
-// the first process, by which that sees its limits, and of the process outside, which other rollouts need.
+// MostConnections to the gateway are open at once. A program that opens more waits: else it would use up descriptors,
+// of the first process, by which that sees its limits, and of the process outside, which other rollouts need.
 const MostConnections = 128
 
 // End is an end of a connection.
