@@ -92,7 +92,8 @@ func damaged(index string, err error) error {
 // checkIndex reads all pages of an index. bbolt reads them, too, when it opens a file to be written, but in a goroutine
 // of its own, where its panic about a damaged page ends the process. What other errors there are, OpenDisk finds.
 func checkIndex(index string) (err error) {
-	if info, err := os.Lstat(index); err != nil || info.Size() == 0 {
+	info, err := os.Lstat(index)
+	if err != nil || info.Size() == 0 {
 		return nil //nolint:nilerr // it is made
 	}
 	db, err := bolt.Open(index, 0o600, &bolt.Options{Timeout: time.Second, ReadOnly: true, OpenFile: openRegular})
@@ -111,13 +112,19 @@ func checkIndex(index string) (err error) {
 			err = fmt.Errorf("%v", r)
 		}
 	}()
-	return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return readAll(b) })
+	left := info.Size()
+	return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return readAll(b, &left) })
 }
 
-func readAll(b *bolt.Bucket) error {
+// readAll reads what is in a bucket. Names and values are slices of the mapped file, and bbolt believes what a page says
+// of their lengths: to read what is beyond the file would end the process. Left is what of the file they may still take.
+func readAll(b *bolt.Bucket, left *int64) error {
 	return b.ForEach(func(name, value []byte) error {
+		if *left -= int64(len(name) + len(value)); *left < 0 {
+			return fmt.Errorf("its values are longer than the file, the last one of %d bytes", len(value))
+		}
 		if inner := b.Bucket(name); value == nil && inner != nil {
-			return readAll(inner)
+			return readAll(inner, left)
 		}
 		return nil
 	})

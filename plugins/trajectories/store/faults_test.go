@@ -1,6 +1,8 @@
 package store
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 func openDisk(t *testing.T, dir string) *Disk {
@@ -455,5 +459,42 @@ func TestADamagedIndexIsNamed(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no damage was seen")
+	}
+}
+
+// A value that is longer than what is left of the file is named: to read it would end the process.
+func TestALongValueOfAnIndexIsNamed(t *testing.T) {
+	t.Parallel()
+	path, value := filepath.Join(t.TempDir(), indexName), bytes.Repeat([]byte("v"), 2000)
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucket([]byte("bucket"))
+		if err == nil {
+			err = b.Put([]byte("key"), value)
+		}
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkIndex(path); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := os.Getpagesize() * (bytes.Index(whole, value) / os.Getpagesize())
+	for _, size := range []int{0xff0015, len(whole) - 1} {
+		binary.NativeEndian.PutUint32(whole[page+28:], uint32(size)) // of the first value of a leaf
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkIndex(path); err == nil {
+			t.Errorf("a value of %d bytes in a file of %d is no error", size, len(whole))
+		}
 	}
 }
