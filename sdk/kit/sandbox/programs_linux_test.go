@@ -276,6 +276,15 @@ func bombs() map[string]func() {
 		},
 		"fills sockets":   func() { fillSockets(false); forever() },
 		"orphans sockets": func() { fillSockets(true); forever() },
+		"watches files": func() {
+			for range 500 {
+				if _, err := unix.EpollCreate1(0); err != nil {
+					break
+				}
+				_, _ = unix.Eventfd(0, 0)
+			}
+			forever()
+		},
 		"makes empty files": func() {
 			for i := 0; ; i++ {
 				if f, err := os.Create(fmt.Sprintf("/tmp/%d", i)); err == nil {

@@ -217,6 +217,7 @@ func TestLimitsOfASandbox(t *testing.T) {
 		"fills sockets":      {limit: "MiB of memory, 512 are allowed"},
 		"orphans sockets":    {limit: "MiB of memory, 512 are allowed"},
 		"divides its memory": {limit: "MiB of memory, 200 are allowed", change: tight},
+		"watches files":      {limit: "files watched by epoll, 200000 are allowed"},
 		"makes empty files":  {limit: "MiB of memory, 512 are allowed"},
 		"nests folders":      {limit: "folders are nested more than 128 deep"},
 		"makes many files":   {limit: "more than 1000 files in its folders"},

@@ -46,7 +46,7 @@ func (a *audit) run() {
 		began := time.Now()
 		sockets := a.ofSockets()
 		a.kernel.Store(sockets + a.mappings(a.job.Limits.Memory-sockets))
-		if err := a.written(); err != nil {
+		if err := errors.Join(watches(), a.written()); err != nil {
 			text := err.Error()
 			a.over.CompareAndSwap(nil, &text)
 		}
@@ -89,6 +89,39 @@ func (a *audit) mappings(most int64) int64 {
 		_ = f.Close()
 	}
 	return count * mapping
+}
+
+// mostWatches are files that all processes together may have watched by epoll. The kernel counts them for all processes
+// of a user: without a limit here the run's own would get none, and the end of the sandbox would take long.
+const mostWatches = 200_000
+
+// watches looks how many files could be watched: those that a process has open, by each epoll that it has.
+func watches() error {
+	total := 0
+	for _, pid := range processes() {
+		folder := "/proc/" + pid + "/fd"
+		dir, err := os.Open(folder)
+		if err != nil {
+			var hidden unix.Stat_t // its size is their number
+			if unix.Stat(folder, &hidden) == nil {
+				total += int(hidden.Size * hidden.Size / 4)
+			}
+			continue
+		}
+		names, _ := dir.Readdirnames(-1)
+		_ = dir.Close()
+		polls := 0
+		for _, name := range names {
+			if target, _ := os.Readlink(folder + "/" + name); target == "anon_inode:[eventpoll]" {
+				polls++
+			}
+		}
+		total += polls * len(names)
+	}
+	if total > mostWatches {
+		return fmt.Errorf("%d files watched by epoll, %d are allowed", total, mostWatches)
+	}
+	return nil
 }
 
 // Numbers of sock_diag(7) and of sockets' memory that package unix does not have.
