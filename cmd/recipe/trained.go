@@ -67,6 +67,10 @@ func servable(c *lineage.Checkpoint) (sdk.Policy, error) {
 	if err != nil {
 		return p, fmt.Errorf("the checkpoint of step %d: %w", c.Step, err)
 	}
+	// The run directory may come from somewhere else: no link in it names what is loaded, and no pipe is waited for.
+	if err := session.CheckFiles(path); err != nil {
+		return p, fmt.Errorf("the checkpoint of step %d: %w", c.Step, err)
+	}
 	if !info.IsDir() {
 		return p, nil
 	}

@@ -190,6 +190,16 @@ func share(from, to string) error {
 	})
 }
 
+// CheckFiles returns an error for a checkpoint that holds, or is, anything but regular files and links between them.
+func CheckFiles(checkpoint string) error {
+	return filepath.WalkDir(checkpoint, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return within(checkpoint, path, d.Type())
+	})
+}
+
 // within returns an error for what is neither a file or folder of a checkpoint nor a link to one.
 func within(checkpoint, path string, mode fs.FileMode) error {
 	if mode.IsRegular() || mode.IsDir() {

@@ -116,8 +116,9 @@ func checkIndex(index string) (err error) {
 	return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return readAll(b, &left) })
 }
 
-// readAll reads what is in a bucket. Names and values are slices of the mapped file, and bbolt believes what a page says
-// of their lengths: to read what is beyond the file would end the process. Left is what of the file they may still take.
+// readAll reads what is in a bucket. Names and values are slices of the mapped file, and bbolt believes what a page
+// says of their lengths: to read what is beyond the file would end the process. Left is what of the file they may still
+// take.
 func readAll(b *bolt.Bucket, left *int64) error {
 	return b.ForEach(func(name, value []byte) error {
 		if *left -= int64(len(name) + len(value)); *left < 0 {
