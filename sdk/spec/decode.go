@@ -14,7 +14,8 @@ import (
 )
 
 // Decode writes v, a wholly known body of the schema, into the struct that into points to. Null and missing attributes
-// leave zero values (nil for pointers): call ApplyDefaults first. Marks are ignored. An error names the path in the
+// leave zero values (nil for pointers): call ApplyDefaults first. A nested block whose field is a struct, and no pointer,
+// has its defaults where the body leaves it out. Marks are ignored. An error names the path in the
 // body, what was expected and what was given, never a value.
 func Decode(v cty.Value, schema *Schema, into any) error {
 	target := reflect.ValueOf(into)
@@ -63,6 +64,14 @@ func (d decoder) object(v cty.Value, into reflect.Value, path cty.Path) error {
 	}
 	for _, f := range fields {
 		attr, ok := member(v, f.name)
+		if f.block && f.typ.Kind() == reflect.Struct && (!ok || attr.IsNull()) {
+			// It is always there: a body without the block has its defaults.
+			schema, err := schemaOf(f.typ, nil)
+			if err != nil {
+				return err
+			}
+			attr, ok = schema.ApplyDefaults(cty.EmptyObjectVal), true
+		}
 		if !ok {
 			continue
 		}

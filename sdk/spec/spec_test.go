@@ -251,6 +251,33 @@ func TestDecodeFillsEveryField(t *testing.T) {
 	}
 }
 
+// A nested block whose field is no pointer is there whatever the body has: left out, it has its defaults.
+func TestABlockThatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	type limits struct {
+		Memory float64 `recipe:"memory" default:"4"`
+		Tries  int64   `recipe:"tries" default:"3"`
+	}
+	type config struct {
+		Always limits  `recipe:"always,block"`
+		Maybe  *limits `recipe:"maybe,block"`
+	}
+	s, err := spec.Of(config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]cty.Value{"missing": cty.EmptyObjectVal, "null": cty.ObjectVal(map[string]cty.Value{
+		"always": cty.NullVal(cty.DynamicPseudoType), "maybe": cty.NullVal(cty.DynamicPseudoType)})} {
+		var got config
+		if err := spec.Decode(s.ApplyDefaults(v), s, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Always != (limits{4, 3}) || got.Maybe != nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 func TestDecodeErrorsNameThePath(t *testing.T) {
 	t.Parallel()
 	s := schemaOf(t, config{})
