@@ -36,7 +36,7 @@ GOTESTSUM := $(GO) run gotest.tools/gotestsum@v1.13.0 --format standard-quiet
 # With TIMINGS, a folder, what each test took is written there as JSON.
 RERUN     = $(if $(TIMINGS),--jsonfile="$$(mktemp "$(TIMINGS)/XXXXXX")") $(if $(FLAKY),--rerun-fails=1 --rerun-fails-max-failures=10 --rerun-fails-abort-on-data-race --rerun-fails-report="$$(mktemp "$(FLAKY)/XXXXXX")")
 
-.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-race test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own test-unseen test-agents e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check dist test-dist clean
+.PHONY: help demo build check test ui test-ui test-python-parts test-venv test-go test-race test-atropos test-environments test-python test-trl test-trl-short test-trl-oldest test-axolotl test-atropos-own test-unseen test-agents test-harbor e2e-trl lint lint-go lint-python lint-files lint-structure fmt bench bench-gpu docs generate e2e e2e-all e2e-sglang e2e-sglang-oldest e2e-pairs e2e-external e2e-learning cross cross-check dist test-dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -132,6 +132,9 @@ test-atropos-own: ## run environments of Atropos itself, from its source distrib
 
 test-agents: ## run agents of others, from PyPI and npm, as environments: a download of 1.3 GB, then two minutes
 	scripts/test-agents.sh
+
+test-harbor: ## compare rewards of task folders with those of Harbor's own package, from PyPI
+	scripts/test-harbor.sh
 
 test-unseen: build ## train on public environments and reward libraries from PyPI, and write docs/environments/packages.md (half an hour)
 	$(PYTHON) scripts/unseen/run.py --recipe $(BIN)

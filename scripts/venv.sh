@@ -30,7 +30,8 @@ if [ ! -x "$uv" ]; then
 fi
 flock -u 8
 
-python=$(python3 -c 'import sys; print(sys.executable)')
+python=$(sed -n 's/^# python: //p' "$list") # of a list that needs another one than this machine's
+python=${python:-$(python3 -c 'import sys; print(sys.executable)')}
 "$uv" venv -q --allow-existing --python "$python" "$venv"
 options=()
 [ -r "$override" ] && options=(--override "$override")

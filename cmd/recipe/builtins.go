@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	agentenv "github.com/recipe-rl/recipe/plugins/agent"
 	"github.com/recipe-rl/recipe/plugins/arithmetic"
 	"github.com/recipe-rl/recipe/plugins/atropos"
@@ -30,6 +32,7 @@ import (
 func builtins() []*sdk.Definition {
 	return []*sdk.Definition{
 		agentenv.Plugin(),
+		agentenv.HarborPlugin(),
 		arithmetic.Definition(),
 		atropos.Plugin(),
 		axolotl.Plugin(),
@@ -57,3 +60,13 @@ func builtins() []*sdk.Definition {
 
 // knownAgents are the agents that environment "agent" knows by name.
 func knownAgents() []agentenv.Known { return agentenv.Agents() }
+
+// Types and functions of environment "harbor" that recipe env validate uses.
+type (
+	taskValidation = agentenv.Validation
+	taskVerdict    = agentenv.Verdict
+)
+
+func validateTasks(ctx context.Context, v taskValidation) ([]taskVerdict, error) {
+	return agentenv.ValidateTasks(ctx, v)
+}

@@ -59,30 +59,39 @@ type lone struct {
 	version int64        // of the policy when it is one that a trainer has made; -1: none
 }
 
-// prepareLone loads the recipe and gets everything ready that the environment refers to, but not the environment.
-func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address string, f *policyFlags) (l *lone,
-	err error) {
+// environmentOf loads the recipe in file, and finds its environment at an address.
+func (a *app) environmentOf(vars *recipeFlags, file, address string) (*schema.Recipe, *schema.Block, error) {
 	at, err := addr.Parse(address)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if at.Kind != kind.Environment {
-		return nil, fmt.Errorf("%s is a block of kind %s; expected an environment, for example environment.NAME.NAME", at,
-			at.Kind)
+		return nil, nil, fmt.Errorf("%s is a block of kind %s; expected an environment, for example environment.NAME.NAME",
+			at, at.Kind)
 	}
 	opts, err := vars.options(a, file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	opts.Planned = a.variablesOfRun(file)
 	r, diags := schema.Load(file, opts)
 	if diags.HasErrors() { // warnings are about a whole run
-		return nil, a.diagnose(r, diags, a.json)
+		return nil, nil, a.diagnose(r, diags, a.json)
 	}
 	a.sayVariables(r)
 	block := r.Lookup(at)
 	if block == nil {
-		return nil, fmt.Errorf("the recipe %s has no block %s; it has %s", file, at, environmentsOf(r))
+		return nil, nil, fmt.Errorf("the recipe %s has no block %s; it has %s", file, at, environmentsOf(r))
+	}
+	return r, block, nil
+}
+
+// prepareLone loads the recipe and gets everything ready that the environment refers to, but not the environment.
+func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address string, f *policyFlags) (l *lone,
+	err error) {
+	r, block, err := a.environmentOf(vars, file, address)
+	if err != nil {
+		return nil, err
 	}
 	catalog, err := a.catalog()
 	if err != nil {
@@ -94,7 +103,7 @@ func (a *app) prepareLone(ctx context.Context, vars *recipeFlags, file, address 
 	}
 	report := a.reports(f.verbose)
 	l.blocks = single.New(r, catalog, l.dir, a.environ, func(r single.Report) {
-		if r.Block == at && !r.Ready && (r.Level == "info" || r.Level == "warn") {
+		if r.Block == block.Addr && !r.Ready && (r.Level == "info" || r.Level == "warn") {
 			l.says.add(r.Message)
 		}
 		report(r)

@@ -97,7 +97,27 @@ func settled(b *schema.Block) (cty.Value, error) {
 	if v, err = b.Schema.Config.Conform(v); err != nil {
 		return cty.NilVal, fmt.Errorf("read the body of %s: %w", b.Addr, err)
 	}
-	return localModels(b, b.Schema.Config.ApplyDefaults(v)), nil
+	return localFolders(b, localModels(b, b.Schema.Config.ApplyDefaults(v))), nil
+}
+
+// localFolders makes the paths of folders absolute that count with what they have: a plugin looks into them for a plan.
+func localFolders(b *schema.Block, v cty.Value) cty.Value {
+	values := v.AsValueMap()
+	for _, a := range b.Schema.Config.Attributes {
+		m, ok := values[a.Name]
+		if a.Format != spec.FormatFile || a.Within != "" || !ok || !m.IsKnown() || m.IsNull() {
+			continue
+		}
+		path := m.AsString()
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(b.Folder(), path)
+		}
+		whole, err := filepath.Abs(path)
+		if info, missing := os.Stat(path); err == nil && missing == nil && info.IsDir() {
+			values[a.Name] = cty.StringVal(whole)
+		}
+	}
+	return cty.ObjectVal(values)
 }
 
 // localModels makes the paths of models absolute: a plugin that is asked for a plan does not know the recipe's folder.

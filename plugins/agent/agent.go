@@ -21,6 +21,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kit/script"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/proc"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 //go:embed python/recipe_agent/*.py
@@ -33,15 +34,21 @@ func Plugin() *sdk.Definition {
 			"recipe. docs/environments/agent.md explains it."))
 }
 
+// runner starts the programs of a block's rollouts: what its environments have in common.
+type runner struct {
+	setting
+	budget environment.BudgetSettings
+	tasks  *tasks
+	launch launcher
+	folder string // of rollouts
+	slots  *semaphore.Weighted
+}
+
 // world is the environment.
 type world struct {
-	config   Config
-	log      func(level, message string)
-	tasks    *tasks
-	judge    *script.Judge
-	launch   launcher
-	folder   string // of rollouts
-	programs *semaphore.Weighted
+	runner
+	file  string // of the tasks
+	judge *script.Judge
 }
 
 var (
@@ -53,17 +60,29 @@ var (
 	_ environment.Monitored = (*world)(nil)
 )
 
-func open(ctx context.Context, setup environment.Setup[Config]) (w *world, err error) {
-	c := setup.Config
-	w = &world{config: c, log: setup.Log, folder: filepath.Join(setup.Dir, "rollouts"),
-		programs: semaphore.NewWeighted(c.Programs)}
+// newRunner is a block that starts nothing yet, and what its inference block serves.
+func newRunner(s setting, budget environment.BudgetSettings, inference spec.Ref) (runner, outputs.Inference, error) {
+	p := runner{setting: s, budget: budget, folder: filepath.Join(s.dir, "rollouts"),
+		slots: semaphore.NewWeighted(s.Programs)}
 	var served outputs.Inference
-	if err := c.Inference.Decode(&served); err != nil {
-		return nil, err
+	if err := inference.Decode(&served); err != nil {
+		return p, served, err
 	}
 	if served.ControlURL == "" {
-		return nil, &sdk.Error{Summary: "the inference block has no gateway, which keeps what a program does with the policy",
-			Final: true, Remedy: `let inference name a block of recipe's own, such as inference "vllm", not an external server`}
+		return p, served, &sdk.Error{Summary: "the inference block has no gateway, which keeps what a program does with " +
+			"the policy", Final: true,
+			Remedy: `let inference name a block of recipe's own, such as inference "vllm", not an external server`}
+	}
+	return p, served, nil
+}
+
+func open(ctx context.Context, setup environment.Setup[Config]) (w *world, err error) {
+	c := setup.Config
+	w = &world{file: c.Tasks}
+	var served outputs.Inference
+	if w.runner, served, err = newRunner(settingOf(setup, c.Program, answerFiles(c.Tasks, c.Reward)...), c.Budget,
+		c.Inference); err != nil {
+		return nil, err
 	}
 	if w.tasks, err = readTasks(c, setup.RecipeDir); err != nil {
 		return nil, &sdk.Error{Summary: "the tasks cannot be read", Err: err, Final: true}
@@ -76,29 +95,40 @@ func open(ctx context.Context, setup environment.Setup[Config]) (w *world, err e
 	if err != nil {
 		return nil, err
 	}
-	if w.launch, err = newLauncher(ctx, w.judge.Python(), served.Model, w.folder, setup); err != nil {
+	if err := w.start(ctx, w.judge.Python(), served); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	if w.launch.box, err = openBox(ctx, &w.launch, w.judge.Python(), served.ControlURL, setup); err != nil {
-		return nil, errors.Join(err, w.Close())
-	}
-	w.log("info", fmt.Sprintf("%d tasks, %d of them held out", len(w.tasks.list)+len(w.tasks.held), len(w.tasks.held)))
 	return w, nil
 }
 
+// start finds the program, and a way of making sandboxes for it.
+func (p *runner) start(ctx context.Context, python string, served outputs.Inference) (err error) {
+	if p.launch, err = newLauncher(ctx, python, served.Model, p.folder, p.setting); err != nil {
+		return err
+	}
+	if p.launch.box, err = openBox(ctx, &p.launch, python, served.ControlURL, p.setting); err != nil {
+		return err
+	}
+	p.log("info", fmt.Sprintf("%d tasks, %d of them held out", len(p.tasks.list)+len(p.tasks.held), len(p.tasks.held)))
+	return nil
+}
+
 // clear ends what an earlier life of the block has left running, and removes its folders.
-func (w *world) clear(ctx context.Context) error {
-	if err := proc.KillMarked(ctx, mark(w.folder)); err != nil {
+func (p *runner) clear(ctx context.Context) error {
+	if err := proc.KillMarked(ctx, mark(p.folder)); err != nil {
 		return fmt.Errorf("end the programs of an earlier attempt: %w", err)
 	}
-	if err := temporary.Remove(filepath.Join(w.folder, running)); err != nil {
+	if err := temporary.Remove(filepath.Join(p.folder, running)); err != nil {
 		return fmt.Errorf("remove the folders of an earlier attempt: %w", err)
 	}
 	return nil
 }
 
+// Close ends the way of sandboxes to the gateway.
+func (p *runner) Close() error { return p.launch.box.Close() }
+
 // Close ends the reward's program, and the way of sandboxes to the gateway.
-func (w *world) Close() error { return errors.Join(w.launch.box.Close(), w.judge.Close()) }
+func (w *world) Close() error { return errors.Join(w.runner.Close(), w.judge.Close()) }
 
 // Failed implements environment.Monitored.
 func (w *world) Failed() <-chan struct{} { return w.judge.Failed() }
@@ -107,80 +137,123 @@ func (w *world) Failed() <-chan struct{} { return w.judge.Failed() }
 func (w *world) Err() error { return w.judge.Err() }
 
 // Next implements environment.Roller.
-func (w *world) Next(context.Context) (environment.Task, error) { return w.tasks.next(), nil }
+func (p *runner) Next(context.Context) (environment.Task, error) { return p.tasks.next(), nil }
 
 // Skip implements environment.Skipper.
-func (w *world) Skip(_ context.Context, n int64) error {
-	w.tasks.skip(n)
+func (p *runner) Skip(_ context.Context, n int64) error {
+	p.tasks.skip(n)
 	return nil
 }
 
-// Order implements environment.Ordered.
-func (w *world) Order() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d", w.config.Tasks, w.config.EvalTasks, w.config.Seed))
+// order is what decides in which order the tasks of a file or folder come.
+func (p *runner) order(tasks string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d", tasks, p.EvalTasks, p.Seed))
 	return hex.EncodeToString(sum[:8])
 }
 
 // EvaluationTasks implements environment.Evaluable.
-func (w *world) EvaluationTasks(context.Context) ([]environment.Task, error) {
-	out := make([]environment.Task, len(w.tasks.held))
-	for i, t := range w.tasks.held {
+func (p *runner) EvaluationTasks(context.Context) ([]environment.Task, error) {
+	out := make([]environment.Task, len(p.tasks.held))
+	for i, t := range p.tasks.held {
 		out[i] = t.task()
 	}
 	return out, nil
 }
 
+// Order implements environment.Ordered.
+func (w *world) Order() string { return w.order(w.file) }
+
 // Rollout implements environment.Roller.
-func (w *world) Rollout(ctx context.Context, of environment.Task, policy *environment.Policy) (err error) {
+func (w *world) Rollout(ctx context.Context, of environment.Task, policy *environment.Policy) error {
+	return w.rollout(ctx, of, policy, w.work)
+}
+
+// rolling is one rollout.
+type rolling struct {
+	task    *task
+	place   *place
+	session *environment.Session
+	left    time.Duration // for the program
+	ended   *ended        // the program that was started last
+	record  *environment.SessionRecord
+}
+
+// metrics are those of every rollout.
+func (r *rolling) metrics() map[string]float64 {
+	out := map[string]float64{"calls": float64(r.record.Calls), "sequences": float64(r.record.Sequences),
+		"untrained_tokens": float64(r.record.Untrained), "seconds": r.ended.took.Seconds(), "truncated": 0}
+	if r.record.Truncated != "" || r.ended.late {
+		out["truncated"] = 1
+	}
+	return out
+}
+
+// run runs the program, in what time is left.
+func (p *runner) run(ctx context.Context, r *rolling, t *task, limit time.Duration, has scene) (err error) {
+	before := time.Duration(0)
+	if r.ended != nil {
+		before = r.ended.took
+	}
+	if r.ended, err = p.launch.run(ctx, r.place, t, r.session, limit, has); err != nil {
+		return err
+	}
+	r.left -= r.ended.took
+	r.ended.took += before
+	return nil
+}
+
+// end ends the session: no program is left that could use it.
+func (r *rolling) end(ctx context.Context) (err error) {
+	if r.record, err = r.session.End(ctx); err != nil {
+		return r.ended.explain(err)
+	}
+	return nil
+}
+
+// rollout gets what a rollout needs; work runs the program, and gives the session its score.
+func (p *runner) rollout(ctx context.Context, of environment.Task, policy *environment.Policy,
+	work func(context.Context, *rolling) error) (err error) {
 	t, ok := of.Data.(*task)
 	if !ok {
 		return fmt.Errorf("the task holds %T, which is no task of this environment", of.Data)
 	}
-	if err := w.programs.Acquire(ctx, 1); err != nil {
+	if err := p.slots.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer w.programs.Release(1)
-	s, err := policy.Session(ctx, "", t.name(), w.config.Budget)
-	if err != nil {
+	defer p.slots.Release(1)
+	r := &rolling{task: t, left: time.Duration(p.budget.Seconds) * time.Second}
+	if r.session, err = policy.Session(ctx, "", t.name(), p.budget); err != nil {
 		return err
 	}
-	place, err := newPlace(w.folder, t)
-	if err != nil {
+	if r.place, err = newPlace(p.folder, t); err != nil {
 		return &environment.InfraFailed{Err: err}
 	}
 	defer func() {
-		if w.config.Keep == "all" || w.config.Keep == "failed" && err != nil && ctx.Err() == nil {
-			err = errors.Join(err, place.keep(w.folder))
+		if p.Keep == "all" || p.Keep == "failed" && err != nil && ctx.Err() == nil {
+			err = errors.Join(err, r.place.keep(p.folder))
 			return
 		}
-		if removed := temporary.Remove(place.dir); removed != nil {
-			w.log("warn", fmt.Sprintf("remove the folder of a rollout: %v", removed))
+		if removed := temporary.Remove(r.place.dir); removed != nil {
+			p.log("warn", fmt.Sprintf("remove the folder of a rollout: %v", removed))
 		}
 	}()
-	ended, err := w.launch.run(ctx, place, t, s, time.Duration(w.config.Budget.Seconds)*time.Second)
-	if err != nil {
-		return err
-	}
-	record, err := s.End(ctx)
-	if err != nil {
-		return ended.explain(err)
-	}
-	return w.score(ctx, t, s, place, ended, record)
+	return work(ctx, r)
 }
 
-// score has the reward function judge the rollout.
-func (w *world) score(ctx context.Context, t *task, s *environment.Session, place *place, ended *ended,
-	record *environment.SessionRecord) error {
-	metrics := map[string]float64{"calls": float64(record.Calls), "sequences": float64(record.Sequences),
-		"untrained_tokens": float64(record.Untrained), "seconds": ended.took.Seconds(), "truncated": 0}
-	if record.Truncated != "" || ended.late {
-		metrics["truncated"] = 1
+// work runs the program once, and has the reward function judge what it has done.
+func (w *world) work(ctx context.Context, r *rolling) error {
+	if err := w.run(ctx, r, r.task, r.left, scene{}); err != nil {
+		return err
 	}
-	score, own, err := w.judge.Score(ctx, map[string]any{"task": t.raw, "folder": place.work(),
-		"transcript": record.Messages, "exit_code": ended.code, "metrics": metrics})
+	if err := r.end(ctx); err != nil {
+		return err
+	}
+	metrics := r.metrics()
+	score, own, err := w.judge.Score(ctx, map[string]any{"task": r.task.raw, "folder": r.place.work(),
+		"transcript": r.record.Messages, "exit_code": r.ended.code, "metrics": metrics})
 	if err != nil {
-		return &inFolder{err, place.work()}
+		return &inFolder{err, r.place.work()}
 	}
 	maps.Copy(metrics, own)
-	return s.Score(score, metrics)
+	return r.session.Score(score, metrics)
 }

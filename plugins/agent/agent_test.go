@@ -86,8 +86,9 @@ func config(t *testing.T) (Config, *plugintest.Trajectories) {
 			ScoreTimeout: time.Minute},
 		SessionSettings: environment.SessionSettings{RolloutAttempts: 2,
 			Budget: environment.BudgetSettings{Turns: 8, Seconds: 60}},
-		Command: []string{"python", "loop.py", "${task.instruction}", "${task.turns}"}, Tasks: "tasks.jsonl",
-		Reward: "reward.py:score", Sandbox: sandboxed("none"), EvalTasks: 2, Programs: 4, Keep: "none",
+		Program: Program{Command: []string{"python", "loop.py", "${task.instruction}", "${task.turns}"},
+			Sandbox: sandboxed("none"), EvalTasks: 2, Programs: 4, Keep: "none"},
+		Tasks: "tasks.jsonl", Reward: "reward.py:score",
 	}, api
 }
 
@@ -319,7 +320,7 @@ func TestTheNextLifeEndsPrograms(t *testing.T) {
 	if err := left.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&world{folder: folder}).clear(t.Context()); err != nil {
+	if err := (&runner{folder: folder}).clear(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := left.Wait(); err == nil {
@@ -365,7 +366,8 @@ func TestTasksThatFitNoArgument(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "tasks.jsonl"), []byte("{\"a\": 1}\n"+c.line), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := readTasks(Config{Command: []string{"x", "${task.a}"}, Tasks: "tasks.jsonl"}, dir)
+		_, err := readTasks(Config{Program: Program{Command: []string{"x", "${task.a}"}},
+			Tasks: "tasks.jsonl"}, dir)
 		if err == nil || !strings.Contains(err.Error(), "tasks.jsonl:2: ") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want line 2 and %q", name, err, c.want)
 		}

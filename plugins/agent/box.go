@@ -30,13 +30,12 @@ type box struct {
 const rollout = "/rollout"
 
 // openBox finds a way of making sandboxes, and what the program needs in one; nil: the block wants none.
-func openBox(ctx context.Context, l *launcher, python, gateway string, setup environment.Setup[Config],
-) (b *box, err error) {
-	c := setup.Config.Sandbox
+func openBox(ctx context.Context, l *launcher, python, gateway string, s setting) (b *box, err error) {
+	c := s.Sandbox
 	if c.Kind == sandbox.None {
 		return nil, nil
 	}
-	b = &box{log: setup.Log, folder: filepath.Join(setup.Dir, "sandbox")}
+	b = &box{log: s.log, folder: filepath.Join(s.dir, "sandbox")}
 	if b.sandbox, err = sandbox.Probe(ctx, exec.LookPath); err != nil {
 		return nil, &sdk.Error{Summary: fmt.Sprintf("sandbox { kind = %q }", c.Kind), Err: err, Final: true,
 			Remedy: sandbox.Remedy}
@@ -46,11 +45,11 @@ func openBox(ctx context.Context, l *launcher, python, gateway string, setup env
 		Limits: inside.Limits{Memory: gibibytes(c.Memory), Processes: int(c.Processes), FileSize: gibibytes(c.FileSize),
 			Disk: gibibytes(c.Disk), Files: mostEntries, Free: leaveFree, OpenFiles: int(c.OpenFiles),
 			CPU: time.Duration(c.CPU * float64(time.Second))}}
-	if err := b.environment(ctx, l, python, setup); err != nil {
+	if err := b.environment(ctx, l, python, s); err != nil {
 		return nil, err
 	}
 	var hosts []string
-	if !b.spec.Network {
+	if gateway != "" && (!b.spec.Network || s.tasksDecide) {
 		if b.forward, err = sandbox.Forward(gateway); err != nil {
 			return nil, &sdk.Error{Summary: "programs in sandboxes cannot reach the model", Err: err, Final: true,
 				Remedy: `let the inference block serve under a name, or write sandbox { network = ["*"] }`}
@@ -71,6 +70,9 @@ func openBox(ctx context.Context, l *launcher, python, gateway string, setup env
 		return nil, err
 	}
 	network := "no network but the model's gateway"
+	if gateway == "" {
+		network = "no network"
+	}
 	if b.spec.Network {
 		network = "the network of this machine"
 	}
@@ -101,8 +103,8 @@ func (b *box) check(ctx context.Context, l *launcher) error {
 }
 
 // environment finds what the program needs to read, and changes what its variables say of this machine.
-func (b *box) environment(ctx context.Context, l *launcher, python string, setup environment.Setup[Config]) error {
-	r := &sandbox.Readable{Env: l.env, Hidden: []string{setup.Dir, setup.RecipeDir}}
+func (b *box) environment(ctx context.Context, l *launcher, python string, s setting) error {
+	r := &sandbox.Readable{Env: l.env, Hidden: []string{s.dir, s.recipeDir}}
 	if home, err := os.UserHomeDir(); err == nil {
 		r.Hidden = append(r.Hidden, home)
 	}
@@ -120,25 +122,25 @@ func (b *box) environment(ctx context.Context, l *launcher, python string, setup
 	for _, folder := range filepath.SplitList(l.env["LD_LIBRARY_PATH"]) { // as modules of a cluster set it
 		r.Add(folder)
 	}
-	for _, file := range programFiles(l, setup) {
+	for _, file := range programFiles(l, s) {
 		r.Add(file)
 	}
-	for i, path := range setup.Config.Sandbox.Paths {
+	for i, path := range s.Sandbox.Paths {
 		whole := path
 		if !filepath.IsAbs(path) {
-			whole = filepath.Join(setup.RecipeDir, path)
+			whole = filepath.Join(s.recipeDir, path)
 		}
-		_, err := os.Stat(whole)
-		if err == nil && !r.Add(whole) {
-			err = errors.New("it holds the run's own files, the recipe or your home folder as a whole: name what the program " +
-				"needs of it")
+		real, err := filepath.EvalSymlinks(whole)
+		if err == nil && (s.refuses(real) || !r.Add(whole)) {
+			err = errors.New("it holds the run's own files, the tasks, the recipe or your home folder as a whole: name what " +
+				"the program needs of it")
 		}
 		if err != nil {
 			return &sdk.Error{Summary: fmt.Sprintf("sandbox.paths[%d], %q, cannot be shown", i, path), Err: err, Final: true,
 				Remedy: "name a file or folder that is there"}
 		}
 	}
-	covers, err := b.covers(answers(setup, r.Path), r.Mounts())
+	covers, err := b.covers(s.answers(r.Path), r.Mounts())
 	if err != nil {
 		return err
 	}
@@ -201,11 +203,40 @@ func (b *box) Close() error {
 	return b.forward.Close()
 }
 
+// scene is what the sandbox of one task has beside what all have.
+type scene struct {
+	dir       string // where the program starts; empty: its own folder
+	mounts    []sandbox.Mount
+	env       map[string]string
+	memory    int64 // bytes; 0: as much as all have
+	noNetwork bool  // of the task
+}
+
+// spec is that of a sandbox of a task.
+func (b *box) specOf(has scene, limit time.Duration) sandbox.Spec {
+	spec := b.spec
+	// What the program needs of this machine lies over what a task has.
+	spec.Timeout, spec.Mounts = limit, slices.Concat(has.mounts, spec.Mounts)
+	spec.Network = spec.Network && !has.noNetwork
+	if has.dir != "" {
+		spec.Dir = has.dir
+	}
+	if has.memory > 0 {
+		spec.Limits.Memory = min(spec.Limits.Memory, has.memory)
+	}
+	return spec
+}
+
 // run runs the program of one rollout.
 func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *environment.Session, limit time.Duration,
-) (*ended, error) {
+	has scene) (*ended, error) {
 	seen := &place{rollout}
-	argv, env, err := l.command(p, seen, t, b.spec.Gateway.URL(s.BaseURL), s.Key)
+	spec := b.specOf(has, limit)
+	baseURL := s.BaseURL
+	if !spec.Network {
+		baseURL = spec.Gateway.URL(baseURL)
+	}
+	argv, env, err := l.command(p, seen, t, baseURL, s.Key, has.env)
 	if err == nil {
 		err = os.MkdirAll(p.home(), 0o700)
 	}
@@ -213,8 +244,7 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 		return nil, &environment.InfraFailed{Err: err}
 	}
 	env["TMPDIR"] = "/tmp"
-	spec := b.spec
-	if b.forward != nil {
+	if b.forward != nil && !spec.Network {
 		way, err := b.forward.Open()
 		if err != nil {
 			return nil, &environment.InfraFailed{Err: err}
@@ -222,10 +252,24 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 		defer func() { _ = way.Close() }()
 		spec.Gateway = way.Gateway()
 	}
-	spec.Argv, spec.Timeout = argv, limit
-	spec.Mounts = append(slices.Clone(spec.Mounts), sandbox.Mount{Host: p.work(), Inside: seen.work(), Writable: true},
+	spec.Argv = argv
+	spec.Mounts = append(spec.Mounts, sandbox.Mount{Host: p.work(), Inside: seen.work(), Writable: true},
 		sandbox.Mount{Host: p.home(), Inside: seen.home(), Writable: true},
 		sandbox.Mount{Host: p.task(), Inside: seen.task()})
+	out, err := b.start(ctx, logName, p, spec, env)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.tidy(ctx, p, seen); err != nil { // nobody reads the folder then
+		return nil, fmt.Errorf("%w; its last lines: %s", err, strings.TrimSpace(out.tail))
+	}
+	return out, nil
+}
+
+// start runs a program in a sandbox of its own to its end. Its output goes to the log of this name.
+func (b *box) start(ctx context.Context, name string, p *place, spec sandbox.Spec, env map[string]string) (*ended,
+	error) {
+	limit := spec.Timeout
 	whole, err := b.sandbox.Command(spec)
 	if err != nil {
 		return nil, &environment.InfraFailed{Err: err}
@@ -236,7 +280,7 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 	}
 	defer reporter.Close()
 	began := time.Now()
-	program, err := start(ctx, p, whole, env, reporter.File())
+	program, err := start(ctx, name, p, whole, env, reporter.File())
 	if err != nil {
 		return nil, err
 	}
@@ -269,9 +313,6 @@ func (b *box) run(ctx context.Context, l *launcher, p *place, t *task, s *enviro
 		return nil, &environment.InfraFailed{Err: fmt.Errorf("run the program in a sandbox: %w; its last lines: %s", err,
 			strings.TrimSpace(tail))}
 	}
-	if err := b.tidy(ctx, p, seen); err != nil { // nobody reads the folder then
-		return nil, fmt.Errorf("%w; its last lines: %s", err, strings.TrimSpace(tail))
-	}
 	return endOf(report, limit, took, tail), nil
 }
 
@@ -300,7 +341,7 @@ func endOf(report *inside.Report, limit, took time.Duration, tail string) *ended
 	out := &ended{late: report.Late, took: took, tail: tail, code: report.Exit}
 	switch {
 	case report.Late:
-		out.how = fmt.Sprintf("ended by recipe after budget.seconds (%s)", limit)
+		out.how = fmt.Sprintf("ended by recipe when its time of %s was over", limit)
 	case report.Limit != "":
 		out.how = "ended at a limit of its sandbox: " + report.Limit
 	case report.Exit != nil:

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/kit/script/scripttest"
 	"github.com/recipe-rl/recipe/sdk/plugintest"
 )
@@ -142,15 +141,14 @@ func withArgument(t *testing.T, word string) []string {
 func TestWithoutASandboxNothingRuns(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for _, kind := range []string{"auto", "bubblewrap"} {
-		_, err := openBox(t.Context(), &launcher{}, "", "", environment.Setup[Config]{
-			Config: Config{Sandbox: sandboxed(kind)}})
+		_, err := openBox(t.Context(), &launcher{}, "", "", setting{Program: Program{Sandbox: sandboxed(kind)}})
 		var explained *sdk.Error
 		if !errors.As(err, &explained) || !explained.Final || !strings.Contains(explained.Remedy, "apt install bubblewrap") {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	if b, err := openBox(t.Context(), &launcher{}, "", "", environment.Setup[Config]{
-		Config: Config{Sandbox: sandboxed("none")}}); b != nil || err != nil {
+	if b, err := openBox(t.Context(), &launcher{}, "", "", setting{
+		Program: Program{Sandbox: sandboxed("none")}}); b != nil || err != nil {
 		t.Errorf("none: %v, %v", b, err)
 	}
 }

@@ -15,16 +15,21 @@ import (
 type Config struct {
 	environment.Settings
 	environment.SessionSettings
+	Program
 
+	Tasks  string `recipe:"tasks" required:"true" file:"content" doc:"File of JSON lines, relative to the recipe: each is an object, and one task"`
+	Reward string `recipe:"reward" required:"true" code:"callable" doc:"The reward function, reward.py:score of a file or mylib.rewards:score of a module. It may take task, folder, transcript, exit_code and metrics, by name"`
+}
+
+// Program is what a rollout runs, and where. The attribute tasks is beside it.
+type Program struct {
 	Agent       *string  `recipe:"agent" enum:"claude-code,codex,mini-swe-agent,openai,openai-agents,opencode,pydantic-ai,smolagents" doc:"A known agent, in place of command: recipe env agents lists them, and how each is installed"`
 	AgentArgs   []string `recipe:"agent_args" per:"task" columns:"tasks" doc:"Further arguments of the agent"`
 	Instruction string   `recipe:"instruction" per:"task" columns:"tasks" doc:"What the agent is asked. Default: task.instruction"`
 
 	Command   []string `recipe:"command" per:"task" columns:"tasks" doc:"The program and its arguments, in place of agent; task.NAME in them is the member NAME of the task. An argument that names a file beside the recipe becomes its whole path, and python is the block's own"`
-	Tasks     string   `recipe:"tasks" required:"true" file:"content" doc:"File of JSON lines, relative to the recipe: each is an object, and one task"`
-	Reward    string   `recipe:"reward" required:"true" code:"callable" doc:"The reward function, reward.py:score of a file or mylib.rewards:score of a module. It may take task, folder, transcript, exit_code and metrics, by name"`
 	Sandbox   Sandbox  `recipe:"sandbox,block" doc:"Where the program runs, what it sees and how much it may use"`
-	EvalTasks int64    `recipe:"eval_tasks" columns:"tasks" default:"0" min:"0" unit:"tasks" doc:"How many of the last lines of tasks are held out: recipe evaluate asks them, and they are not trained on"`
+	EvalTasks int64    `recipe:"eval_tasks" columns:"tasks" default:"0" min:"0" unit:"tasks" doc:"How many of the last tasks are held out: recipe evaluate asks them, and they are not trained on"`
 	Seed      int64    `recipe:"seed" default:"0" doc:"Order in which the tasks come; each comes once before any comes again"`
 	Programs  int64    `recipe:"programs" default:"32" min:"1" max:"4096" unit:"programs" doc:"Programs at once"`
 	Keep      string   `recipe:"keep" default:"none" enum:"none,failed,all" doc:"Which rollouts keep their folder, with the program's output in agent.log: those without a reward (failed), or all"`
@@ -52,13 +57,13 @@ var (
 )
 
 // LeastPrompt implements environment.Prompted.
-func (c Config) LeastPrompt() (int64, string) {
+func (c Program) LeastPrompt() (int64, string) {
 	k, _ := c.known()
 	return int64(k.Prompt), k.Name
 }
 
 // known is the agent that the block names; false: it has a command.
-func (c Config) known() (Known, bool) {
+func (c Program) known() (Known, bool) {
 	if c.Agent == nil {
 		return Known{}, false
 	}
@@ -71,22 +76,25 @@ func (c Config) known() (Known, bool) {
 }
 
 // instruction is what a known agent is asked.
-func (c Config) instruction() string { return cmp.Or(c.Instruction, spec.TaskMember("instruction")) }
+func (c Program) instruction() string { return cmp.Or(c.Instruction, spec.TaskMember("instruction")) }
 
 // SamplingSeed implements environment.Seeded.
-func (c Config) SamplingSeed() int64 { return c.Seed }
+func (c Program) SamplingSeed() int64 { return c.Seed }
 
 // Repeats implements environment.Seeded: what a program does is not known.
-func (Config) Repeats() bool { return false }
+func (Program) Repeats() bool { return false }
 
 // Validate finds what the schema cannot express.
-func (c Config) Validate() []spec.Problem {
+func (c Config) Validate() []spec.Problem { return c.problems(c.Stop) }
+
+// problems are those of the program of a block with these stop texts.
+func (c Program) problems(stop []string) []spec.Problem {
 	var problems []spec.Problem
-	if len(c.Stop) > 0 {
+	if len(stop) > 0 {
 		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("stop"),
 			Summary: "an agent sets its own stop texts",
 			Detail: fmt.Sprintf("stop is %q, and each call of a program has the stop texts that the program sends. Leave "+
-				"it out.", c.Stop)})
+				"it out.", stop)})
 	}
 	problems = append(problems, c.oneProgram()...)
 	problems = append(problems, c.Sandbox.network()...)
@@ -116,7 +124,7 @@ func (s Sandbox) network() []spec.Problem {
 }
 
 // oneProgram finds a block without a program, or with more than one.
-func (c Config) oneProgram() []spec.Problem {
+func (c Program) oneProgram() []spec.Problem {
 	at, summary, detail := "", "", ""
 	switch known := c.Agent != nil; {
 	case known && len(c.Command) > 0:

@@ -7,20 +7,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox"
 )
 
 // answers are what a program must not read, where it is there: the tasks, and the reward function with what Python has
 // compiled of it. A reward function of a module is beside the recipe, or where Python finds packages.
-func answers(setup environment.Setup[Config], path []string) []string {
-	reward, _, _ := strings.Cut(setup.Config.Reward, ":")
-	names := []string{setup.Config.Tasks, reward}
-	if module := strings.ReplaceAll(reward, ".", string(filepath.Separator)); !strings.HasSuffix(reward, ".py") {
-		names = append(names, module+".py", module) // a module, or a package
-	}
+func (s setting) answers(path []string) []string {
 	var out []string
-	for _, folder := range append([]string{setup.RecipeDir}, path...) {
-		for _, name := range names {
+	for _, folder := range append([]string{s.recipeDir}, path...) {
+		for _, name := range s.hidden {
 			if !filepath.IsAbs(name) {
 				name = filepath.Join(folder, name)
 			}
@@ -37,11 +32,21 @@ func answers(setup environment.Setup[Config], path []string) []string {
 	return out
 }
 
+// answerFiles are the names of what has the answers of a block: its tasks, and its reward function.
+func answerFiles(tasks, function string) []string {
+	reward, _, _ := strings.Cut(function, ":")
+	names := []string{tasks, reward}
+	if module := strings.ReplaceAll(reward, ".", string(filepath.Separator)); !strings.HasSuffix(reward, ".py") {
+		names = append(names, module+".py", module) // a module, or a package
+	}
+	return names
+}
+
 // programFiles are the files beside the recipe that a program needs: those that its arguments name, and of Python files
 // the modules beside them whose names stand in them, and in them. The tasks and the reward function are not among them:
 // a model would read the answers there.
-func programFiles(l *launcher, setup environment.Setup[Config]) []string {
-	hidden := answers(setup, nil)
+func programFiles(l *launcher, s setting) []string {
+	hidden := s.answers(nil)
 	var out []string
 	var add func(path string)
 	add = func(path string) {
@@ -49,7 +54,7 @@ func programFiles(l *launcher, setup environment.Setup[Config]) []string {
 			return
 		}
 		found, err := filepath.EvalSymlinks(path)
-		if err != nil || slices.Contains(hidden, found) {
+		if err != nil || slices.ContainsFunc(hidden, func(h string) bool { return sandbox.Below(found, h) }) {
 			return
 		}
 		info, err := os.Stat(path)
@@ -70,7 +75,7 @@ func programFiles(l *launcher, setup environment.Setup[Config]) []string {
 	}
 	for _, argument := range slices.Concat(l.argv, l.args) {
 		if info, err := os.Stat(argument); filepath.IsAbs(argument) && err == nil && info.Mode().IsRegular() &&
-			within(argument, setup.RecipeDir) {
+			within(argument, s.recipeDir) {
 			add(argument)
 		}
 	}

@@ -33,7 +33,7 @@ func TestKnownAgents(t *testing.T) {
 				"DISABLE_AUTOUPDATER": "0"}, own: map[string]string{"DISABLE_AUTOUPDATER": "0"}}
 		one := &task{members: map[string]json.RawMessage{"id": json.RawMessage("7")}}
 		one.members["instruction"], _ = json.Marshal(odd)
-		argv, env, err := l.command(p, p, one, "http://127.0.0.1:1/v1", "the-key")
+		argv, env, err := l.command(p, p, one, "http://127.0.0.1:1/v1", "the-key", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func TestVersionsOfAgents(t *testing.T) {
 // A program is asked for its version in an empty folder, with the variables of a rollout. One that fails, prints none
 // or is not there is an error that tells what to do. Not parallel: it changes the folder of the process.
 func TestFindAnAgent(t *testing.T) {
-	k, ok := Config{Agent: new("claude-code")}.known()
+	k, ok := Program{Agent: new("claude-code")}.known()
 	if !ok {
 		t.Fatal("no claude-code")
 	}
@@ -194,7 +194,7 @@ func TestFindAnAgent(t *testing.T) {
 func TestABlockHasOneProgram(t *testing.T) {
 	t.Parallel()
 	claude := "claude-code"
-	for want, c := range map[string]Config{
+	for want, c := range map[string]Program{
 		"agent and command are both set": {Agent: &claude, Command: []string{"x"}},
 		"no program":                     {},
 		"agent_args without agent":       {Command: []string{"x"}, AgentArgs: []string{"--bare"}},
@@ -202,17 +202,17 @@ func TestABlockHasOneProgram(t *testing.T) {
 		"":                               {Agent: &claude, AgentArgs: []string{"--bare"}, Instruction: "${task.prompt}"},
 	} {
 		var got []string
-		for _, p := range c.Validate() {
+		for _, p := range c.problems(nil) {
 			got = append(got, p.Summary)
 		}
 		if strings.Join(got, "; ") != want {
 			t.Errorf("%+v: %q, want %q", c, got, want)
 		}
 	}
-	if tokens, of := (Config{Agent: &claude}).LeastPrompt(); tokens < 10000 || of != claude {
+	if tokens, of := (Program{Agent: &claude}).LeastPrompt(); tokens < 10000 || of != claude {
 		t.Errorf("least prompt %d of %q", tokens, of)
 	}
-	if tokens, _ := (Config{Command: []string{"x"}}).LeastPrompt(); tokens != 0 {
+	if tokens, _ := (Program{Command: []string{"x"}}).LeastPrompt(); tokens != 0 {
 		t.Errorf("least prompt %d of a command, which is not known", tokens)
 	}
 }
@@ -224,14 +224,14 @@ func TestTasksOfAnAgent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "tasks.jsonl"), []byte(`{"prompt": "x"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for want, c := range map[string]Config{
+	for want, c := range map[string]Program{
 		`tasks.jsonl:1: no program can be started with it: instruction uses the member "instruction", which the task `: {},
 		"": {Instruction: "Do: ${task.prompt}"},
 		`element 2 of agent_args uses the member "id"`: {Instruction: "${task.prompt}",
 			AgentArgs: []string{"--a", "${task.id}"}},
 	} {
-		c.Agent, c.Tasks = &claude, "tasks.jsonl"
-		_, err := readTasks(c, dir)
+		c.Agent = &claude
+		_, err := readTasks(Config{Program: c, Tasks: "tasks.jsonl"}, dir)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

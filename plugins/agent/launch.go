@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/environment"
+	"github.com/recipe-rl/recipe/sdk/kit/sandbox"
 	"github.com/recipe-rl/recipe/sdk/proc"
 )
 
@@ -36,8 +37,31 @@ const markName = "RECIPE_ROLLOUTS"
 
 func mark(folder string) string { return markName + "=" + folder }
 
-// newLauncher finds the program and the files that its arguments name.
-func newLauncher(ctx context.Context, python, model, folder string, setup environment.Setup[Config]) (launcher, error) {
+// setting is what a block has that starts programs.
+type setting struct {
+	Program
+	dir, recipeDir string // of the block and of the recipe
+	own            map[string]string
+	log            func(level, message string)
+	hidden         []string // files and folders that no program sees, as the recipe names them: see answers
+	tasksDecide    bool     // whether a rollout has a network is for each task to say
+}
+
+func settingOf[C environment.Config](setup environment.Setup[C], p Program, hidden ...string) setting {
+	s := setting{Program: p, dir: setup.Dir, recipeDir: setup.RecipeDir, own: setup.Environment, log: setup.Log,
+		hidden: hidden}
+	return s
+}
+
+// refuses reports whether a path is in the folder of tasks, of which no part may be shown.
+func (s setting) refuses(path string) bool {
+	return s.tasksDecide && slices.ContainsFunc(s.answers(nil), func(tasks string) bool {
+		return sandbox.Below(path, tasks)
+	})
+}
+
+// variables are those of every rollout of a folder.
+func (s setting) variables(python, folder string) map[string]string {
 	env := map[string]string{}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
@@ -45,21 +69,26 @@ func newLauncher(ctx context.Context, python, model, folder string, setup enviro
 			env[name] = value
 		}
 	}
-	maps.Copy(env, setup.Environment)
+	maps.Copy(env, s.own)
 	env[markName] = folder
+	env["PATH"] = filepath.Dir(python) + string(os.PathListSeparator) + env["PATH"]
+	return env
+}
+
+// newLauncher finds the program and the files that its arguments name.
+func newLauncher(ctx context.Context, python, model, folder string, c setting) (launcher, error) {
+	env := c.variables(python, folder)
 	for _, name := range []string{"RECIPE_MODEL", "OPENAI_MODEL", "ANTHROPIC_MODEL"} {
-		if _, set := setup.Environment[name]; !set {
+		if _, set := c.own[name]; !set {
 			env[name] = model
 		}
 	}
-	env["PATH"] = filepath.Dir(python) + string(os.PathListSeparator) + env["PATH"]
-	c := setup.Config
-	l := launcher{env: env, own: setup.Environment, model: model}
+	l := launcher{env: env, own: c.own, model: model}
 	if k, ok := c.known(); ok {
-		l.agent, l.args, l.instruction = &k, beside(setup.RecipeDir, c.AgentArgs), c.instruction()
-		return l, l.find(ctx, python, setup.Log)
+		l.agent, l.args, l.instruction = &k, beside(c.recipeDir, c.AgentArgs), c.instruction()
+		return l, l.find(ctx, python, c.log)
 	}
-	l.argv = beside(setup.RecipeDir, c.Command)
+	l.argv = beside(c.recipeDir, c.Command)
 	if l.argv[0] == "python" || l.argv[0] == "python3" {
 		l.argv[0] = python
 	}
@@ -119,9 +148,11 @@ func list(env map[string]string) []string {
 }
 
 // command is how the program of one rollout is started: its arguments and its variables. It writes files for it.
-// The program sees its folder at seen.
-func (l *launcher) command(p, seen *place, t *task, baseURL, key string) ([]string, map[string]string, error) {
+// The program sees its folder at seen, and own are variables of the task.
+func (l *launcher) command(p, seen *place, t *task, baseURL, key string, own map[string]string) ([]string,
+	map[string]string, error) {
 	env := maps.Clone(l.env)
+	maps.Copy(env, withPath(own, env["PATH"]))
 	fill := func(text string) string {
 		filled, _ := t.fill(text) // members were looked for when the tasks were read
 		return filled
@@ -181,17 +212,17 @@ type ended struct {
 const killGrace = 2 * time.Second
 
 // run runs the program in a folder until it ends, at most so long, and ends everything that it has started.
-func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Session, limit time.Duration,
+func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Session, limit time.Duration, has scene,
 ) (*ended, error) {
 	if l.box != nil {
-		return l.box.run(ctx, l, p, t, s, limit)
+		return l.box.run(ctx, l, p, t, s, limit, has)
 	}
-	argv, env, err := l.command(p, p, t, s.BaseURL, s.Key)
+	argv, env, err := l.command(p, p, t, s.BaseURL, s.Key, nil)
 	if err != nil {
 		return nil, &environment.InfraFailed{Err: err}
 	}
 	began := time.Now()
-	program, err := start(ctx, p, argv, env)
+	program, err := start(ctx, logName, p, argv, env)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +249,7 @@ func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Se
 	var status *exec.ExitError
 	switch {
 	case out.late:
-		out.how = fmt.Sprintf("ended by recipe after budget.seconds (%s)", limit)
+		out.how = fmt.Sprintf("ended by recipe when its time of %s was over", limit)
 	case err == nil:
 		out.code = new(int)
 	case errors.As(err, &status) && status.Exited():
@@ -231,9 +262,9 @@ func (l *launcher) run(ctx context.Context, p *place, t *task, s *environment.Se
 }
 
 // start starts a program. Its output goes to the log of the rollout.
-func start(ctx context.Context, p *place, argv []string, env map[string]string, files ...*os.File,
+func start(ctx context.Context, name string, p *place, argv []string, env map[string]string, files ...*os.File,
 ) (*proc.Program, error) {
-	program, err := proc.Start(ctx, proc.Spec{Name: logName, Argv: argv, Env: list(env), Dir: p.work(), LogDir: p.dir,
+	program, err := proc.Start(ctx, proc.Spec{Name: name, Argv: argv, Env: list(env), Dir: p.work(), LogDir: p.dir,
 		MaxLog: maxLog, Foreign: true, Files: files})
 	if err != nil {
 		return nil, &environment.InfraFailed{Err: err}

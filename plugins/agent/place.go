@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/recipe-rl/recipe/internal/temporary"
 )
 
 // Folders of rollouts: those that run, and those that were kept.
@@ -43,6 +45,28 @@ func newPlace(folder string, t *task) (*place, error) {
 	return p, nil
 }
 
+// again makes the folder as it was at first for another program, but for what lies beside its folders.
+func (p *place) again(t *task) error {
+	for _, dir := range []string{p.work(), p.temporary(), p.home()} {
+		if err := temporary.Remove(dir); err != nil {
+			return fmt.Errorf("clear the folder of a rollout: %w", err)
+		}
+	}
+	for _, dir := range []string{p.work(), p.temporary()} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return fmt.Errorf("clear the folder of a rollout: %w", err)
+		}
+	}
+	text, err := t.shown()
+	if err == nil {
+		err = os.WriteFile(p.task(), text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the task of a rollout: %w", err)
+	}
+	return nil
+}
+
 // work is where the program runs, empty at first.
 func (p *place) work() string { return filepath.Join(p.dir, "work") }
 
@@ -53,7 +77,7 @@ func (p *place) home() string { return filepath.Join(p.dir, "home") }
 
 // writeHome makes home, with files.
 func (p *place) writeHome(files map[string]string) error {
-	if err := os.Mkdir(p.home(), 0o700); err != nil {
+	if err := os.MkdirAll(p.home(), 0o700); err != nil {
 		return fmt.Errorf("write the settings of the agent: %w", err)
 	}
 	for name, text := range files {

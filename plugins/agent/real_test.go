@@ -118,10 +118,10 @@ func (c other) try(t *testing.T, kind string, server *plugintest.Block, prompts 
 			RequestTimeout: time.Minute, ScoreTimeout: time.Minute},
 		SessionSettings: environment.SessionSettings{RolloutAttempts: 1,
 			Budget: environment.BudgetSettings{Turns: 12, Seconds: 240}},
-		Agent: &c.agent.Name, AgentArgs: c.args, Instruction: "${task.question}", Tasks: "tasks.jsonl",
-		Reward: "reward.py:score",
-		Sandbox: Sandbox{Kind: kind, Network: []string{}, Paths: []string{}, Memory: 4, Tmp: 1, FileSize: 1, Processes: 512,
-			OpenFiles: 1024}, Programs: 2, Keep: "all",
+		Program: Program{Agent: &c.agent.Name, AgentArgs: c.args, Instruction: "${task.question}",
+			Sandbox: Sandbox{Kind: kind, Network: []string{}, Paths: []string{}, Memory: 4, Tmp: 1, FileSize: 1,
+				Processes: 512, OpenFiles: 1024}, Programs: 2, Keep: "all"},
+		Tasks: "tasks.jsonl", Reward: "reward.py:score",
 	}
 	if c.text != "" {
 		config.Agent, config.Instruction, config.Command = nil, "", []string{"python", "loop.py", "${task.question}"}

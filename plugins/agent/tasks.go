@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/recipe-rl/recipe/plugins/agent/taskfolder"
 	"github.com/recipe-rl/recipe/sdk/environment"
 	"github.com/recipe-rl/recipe/sdk/kit/taskfile"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -16,7 +17,8 @@ import (
 type task struct {
 	raw     json.RawMessage
 	members map[string]json.RawMessage
-	line    int
+	line    int              // or which of the folders it is
+	folder  *taskfolder.Task // nil: it is a line of a file
 }
 
 // text is a member as an argument: a text as it is, anything else as JSON.
@@ -68,7 +70,7 @@ func (t *task) task() environment.Task {
 // perTask is a text with members of the task, which becomes an argument.
 type perTask struct{ name, text string }
 
-func (c Config) perTask() []perTask {
+func (c Program) perTask() []perTask {
 	if c.Agent != nil {
 		out := []perTask{{"instruction", c.instruction()}}
 		return append(out, elements("agent_args", c.AgentArgs)...)

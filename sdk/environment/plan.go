@@ -45,7 +45,19 @@ func (r *runner[C, E]) Plan(config C, _ sdk.Placement) (sdk.Estimate, []spec.Pro
 			facts["least_prompt_tokens"], facts["least_prompt_of"] = strconv.FormatInt(least, 10), of
 		}
 	}
-	return sdk.Estimate{Facts: facts}, problems
+	estimate := sdk.Estimate{Facts: facts}
+	if c, ok := any(config).(FileChecker); ok {
+		notes, found := c.CheckFiles()
+		estimate.Notes, problems = notes, append(problems, found...)
+	}
+	return estimate, problems
+}
+
+// FileChecker is a Config that looks, for a plan, at local files which it names. It runs nothing. Attributes with
+// `file:"content"` that name a folder have its whole path.
+type FileChecker interface {
+	// CheckFiles returns what a person should know, and what is wrong.
+	CheckFiles() (notes []string, problems []spec.Problem)
 }
 
 // Prompted is a Config that knows how long the first prompt of its rollouts is, about.

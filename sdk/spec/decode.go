@@ -14,8 +14,8 @@ import (
 )
 
 // Decode writes v, a wholly known body of the schema, into the struct that into points to. Null and missing attributes
-// leave zero values (nil for pointers): call ApplyDefaults first. A nested block whose field is a struct, and no pointer,
-// has its defaults where the body leaves it out. Marks are ignored. An error names the path in the
+// leave zero values (nil for pointers): call ApplyDefaults first. A nested block whose field is a struct, and no
+// pointer, has its defaults where the body leaves it out. Marks are ignored. An error names the path in the
 // body, what was expected and what was given, never a value.
 func Decode(v cty.Value, schema *Schema, into any) error {
 	target := reflect.ValueOf(into)

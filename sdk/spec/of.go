@@ -22,8 +22,8 @@ import (
 // Of makes the schema of a struct (or pointer to one) from its tags. Fields without a `recipe` tag are left out;
 // embedded structs without one are flattened.
 //
-//	recipe:"name"          attribute; recipe:"name,block" nested block: *struct (single), struct (single; left out, it has its defaults),
-//	                       []struct (list)
+//	recipe:"name"          attribute; recipe:"name,block" nested block: *struct (single),
+//	                       struct (single; left out, it has its defaults), []struct (list)
 //	required:"true"        the recipe must set it        computed:"true"  the block sets it (outputs)
 //	default:"0.9"          text for strings and durations, JSON for everything else
 //	min:"0" max:"1"        of a number, of a duration ("1s"), or of the length of a list or map

@@ -53,13 +53,24 @@ func Read[T any](name, recipeDir string, evalTasks, seed int64, parse func(line 
 	if err := lines.Err(); err != nil {
 		return nil, nil, fmt.Errorf("tasks: read %s: %w", path, err)
 	}
-	keep := len(train) - int(evalTasks)
-	if keep < 1 {
+	all := len(train)
+	train, held, ok := Hold(train, evalTasks, seed)
+	if !ok {
 		return nil, nil, fmt.Errorf("tasks: %s has %d tasks, and the last eval_tasks = %d of them are held out; give more "+
-			"tasks or lower eval_tasks", path, len(train), evalTasks)
+			"tasks or lower eval_tasks", path, all, evalTasks)
 	}
-	train, held = train[:keep], train[keep:]
+	return train, held, nil
+}
+
+// Hold holds out the last evalTasks of all tasks, and puts the others into an order that depends on the seed. Not ok:
+// none would be left.
+func Hold[T any](all []T, evalTasks, seed int64) (train, held []T, ok bool) {
+	keep := len(all) - int(evalTasks)
+	if keep < 1 {
+		return nil, nil, false
+	}
+	train, held = all[:keep], all[keep:]
 	rng := rand.New(rand.NewPCG(uint64(seed), 1))
 	rng.Shuffle(keep, func(i, j int) { train[i], train[j] = train[j], train[i] })
-	return train, held, nil
+	return train, held, true
 }

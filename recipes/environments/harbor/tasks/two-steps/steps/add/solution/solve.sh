@@ -1,0 +1,2 @@
+#!/bin/sh
+echo "cat \"\$@\" | grep -c '^..:.. ERROR '" >/app/count.sh

@@ -1,0 +1,2 @@
+#!/bin/sh
+echo "grep -c ' ERROR ' \"\$1\"" >/app/count.sh
