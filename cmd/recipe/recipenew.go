@@ -42,7 +42,7 @@ that does it, and what is left is listed. Without --from the recipe is an exampl
 		"own) or slurm (default: gpu, without --from cpu)")
 	cmd.Flags().StringVar(&r.Model, "model", "", "the `MODEL` to train: a name of the Hugging Face hub or a folder "+
 		"(default: the source's)")
-	cmd.Flags().StringVar(&r.Dir, "dir", "", "write the files into this `FOLDER` (default: the current one)")
+	cmd.Flags().StringVar(&r.Dir, "dir", "", "make the files in this `FOLDER` (default: the current one)")
 	_ = cmd.MarkFlagFilename("from", "py", "sh", "yaml", "yml")
 	_ = cmd.RegisterFlagCompletionFunc("on", cobra.FixedCompletions(draft.Machines, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
