@@ -290,6 +290,7 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$(KILLS) $(GO) test -count 1 -v -timeout 60m -run 'TestEngineKilledAtEveryJournalWrite|TestRandomKills' ./engine/run
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
+	$(GO) test -count 1 -v -timeout 60m -run TestSessionsAreTrainedAsSampled ./plugins/trajectories/chaos -groups $$(($(KILLS) / 5)) -seed 0
 
 .PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all e2e-kubernetes e2e-kubernetes-all e2e-nomad
 test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version
