@@ -194,6 +194,11 @@ bench: ## run the benchmarks; writes docs/benchmarks/latest.txt with a descripti
 	   echo "command: go test -run '^$$' -bench . -benchmem -count 3 ./..."; echo; } > docs/benchmarks/latest.txt
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 -timeout 30m $(PKGS) | grep -v 'no test files' | tee -a docs/benchmarks/latest.txt
 
+.PHONY: bench-agents
+bench-agents: ## compare sessions with the ways of verifiers and TRL: tokens that are trained, and load (ten minutes)
+	scripts/bench-agents/run.sh
+	scripts/bench-agents/load.sh
+
 # Any machine with an NVIDIA GPU; PYTHON is an interpreter with torch, transformers, peft, vllm and trl. CASES limits what is run;
 # ARGS are further options of compare.py.
 TOKENIZER ?= HuggingFaceTB/SmolLM2-135M-Instruct

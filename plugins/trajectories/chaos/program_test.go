@@ -52,7 +52,7 @@ type call struct {
 	fate   fate
 	forced bool
 	wait   time.Duration
-	leave  context.CancelFunc
+	leave  []context.CancelFunc // of the requests, which may be several at a time
 	world  *world
 }
 
@@ -60,7 +60,7 @@ type call struct {
 func (c *call) meets(request context.Context) bool {
 	w := c.world
 	w.mu.Lock()
-	fate, leave := c.fate, c.leave
+	fate, leave := c.fate, slices.Clone(c.leave)
 	if fate == gatewayDies || fate == engineDies || fate == leaves {
 		c.fate = nothing // when it is asked again
 	}
@@ -70,7 +70,9 @@ func (c *call) meets(request context.Context) bool {
 		time.Sleep(c.wait)
 		return false
 	case leaves:
-		leave()
+		for _, f := range leave {
+			f()
+		}
 	case gatewayDies:
 		w.later.Go(w.gateway.restart)
 	case engineDies:
@@ -94,7 +96,9 @@ func (c *call) answered() {
 	defer c.world.mu.Unlock()
 	switch c.fate {
 	case leavesLate:
-		time.AfterFunc(c.wait, c.leave)
+		for _, f := range c.leave {
+			time.AfterFunc(c.wait, f)
+		}
 	case gatewayLate:
 		c.world.later.Go(func() { time.Sleep(c.wait); c.world.gateway.restart() })
 	}
@@ -268,7 +272,7 @@ func (p *program) attempt(ctx context.Context, tools int, asked []turn, c *call,
 	defer leave()
 	p.w.mu.Lock()
 	fate := c.fate
-	c.leave = leave
+	c.leave = append(c.leave, leave)
 	p.w.happened[fate]++
 	p.w.mu.Unlock()
 	if fate == gatewayBefore {
