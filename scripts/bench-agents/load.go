@@ -138,8 +138,8 @@ func load(ctx context.Context, name string, turns, pid int) error {
 	slices.Sort(all)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	fmt.Printf("%s: %d sessions, %d turns, %.0f s; a call beyond the engine's %s: p50 %.1f ms, p99 %.1f ms; CPU "+
-		"%.2f ms a call; memory %d MiB\n", name, len(programs), turns, time.Since(begun).Seconds(), think, ms(all[len(all)/2]),
-		ms(all[len(all)*99/100]), 1000*(cpu(pid)-busy)/float64(len(all)), memory(pid))
+		"%.2f ms a call; memory %d MiB\n", name, len(programs), turns, time.Since(begun).Seconds(), think,
+		ms(all[len(all)/2]), ms(all[len(all)*99/100]), 1000*(cpu(pid)-busy)/float64(len(all)), memory(pid))
 	return nil
 }
 
