@@ -194,6 +194,11 @@ bench: ## run the benchmarks; writes docs/benchmarks/latest.txt with a descripti
 	   echo "command: go test -run '^$$' -bench . -benchmem -count 3 ./..."; echo; } > docs/benchmarks/latest.txt
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 -timeout 30m $(PKGS) | grep -v 'no test files' | tee -a docs/benchmarks/latest.txt
 
+.PHONY: bench-agents
+bench-agents: ## compare sessions with the ways of verifiers and TRL: tokens that are trained, and load (ten minutes)
+	scripts/bench-agents/run.sh
+	scripts/bench-agents/load.sh
+
 # Any machine with an NVIDIA GPU; PYTHON is an interpreter with torch, transformers, peft, vllm and trl. CASES limits what is run;
 # ARGS are further options of compare.py.
 TOKENIZER ?= HuggingFaceTB/SmolLM2-135M-Instruct
@@ -290,6 +295,7 @@ chaos: ## kill engines and plugins at random, hundreds of times, and count what 
 	RECIPE_CHAOS=$(KILLS) $(GO) test -count 1 -v -timeout 60m -run 'TestEngineKilledAtEveryJournalWrite|TestRandomKills' ./engine/run
 	RECIPE_CHAOS=$$(($(KILLS) / 4)) $(GO) test -count 1 -v -timeout 60m -run TestRealRunSurvivesRandomKills ./cmd/recipe
 	$(GO) test -count 1 -v -timeout 60m -run TestNothingAcknowledgedIsLost ./plugins/trajectories/chaos -kills $(KILLS)
+	$(GO) test -count 1 -v -timeout 60m -run TestSessionsAreTrainedAsSampled ./plugins/trajectories/chaos -groups $$(($(KILLS) / 5)) -seed 0
 
 .PHONY: test-verl e2e-verl e2e-axolotl e2e-matrix e2e-slurm e2e-slurm-all e2e-kubernetes e2e-kubernetes-all e2e-nomad
 test-verl: ## test trainer "verl" with real verl on the CPU, in an environment of its own; VERL=0.9.0 takes another version

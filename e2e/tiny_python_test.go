@@ -9,6 +9,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/plugins/agent"
 	"github.com/recipe-rl/recipe/plugins/atropos"
 	"github.com/recipe-rl/recipe/plugins/reward"
 	weights "github.com/recipe-rl/recipe/plugins/sync"
@@ -61,6 +62,34 @@ func TestTinyWithAPythonEnvironment(t *testing.T) {
 		"dataset":  cty.StringVal("environments/reward/sums.jsonl"),
 		"function": cty.StringVal("environments/reward/rewards.py:digits"), "max_tokens": cty.NumberIntVal(4),
 		"drop_uninformative": cty.False,
+	}, func(r *pluginpb.StartRequest) { r.Runtime, r.RecipeDir = &pluginpb.Runtime{Python: python}, recipes })
+	environment.Wait("sample", func(e *pluginpb.Event) bool { return e.GetSample() != nil })
+}
+
+// The tiny model learns from what an unmodified program did with it.
+func TestTinyWithAnAgent(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not in PATH")
+	}
+	recipes, err := filepath.Abs(filepath.Join("..", "recipes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(list ...string) cty.Value {
+		var out []cty.Value
+		for _, s := range list {
+			out = append(out, cty.StringVal(s))
+		}
+		return cty.ListVal(out)
+	}
+	environment := trainTinyOn(t, agent.Plugin(), map[string]cty.Value{
+		"command": text("python", "environments/agent/loop.py", "${task.digits}"),
+		"tasks":   cty.StringVal("environments/agent/tasks.jsonl"),
+		"reward":  cty.StringVal("environments/agent/reward.py:score"), "max_tokens": cty.NumberIntVal(2),
+		"drop_uninformative": cty.False,
+		"sandbox":            cty.ObjectVal(map[string]cty.Value{"kind": cty.StringVal("none")}), // it has no tools
 	}, func(r *pluginpb.StartRequest) { r.Runtime, r.RecipeDir = &pluginpb.Runtime{Python: python}, recipes })
 	environment.Wait("sample", func(e *pluginpb.Event) bool { return e.GetSample() != nil })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/reference"
+	known "github.com/recipe-rl/recipe/plugins/agent"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/parse"
 	"github.com/recipe-rl/recipe/sdk"
@@ -87,20 +88,8 @@ func TestCompatibilityIsUpToDate(t *testing.T) {
 			t.Errorf("docs/%s is not up to date (%v); run make docs", name, err)
 		}
 	}
-	var source strings.Builder
-	files, err := filepath.Glob(filepath.Join(repository, "e2e", "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		source.Write(data)
-	}
 	for _, r := range reference.Tests() {
-		if !strings.Contains(source.String(), "func "+r.Test+"(t *testing.T)") {
+		if !isTest(t, "e2e", r.Test) {
 			t.Errorf("%s with %s names %s, which is no test in e2e", r.Engine, r.Trainer, r.Test)
 		}
 		for _, id := range []string{"inference/" + r.Engine, "trainer/" + r.Trainer} {
@@ -110,6 +99,42 @@ func TestCompatibilityIsUpToDate(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The table of agents names tests, too, and each known agent.
+func TestCompatibilityNamesTheAgents(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "compatibility.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range known.Agents() {
+		if !strings.Contains(string(page), "| `"+a.Name+"` "+a.Tried+" | "+a.Dialect+" |") {
+			t.Errorf("docs/compatibility.md lacks %s %s", a.Name, a.Tried)
+		}
+	}
+	for test, folder := range map[string]string{"TestAgentsOfOthers": "plugins/agent",
+		"TestSessionsAreTrainedAsSampled": "plugins/trajectories/chaos"} {
+		if !strings.Contains(string(page), "`"+test+"`") || !isTest(t, folder, test) {
+			t.Errorf("%s is not in docs/compatibility.md, or no test of %s", test, folder)
+		}
+	}
+}
+
+// isTest reports whether a folder of the repository has this test.
+func isTest(t *testing.T, folder, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(repository, filepath.FromSlash(folder), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(text), "func "+name+"(t *testing.T)")
+	})
 }
 
 // TestTheQuickReferenceIsComplete: it names every command that help shows and every plugin that is built in.

@@ -92,20 +92,27 @@ func (g *Gateway) sessionCall(w *statusWriter, r *http.Request, id, route string
 	if q.Stream {
 		ask.early = &early{w}
 	}
-	if err := l.begin(g.cfg.Clock.Now(), len(q.Overruled)); err != nil {
+	n, err := ask.begin()
+	if err != nil {
 		return 0, err
 	}
-	n, reply, err := ask.answer(r.Context())
+	sampled := n < 0
+	if sampled {
+		n, err = ask.answer(r.Context())
+	}
 	if err == nil && r.Context().Err() != nil {
 		err = context.Cause(r.Context())
 	}
 	if err != nil {
-		l.end(-1, false)
+		l.end(n, false)
 		return 0, err
 	}
-	delivered := ask.send(w, reply)
-	l.end(n, delivered)
-	return reply.Output, nil
+	reply := ask.reply(n)
+	l.end(n, ask.send(w, reply))
+	if sampled {
+		tokens = reply.Output
+	}
+	return tokens, nil
 }
 
 // query reads and decodes a request. What it takes of the session's bytes is given back by release.
@@ -171,15 +178,30 @@ func (l *liveSession) endedLocked() error {
 	return &refusal{http.StatusConflict, "session_ended", "the session is " + state + "; it takes no more calls", 0}
 }
 
-// begin lets a call in, or refuses it.
-func (l *liveSession) begin(now time.Time, overruled int) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// begin lets a call in, or refuses it. It returns the earlier call whose answer the program has not received and asks
+// for again, or -1.
+func (s *sessionCall) begin() (again int, err error) {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	if err := s.l.endedLocked(); err != nil {
+		return -1, err
+	}
+	s.place = s.l.tree.Find(s.q.Request)
+	s.place.Rest = s.q.Rest()
+	if again = s.l.tree.Again(s.place); again < 0 {
+		if err := s.l.affordsLocked(s.g.cfg.Clock.Now()); err != nil {
+			return -1, err
+		}
+	}
+	s.l.pending++
+	s.l.overrule += len(s.q.Overruled)
+	return again, nil
+}
+
+// affordsLocked refuses a call that the budget has no place for.
+func (l *liveSession) affordsLocked(now time.Time) error {
 	b := l.opened.Budget
 	turns := min(cmp.Or(b.Turns, maxTurns), maxTurns)
-	if err := l.endedLocked(); err != nil {
-		return err
-	}
 	switch {
 	case l.tree.Len()+l.pending >= turns:
 		return l.overLocked(fmt.Sprintf("turns: %d calls were made", turns))
@@ -192,8 +214,6 @@ func (l *liveSession) begin(now time.Time, overruled int) error {
 	case b.Seconds > 0 && now.Sub(l.opened.Opened).Seconds() >= b.Seconds:
 		return l.overLocked(fmt.Sprintf("seconds: it was opened %g s ago", b.Seconds))
 	}
-	l.pending++
-	l.overrule += overruled
 	return nil
 }
 
@@ -212,7 +232,11 @@ func (l *liveSession) end(n int, delivered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending--
-	if n < 0 || !delivered || l.state.State == session.StateAborted {
+	switch {
+	case n < 0 || l.state.State == session.StateAborted:
+		return
+	case !delivered:
+		l.tree.Fail(n)
 		return
 	}
 	l.tree.Deliver(n)
@@ -227,12 +251,13 @@ type sessionCall struct {
 	form   dialect
 	header http.Header
 	early  *early
+	place  session.Place
 }
 
-// answer samples the answer of a call and records it.
-func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
+// answer samples the answer of a call and records it. It returns the call, or -1.
+func (s *sessionCall) answer(ctx context.Context) (int, error) {
+	place := s.place
 	s.l.mu.Lock()
-	place := s.l.tree.Find(s.q.Request)
 	var held []int32
 	last := int32(-1)
 	if place.Parent >= 0 {
@@ -246,17 +271,17 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 		fresh, limit, err = s.render(ctx, place, last)
 	}
 	if err != nil {
-		return 0, nil, err
+		return -1, err
 	}
 	prompt := append(held, fresh...)
 	want, err := s.room(ctx, len(prompt), limit)
 	if err != nil {
-		return 0, nil, err
+		return -1, err
 	}
 	defer s.l.settle(reservation{want, len(prompt) + want})
 	c, by, err := s.sample(ctx, prompt, want)
 	if err != nil {
-		return 0, nil, err
+		return -1, err
 	}
 	c.Asked, c.Prompt = place.Tail, fresh
 	if s.q.Constraint != nil {
@@ -265,22 +290,30 @@ func (s *sessionCall) answer(ctx context.Context) (int, *session.Reply, error) {
 	c.Answer, c.Finish, err = s.read(ctx, by, Sampled{Text: c.text, Prompt: prompt[max(0, len(prompt)-promptTail):],
 		Output: c.Output, Finish: c.Finish, Tools: s.q.Tools, Variables: s.q.Variables})
 	if err != nil {
-		return 0, nil, err
+		return -1, err
 	}
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
 	if s.l.state.State == session.StateAborted {
-		return 0, nil, &refusal{http.StatusConflict, "session_ended", "the session was aborted", 0}
+		return -1, &refusal{http.StatusConflict, "session_ended", "the session was aborted", 0}
 	}
 	n := s.l.tree.Add(place, c.Call)
 	if err := s.l.journal.Call(s.l.tree, n); err != nil {
 		s.l.tree.Drop(n)
-		return 0, nil, err
+		return -1, err
 	}
 	s.l.sampled += len(c.Output)
-	return n, &session.Reply{ID: s.form.prefix + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()),
-		Created:  s.g.cfg.Clock.Now().Unix(),
-		Thinking: s.q.Thinking, Answer: c.Answer, Finish: c.Finish, Prompt: len(prompt), Output: len(c.Output)}, nil
+	return n, nil
+}
+
+// reply is the answer of a recorded call.
+func (s *sessionCall) reply(n int) *session.Reply {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	c := s.l.tree.Call(n)
+	return &session.Reply{ID: s.form.prefix + rand.Text(), Model: cmp.Or(s.q.Model, s.g.policyModel()),
+		Created: s.g.cfg.Clock.Now().Unix(), Thinking: s.q.Thinking, Answer: c.Answer, Finish: c.Finish,
+		Prompt: s.l.tree.Length(n) - len(c.Output), Output: len(c.Output)}
 }
 
 // tokenize has an engine turn messages into a prompt, by the model's own chat template.

@@ -26,6 +26,7 @@ type storedCall struct {
 	Parent  int    `json:"parent"`
 	Request []byte `json:"request"` // Key
 	Said    []byte `json:"said"`    // Key
+	Rest    []byte `json:"rest,omitempty"`
 }
 
 // maxLine bounds a line of a journal: a call of a million tokens with their log-probabilities fits.
@@ -87,7 +88,7 @@ func (j *Journal) write(r record, sync bool) error {
 // Call records a call that was put into the tree.
 func (j *Journal) Call(t *Tree, n int) error {
 	c := t.nodes[n]
-	return j.write(record{Call: &storedCall{c.Call, c.parent, c.request[:], c.said[:]}}, true)
+	return j.write(record{Call: &storedCall{c.Call, c.parent, c.request[:], c.said[:], c.rest[:]}}, true)
 }
 
 // Deliver records that the answer of a call has arrived. It is not brought to the disk by itself: if it is lost, the
@@ -217,6 +218,7 @@ func (t *Tree) restore(c *storedCall) error {
 			return errors.New("a call whose versions do not fit its tokens")
 		}
 	}
+	copy(n.rest[:], c.Rest) // journals of earlier versions have none: then nothing is equal to it
 	t.insert(n)
 	return nil
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,20 @@ type Query struct {
 	Thinking  bool     // Anthropic's Messages: the program reads reasoning
 
 	Constraint *Constraint // nil: none
+}
+
+// Rest stands for what decides an answer besides the conversation.
+type Rest [8]byte
+
+// Rest is that of the query.
+func (q *Query) Rest() (r Rest) {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%d %q", q.MaxTokens, q.Stop) // a hash never fails
+	if q.Constraint != nil {
+		_, _ = fmt.Fprintf(h, " %t %s", q.Constraint.Calls, q.Constraint.Format)
+	}
+	copy(r[:], h.Sum(nil))
+	return r
 }
 
 // sampling are the parameters of a request that decide what is sampled. A policy is trained on its own distribution, so

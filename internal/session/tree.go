@@ -43,8 +43,11 @@ type node struct {
 	parent  int // the call whose tokens it continues; -1: none
 	request Key // of the conversation that was sent
 	said    Key // of that conversation and the answer
+	rest    Rest
 	// delivered reports that the program received the answer: it was sent, or a later call continues it.
 	delivered bool
+	// onTheWay reports that the answer is being sent.
+	onTheWay bool
 }
 
 // Tree is the calls of one session. It is not safe for use by several goroutines.
@@ -57,6 +60,7 @@ type Tree struct {
 type Place struct {
 	Parent int       // the call to continue; -1: none, the whole conversation is to be rendered
 	Tail   []Message // the messages after that call's answer
+	Rest   Rest      // what else decides the answer
 	keys   []Key
 }
 
@@ -74,15 +78,30 @@ func (t *Tree) Find(q Request) Place {
 		if slices.ContainsFunc(tail, func(m Message) bool { return m.Role == "assistant" }) {
 			break // another model has spoken since: there is no gap to render
 		}
-		return Place{parent, tail, all}
+		return Place{Parent: parent, Tail: tail, keys: all}
 	}
-	return Place{-1, q.Messages, all}
+	return Place{Parent: -1, Tail: q.Messages, keys: all}
+}
+
+// Again finds a call that was asked in the same way and whose answer did not reach the program, and takes it to be sent
+// once more. It returns -1 if there is none. A call that is being answered, as another of a program that wants several
+// answers, is none: its answer may arrive.
+func (t *Tree) Again(p Place) int {
+	for i := len(t.nodes) - 1; i >= 0; i-- {
+		n := &t.nodes[i]
+		if n.request == p.keys[len(p.keys)-1] && n.rest == p.Rest && !n.delivered && !n.onTheWay {
+			n.onTheWay = true
+			return i
+		}
+	}
+	return -1
 }
 
 // Add puts an answered call at its place, and returns its number.
 func (t *Tree) Add(p Place, c Call) int {
 	request := p.keys[len(p.keys)-1]
-	return t.insert(node{Call: c, parent: p.Parent, request: request, said: keys(request, []Message{c.Answer})[1]})
+	return t.insert(node{Call: c, parent: p.Parent, request: request, said: keys(request, []Message{c.Answer})[1],
+		rest: p.Rest, onTheWay: true})
 }
 
 func (t *Tree) insert(added node) int {
@@ -99,7 +118,10 @@ func (t *Tree) insert(added node) int {
 }
 
 // Anew is the place of a call that continues none, though the conversation does.
-func (p Place) Anew(q Request) Place { return Place{-1, q.Messages, p.keys} }
+func (p Place) Anew(q Request) Place {
+	p.Parent, p.Tail = -1, q.Messages
+	return p
+}
 
 // Drop takes back the call that was added last.
 func (t *Tree) Drop(n int) {
@@ -110,6 +132,12 @@ func (t *Tree) Drop(n int) {
 
 // Deliver notes that the program has received the answer of a call.
 func (t *Tree) Deliver(n int) { t.nodes[n].delivered = true }
+
+// Fail notes that the answer of a call was sent in vain. The program may ask for it again.
+func (t *Tree) Fail(n int) { t.nodes[n].onTheWay = false }
+
+// Call is an answered call.
+func (t *Tree) Call(n int) Call { return t.nodes[n].Call }
 
 // Sampled is the number of tokens that were sampled.
 func (t *Tree) Sampled() int {
@@ -177,6 +205,14 @@ func (t *Tree) Tokens(n int) []int32 {
 		out = append(append(out, t.nodes[i].Prompt...), t.nodes[i].Output...)
 	}
 	return out
+}
+
+// Length is the number of tokens up to the end of a call's answer.
+func (t *Tree) Length(n int) (length int) {
+	for ; n >= 0; n = t.nodes[n].parent {
+		length += len(t.nodes[n].Prompt) + len(t.nodes[n].Output)
+	}
+	return length
 }
 
 // LastToken is the last token of a call's answer, or -1.

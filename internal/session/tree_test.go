@@ -288,3 +288,56 @@ fork [3] [7 8] [-100 8] []
 		t.Errorf("got\n%swant\n%s", got.String(), want)
 	}
 }
+
+// A program that asks again, because the answer did not reach it, gets that answer. One that asks at a time, or has
+// received the answer, wants another.
+func TestAskedAgain(t *testing.T) {
+	t.Parallel()
+	asked := Request{Messages: []Message{user("q")}}
+	other := Rest{1}
+	tests := []struct {
+		name string
+		do   func(t *Tree)
+		rest Rest
+		want int
+	}{
+		{"sent in vain", func(t *Tree) { t.Fail(0) }, Rest{}, 0},
+		{"on the way", func(*Tree) {}, Rest{}, -1},
+		{"received", func(t *Tree) { t.Deliver(0); t.Fail(0) }, Rest{}, -1},
+		{"sent back", func(t *Tree) {
+			t.Fail(0)
+			t.Add(t.Find(Request{Messages: []Message{user("q"), assistant("a"), user("more")}}), Call{Answer: assistant("b")})
+		}, Rest{}, -1},
+		{"with another limit", func(t *Tree) { t.Fail(0) }, other, -1},
+		{"twice", func(t *Tree) { t.Fail(0); t.Again(t.Find(asked)) }, Rest{}, -1},
+		{"in vain again", func(t *Tree) { t.Fail(0); t.Again(t.Find(asked)); t.Fail(0) }, Rest{}, 0},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			tree := &Tree{}
+			tree.Add(tree.Find(asked), Call{Output: []int32{7}, Answer: assistant("a")})
+			tc.do(tree)
+			p := tree.Find(asked)
+			p.Rest = tc.rest
+			if n := tree.Again(p); n != tc.want {
+				t.Errorf("got %d, want %d", n, tc.want)
+			}
+		})
+	}
+}
+
+func TestWhatDecidesAnAnswer(t *testing.T) {
+	t.Parallel()
+	seen := map[Rest]int{}
+	for i, q := range []Query{{}, {MaxTokens: 5}, {Stop: []string{"a", "b"}}, {Stop: []string{"ab"}},
+		{Constraint: &Constraint{Format: json.RawMessage(`{}`)}}, {Constraint: &Constraint{Format: json.RawMessage(`{}`), Calls: true}}} {
+		if j, twice := seen[q.Rest()]; twice {
+			t.Errorf("queries %d and %d have one key", i, j)
+		}
+		seen[q.Rest()] = i
+	}
+	if (&Query{Stream: true, Model: "x"}).Rest() != (&Query{}).Rest() {
+		t.Error("how an answer is sent decides what it is")
+	}
+}

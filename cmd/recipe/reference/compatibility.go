@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/engine/sizing"
+	"github.com/recipe-rl/recipe/plugins/agent"
 	"github.com/recipe-rl/recipe/sdk"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/transport"
@@ -25,7 +26,7 @@ type Tested struct {
 }
 
 // Kinds of environment.
-const inGo, inPython, atropos = "Go", "Python", "Atropos"
+const inGo, inPython, atropos, programs = "Go", "Python", "Atropos", "agent"
 
 // external stands for a server that recipe has not started, which takes no weights.
 const external = "external"
@@ -37,7 +38,9 @@ func Tests() []Tested {
 		{"tiny", "tiny", []string{inGo}, []string{"reload"}, "TestQuickstartBlocksLearn", "make test", nil},
 		{"tiny", "tiny", one, []string{"reload"}, "TestTinyWithAnAtroposEnvironment", "make test", nil},
 		{"tiny", "tiny", []string{inPython}, []string{"reload"}, "TestTinyWithAPythonEnvironment", "make test", nil},
+		{"tiny", "tiny", []string{programs}, []string{"reload"}, "TestTinyWithAnAgent", "make test", nil},
 		{"vllm", "grpo", one, []string{"reload"}, "TestAddition", "make e2e", nil},
+		{"vllm", "grpo", []string{programs}, []string{"live"}, "TestAgentTools", "make e2e-all", nil},
 		{"vllm", "grpo", one, []string{"live"}, "TestReasoningGym", "make e2e-all", nil},
 		{"vllm", "grpo", one, []string{"ipc"}, "TestMemory", "make e2e-all", nil},
 		{"vllm", "grpo", one, []string{"nccl"}, "TestCollective", "make e2e-all", nil},
@@ -45,6 +48,7 @@ func Tests() []Tested {
 		{"sglang", "grpo", one, []string{"reload"}, "TestSGLang", "make e2e-sglang", nil},
 		{"sglang", "grpo", one, []string{"live", "ipc", "nccl", "restart"}, "TestSGLangTransports", "make e2e-sglang", nil},
 		{"sglang", "grpo", one, []string{"lora"}, "TestSGLangAdapter", "make e2e-sglang", nil},
+		{"sglang", "grpo", []string{programs}, []string{"live"}, "TestSGLangAgent", "make e2e-sglang", nil},
 		{"vllm", "trl", one, []string{"reload"}, "TestTRL", "make e2e-trl", nil},
 		{"vllm", "verl", one, []string{"reload"}, "TestVerl", "make e2e-verl", nil},
 		{"vllm", "axolotl", one, []string{"reload"}, "TestAxolotl", "make e2e-axolotl", nil},
@@ -101,10 +105,11 @@ const introduction = "Engines (`inference`), trainers and the transports between
 	"its machines and settings,\ntoo ([weights.md](weights.md))."
 
 const environments = `
-Environments in Go, in Python and of Atropos speak with any engine through its gateway, and with any trainer through the
-trajectory API: nothing of a pair of engine and trainer depends on them. Packages of others that
-were tried as environments are in [environments/packages.md](environments/packages.md). The engines with which a whole
-run of a trainer and a kind of environment is a test:
+Environments in Go, in Python and of Atropos, and programs of ` + "`environment \"agent\"`" + `, speak with any engine
+through its gateway, and with any trainer through the trajectory API: nothing of a pair of engine and trainer depends
+on them. Packages of others that were tried as environments are in
+[environments/packages.md](environments/packages.md). The engines with which a whole run of a trainer and a kind of
+environment is a test:
 
 `
 
@@ -118,6 +123,18 @@ of recipe; with another server, or without its tokenizer, the plan is refused.
 | engine | trainer | environments | transport | test | run by |
 |---|---|---|---|---|---|
 `
+
+const unmodified = `
+## Programs that know nothing of training
+What ` + "`environment \"agent\"`" + ` was tested with. An engine and a trainer do not know the program: a session has
+the same form for each.
+
+| program | dialect | engine | trainer | test | run by |
+|---|---|---|---|---|---|
+`
+
+const chaos = "| random programs, while gateway and engine are killed | all three | scripted | none: the batches are " +
+	"compared with what the engine did | `TestSessionsAreTrainedAsSampled` | `make chaos` |\n"
 
 // Compatibility is the page of which engines, trainers and transports go together, as plugins report it to a plan.
 func Compatibility(definitions []*sdk.Definition) (Pages, error) {
@@ -163,6 +180,18 @@ func Compatibility(definitions []*sdk.Definition) (Pages, error) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` | `%s` |\n", r.Engine, r.Trainer, strings.Join(r.Environments, ", "),
 			r.transports(), r.Test, r.With)
 	}
+	b.WriteString(unmodified)
+	for _, a := range agent.Agents() {
+		fmt.Fprintf(&b, "| `%s` %s | %s | scripted | none: the groups are checked | `TestAgentsOfOthers` | "+
+			"`make test-agents` |\n", a.Name, a.Tried, a.Dialect)
+	}
+	for _, r := range Tests() {
+		if slices.Contains(r.Environments, programs) {
+			fmt.Fprintf(&b, "| a loop of one's own | Chat Completions | %s | %s | `%s` | `%s` |\n", r.Engine, r.Trainer, r.Test,
+				r.With)
+		}
+	}
+	b.WriteString(chaos)
 	return Pages{"compatibility.md": b.String()}, nil
 }
 
@@ -180,7 +209,7 @@ func (r Tested) ran() bool { return len(r.Transports) > 0 || len(r.Pending) == 0
 
 // byEnvironment writes a table of the engines with which a run of a trainer and a kind of environment is a test.
 func byEnvironment(b *strings.Builder, trainers []string) {
-	kinds := []string{inGo, inPython, atropos}
+	kinds := []string{inGo, inPython, atropos, programs}
 	fmt.Fprintf(b, "| trainer | %s |\n|---|%s\n", strings.Join(kinds, " | "), strings.Repeat("---|", len(kinds)))
 	for _, t := range trainers {
 		fmt.Fprintf(b, "| `%s`", t)

@@ -33,6 +33,10 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(gatewayPort) != "" {
+		fmt.Fprintln(os.Stderr, gatewayMain())
+		os.Exit(1)
+	}
 	if dir := os.Getenv(childDir); dir != "" {
 		var port int
 		_, _ = fmt.Sscan(os.Getenv(childPort), &port)
