@@ -154,6 +154,9 @@ func (o *Output) shorten(name string, size int64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if !private.OneName(path) { // it is a file of something else, too
+		return fmt.Errorf("%s has a second name", path)
+	}
 	kept, err := private.OpenFile(path+".1", os.O_CREATE|os.O_WRONLY|os.O_TRUNC)
 	if err != nil {
 		return err

@@ -244,3 +244,35 @@ func TestOutputWithoutEnd(t *testing.T) {
 		t.Errorf("the last lines are %.200q", got)
 	}
 }
+
+// The file in which output is kept may be a second name of another file, as in a run directory of somebody else: that
+// one stays as it is.
+func TestShortenedOutputChangesNoOtherFile(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{host.Stdout, host.Stdout + ".1"} {
+		dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+		if err := os.WriteFile(other, []byte("own"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if name == host.Stdout {
+			if err := os.Truncate(other, 65<<20); err != nil {
+				t.Fatal(err)
+			}
+		} else if f, err := os.Create(filepath.Join(dir, host.Stdout)); err != nil ||
+			f.Truncate(65<<20) != nil || f.Close() != nil {
+			t.Fatal(err)
+		}
+		before, err := os.Stat(other)
+		if err == nil {
+			err = os.Link(other, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		host.ResumeOutput(dir).Next(false, func(host.OutputLine) {})
+		after, err := os.Stat(other)
+		if err != nil || after.Size() != before.Size() || after.ModTime() != before.ModTime() {
+			t.Errorf("%s: the other file is changed: %v, %v", name, after, err)
+		}
+	}
+}

@@ -152,6 +152,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 }
 
 // OpenFile is os.OpenFile with mode 0600 for a regular file of this user's; it follows no link and blocks on no pipe.
+// With O_CREATE and O_TRUNC a file that has another name, too, is replaced, not emptied.
 func OpenFile(path string, flags int) (*os.File, error) {
 	f, _, err := open(path, flags)
 	return f, err
@@ -174,6 +175,13 @@ func open(path string, flags int) (*os.File, fs.FileInfo, error) {
 		err = owned(path, info)
 	}
 	if err == nil && flags&os.O_TRUNC != 0 {
+		if flags&os.O_CREATE != 0 && names(info) > 1 { // the file of the other name stays as it is
+			err = errors.Join(f.Close(), os.Remove(path))
+			if err != nil {
+				return nil, nil, err
+			}
+			return open(path, flags&^os.O_TRUNC|os.O_EXCL)
+		}
 		err = f.Truncate(0)
 	}
 	if err != nil {
@@ -183,14 +191,22 @@ func open(path string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
+// names is how many names (hard links) a file has.
+func names(info fs.FileInfo) uint64 {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 1
+	}
+	return uint64(s.Nlink) //nolint:unconvert // of another type on other systems
+}
+
 // OneName reports whether path is a regular file without a second name (hard link).
 func OneName(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false
 	}
-	s, ok := info.Sys().(*syscall.Stat_t)
-	return ok && s.Nlink == 1
+	return names(info) == 1
 }
 
 // owned reports whether a file belongs to this user.

@@ -285,3 +285,30 @@ func TestOwn(t *testing.T) {
 		t.Error("a file of another user is taken")
 	}
 }
+
+// A file that has another name is replaced where it would be emptied: the other name keeps its content.
+func TestOpenFileEmptiesNoOtherName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "log"), filepath.Join(dir, "other")
+	err := os.WriteFile(other, []byte("own"), 0o600)
+	if err == nil {
+		err = os.Link(other, path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString("new")
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{path: "new", other: "own"} {
+		if text, err := os.ReadFile(name); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v; want %q", name, text, err, want)
+		}
+	}
+}
