@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/recipe-rl/recipe/internal/gateway"
+	"github.com/recipe-rl/recipe/internal/web"
 )
 
 const usage = `usage: bench-agents gateway PORT KEY FOLDER-OF-SESSIONS ENGINE-URL
@@ -76,6 +78,10 @@ func until(ctx context.Context, run func() error, end func(context.Context) erro
 }
 
 func listen(ctx context.Context, address string, h http.Handler) error {
-	server := &http.Server{Addr: address, Handler: h, ReadHeaderTimeout: time.Minute}
-	return until(ctx, server.ListenAndServe, server.Shutdown)
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	server := web.NewServer(h)
+	return until(ctx, func() error { return web.Serve(server, listener) }, server.Shutdown)
 }
