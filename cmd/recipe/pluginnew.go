@@ -127,11 +127,8 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 	if err != nil {
 		return err
 	}
-	if fresh { // what this user writes there runs without a question
-		if err := trust.Default(a.environ).Add(trust.Entry{Folder: p.Dir}); err != nil {
-			fmt.Fprintf(a.err, "The folder is not trusted: %v. recipe trust add --folder %s trusts it.\n", err,
-				printable.ShellWord(p.Dir))
-		}
+	if fresh {
+		a.trustNew(p.Dir)
 	}
 	s := a.style()
 	fmt.Fprintf(a.out, "%s %q in %s:\n\n", s.Bold(string(p.Kind)), p.Name, p.Dir)
@@ -152,4 +149,12 @@ func (a *app) createPlugin(p scaffold.Plugin) error {
 	}
 	_, err = fmt.Fprintln(a.out, "\nREADME.md says more.")
 	return err
+}
+
+// trustNew trusts a folder that a command has made: what this user writes there runs without a question.
+func (a *app) trustNew(folder string) {
+	if err := trust.Default(a.environ).Add(trust.Entry{Folder: folder}); err != nil {
+		fmt.Fprintf(a.err, "The folder is not trusted: %v. recipe trust add --folder %s trusts it.\n", err,
+			printable.ShellWord(folder))
+	}
 }

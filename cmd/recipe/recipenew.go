@@ -7,7 +7,6 @@ import (
 
 	"github.com/recipe-rl/recipe/cmd/recipe/draft"
 	"github.com/recipe-rl/recipe/engine/printable"
-	"github.com/recipe-rl/recipe/engine/trust"
 )
 
 func newNew(a *app) *cobra.Command {
@@ -54,11 +53,8 @@ func (a *app) writeDraft(r draft.Request) error {
 	if err != nil {
 		return err
 	}
-	if fresh { // what this user writes there runs without a question
-		if err := trust.Default(a.environ).Add(trust.Entry{Folder: r.Dir}); err != nil {
-			fmt.Fprintf(a.err, "The folder is not trusted: %v. recipe trust add --folder %s trusts it.\n", err,
-				printable.ShellWord(r.Dir))
-		}
+	if fresh {
+		a.trustNew(r.Dir)
 	}
 	s := a.style()
 	fmt.Fprintf(a.out, "%s from %s:\n\n", s.Bold("recipe "+r.Name), printable.Text(d.About))

@@ -222,8 +222,8 @@ func TestHarborRollouts(t *testing.T) {
 			score: 2,
 		},
 		"two steps": {
-			program: "import os\nassert not os.listdir(os.environ['HOME']) and not os.path.exists('/rollout/work/left')\n" +
-				"open(os.environ['HOME'] + '/left', 'w').close()\nopen('/rollout/work/left', 'w').close()\n" +
+			program: "import os\nassert not os.listdir(os.environ['HOME']) and not os.path.exists(os.path.join('/rollout/work', 'left'))\n" +
+				"open(os.environ['HOME'] + '/left', 'w').close()\nopen(os.path.join('/rollout/work', 'left'), 'w').close()\n" +
 				"open('said.txt', 'a').write(sys.argv[1])\n" + asks,
 			files: twoSteps("\n"),
 			score: 0.75, metrics: map[string]float64{"steps": 2, "calls": 2, "style": 0.5},

@@ -33,7 +33,7 @@ type Validation struct {
 // Verdict is what was found of one task folder.
 type Verdict struct {
 	Task     string    `json:"task"`
-	Folder   string    `json:"folder"` // relative to that of the recipe
+	Folder   string    `json:"folder"` // relative to the recipe's folder
 	Solution []Outcome `json:"solution,omitempty"`
 	Nothing  []Outcome `json:"nothing,omitempty"` // of an agent that does nothing
 	// Wrong is what is wrong; none: the solution scores, doing nothing does not, and each gets the same twice.

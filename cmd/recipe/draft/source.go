@@ -95,7 +95,7 @@ func (p *parts) read() error {
 	}
 }
 
-// readPython takes over a Python file. A symbol says which function of it gives the rewards.
+// readPython takes over a Python file. A symbol names the function in it that gives the rewards.
 func (p *parts) readPython(name, symbol, text string) error {
 	described, err := describePython(name, text)
 	if err != nil {

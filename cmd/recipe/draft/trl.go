@@ -96,7 +96,7 @@ func (p *parts) fromTRL(name string, described description, flags []setting) err
 	return nil
 }
 
-// otherArguments says what a recipe has in place of GRPOTrainer's other arguments.
+// otherArguments names what a recipe has in place of GRPOTrainer's other arguments.
 var otherArguments = map[string]string{
 	"args":         "they come from elsewhere: --from FILE.sh reads a command, --from FILE.yaml a file",
 	"eval_dataset": "eval_rows of the environment rows are held out; recipe evaluate asks them",
@@ -105,8 +105,8 @@ var otherArguments = map[string]string{
 	"optimizers":   "config has TRL's optim, lr_scheduler_type and their settings",
 }
 
-// rewards takes over the reward functions. Those of the script are copied into a file, as importing the script would
-// start its training.
+// rewards takes over the reward functions. Functions of the script are copied into a file, since importing the script
+// would start its training.
 func (p *parts) rewards(script *trlScript) error {
 	file := p.Name + "_rewards.py"
 	for _, one := range script.Rewards {

@@ -219,7 +219,7 @@ func whole(name string) string {
 	return name
 }
 
-// instead is what to write in place of a setting, by its own name or that of its section.
+// instead is what to write in place of a setting, by the name of the setting or of its section.
 func instead(table map[string]string, name string) string {
 	for {
 		if why := table[name]; why != "" {

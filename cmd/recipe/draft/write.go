@@ -130,7 +130,7 @@ func (p *parts) draft() Draft {
 	return d
 }
 
-// address is that of the environment.
+// address is the environment's.
 func (p *parts) address() string { return "environment." + p.kind + "." + blockName(p.Name) }
 
 // tiny reports whether the model that is built into the program is trained.
@@ -298,7 +298,7 @@ func (p *parts) environmentBlock() string {
 	return nest(block(fmt.Sprintf("environment %q %q", p.kind, blockName(p.Name)), lines...), inner...)
 }
 
-// blockName is the recipe's name as that of a block.
+// blockName is the recipe's name in the form of a block's name.
 func blockName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 func (p *parts) trainerBlock() string {
