@@ -17,7 +17,7 @@ type Validated struct {
 // ValidatedTask is what was found of one task folder.
 type ValidatedTask struct {
 	Task     string       `json:"task"`
-	Folder   string       `json:"folder"`             // relative to that of the recipe
+	Folder   string       `json:"folder"`             // relative to the recipe's folder
 	Solution []TaskReward `json:"solution,omitempty"` // one a try, after the solution of the task
 	Nothing  []TaskReward `json:"nothing,omitempty"`  // after nothing was done
 	Wrong    []string     `json:"wrong,omitempty"`
