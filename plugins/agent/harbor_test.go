@@ -222,7 +222,8 @@ func TestHarborRollouts(t *testing.T) {
 			score: 2,
 		},
 		"two steps": {
-			program: "import os\nassert not os.listdir(os.environ['HOME']) and not os.path.exists(os.path.join('/rollout/work', 'left'))\n" +
+			program: "import os\nassert not os.listdir(os.environ['HOME'])\n" +
+				"assert not os.path.exists(os.path.join('/rollout/work', 'left'))\n" +
 				"open(os.environ['HOME'] + '/left', 'w').close()\nopen(os.path.join('/rollout/work', 'left'), 'w').close()\n" +
 				"open('said.txt', 'a').write(sys.argv[1])\n" + asks,
 			files: twoSteps("\n"),
