@@ -117,6 +117,24 @@ func TestNoAnswerOfOneCommandEndsAJob(t *testing.T) {
 	}
 }
 
+// A handle with another key and the ID of a job says nothing of that job: it is over for the handle alone.
+func TestAForeignHandleEndsNoJob(t *testing.T) {
+	h := executor.Handle{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, ID: "7"}
+	foreign := h
+	foreign.Key.Run = "01Jx"
+	c := newCommands(t)
+	c.answer(map[string]string{"scontrol": strings.NewReplacer("NAME", jobName(h.Block), "COMMENT", comment(h.Key), "STATE",
+		"RUNNING").Replace(shownJob)})
+	for _, one := range []struct {
+		handle executor.Handle
+		want   executor.State
+	}{{foreign, executor.Lost}, {h, executor.Running}, {foreign, executor.Lost}} {
+		if got, err := executor.One(t.Context(), c.x, one.handle); err != nil || got.State != one.want {
+			t.Errorf("%v: %v, %v; want %v", one.handle.Key, got, err, one.want)
+		}
+	}
+}
+
 // TestAnUnknownJobIsCanceledByItsID is what keeps a job that squeue omits from being left in the queue.
 func TestAnUnknownJobIsCanceledByItsID(t *testing.T) {
 	h := executor.Handle{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, ID: "7"}

@@ -53,7 +53,7 @@ type slurm struct {
 	dir    string // for its records of jobs
 
 	mu   sync.Mutex
-	over map[string]executor.Status // by job id: a job that has ended does not change
+	over map[executor.Handle]executor.Status // of jobs that have ended: they do not change
 	line line
 }
 
@@ -67,7 +67,7 @@ var (
 
 // New returns the executor of the cluster that the commands of this machine reach.
 func New(c Config, dir string) executor.Executor {
-	return &slurm{config: c, dir: dir, over: map[string]executor.Status{}}
+	return &slurm{config: c, dir: dir, over: map[executor.Handle]executor.Status{}}
 }
 
 // commandTimeout bounds one command: slurmctld may be restarting.
@@ -225,7 +225,7 @@ func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]execut
 	var open []executor.Handle
 	s.mu.Lock()
 	for i, h := range handles {
-		if known, over := s.over[h.ID]; over {
+		if known, over := s.over[h]; over {
 			out[i] = known
 		} else {
 			open = append(open, h)
@@ -250,7 +250,7 @@ func (s *slurm) Status(ctx context.Context, handles []executor.Handle) ([]execut
 		}
 		if out[i].State.Over() {
 			s.mu.Lock()
-			s.over[h.ID] = out[i]
+			s.over[h] = out[i]
 			s.mu.Unlock()
 		}
 	}
