@@ -123,8 +123,8 @@ func TestAForeignHandleEndsNoJob(t *testing.T) {
 	foreign := h
 	foreign.Key.Run = "01Jx"
 	c := newCommands(t)
-	c.answer(map[string]string{"scontrol": strings.NewReplacer("NAME", jobName(h.Block), "COMMENT", comment(h.Key), "STATE",
-		"RUNNING").Replace(shownJob)})
+	job := strings.NewReplacer("NAME", jobName(h.Block), "COMMENT", comment(h.Key), "STATE", "RUNNING").Replace(shownJob)
+	c.answer(map[string]string{"scontrol": job})
 	for _, one := range []struct {
 		handle executor.Handle
 		want   executor.State
