@@ -42,7 +42,7 @@ const (
 	maxOutputLine   = 8 << 10
 	maxOutputRead   = 256 << 10 // of one file at one call
 
-	// A process that prints without end fills no disk, and its end waits for no lines that nobody would read.
+	// A process that prints without end does not fill the disk, and its end does not wait until all lines are read.
 	maxOutputFile   = 64 << 20
 	maxOutputUnread = 8 << 20
 )

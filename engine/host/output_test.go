@@ -202,7 +202,7 @@ func TestOutput(t *testing.T) {
 	next(o, false, "stdout anew")
 }
 
-// A plugin that prints without end fills no disk, and nobody reads all of it when it ends.
+// A plugin that prints without end does not fill the disk. When it ends, only the end of its output is read.
 func TestOutputWithoutEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

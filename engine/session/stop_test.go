@@ -201,7 +201,7 @@ func TestAStopThatMeetsAnEngineThatEnds(t *testing.T) {
 				t.Errorf("the stop ends with %v, expected %q", err, tt.want)
 			}
 			if errors.Is(err, ErrNoEngine) != (tt.status == state.Running) {
-				t.Errorf("%v: ErrNoEngine means a run that nobody stops", err)
+				t.Errorf("%v: ErrNoEngine means a run that is still to be stopped", err)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,6 +160,41 @@ func TestNamesOfSettingsStayInComments(t *testing.T) {
 	}
 	if len(d.Left) != 1 || strings.Contains(d.Files[0].Text, "\nvariable \"b\"") {
 		t.Errorf("left %v in\n%s", d.Left, d.Files[0].Text)
+	}
+}
+
+// A setting that comes twice is in the recipe once, with its last value; a weight stays with its function where another
+// reward is left out; of several files, what is left out is listed.
+func TestNothingIsMistakenOrLost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ text, want, not, left string }{
+		"twice.sh": {text: "verl.trainer.main_ppo data.train_files=x data.max_response_length=7 data.max_response_length=9",
+			want: "max_tokens = 9", not: "max_tokens = 7"},
+		"weights.yaml": {text: "model_name_or_path: x\ndataset_name: y\nreward_funcs: [a/model, m.f]\n" +
+			"reward_weights: [3, 5]\n",
+			want: "weight   = 5", not: "weight   = 3", left: "reward_funcs"},
+		"files.sh": {text: "verl.trainer.main_ppo data.train_files=[x,y]", want: `dataset    = "x"`, left: "data.train_files"},
+		"sglang.sh": {text: "verl.trainer.main_ppo data.train_files=x actor_rollout_ref.rollout.name=sglang " +
+			"actor_rollout_ref.rollout.enforce_eager=true", not: "\n  enforce_eager",
+			left: "actor_rollout_ref.rollout.enforce_eager"},
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Request{Name: "x", From: file, Machine: "gpus"}.Make()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		text := d.Files[0].Text
+		if !strings.Contains(text, c.want) || c.not != "" && strings.Contains(text, c.not) {
+			t.Errorf("%s: want %q, not %q, in\n%s", name, c.want, c.not, text)
+		}
+		if c.left != "" && !slices.ContainsFunc(d.Left, func(l Left) bool { return l.Setting == c.left }) {
+			t.Errorf("%s: left is %v, want %s", name, d.Left, c.left)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ type parts struct {
 // function is a reward function of environment "reward".
 type function struct {
 	name   string // FILE.py:NAME or MODULE:NAME
+	place  int    // among the source's rewards, by which weights are given
 	weight any
 }
 
@@ -48,6 +49,21 @@ type attribute struct {
 	value      any
 	expression string
 	note       string
+}
+
+// newest are settings by name, in their order: the last value of a name counts, as of a flag behind a file.
+func newest(settings []setting) []setting {
+	var out []setting
+	at := map[string]int{}
+	for _, s := range settings {
+		if i, known := at[s.Name]; known {
+			out[i] = s
+			continue
+		}
+		at[s.Name] = len(out)
+		out = append(out, s)
+	}
+	return out
 }
 
 // leave notes a setting of the source that the recipe does not have.

@@ -109,17 +109,17 @@ var otherArguments = map[string]string{
 // would start its training.
 func (p *parts) rewards(script *trlScript) error {
 	file := p.Name + "_rewards.py"
-	for _, one := range script.Rewards {
+	for place, one := range script.Rewards {
 		switch {
 		case one.Model != "":
 			p.left = append(p.left, Left{Setting: "reward_funcs", Value: one.Model, Line: one.Line,
 				Why: "a reward model is no function: write one that asks it"})
 			continue
 		case one.Module == "":
-			p.functions = append(p.functions, function{name: file + ":" + one.Name})
+			p.functions = append(p.functions, function{name: file + ":" + one.Name, place: place})
 			continue
 		}
-		p.functions = append(p.functions, function{name: one.Module + ":" + one.Name})
+		p.functions = append(p.functions, function{name: one.Module + ":" + one.Name, place: place})
 		if top, _, _ := strings.Cut(one.Module, "."); top == "trl" {
 			p.require("trl")
 		} else {
@@ -242,6 +242,7 @@ func (p *parts) rowsProgram(name string, script *trlScript) {
 // trlSettings takes over the fields of GRPOConfig: what TRL's trainer reads goes into config, what recipe does itself
 // into the block that does it.
 func (p *parts) trlSettings(settings []setting) {
+	settings = newest(settings)
 	p.trainer, p.config = "trl", &section{}
 	elsewhere := trl.Managed().Managed
 	given := map[string]setting{}
@@ -287,8 +288,10 @@ func (p *parts) trlSettings(settings []setting) {
 			p.training = append(p.training, attribute{name: s.Name, value: s.literal()})
 		case "reward_weights":
 			weights, _ := s.literal().([]any)
-			for i := range min(len(weights), len(p.functions)) {
-				p.functions[i].weight = weights[i]
+			for i, f := range p.functions {
+				if f.place < len(weights) {
+					p.functions[i].weight = weights[f.place]
+				}
 			}
 		case "generation_batch_size", "steps_per_generation", "gradient_accumulation_steps":
 		case "save_steps", "save_total_limit", "save_strategy":
@@ -401,14 +404,14 @@ func (p *parts) trlRewards(s setting) {
 	if one, ok := s.literal().(string); ok {
 		names = []any{one}
 	}
-	for _, n := range names {
+	for place, n := range names {
 		name, _ := n.(string)
 		switch module, attribute, found := cutLast(name, "."); {
 		case found:
-			p.functions = append(p.functions, function{name: module + ":" + attribute})
+			p.functions = append(p.functions, function{name: module + ":" + attribute, place: place})
 		case strings.HasSuffix(name, "_reward"):
 			p.require("trl")
-			p.functions = append(p.functions, function{name: "trl.rewards:" + name})
+			p.functions = append(p.functions, function{name: "trl.rewards:" + name, place: place})
 		default:
 			p.leave(s, name+" is a reward model: write a function that asks it")
 		}

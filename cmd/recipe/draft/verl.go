@@ -165,9 +165,14 @@ func (p *parts) fromVerl(name, program string, settings []setting) error {
 	elsewhere := verl.Instead()
 	given := map[string]setting{}
 	for i, s := range settings {
-		s.Name = whole(s.Name)
-		settings[i] = s
+		settings[i].Name = whole(s.Name)
+	}
+	settings = newest(settings)
+	for _, s := range settings {
 		given[s.Name] = s
+	}
+	if files, several := given["data.train_files"].literal().([]any); several && len(files) > 1 && p.Data == "" {
+		p.leave(given["data.train_files"], "a dataset is one file or a folder: this is the first of them")
 	}
 	if p.Data == "" {
 		p.Data = firstFile(given["data.train_files"])
@@ -202,9 +207,15 @@ func (p *parts) fromVerl(name, program string, settings []setting) error {
 	prompts := given["data.train_batch_size"].whole(0)
 	p.batch = prompts * p.group
 	if p.engine == "sglang" {
-		p.inference = renamed(p.inference, map[string]string{"gpu_memory_utilization": "mem_fraction_static",
-			"tensor_parallel_size": "tp_size", "max_model_len": "context_length", "max_num_seqs": "max_running_requests",
-			"max_num_batched_tokens": "", "enforce_eager": ""})
+		names := map[string]string{"gpu_memory_utilization": "mem_fraction_static", "tensor_parallel_size": "tp_size",
+			"max_model_len": "context_length", "max_num_seqs": "max_running_requests"}
+		for _, name := range []string{"max_num_batched_tokens", "enforce_eager"} {
+			names[name] = ""
+			if s, set := given["actor_rollout_ref.rollout."+name]; set {
+				p.leave(s, "SGLang has no such setting")
+			}
+		}
+		p.inference = renamed(p.inference, names)
 	}
 	return nil
 }
