@@ -10,14 +10,26 @@ variable "batch_size" {
   default = 32
 }
 
+variable "tasks" {
+  type    = string
+  default = "environments/harbor/digits" # environments/harbor/tasks has harder ones
+}
+
+variable "seed" {
+  type    = number
+  default = 0
+}
+
 inference "tiny" "policy" {}
 
 environment "harbor" "digits" {
-  inference  = inference.tiny.policy
-  command    = ["python", "environments/harbor/agent.py", task.instruction] # or agent = "NAME": recipe env agents lists them
-  tasks      = "environments/harbor/digits"                                 # environments/harbor/tasks has harder ones
-  group_size = 8
-  max_tokens = 2
+  inference     = inference.tiny.policy
+  command       = ["python", "environments/harbor/agent.py", task.instruction] # or agent = "NAME": recipe env agents lists them
+  tasks         = var.tasks
+  group_size    = 8
+  max_tokens    = 2
+  seed          = var.seed
+  sampling_seed = var.seed
   budget { seconds = 60 }
 }
 

@@ -29,6 +29,10 @@ variable "float8" {
   type    = string
   default = null
 }
+variable "quantization" { # of the layers that vLLM serves; the trainer's stay as they are
+  type    = string
+  default = null
+}
 variable "device" { # null on a machine without a GPU
   type    = string
   default = null
@@ -45,6 +49,7 @@ variable "tolerance" {
 inference "vllm" "policy" {
   model                  = var.model
   dtype                  = var.dtype
+  quantization           = var.quantization
   max_model_len          = 256
   gpu_memory_utilization = var.device == null ? null : var.memory
   enforce_eager          = var.device == null ? true : null

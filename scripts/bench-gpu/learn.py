@@ -44,6 +44,17 @@ CASES = {
         )
         for name, float8 in (("back8", "backward"), ("float8", "all"))
     },
+    # Rollouts in float8: vLLM serves its linear layers in 8 bits, made anew from each version of the weights.
+    "recipe full rollout8": (
+        "recipe",
+        {
+            "lora_rank": 0,
+            "learning_rate": 2e-5,
+            "dtype": "bfloat16",
+            "tolerance": 2,
+            "quantization": "fp8_per_channel",
+        },
+    ),
     "recipe lora": ("recipe", {"lora_rank": 64, "learning_rate": 3e-4}),
     "recipe lora back8": (
         "recipe",
