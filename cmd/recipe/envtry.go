@@ -24,7 +24,7 @@ func newEnv(a *app) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newEnvTry(a), newEnvAgents(a), newEnvValidate(a))
+	cmd.AddCommand(newEnvTry(a), newEnvAgents(a), newEnvTasks(a), newEnvValidate(a))
 	return cmd
 }
 

@@ -87,6 +87,13 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 	fits(t, "plan", out(0, "plan", "--json", "--var", "steps=9", "quickstart.hcl"))
 	fits(t, "status", out(0, "status", "--json"))
 	fits(t, "runs", out(0, "runs", "--json"))
+	tasks := out(0, "env", "tasks", "--json")
+	fits(t, "tasks", tasks)
+	if !bytes.Equal(tasks, out(0, "env", "tasks", "--json", "environment.arithmetic.sums")) ||
+		bytes.Count(tasks, []byte(`"groups": 1`)) < 48 {
+		t.Errorf("3 steps of 16 groups have these tasks:\n%.300s", tasks)
+	}
+	out(1, "env", "tasks", "environment.arithmetic.others")
 	w.recipe("apply", "-y", "--detach", "--var", "steps=1000000", "quickstart.hcl")
 	deadline := time.Now().Add(2 * time.Minute)
 	for w.command("checkpoint", "trainer.tiny.policy").Run() != nil {

@@ -44,7 +44,8 @@ func TestMoreSamplesAheadOnceAnswersSpanUpdates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), api: api, host: silent{},
+			r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil),
+				rates: openRates(filepath.Join(t.TempDir(), SolveRatesFile), nil), api: api, host: silent{},
 				batchSize: 8}
 			r.settings.GroupSize = 4
 			look := func() {
@@ -94,7 +95,8 @@ func TestMoreSamplesAheadWhereAnswersSpanUpdates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), api: api, host: silent{},
+			r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil),
+				rates: openRates(filepath.Join(t.TempDir(), SolveRatesFile), nil), api: api, host: silent{},
 				batchSize: 8, queued: 2}
 			r.settings.GroupSize, r.settings.MaxBatchesOffpolicy, r.settings.Concurrency = 4, c.set, 8
 			if err := r.settle(t.Context(), outcome{spans: c.spans}); err != nil {

@@ -133,6 +133,7 @@ type Settings struct {
 	Weight              float64       `recipe:"weight" default:"1" min:"0" doc:"Share of this environment in the mix"`
 	MinBatchAllocation  *float64      `recipe:"min_batch_allocation" min:"0" max:"1" doc:"Part of every batch that must come from this environment"`
 	DropUninformative   bool          `recipe:"drop_uninformative" default:"true" doc:"Leave out groups whose scores are all equal: they have no advantage to learn from. They count in the metrics all the same"`
+	Curriculum          *Curriculum   `recipe:"curriculum,block" doc:"Draws the tasks whose answers differ, and passes over those that are nearly always right or wrong"`
 	MinRollouts         int64         `recipe:"min_rollouts" default:"0" min:"0" unit:"completions" doc:"Completions of a group that must have a score. One that fails, raises or takes too long is masked and does not count; a group with fewer is left out whole. 0: half of group_size, and 2 at least"`
 	ScoreTimeout        time.Duration `recipe:"score_timeout" default:"2m" min:"0s" doc:"How long the score of one completion may take; 0s: as long as it likes. Then it is ended, and the completion is left out of its group. Environments with rollouts have rollout_timeout or episode_timeout besides"`
 	RequestTimeout      time.Duration `recipe:"request_timeout" default:"20m" min:"1s" doc:"How long one group may take to sample, waiting for a weight update or a restart included"`

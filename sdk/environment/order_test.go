@@ -93,7 +93,8 @@ func ordered(t *testing.T, seed int64) ([]int64, map[int64]int64) {
 	}
 	n := &numbered{seeds: map[int64]int64{}}
 	s := Settings{Deterministic: true, GroupSize: 2, DropUninformative: true, Weight: 1, MaxTokens: 8}
-	r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), roller: n, host: quiet{}, api: api,
+	r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil),
+		rates: openRates(filepath.Join(t.TempDir(), SolveRatesFile), nil), roller: n, host: quiet{}, api: api,
 		settings: s, name: "a", stats: newRolloutStats(),
 		order: newOrder("a", seeded{Settings: s, seed: seed})}
 	ctx, stop := context.WithCancel(t.Context())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,6 +72,7 @@ type rollouts struct {
 
 	registered trajectory.Registered
 	place      *place
+	rates      *rates
 	source     any // the author's environment
 }
 
@@ -122,8 +124,10 @@ func (r *rollouts) run(ctx context.Context) error {
 		}
 	}
 	r.report(true)
-	if err := r.place.save(true); err != nil {
-		r.host.Log("warn", err.Error())
+	for _, err := range []error{r.place.save(true), r.rates.save(true)} {
+		if err != nil {
+			r.host.Log("warn", err.Error())
+		}
 	}
 	r.registered.Leave(ctx, r.api)
 	return err
@@ -398,8 +402,10 @@ func (r *rollouts) look(ctx context.Context) error {
 			false
 		r.trained.Store(int64(r.step))
 		r.place.at(r.step, r.queued)
-		if err := r.place.save(false); err != nil {
-			r.host.Log("warn", err.Error())
+		for _, err := range []error{r.place.save(false), r.rates.save(false)} {
+			if err != nil {
+				r.host.Log("warn", err.Error())
+			}
 		}
 		if r.batchSize <= 0 {
 			return r.learn(ctx)
@@ -446,7 +452,7 @@ func refused(err error) bool {
 // group makes one group: it begins only while ctx lives, and finishes scoring and posting while working does.
 func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o outcome) {
 	defer t.end(working)
-	task, err := r.take(ctx, t)
+	task, drawn, err := r.take(ctx, t)
 	if task.Release != nil {
 		defer task.Release()
 	}
@@ -456,7 +462,6 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 	if err != nil {
 		return r.ended(ctx, fmt.Errorf("the next task: %w", err))
 	}
-	drawn := r.place.begin()
 	defer func() {
 		if o.bad != nil || o.done {
 			o.drawn = drawn
@@ -485,6 +490,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 		}
 		return r.ended(ctx, err)
 	}
+	r.rates.note(task, made, r.trained.Load())
 	if made.why != nil { // before the post: whoever gets the group knows then what it lacks
 		r.masking.Lock()
 		r.masked.add(r.host, "rollout", made.why)
@@ -509,14 +515,29 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 	return all
 }
 
-// take asks the environment for the next task, when it is the group's turn.
-func (r *rollouts) take(ctx context.Context, t *turn) (Task, error) {
+// take asks the environment for the next task, when it is the group's turn, and returns its number. It passes over tasks
+// that the curriculum does not want, but not over all that there are.
+func (r *rollouts) take(ctx context.Context, t *turn) (Task, int64, error) {
 	defer t.taken()
 	if err := t.awaitTask(ctx); err != nil {
-		return Task{}, err
+		return Task{}, 0, err
 	}
 	defer r.stages.next.begin()()
-	return r.roller.next(ctx)
+	for passed := 0; ; passed++ {
+		task, err := r.roller.next(ctx)
+		if err != nil {
+			return task, 0, err
+		}
+		drawn := r.place.begin()
+		if passed >= r.rates.most() || r.rates.wants(r.settings.Curriculum, task, rand.Float64()) {
+			return task, drawn, nil
+		}
+		if task.Release != nil {
+			task.Release()
+		}
+		r.place.end(drawn)
+		r.stats.passedOver()
+	}
 }
 
 // send posts one group, unless it teaches nothing or is too long.

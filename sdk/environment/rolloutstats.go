@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type counts struct {
 	episodes, infraFailed, turns                        float64
 	infraRollouts                                       float64
 	rollouts, failed                                    float64
+	wasted, passed                                      float64
 }
 
 func newRolloutStats() *rolloutStats { return &rolloutStats{} }
@@ -84,11 +86,21 @@ func (t *rolloutStats) begin() func() {
 	}
 }
 
+// passedOver counts a task that the curriculum has left out.
+func (t *rolloutStats) passedOver() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.passed++
+}
+
 func (t *rolloutStats) add(task Task, made *rolled, sent, tooLong bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := &t.counts
 	c.groups++
+	if !sent {
+		c.wasted += float64(made.rollouts())
+	}
 	for _, s := range made.sequences {
 		if s.failed == nil {
 			c.tokens += float64(s.sampled)
@@ -179,6 +191,7 @@ func (t *rolloutStats) lost(reason error, rollouts int64) {
 	t.counts.lost++
 	t.counts.rollouts += float64(rollouts)
 	t.counts.failed += float64(rollouts)
+	t.counts.wasted += float64(rollouts)
 	var infra *InfraFailed
 	if errors.As(reason, &infra) {
 		t.counts.infraRollouts += float64(rollouts)
@@ -207,7 +220,11 @@ func (t *rolloutStats) take() (map[string]float64, *sdk.Sample) {
 		"groups_lost":     c.lost, "sampling_retries": c.retries,
 	}
 	if c.rollouts > 0 {
+		values["rollouts_wasted"] = c.wasted
 		values["rollouts_failed"], values["rollouts_failed_fraction"] = c.failed, c.failed/c.rollouts
+	}
+	if c.passed > 0 {
+		values["tasks/passed_over"] = c.passed
 	}
 	if c.groups > 0 {
 		values["dropped_fraction"] = (c.groups - c.sent) / c.groups
@@ -262,6 +279,7 @@ func (r *rollouts) report(last bool) {
 	if values == nil {
 		return
 	}
+	maps.Copy(values, r.rates.metrics(r.settings.Curriculum))
 	r.host.Metrics(int64(r.step), values)
 	if n, reward := r.stats.flatRow(); n > 0 {
 		what := "drop_uninformative leaves them out, so there is nothing to train on"

@@ -71,7 +71,8 @@ func TestGroupsThatAreAllTooLongAreReported(t *testing.T) {
 		"one fits":           {manyGroups, 1, true, false},
 	} {
 		host := &loggedHost{}
-		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host,
+		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil),
+			rates: openRates(filepath.Join(t.TempDir(), SolveRatesFile), nil), host: host,
 			stats: newRolloutStats()}
 		for range c.long {
 			r.stats.tooLong(errors.New("too long, says the server"))
@@ -181,7 +182,8 @@ func TestEqualScoresAreReportedOnce(t *testing.T) {
 		"more than enough differ": {3 * manyGroups, 2},
 	} {
 		host := &loggedHost{}
-		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil), host: host,
+		r := &rollouts{place: openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil),
+			rates: openRates(filepath.Join(t.TempDir(), SolveRatesFile), nil), host: host,
 			stats: newRolloutStats()}
 		add := func(group *rolled, times int) {
 			for range times {

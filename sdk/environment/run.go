@@ -63,6 +63,9 @@ func (r *runner[C, E]) Validate(config C) []spec.Problem {
 			Detail: fmt.Sprintf("max_batches_offpolicy is %d, and with deterministic = true a batch is sampled when the "+
 				"trainer asks for it. Leave one of them out.", s.MaxBatchesOffpolicy)})
 	}
+	if s := config.settings(); s.Curriculum != nil {
+		problems = append(problems, s.Curriculum.problems(s.Deterministic)...)
+	}
 	if v, ok := any(&config).(Validator); ok {
 		problems = append(problems, v.Validate()...)
 	}
@@ -118,6 +121,7 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 		registered: trajectory.Registered{File: filepath.Join(req.Dir, "registered.json")},
 		recorder:   trace.NewRecorder(req.Environment, host.Span),
 		place:      openPlace(filepath.Join(req.Dir, "tasks.json"), orderOf(env), host.Log), source: env,
+		rates: openRates(filepath.Join(req.Dir, SolveRatesFile), host.Log),
 	}
 	// Evaluations do not repeat a request that fails, and are no part of what is measured of training.
 	r.setKeeper(keeperOf(served, sampler.http))
