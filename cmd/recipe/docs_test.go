@@ -220,6 +220,38 @@ func TestTheIndexOfPagesIsComplete(t *testing.T) {
 	})
 }
 
+// mostWords is how many words a cell of a table may have: a longer one is a text beside others in a narrow column, which
+// no one reads on a phone.
+const mostWords = 40
+
+// TestCellsOfTablesAreShort leaves out generated pages, whose cells are the help of flags and attributes.
+func TestCellsOfTablesAreShort(t *testing.T) {
+	t.Parallel()
+	// Their long cells are still to become text.
+	long := []string{"SECURITY.md", "docs/evaluation.md", "docs/language.md"}
+	cell := regexp.MustCompile(`(?:[^|\\]|\\.)+`)
+	for page, text := range pagesOfUsers(t) {
+		if strings.HasPrefix(page, "docs/blocks/") || slices.Contains(long, page) {
+			continue
+		}
+		inside := false
+		for i, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				inside = !inside
+			}
+			if inside || !strings.HasPrefix(line, "|") {
+				continue
+			}
+			for _, c := range cell.FindAllString(line, -1) {
+				if n := len(strings.Fields(c)); n > mostWords {
+					t.Errorf("%s:%d: a cell of %d words, at most %d: put the rest below the table: %.60s…", page, i+1, n,
+						mostWords, strings.TrimSpace(c))
+				}
+			}
+		}
+	}
+}
+
 // TestRecipesAreWell loads every recipe in recipes/ and checks its layout.
 func TestRecipesAreWell(t *testing.T) {
 	t.Parallel()

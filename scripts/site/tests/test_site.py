@@ -133,3 +133,10 @@ def test_the_index_is_the_navigation(tree):
 )
 def test_lists_are_read_as_on_github(text, expected):
     assert stage.fitted(text) == expected
+
+
+def test_pictures_show_the_figures_of_the_page():
+    bars = program("bars")
+    for name, svg in bars.pictures().items():
+        path = bars.ROOT / "docs" / "pictures" / name
+        assert path.read_text() == svg, f"{name} is not what the page has: run scripts/site/bars.py"
