@@ -20,7 +20,7 @@ cd "$folder/run"
 
 # A frame each half second, as text with colors.
 take() { screen capture-pane -e -p -t 0 >"$folder/frames/$(printf %04d "$1").txt"; }
-screen -f /dev/null new-session -d -x 100 -y 30 "PS1='$ ' bash --norc --noprofile"
+screen -f /dev/null new-session -d -x 100 -y 24 "PS1='$ ' bash --norc --noprofile"
 frame=0
 sleep 1
 screen send-keys -t 0 'recipe demo'

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.ansi import AnsiDecoder
 from rich.style import Style
 
-WIDTH, LINE, PAD = 8.4, 19, 16  # of a column, a row and the margin, in pixels
+WIDTH, LINE, PAD = 8.4, 17, 16  # of a column, a row and the margin, in pixels
 COLUMNS = 100
 STEP, LAST = 0.5, 6.0  # seconds of a screen, and of the last one
 FRAMES = 16  # at most

@@ -26,6 +26,8 @@ OUTSIDE = {
     "AGENTS.md": "coding-agents.md",
 }
 LANGUAGES = {".hcl": "hcl", ".py": "python", ".json": "json", ".yml": "yaml", ".sh": "sh", ".toml": "toml"}
+# The first page has no navigation beside it: the tabs are enough.
+HOME = "---\nhide:\n  - navigation\n  - toc\n---\n"
 # What is copied from docs as it is; any other file becomes a page that shows its text.
 ASSETS = (".md", ".png", ".svg", ".xz")
 # A generated folder: its pages follow this one in the navigation.
@@ -179,7 +181,8 @@ def stage(folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             if place.endswith(".md"):
                 text = tree.read(path) if path.endswith(".md") and path in tree.files else tree.page(path)
-                target.write_text(fitted(tree.linked(text, path, place)), encoding="utf-8")
+                head = HOME if place == "index.md" else ""
+                target.write_text(head + fitted(tree.linked(text, path, place)), encoding="utf-8")
             else:
                 shutil.copyfile(tree.root / path, target)
         done |= waiting.keys()
