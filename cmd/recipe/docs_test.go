@@ -220,8 +220,8 @@ func TestTheIndexOfPagesIsComplete(t *testing.T) {
 	})
 }
 
-// mostWords is how many words a cell of a table may have: a longer one is a text beside others in a narrow column, which
-// no one reads on a phone.
+// mostWords is how many words a cell of a table may have: a longer one is a text in a narrow column, which is hard to
+// read on a phone.
 const mostWords = 40
 
 // TestCellsOfTablesAreShort leaves out generated pages, whose cells are the help of flags and attributes.

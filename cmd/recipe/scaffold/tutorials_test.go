@@ -9,8 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// needsMore are the commands of tutorials that no test runs here, by page, and why. TestCommandsOfPagesExist still reads
-// their flags.
+// needsMore are the commands of tutorials that no test runs here, by page, and why. TestCommandsOfPagesExist still
+// reads their flags.
 var needsMore = map[string]map[string]string{
 	"gpu.md": {
 		"recipe init sums.hcl":                    "installs vLLM, several GB",
@@ -26,8 +26,8 @@ var needsMore = map[string]map[string]string{
 	},
 }
 
-// TestTutorialsAreRun runs the commands of each page of docs/tutorials, in one shell and an empty folder. The cluster of
-// slurm.md is a stand-in that runs jobs on this machine; TestSlurmQuickstart of e2e does the same on a real one.
+// TestTutorialsAreRun runs the commands of each page of docs/tutorials, in one shell and an empty folder. The cluster
+// of slurm.md is a stand-in that runs jobs on this machine; TestSlurmQuickstart of e2e does the same on a real one.
 //
 //docs:tutorials/cpu.md every command works as the page has it
 //docs:tutorials/environment.md every command works, and the reward rises
