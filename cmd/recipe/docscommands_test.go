@@ -18,15 +18,16 @@ import (
 type typed struct {
 	page, line string
 	words      []string // after recipe
+	inText     bool     // not in a block
 }
 
 // typedIn finds the command lines in the blocks of a page that show commands, marked sh or not marked, and those that
 // stand alone in a piece of code in its text.
 func typedIn(page, text string) []typed {
 	var out []typed
-	add := func(line string) {
+	add := func(line string, inText bool) {
 		for _, command := range commandsOn(line) {
-			out = append(out, typed{page, strings.TrimSpace(line), command})
+			out = append(out, typed{page, strings.TrimSpace(line), command, inText})
 		}
 	}
 	span := regexp.MustCompile("`(recipe [a-z][^`]*)`")
@@ -38,14 +39,14 @@ func typedIn(page, text string) []typed {
 			block, inside = strings.TrimLeft(bare, "`"), !inside
 		case !inside:
 			for _, m := range span.FindAllStringSubmatch(line, -1) {
-				add(m[1])
+				add(m[1], true)
 			}
 		case slices.Contains([]string{"", "sh", "bash", "console"}, block):
 			if begun, ok := strings.CutSuffix(bare, "\\"); ok {
 				before += begun + " "
 				continue
 			}
-			add(before + bare)
+			add(before+bare, false)
 		}
 		before = ""
 	}

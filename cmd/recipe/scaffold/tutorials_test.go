@@ -26,8 +26,9 @@ var needsMore = map[string]map[string]string{
 	},
 }
 
-// TestTutorialsAreRun runs the commands of each page of docs/tutorials, in one shell and an empty folder. The cluster
-// of slurm.md is a stand-in that runs jobs on this machine; TestSlurmQuickstart of e2e does the same on a real one.
+// TestTutorialsAreRun runs the commands of README and of each page of docs/tutorials, in one shell and an empty folder.
+// The cluster of slurm.md is a stand-in that runs jobs on this machine; TestSlurmQuickstart of e2e does the same on a
+// real one.
 //
 //docs:tutorials/cpu.md every command works as the page has it
 //docs:tutorials/environment.md every command works, and the reward rises
@@ -41,7 +42,7 @@ func TestTutorialsAreRun(t *testing.T) {
 	if err != nil || len(paths) < 5 {
 		t.Fatal(paths, err)
 	}
-	for _, path := range paths {
+	for _, path := range append(paths, filepath.Join(repository, "README.md")) {
 		name := filepath.Base(path)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +50,11 @@ func TestTutorialsAreRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			commands := commandsOf(t, string(page))
+			text := string(page)
+			if name == "README.md" {
+				_, text, _ = strings.Cut(text, "**Install**") // before it are make demo and make test
+			}
+			commands := commandsOf(t, text)
 			for command, reason := range needsMore[name] {
 				line := "\n" + command + "\n"
 				if !strings.Contains("\n"+commands+"\n", line) {
