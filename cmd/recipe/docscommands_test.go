@@ -88,7 +88,7 @@ func commandsOn(line string) [][]string {
 	return out
 }
 
-// placeholder matches errors about what a page leaves to the reader: `--tail N`, or in a text `recipe evaluate --samples`.
+// placeholder matches errors about what a page leaves to the reader: `--tail N`, or `recipe evaluate --samples`.
 var placeholder = regexp.MustCompile(`flag needs an argument|invalid argument "[A-Z]+"`)
 
 // understood is nil where a program of this tree would take a command line.
