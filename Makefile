@@ -54,7 +54,7 @@ test: test-venv ## run every test (race detector on where goroutines are tested)
 
 # Each of these keeps one core busy, so two run at a time, where make can keep their output apart (GNU make 4).
 SIDE_BY_SIDE := $(if $(filter output-sync,$(.FEATURES)),-j2 -Otarget)
-test-python-parts: test-atropos test-python test-environments test-trl-short test-trackers
+test-python-parts: test-atropos test-python test-environments test-trl-short test-trackers site
 
 # Go tests of Python workers need it too, so it is made before any of them.
 test-venv:
@@ -175,7 +175,7 @@ lint-python:
 
 # Tests that read the source alone: in seconds here, a quarter of an hour into make test.
 lint-structure:
-	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve|TestPinsAgree|TestPinsOfWorkflows)' ./sdk ./cmd/recipe
+	$(GO) test -vet=off -run '^(TestImports|TestTheContractsRunNothing|TestAnEnvironmentLinksNoOtherKind|TestWhatRecipeLinks|TestFilesAreFit|TestLinksResolve|TestCellsOfTables|TestTheIndexOfPages|TestPinsAgree|TestPinsOfWorkflows)' ./sdk ./cmd/recipe
 
 fmt: ## format Go and HCL files in place
 	git ls-files '*.go' | xargs -r gofmt -w
@@ -212,6 +212,16 @@ bench-gpu: build ## time the whole loop on a GPU beside TRL's; writes dist/bench
 
 docs: ## regenerate docs/cli and docs/blocks from the commands and the plugins' schemas
 	$(GO) run ./cmd/recipe docs --dir docs
+
+# Strict: a link or an anchor that leads nowhere fails it, as does a page that docs/README.md does not list.
+SITE := $(CACHE)/venv-site/bin
+.PHONY: site
+site: ## build the pages of docs as a site with search, dist/site; checks all links; needs no network once its packages are there
+	scripts/venv.sh site
+	$(SITE)/python scripts/site/stage.py dist/site-pages
+	NO_MKDOCS_2_WARNING=1 $(SITE)/mkdocs build --quiet --strict -f dist/site-pages/mkdocs.yml
+	$(SITE)/python scripts/site/check.py dist/site
+	@echo 'open dist/site/index.html; search needs a server: python3 -m http.server -d dist/site'
 
 generate: test-venv ## write plugins/grpo/schema.json and sections.go anew from the settings, losses and estimators of the worker
 	PYTHONPATH=sdk/python/src:plugins/grpo .cache/venv-test/bin/python -m worker --schema >plugins/grpo/schema.json

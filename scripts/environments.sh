@@ -12,6 +12,7 @@ made() { # command…: run it, say how long it took
   printf '%s: exit code %d, %d s\n' "$*" "$status" "$((SECONDS - from))"
 }
 
+made scripts/venv.sh site
 made scripts/venv.sh kernels # small, and with it uv, with which the Go tests lock packages
 made scripts/test-python.sh --prepare
 for name in atropos openenv ors verifiers games trl trackers vllm; do made scripts/venv.sh "$name"; done

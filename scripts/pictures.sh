@@ -42,7 +42,7 @@ take() {
 
 screen -f /dev/null new-session -d -x 120 -y 40 "bin/recipe apply --auto-approve --ui recipes/addition.hcl; sleep 600"
 until_shown 120 'running .* http://'
-address=$(shown | grep -oE 'http://[0-9.:]+/' | head -1)
+address=$(shown | grep -oE 'http://[^ ]+' | head -1)
 until_shown 600 'inference.vllm.policy\[0\] +loading'
 take start overview
 until_shown 1200 'evaluating'
@@ -71,7 +71,7 @@ bin/recipe ui -r recipes/addition.hcl >"$folder/ui.txt" &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; screen kill-server 2>/dev/null || true' EXIT
 for _ in $(seq 30); do
-  address=$(grep -oE 'http://[0-9.:]+/' "$folder/ui.txt" || true)
+  address=$(grep -oE 'http://[^ ]+' "$folder/ui.txt" || true)
   if [ -n "$address" ]; then break; fi
   sleep 1
 done

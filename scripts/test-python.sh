@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests and lints the Python SDK and the worker of the GRPO trainer on the CPU, in a virtual environment inside this clone.
+# Tests and lints the Python SDK and the worker of the GRPO trainer on the CPU, and the programs of make site, in a virtual environment inside this clone.
 # The environment is made once and reused until a requirements file changes. PYTHON chooses the interpreter.
 # --prepare makes the environment and tests nothing; any other argument goes to pytest, which tests file by file in a process a core, at most 8: `-n 0`
 # tests in one, as `--pdb` does by itself.
@@ -36,4 +36,4 @@ export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELI
 export PYTHONPATH=$PWD/$sdk/src:$PWD/plugins/grpo$(printf ":$PWD/%s" "${extensions[@]}")
 # What engines are given to copy weights is tested against the worker, whose memory it reads.
 exec "$venv/bin/python" -m pytest -n logical --maxprocesses 8 --dist loadfile \
-	"$sdk/tests" "$worker/tests" "${extensions[@]/%//tests}" --rootdir "$worker" -p no:cacheprovider -rs "$@"
+	"$sdk/tests" "$worker/tests" "${extensions[@]/%//tests}" scripts/site/tests --rootdir "$worker" -p no:cacheprovider -rs "$@"

@@ -194,21 +194,60 @@ func checkPage(t *testing.T, name string) {
 }
 
 // TestReadmeShowsARecipeThatLoads loads every recipe that the README shows, and follows its links within the
-// repository. It links to every guide.
+// repository.
 func TestReadmeShowsARecipeThatLoads(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	checkPage(t, "README.md")
+}
+
+// docs/README.md is the index of the pages and the navigation of the site.
+func TestTheIndexOfPagesIsComplete(t *testing.T) {
+	t.Parallel()
+	docs := filepath.Join(repository, "docs")
+	index, err := os.ReadFile(filepath.Join(docs, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkPage(t, "README.md")
-	guides, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
-	if err != nil || len(guides) == 0 {
-		t.Fatalf("docs: %v, %v", guides, err)
-	}
-	for _, guide := range guides {
-		if !strings.Contains(string(page), "(docs/"+filepath.Base(guide)+")") {
-			t.Errorf("the README does not link to docs/%s", filepath.Base(guide))
+	files(t, func(path string) {
+		page, ok := strings.CutPrefix(path, "docs/")
+		if !ok || filepath.Ext(page) != ".md" || page == "README.md" || strings.HasPrefix(page, "cli/recipe-") ||
+			strings.HasPrefix(page, "blocks/") && page != "blocks/README.md" {
+			return
+		}
+		if !strings.Contains(string(index), "]("+page+")") {
+			t.Errorf("docs/README.md does not link to %s", page)
+		}
+	})
+}
+
+// mostWords is how many words a cell of a table may have: a longer one is a text in a narrow column, which is hard to
+// read on a phone.
+const mostWords = 40
+
+// TestCellsOfTablesAreShort leaves out generated pages, whose cells are the help of flags and attributes.
+func TestCellsOfTablesAreShort(t *testing.T) {
+	t.Parallel()
+	// Their long cells are still to become text.
+	long := []string{"SECURITY.md", "docs/evaluation.md", "docs/language.md"}
+	cell := regexp.MustCompile(`(?:[^|\\]|\\.)+`)
+	for page, text := range pagesOfUsers(t) {
+		if strings.HasPrefix(page, "docs/blocks/") || slices.Contains(long, page) {
+			continue
+		}
+		inside := false
+		for i, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				inside = !inside
+			}
+			if inside || !strings.HasPrefix(line, "|") {
+				continue
+			}
+			for _, c := range cell.FindAllString(line, -1) {
+				if n := len(strings.Fields(c)); n > mostWords {
+					t.Errorf("%s:%d: a cell of %d words, at most %d: put the rest below the table: %.60s…", page, i+1, n,
+						mostWords, strings.TrimSpace(c))
+				}
+			}
 		}
 	}
 }

@@ -292,7 +292,7 @@ func TestGuidesForAgentsNameRealCommands(t *testing.T) {
 			t.Errorf("%s names %d commands: their form is not understood any more", page, len(found))
 		}
 		for _, m := range found {
-			if err := resolveCommand(newRoot(a), strings.Fields(m[1])); err != nil {
+			if err := understood(newRoot(a), strings.Fields(m[1])); err != nil {
 				t.Errorf("%s: recipe %s: %v", page, m[1], err)
 			}
 		}

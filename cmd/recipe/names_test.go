@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/spec"
@@ -28,8 +26,8 @@ var metaArguments = map[string][]string{
 	"lifecycle": nil,
 }
 
-// TestDocsNameRealSettings compares the tables that translate other projects' settings with the schemas and the
-// commands: what their right column names as `KIND.PLUGIN: path` or `recipe COMMAND --flag` exists.
+// TestDocsNameRealSettings compares the tables that translate other projects' settings with the schemas: what their
+// right column names as `KIND.PLUGIN: path` exists.
 func TestDocsNameRealSettings(t *testing.T) {
 	t.Parallel()
 	a := newApp(nil, io.Discard, io.Discard, []string{"RECIPE_CONFIG=" + filepath.Join("testdata", "settings.hcl")})
@@ -42,7 +40,6 @@ func TestDocsNameRealSettings(t *testing.T) {
 		schemas[string(p.Kind)+"."+p.Name] = p
 	}
 	setting := regexp.MustCompile("`([a-z]+\\.[a-z_]+): ([a-z0-9_.]+)(?: = \"([^\"]+)\")?`")
-	command := regexp.MustCompile("`recipe ([a-z][^`]*)`")
 	pages, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -62,11 +59,6 @@ func TestDocsNameRealSettings(t *testing.T) {
 				continue
 			}
 			if err := resolve(p, strings.Split(m[2], "."), m[3]); err != nil {
-				t.Errorf("%s: %s: %v", name, m[0], err)
-			}
-		}
-		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
-			if err := resolveCommand(newRoot(a), strings.Fields(m[1])); err != nil {
 				t.Errorf("%s: %s: %v", name, m[0], err)
 			}
 		}
@@ -147,31 +139,6 @@ func resolve(p *schema.PluginSchema, path []string, value string) error {
 func takes(a *spec.Attribute, value string) error {
 	if value != "" && len(a.Enum) > 0 && !slices.Contains(a.Enum, value) {
 		return fmt.Errorf("it takes %s", strings.Join(a.Enum, ", "))
-	}
-	return nil
-}
-
-// resolveCommand finds a command and its flags. A page may write a command with arguments.
-func resolveCommand(root *cobra.Command, words []string) error {
-	c, rest, err := root.Find(words)
-	if err != nil {
-		return err
-	}
-	if c == root {
-		return fmt.Errorf("there is no such command")
-	}
-	if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-		return fmt.Errorf("%s has no command %s", c.CommandPath(), rest[0])
-	}
-	for _, word := range rest {
-		flag, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		switch {
-		case strings.HasPrefix(word, "--") && c.Flag(flag) == nil && c.InheritedFlags().Lookup(flag) == nil &&
-			flag != "help":
-			return fmt.Errorf("%s has no flag --%s", c.CommandPath(), flag)
-		case strings.HasPrefix(word, "-") && len(word) == 2 && c.Flags().ShorthandLookup(flag) == nil:
-			return fmt.Errorf("%s has no flag -%s", c.CommandPath(), flag)
-		}
 	}
 	return nil
 }

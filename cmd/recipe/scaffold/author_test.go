@@ -138,9 +138,9 @@ func (a *author) create(k kind.Kind, name, language string) string {
 
 // without stands before the commands of a text. It takes the network and the terminal out of them: the sources are
 // there, go.sum is that of this repository, packages are those of the tests' Python environment, and recipe apply is
-// approved beforehand.
+// approved beforehand, as is destroy.
 const without = `set -eu
-recipe() { if [ "$1" = apply ]; then shift; "$PROGRAM" apply --auto-approve "$@"; else "$PROGRAM" "$@"; fi; }
+recipe() { case "$1" in apply | destroy) "$PROGRAM" "$@" --auto-approve;; *) "$PROGRAM" "$@";; esac; }
 git() { [ "$1" = clone ]; shift; while [ $# -gt 1 ]; do [ "$1" = --depth ] && shift; shift; done
   case "$1" in http*) set -- "$(basename "$1")";; esac; ln -s "$SOURCES" "$1"; }
 make() { for last; do :; done; [ "$last" = build ]; }
