@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	enginepython "github.com/recipe-rl/recipe/engine/python"
 	"github.com/recipe-rl/recipe/engine/single"
+	"github.com/recipe-rl/recipe/engine/trust"
 	"github.com/recipe-rl/recipe/internal/temporary"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/sdk"
@@ -103,11 +107,32 @@ func (a *app) verdicts(ctx context.Context, vars *recipeFlags, file, address str
 	if err != nil {
 		return nil, err
 	}
+	allow := func(folder, why string) error {
+		return untrusted(a.gate().Allow(trust.Use{Path: folder, Why: why}))
+	}
+	if secrets := secretsOf(meta.Environment); len(secrets) > 0 {
+		if err := allow(r.Dir, "run with the secrets of "+strings.Join(secrets, ", ")); err != nil {
+			return nil, err
+		}
+	}
 	report := a.reports(verbose)
 	return validateTasks(ctx, taskValidation{Body: body, Block: about, Python: python, RecipeDir: recipeDir, Dir: dir,
+		Environ: catalog.Environment(block.Addr.Kind, block.Plugin(), body, a.environ), Allow: allow,
 		Log: func(level, message string) {
 			report(single.Report{Block: block.Addr, Level: level, Message: message})
 		}})
+}
+
+// secretsOf are the variables of a block whose values are secrets, sorted: what tests print is shown.
+func secretsOf(environment map[string]cty.Value) []string {
+	var out []string
+	for name, v := range environment {
+		if v.ContainsMarked() {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // pythonOf is the interpreter of a block that this process may run.
@@ -122,7 +147,7 @@ func (a *app) pythonOf(r *schema.Recipe, block *schema.Block, about sdk.Block) (
 		return "", err
 	}
 	if use, foreign := enginepython.Foreign(block, python, r.Dir); foreign {
-		return python, a.gate().Allow(use)
+		return python, untrusted(a.gate().Allow(use))
 	}
 	return python, nil
 }

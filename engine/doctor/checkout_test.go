@@ -20,7 +20,7 @@ func TestAnInterpreterImportsNothingOfACheckout(t *testing.T) {
 		}
 	}
 	t.Chdir(dir)
-	found, err := versionsOf(t.Context(), Local(dir), python, []string{"no-such-package"})
+	found, err := versionsOf(t.Context(), Local(dir), blockPython{path: python}, []string{"no-such-package"})
 	if err != nil || found["no-such-package"] != "" || len(found) != 1 {
 		t.Errorf("got %v, %v, want one package that is missing", found, err)
 	}

@@ -100,12 +100,10 @@ func cudaOf(ctx context.Context, m Machine, b *schema.Block, t blockPython) (Fin
 	if err != nil || len(cards) == 0 {
 		return Finding{}, false
 	}
-	if t.foreign != nil {
-		if _, ok := m.allow(*t.foreign); !ok {
-			return Finding{}, false // the check of its Python says so
-		}
+	if _, ok := t.mayBeAsked(m); !ok {
+		return Finding{}, false // the check of its Python says so
 	}
-	versions, err := versionsOf(ctx, m, t.path, cudaRuntimes)
+	versions, err := versionsOf(ctx, m, t, cudaRuntimes)
 	if err != nil {
 		return Finding{}, false // the check of its Python says so
 	}

@@ -32,6 +32,8 @@ type blockPython struct {
 	err      error // no interpreter
 	// foreign is set where the recipe brings it.
 	foreign *trust.Use
+	// ask is how it is asked about its packages, and folders where these are; none: not without running them.
+	ask, folders []string
 }
 
 // runtimeOf names which Python a block will run in; false when it needs none.
@@ -56,6 +58,9 @@ func runtimeOf(m Machine, r *schema.Recipe, b *schema.Block, packages Packages) 
 	t.made = managed && prepared.Ready() && t.path == prepared.Executable()
 	if use, foreign := enginepython.Foreign(b, t.path, r.Dir); t.err == nil && foreign {
 		t.foreign = &use
+	}
+	if ask, folders, ok := enginepython.Quiet(b, t.path); ok {
+		t.ask, t.folders = ask, folders
 	}
 	t.makeable = managed && !t.made && variable(m, b, "VIRTUAL_ENV") == ""
 	return t, true
@@ -82,24 +87,43 @@ func variable(m Machine, b *schema.Block, name string) string {
 }
 
 // versionsProgram asks for the versions of distributions by their metadata: nothing is imported, which takes seconds
-// for torch. Python looks for modules in the folder that it is started in first, which may be a stranger's checkout.
+// for torch. Python looks for modules in the folder that it is started in first, which may be a stranger's checkout. The
+// first argument is a JSON list of further folders of packages.
 const versionsProgram = `
 import sys
 sys.path = [folder for folder in sys.path if folder]
 import importlib.metadata as m, json
+sys.path += json.loads(sys.argv[1])
 found = {}
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     try:
         found[name] = m.version(name)
     except m.PackageNotFoundError:
         found[name] = ""
 print(json.dumps(found))`
 
-// versionsOf are the versions of distributions in an interpreter; "" for one that is missing.
-func versionsOf(ctx context.Context, m Machine, python string, names []string) (map[string]string, error) {
+// mayBeAsked reports whether the Python may be asked about its packages: for that, none of those that the recipe names
+// is run.
+func (t blockPython) mayBeAsked(m Machine) (Finding, bool) {
+	if t.foreign == nil || len(t.folders) > 0 {
+		return Finding{}, true
+	}
+	return m.allow(*t.foreign)
+}
+
+// versionsOf are the versions of distributions in a block's Python; "" for one that is missing.
+func versionsOf(ctx context.Context, m Machine, t blockPython, names []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	out, err := m.Run(ctx, python, append([]string{"-c", versionsProgram}, names...)...)
+	folders, err := json.Marshal(append([]string{}, t.folders...))
+	if err != nil {
+		return nil, err
+	}
+	ask := t.ask
+	if len(ask) == 0 { // it is trusted
+		ask = []string{t.path}
+	}
+	out, err := m.Run(ctx, ask[0], slices.Concat(ask[1:], []string{"-c", versionsProgram, string(folders)}, names)...)
 	if err != nil {
 		return nil, errors.New(reason(ctx, err))
 	}
@@ -132,12 +156,10 @@ func pythonOf(ctx context.Context, m Machine, file string, t blockPython) Findin
 	if len(names) == 0 {
 		return Finding{Verdict: OK, Found: t.path}
 	}
-	if t.foreign != nil {
-		if f, ok := m.allow(*t.foreign); !ok {
-			return f
-		}
+	if f, ok := t.mayBeAsked(m); !ok {
+		return f
 	}
-	found, err := versionsOf(ctx, m, t.path, names)
+	found, err := versionsOf(ctx, m, t, names)
 	if err != nil {
 		return Finding{Verdict: Fail, Found: fmt.Sprintf("%s does not run: %v", t.path, err), Remedy: initialize}
 	}

@@ -21,6 +21,9 @@ func Foreign(b *schema.Block, path, dir string) (trust.Use, bool) {
 		real = path
 	}
 	if venv := isVenv(path); !trust.Below(real, dir) && (!namedBy(b, path) || !venv && ofSystem(real)) {
+		if NamesPackages(b, path) {
+			return ofPackages(b, path), true
+		}
 		return use, false
 	} else if !venv {
 		// Of a virtual environment no digest says what its packages are.

@@ -102,8 +102,14 @@ func (m Maker) install(ctx context.Context, uv, base string, e interpreter.Envir
 	if err := m.run(ctx, "create a Python environment", uv, "venv", "--quiet", "--python", base, e.Dir); err != nil {
 		return err
 	}
-	// Compiled once, here: without it each of a server's processes compiles ten thousand files at its first start.
-	args := []string{"pip", "install", "--compile-bytecode", "--python", e.Executable()}
+	own, err := filepath.EvalSymlinks(e.Executable())
+	if err != nil {
+		return fmt.Errorf("find the interpreter of a Python environment: %w", err)
+	}
+	args := []string{"pip", "install", "--python", e.Executable()}
+	if !m.NoBuild { // see compile
+		args = append(args, "--compile-bytecode")
+	}
 	if len(e.Packages.Overrides) > 0 {
 		path := filepath.Join(e.Dir, "overrides.txt")
 		if err := os.WriteFile(path, []byte(strings.Join(e.Packages.Overrides, "\n")+"\n"), 0o600); err != nil {
@@ -127,6 +133,11 @@ func (m Maker) install(ctx context.Context, uv, base string, e interpreter.Envir
 	}
 	if err := m.run(ctx, "install "+names(e.Packages), uv, append(args, list...)...); err != nil {
 		return err
+	}
+	if m.NoBuild {
+		if err := compile(ctx, e.Dir, own); err != nil {
+			return err
+		}
 	}
 	for alias, name := range e.Packages.Aliases {
 		if err := addAlias(ctx, e, alias, name); err != nil {

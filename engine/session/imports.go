@@ -72,7 +72,8 @@ func unusable(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
 	if path == "" {
 		return nil
 	}
-	if _, foreign := python.Foreign(b, path, dir); foreign {
+	ask, folders, quiet := python.Quiet(b, path)
+	if _, foreign := python.Foreign(b, path, dir); !quiet || foreign && !python.NamesPackages(b, path) {
 		return nil
 	}
 	dir, err := filepath.Abs(dir)
@@ -89,7 +90,7 @@ func unusable(c *host.Catalog, b *schema.Block, dir string) []spec.Problem {
 		if err != nil {
 			continue
 		}
-		found, err := lookUp(path, filepath.Dir(file), source, b)
+		found, err := lookUp(ask, folders, filepath.Dir(file), source, b)
 		switch {
 		case err != nil: // the block reports it
 		case found.Wrong != "":
@@ -174,12 +175,13 @@ func codeOf(b *schema.Block) (found []usedCode) {
 
 // lookUp asks an interpreter for the syntax of a file in folder, and for the modules that it does not find. The
 // PYTHONPATH of the block is searched, and not given to Python: it would run a sitecustomize.py of the recipe, and its
-// modules in place of its own.
-func lookUp(program, folder string, source []byte, b *schema.Block) (found lookedUp, err error) {
+// modules in place of its own. Packages are further folders of the interpreter's.
+func lookUp(ask, packages []string, folder string, source []byte, b *schema.Block) (found lookedUp, err error) {
+	program := ask[0]
 	names := slices.DeleteFunc(spec.Imports(source), func(name string) bool { // recipe brings these
 		return name == "recipe_sdk" || name == "recipe_"+b.Plugin()
 	})
-	folders := []string{folder}
+	folders := append(slices.Clone(packages), folder)
 	if v, ok := b.Meta.Environment["PYTHONPATH"]; ok {
 		v, _ = v.Unmark()
 		if v.IsKnown() && !v.IsNull() && v.Type() == cty.String {
@@ -194,7 +196,8 @@ func lookUp(program, folder string, source []byte, b *schema.Block) (found looke
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, append([]string{"-W", "ignore", "-c", lookup, string(searched)}, names...)...)
+	args := slices.Concat(ask[1:], []string{"-W", "ignore", "-c", lookup, string(searched)}, names)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = filepath.Dir(program)
 	cmd.Env = append(interpreter.Asking(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.WaitDelay = time.Second

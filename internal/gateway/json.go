@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -102,4 +103,15 @@ func brief(s string) string {
 		return "nothing"
 	}
 	return strconv.Quote(s[:min(len(s), 40)])
+}
+
+// longestMessage is the length of an error's message for a program, in bytes: it may hold parts of the request.
+const longestMessage = 2000
+
+// shortened is the beginning of a message.
+func shortened(s string) string {
+	if len(s) <= longestMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longestMessage], "") + "…"
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
@@ -321,5 +322,87 @@ func TestMessagesOfASessionAreBounded(t *testing.T) {
 	if status, body := ask(userSays("q")); status != http.StatusBadRequest ||
 		!strings.Contains(string(body), "its messages hold") {
 		t.Errorf("above the limit: %d %.200s", status, body)
+	}
+}
+
+// What a program sends comes back in its answers many times: in each event of a stream, with escapes.
+func TestNoRequestComesBackAsALongAnswer(t *testing.T) {
+	t.Parallel()
+	g := start(t, Config{Sessions: t.TempDir()}, newTalkEngine(t).fakeEngine)
+	_, c := openSession(t, g, `{}`)
+	long := strings.Repeat(`\u0001`, 100_000)
+	for name, q := range map[string]struct{ route, body string }{
+		"the model":    {"/v1/responses", `{"stream":true,"model":"` + long + `","input":"q"}`},
+		"a role":       {"/v1/chat/completions", `{"messages":[{"role":"` + long + `","content":"q"}]}`},
+		"a part":       {"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"` + long + `"}]}]}`},
+		"an item":      {"/v1/responses", `{"input":[{"type":"` + long + `"}]}`},
+		"a format":     {"/v1/responses", `{"input":"q","text":{"format":{"type":"` + long + `"}}}`},
+		"a block":      {"/v1/messages", `{"max_tokens":5,"messages":[{"role":"user","content":[{"type":"` + long + `"}]}]}`},
+		"what counts":  {"/v1/messages/count_tokens", `{"model":"` + long + `","messages":[{"role":"user","content":"q"}]}`},
+		"JSON of none": {"/v1/chat/completions", `{"messages":"` + long + `"}`},
+	} {
+		status, body := request(t, g, http.MethodPost, q.route, c.key, q.body)
+		if status != http.StatusBadRequest || len(body) > 8*longestMessage {
+			t.Errorf("%s: %d, an answer of %d bytes: %.100s", name, status, len(body), body)
+		}
+	}
+	c.say(userSays("q"))
+}
+
+// A program that only asks for the number of tokens, or whose calls are refused, keeps no engine busy for ever.
+func TestRenderedPromptsAreCounted(t *testing.T) {
+	t.Parallel()
+	g := start(t, Config{Sessions: t.TempDir()}, newTalkEngine(t).fakeEngine)
+	id, c := openSession(t, g, `{}`)
+	count := func() (int, string) {
+		return request(t, g, http.MethodPost, "/v1/messages/count_tokens", c.key,
+			`{"messages":[{"role":"user","content":"q"}]}`)
+	}
+	if status, body := count(); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	l, err := g.sessions.get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	if l.rendered == 0 {
+		t.Error("the tokens that were counted do not count")
+	}
+	l.rendered = maxRendered
+	l.mu.Unlock()
+	for name, ask := range map[string]func() (int, string){"count": count, "call": func() (int, string) {
+		return c.ask(userSays("q"))
+	}} {
+		if status, body := ask(); status != http.StatusBadRequest || !strings.Contains(body, "were rendered") {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+}
+
+// Texts whose tokens are being made take a bounded memory of the gateway, whatever the number of sessions.
+func TestRenderingHasRoom(t *testing.T) {
+	t.Parallel()
+	g := start(t, Config{Sessions: t.TempDir()}, newTalkEngine(t).fakeEngine)
+	if !g.sessions.rendering.TryAcquire(maxRendering) {
+		t.Fatal("there is no room")
+	}
+	_, c := openSession(t, g, `{}`)
+	done := make(chan int, 1)
+	go func() {
+		status, _ := c.ask(userSays("q"))
+		done <- status
+	}()
+	select {
+	case status := <-done:
+		t.Errorf("a call without room: %d", status)
+	case <-time.After(100 * time.Millisecond):
+	}
+	g.sessions.rendering.Release(maxRendering)
+	if status := <-done; status != http.StatusOK {
+		t.Errorf("after the others have ended: %d", status)
+	}
+	if !g.sessions.rendering.TryAcquire(maxRendering) {
+		t.Error("the room is not given back")
 	}
 }

@@ -83,6 +83,9 @@ func (g *Gateway) sessionCall(w *statusWriter, r *http.Request, id, route string
 	}
 	ask := &sessionCall{g: g, l: l, q: q, form: form, header: r.Header}
 	if form.counts {
+		if err := l.counts(); err != nil {
+			return 0, err
+		}
 		ids, _, err := ask.tokenize(r.Context(), q.Raw)
 		if err == nil {
 			writeJSON(w, http.StatusOK, map[string]int{"input_tokens": len(ids)})
@@ -139,8 +142,12 @@ func (g *Gateway) query(w http.ResponseWriter, r *http.Request, l *liveSession, 
 		return nil, release, context.Cause(r.Context())
 	}
 	defer func() { <-g.sessions.parsing }()
-	if q, err = form.parse(body); err != nil {
-		err = &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
+	q, err = form.parse(body)
+	if err == nil && len(q.Model) > maxModelName {
+		err = fmt.Errorf("model: want a name of at most %d bytes, got one of %d", maxModelName, len(q.Model))
+	}
+	if err != nil { // it may repeat what it refuses
+		err = &refusal{http.StatusBadRequest, "invalid_request_error", shortened(err.Error()), 0}
 	}
 	return q, release, err
 }
@@ -207,6 +214,8 @@ func (l *liveSession) affordsLocked(now time.Time) error {
 		return l.overLocked(fmt.Sprintf("turns: %d calls were made", turns))
 	case l.tree.Text() >= maxSessionText:
 		return l.overLocked(fmt.Sprintf("size: its messages hold %d bytes", maxSessionText))
+	case l.rendered >= maxRendered:
+		return l.overLocked(fmt.Sprintf("size: prompts of %d tokens were rendered", l.rendered))
 	case l.tree.Size() >= maxSessionTokens:
 		return l.overLocked(fmt.Sprintf("size: its calls hold %d tokens", maxSessionTokens))
 	case b.Tokens > 0 && l.sampled >= b.Tokens:
@@ -215,6 +224,23 @@ func (l *liveSession) affordsLocked(now time.Time) error {
 		return l.overLocked(fmt.Sprintf("seconds: it was opened %g s ago", b.Seconds))
 	}
 	return nil
+}
+
+// counts refuses to count the tokens of another prompt once too many were rendered.
+func (l *liveSession) counts() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rendered >= maxRendered {
+		return l.overLocked(fmt.Sprintf("size: prompts of %d tokens were rendered", l.rendered))
+	}
+	return nil
+}
+
+// addRendered notes tokens that an engine has made of messages.
+func (l *liveSession) addRendered(tokens int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rendered += tokens
 }
 
 // overLocked ends a session whose budget is spent. The answer is one that clients do not send again, and take for a
@@ -332,6 +358,12 @@ func (s *sessionCall) tokenize(ctx context.Context, messages []json.RawMessage) 
 	if err != nil {
 		return nil, 0, &refusal{http.StatusBadRequest, "invalid_request_error", err.Error(), 0}
 	}
+	// What an engine answers takes many times the memory of the text.
+	takes := min(int64(len(body)), maxRendering)
+	if err := s.g.sessions.rendering.Acquire(ctx, takes); err != nil {
+		return nil, 0, context.Cause(ctx)
+	}
+	defer s.g.sessions.rendering.Release(takes)
 	a, err := s.g.send(ctx, &call{method: http.MethodPost, path: "/tokenize", header: http.Header{}, body: body,
 		prompt: body[:min(len(body), prefixBlock*prefixMax)], early: s.early})
 	if err != nil {
@@ -347,6 +379,7 @@ func (s *sessionCall) tokenize(ctx context.Context, messages []json.RawMessage) 
 	if ids, err = parseIDs(root.Get("tokens").Raw, nil); err != nil {
 		return nil, 0, fmt.Errorf("the engine's answer to /tokenize: %w", err)
 	}
+	s.l.addRendered(len(ids))
 	if limit = int(root.Get("max_model_len").Int()); limit < 1 || len(ids) == 0 {
 		return nil, 0, &refusal{http.StatusBadGateway, "engine_answer",
 			"the engine's answer to /tokenize has no tokens, or no " +
@@ -359,7 +392,7 @@ func (s *sessionCall) tokenize(ctx context.Context, messages []json.RawMessage) 
 func engineMessage(body []byte) string {
 	for _, path := range []string{"error.message", "message"} {
 		if m := gjson.GetBytes(body, path); m.Type == gjson.String {
-			return m.Str
+			return shortened(m.Str)
 		}
 	}
 	return brief(string(body))

@@ -38,6 +38,7 @@ type liveSession struct {
 	settled  chan struct{}       // closed when a reservation ends; nil: no call waits for one
 	closing  bool                // its owner waits for the pending calls to end it
 	sampled  int                 // tokens
+	rendered int                 // tokens that engines have made of messages, of refused calls, too
 	overrule int                 // parameters of the program that were overruled
 }
 
@@ -48,6 +49,8 @@ type sessions struct {
 
 	// parsing has a place for each body that is decoded: that takes many times the memory of the body.
 	parsing chan struct{}
+	// rendering has maxRendering bytes of messages that engines are making tokens of.
+	rendering *semaphore.Weighted
 
 	mu   sync.Mutex
 	byID map[string]*liveSession
@@ -62,6 +65,9 @@ const (
 	maxSessionCalls  = 64       // requests of a session at a time
 	maxSessionBody   = 16 << 20
 	sessionBodies    = 2 * maxSessionBody // of a session at a time
+	maxRendering     = 32 << 20
+	maxRendered      = 256 << 20 // tokens that engines make of a session's messages, which takes minutes of a processor
+	maxModelName     = 512       // bytes; answers repeat the name
 )
 
 // sessionFormat is the version of the journals.
@@ -72,7 +78,7 @@ var sessionName = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
 func newSessions(folder, secret string) *sessions {
 	return &sessions{keys: session.NewKeys(secret), folder: folder, byID: map[string]*liveSession{},
-		parsing: make(chan struct{}, runtime.GOMAXPROCS(0))}
+		parsing: make(chan struct{}, runtime.GOMAXPROCS(0)), rendering: semaphore.NewWeighted(maxRendering)}
 }
 
 func (s *sessions) path(id string) string { return filepath.Join(s.folder, id+".jsonl") }

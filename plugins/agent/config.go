@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -108,6 +109,18 @@ func (c Program) problems(stop []string) []spec.Problem {
 			Summary: "an empty argument", Detail: "One element of command is an empty text."})
 	}
 	return problems
+}
+
+// opens is what a recipe lets a sandbox reach beside what each has; empty: nothing.
+func (s Sandbox) opens() string {
+	var all []string
+	if len(s.Network) > 0 {
+		all = append(all, "the network")
+	}
+	for _, path := range s.Paths {
+		all = append(all, fmt.Sprintf("%q", path))
+	}
+	return strings.Join(all, " and ")
 }
 
 // network finds what a sandbox cannot let through.

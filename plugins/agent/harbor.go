@@ -139,6 +139,9 @@ func (f folders) ok() bool {
 	return !slices.ContainsFunc(f.problems, func(p taskfolder.Problem) bool { return !p.Warning })
 }
 
+// mostText bounds the texts of all tasks, in bytes: they are in memory.
+const mostText = 256 << 20
+
 // readFolders reads all task folders.
 func readFolders(c HarborConfig) (folders, error) {
 	dirs, err := taskfolder.List(c.Tasks)
@@ -146,9 +149,13 @@ func readFolders(c HarborConfig) (folders, error) {
 		return folders{}, err
 	}
 	var out folders
-	named := map[string]string{}
+	named, size := map[string]string{}, 0
 	for _, dir := range dirs {
 		t, problems := taskfolder.Read(dir, c.Skip)
+		if size += t.Size; size > mostText {
+			return folders{}, fmt.Errorf("the instructions and settings of the tasks in %s have more than %d MiB together",
+				c.Tasks, mostText>>20)
+		}
 		out.problems = append(out.problems, problems...)
 		if other, ok := named[t.Name]; ok {
 			out.problems = append(out.problems, taskfolder.Problem{File: filepath.Join(dir, "task.toml"),

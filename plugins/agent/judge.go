@@ -39,11 +39,16 @@ type stage struct {
 	said   string // the last lines of the tests that ran last
 }
 
+// room is what may be copied at once for a rollout.
+func (s setting) room() *taskfolder.Room {
+	return &taskfolder.Room{Bytes: gibibytes(s.Sandbox.Disk), Files: mostEntries}
+}
+
 // stage makes the folders that the agent works in.
 func (s setting) stage(folder *taskfolder.Task, p *place) (*stage, error) {
 	out := &stage{setting: s, folder: folder, place: p, mounts: folder.Mounts(filepath.Join(p.dir, "root")),
 		scene: scene{dir: folder.Workdir, memory: folder.MemoryMB << 20}}
-	if err := folder.Fill(out.mounts); err != nil {
+	if err := folder.Fill(out.mounts, s.room()); err != nil {
 		return nil, err
 	}
 	for _, m := range out.mounts {
@@ -63,7 +68,7 @@ func (s setting) stage(folder *taskfolder.Task, p *place) (*stage, error) {
 
 // begin puts the files of a step where the agent starts.
 func (s *stage) begin(ctx context.Context, b *box, env map[string]string, step taskfolder.Step) error {
-	if err := s.folder.Put(step, s.mounts); err != nil {
+	if err := s.folder.Put(step, s.mounts, s.room()); err != nil {
 		return &environment.InfraFailed{Err: err}
 	}
 	if !step.Setup {
@@ -155,12 +160,12 @@ func (s *stage) fresh(step taskfolder.Step) (scene, error) {
 	if err := temporary.Remove(folder); err != nil { // of an earlier step
 		return scene{}, err
 	}
-	mounts := step.Fresh.Mounts(folder)
-	if err := step.Fresh.Fill(mounts); err != nil {
+	mounts, room := step.Fresh.Mounts(folder), s.room()
+	if err := step.Fresh.Fill(mounts, room); err != nil {
 		return scene{}, err
 	}
 	for _, name := range step.Artifacts {
-		if err := taskfolder.Carry(name, s.mounts, mounts); err != nil {
+		if err := taskfolder.Carry(name, s.mounts, mounts, room); err != nil {
 			return scene{}, err
 		}
 	}
@@ -210,10 +215,10 @@ func (s *stage) script(ctx context.Context, b *box, env map[string]string, has s
 	if err == nil {
 		err = os.MkdirAll(home, 0o700)
 	}
-	folder := filepath.Join(made, "files")
+	folder, room := filepath.Join(made, "files"), s.room()
 	for _, from := range of.from {
 		if err == nil {
-			err = s.folder.CopyFolder(from, folder)
+			err = s.folder.CopyFolder(from, folder, room)
 		}
 	}
 	if err == nil && of.file != "" {

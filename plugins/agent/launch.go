@@ -45,11 +45,12 @@ type setting struct {
 	log            func(level, message string)
 	hidden         []string // files and folders that no program sees, as the recipe names them: see answers
 	tasksDecide    bool     // whether a rollout has a network is for each task to say
+	environ        []string // what programs get of the environment of this process
 }
 
 func settingOf[C environment.Config](setup environment.Setup[C], p Program, hidden ...string) setting {
 	s := setting{Program: p, dir: setup.Dir, recipeDir: setup.RecipeDir, own: setup.Environment, log: setup.Log,
-		hidden: hidden}
+		hidden: hidden, environ: os.Environ()}
 	return s
 }
 
@@ -63,7 +64,7 @@ func (s setting) refuses(path string) bool {
 // variables are those of every rollout of a folder.
 func (s setting) variables(python, folder string) map[string]string {
 	env := map[string]string{}
-	for _, entry := range os.Environ() {
+	for _, entry := range s.environ {
 		name, value, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "RECIPE_") && !strings.HasPrefix(name, "PLUGIN_") { // go-plugin's, for this process
 			env[name] = value

@@ -26,8 +26,12 @@ type Validation struct {
 	Block     sdk.Block // its variables and its Python
 	Python    string    // its interpreter, a path
 	RecipeDir string
-	Dir       string // a folder for what it makes
-	Log       func(level, message string)
+	Dir       string   // a folder for what it makes
+	Environ   []string // what programs get of this machine's environment, as of os.Environ; the tasks' authors read it
+	// Allow is asked where the recipe lets what it runs reach more than a sandbox does. Why ends "the recipe wants the
+	// folder of tasks to be …".
+	Allow func(folder, why string) error
+	Log   func(level, message string)
 }
 
 // Verdict is what was found of one task folder.
@@ -67,13 +71,18 @@ func ValidateTasks(ctx context.Context, v Validation) ([]Verdict, error) {
 	if !filepath.IsAbs(c.Tasks) {
 		c.Tasks = filepath.Join(v.RecipeDir, c.Tasks)
 	}
+	if opens := c.Sandbox.opens(); opens != "" {
+		if err := v.Allow(c.Tasks, "run as tests in a sandbox that opens "+opens); err != nil {
+			return nil, err
+		}
+	}
 	found, err := readFolders(c)
 	if err != nil {
 		return nil, err
 	}
 	s := settingOf(environment.Setup[HarborConfig]{Dir: v.Dir, RecipeDir: v.RecipeDir, Environment: v.Block.Environment,
 		Log: v.Log}, c.Program, c.Tasks)
-	s.tasksDecide = true
+	s.tasksDecide, s.environ = true, v.Environ
 	w := &validator{setting: s, folder: filepath.Join(v.Dir, "rollouts")}
 	w.env = s.variables(v.Python, w.folder)
 	l := &launcher{argv: []string{"/bin/sh"}, env: w.env, own: s.own}

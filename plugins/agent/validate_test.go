@@ -26,7 +26,7 @@ func validate(t *testing.T, dir, tasks, python string) []Verdict {
 	state := t.TempDir()
 	out, err := ValidateTasks(t.Context(), Validation{Body: cty.ObjectVal(map[string]cty.Value{
 		"tasks": cty.StringVal(tasks)}), Block: sdk.Block{Environment: map[string]string{"GIVEN": "given"}}, Python: python,
-		RecipeDir: dir, Dir: state, Log: func(string, string) {}})
+		RecipeDir: dir, Dir: state, Environ: os.Environ(), Log: func(string, string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

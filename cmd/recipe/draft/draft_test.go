@@ -264,3 +264,38 @@ func TestNothingIsOverwritten(t *testing.T) {
 		t.Errorf("the folder has %v, %v", entries, err)
 	}
 }
+
+// Values that name others, again and again, take neither much memory nor the disk.
+func TestBombsOfASourceAreRefused(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1<<20)
+	doubled, eightfold := "a0="+long[:1000]+"\n", "v0 = ["+strings.Repeat("1, ", 8)+"]\n"
+	for i := range 39 {
+		doubled += fmt.Sprintf("a%d=$a%d$a%[2]d\n", i+1, i)
+		eightfold += fmt.Sprintf("v%d = [%s]\n", i+1, strings.Repeat(fmt.Sprintf("v%d, ", i), 8))
+	}
+	const trainer = "def r(completions): pass\nGRPOTrainer('m', [r], GRPOConfig(seed=%s), load_dataset('x'))\n"
+	for name, c := range map[string]struct{ file, text, want string }{
+		"shell": {"a.sh", doubled + "python3 -m verl.trainer.main_ppo data.train_files=$a39\n",
+			"is known only when the script runs"},
+		"words of a shell": {"a.sh", "a=" + long[:60_000] + "\npython3 -m verl.trainer.main_ppo data.train_files=" +
+			strings.Repeat("$a", 4000) + "\n", "is known only when the script runs"},
+		"lists":   {"a.py", eightfold + fmt.Sprintf(trainer, "v39"), "seed = v39"},
+		"texts":   {"a.py", "a = '" + long[:100_000] + "'\n" + fmt.Sprintf(trainer, "["+strings.Repeat("a,", 2000)+"]"), "names no dataset"},
+		"aliases": {"a.yaml", "dataset_name: &a " + long + "\nb: [" + strings.Repeat("*a, ", 9000) + "]\n", "more than 10000"},
+		"aliases of a flag": {"a.sh", "trl grpo --dataset_name d --reward_funcs accuracy_reward --b '[&a " + long[:50_000] +
+			", " + strings.Repeat("*a, ", 2000) + "]'\n", "more than 10000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d, err := Request{Name: "a", From: filepath.Join(dir, c.file), Dir: dir}.Make()
+			if text := fmt.Sprint(err, d.Left); !strings.Contains(text, c.want) {
+				t.Errorf("want %q: %.300s", c.want, text)
+			}
+		})
+	}
+}

@@ -25,6 +25,7 @@ var reader string
 
 const (
 	maxSource   = 4 << 20          // bytes of a source
+	maxOutput   = 64 << 20         // bytes that the program may print
 	readTimeout = 30 * time.Second // for the program that reads it
 )
 
@@ -153,6 +154,19 @@ func sourceText(name string) (string, error) {
 	return string(text), nil
 }
 
+// short keeps what is written, up to a limit.
+type short struct {
+	bytes.Buffer
+	left int
+}
+
+func (s *short) Write(p []byte) (int, error) {
+	if s.left -= len(p); s.left < 0 {
+		return 0, fmt.Errorf("it printed more than %d MiB", maxOutput>>20)
+	}
+	return s.Buffer.Write(p)
+}
+
 // isHere reports whether there is a file or a folder of this name.
 func isHere(path string) bool {
 	_, err := os.Stat(path)
@@ -174,7 +188,7 @@ func describe(name, language, text string) (description, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-I", "-S", "-X", "utf8", "-c", reader, language)
 	cmd.Stdin = strings.NewReader(text)
-	var out, log bytes.Buffer
+	out, log := short{left: maxOutput}, short{left: maxOutput}
 	cmd.Stdout, cmd.Stderr = &out, &log
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {

@@ -18,6 +18,13 @@ class Unknown(Exception):
     """The value is known only when the program runs."""
 
 
+# Names stand for values, and values may name others: a small file can have values of any size.
+MOST_VALUES = 100_000  # of all settings, each use of a name counted
+MOST_TEXT = 4 << 20  # characters of these values
+LONGEST_WORD = 64 << 10  # characters of a word of a shell, with the values of variables
+MOST_MEMORY = 2 << 30  # bytes
+
+
 class File:
     """A parsed file: what its names were assigned last, and what each of its statements needs and makes."""
 
@@ -25,6 +32,7 @@ class File:
         self.text = text
         self.tree = ast.parse(text)
         self.values = {}
+        self.values_left, self.text_left = MOST_VALUES, MOST_TEXT
         self.imports = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -41,11 +49,15 @@ class File:
 
     def literal(self, node, depth=0):
         """The value of an expression of constants and of names that were assigned one."""
-        if depth > 50:
+        self.values_left -= 1
+        if depth > 50 or self.values_left < 0:
             raise Unknown
         again = lambda other: self.literal(other, depth + 1)  # noqa: E731
         match node:
             case ast.Constant(value=value) if isinstance(value, (str, int, float, bool, type(None))):
+                self.text_left -= len(value) if isinstance(value, str) else 0
+                if self.text_left < 0:
+                    raise Unknown
                 return value
             case ast.Name(id=name) if name in self.values:
                 return again(self.values[name])
@@ -320,15 +332,17 @@ ARRAY = re.compile(r"\$\{(\w+)\[@\]\}")
 def substituted(text, assigned, depth=0):
     """Text with the variables put in that are known, and whether all are."""
     complete = depth < 10 and "$(" not in text and "`" not in text
+    left = LONGEST_WORD
 
     def put(match):
-        nonlocal complete
+        nonlocal complete, left
         value = assigned.get(match[1] or match[2])
         if value is None and match[3] is not None:
             value, known = substituted(match[3], assigned, depth + 1)
             complete = complete and known
-        complete = complete and value is not None
-        return match[0] if value is None else value
+        left -= len(value or "")
+        complete = complete and value is not None and left >= 0
+        return match[0] if value is None or left < 0 else value
 
     made = VARIABLE.sub(put, text) if depth < 10 else text
     return made, complete and "${" not in made
@@ -423,7 +437,18 @@ def line_of(text, name):
     return text.count("\n", 0, max(at, 0)) + 1
 
 
+def limit_memory():
+    """A file of a stranger takes no more memory than this, whatever it makes of the parser."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    except (ImportError, OSError, ValueError):
+        pass  # there is no such limit on this system
+
+
 def main():
+    limit_memory()
     text = sys.stdin.buffer.read().decode("utf-8")
     described = describe_python(text) if sys.argv[1] == "python" else describe_shell(text)
     json.dump(described, sys.stdout)

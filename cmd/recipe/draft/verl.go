@@ -55,15 +55,26 @@ func (p *parts) readShell(name, text string) error {
 
 // yamlValue is a value of YAML as JSON.
 func yamlValue(text string) (json.RawMessage, error) {
-	var v any
-	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+	var root yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &root); err != nil {
 		return nil, err
 	}
-	return json.Marshal(v)
+	if len(root.Content) == 0 {
+		return json.RawMessage("null"), nil
+	}
+	if nodes(&root, maxNodes) == 0 {
+		return nil, errTooMany
+	}
+	return nodeValue(root.Content[0])
 }
 
-// maxNodes is how many values a file of settings may have, aliases counted each time.
-const maxNodes = 10_000
+// maxNodes is how many values a file of settings may have, aliases counted each time. A long text counts as several.
+const (
+	maxNodes = 10_000
+	longText = 400 // bytes that count as a value
+)
+
+var errTooMany = fmt.Errorf("it has more than %d values, or texts as long as these", maxNodes)
 
 // readYAML takes over a file of settings: of trl, or of verl.
 func (p *parts) readYAML(name, text string) error {
@@ -75,7 +86,7 @@ func (p *parts) readYAML(name, text string) error {
 		return &sdk.Error{Summary: "--from " + name + ": expected settings, NAME: VALUE"}
 	}
 	if nodes(&root, maxNodes) == 0 {
-		return &sdk.Error{Summary: fmt.Sprintf("--from %s: it has more than %d values", name, maxNodes)}
+		return &sdk.Error{Summary: fmt.Sprintf("--from %s: %v", name, errTooMany)}
 	}
 	top := root.Content[0]
 	var names []string
@@ -116,13 +127,16 @@ func nodes(n *yaml.Node, limit int) int {
 	if n.Kind == yaml.AliasNode {
 		return nodes(n.Alias, limit)
 	}
-	count := 1
+	count := 1 + len(n.Value)/longText
 	for _, c := range n.Content {
 		inner := nodes(c, limit-count)
 		if inner == 0 {
 			return 0
 		}
 		count += inner
+	}
+	if count > limit {
+		return 0
 	}
 	return count
 }

@@ -97,7 +97,10 @@ const (
 // config reads task.toml.
 func (r *reader) config(text []byte) {
 	r.file = &file{}
-	err := toml.Unmarshal(text, r.file)
+	err := fewValues(text)
+	if err == nil {
+		err = toml.Unmarshal(text, r.file)
+	}
 	if err == nil {
 		r.lines, err = linesOf(text)
 	}
@@ -147,6 +150,11 @@ func (r *reader) steps() {
 		t.Steps = []Step{one}
 		return
 	}
+	if len(f.Steps) > mostSteps {
+		r.fail(configName, r.lines.of(fmt.Sprintf("steps[%d]", mostSteps)), "it has %d steps, and %d are allowed",
+			len(f.Steps), mostSteps)
+		f.Steps = f.Steps[:mostSteps]
+	}
 	seen := map[string]bool{}
 	for i, s := range f.Steps {
 		key := fmt.Sprintf("steps[%d]", i)
@@ -174,6 +182,10 @@ func (v verifier) separate() bool { return v.Mode == separate || v.Mode == "" &&
 // artifacts are the paths of what tests in an environment of their own get of the agent's.
 func (r *reader) artifacts(key string, list []any) []string {
 	var out []string
+	if len(list) > mostArtifacts {
+		r.once(r.lines.of(key), fmt.Sprintf("%s has %d elements, and %d are allowed", key, len(list), mostArtifacts))
+		return nil
+	}
 	for _, one := range list {
 		source, _ := one.(string)
 		if table, ok := one.(map[string]any); ok {
@@ -429,7 +441,7 @@ const longest = 24 * time.Hour
 func (r *reader) once(line int, what string) {
 	p := Problem{File: path.Join(r.task.Dir, configName), Line: line, What: what}
 	if !slices.Contains(r.problems, p) {
-		r.problems = append(r.problems, p)
+		r.add(p)
 	}
 }
 
@@ -438,6 +450,10 @@ var variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // variables are those of a section, by name.
 func (r *reader) variables(key string, set map[string]string) []Variable {
 	var out []Variable
+	if len(set) > mostVariables {
+		r.fail(configName, r.lines.of(key), "%s has %d variables, and %d are allowed", key, len(set), mostVariables)
+		return nil
+	}
 	for name, value := range set {
 		line := r.lines.of(key + "." + name)
 		switch {
@@ -494,6 +510,27 @@ func (l lines) of(key string) int {
 
 // longestKey bounds a key with the tables that it is in, in bytes.
 const longestKey = 1024
+
+// fewValues refuses more keys and values than a task has: the time to decode them grows with the square of their
+// number.
+func fewValues(text []byte) error {
+	var p unstable.Parser
+	p.Reset(text)
+	values := 0
+	var count func(n *unstable.Node)
+	count = func(n *unstable.Node) {
+		values++
+		for in := n.Children(); values <= mostValues && in.Next(); {
+			count(in.Node())
+		}
+	}
+	for p.NextExpression() {
+		if count(p.Expression()); values > mostValues {
+			return fmt.Errorf("it has more than %d keys and values", mostValues)
+		}
+	}
+	return nil // what else is wrong is found when it is decoded
+}
 
 // linesOf goes through the text for its keys. The second table of a list steps has keys that begin with steps[1].
 func linesOf(text []byte) (lines, error) {

@@ -13,6 +13,26 @@ import (
 	"strings"
 )
 
+// Room is what may still be copied. A file counts with its whole size, and each of its names counts: what takes nothing
+// on the disk, as a file of zeros that was never written, or another name of a file, is a whole file once it is copied.
+type Room struct {
+	Bytes int64
+	Files int
+}
+
+// take takes room for a file or folder; an error: there is none.
+func (r *Room) take(size int64) error {
+	r.Bytes -= size
+	r.Files--
+	if r.Bytes < 0 || r.Files < 0 {
+		return errNoRoom
+	}
+	return nil
+}
+
+var errNoRoom = errors.New("its files are larger together, or more, than the rollout's folders may have: see " +
+	"sandbox.disk")
+
 // Mount is a folder of a rollout in its sandbox.
 type Mount struct{ Host, Inside string }
 
@@ -43,7 +63,7 @@ func (t *Task) folders() []string {
 func within(name, folder string) bool { return name == folder || strings.HasPrefix(name, folder+"/") }
 
 // Fill makes the folders of Mounts, and copies the task's files into them.
-func (t *Task) Fill(mounts []Mount) (err error) {
+func (t *Task) Fill(mounts []Mount, room *Room) (err error) {
 	from, err := os.OpenRoot(t.Dir)
 	if err != nil {
 		return fmt.Errorf("copy the files of a task: %w", err)
@@ -72,7 +92,7 @@ func (t *Task) Fill(mounts []Mount) (err error) {
 	}
 	for _, c := range t.Copies {
 		for _, source := range c.Sources {
-			if err := copyOne(from, path.Join(c.From, source), roots, c); err != nil {
+			if err := copyOne(from, path.Join(c.From, source), roots, c, room); err != nil {
 				return fmt.Errorf("copy %s of a task to %s: %w", source, c.Dest, err)
 			}
 		}
@@ -94,7 +114,7 @@ func target(roots map[string]*os.Root, name string) (*os.Root, string) {
 	return nil, "" // each folder of a copy is in one of the mounts
 }
 
-func copyOne(from *os.Root, source string, roots map[string]*os.Root, c Copy) error {
+func copyOne(from *os.Root, source string, roots map[string]*os.Root, c Copy, room *Room) error {
 	dest := c.Dest
 	info, err := from.Stat(source)
 	if err == nil && c.Folder && !info.IsDir() {
@@ -104,12 +124,12 @@ func copyOne(from *os.Root, source string, roots map[string]*os.Root, c Copy) er
 		return err
 	}
 	root, name := target(roots, dest)
-	return copyTree(from, source, root, name)
+	return copyTree(from, source, root, name, room)
 }
 
 // CopyFolder copies what a folder of the task has into a folder of this machine, which it makes, over what that has. It
 // is nothing where the task has no such folder. No link leads out of the folder that is copied to, whoever has made it.
-func (t *Task) CopyFolder(name, to string) (err error) {
+func (t *Task) CopyFolder(name, to string, room *Room) (err error) {
 	err = os.MkdirAll(to, 0o700)
 	var root *os.Root
 	if err == nil {
@@ -119,10 +139,10 @@ func (t *Task) CopyFolder(name, to string) (err error) {
 		return fmt.Errorf("copy the folder %s of a task: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	return t.copyInto(name, root, ".")
+	return t.copyInto(name, root, ".", room)
 }
 
-func (t *Task) copyInto(name string, root *os.Root, to string) error {
+func (t *Task) copyInto(name string, root *os.Root, to string, room *Room) error {
 	from, err := os.OpenRoot(t.Dir)
 	if err != nil {
 		return fmt.Errorf("copy the folder %s of a task: %w", name, err)
@@ -131,7 +151,7 @@ func (t *Task) copyInto(name string, root *os.Root, to string) error {
 	if _, err := from.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := copyTree(from, name, root, to); err != nil {
+	if err := copyTree(from, name, root, to, room); err != nil {
 		return fmt.Errorf("copy the folder %s of a task: %w", name, err)
 	}
 	return nil
@@ -139,7 +159,7 @@ func (t *Task) copyInto(name string, root *os.Root, to string) error {
 
 // Carry copies a file or folder of a sandbox from the folders of one to those of another. It is nothing where the first
 // does not have it. No link leads out of a folder.
-func Carry(name string, from, to []Mount) (err error) {
+func Carry(name string, from, to []Mount, room *Room) (err error) {
 	roots := func(mounts []Mount) (map[string]*os.Root, error) {
 		out := map[string]*os.Root{}
 		for _, m := range mounts {
@@ -176,7 +196,7 @@ func Carry(name string, from, to []Mount) (err error) {
 		err = b.RemoveAll(name2)
 	}
 	if err == nil {
-		err = copyTree(a, name1, b, name2)
+		err = copyTree(a, name1, b, name2, room)
 	}
 	if err != nil {
 		return fmt.Errorf("copy %s to the tests: %w", name, err)
@@ -185,7 +205,7 @@ func Carry(name string, from, to []Mount) (err error) {
 }
 
 // Put puts the files of a step where the agent starts.
-func (t *Task) Put(s Step, mounts []Mount) (err error) {
+func (t *Task) Put(s Step, mounts []Mount, room *Room) (err error) {
 	for _, m := range mounts {
 		if s.Put == "" || !within(t.Workdir, m.Inside) {
 			continue
@@ -196,15 +216,18 @@ func (t *Task) Put(s Step, mounts []Mount) (err error) {
 		}
 		defer func() { err = errors.Join(err, root.Close()) }()
 		_, name := target(map[string]*os.Root{m.Inside: root}, t.Workdir)
-		return t.copyInto(s.Put, root, name)
+		return t.copyInto(s.Put, root, name, room)
 	}
 	return nil
 }
 
 // copyTree copies a file, or what is in a folder. No link leads out of either root. Of rights it keeps the right to run
 // a file.
-func copyTree(from *os.Root, source string, to *os.Root, dest string) error {
+func copyTree(from *os.Root, source string, to *os.Root, dest string, room *Room) error {
 	info, err := from.Lstat(source)
+	if err == nil {
+		err = room.take(sizeOf(info))
+	}
 	if err != nil {
 		return err
 	}
@@ -234,10 +257,18 @@ func copyTree(from *os.Root, source string, to *os.Root, dest string) error {
 	_ = dir.Close()
 	for _, entry := range entries {
 		if err == nil {
-			err = copyTree(from, path.Join(source, entry.Name()), to, path.Join(dest, entry.Name()))
+			err = copyTree(from, path.Join(source, entry.Name()), to, path.Join(dest, entry.Name()), room)
 		}
 	}
 	return err
+}
+
+// sizeOf is what a copy of a file or folder takes.
+func sizeOf(info fs.FileInfo) int64 {
+	if info.Mode().IsRegular() {
+		return info.Size()
+	}
+	return 0
 }
 
 func copyFile(from *os.Root, source string, to *os.Root, dest string, info fs.FileInfo) (err error) {
@@ -253,6 +284,6 @@ func copyFile(from *os.Root, source string, to *os.Root, dest string, info fs.Fi
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	_, err = io.CopyN(out, in, info.Size())
 	return errors.Join(err, out.Close())
 }

@@ -112,7 +112,21 @@ type dockerfile struct {
 	workdir string // empty: not set yet
 	env     map[string]string
 	stages  int
+
+	files    []string // of the folder, once a pattern asks for them
+	compared int      // files with patterns
+	sources  int      // files and folders that COPY has named
 }
+
+// Limits of a Dockerfile, which would else take much more memory and time than it has bytes.
+const (
+	mostInstructions = 1000
+	mostFiles        = 100_000   // of its folder, where a pattern stands for some
+	mostCompared     = 2_000_000 // files with patterns
+	mostSources      = 10_000
+	mostEnv          = 1 << 20 // bytes of the values of ENV together
+	longestPath      = 4096
+)
 
 // instruction is one instruction of a Dockerfile.
 type instruction struct {
@@ -128,6 +142,10 @@ func (d *dockerfile) read(text string) {
 	all, err := instructions(text)
 	if err != nil {
 		d.fault(err.line, "%s", err.what)
+		return
+	}
+	if len(all) > mostInstructions {
+		d.fault(all[mostInstructions].line, "it has more than %d instructions", mostInstructions)
 		return
 	}
 	for _, one := range all {
@@ -194,6 +212,14 @@ func (d *dockerfile) setEnv(one instruction) {
 		}
 		d.env[name] = value
 	}
+	size := 0
+	for name, value := range d.env {
+		size += len(name) + len(value)
+	}
+	if size > mostEnv {
+		d.fault(one.line, "the values of ENV have more than %d bytes together", mostEnv)
+		clear(d.env)
+	}
 }
 
 // quoteWord makes one word of a text, in which variables are still replaced.
@@ -213,7 +239,11 @@ func (d *dockerfile) setWorkdir(one instruction) {
 		d.fault(one.line, "WORKDIR: %v", err)
 		return
 	}
-	d.workdir = d.absolute(words[0])
+	if d.workdir = d.absolute(words[0]); len(d.workdir) > longestPath {
+		d.fault(one.line, "WORKDIR has more than %d bytes", longestPath)
+		d.workdir = ""
+		return
+	}
 	d.place(d.file(), one.line, d.workdir)
 }
 
@@ -306,18 +336,40 @@ func (d *dockerfile) matches(word string) ([]string, error) {
 			found = []string{name}
 		}
 	} else {
-		// Not fs.Glob, which follows links: in circles of them it would find more and more.
-		err = fs.WalkDir(root.FS(), ".", func(at string, _ fs.DirEntry, err error) error {
-			if ok, bad := path.Match(name, at); bad != nil {
-				return bad
-			} else if ok {
-				found = append(found, at)
-			}
-			return err
-		})
+		found, err = d.matching(root, name)
+	}
+	if d.sources += len(found); d.sources > mostSources {
+		return nil, fmt.Errorf("COPY names more than %d files and folders: copy the folder that they are in", mostSources)
 	}
 	if err != nil || len(found) == 0 {
 		return nil, fmt.Errorf("the folder %s has no %q", d.folder, word)
+	}
+	return found, nil
+}
+
+// matching are the files of the folder that a pattern stands for.
+func (d *dockerfile) matching(root *os.Root, pattern string) (found []string, err error) {
+	if d.files == nil {
+		// Not fs.Glob, which follows links: in circles of them it would find more and more.
+		err := fs.WalkDir(root.FS(), ".", func(at string, _ fs.DirEntry, err error) error {
+			if d.files = append(d.files, at); err == nil && len(d.files) > mostFiles {
+				err = fmt.Errorf("the folder %s has more than %d files: name them without a pattern", d.folder, mostFiles)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if d.compared += len(d.files); d.compared > mostCompared {
+		return nil, errors.New("there are too many patterns for so many files: name them, or their folder")
+	}
+	for _, at := range d.files {
+		if ok, err := path.Match(pattern, at); err != nil {
+			return nil, err
+		} else if ok {
+			found = append(found, at)
+		}
 	}
 	return found, nil
 }
@@ -377,7 +429,7 @@ const longestWord = 64 << 10
 func (d *dockerfile) words(text string) ([]string, error) {
 	var out []string
 	var word strings.Builder
-	has, quote := false, byte(0)
+	has, quote, size := false, byte(0), 0
 	for i := 0; i < len(text); i++ {
 		c := text[i]
 		switch {
@@ -405,6 +457,9 @@ func (d *dockerfile) words(text string) ([]string, error) {
 			}
 			if word.WriteString(value); word.Len() > longestWord { // A=$A$A, again and again
 				return nil, fmt.Errorf("a word has more than %d bytes", longestWord)
+			}
+			if size += len(value); size > mostEnv {
+				return nil, fmt.Errorf("its variables have more than %d bytes together", mostEnv)
 			}
 			i += n - 1
 			has = true

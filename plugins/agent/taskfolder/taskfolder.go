@@ -33,6 +33,8 @@ type Task struct {
 	more  []string // further folders
 	// Images are the images that the task names. They are not used: a program has the programs of this machine.
 	Images []string
+	// Size is how many bytes of text were read of it.
+	Size int
 }
 
 // Step is a part of a task, with an instruction and tests of its own.
@@ -93,6 +95,15 @@ const (
 	mostTask = 10_000 // task folders
 )
 
+// What a task may have of each. Its files are small, and what they ask for is not.
+const (
+	mostProblems  = 100 // that are reported
+	mostValues    = 10_000 // and keys, in task.toml
+	mostSteps     = 100
+	mostVariables = 1000 // of one section
+	mostArtifacts = 1000
+)
+
 // List are the task folders in a folder, by name; or the folder itself, where it is one.
 func List(folder string) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(folder, "task.toml")); err == nil {
@@ -146,13 +157,22 @@ type reader struct {
 }
 
 func (r *reader) fail(name string, line int, format string, args ...any) {
-	r.problems = append(r.problems, Problem{File: filepath.Join(r.task.Dir, name), Line: line,
-		What: fmt.Sprintf(format, args...)})
+	r.add(Problem{File: filepath.Join(r.task.Dir, name), Line: line, What: fmt.Sprintf(format, args...)})
 }
 
 func (r *reader) warn(name string, line int, format string, args ...any) {
-	r.fail(name, line, format, args...)
-	r.problems[len(r.problems)-1].Warning = true
+	r.add(Problem{File: filepath.Join(r.task.Dir, name), Line: line, What: fmt.Sprintf(format, args...), Warning: true})
+}
+
+// add reports a problem. What is not reported any more refuses the task, too.
+func (r *reader) add(p Problem) {
+	switch n := len(r.problems); {
+	case n < mostProblems:
+		r.problems = append(r.problems, p)
+	case n == mostProblems:
+		r.problems = append(r.problems, Problem{File: r.task.Dir, What: fmt.Sprintf("it has more than %d problems",
+			mostProblems)})
+	}
 }
 
 // text is a text file of the task.
@@ -164,6 +184,7 @@ func (r *reader) text(name string) ([]byte, bool) {
 	case !utf8.Valid(data) || slices.Contains(data, 0):
 		r.fail(name, 0, "it is no text in UTF-8")
 	default:
+		r.task.Size += len(data)
 		return data, true
 	}
 	return nil, false

@@ -108,7 +108,7 @@ key = 1
 	if want := []string{"/data/in", "/srv/sub", "/work"}; !slices.Equal(folders, want) {
 		t.Errorf("folders %q, want %q", folders, want)
 	}
-	if err := task.Fill(mounts); err != nil {
+	if err := task.Fill(mounts, room()); err != nil {
 		t.Fatal(err)
 	}
 	for i, files := range [][]string{{"a.txt", "c.txt"}, {"one.txt", `two "words/c.txt`}, {}} {
@@ -134,7 +134,7 @@ func TestTasksThatAreRefused(t *testing.T) {
 		"no configuration": {files: config(""), want: []string{"task.toml: it cannot be read"}},
 		"no TOML":          {files: config("\n[agent\n"), want: []string{"task.toml:2: "}},
 		"a long key": {
-			files: config("[agent]\n" + strings.Repeat("a.", 250_000) + "b = 1\n"),
+			files: config("[agent]\n" + strings.Repeat("a.", 4_000) + "b = 1\n"),
 			want:  []string{"task.toml: the key in line 2 has more than 1024 bytes"},
 		},
 		"deep lists": {
@@ -384,7 +384,7 @@ func TestTestsElsewhere(t *testing.T) {
 			t.Errorf("%s: %+v", name, fresh)
 		}
 		after := fresh.Mounts(filepath.Join(host, "tests"))
-		if err := errors.Join(task.Fill(before), fresh.Fill(after)); err != nil {
+		if err := errors.Join(task.Fill(before, room()), fresh.Fill(after, room())); err != nil {
 			t.Fatal(err)
 		}
 		for file, text := range map[string]string{"a.txt": "changed", "out/o.txt": "made", "other.txt": "not asked for"} {
@@ -394,7 +394,7 @@ func TestTestsElsewhere(t *testing.T) {
 			}
 		}
 		for _, artifact := range task.Steps[0].Artifacts {
-			if err := Carry(artifact, before, after); err != nil {
+			if err := Carry(artifact, before, after, room()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -501,7 +501,7 @@ func TestACopyStaysInItsFolder(t *testing.T) {
 	if err := os.Symlink(other, filepath.Join(mounts[0].Host, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := task.Fill(mounts); err == nil {
+	if err := task.Fill(mounts, room()); err == nil {
 		t.Error("the copy followed a link out of its folder")
 	}
 	if entries, _ := os.ReadDir(other); len(entries) > 0 {
@@ -555,7 +555,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if len(r.problems) == 0 {
-			if err := r.task.Fill(r.task.Mounts(t.TempDir())); err != nil {
+			if err := r.task.Fill(r.task.Mounts(t.TempDir()), room()); err != nil {
 				t.Error(err)
 			}
 		}
