@@ -135,7 +135,7 @@ func (m *mixture) roll(context.Context, context.Context, Task, sampling, limits)
 // TestACurriculumRollsOutWhatTeaches draws groups as a block does: those that can teach are most of them, each of the
 // others still comes, and each task that is passed over is released and counts as drawn.
 func TestACurriculumRollsOutWhatTeaches(t *testing.T) {
-	const groups = 6000
+	const groups = 20_000 // so that each task has come some 160 times
 	source := &mixture{released: map[int]int{}}
 	r := &rollouts{roller: source, stats: newRolloutStats(),
 		place:    openPlace(filepath.Join(t.TempDir(), "tasks.json"), "", nil),
