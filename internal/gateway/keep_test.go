@@ -14,7 +14,7 @@ func TestKeep(t *testing.T) {
 		id    string
 		lease time.Duration
 	}{{"", time.Second}, {strings.Repeat("x", 101), time.Second}, {"a", -1}, {"a", time.Hour}} {
-		if _, err := g.Keep(bad.id, bad.lease); err == nil {
+		if _, err := g.Keep(bad.id, bad.lease, nil); err == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
 	}
@@ -26,7 +26,7 @@ func TestKeep(t *testing.T) {
 	}
 	keep := func(id string, lease time.Duration) {
 		t.Helper()
-		if _, err := g.Keep(id, lease); err != nil {
+		if _, err := g.Keep(id, lease, nil); err != nil {
 			t.Error(err)
 		}
 	}

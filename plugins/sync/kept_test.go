@@ -21,7 +21,7 @@ func TestAnUpdateWaitsForAnEvaluation(t *testing.T) {
 			server := startInference(t, plugintest.FakeConfig{})
 			c := client(server)
 			defer c.Close()
-			if err := c.Keep(t.Context(), "evaluation", time.Minute); err != nil {
+			if _, err := c.Keep(t.Context(), "evaluation", time.Minute, nil); err != nil {
 				t.Fatal(err)
 			}
 			train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
@@ -43,7 +43,7 @@ func TestAnUpdateWaitsForAnEvaluation(t *testing.T) {
 				}
 			}
 			if release {
-				if err := c.Keep(t.Context(), "evaluation", 0); err != nil {
+				if _, err := c.Keep(t.Context(), "evaluation", 0, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
