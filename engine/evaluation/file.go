@@ -14,6 +14,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -217,4 +218,29 @@ func (f *File) Close() error {
 		return nil
 	}
 	return f.f.Close()
+}
+
+// ReadScores are the tasks of a file of scores, by task, and its header.
+func ReadScores(path string) ([]sdk.TaskScore, Header, error) {
+	from, _, err := regular.Open(path)
+	if err != nil {
+		return nil, Header{}, fmt.Errorf("read scores: %w", err)
+	}
+	defer func() { _ = from.Close() }()
+	line, err := bounded.Line(bufio.NewReader(from), mostHeader)
+	var h Header
+	if err == nil {
+		err = json.Unmarshal(line, &h)
+	}
+	if err == nil {
+		_, err = from.Seek(0, io.SeekStart)
+	}
+	out := &File{Done: map[int]sdk.TaskScore{}, Header: h}
+	if err == nil {
+		_, err = out.read(from, path, h)
+	}
+	if err != nil {
+		return nil, h, fmt.Errorf("read the scores in %s: %w", path, err)
+	}
+	return out.Results(0), h, nil
 }

@@ -57,9 +57,10 @@ const EvaluationPrefix = "evaluation/"
 
 // Metrics are the names of the numbers that every result of the evaluation has.
 func (e *Evaluation) Metrics() []string {
-	names := []string{"score", "tasks", "failed", "seconds"}
+	names := []string{"score", "score/change", "tasks", "failed", "seconds"}
 	for _, k := range e.PassAt {
-		names = append(names, PassName(k))
+		name := PassName(k)
+		names = append(names, name, name+"/low", name+"/high", name+"/change")
 	}
 	return names
 }
