@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/internal/bounded"
@@ -30,6 +31,7 @@ type Header struct {
 	Version     int64   `json:"policy_version"` // that answered; -1: not known
 	Samples     int     `json:"samples"`
 	Temperature float64 `json:"temperature"`
+	Seed        *int64  `json:"seed,omitempty"` // nil: that of the environment
 }
 
 // differs names the first field in which two headers differ; empty: none.
@@ -40,13 +42,21 @@ func (h Header) differs(o Header) string {
 	}{
 		{"environment", h.Environment, o.Environment}, {"settings of the environment", h.Settings, o.Settings},
 		{"policy", h.Policy, o.Policy}, {"policy version", h.Version, o.Version}, {"samples", h.Samples, o.Samples},
-		{"temperature", h.Temperature, o.Temperature},
+		{"temperature", h.Temperature, o.Temperature}, {"seed", h.seed(), o.seed()},
 	} {
 		if f.a != f.b {
 			return fmt.Sprintf("%s is %v there and %v here", f.name, f.a, f.b)
 		}
 	}
 	return ""
+}
+
+// seed is the seed in words.
+func (h Header) seed() string {
+	if h.Seed == nil {
+		return "that of the environment"
+	}
+	return strconv.FormatInt(*h.Seed, 10)
 }
 
 // begins reports whether a text is the beginning of the header's line.

@@ -35,6 +35,7 @@ type Result struct {
 	Seconds     float64   `json:"seconds"`        // that it took, in which weight updates waited
 	Samples     int       `json:"samples"`
 	Temperature float64   `json:"temperature"`
+	Seed        int64     `json:"seed"`
 	Pass        float64   `json:"pass"`
 	Tokens      int       `json:"tokens"` // that were sampled
 	Asked       int       `json:"asked"`  // tasks, those without a score included
@@ -125,7 +126,7 @@ func (r *Result) Since(first *Result, before, after []sdk.TaskScore) {
 // Comparable reports whether two results are of the same tasks, drawn and judged in the same way.
 func (r *Result) Comparable(o *Result) bool {
 	return r.Environment == o.Environment && r.Settings == o.Settings && r.Samples == o.Samples &&
-		r.Temperature == o.Temperature && r.Pass == o.Pass
+		r.Temperature == o.Temperature && r.Seed == o.Seed && r.Pass == o.Pass
 }
 
 // Value is a number of the result by its name: pass@K or score.

@@ -17,6 +17,7 @@ type Wanted struct {
 	Limit       int // tasks, the first of the held-out set; 0: all
 	Samples     int // completions of each
 	Temperature float64
+	Seed        *int64 // nil: that of the environment
 }
 
 // Session is an evaluation in progress: it keeps what is answered, all of it from one policy version.
@@ -90,7 +91,7 @@ func (s *Session) Fill(ctx context.Context, from Asker, w Wanted, progress func(
 			return limit, nil
 		}
 		answer, err := from.EvaluateTasks(ctx, sdk.EvaluateTasks{First: first, Limit: max(1, count), Samples: w.Samples,
-			Temperature: w.Temperature})
+			Temperature: w.Temperature, Seed: w.Seed})
 		if err != nil {
 			return 0, err
 		}

@@ -136,7 +136,7 @@ func periodOf(sync *schema.Block) int64 {
 // blank is a result without its numbers.
 func (v *evaluator) blank() *evaluation.Result {
 	return &evaluation.Result{V: evaluation.ResultVersion, Name: v.Name, Environment: v.Environment.String(),
-		Settings: v.settings, Samples: v.Samples, Temperature: v.Temperature, Pass: v.Pass}
+		Settings: v.settings, Samples: v.Samples, Temperature: v.Temperature, Seed: v.Seed, Pass: v.Pass}
 }
 
 func (v *evaluator) wake() {
@@ -385,7 +385,7 @@ func (v *evaluator) scores(ctx context.Context, due, step, version int64) (*eval
 	path := filepath.Join(v.folder, evaluation.ScoresFile(due))
 	h := evaluation.Header{Environment: v.Environment.String(), Settings: v.settings,
 		Policy: fmt.Sprintf("%s, step %d", v.sampler, step), Version: version, Samples: v.Samples,
-		Temperature: v.Temperature}
+		Temperature: v.Temperature, Seed: &v.Seed}
 	f, err := evaluation.OpenFile(ctx, path, h)
 	var refused *sdk.Error
 	if !errors.As(err, &refused) {
@@ -407,7 +407,7 @@ func (v *evaluator) fill(ctx context.Context, session *evaluation.Session) (task
 		}
 		if err == nil {
 			tasks, err = session.Fill(ctx, proc, evaluation.Wanted{Limit: v.Tasks, Samples: v.Samples,
-				Temperature: v.Temperature}, nil)
+				Temperature: v.Temperature, Seed: &v.Seed}, nil)
 			if err == nil || errors.As(err, new(*evaluation.MovedError)) || errors.As(err, new(*evaluation.ScorelessError)) {
 				return tasks, err
 			}

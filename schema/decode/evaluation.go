@@ -29,6 +29,7 @@ type Evaluation struct {
 	Tasks       int // the first of the held-out set; 0: all
 	Samples     int // completions of each task
 	Temperature float64
+	Seed        int64
 	Pass        float64 // least score of a completion that passes
 	PassAt      []int
 	Timeout     time.Duration // how long weight updates may wait for one evaluation
@@ -87,6 +88,7 @@ type evaluationArguments struct {
 	Tasks       int            `recipe:"tasks" default:"0" min:"0" unit:"tasks" doc:"The first tasks of the held-out set; 0: all of them"`
 	Samples     int            `recipe:"samples" default:"1" min:"1" max:"100000" unit:"completions per task" doc:"Completions of each task"`
 	Temperature float64        `recipe:"temperature" default:"1" min:"0" doc:"Temperature of sampling; 0 is greedy"`
+	Seed        int64          `recipe:"seed" default:"0" min:"0" max:"2147483647" doc:"With the number of a task, the seed of its requests, the same in every evaluation, where the environment sets no sampling_seed"`
 	Pass        float64        `recipe:"pass" default:"1" doc:"Least score of a completion that passes"`
 	PassAt      []int          `recipe:"pass_at" doc:"The k of pass@k, each at most samples; default: [1]"`
 	Timeout     time.Duration  `recipe:"timeout" default:"9m" min:"1s" doc:"How long weight updates may wait for one evaluation. It is given up then, and reported. Less than sync_timeout of the trainer"`
@@ -105,7 +107,7 @@ func (d *Decoder) Evaluation(o *parse.Observer, s *spec.Schema, v cty.Value) *Ev
 		d.report(diagnostic.Problem(d.Header, "Invalid evaluation", fmt.Sprintf(format, of...)))
 	}
 	e := &Evaluation{Name: o.Name, Every: b.Every, AtStart: b.AtStart, AtEnd: b.AtEnd, Tasks: b.Tasks,
-		Samples: b.Samples, Temperature: b.Temperature, Pass: b.Pass, PassAt: b.PassAt, Timeout: b.Timeout, Range: d.Header}
+		Samples: b.Samples, Temperature: b.Temperature, Seed: b.Seed, Pass: b.Pass, PassAt: b.PassAt, Timeout: b.Timeout, Range: d.Header}
 	var err error
 	if e.Environment, err = addr.Parse(b.Environment.Address); err != nil {
 		wrong("environment: %s.", err)
