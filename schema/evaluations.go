@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // Sampler is the inference block that answers an environment: the one that its attribute inference names. False: it
@@ -56,6 +58,8 @@ func checkEvaluations(held []*decode.Evaluation, blocks []*Block) (diags hcl.Dia
 			wrong("%s names no inference block of this recipe, so no policy version is known. `recipe evaluate` "+
 				"evaluates by hand.", e.Environment)
 			continue
+		case found[0].Schema != nil && found[0].Schema.NoTaskScores:
+			wrong("plugin %s gives no scores of single held-out tasks.", e.Environment.Plugin)
 		case found[0].Meta.External != nil:
 			wrong("%s is external: its server is not asked by this run.", e.Environment)
 		case served[0].Meta.External != nil:
@@ -65,12 +69,29 @@ func checkEvaluations(held []*decode.Evaluation, blocks []*Block) (diags hcl.Dia
 			wrong("inference is %s, but %s asks %s. Declare an environment that refers to the other one.", e.Inference,
 				e.Environment, sampler)
 		}
-		if trainer, _ := Trains(sampler, blocks); trainer == nil {
+		trainer, _ := Trains(sampler, blocks)
+		if trainer == nil {
 			wrong("no sync block brings weights to %s, so each evaluation would have the same result. "+
 				"`recipe evaluate` evaluates once.", sampler)
+			continue
+		}
+		if limit := syncTimeout(trainer); limit > 0 && e.Timeout >= limit {
+			wrong("timeout is %s, but %s fails when its weights wait for %s. Lower timeout, or raise sync_timeout of the "+
+				"trainer.", e.Timeout, trainer.Addr, limit)
 		}
 	}
 	return diags
+}
+
+// syncTimeout is how long a trainer lets its weights wait; 0: it does not say.
+func syncTimeout(trainer *Block) time.Duration {
+	var c struct {
+		SyncTimeout float64 `recipe:"sync_timeout"`
+	}
+	if (spec.Ref{Address: trainer.Addr.String(), Values: trainer.Value}).Decode(&c) != nil {
+		return 0
+	}
+	return time.Duration(c.SyncTimeout * float64(time.Second))
 }
 
 // checkEvaluationMetric reports a metric of an evaluation that the recipe does not have.

@@ -75,7 +75,7 @@ func TestWhatIsCompared(t *testing.T) {
 // The interval covers the true change about as often as it states.
 func TestIntervalsCoverTheChange(t *testing.T) {
 	t.Parallel()
-	const trials, tasks, change = 200, 60, 0.1
+	const trials, tasks, change = 100, 60, 0.1
 	random := rand.New(rand.NewPCG(7, 7))
 	covered := 0
 	for range trials {

@@ -117,6 +117,7 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 	for _, r := range found {
 		if r.Comparable(v.blank()) {
 			v.results, v.done = append(v.results, r), max(v.done, r.Due)
+			v.judged(v.below(r))
 		}
 	}
 	return v, err
@@ -212,6 +213,7 @@ func (v *evaluator) conclude() {
 // gateway is a client of the gateway of the inference block.
 func (v *evaluator) gateway(ctx context.Context) (*gateway.Client, error) {
 	var served outputs.Inference
+	var others map[string]string
 	renewals := 0
 	err := v.e.ask(ctx, func(s *supervisor) error {
 		b := s.blocks[v.sampler]
@@ -221,6 +223,7 @@ func (v *evaluator) gateway(ctx context.Context) (*gateway.Client, error) {
 		if rec := s.e.store.Block(v.sampler); rec != nil {
 			renewals = rec.Renewals
 		}
+		others = s.names()
 		return spec.Ref{Address: v.sampler.String(), Values: b.outputs}.Decode(&served)
 	})
 	if err != nil {
@@ -230,7 +233,9 @@ func (v *evaluator) gateway(ctx context.Context) (*gateway.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gateway.NewClient(served.ControlURL, token), nil
+	at := resolver{ctx: ctx, e: v.e, from: "evaluation." + v.Name, others: others}
+	url := at.text(served.ControlURL)
+	return gateway.NewClient(url, token), errors.Join(at.errs...)
 }
 
 // ask is keep, with a client of its own. Up says that inference is up.
@@ -483,24 +488,38 @@ func (s *supervisor) evaluated(v *evaluator, r *evaluation.Result, ev event.Even
 	if b := s.blocks[v.trainer]; b != nil && b.rules != nil && b.HasProcess() {
 		s.endByRule(b, b.rules.metrics(ev.Step, ev.Metrics))
 	}
+	why := v.below(r)
+	v.judged(why)
+	if why == "" {
+		return
+	}
+	s.e.append(event.Event{Type: event.Notice, Level: "warn", Message: why})
+	if v.Gate.Otherwise == decode.GateStop {
+		s.end(state.Stopped, nil, why)
+	}
+}
+
+// below is in which way a result does not reach the gate; empty: it does, or is not judged.
+func (v *evaluator) below(r *evaluation.Result) string {
 	g := v.Gate
 	if g == nil || r.Step < g.From {
-		return
+		return ""
 	}
 	value, ok := r.Value(g.Metric)
 	if !ok || value.Mean >= g.AtLeast {
+		return ""
+	}
+	return fmt.Sprintf("evaluation.%s: %s is %.4g at step %d, below the gate's at_least = %g", v.Name, g.Metric,
+		value.Mean, r.Step, g.AtLeast)
+}
+
+// judged notes whether the newest result fails the run.
+func (v *evaluator) judged(why string) {
+	if why == "" || v.Gate.Otherwise != decode.GateFail {
 		v.failed.Store(nil)
 		return
 	}
-	why := fmt.Sprintf("evaluation.%s: %s is %.4g at step %d, below the gate's at_least = %g", v.Name, g.Metric,
-		value.Mean, r.Step, g.AtLeast)
-	s.e.append(event.Event{Type: event.Notice, Level: "warn", Message: why})
-	switch g.Otherwise {
-	case decode.GateStop:
-		s.end(state.Stopped, nil, why)
-	case decode.GateFail:
-		v.failed.Store(&why)
-	}
+	v.failed.Store(&why)
 }
 
 // refused is the error of a run whose last evaluations do not reach their gates; nil: they do.
