@@ -58,7 +58,8 @@ func TestWhatIsCompared(t *testing.T) {
 	t.Parallel()
 	before := []sdk.TaskScore{{Task: 0, Digest: "a", Scores: []float64{0}}, {Task: 1, Digest: "b", Scores: []float64{1}},
 		{Task: 2, Digest: "c", Failed: []string{"away"}}, {Task: 3, Digest: "d", Scores: []float64{1}}}
-	after := []sdk.TaskScore{{Task: 0, Digest: "a", Scores: []float64{1}}, {Task: 1, Digest: "other", Scores: []float64{0}},
+	after := []sdk.TaskScore{{Task: 0, Digest: "a", Scores: []float64{1}},
+		{Task: 1, Digest: "other", Scores: []float64{0}},
 		{Task: 2, Digest: "c", Scores: []float64{1}}, {Task: 4, Digest: "e", Scores: []float64{1}}}
 	if c, ok := Compare("score", before, after, MeanScore); !ok || c.Tasks != 1 || c.Change != 1 {
 		t.Errorf("%+v, %v; want the change of task 0 alone", c, ok)

@@ -8,9 +8,9 @@ type Schedule struct {
 	Period int64
 }
 
-// Next is the step whose weights are to be evaluated next. Done is the newest step for which that has been done, -1: for
-// none; served is the step of the weights that inference serves now, -1: not known. A step that has been missed is
-// due at once, and steps before it are not made up for. False: none is due before the end.
+// Next is the step whose weights are to be evaluated next. Done is the newest step for which that has been done, -1:
+// for none; served is the step of the weights that inference serves now, -1: not known. A step that has been missed
+// is due at once, and steps before it are not made up for. False: none is due before the end.
 func (s Schedule) Next(done, served int64) (step int64, ok bool) {
 	if s.Start && done < 0 && (served <= 0 || s.Every == 0 || served < s.step(1)) {
 		return 0, true

@@ -8,10 +8,10 @@ type Status struct {
 	Started time.Time   `json:"started"`
 	Held    bool        `json:"held"`
 	Hold    *HoldStatus `json:"hold,omitempty"`
-	Kept    bool        `json:"kept,omitempty"`   // weight updates should wait, see Gateway.Keep
+	Kept    bool        `json:"kept,omitempty"`    // weight updates should wait, see Gateway.Keep
 	KeptAt  *int64      `json:"kept_at,omitempty"` // updates to weights of later steps should wait, see Gateway.Keep
-	Paused  time.Time   `json:"paused,omitzero"`  // since when a person holds requests
-	Asleep  int         `json:"asleep,omitempty"` // level at which the engines sleep; 0: awake
+	Paused  time.Time   `json:"paused,omitzero"`   // since when a person holds requests
+	Asleep  int         `json:"asleep,omitempty"`  // level at which the engines sleep; 0: awake
 	// what happens to requests in flight at the next weight update; empty: not announced
 	Updates     Mode                    `json:"updates,omitempty"`
 	Expects     bool                    `json:"expects"` // a check's log-probabilities may come later (Check.Later)

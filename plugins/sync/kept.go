@@ -51,8 +51,8 @@ func (s *syncer) timedKept(ctx context.Context, u *update) error {
 }
 
 // awaitStep waits while a gateway is asked to keep the weights of a step before this one (gateway.Gateway.Keep with a
-// step). The recipe has asked for that, and who evaluates renews the request, so there is no limit of its own. A gateway
-// that is held already answers no evaluation, and is not waited for.
+// step). The recipe has asked for that, and who evaluates renews the request, so there is no limit of its own. A
+// gateway that is held already answers no evaluation, and is not waited for.
 func (s *syncer) awaitStep(ctx context.Context, step int64) error {
 	for {
 		var keeps atomic.Pointer[server]

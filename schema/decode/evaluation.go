@@ -107,7 +107,8 @@ func (d *Decoder) Evaluation(o *parse.Observer, s *spec.Schema, v cty.Value) *Ev
 		d.report(diagnostic.Problem(d.Header, "Invalid evaluation", fmt.Sprintf(format, of...)))
 	}
 	e := &Evaluation{Name: o.Name, Every: b.Every, AtStart: b.AtStart, AtEnd: b.AtEnd, Tasks: b.Tasks,
-		Samples: b.Samples, Temperature: b.Temperature, Seed: b.Seed, Pass: b.Pass, PassAt: b.PassAt, Timeout: b.Timeout, Range: d.Header}
+		Samples: b.Samples, Temperature: b.Temperature, Seed: b.Seed, Pass: b.Pass, PassAt: b.PassAt,
+		Timeout: b.Timeout, Range: d.Header}
 	var err error
 	if e.Environment, err = addr.Parse(b.Environment.Address); err != nil {
 		wrong("environment: %s.", err)

@@ -66,7 +66,8 @@ type externalArguments struct {
 }
 
 // Declarations describes the blocks of a recipe that are not of a kind, by their type: recipe, variable, locals,
-// output, module, moved, alert, evaluation and tracking. locals, required_plugins and module take names of the author's besides.
+// output, module, moved, alert, evaluation and tracking. locals, required_plugins and module take names of the author's
+// besides.
 func Declarations() (map[string]*spec.Schema, error) {
 	docs := map[string]struct {
 		arguments any
