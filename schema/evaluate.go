@@ -30,6 +30,7 @@ type evaluator struct {
 	secrets   *secret.Texts
 	read      *names // variables of the environment
 	alerts    []*decode.Alert
+	held      []*decode.Evaluation
 	trackers  []*decode.Tracking
 	settings  []Setting
 }

@@ -96,9 +96,13 @@ func LoadSource(filename string, src []byte, opts Options) (*Recipe, hcl.Diagnos
 	p.diags = append(p.diags, checkSubstitutes(l.modules, opts.Replace, opts.Mocks)...)
 	p.finish(r, root, files)
 	withholdSensitive(l.modules, l.files)
-	p.diags = slices.Concat(p.diags, checkAlerts(p.alerts, r.Blocks), checkMetrics(p.alerts, r.Blocks))
+	p.diags = slices.Concat(p.diags, checkAlerts(p.alerts, r.Blocks), checkEvaluations(p.held, r.Blocks),
+		checkMetrics(p.alerts, p.held, r.Blocks))
 	for _, a := range p.alerts {
 		r.Alerts = append(r.Alerts, *a)
+	}
+	for _, e := range p.held {
+		r.Evaluations = append(r.Evaluations, *e)
 	}
 	if !p.diags.HasErrors() && !l.unread().HasErrors() { // else a trainer, a sync block or a dependency may be missing
 		p.diags = append(p.diags, checkBlocks(r.Blocks)...)

@@ -18,13 +18,17 @@ import (
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may
 // report others than its plugin declares, a name that is not declared is a warning, and so is one that is reported only
 // with an attribute that is not set.
-func checkMetrics(alerts []*decode.Alert, blocks []*Block) (diags hcl.Diagnostics) {
+func checkMetrics(alerts []*decode.Alert, held []*decode.Evaluation, blocks []*Block) (diags hcl.Diagnostics) {
 	for _, a := range alerts {
 		about := blocks
 		if a.Block != "" {
 			about = named(a.Block, blocks)
 		}
 		if a.Metric == "" || a.Block != "" && about == nil {
+			continue
+		}
+		if strings.HasPrefix(a.Metric, decode.EvaluationPrefix) {
+			diags = append(diags, checkEvaluationMetric(a.Metric, "alert."+a.Name, held, a.Range)...)
 			continue
 		}
 		var d *hcl.Diagnostic
@@ -36,6 +40,11 @@ func checkMetrics(alerts []*decode.Alert, blocks []*Block) (diags hcl.Diagnostic
 		rules := b.Meta.StopWhen
 		for i, rule := range rules {
 			if rule.Metric == "" {
+				continue
+			}
+			if strings.HasPrefix(rule.Metric, decode.EvaluationPrefix) {
+				rules[i].Since = "with each evaluation"
+				diags = append(diags, checkEvaluationMetric(rule.Metric, "stop_when of "+b.Addr.String(), held, rule.Range)...)
 				continue
 			}
 			var d *hcl.Diagnostic

@@ -178,9 +178,7 @@ func (p *evaluator) prepare(n *node) {
 			r.add("value", n.output.Value.Expr)
 		}
 	case n.observer != nil:
-		for _, attr := range parse.SortedAttributes(n.observer.Body) {
-			r.add(attr.Name, attr.Expr)
-		}
+		r.observer(n.observer)
 	case n.call != nil:
 		r.early = true
 		r.repetition(n.call.Count, n.call.ForEach)
@@ -194,6 +192,19 @@ func (p *evaluator) prepare(n *node) {
 		r.count, r.each = n.block.Count != nil, n.block.ForEach != nil
 		r.blockBody(n.block.Body)
 		r.dependsOn(n.block.DependsOn)
+	}
+}
+
+// observer collects the expressions of a block that watches the run.
+func (r *resolver) observer(o *parse.Observer) {
+	config, err := decode.ObserverSchema(o.Kind) // an error is reported with the block
+	for _, attr := range parse.SortedAttributes(o.Body) {
+		r.typed = err == nil && decode.IsReference(config, attr.Name)
+		r.add(attr.Name, attr.Expr)
+	}
+	r.typed = false
+	for _, block := range o.Body.Blocks {
+		r.nested(block, block.Type+".")
 	}
 }
 

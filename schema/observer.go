@@ -10,9 +10,10 @@ import (
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// computeObserver evaluates the body of an alert or a tracking block.
+// computeObserver evaluates the body of an alert, an evaluation or a tracking block.
 func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	o := n.observer
 	if n.module.call != nil {
@@ -29,7 +30,7 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	d := decode.Decoder{Shared: ev.p.shared, Values: &blockValues{ev: ev, names: n.module}, Ctx: ctx, Header: n.header,
 		Label: n.label, Running: ev.outputs != nil}
 	v := d.Observer(s, o.Body)
-	known, failed := v.IsWhollyKnown(), ev.diags.HasErrors() || ev.p.diags.HasErrors()
+	known, failed := withoutReferences(s, v).IsWhollyKnown(), ev.diags.HasErrors() || ev.p.diags.HasErrors()
 	if !d.Diags.HasErrors() && !known && (!failed || len(ev.uses(n, mi, ctx)) > 0) {
 		d.Diags = append(d.Diags, diagnostic.Problem(n.header, "Value known too late",
 			fmt.Sprintf("The values of %s must be known before anything starts: they must not use outputs of blocks.", n.label)))
@@ -38,11 +39,33 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	case d.Diags.HasErrors() || !known:
 	case o.Kind == "tracking":
 		ev.p.keepTracking(d.Tracking(o, s, v))
+	case o.Kind == "evaluation":
+		ev.p.keepEvaluation(d.Evaluation(o, s, v))
 	default:
 		ev.p.keepAlert(d.Alert(o, s, v))
 	}
 	ev.diags = append(ev.diags, d.Diags...)
 	return &result{value: v}
+}
+
+// withoutReferences is the value of a body without those of blocks, whose outputs are not known before they run.
+func withoutReferences(s *spec.Schema, v cty.Value) cty.Value {
+	values := v.AsValueMap()
+	for _, a := range s.Attributes {
+		if len(a.References) > 0 {
+			delete(values, a.Name)
+		}
+	}
+	return cty.ObjectVal(values)
+}
+
+// keepEvaluation keeps an evaluation in place of an earlier one of its name; nil is none.
+func (p *evaluator) keepEvaluation(e *decode.Evaluation) {
+	if e == nil {
+		return
+	}
+	p.held = slices.DeleteFunc(p.held, func(f *decode.Evaluation) bool { return f.Name == e.Name })
+	p.held = append(p.held, e)
 }
 
 // keepTracking keeps a tracking block in place of an earlier one of its name; nil is none.

@@ -22,7 +22,9 @@ type PluginSchema struct {
 	Binary      string // digest of a plugin's program that is a separate binary; empty for others
 	Source      string // of a plugin in a Python file: its name and hash, recorded with each block; empty for others
 	UsesNodes   bool   // its blocks may have several machines
-	Prepares    bool   // it has a stage before what its blocks refer to is ready
+	// NoTaskScores is set for environments that are known to give no scores of single held-out tasks.
+	NoTaskScores bool
+	Prepares     bool // it has a stage before what its blocks refer to is ready
 	// NotRun is set where the schema is from a file beside a program that was not run, as nobody has allowed it.
 	NotRun *NotTrusted
 }

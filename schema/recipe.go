@@ -30,6 +30,7 @@ type Recipe struct {
 	VarFiles        []string // of Options
 	Settings        []Setting
 	Alerts          []decode.Alert
+	Evaluations     []decode.Evaluation
 	Trackers        []decode.Tracking
 	Moved           []Moved // of all modules
 	Warnings        hcl.Diagnostics

@@ -123,7 +123,7 @@ func (s *setting) block(parts []string) {
 func (m *module) named(parts []string) (*node, int) {
 	length := 3
 	switch {
-	case parts[0] == "alert":
+	case parts[0] == "alert" || parts[0] == "evaluation":
 		length = 2
 	case parts[0] != "tracking" && len(parts) >= 3:
 		return m.blocks[blockName{kind.Kind(parts[0]), parts[1], parts[2]}], length

@@ -37,6 +37,9 @@ type EvaluateTasks struct {
 	First, Limit int     // Limit 0: to the end
 	Samples      int     // completions per task, at least 1
 	Temperature  float64 // of sampling
+	// Seed, with the number of a task, makes the seed of its requests, where the environment sets none; nil: the server's
+	// own sequence. With it the same weights answer the same, as far as the server is deterministic.
+	Seed *int64
 }
 
 // TaskScores are the scores of held-out tasks.

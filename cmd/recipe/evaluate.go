@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
 	"github.com/recipe-rl/recipe/engine/evaluation"
@@ -166,10 +162,10 @@ func (a *app) evaluateTasks(ctx context.Context, address string, f *evaluateFlag
 	if f.retry {
 		scores.Forget()
 	}
-	answers := &answers{scores: scores, live: l.version >= 0, record: a.recordOf(file, l.block.Addr)}
-	answers.resume()
+	answers := &evaluation.Session{Scores: scores, Live: l.version >= 0, Record: a.recordOf(file, l.block.Addr)}
+	answers.Resume()
 	total, err := a.fillIn(ctx, l, answers, f)
-	if failed := answers.record.Close(); failed != nil {
+	if failed := answers.Record.Close(); failed != nil {
 		fmt.Fprintf(a.err, "the samples of this evaluation are not recorded: %v\n", failed)
 	}
 	if err != nil {
@@ -198,77 +194,44 @@ func kept(err error, scores *evaluation.File, path string) error {
 	if path == "" || len(scores.Done) == 0 {
 		return err
 	}
-	if errors.As(err, new(*policyMoved)) {
+	if errors.As(err, new(*evaluation.MovedError)) {
 		return fmt.Errorf("%w (%d tasks of the older one are kept in %s)", err, len(scores.Done), path)
 	}
 	return fmt.Errorf("%w (%d tasks are kept in %s; the same command continues)", err, len(scores.Done), path)
 }
 
-// settings is a digest of the environment's attributes: with others its scores are other scores.
+// settings is a digest of the environment's attributes.
 func (l *lone) settings() (string, error) {
 	body, _, err := l.blocks.Evaluate(l.block.Addr)
 	if err != nil {
 		return "", err
 	}
-	known := map[string]json.RawMessage{}
-	values := body.AsValueMap()
-	for _, at := range l.block.Schema.Config.Attributes {
-		if v, ok := values[at.Name]; ok && len(at.References) == 0 && !at.Sensitive && v.IsWhollyKnown() {
-			if known[at.Name], err = ctyjson.Marshal(v, v.Type()); err != nil {
-				return "", fmt.Errorf("read the attribute %s: %w", at.Name, err)
-			}
-		}
-	}
-	data, err := json.Marshal([]any{l.block.Schema.Digest, known})
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:8]), err
+	return evaluation.Settings(l.block.Schema.Config, l.block.Schema.Digest, body)
 }
 
-// What is asked for in one call, after which what has been answered is kept.
-const (
-	tasksAtOnce       = 16
-	completionsAtOnce = 256 // bounds an answer's size, tokens included
-)
-
 // fillIn evaluates the tasks whose scores are missing, and returns how many tasks there are.
-func (a *app) fillIn(ctx context.Context, l *lone, got *answers, f *evaluateFlags) (total int, err error) {
-	scores := got.scores
+func (a *app) fillIn(ctx context.Context, l *lone, got *evaluation.Session, f *evaluateFlags) (total int, err error) {
 	b, err := l.blocks.Start(ctx, l.block.Addr, nil)
 	if err != nil {
 		return 0, err
 	}
-	total = -1
-	for {
-		limit := total
-		if total < 0 { // not known before the first answer
-			limit = 1 << 30
-		}
-		if f.limit > 0 {
-			limit = min(limit, f.limit)
-		}
-		first, count := scores.Missing(limit, min(tasksAtOnce, max(1, completionsAtOnce/f.samples)))
-		if count == 0 && total >= 0 {
-			return limit, nil
-		}
-		answer, err := b.Plugin.EvaluateTasks(ctx, sdk.EvaluateTasks{First: first, Limit: max(1, count),
-			Samples: f.samples, Temperature: f.temperature})
-		if errors.Is(err, host.ErrUnsupported) {
-			return 0, &sdk.Error{Summary: fmt.Sprintf("%s gives no scores of single tasks", l.block.Addr),
-				Remedy: "its plugin needs a held-out set: EvaluationTasks in Go, held_out in Python. Atropos environments " +
-					"evaluate themselves: recipe evaluate without --samples, in a live run"}
-		}
-		if err != nil {
-			return 0, err
-		}
-		if answer.Tasks == 0 || len(answer.Results) == 0 && first < answer.Tasks {
-			return 0, fmt.Errorf("%s answered with no task of %d", l.block.Addr, answer.Tasks)
-		}
-		total = answer.Tasks
-		if err := got.take(answer); err != nil {
-			return 0, err
-		}
-		a.progress(len(scores.Results(f.limit)), total, f)
+	total, err = got.Fill(ctx, b.Plugin, evaluation.Wanted{Limit: f.limit, Samples: f.samples,
+		Temperature: f.temperature}, func(done, total int) { a.progress(done, total, f) })
+	var moved *evaluation.MovedError
+	var scoreless *evaluation.ScorelessError
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return 0, &sdk.Error{Summary: fmt.Sprintf("%s gives no scores of single tasks", l.block.Addr),
+			Remedy: "its plugin needs a held-out set: EvaluationTasks in Go, held_out in Python. Atropos environments " +
+				"evaluate themselves: recipe evaluate without --samples, in a live run"}
+	case errors.As(err, &moved):
+		return 0, &sdk.Error{Summary: "evaluate " + l.block.Addr.String(), Remedy: "evaluate a checkpoint, which does not change: recipe " +
+			"stop, then the same command without the --out of another version; or evaluate fewer tasks (--limit N)", Err: err}
+	case errors.As(err, &scoreless):
+		return 0, &sdk.Error{Summary: "evaluate " + l.block.Addr.String(), Err: err,
+			Remedy: "remove the cause, then the same command; with --out, --retry-failed asks these tasks again"}
 	}
+	return total, err
 }
 
 // progress describes how far it is, to a person.
@@ -284,19 +247,19 @@ func (a *app) progress(done, total int, f *evaluateFlags) {
 	}
 }
 
-func (a *app) showScores(l *lone, got *answers, total int, f *evaluateFlags) error {
-	results := got.scores.Results(total)
+func (a *app) showScores(l *lone, got *evaluation.Session, total int, f *evaluateFlags) error {
+	results := got.Scores.Results(total)
 	summary, err := evaluation.Summarize(results, f.ks, f.pass)
 	if err != nil {
 		return err
 	}
 	report := view.Scores{Environment: l.block.Addr.String(), Policy: l.policy, Samples: f.samples,
 		Temperature: f.temperature, Pass: f.pass, Summary: summary, Results: results}
-	if got.live {
-		report.Version = &got.scores.Header.Version
+	if got.Live {
+		report.Version = &got.Scores.Header.Version
 	}
-	if got.record != nil {
-		report.Record = got.record.Dir
+	if got.Record != nil {
+		report.Record = got.Record.Dir
 	}
 	if f.json {
 		return view.JSON(a.out, report)

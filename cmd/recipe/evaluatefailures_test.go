@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -89,4 +91,24 @@ func (w *workshop) kept() (out []sdk.TaskScore) {
 		}
 	}
 	return out
+}
+
+// The same command would be refused again, and does not continue.
+func TestAPolicyThatChangedIsNotContinued(t *testing.T) {
+	t.Parallel()
+	scores := &evaluation.File{Done: map[int]sdk.TaskScore{0: {}}}
+	refusal := &sdk.Error{Summary: "the policy changed", Remedy: "evaluate a checkpoint",
+		Err: &evaluation.MovedError{From: 2, To: 3}}
+	moved := kept(refusal, scores, "scores.jsonl").Error()
+	const again = "the same command continues"
+	if strings.Contains(moved, again) || !strings.Contains(moved, "1 tasks of the older one are kept") {
+		t.Error(moved)
+	}
+	if away := kept(errors.New("away"), scores, "scores.jsonl").Error(); !strings.Contains(away, again) {
+		t.Error(away)
+	}
+	var refused *sdk.Error
+	if !errors.As(kept(refusal, scores, "scores.jsonl"), &refused) || refused.Remedy == "" {
+		t.Error("the remedy is lost")
+	}
 }

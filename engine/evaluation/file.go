@@ -11,9 +11,11 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/recipe-rl/recipe/engine/outfile"
 	"github.com/recipe-rl/recipe/internal/bounded"
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -29,6 +31,7 @@ type Header struct {
 	Version     int64   `json:"policy_version"` // that answered; -1: not known
 	Samples     int     `json:"samples"`
 	Temperature float64 `json:"temperature"`
+	Seed        *int64  `json:"seed,omitempty"` // nil: that of the environment
 }
 
 // differs names the first field in which two headers differ; empty: none.
@@ -39,13 +42,21 @@ func (h Header) differs(o Header) string {
 	}{
 		{"environment", h.Environment, o.Environment}, {"settings of the environment", h.Settings, o.Settings},
 		{"policy", h.Policy, o.Policy}, {"policy version", h.Version, o.Version}, {"samples", h.Samples, o.Samples},
-		{"temperature", h.Temperature, o.Temperature},
+		{"temperature", h.Temperature, o.Temperature}, {"seed", h.seed(), o.seed()},
 	} {
 		if f.a != f.b {
 			return fmt.Sprintf("%s is %v there and %v here", f.name, f.a, f.b)
 		}
 	}
 	return ""
+}
+
+// seed is the seed in words.
+func (h Header) seed() string {
+	if h.Seed == nil {
+		return "that of the environment"
+	}
+	return strconv.FormatInt(*h.Seed, 10)
 }
 
 // begins reports whether a text is the beginning of the header's line.
@@ -217,4 +228,29 @@ func (f *File) Close() error {
 		return nil
 	}
 	return f.f.Close()
+}
+
+// ReadScores are the tasks of a file of scores, by task, and its header.
+func ReadScores(path string) ([]sdk.TaskScore, Header, error) {
+	from, _, err := regular.Open(path)
+	if err != nil {
+		return nil, Header{}, fmt.Errorf("read scores: %w", err)
+	}
+	defer func() { _ = from.Close() }()
+	line, err := bounded.Line(bufio.NewReader(from), mostHeader)
+	var h Header
+	if err == nil {
+		err = json.Unmarshal(line, &h)
+	}
+	if err == nil {
+		_, err = from.Seek(0, io.SeekStart)
+	}
+	out := &File{Done: map[int]sdk.TaskScore{}, Header: h}
+	if err == nil {
+		_, err = out.read(from, path, h)
+	}
+	if err != nil {
+		return nil, h, fmt.Errorf("read the scores in %s: %w", path, err)
+	}
+	return out.Results(0), h, nil
 }

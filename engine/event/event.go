@@ -43,6 +43,9 @@ const (
 	// Name (of the alert), Message, Address and Step (of what it is about): its condition begins to hold
 	Alert     Type = "alert"
 	AlertOver Type = "alert_over" // Name: its condition holds no more
+	// Name (of the evaluation), Address (of its environment), State, Step, Version, Message; of one that is done Seconds,
+	// Metrics, Path (of its result)
+	Evaluation Type = "evaluation"
 	// Address, State, On (the block waited for), Message (what it is), Seconds (how long it has lasted)
 	Activity Type = "activity"
 	// Metrics: use of the processors, memory and GPUs of the engine's machine, or with Address and Host of the machine
@@ -55,6 +58,13 @@ const (
 	Working = "work"
 	Waiting = "wait"
 	Resting = "rest" // there is nothing to do
+)
+
+// The states of an Evaluation.
+const (
+	EvaluationBegun  = "begun"
+	EvaluationDone   = "done"
+	EvaluationFailed = "failed" // there is no result
 )
 
 // Event is one line of the log. Fields that a type does not use are left out.

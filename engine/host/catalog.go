@@ -144,8 +144,9 @@ func builtinSchema(def *sdk.Definition) *schema.PluginSchema {
 	return &schema.PluginSchema{
 		Kind: def.Kind, Name: def.Name, Version: def.Version, Summary: def.Summary, Config: def.Schema,
 		Outputs: def.Outputs, Environment: def.Environment,
-		Prepares:  slices.Contains(def.Capabilities, protocol.CanPrepare),
-		UsesNodes: slices.Contains(def.Capabilities, protocol.UsesNodes),
+		Prepares:     slices.Contains(def.Capabilities, protocol.CanPrepare),
+		UsesNodes:    slices.Contains(def.Capabilities, protocol.UsesNodes),
+		NoTaskScores: def.Kind == kind.Environment && !slices.Contains(def.Capabilities, protocol.EvaluatesTasks),
 	}
 }
 

@@ -305,7 +305,7 @@ func (p *Plugin) Evaluate(ctx context.Context, limit int) (map[string]float64, s
 // EvaluateTasks asks an environment for the scores of held-out tasks.
 func (p *Plugin) EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error) {
 	r, err := p.rpc.Evaluate(ctx, &pluginpb.EvaluateRequest{First: int64(req.First), Limit: int64(req.Limit),
-		Samples: int64(req.Samples), Temperature: req.Temperature}, grpc.MaxCallRecvMsgSize(maxEvaluation))
+		Samples: int64(req.Samples), Temperature: req.Temperature, Seed: req.Seed}, grpc.MaxCallRecvMsgSize(maxEvaluation))
 	if err != nil {
 		return sdk.TaskScores{}, p.failed("evaluate", err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // FormatVersion is the version of the JSON form of a Plan. A new minor version only adds fields.
-const FormatVersion = "1.11"
+const FormatVersion = "1.12"
 
 // Action is what apply does with a block.
 type Action string
@@ -44,7 +44,8 @@ type Plan struct {
 	Operations    []*Operation   `json:"operations"`
 	Outputs       []Output       `json:"outputs"`
 	Alerts        []Alert        `json:"alerts,omitempty"`
-	Tracking      []Tracker      `json:"tracking,omitempty"` // since 1.10
+	Tracking      []Tracker      `json:"tracking,omitempty"`    // since 1.10
+	Evaluations   []Evaluation   `json:"evaluations,omitempty"` // since 1.12
 	Counts        map[Action]int `json:"counts"`
 	Findings      []Finding      `json:"findings"`
 	// Untrusted are programs of the recipe that were not run, so that their blocks are checked by a file alone.

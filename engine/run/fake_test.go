@@ -548,3 +548,7 @@ func (p plugins) Names(k kind.Kind) []string {
 	}
 	return []string{"x"}
 }
+
+func (p *fakeProcess) EvaluateTasks(context.Context, sdk.EvaluateTasks) (sdk.TaskScores, error) {
+	return sdk.TaskScores{}, host.ErrUnsupported
+}

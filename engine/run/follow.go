@@ -95,6 +95,8 @@ func (s *supervisor) progress(b *blockState, ev event.Event) {
 		if ev.Total > 0 && (ev.Step == ev.Total || ev.Step%10 == 0) {
 			s.e.note(b.addr(), func(rec *state.Block) { rec.Step, rec.Total = ev.Step, ev.Total })
 		}
+	case event.Weights:
+		s.evaluations.wake()
 	default:
 	}
 }

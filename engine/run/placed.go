@@ -215,7 +215,7 @@ func (at *attempt) reachable(ctx context.Context, req host.Start) (host.Start, e
 	if at.others == nil {
 		return req, nil
 	}
-	r := resolver{ctx: ctx, at: at}
+	r := resolver{ctx: ctx, e: at.e, from: at.block.String(), others: at.others}
 	req.Config = inStrings(req.Config, r.text)
 	environment := make(map[string]string, len(req.Environment))
 	for name, v := range req.Environment {
@@ -233,9 +233,11 @@ func (at *attempt) reachable(ctx context.Context, req host.Start) (host.Start, e
 
 // resolver replaces names; it remembers what failed.
 type resolver struct {
-	ctx  context.Context
-	at   *attempt
-	errs []error
+	ctx    context.Context
+	e      *Engine
+	from   string            // who connects; whoever has no job is on this machine
+	others map[string]string // see supervisor.names
+	errs   []error
 }
 
 func (r *resolver) text(text string) string {
@@ -243,11 +245,11 @@ func (r *resolver) text(text string) string {
 		return text
 	}
 	return replaceAll(namedAddress, text, func(m []string) string {
-		to, ok := r.at.others[m[1]]
+		to, ok := r.others[m[1]]
 		if !ok {
 			return m[0]
 		}
-		address, err := r.at.e.hub().Reach(r.ctx, r.at.block.String(), to, "127.0.0.1:"+m[2])
+		address, err := r.e.hub().Reach(r.ctx, r.from, to, "127.0.0.1:"+m[2])
 		if err != nil {
 			r.errs = append(r.errs, fmt.Errorf("connect it to %s: %w", to, err))
 			return m[0]

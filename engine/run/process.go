@@ -59,6 +59,7 @@ type Process interface {
 	Status(ctx context.Context) (host.Status, error)
 	Stacks(ctx context.Context) ([]host.Stack, error)
 	Evaluate(ctx context.Context, limit int) (map[string]float64, sdk.TaskScores, error)
+	EvaluateTasks(ctx context.Context, req sdk.EvaluateTasks) (sdk.TaskScores, error)
 	Checkpoint(ctx context.Context) (sdk.CheckpointInfo, error)
 	Pause(ctx context.Context, paused bool) error
 	Watch(ctx context.Context, after uint64, each func(blockevent.Event)) error

@@ -38,6 +38,8 @@ type supervisor struct {
 	gap      engineGap
 	pauses   pauses
 	outputs  runOutputs
+
+	evaluations evaluations
 }
 
 // endOfRun is why the run ends.
@@ -89,15 +91,17 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 	if !first {
 		return nil, errors.New("an engine applies one plan; a second one goes through Converge")
 	}
+	s := &supervisor{e: e, recipe: recipe, blocks: map[addr.Block]*blockState{}, values: map[addr.Block]cty.Value{}}
+	defer s.evaluations.wait.Wait() // they end with the attempts, and once nothing can be asked any more
 	defer close(e.done)
 	attempts, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
-	s := &supervisor{e: e, ctx: attempts, recipe: recipe, blocks: map[addr.Block]*blockState{},
-		values: map[addr.Block]cty.Value{}}
+	s.ctx = attempts
 	if err := s.open(p); err != nil {
 		return nil, err
 	}
 	s.applyPlan(p)
+	s.beginEvaluations()
 	defer e.watchMachine(attempts)()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -388,9 +392,14 @@ func (s *supervisor) settle() {
 			}
 		}
 	}
-	if jobs > 0 && open == 0 && !s.e.opts.Keep {
-		s.end(state.Completed, nil, "all jobs are done")
+	if jobs == 0 || open > 0 || s.evaluations.left() || s.e.opts.Keep {
+		return
 	}
+	if err := s.evaluations.refused(); err != nil {
+		s.end(state.Failed, err, err.Error())
+		return
+	}
+	s.end(state.Completed, nil, "all jobs are done")
 }
 
 // end begins the end of the run: everything is to go down, dependents first.
@@ -400,6 +409,9 @@ func (s *supervisor) end(status state.Status, err error, why string) {
 	}
 	s.reportStallsAtEnd(status)
 	s.ending = &endOfRun{status: status, err: err, why: why, since: s.e.now()}
+	if s.evaluations.stop != nil {
+		s.evaluations.stop()
+	}
 	for _, b := range s.blocks {
 		if b.Goal == lifecycle.Up {
 			b.reason = why

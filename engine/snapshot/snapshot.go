@@ -26,6 +26,8 @@ type Snapshot struct {
 	Samples map[string]Samples     // by environment address or name, as in the events
 	Stalls  map[string]event.Event // current stalls, by the address of the cause: the newest event of each
 	Last    uint64                 // number of the newest event seen
+
+	Evaluations map[string]*Evaluation // by name
 }
 
 // Block is one block of the run.
@@ -91,6 +93,9 @@ func (snap *Snapshot) Apply(e event.Event) {
 		delete(snap.Stalls, e.Address)
 	case event.Machine:
 		return // its address is the block of a job, which may be over
+	case event.Evaluation:
+		snap.evaluation(e)
+		return // its address is the environment, of which it is no news
 	case event.Output:
 		if snap.Outputs == nil {
 			snap.Outputs = map[string]event.Event{}

@@ -49,9 +49,9 @@ type Gateway struct {
 	inFlight map[*inFlight]struct{}
 	waiting  int
 	hold     *hold
-	kept     map[string]time.Time // until when the version is to stay, by ID
-	paused   time.Time            // since when a person holds requests; zero: nobody does
-	asleep   int                  // level at which the engines sleep; 0: awake
+	kept     map[string]keep // requests that the version stays, by ID
+	paused   time.Time       // since when a person holds requests; zero: nobody does
+	asleep   int             // level at which the engines sleep; 0: awake
 	version  int
 	expected Mode             // of later weight updates, as announced or as the last update had it
 	last     *WeightUpdate    // the update that made the current version

@@ -8,9 +8,10 @@ type Status struct {
 	Started time.Time   `json:"started"`
 	Held    bool        `json:"held"`
 	Hold    *HoldStatus `json:"hold,omitempty"`
-	Kept    bool        `json:"kept,omitempty"`   // weight updates should wait, see Gateway.Keep
-	Paused  time.Time   `json:"paused,omitzero"`  // since when a person holds requests
-	Asleep  int         `json:"asleep,omitempty"` // level at which the engines sleep; 0: awake
+	Kept    bool        `json:"kept,omitempty"`    // weight updates should wait, see Gateway.Keep
+	KeptAt  *int64      `json:"kept_at,omitempty"` // updates to weights of later steps should wait, see Gateway.Keep
+	Paused  time.Time   `json:"paused,omitzero"`   // since when a person holds requests
+	Asleep  int         `json:"asleep,omitempty"`  // level at which the engines sleep; 0: awake
 	// what happens to requests in flight at the next weight update; empty: not announced
 	Updates     Mode                    `json:"updates,omitempty"`
 	Expects     bool                    `json:"expects"` // a check's log-probabilities may come later (Check.Later)
@@ -60,7 +61,8 @@ func (g *Gateway) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.cfg.Clock.Now()
-	s.Updates, s.Paused, s.Kept = g.expected, g.paused, g.keptLocked(now)
+	s.Updates, s.Paused = g.expected, g.paused
+	s.Kept, s.KeptAt = g.keptLocked(now)
 	s.Version, s.Asleep, s.InFlight, s.Waiting = g.version, g.asleep, len(g.inFlight), g.waiting
 	if h := g.hold; h != nil {
 		s.Held, s.Hold = true, &HoldStatus{h.ID, h.Mode, h.Reason, h.Since, h.Expires}

@@ -18,6 +18,8 @@ type WeightUpdate struct {
 	// Weights are what to load. Their version must be above the current one, or equal to it to load the same weights
 	// again, unless Rollback is set.
 	sdk.Weights
+	// Step is the optimizer step of the weights; nil: not known.
+	Step *int64 `json:"step,omitempty"`
 	// Mode describes what happens to requests in flight. Default: ModeDrain. ModeNone holds nothing.
 	Mode Mode `json:"mode,omitempty"`
 	// Hold is the ID of a hold that the caller has and will end; then the update neither holds nor resumes.

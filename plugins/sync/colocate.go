@@ -104,6 +104,12 @@ func (s *syncer) giveTurn(ctx context.Context, p weightserver.Publication) error
 	given := weightserver.TurnGiven{Step: p.Step}
 	var err error
 	if s.asleep == nil {
+		alive := s.keepAlive(ctx)
+		err = s.awaitStep(ctx, p.Step) // the engines could not answer while they sleep
+		alive()
+		if err != nil {
+			return err
+		}
 		within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 		defer cancel()
 		quiet := s.keepAlive(within)

@@ -21,7 +21,7 @@ func TestAnUpdateWaitsForAnEvaluation(t *testing.T) {
 			server := startInference(t, plugintest.FakeConfig{})
 			c := client(server)
 			defer c.Close()
-			if err := c.Keep(t.Context(), "evaluation", time.Minute); err != nil {
+			if _, err := c.Keep(t.Context(), "evaluation", time.Minute, nil); err != nil {
 				t.Fatal(err)
 			}
 			train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 1})
@@ -43,7 +43,7 @@ func TestAnUpdateWaitsForAnEvaluation(t *testing.T) {
 				}
 			}
 			if release {
-				if err := c.Keep(t.Context(), "evaluation", 0); err != nil {
+				if _, err := c.Keep(t.Context(), "evaluation", 0, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -51,4 +51,43 @@ func TestAnUpdateWaitsForAnEvaluation(t *testing.T) {
 			serves(t, server, 1)
 		})
 	}
+}
+
+// The weights of a step that an evaluation has asked for are loaded and stay, however long that takes; those before
+// them do not wait.
+func TestTheWeightsOfAStepStay(t *testing.T) {
+	t.Parallel()
+	server := startInference(t, plugintest.FakeConfig{})
+	c := client(server)
+	defer c.Close()
+	step := int64(2)
+	if _, err := c.Keep(t.Context(), "evaluation", time.Minute, &step); err != nil {
+		t.Fatal(err)
+	}
+	train := startTrainer(t, plugintest.FakeTrainerConfig{Steps: 3})
+	b := plugintest.Harness(t, sync.Definition())
+	settings := config(train, server)
+	settings.Timeout = 2 * time.Second // which bounds an update, not this wait
+	b.Start(settings)
+	waits := func() bool {
+		return slices.ContainsFunc(b.Status().GetActivities(), func(a *pluginpb.Activity) bool {
+			return strings.HasPrefix(a.GetWhat(), "the evaluation of the weights of step 2")
+		})
+	}
+	for deadline := time.Now().Add(plugintest.Deadline); !waits(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the update does not wait: %v", b.Status().GetActivities())
+		}
+	}
+	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		kept, err := c.Keep(t.Context(), "evaluation", time.Minute, &step)
+		if err != nil || kept.Step == nil || *kept.Step != 2 {
+			t.Fatalf("inference serves %+v (%v); want the weights of step 2", kept, err)
+		}
+	}
+	if _, err := c.Keep(t.Context(), "evaluation", 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	train.WaitPhase(sdk.Completed)
+	serves(t, server, 3)
 }

@@ -96,7 +96,7 @@ func (s *syncer) updateGateway(ctx context.Context, v *server, u *update) (gatew
 		check.Logprobs = u.proof.logprobs
 	}
 	u.mu.Lock()
-	request := (&published{Weights: u.weights, Check: &check}).request(u.holds[v])
+	request := (&published{Weights: u.weights, Check: &check, Step: &u.Step}).request(u.holds[v])
 	u.touched = true
 	u.mu.Unlock()
 	request.Mode = s.mode()

@@ -22,13 +22,14 @@ import (
 type published struct {
 	Weights sdk.Weights    `json:"weights"`
 	Check   *gateway.Check `json:"check"`
+	Step    *int64         `json:"step,omitempty"` // optimizer step of the weights; nil: an earlier release wrote it
 }
 
 const lastName = "last.json"
 
 // request is the update as a gateway takes it.
 func (p *published) request(hold string) gateway.WeightUpdate {
-	return gateway.WeightUpdate{Weights: p.Weights, Hold: hold, Check: p.Check}
+	return gateway.WeightUpdate{Weights: p.Weights, Step: p.Step, Hold: hold, Check: p.Check}
 }
 
 // save replaces the record at once.

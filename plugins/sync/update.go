@@ -52,6 +52,10 @@ func (s *syncer) updateWeights(ctx context.Context, p weightserver.Publication) 
 		worst: map[*server]float64{}, loaded: map[*server]bool{}, failed: map[*server]error{},
 	}
 	quiet := s.keepAlive(ctx)
+	if err := s.timedKept(ctx, u); err != nil {
+		quiet()
+		return err
+	}
 	// Weights are asked for before anything of inference is touched, so an update that found no room for them is begun
 	// again when there is some. The timeout is that of one attempt.
 	err := diskwait.Await(ctx, s.host, sdk.Degraded, s.dir, func() error {
@@ -170,7 +174,7 @@ func (s *syncer) apply(ctx context.Context, u *update) error {
 	if u.proof.taken > 0 {
 		u.phases["taken"] = u.proof.taken
 	}
-	s.last, s.asked = &published{Weights: u.weights, Check: u.check}, false
+	s.last, s.asked = &published{Weights: u.weights, Check: u.check, Step: &u.Step}, false
 	s.notifyStarting(ctx, u)
 	s.raise(u.Version)
 	if err := s.saveLast(); err != nil {

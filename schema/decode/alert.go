@@ -14,10 +14,13 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// ObserverSchema is the schema of the attributes of an alert or a tracking block.
+// ObserverSchema is the schema of the attributes of an alert, an evaluation or a tracking block.
 func ObserverSchema(kind string) (*spec.Schema, error) {
-	if kind == "tracking" {
+	switch kind {
+	case "tracking":
 		return spec.Of(trackingArguments{})
+	case "evaluation":
+		return spec.Of(evaluationArguments{})
 	}
 	return spec.Of(alertArguments{})
 }

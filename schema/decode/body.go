@@ -90,7 +90,7 @@ func (d *Decoder) Config(body *hclsyntax.Body) cty.Value {
 	return v
 }
 
-// Observer decodes the body of an alert or a tracking block.
+// Observer decodes the body of an alert, an evaluation or a tracking block.
 func (d *Decoder) Observer(s *spec.Schema, body *hclsyntax.Body) cty.Value {
 	return d.body(s, body, d.Ctx, d.Label, d.Header, false)
 }

@@ -66,7 +66,8 @@ type externalArguments struct {
 }
 
 // Declarations describes the blocks of a recipe that are not of a kind, by their type: recipe, variable, locals,
-// output, module, moved, alert and tracking. locals, required_plugins and module take names of the author's besides.
+// output, module, moved, alert, evaluation and tracking. locals, required_plugins and module take names of the author's
+// besides.
 func Declarations() (map[string]*spec.Schema, error) {
 	docs := map[string]struct {
 		arguments any
@@ -79,6 +80,8 @@ func Declarations() (map[string]*spec.Schema, error) {
 		"module":   {moduleArguments{}, "another recipe file, from a folder or a package, with arguments"},
 		"moved":    {movedArguments{}, "a new address of a block or a module, so that its checkpoint and progress stay"},
 		"alert":    {alertArguments{}, "a condition on the run, and who is told when it begins to hold"},
+		"evaluation": {evaluationArguments{},
+			"held-out tasks that the policy is asked during the run, each time by one policy version"},
 		"tracking": {trackingArguments{}, "an experiment tracker to which the run is passed on"},
 	}
 	out := make(map[string]*spec.Schema, len(docs))

@@ -167,7 +167,8 @@ func isTopBlock(word string) bool {
 }
 
 // declarations are the top-level blocks that are not of a kind.
-var declarations = []string{"recipe", "variable", "locals", "output", "module", "moved", "alert", "tracking"}
+var declarations = []string{"recipe", "variable", "locals", "output", "module", "moved", "alert", "evaluation",
+	"tracking"}
 
 func (r *reader) newline() {
 	if r.current != nil {

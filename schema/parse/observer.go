@@ -5,7 +5,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// Observer is a block that watches the run and is no part of it: alert or tracking.
+// Observer is a block that watches the run and is no part of it: alert, evaluation or tracking.
 type Observer struct {
 	Kind    string
 	Tracker string // of tracking

@@ -84,14 +84,15 @@ var labels = map[string]struct {
 	count   int
 	example string
 }{
-	"recipe":   {0, `recipe { … }`},
-	"locals":   {0, `locals { … }`},
-	"variable": {1, `variable "model" { … }`},
-	"output":   {1, `output "checkpoint" { … }`},
-	"module":   {1, `module "eval" { … }`},
-	"moved":    {0, `moved { … }`},
-	"alert":    {1, `alert "reward_fell" { … }`},
-	"tracking": {2, `tracking "tensorboard" "curves" { … }`},
+	"recipe":     {0, `recipe { … }`},
+	"locals":     {0, `locals { … }`},
+	"variable":   {1, `variable "model" { … }`},
+	"output":     {1, `output "checkpoint" { … }`},
+	"module":     {1, `module "eval" { … }`},
+	"moved":      {0, `moved { … }`},
+	"alert":      {1, `alert "reward_fell" { … }`},
+	"evaluation": {1, `evaluation "held_out" { … }`},
+	"tracking":   {2, `tracking "tensorboard" "curves" { … }`},
 }
 
 // declare sorts the blocks of a parsed file into a source.
@@ -150,7 +151,7 @@ func (s *Source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 		s.Observers = append(s.Observers, &Observer{Kind: block.Type, Tracker: block.Labels[0], Name: block.Labels[1],
 			Body: block.Body, Header: Header(block)})
 		return nil
-	case "alert":
+	case "alert", "evaluation":
 		s.Observers = append(s.Observers, &Observer{Kind: block.Type, Name: block.Labels[0], Body: block.Body,
 			Header: Header(block)})
 		return nil
@@ -163,7 +164,7 @@ func (s *Source) declareBlock(block *hclsyntax.Block) hcl.Diagnostics {
 }
 
 func blockTypes() []string {
-	types := []string{"recipe", "variable", "locals", "output", "module", "moved", "alert", "tracking"}
+	types := []string{"recipe", "variable", "locals", "output", "module", "moved", "alert", "evaluation", "tracking"}
 	for _, k := range kind.All() {
 		types = append(types, string(k))
 	}

@@ -221,6 +221,9 @@ func (r *evaluated[C, E]) EvaluateTasks(ctx context.Context, req sdk.EvaluateTas
 	if h.plan.Temperature == 0 {
 		h.plan = h.plan.greedy()
 	}
+	if h.plan.Seed == nil {
+		h.plan.Seed = req.Seed
+	}
 	e := evaluation{oldest: math.MaxInt64}
 	out.Results = make([]sdk.TaskScore, len(h.tasks))
 	err = h.each(ctx, indexes(len(h.tasks)), func(i int, made *rolled) {

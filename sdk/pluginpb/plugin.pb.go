@@ -2862,7 +2862,7 @@ func (x *Outputs) GetValues() []byte {
 	return nil
 }
 
-// Gap reports that the events From to To were kept nowhere any more; its own sequence number is To.
+// Gap says that the events From to To were kept nowhere any more; its own sequence number is To.
 type Gap struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
@@ -2923,6 +2923,7 @@ type EvaluateRequest struct {
 	First         int64                  `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
 	Samples       int64                  `protobuf:"varint,3,opt,name=samples,proto3" json:"samples,omitempty"`          // completions per task
 	Temperature   float64                `protobuf:"fixed64,4,opt,name=temperature,proto3" json:"temperature,omitempty"` // of sampling, with samples > 0
+	Seed          *int64                 `protobuf:"varint,5,opt,name=seed,proto3,oneof" json:"seed,omitempty"`          // of sampling, with samples > 0; unset: that of the environment
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2981,6 +2982,13 @@ func (x *EvaluateRequest) GetSamples() int64 {
 func (x *EvaluateRequest) GetTemperature() float64 {
 	if x != nil {
 		return x.Temperature
+	}
+	return 0
+}
+
+func (x *EvaluateRequest) GetSeed() int64 {
+	if x != nil && x.Seed != nil {
+		return *x.Seed
 	}
 	return 0
 }
@@ -4967,12 +4975,14 @@ const file_plugin_proto_rawDesc = "" +
 	"\x06values\x18\x01 \x01(\fR\x06values\")\n" +
 	"\x03Gap\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x04R\x02to\"y\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"\x9b\x01\n" +
 	"\x0fEvaluateRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x03R\x05limit\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\x03R\x05first\x12\x18\n" +
 	"\asamples\x18\x03 \x01(\x03R\asamples\x12 \n" +
-	"\vtemperature\x18\x04 \x01(\x01R\vtemperature\"\x8e\x02\n" +
+	"\vtemperature\x18\x04 \x01(\x01R\vtemperature\x12\x17\n" +
+	"\x04seed\x18\x05 \x01(\x03H\x00R\x04seed\x88\x01\x01B\a\n" +
+	"\x05_seed\"\x8e\x02\n" +
 	"\x10EvaluateResponse\x12I\n" +
 	"\ametrics\x18\x01 \x03(\v2/.recipe.plugin.v1.EvaluateResponse.MetricsEntryR\ametrics\x12%\n" +
 	"\x0epolicy_version\x18\x02 \x01(\x03R\rpolicyVersion\x12\x14\n" +
@@ -5342,6 +5352,7 @@ func file_plugin_proto_init() {
 		(*Event_Span)(nil),
 		(*Event_MemoryTaken)(nil),
 	}
+	file_plugin_proto_msgTypes[42].OneofWrappers = []any{}
 	file_plugin_proto_msgTypes[45].OneofWrappers = []any{}
 	file_plugin_proto_msgTypes[55].OneofWrappers = []any{}
 	type x struct{}

@@ -32,5 +32,8 @@ const (
 // CanPrepare is the capability of plugins that are an sdk.Preparer.
 const CanPrepare = "prepare"
 
+// EvaluatesTasks is the capability of environments that are an sdk.TaskEvaluator.
+const EvaluatesTasks = "evaluate_tasks"
+
 // UsesNodes is the capability of plugins that are an sdk.NodesUser.
 const UsesNodes = "nodes"

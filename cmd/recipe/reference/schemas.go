@@ -8,6 +8,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/event"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/run"
@@ -36,7 +37,9 @@ func documents() map[string]described {
 		"tasks":      {reflect.TypeFor[view.TasksDocument](), "what recipe env tasks --json prints"},
 		"runs":       {reflect.TypeFor[view.RunsDocument](), "what recipe runs --json prints"},
 		"checkpoint": {reflect.TypeFor[run.Saved](), "what recipe checkpoint --json prints"},
-		"evaluate":   {reflect.TypeFor[run.Evaluation](), "what recipe evaluate --json prints for a live run"},
+		"evaluation": {reflect.TypeFor[evaluation.Result](),
+			"a result of an evaluation block, evaluations/NAME/step_N.json in the run directory: see evaluation.md"},
+		"evaluate": {reflect.TypeFor[run.Evaluation](), "what recipe evaluate --json prints for a live run"},
 	}
 	for name, t := range ui.Documents() {
 		list["mcp-"+name] = described{t, "what the tool " + name + " of recipe mcp answers: see json.md"}

@@ -157,6 +157,9 @@ func Status(w io.Writer, s Style, name, status string, snap *snapshot.Snapshot, 
 		limit = s.Width
 	}
 	lines := append([]string{line, ""}, BlockTable(s, snap, limit)...)
+	if results := EvaluationLines(s, snap); len(results) > 0 {
+		lines = append(append(lines, ""), results...)
+	}
 	if still := StallLines(s, snap, 0, now); len(still) > 0 {
 		lines = append(append(lines, ""), still...)
 	}

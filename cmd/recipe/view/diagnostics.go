@@ -49,6 +49,9 @@ func describe(r *schema.Recipe) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, k))
 		}
 	}
+	if n := len(r.Evaluations); n > 0 {
+		parts = append(parts, count(n, "evaluation"))
+	}
 	if n := len(r.Alerts); n > 0 {
 		parts = append(parts, count(n, "alert"))
 	}

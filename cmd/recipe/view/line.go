@@ -90,6 +90,8 @@ func say(s Style, e event.Event) string {
 		return s.Yellow("alert "+e.Name+": ") + message
 	case event.AlertOver:
 		return "alert " + e.Name + " is over"
+	case event.Evaluation:
+		return evaluationEvent(s, e)
 	case event.Operation:
 		return e.Action + after(": ", message)
 	case event.Output:

@@ -153,7 +153,7 @@ func (l *Live) worthALine(e event.Event) bool {
 	case event.Phase, event.Checkpoint:
 		return true
 	case event.Metrics:
-		if e.Time.Sub(l.shown[e.Address]) < metricsEvery {
+		if onlyEvaluation(e.Metrics) || e.Time.Sub(l.shown[e.Address]) < metricsEvery {
 			return false
 		}
 		l.shown[e.Address] = e.Time
@@ -175,6 +175,8 @@ func Notable(e event.Event) bool {
 	switch e.Type {
 	case event.RunEnded, event.Restart, event.Adopted, event.Stalled, event.StallOver, event.Silent, event.Answers:
 		return true
+	case event.Evaluation:
+		return e.State != event.EvaluationBegun
 	case event.Notice:
 		return e.Level != "debug"
 	case event.LogLine:

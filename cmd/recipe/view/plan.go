@@ -51,6 +51,7 @@ func Plan(out io.Writer, s Style, p *plan.Plan) error {
 			}
 		}
 		outputs(w, s, p.Outputs)
+		plannedEvaluations(w, s, p.Evaluations)
 		alerts(w, s, p.Alerts)
 		trackers(w, s, p.Tracking)
 	}

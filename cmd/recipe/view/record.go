@@ -109,6 +109,8 @@ type StatusDocument struct {
 	Ending *enginerun.Ending `json:"ending,omitempty"`
 	// Moved lists live blocks whose process still uses the paths from before the project was moved.
 	Moved map[addr.Block]string `json:"moved_from,omitempty"`
+	// Evaluations are the evaluation blocks that have begun, by name. Since 1.4.
+	Evaluations []StatusEvaluation `json:"evaluations,omitempty"`
 }
 
 // StatusJSON writes the machine-readable form of status. Foreign is set for a run directory that was copied from
@@ -133,8 +135,9 @@ func StatusJSON(w io.Writer, run *state.Run, snap *snapshot.Snapshot, holder *st
 		}
 		blocks = append(blocks, out)
 	}
-	return JSON(w, StatusDocument{"1.3", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks,
-		elsewhere, seen.Waiting, seen.Silent, seen.Healed, seen.Ending, seen.Moved})
+	return JSON(w, StatusDocument{"1.4", run.Recipe, run.ID, run.Status, run.Error, holder, run.Policy.Version, blocks,
+		elsewhere, seen.Waiting, seen.Silent, seen.Healed, seen.Ending, seen.Moved,
+		statusEvaluations(snap)})
 }
 
 func sorted(run *state.Run) []addr.Block {

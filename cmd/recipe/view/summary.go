@@ -37,6 +37,9 @@ func Summary(w io.Writer, s Style, snap *snapshot.Snapshot) error {
 	for _, a := range snap.Addresses() {
 		lines = append(lines, evaluated(s, snap.Blocks[a])...)
 	}
+	if results := EvaluationLines(s, snap); len(results) > 0 {
+		lines = append(append(lines, ""), results...)
+	}
 	lines = append(lines, examples(s, snap)...)
 	if len(lines) == 0 {
 		return nil

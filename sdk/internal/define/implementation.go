@@ -50,7 +50,7 @@ func (e *erased[C, P]) capabilities() []string {
 	_, validator := plugin.(sdk.Validator[C])
 	add("checkpoint", checkpointer)
 	add("evaluate", evaluator)
-	add("evaluate_tasks", taskEvaluator)
+	add(protocol.EvaluatesTasks, taskEvaluator)
 	add("plan", planner)
 	add(protocol.CanPrepare, preparer)
 	add(protocol.UsesNodes, nodesUser)

@@ -374,7 +374,7 @@ func (s *Server) Evaluate(ctx context.Context, req *pluginpb.EvaluateRequest) (*
 		var scores sdk.TaskScores
 		if req.GetSamples() > 0 {
 			scores, err = l.Plugin().EvaluateTasks(ctx, sdk.EvaluateTasks{First: int(req.GetFirst()),
-				Limit: int(req.GetLimit()), Samples: int(req.GetSamples()), Temperature: req.GetTemperature()})
+				Limit: int(req.GetLimit()), Samples: int(req.GetSamples()), Temperature: req.GetTemperature(), Seed: req.Seed})
 		} else {
 			out.Metrics, scores, err = l.Plugin().Evaluate(ctx, int(req.GetLimit()))
 		}

@@ -1,0 +1,117 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/recipe-rl/recipe/schema/addr"
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/schema/diagnostic"
+	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
+)
+
+// Sampler is the inference block that answers an environment: the one that its attribute inference names. False: it
+// names none.
+func Sampler(environment *Block) (addr.Block, bool) {
+	for _, n := range environment.Needs {
+		if n.On.Kind == kind.Inference && n.Attribute == "inference" {
+			return n.On, true
+		}
+	}
+	return addr.Block{}, false
+}
+
+// Trains is the trainer whose weights an inference block serves, and the sync block that brings them; nil: none does.
+func Trains(inference addr.Block, blocks []*Block) (trainer, sync *Block) {
+	for _, s := range blocks {
+		if s.Addr.Kind != kind.Sync || !slices.ContainsFunc(s.Needs, func(n Need) bool { return n.On == inference }) {
+			continue
+		}
+		for _, n := range s.Needs {
+			if n.On.Kind == kind.Trainer {
+				return named(n.On.String(), blocks)[0], s
+			}
+		}
+	}
+	return nil, nil
+}
+
+// checkEvaluations reports evaluations that cannot be made.
+func checkEvaluations(held []*decode.Evaluation, blocks []*Block) (diags hcl.Diagnostics) {
+	for _, e := range held {
+		found := named(e.Environment.String(), blocks)
+		if found == nil { // the reference is reported
+			continue
+		}
+		wrong := func(format string, of ...any) {
+			diags = append(diags, diagnostic.Problem(e.Range, "Invalid evaluation",
+				fmt.Sprintf("evaluation.%s: ", e.Name)+fmt.Sprintf(format, of...)))
+		}
+		sampler, ok := Sampler(found[0])
+		switch served := named(sampler.String(), blocks); {
+		case !ok || served == nil:
+			wrong("%s names no inference block of this recipe, so no policy version is known. `recipe evaluate` "+
+				"evaluates by hand.", e.Environment)
+			continue
+		case found[0].Schema != nil && found[0].Schema.NoTaskScores:
+			wrong("plugin %s gives no scores of single held-out tasks.", e.Environment.Plugin)
+		case found[0].Meta.External != nil:
+			wrong("%s is external: its server is not asked by this run.", e.Environment)
+		case served[0].Meta.External != nil:
+			wrong("%s, which %s asks, is external: it cannot be held at one policy version. `recipe evaluate` evaluates "+
+				"by hand.", sampler, e.Environment)
+		case e.Inference != (addr.Block{}) && e.Inference != sampler:
+			wrong("inference is %s, but %s asks %s. Declare an environment that refers to the other one.", e.Inference,
+				e.Environment, sampler)
+		}
+		trainer, _ := Trains(sampler, blocks)
+		if trainer == nil {
+			wrong("no sync block brings weights to %s, so each evaluation would have the same result. "+
+				"`recipe evaluate` evaluates once.", sampler)
+			continue
+		}
+		if limit := syncTimeout(trainer); limit > 0 && e.Timeout >= limit {
+			wrong("timeout is %s, but %s fails when its weights wait for %s. Lower timeout, or raise sync_timeout of the "+
+				"trainer.", e.Timeout, trainer.Addr, limit)
+		}
+	}
+	return diags
+}
+
+// syncTimeout is how long a trainer lets its weights wait; 0: it does not say.
+func syncTimeout(trainer *Block) time.Duration {
+	var c struct {
+		SyncTimeout float64 `recipe:"sync_timeout"`
+	}
+	if (spec.Ref{Address: trainer.Addr.String(), Values: trainer.Value}).Decode(&c) != nil {
+		return 0
+	}
+	return time.Duration(c.SyncTimeout * float64(time.Second))
+}
+
+// checkEvaluationMetric reports a metric of an evaluation that the recipe does not have.
+func checkEvaluationMetric(name, where string, held []*decode.Evaluation, at hcl.Range) hcl.Diagnostics {
+	var known []string
+	for _, e := range held {
+		for _, m := range e.Metrics() {
+			if known = append(known, e.MetricName(m)); e.MetricName(m) == name {
+				return nil
+			}
+		}
+		if strings.HasPrefix(name, e.MetricName("metrics/")) {
+			return nil // what the environment reports of its scores
+		}
+	}
+	detail := "the recipe has no evaluation block."
+	if len(known) > 0 {
+		detail = fmt.Sprintf("the evaluations of the recipe report %s.%s", diagnostic.List(known),
+			diagnostic.DidYouMean(name, known))
+	}
+	return hcl.Diagnostics{diagnostic.Problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q: %s", where,
+		name, detail))}
+}
