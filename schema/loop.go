@@ -38,7 +38,7 @@ func checkLoop(blocks []*Block) (diags hcl.Diagnostics) {
 	}
 	var unheard, fed []*Block
 	for _, b := range blocks {
-		if b.Addr.Kind != kind.Environment || listed[b.Addr] {
+		if b.Addr.Kind != kind.Environment || listed[b.Addr] || isSet(b.Value, "evaluation_only") {
 			continue
 		}
 		queue := queueOf(b)

@@ -47,6 +47,11 @@ func checkListed(blocks map[addr.Block]*Block, trainer *Block, queue addr.Block)
 		if need.On.Kind != kind.Environment || need.Attribute != "environments" || e == nil {
 			continue
 		}
+		if isSet(e.Value, "evaluation_only") {
+			diags = append(diags, errorOf(trainer, need.Range, "Environment without rollouts", fmt.Sprintf(
+				"%s has evaluation_only = true: it samples nothing for %s. Leave it out of environments.", e.Addr,
+				trainer.Addr)))
+		}
 		if posts := queueOf(e); posts != queue && posts != (addr.Block{}) {
 			diags = append(diags, errorOf(trainer, need.Range, "Environment on another queue", fmt.Sprintf(
 				"%s posts its groups to %s, and %s takes them from %s: they would never meet. Write the same "+

@@ -6,6 +6,7 @@ import (
 
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/sdk/kind"
+	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
 // nondeterminism says of each block what besides seeds decides what it does.
@@ -34,6 +35,9 @@ func (c *checker) nondeterminism() map[addr.Block][]string {
 func (c *checker) mixing(api addr.Block) []string {
 	filling := 0
 	for _, e := range c.of(kind.Environment) {
+		if e.onlyEvaluated() {
+			continue
+		}
 		for _, n := range e.Needs {
 			if n.On == api {
 				filling++
@@ -45,4 +49,13 @@ func (c *checker) mixing(api addr.Block) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%d environments fill its batches, so time decides whose groups are in which", filling)}
+}
+
+// onlyEvaluated reports whether an environment samples nothing for training.
+func (s sized) onlyEvaluated() bool {
+	var c struct {
+		EvaluationOnly bool `recipe:"evaluation_only"`
+	}
+	err := (spec.Ref{Address: s.Addr.String(), Values: s.Value}).Decode(&c)
+	return err == nil && c.EvaluationOnly
 }

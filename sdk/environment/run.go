@@ -132,16 +132,27 @@ func (r *runner[C, E]) Run(ctx context.Context, req sdk.Request[C], host sdk.Hos
 	// Ready before it is registered: the trajectory API lets nobody in before the trainer has asked for a batch, and
 	// the trainer waits for its environments to be ready.
 	host.Ready(outputs.Environment{Name: name, GroupSize: s.GroupSize})
+	work := rollouts.run
+	if s.EvaluationOnly {
+		work = untilStopped
+	} else {
+		host.Activities(rollouts.activities)
+	}
 	if s.Deterministic {
 		rollouts.order = newOrder(name, req.Config)
 	}
 	with.ask, with.stages, with.stats = explainRefusals(rollouts.draw), &rollouts.stages, rollouts.stats
 	rollouts.roller = r.rolls(env, req.Config, with)
-	host.Activities(rollouts.activities)
 	if m, ok := any(env).(Monitored); ok {
-		return monitored(ctx, m, rollouts.run)
+		return monitored(ctx, m, work)
 	}
-	return rollouts.run(ctx)
+	return work(ctx)
+}
+
+// untilStopped is the work of an environment that only evaluations ask.
+func untilStopped(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }
 
 // orderOf is what the order of an environment's tasks depends on; empty: it does not say.
