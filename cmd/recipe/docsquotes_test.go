@@ -98,8 +98,8 @@ func plain(text string) []string {
 	return words
 }
 
-// quotes reports whether words of a page are a part of a text, with at least as many equal words as wanted. A hole takes
-// any words; "…" in a page leaves out any.
+// quotes reports whether words of a page are a part of a text, with at least as many equal words as wanted. A hole
+// takes any words; "…" in a page leaves out any.
 func quotes(page, text []string, wanted int) bool {
 	if len(page) == 0 {
 		return wanted <= 0
