@@ -86,7 +86,9 @@ func TestExamplesOfDocsAreValid(t *testing.T) {
 				_, diags := schema.LoadSource(filepath.Join(dir, "page.hcl"), []byte(load), schema.Options{Plugins: catalog,
 					Environ: []string{"ALERT_URL=http://127.0.0.1:1", "HOME=" + dir}})
 				for _, d := range diags {
-					if d.Summary == "File not found" || !whole && slices.Contains(elsewhere, d.Summary) {
+					// What a block that is not in the piece would give is reported as unknown.
+					left := slices.Contains(elsewhere, d.Summary) || strings.Contains(d.Detail, "the value is not known yet")
+					if d.Summary == "File not found" || !whole && left {
 						continue
 					}
 					t.Errorf("%s: %s", d.Summary, d.Detail)

@@ -141,6 +141,11 @@ def fitted(text: str) -> str:
     return "\n".join(out)
 
 
+def heading(page: str) -> str:
+    m = re.search(r"(?m)^# (.+)$", page)
+    return m[1].replace("`", "") if m else "?"
+
+
 def navigation(contents: str, tree: Tree) -> list:
     """The navigation of the site: headings of docs/README.md, and the first link of each of their items."""
     nav: list = [{"Home": "index.md"}]
@@ -160,7 +165,7 @@ def navigation(contents: str, tree: Tree) -> list:
                 raise ValueError(f"{CONTENTS} links to {m[2]}, which does not exist")
             group.append({m[1].replace("`", ""): place})
             if folder := FOLDERS.get(path):
-                group += [tree.place(name) for name in sorted(tree.files)
+                group += [{heading(tree.read(name)): tree.place(name)} for name in sorted(tree.files)
                           if posixpath.dirname(name) == folder and name.endswith(".md") and name != path]
     nav.append({"All pages": "contents.md"})
     return nav
