@@ -97,7 +97,7 @@ const (
 
 // What a task may have of each. Its files are small, and what they ask for is not.
 const (
-	mostProblems  = 100 // that are reported
+	mostProblems  = 100    // that are reported
 	mostValues    = 10_000 // and keys, in task.toml
 	mostSteps     = 100
 	mostVariables = 1000 // of one section
