@@ -53,7 +53,8 @@ func TestAnOpenPipeIsRead(t *testing.T) {
 	if got, err := parse.ReadFile(fmt.Sprintf("/dev/fd/%d", r.Fd())); err != nil || string(got) != "a = 1\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	for _, path := range []string{fmt.Sprintf("/dev/fd/%d", r.Fd()), "/dev/stdin", "/dev/../dev/stdin", "/proc/self/fd/0"} {
+	for _, path := range []string{fmt.Sprintf("/dev/fd/%d", r.Fd()), "/dev/stdin", "/dev/../dev/stdin",
+		"/proc/self/fd/0"} {
 		if got, err := parse.ReadInFolder(path); err == nil {
 			t.Errorf("%s, as a file of a folder: %q", path, got)
 		}
