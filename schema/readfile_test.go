@@ -53,6 +53,12 @@ func TestAnOpenPipeIsRead(t *testing.T) {
 	if got, err := parse.ReadFile(fmt.Sprintf("/dev/fd/%d", r.Fd())); err != nil || string(got) != "a = 1\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
+	for _, path := range []string{fmt.Sprintf("/dev/fd/%d", r.Fd()), "/dev/stdin", "/dev/../dev/stdin",
+		"/proc/self/fd/0"} {
+		if got, err := parse.ReadInFolder(path); err == nil {
+			t.Errorf("%s, as a file of a folder: %q", path, got)
+		}
+	}
 	if got, err := parse.ReadFile(os.DevNull); err != nil || len(got) != 0 {
 		t.Errorf("%s: got %q, %v", os.DevNull, got, err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,6 +45,33 @@ func TestAPipeOfAFolderHoldsNothingUp(t *testing.T) {
 				cancel()
 			}
 		})
+	}
+}
+
+// A recipe names nothing that its reader was given open: standard input is the protocol of an editor or an agent.
+func TestAModuleIsNoOpenFile(t *testing.T) {
+	t.Parallel()
+	dir, environ := t.TempDir(), fresh(t)
+	for name, source := range map[string]string{"stdin": "/dev/stdin", "descriptor": "/dev/fd/0"} {
+		text := fmt.Sprintf("module \"m\" {\n  source = %q\n}\n", source)
+		if err := os.WriteFile(filepath.Join(dir, name+".hcl"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"stdin", "descriptor"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, "recipe", "validate", name+".hcl")
+		cmd.Dir, cmd.Env = dir, environ
+		in, err := cmd.StdinPipe() // which stays open
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := cmd.CombinedOutput()
+		if ctx.Err() != nil || !strings.Contains(string(out), "not a file of a folder") {
+			t.Errorf("%s: %v\n%s", name, ctx.Err(), out)
+		}
+		_ = in.Close()
+		cancel()
 	}
 }
 

@@ -87,8 +87,8 @@ func variable(m Machine, b *schema.Block, name string) string {
 }
 
 // versionsProgram asks for the versions of distributions by their metadata: nothing is imported, which takes seconds
-// for torch. Python looks for modules in the folder that it is started in first, which may be a stranger's checkout. The
-// first argument is a JSON list of further folders of packages.
+// for torch. Python looks for modules in the folder that it is started in first, which may be a stranger's checkout.
+// The first argument is a JSON list of further folders of packages.
 const versionsProgram = `
 import sys
 sys.path = [folder for folder in sys.path if folder]

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -404,5 +405,28 @@ func TestRenderingHasRoom(t *testing.T) {
 	}
 	if !g.sessions.rendering.TryAcquire(maxRendering) {
 		t.Error("the room is not given back")
+	}
+}
+
+// A journal that somebody else wrote takes no more memory than one of recipe's.
+func TestAForgedJournalIsRefused(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	g := start(t, Config{Sessions: folder}, newTalkEngine(t).fakeEngine)
+	id, c := openSession(t, g, `{}`)
+	c.say(userSays("q"))
+	path := filepath.Join(folder, id+".jsonl")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfterN(string(whole), "\n", 3)
+	forged := lines[0] + strings.Repeat(lines[1], 2*maxTurns)
+	if err := os.WriteFile(path, []byte(forged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, Config{Sessions: folder}, newTalkEngine(t).fakeEngine)
+	if _, err := again.sessions.get(id); err == nil || !strings.Contains(err.Error(), "more than recipe writes") {
+		t.Errorf("%d calls: %v", 2*maxTurns, err)
 	}
 }

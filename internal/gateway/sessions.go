@@ -133,6 +133,11 @@ func (s *sessions) get(id string) (*liveSession, error) {
 		return nil, errors.Join(fmt.Errorf("the journal of session %s has format %d, this program reads %d: another version "+
 			"of recipe has written it", id, l.opened.Format, sessionFormat), l.journal.Close())
 	}
+	// Sequences repeat the calls that they have in common.
+	if l.tree.Len() > maxTurns+maxSessionCalls || l.tree.Size() > 2*maxSessionTokens {
+		return nil, errors.Join(fmt.Errorf("the journal of session %s holds %d calls of %d tokens together, more than "+
+			"recipe writes", id, l.tree.Len(), l.tree.Size()), l.journal.Close())
+	}
 	l.sampled = l.tree.Sampled()
 	s.byID[id] = l
 	return l, nil

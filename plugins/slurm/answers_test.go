@@ -190,6 +190,23 @@ func TestARecordIsARegularFile(t *testing.T) {
 	}
 }
 
+// TestARecordNamesNoOtherFile: a record of a run that came from elsewhere does not decide which file is shown.
+func TestARecordNamesNoOtherFile(t *testing.T) {
+	k := executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}
+	s := newCommands(t)
+	secret := filepath.Join(t.TempDir(), "id_ed25519")
+	path := New(Config{}, filepath.Join(s.dir, "records")).(*slurm).file(k)
+	err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o600), os.MkdirAll(filepath.Dir(path), 0o700),
+		os.WriteFile(path, []byte(`{"id":"7","log":"`+secret+`"}`), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := s.x.Logs(t.Context(), executor.Handle{Key: k, ID: "7"}, &out); err == nil || out.Len() > 0 {
+		t.Errorf("%v, %q", err, out.String())
+	}
+}
+
 // TestTheIDOfASubmissionIsFound: a wrapper of sbatch greets.
 func TestTheIDOfASubmissionIsFound(t *testing.T) {
 	job := executor.Job{Key: executor.Key{Run: "01J", Block: "trainer.tiny.a", Attempt: 1}, Argv: []string{"true"}}

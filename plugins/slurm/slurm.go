@@ -337,13 +337,23 @@ func (s *slurm) Logs(_ context.Context, h executor.Handle, to io.Writer) error {
 	if r.Log == "" {
 		return nil
 	}
-	f, _, err := regular.Follow(r.Log)
+	f, err := openLog(r.Log)
 	if err != nil {
 		return fmt.Errorf("read the log of job %s: %w", h.ID, err)
 	}
 	defer func() { _ = f.Close() }()
 	_, err = io.Copy(to, f)
 	return err
+}
+
+// openLog opens the log of a job as it was recorded. The record may have come from elsewhere, and what it names is
+// shown: only a name that this executor gives is a log.
+func openLog(path string) (*os.File, error) {
+	if ok, err := filepath.Match("agent-*.log", filepath.Base(path)); err != nil || !ok {
+		return nil, fmt.Errorf("the record names %q, which is no log of a job", path)
+	}
+	f, _, err := regular.Open(path)
+	return f, err
 }
 
 // pollEvery is how often a job is looked at that is to end.

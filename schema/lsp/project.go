@@ -38,6 +38,7 @@ type project struct {
 	opts Options
 
 	reading sync.Mutex // requests that arrive together share one reading of a file: it takes much of its size
+	kept    int        // bytes of files on the disk, see maxKept; reading is held
 
 	mu        sync.Mutex
 	folders   []string
@@ -53,7 +54,12 @@ type known struct {
 	is     identity
 	file   *file
 	pieces pieces
+	kept   int // bytes of its text that count towards maxKept
 }
+
+// maxKept bounds the files of the workspace that are kept taken apart, in bytes of their text. Others are as if they
+// were empty, until they are opened: a folder may have one large file under a thousand names.
+const maxKept = 8 << 20
 
 // identity tells versions of a file from each other.
 type identity struct {
@@ -83,7 +89,7 @@ func source(s *snapshot, path string) ([]byte, error) {
 	if absolute, err := filepath.Abs(path); err == nil && s.documents[absolute] != nil {
 		return []byte(s.documents[absolute].text.src), nil
 	}
-	return parse.ReadFile(path)
+	return parse.ReadInFolder(path)
 }
 
 // file reads what a file declares; nil when it cannot be read.
@@ -103,18 +109,22 @@ func (p *project) file(s *snapshot, path string) *file {
 	if before != nil && before.is == is {
 		return before.file
 	}
-	t := is.text
-	if t == nil {
-		src, err := parse.ReadFile(path)
-		if err != nil {
-			return nil
-		}
-		t = newText(string(src))
-	}
-	now := &known{is: is}
 	if before == nil {
 		before = &known{}
 	}
+	now, t := &known{is: is}, is.text
+	if t == nil {
+		src, err := parse.ReadInFolder(path)
+		if err != nil {
+			return nil
+		}
+		if len(src) > maxFile || p.kept-before.kept+len(src) > maxKept {
+			src = nil
+		}
+		now.kept = len(src)
+		t = newText(string(src))
+	}
+	p.kept += now.kept - before.kept
 	now.file, now.pieces = readFile(t, before.pieces)
 	p.mu.Lock()
 	p.files[path] = now

@@ -2,6 +2,8 @@ package lsp_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +37,27 @@ func TestWorkspaceSymbols(t *testing.T) {
 		if !slices.Equal(names, c.want) {
 			t.Errorf("%q finds %q, want %q", c.query, names, c.want)
 		}
+	}
+}
+
+// One large file under many names does not fill the memory: those beyond a limit are as if they were empty.
+func TestAWorkspaceHasALimit(t *testing.T) {
+	t.Parallel()
+	const size, names = 400 << 10, 60
+	large := "output \"marker\" {\n}\n# " + strings.Repeat("x", size)
+	dir := write(t, map[string]string{"large.hcl": large, "huge.hcl": large + large})
+	for i := range names {
+		if err := os.Symlink("large.hcl", filepath.Join(dir, fmt.Sprintf("l%d.hcl", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := start(t, dir, lsp.Options{})
+	got, err := s.server.Symbols(s.ctx, &protocol.WorkspaceSymbolParams{Query: "marker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got.(protocol.SymbolInformationSlice)); n == 0 || n > 8<<20/size {
+		t.Errorf("%d files of %d bytes are kept", n, size)
 	}
 }
 

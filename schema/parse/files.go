@@ -71,6 +71,9 @@ func (f *Files) Parse(path string, src []byte) *Source {
 // Load finds, reads and parses the recipe file of a module's folder.
 func (f *Files) Load(path string) (*Source, error) {
 	file, err := FindFile(path)
+	if err == nil {
+		err = InFolder(file)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"unicode"
 )
@@ -32,6 +33,27 @@ func ReadFile(path string) ([]byte, error) {
 		err = fmt.Errorf("the file %s has more than %d MiB", path, maxRead>>20)
 	}
 	return src, err
+}
+
+// ReadInFolder reads a file that a recipe names, or that lies in a folder: unlike ReadFile, no descriptor of this
+// process. Standard input may be a protocol, or never end.
+func ReadInFolder(path string) ([]byte, error) {
+	if err := InFolder(path); err != nil {
+		return nil, err
+	}
+	return ReadFile(path)
+}
+
+// InFolder refuses paths that stand for a descriptor of this process.
+func InFolder(path string) error {
+	real, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil { // reading it gives the reason
+		real = filepath.Dir(path)
+	}
+	if opened(filepath.Join(real, filepath.Base(path))) || opened(filepath.Clean(path)) {
+		return fmt.Errorf("the path %s is not a file of a folder, but something that this process was given open", path)
+	}
+	return nil
 }
 
 // maxRead is the most that is read of a file: a recipe's has at most maxFileBytes, and a sparse one may have terabytes

@@ -280,9 +280,11 @@ func TestBombsOfASourceAreRefused(t *testing.T) {
 			"is known only when the script runs"},
 		"words of a shell": {"a.sh", "a=" + long[:60_000] + "\npython3 -m verl.trainer.main_ppo data.train_files=" +
 			strings.Repeat("$a", 4000) + "\n", "is known only when the script runs"},
-		"lists":   {"a.py", eightfold + fmt.Sprintf(trainer, "v39"), "seed = v39"},
-		"texts":   {"a.py", "a = '" + long[:100_000] + "'\n" + fmt.Sprintf(trainer, "["+strings.Repeat("a,", 2000)+"]"), "names no dataset"},
-		"aliases": {"a.yaml", "dataset_name: &a " + long + "\nb: [" + strings.Repeat("*a, ", 9000) + "]\n", "more than 10000"},
+		"lists": {"a.py", eightfold + fmt.Sprintf(trainer, "v39"), "seed = v39"},
+		"texts": {"a.py", "a = '" + long[:100_000] + "'\n" + fmt.Sprintf(trainer, "["+strings.Repeat("a,", 2000)+"]"),
+			"names no dataset"},
+		"aliases": {"a.yaml", "dataset_name: &a " + long + "\nb: [" + strings.Repeat("*a, ", 9000) + "]\n",
+			"more than 10000"},
 		"aliases of a flag": {"a.sh", "trl grpo --dataset_name d --reward_funcs accuracy_reward --b '[&a " + long[:50_000] +
 			", " + strings.Repeat("*a, ", 2000) + "]'\n", "more than 10000"},
 	} {
