@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recipe-rl/recipe/cmd/recipe/view"
+	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/lineage"
 	"github.com/recipe-rl/recipe/engine/snapshot"
 	"github.com/recipe-rl/recipe/engine/state"
@@ -48,28 +49,39 @@ func newDiff(a *app) *cobra.Command {
 		Use:   "diff RUN RUN",
 		Short: "Show what differs between two runs",
 		Long: `Show what differs between two runs: recipe, plugins and versions, models and files, Python packages, machine,
-and then the last value of each metric. A run is a recipe file, its folder, a run directory or a checkpoint; of a
+the last value of each metric, and the newest results of the evaluation blocks that both have, task by task. A run is a recipe file, its folder, a run directory or a checkpoint; of a
 checkpoint there are no metrics.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var of [2]*lineage.Lineage
 			var metrics [2]map[string]map[string]float64
+			var dirs [2]string
 			for i, arg := range args {
 				l, dir, err := lineageOf(arg)
 				if err != nil {
 					return err
 				}
-				of[i] = l
+				of[i], dirs[i] = l, string(dir)
 				if metrics[i], err = lastMetrics(dir); err != nil {
 					return err
 				}
 			}
 			c := lineage.Compare(of[0], of[1])
 			c.CompareMetrics(metrics[0], metrics[1])
+			if dirs[0] != "" && dirs[1] != "" { // else one is a checkpoint
+				pairs, err := evaluation.Newest(dirs[0], dirs[1])
+				if err != nil {
+					return err
+				}
+				c.Evaluations = pairs
+			}
 			if asJSON {
 				return view.JSON(a.out, c)
 			}
-			return view.Comparison(a.out, a.style(), args, c)
+			if err := view.Comparison(a.out, a.style(), args, c); err != nil {
+				return err
+			}
+			return view.EvaluationPairs(a.out, a.style(), c.Evaluations, 5)
 		},
 	}
 	addJSON(cmd, &asJSON)

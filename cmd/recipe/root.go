@@ -60,7 +60,7 @@ command writes plain lines, with --json machine-readable ones.`,
 	add(groupWrite, heedless(newNew(a)), newInit(a), heedless(newValidate(a)), heedless(newFmt(a)), heedless(newGraph(a)),
 		heedless(newConsole(a)), newTest(a))
 	add(groupRun, newDemo(a), newPlan(a), newApply(a), newStop(a), newPause(a), newResume(a), newRestart(a),
-		newEvaluate(a), newCheckpoint(a), newFork(a),
+		newEvaluate(a), newEvaluations(a), newCheckpoint(a), newFork(a),
 		newDestroy(a), newClaim(a))
 	add(groupLook, heedless(newRuns(a)), newReport(a), newStatus(a), newLogs(a), newUI(a), heedless(newShow(a)),
 		newOutput(a), newTrajectories(a), heedless(newLineage(a)), heedless(newDiff(a)))

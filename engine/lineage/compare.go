@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/schema/addr"
 )
@@ -29,6 +30,8 @@ type Comparison struct {
 	Packages      []Difference `json:"packages"` // of Python
 	Machine       []Difference `json:"machine"`
 	Metrics       []Difference `json:"metrics"` // the last value of each
+	// Evaluations compare the newest results of the evaluation blocks that both runs have.
+	Evaluations []*evaluation.Pair `json:"evaluations,omitempty"`
 }
 
 // Compare describes what differs between two lineages. Metrics are left to the caller.

@@ -1,0 +1,97 @@
+package evaluation
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/sdk"
+)
+
+// Names are the evaluation blocks that have results in a run directory, sorted.
+func Names(runDir string) ([]string, error) {
+	entries, err := os.ReadDir(Folder(runDir, ""))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the evaluations of a run: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Pair is what lies between two results on the same tasks, of one run or of two.
+type Pair struct {
+	Name    string       `json:"name"`
+	Before  Moment       `json:"before"`
+	After   Moment       `json:"after"`
+	Changes []Comparison `json:"changes"`
+	Flips   []Flip       `json:"flips"`
+}
+
+// Moment is when a result was measured.
+type Moment struct {
+	Step    int64 `json:"step"`
+	Version int64 `json:"policy_version"`
+}
+
+// Between compares two results task by task. The folders are the directories of their runs.
+func Between(beforeDir string, before *Result, afterDir string, after *Result) (*Pair, error) {
+	old, _, err := ReadScores(filepath.Join(beforeDir, before.Scores))
+	if err != nil {
+		return nil, err
+	}
+	now, _, err := ReadScores(filepath.Join(afterDir, after.Scores))
+	if err != nil {
+		return nil, err
+	}
+	p := &Pair{Name: after.Name, Before: Moment{before.Step, before.Version}, After: Moment{after.Step, after.Version},
+		Changes: []Comparison{}, Flips: Flips(old, now, after.Pass)}
+	add := func(metric string, value func(sdk.TaskScore) (float64, bool)) {
+		if c, ok := Compare(metric, old, now, value); ok {
+			p.Changes = append(p.Changes, c)
+		}
+	}
+	for _, at := range after.Summary.PassAt {
+		add(decode.PassName(at.K), func(t sdk.TaskScore) (float64, bool) { return PassAt(t, at.K, after.Pass) })
+	}
+	add("score", MeanScore)
+	return p, nil
+}
+
+// Newest compares the newest results of the evaluations that two runs have in common, by name.
+func Newest(beforeDir, afterDir string) ([]*Pair, error) {
+	names, err := Names(afterDir)
+	if err != nil {
+		return nil, err
+	}
+	pairs := []*Pair{}
+	for _, name := range names {
+		before, err := Results(Folder(beforeDir, name))
+		if err != nil {
+			return nil, err
+		}
+		after, err := Results(Folder(afterDir, name))
+		if err != nil {
+			return nil, err
+		}
+		if len(before) == 0 || len(after) == 0 {
+			continue
+		}
+		p, err := Between(beforeDir, before[len(before)-1], afterDir, after[len(after)-1])
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, p)
+	}
+	return pairs, nil
+}
