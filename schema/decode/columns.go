@@ -252,6 +252,13 @@ func workOfRows(file string, files *function.Files) int {
 	return 3 * int(min(size, headOfRows))
 }
 
+// Rows are the columns of a file of rows, from its first row, and how many rows it has; none: they are not known.
+func Rows(file string) (columns []string, rows int64) {
+	files := &function.Files{Dir: "."}
+	rows, _ = rowsOf(file, files)
+	return columnsOf(file, files), rows
+}
+
 // rowsOf is how many rows a file has. Not ok: it is not known, as of one that is too large to be read for it.
 func rowsOf(file string, files *function.Files) (rows int64, ok bool) {
 	data, ending, whole := head(file, files)

@@ -31,6 +31,7 @@ func TestDrafts(t *testing.T) {
 		"example-gpu":   {Machine: "gpu", Model: "org/model"},
 		"reward":        {From: "testdata/rewards.py", Data: "org/questions"},
 		"reward-slurm":  {From: "testdata/rewards.py:exact", Data: "testdata/rewards.py", Machine: "slurm"},
+		"reward-few":    {From: "testdata/rewards.py:exact", Data: "testdata/questions.jsonl", Machine: "cpu"},
 		"trl":           {From: "testdata/trl.py"},
 		"trl-cpu":       {From: "testdata/trl.py", Machine: "cpu"},
 		"trl-plain":     {From: "testdata/plain.py"},

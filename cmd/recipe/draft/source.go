@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
 
@@ -172,11 +173,23 @@ func (p *parts) fromFunction(name, symbol string, described description) error {
 	}
 	p.about = symbol + " of " + name
 	p.kind, p.functions = "reward", []function{{name: p.source + ":" + symbol}}
+	if columns, _ := decode.Rows(p.Data); len(columns) > 0 && !slices.Contains(columns, "prompt") {
+		for _, usual := range []string{"question", "problem", "instruction", "query", "input", "text"} {
+			if slices.Contains(columns, usual) {
+				p.settings = append(p.settings, attribute{name: "prompt_column", value: usual})
+				break
+			}
+		}
+	}
 	return p.dataset(p.Data)
 }
 
+// fewRows are so few that the default of eval_rows, 64, would leave little to train on.
+const fewRows = 5 * 64
+
 // dataset adds the dataset that the user or the source names.
 func (p *parts) dataset(data string) error {
+	given := data
 	if isHere(data) {
 		var err error
 		if data, err = p.beside(data); err != nil {
@@ -184,6 +197,10 @@ func (p *parts) dataset(data string) error {
 		}
 	}
 	p.settings = append(p.settings, attribute{name: "dataset", value: data})
+	if _, rows := decode.Rows(given); 1 < rows && rows < fewRows {
+		p.settings = append(p.settings, attribute{name: "eval_rows", value: int(max(rows/5, 1)),
+			note: "held out: a fifth of them"})
+	}
 	return nil
 }
 
