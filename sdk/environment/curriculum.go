@@ -61,9 +61,18 @@ type SolveRate struct {
 	Step   int64   `json:"step"` // of the trainer, when the newest group was made
 }
 
-// Rate is a task's score as a part of the range of all scores: 0 for the lowest, 1 for the highest.
+// Rate is a task's score as a part of the range of all scores: 0 for the lowest, 1 for the highest. A rate that is within
+// a hundredth of these is one of them: the first groups of a task count for less and less, but always for something.
 func (s *SolveRates) Rate(t *SolveRate) float64 {
-	return (t.Score - s.Low) / (s.High - s.Low)
+	const nearly = 0.01
+	switch rate := (t.Score - s.Low) / (s.High - s.Low); {
+	case rate < nearly:
+		return 0
+	case rate > 1-nearly:
+		return 1
+	default:
+		return rate
+	}
 }
 
 // check finds what cannot be calculated with, in a file that somebody may have edited.
@@ -204,13 +213,13 @@ func (r *rates) metrics(c *Curriculum) map[string]float64 {
 		"tasks/solved": 0}
 	for _, t := range r.kept.Tasks {
 		switch rate := r.kept.Rate(t); {
-		case rate <= rounding:
+		case rate == 0:
 			out["tasks/unsolved"]++
 		case rate < target[0]:
 			out["tasks/hard"]++
 		case rate <= target[1]:
 			out["tasks/target"]++
-		case rate < 1-rounding:
+		case rate < 1:
 			out["tasks/easy"]++
 		default:
 			out["tasks/solved"]++

@@ -69,6 +69,20 @@ func TestSolveRatesOutliveTheirBlock(t *testing.T) {
 	}
 }
 
+// TestATaskThatIsSolvedAtLastCountsAsSolved: its failures at the beginning are forgotten.
+func TestATaskThatIsSolvedAtLastCountsAsSolved(t *testing.T) {
+	r := openRates(filepath.Join(t.TempDir(), SolveRatesFile), nil)
+	for range 4 {
+		r.note(Task{Prompt: "a"}, rolledWith(0, 0), 1)
+	}
+	for range 7 {
+		r.note(Task{Prompt: "a"}, rolledWith(1, 1), 2)
+	}
+	if values := r.metrics(nil); values["tasks/solved"] != 1 {
+		t.Errorf("metrics: %v", values)
+	}
+}
+
 func TestDamagedSolveRatesBeginAnew(t *testing.T) {
 	for name, content := range map[string]string{
 		"no JSON":         `{"version":1,`,
