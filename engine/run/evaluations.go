@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/recipe-rl/recipe/engine/evaluation"
 	"github.com/recipe-rl/recipe/engine/event"
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/engine/state"
 	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/schema"
@@ -54,16 +56,21 @@ type evaluator struct {
 
 	results []*evaluation.Result // by step
 	done    int64                // newest step that was due and is done or given up; -1: none
-	moved   int                  // times in a row that the policy changed meanwhile
+	mu      sync.Mutex           // of steps and begins
+	steps   map[int]int64        // by policy version, as far as they were seen
+	begins  bool                 // the trainer begins from scratch, and no update of it was seen
+
+	moved int // times in a row that the policy changed meanwhile
 
 	woken chan struct{}
 	// trained is set when the trainer has done its steps; over, when there is nothing left to evaluate.
 	trained, over atomic.Bool
+	anew          atomic.Bool            // the trainer begins from scratch: what was measured before is of other weights
 	failed        atomic.Pointer[string] // why the newest result fails the run; nil: it does not
 }
 
 // beginEvaluations starts the evaluations of the recipe.
-func (s *supervisor) beginEvaluations() {
+func (s *supervisor) beginEvaluations(p *plan.Plan) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.evaluations.stop = cancel
 	for _, of := range s.recipe.Evaluations {
@@ -71,6 +78,12 @@ func (s *supervisor) beginEvaluations() {
 		if err != nil {
 			s.e.notice("error", fmt.Sprintf("evaluation.%s: %v: it does not evaluate", of.Name, err))
 			continue
+		}
+		for _, op := range p.Operations {
+			rec := s.e.store.Block(op.Address)
+			if op.Address == v.trainer && (op.Action == plan.Replace || rec == nil || rec.Attempt == 0) {
+				v.anew.Store(true)
+			}
 		}
 		s.evaluations.list = append(s.evaluations.list, v)
 		s.evaluations.wait.Go(func() { v.run(ctx) })
@@ -89,6 +102,16 @@ func (v *evaluations) left() bool {
 	return left
 }
 
+// beginAnew has the evaluations of a trainer forget what they have measured.
+func (v *evaluations) beginAnew(trainer addr.Block) {
+	for _, one := range v.list {
+		if one.trainer == trainer {
+			one.anew.Store(true)
+			one.wake()
+		}
+	}
+}
+
 // wake lets the evaluations look at once whether one is due.
 func (v *evaluations) wake() {
 	for _, one := range v.list {
@@ -102,7 +125,7 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 		return nil, fmt.Errorf("the recipe has no %s", of.Environment)
 	}
 	sampler, _ := schema.Sampler(environment)
-	trainer, sync := schema.Trains(sampler, s.recipe.Blocks)
+	trainer, brings := schema.Trains(sampler, s.recipe.Blocks)
 	if trainer == nil {
 		return nil, fmt.Errorf("no sync block brings weights to %s", sampler)
 	}
@@ -111,8 +134,8 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 		return nil, err
 	}
 	v := &evaluator{Evaluation: of, e: s.e, sampler: sampler, trainer: trainer.Addr, settings: settings, done: -1,
-		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: periodOf(sync)},
-		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1)}
+		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: periodOf(brings)},
+		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1), steps: map[int]int64{}}
 	found, err := evaluation.Results(v.folder)
 	for _, r := range found {
 		if r.Comparable(v.blank()) {
@@ -163,6 +186,10 @@ func (v *evaluator) run(ctx context.Context) {
 	defer v.conclude()
 	served, away := int64(-1), 0
 	for ctx.Err() == nil {
+		if v.anew.Swap(false) {
+			v.setAside()
+			served = -1
+		}
 		due, some := v.schedule.Next(v.done, served)
 		last := v.trained.Load()
 		if !some && !v.AtEnd {
@@ -181,7 +208,7 @@ func (v *evaluator) run(ctx context.Context) {
 			continue
 		}
 		away = 0
-		if kept.Step != nil {
+		if kept.Step = v.stepOf(kept); kept.Step != nil {
 			served = *kept.Step
 		}
 		due, some = v.schedule.Next(v.done, served)
@@ -196,6 +223,20 @@ func (v *evaluator) run(ctx context.Context) {
 		default:
 			v.pause(ctx)
 		}
+	}
+}
+
+// setAside moves results of weights that a trainer does not go on from out of the way.
+func (v *evaluator) setAside() {
+	v.results, v.done = nil, -1
+	v.failed.Store(nil)
+	v.mu.Lock()
+	v.begins = true
+	clear(v.steps)
+	v.mu.Unlock()
+	err := os.Rename(v.folder, v.folder+evaluation.Before(v.e.now()))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		v.e.notice("warn", fmt.Sprintf("evaluation.%s: results of another training are not moved aside: %v", v.Name, err))
 	}
 }
 
@@ -259,10 +300,34 @@ func (v *evaluator) keep(ctx context.Context, c *gateway.Client, step int64, wan
 		return c.Keep(ctx, id, 0, nil)
 	}
 	kept, err := c.Keep(ctx, id, keepLease, &step)
-	if err == nil && kept.Step == nil {
+	if err == nil && v.stepOf(kept) == nil {
 		kept, err = c.Keep(ctx, id, 0, nil)
 	}
 	return kept, err
+}
+
+// stepOf is the step of the weights that a gateway serves; nil: not known. A gateway that was restarted does not know it,
+// but has the version that it had; one that has had no update of a trainer that begins has the weights of step 0.
+func (v *evaluator) stepOf(kept gateway.Kept) *int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	step, known := v.steps[kept.Version]
+	if len(v.steps) > 64 { // old versions are not served again
+		clear(v.steps)
+	}
+	switch {
+	case kept.Step != nil:
+		v.begins = false
+		v.steps[kept.Version] = *kept.Step
+		return kept.Step
+	case known:
+		return &step
+	case v.begins:
+		v.begins = false
+		v.steps[kept.Version] = 0
+		return new(int64)
+	}
+	return nil
 }
 
 // evaluate makes one evaluation, of the weights that are served. What stands in its way is reported, and the run goes
@@ -273,7 +338,7 @@ func (v *evaluator) evaluate(ctx context.Context, due int64, kept gateway.Kept) 
 		step = *kept.Step
 	}
 	v.e.append(v.event(event.Event{State: event.EvaluationBegun, Step: step, Version: int64(kept.Version),
-		Message: v.begins(due, step)}))
+		Message: v.announced(due, step)}))
 	within, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()
 	release := v.hold(within, due)
@@ -299,7 +364,7 @@ func (v *evaluator) evaluate(ctx context.Context, due int64, kept gateway.Kept) 
 	v.report(result)
 }
 
-func (v *evaluator) begins(due, step int64) string {
+func (v *evaluator) announced(due, step int64) string {
 	if due != step {
 		return fmt.Sprintf("begins, at step %d in place of %d; weight updates wait for it", step, due)
 	}
@@ -396,8 +461,7 @@ func (v *evaluator) scores(ctx context.Context, due, step, version int64) (*eval
 	if !errors.As(err, &refused) {
 		return f, err
 	}
-	aside := fmt.Sprintf("%s.before-%s", path, v.e.now().UTC().Format("20060102T150405.000"))
-	if err := os.Rename(path, aside); err != nil {
+	if err := os.Rename(path, path+evaluation.Before(v.e.now())); err != nil {
 		return nil, fmt.Errorf("move scores of another policy version out of the way: %w", err)
 	}
 	return evaluation.OpenFile(ctx, path, h)
