@@ -130,7 +130,8 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 	}
 	v := &evaluator{Evaluation: of, e: s.e, sampler: sampler, trainer: trainer.Addr, settings: settings, done: -1,
 		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: periodOf(brings)},
-		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1), steps: map[int]int64{}}
+		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
+		steps: map[int]int64{}}
 	found, err := evaluation.Results(v.folder)
 	for _, r := range found {
 		if r.Comparable(v.blank()) {
@@ -301,8 +302,8 @@ func (v *evaluator) keep(ctx context.Context, c *gateway.Client, step int64, wan
 	return kept, err
 }
 
-// stepOf is the step of the weights that a gateway serves; nil: not known. A gateway that was restarted does not know it,
-// but has the version that it had; one that has had no update of a trainer that begins has the weights of step 0.
+// stepOf is the step of the weights that a gateway serves; nil: not known. A gateway that was restarted does not know
+// it, but has the version that it had; one that has had no update of a trainer that begins has the weights of step 0.
 func (v *evaluator) stepOf(kept gateway.Kept) *int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
