@@ -225,8 +225,9 @@ func (a *app) fillIn(ctx context.Context, l *lone, got *evaluation.Session, f *e
 			Remedy: "its plugin needs a held-out set: EvaluationTasks in Go, held_out in Python. Atropos environments " +
 				"evaluate themselves: recipe evaluate without --samples, in a live run"}
 	case errors.As(err, &moved):
-		return 0, &sdk.Error{Summary: "evaluate " + l.block.Addr.String(), Remedy: "evaluate a checkpoint, which does not change: recipe " +
-			"stop, then the same command without the --out of another version; or evaluate fewer tasks (--limit N)", Err: err}
+		return 0, &sdk.Error{Summary: "evaluate " + l.block.Addr.String(), Err: err,
+			Remedy: "evaluate a checkpoint, which does not change: recipe stop, then the same command without the --out of " +
+				"another version; or evaluate fewer tasks (--limit N)"}
 	case errors.As(err, &scoreless):
 		return 0, &sdk.Error{Summary: "evaluate " + l.block.Addr.String(), Err: err,
 			Remedy: "remove the cause, then the same command; with --out, --retry-failed asks these tasks again"}

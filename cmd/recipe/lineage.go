@@ -49,8 +49,8 @@ func newDiff(a *app) *cobra.Command {
 		Use:   "diff RUN RUN",
 		Short: "Show what differs between two runs",
 		Long: `Show what differs between two runs: recipe, plugins and versions, models and files, Python packages, machine,
-the last value of each metric, and the newest results of the evaluation blocks that both have, task by task. A run is a recipe file, its folder, a run directory or a checkpoint; of a
-checkpoint there are no metrics.`,
+the last value of each metric, and the newest results of the evaluation blocks that both have, task by task. A run is
+a recipe file, its folder, a run directory or a checkpoint; of a checkpoint there are no metrics and no evaluations.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var of [2]*lineage.Lineage

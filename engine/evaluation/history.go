@@ -6,10 +6,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk"
 )
+
+// before is in the names of what was moved aside.
+const before = ".before-"
+
+// Before ends the name of what is moved aside at a time.
+func Before(now time.Time) string { return before + now.UTC().Format("20060102T150405.000") }
 
 // Names are the evaluation blocks that have results in a run directory, sorted.
 func Names(runDir string) ([]string, error) {
@@ -22,7 +30,7 @@ func Names(runDir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() {
+		if e.IsDir() && !strings.Contains(e.Name(), before) {
 			names = append(names, e.Name())
 		}
 	}
@@ -45,8 +53,8 @@ type Moment struct {
 }
 
 // Between compares two results task by task. The folders are the directories of their runs.
-func Between(beforeDir string, before *Result, afterDir string, after *Result) (*Pair, error) {
-	old, _, err := ReadScores(filepath.Join(beforeDir, before.Scores))
+func Between(beforeDir string, earlier *Result, afterDir string, after *Result) (*Pair, error) {
+	old, _, err := ReadScores(filepath.Join(beforeDir, earlier.Scores))
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +62,7 @@ func Between(beforeDir string, before *Result, afterDir string, after *Result) (
 	if err != nil {
 		return nil, err
 	}
-	p := &Pair{Name: after.Name, Before: Moment{before.Step, before.Version}, After: Moment{after.Step, after.Version},
+	p := &Pair{Name: after.Name, Before: Moment{earlier.Step, earlier.Version}, After: Moment{after.Step, after.Version},
 		Changes: []Comparison{}, Flips: Flips(old, now, after.Pass)}
 	add := func(metric string, value func(sdk.TaskScore) (float64, bool)) {
 		if c, ok := Compare(metric, old, now, value); ok {
@@ -76,7 +84,7 @@ func Newest(beforeDir, afterDir string) ([]*Pair, error) {
 	}
 	pairs := []*Pair{}
 	for _, name := range names {
-		before, err := Results(Folder(beforeDir, name))
+		earlier, err := Results(Folder(beforeDir, name))
 		if err != nil {
 			return nil, err
 		}
@@ -84,10 +92,10 @@ func Newest(beforeDir, afterDir string) ([]*Pair, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(before) == 0 || len(after) == 0 {
+		if len(earlier) == 0 || len(after) == 0 {
 			continue
 		}
-		p, err := Between(beforeDir, before[len(before)-1], afterDir, after[len(after)-1])
+		p, err := Between(beforeDir, earlier[len(earlier)-1], afterDir, after[len(after)-1])
 		if err != nil {
 			return nil, err
 		}

@@ -4,21 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/recipe-rl/recipe/engine/evaluation"
-	"github.com/recipe-rl/recipe/engine/event"
-	"github.com/recipe-rl/recipe/engine/state"
+	"github.com/recipe-rl/recipe/engine/plan"
 	"github.com/recipe-rl/recipe/internal/gateway"
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/decode"
-	"github.com/recipe-rl/recipe/sdk"
-	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -54,16 +51,21 @@ type evaluator struct {
 
 	results []*evaluation.Result // by step
 	done    int64                // newest step that was due and is done or given up; -1: none
-	moved   int                  // times in a row that the policy changed meanwhile
+	mu      sync.Mutex           // of steps and begins
+	steps   map[int]int64        // by policy version, as far as they were seen
+	begins  bool                 // the trainer begins from scratch, and no update of it was seen
+
+	moved int // times in a row that the policy changed meanwhile
 
 	woken chan struct{}
 	// trained is set when the trainer has done its steps; over, when there is nothing left to evaluate.
 	trained, over atomic.Bool
+	anew          atomic.Bool            // the trainer begins from scratch: what was measured before is of other weights
 	failed        atomic.Pointer[string] // why the newest result fails the run; nil: it does not
 }
 
 // beginEvaluations starts the evaluations of the recipe.
-func (s *supervisor) beginEvaluations() {
+func (s *supervisor) beginEvaluations(p *plan.Plan) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.evaluations.stop = cancel
 	for _, of := range s.recipe.Evaluations {
@@ -71,6 +73,12 @@ func (s *supervisor) beginEvaluations() {
 		if err != nil {
 			s.e.notice("error", fmt.Sprintf("evaluation.%s: %v: it does not evaluate", of.Name, err))
 			continue
+		}
+		for _, op := range p.Operations {
+			rec := s.e.store.Block(op.Address)
+			if op.Address == v.trainer && (op.Action == plan.Replace || rec == nil || rec.Attempt == 0) {
+				v.anew.Store(true)
+			}
 		}
 		s.evaluations.list = append(s.evaluations.list, v)
 		s.evaluations.wait.Go(func() { v.run(ctx) })
@@ -89,6 +97,16 @@ func (v *evaluations) left() bool {
 	return left
 }
 
+// beginAnew has the evaluations of a trainer forget what they have measured.
+func (v *evaluations) beginAnew(trainer addr.Block) {
+	for _, one := range v.list {
+		if one.trainer == trainer {
+			one.anew.Store(true)
+			one.wake()
+		}
+	}
+}
+
 // wake lets the evaluations look at once whether one is due.
 func (v *evaluations) wake() {
 	for _, one := range v.list {
@@ -102,7 +120,7 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 		return nil, fmt.Errorf("the recipe has no %s", of.Environment)
 	}
 	sampler, _ := schema.Sampler(environment)
-	trainer, sync := schema.Trains(sampler, s.recipe.Blocks)
+	trainer, brings := schema.Trains(sampler, s.recipe.Blocks)
 	if trainer == nil {
 		return nil, fmt.Errorf("no sync block brings weights to %s", sampler)
 	}
@@ -111,8 +129,9 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 		return nil, err
 	}
 	v := &evaluator{Evaluation: of, e: s.e, sampler: sampler, trainer: trainer.Addr, settings: settings, done: -1,
-		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: periodOf(sync)},
-		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1)}
+		schedule: evaluation.Schedule{Start: of.AtStart, Every: of.Every, Period: periodOf(brings)},
+		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
+		steps: map[int]int64{}}
 	found, err := evaluation.Results(v.folder)
 	for _, r := range found {
 		if r.Comparable(v.blank()) {
@@ -163,6 +182,10 @@ func (v *evaluator) run(ctx context.Context) {
 	defer v.conclude()
 	served, away := int64(-1), 0
 	for ctx.Err() == nil {
+		if v.anew.Swap(false) {
+			v.setAside()
+			served = -1
+		}
 		due, some := v.schedule.Next(v.done, served)
 		last := v.trained.Load()
 		if !some && !v.AtEnd {
@@ -181,7 +204,7 @@ func (v *evaluator) run(ctx context.Context) {
 			continue
 		}
 		away = 0
-		if kept.Step != nil {
+		if kept.Step = v.stepOf(kept); kept.Step != nil {
 			served = *kept.Step
 		}
 		due, some = v.schedule.Next(v.done, served)
@@ -196,6 +219,20 @@ func (v *evaluator) run(ctx context.Context) {
 		default:
 			v.pause(ctx)
 		}
+	}
+}
+
+// setAside moves results of weights that a trainer does not go on from out of the way.
+func (v *evaluator) setAside() {
+	v.results, v.done = nil, -1
+	v.failed.Store(nil)
+	v.mu.Lock()
+	v.begins = true
+	clear(v.steps)
+	v.mu.Unlock()
+	err := os.Rename(v.folder, v.folder+evaluation.Before(v.e.now()))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		v.e.notice("warn", fmt.Sprintf("evaluation.%s: results of another training are not moved aside: %v", v.Name, err))
 	}
 }
 
@@ -259,276 +296,32 @@ func (v *evaluator) keep(ctx context.Context, c *gateway.Client, step int64, wan
 		return c.Keep(ctx, id, 0, nil)
 	}
 	kept, err := c.Keep(ctx, id, keepLease, &step)
-	if err == nil && kept.Step == nil {
+	if err == nil && v.stepOf(kept) == nil {
 		kept, err = c.Keep(ctx, id, 0, nil)
 	}
 	return kept, err
 }
 
-// evaluate makes one evaluation, of the weights that are served. What stands in its way is reported, and the run goes
-// on.
-func (v *evaluator) evaluate(ctx context.Context, due int64, kept gateway.Kept) {
-	step := due
-	if kept.Step != nil {
-		step = *kept.Step
+// stepOf is the step of the weights that a gateway serves; nil: not known. A gateway that was restarted does not know
+// it, but has the version that it had; one that has had no update of a trainer that begins has the weights of step 0.
+func (v *evaluator) stepOf(kept gateway.Kept) *int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	step, known := v.steps[kept.Version]
+	if len(v.steps) > 64 { // old versions are not served again
+		clear(v.steps)
 	}
-	v.e.append(v.event(event.Event{State: event.EvaluationBegun, Step: step, Version: int64(kept.Version),
-		Message: v.begins(due, step)}))
-	within, cancel := context.WithTimeout(ctx, v.Timeout)
-	defer cancel()
-	release := v.hold(within, due)
-	result, err := v.measure(within, due, step, int64(kept.Version))
-	release()
 	switch {
-	case ctx.Err() != nil:
-		return // what has been answered is kept for the next engine
-	case errors.As(err, new(*evaluation.MovedError)) && v.moved+1 < evaluationTries:
-		v.moved++
-		v.e.notice("warn", fmt.Sprintf("evaluation.%s at step %d: %v; it is begun again", v.Name, step, err))
-		return
-	case err != nil && within.Err() != nil:
-		err = fmt.Errorf("it was not done within its timeout of %s", v.Timeout)
-	}
-	v.done, v.moved = max(v.done, due), 0
-	if err != nil {
-		v.e.append(v.event(event.Event{State: event.EvaluationFailed, Step: step, Version: int64(kept.Version),
-			Level: "error", Message: "there is no result at this step: " + err.Error()}))
-		return
-	}
-	v.results = append(v.results, result)
-	v.report(result)
-}
-
-func (v *evaluator) begins(due, step int64) string {
-	if due != step {
-		return fmt.Sprintf("begins, at step %d in place of %d; weight updates wait for it", step, due)
-	}
-	return "begins; weight updates wait for it"
-}
-
-func (v *evaluator) event(e event.Event) event.Event {
-	e.Type, e.Name, e.Address = event.Evaluation, v.Name, v.Environment.String()
-	return e
-}
-
-// hold renews that the weights of a step are kept.
-func (v *evaluator) hold(ctx context.Context, step int64) (release func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		tick := time.NewTicker(keepLease / 12)
-		defer tick.Stop()
-		for {
-			if client, err := v.gateway(ctx); err == nil {
-				_, _ = v.keep(ctx, client, step, true) // the lease lasts over one that fails
-				client.Close()
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-	}()
-	return func() { cancel(); <-over }
-}
-
-// measure asks the tasks that are missing, and makes the result.
-func (v *evaluator) measure(ctx context.Context, due, step, version int64) (*evaluation.Result, error) {
-	began := v.e.now()
-	if err := os.MkdirAll(v.folder, 0o700); err != nil {
-		return nil, fmt.Errorf("create its folder: %w", err)
-	}
-	scores, err := v.scores(ctx, due, step, version)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = scores.Close() }()
-	record, err := evaluation.NewRecord(absolute(string(v.e.opts.Dir)), v.Name, began)
-	if err != nil {
-		v.e.notice("warn", fmt.Sprintf("evaluation.%s: its samples are not recorded: %v", v.Name, err))
-	}
-	session := &evaluation.Session{Scores: scores, Record: record}
-	session.Pin(version)
-	tasks, err := v.fill(ctx, session)
-	if failed := record.Close(); failed != nil {
-		v.e.notice("warn", fmt.Sprintf("evaluation.%s: its samples are not recorded: %v", v.Name, failed))
-	}
-	if err == nil {
-		err = v.unmoved(ctx, version)
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := v.blank()
-	r.Due, r.Step, r.Version = due, step, version
-	r.Time, r.Seconds = v.e.now().UTC(), v.e.now().Sub(began).Seconds()
-	r.Scores = filepath.Join("evaluations", v.Name, evaluation.ScoresFile(due))
-	if record != nil {
-		r.Record = filepath.Join("samples", filepath.Base(record.Dir))
-	}
-	answers := scores.Results(tasks)
-	if err := r.Summarized(answers, v.PassAt); err != nil {
-		return nil, err
-	}
-	if len(v.results) > 0 {
-		first := v.results[0]
-		before, _, err := evaluation.ReadScores(filepath.Join(absolute(string(v.e.opts.Dir)), first.Scores))
-		if err != nil {
-			v.e.notice("warn", fmt.Sprintf("evaluation.%s is not compared with the baseline: %v", v.Name, err))
-		} else {
-			r.Since(first, evaluation.Scored(before), evaluation.Scored(answers))
-		}
-	}
-	return r, r.Save(v.folder)
-}
-
-// scores opens the file of an evaluation, with what an engine that was killed has left of it. What another policy
-// version answered, or with other settings, is moved out of the way.
-func (v *evaluator) scores(ctx context.Context, due, step, version int64) (*evaluation.File, error) {
-	path := filepath.Join(v.folder, evaluation.ScoresFile(due))
-	h := evaluation.Header{Environment: v.Environment.String(), Settings: v.settings,
-		Policy: fmt.Sprintf("%s, step %d", v.sampler, step), Version: version, Samples: v.Samples,
-		Temperature: v.Temperature, Seed: &v.Seed}
-	f, err := evaluation.OpenFile(ctx, path, h)
-	var refused *sdk.Error
-	if !errors.As(err, &refused) {
-		return f, err
-	}
-	aside := fmt.Sprintf("%s.before-%s", path, v.e.now().UTC().Format("20060102T150405.000"))
-	if err := os.Rename(path, aside); err != nil {
-		return nil, fmt.Errorf("move scores of another policy version out of the way: %w", err)
-	}
-	return evaluation.OpenFile(ctx, path, h)
-}
-
-// fill asks until every task has been answered. A process that ends is waited for.
-func (v *evaluator) fill(ctx context.Context, session *evaluation.Session) (tasks int, err error) {
-	for failures, answered := 0, -1; ; {
-		proc, over, err := v.process(ctx)
-		if over {
-			return 0, err
-		}
-		if err == nil {
-			tasks, err = session.Fill(ctx, proc, evaluation.Wanted{Limit: v.Tasks, Samples: v.Samples,
-				Temperature: v.Temperature, Seed: &v.Seed}, nil)
-			if err == nil || errors.As(err, new(*evaluation.MovedError)) || errors.As(err, new(*evaluation.ScorelessError)) {
-				return tasks, err
-			}
-			err = v.e.orderFailed(v.Environment, err, "evaluate in a run: its plugin gives no scores of single tasks "+
-				"(EvaluationTasks in Go, held_out in Python)")
-			if failures++; len(session.Scores.Done) > answered {
-				failures = 1
-			}
-			answered = len(session.Scores.Done)
-			if failures >= evaluationTries {
-				return 0, err
-			}
-		}
-		timer := time.NewTimer(time.Second)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return 0, errors.Join(ctx.Err(), err)
-		case <-timer.C:
-		}
-	}
-}
-
-// process is that of the environment. Over: it has ended, and does not come back.
-func (v *evaluator) process(ctx context.Context) (proc Process, over bool, err error) {
-	err = v.e.ask(ctx, func(s *supervisor) error {
-		if b := s.blocks[v.Environment]; b != nil && b.Over() {
-			over = true
-			return fmt.Errorf("%s has ended (%s)", v.Environment, b.Phase)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, over, err
-	}
-	proc, err = v.e.readyProcess(ctx, v.Environment, kind.Environment, "apply")
-	return proc, false, err
-}
-
-// unmoved reports an error when the policy is another one now.
-func (v *evaluator) unmoved(ctx context.Context, version int64) error {
-	client, err := v.gateway(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	status, err := client.Status(ctx)
-	if err != nil {
-		return fmt.Errorf("ask %s for its policy version: %w", v.sampler, err)
-	}
-	if int64(status.Version) != version {
-		return &evaluation.MovedError{From: version, To: int64(status.Version)}
+	case kept.Step != nil:
+		v.begins = false
+		v.steps[kept.Version] = *kept.Step
+		return kept.Step
+	case known:
+		return &step
+	case v.begins:
+		v.begins = false
+		v.steps[kept.Version] = 0
+		return new(int64)
 	}
 	return nil
-}
-
-// report tells the run of a result: the log, and the trainer's metrics, which views, trackers and alerts take.
-func (v *evaluator) report(r *evaluation.Result) {
-	values := map[string]float64{}
-	for name, value := range r.Metrics() {
-		values[v.MetricName(name)] = value
-	}
-	v.e.append(v.event(event.Event{State: event.EvaluationDone, Step: r.Step, Version: r.Version, Seconds: r.Seconds,
-		Message: r.String(), Path: filepath.Join("evaluations", v.Name, evaluation.ResultFile(r.Due)),
-		Metrics: r.Metrics()}))
-	ev := event.Event{Type: event.Metrics, Address: v.trainer.String(), Step: r.Step, Metrics: values}
-	v.e.append(ev)
-	v.e.do(func(s *supervisor) { s.evaluated(v, r, ev) })
-}
-
-// evaluated judges a result by the rules of the trainer and by the gate.
-func (s *supervisor) evaluated(v *evaluator, r *evaluation.Result, ev event.Event) {
-	if b := s.blocks[v.trainer]; b != nil && b.rules != nil && b.HasProcess() {
-		s.endByRule(b, b.rules.metrics(ev.Step, ev.Metrics))
-	}
-	why := v.below(r)
-	v.judged(why)
-	if why == "" {
-		return
-	}
-	s.e.append(event.Event{Type: event.Notice, Level: "warn", Message: why})
-	if v.Gate.Otherwise == decode.GateStop {
-		s.end(state.Stopped, nil, why)
-	}
-}
-
-// below is in which way a result does not reach the gate; empty: it does, or is not judged.
-func (v *evaluator) below(r *evaluation.Result) string {
-	g := v.Gate
-	if g == nil || r.Step < g.From {
-		return ""
-	}
-	value, ok := r.Value(g.Metric)
-	if !ok || value.Mean >= g.AtLeast {
-		return ""
-	}
-	return fmt.Sprintf("evaluation.%s: %s is %.4g at step %d, below the gate's at_least = %g", v.Name, g.Metric,
-		value.Mean, r.Step, g.AtLeast)
-}
-
-// judged notes whether the newest result fails the run.
-func (v *evaluator) judged(why string) {
-	if why == "" || v.Gate.Otherwise != decode.GateFail {
-		v.failed.Store(nil)
-		return
-	}
-	v.failed.Store(&why)
-}
-
-// refused is the error of a run whose last evaluations do not reach their gates; nil: they do.
-func (v *evaluations) refused() error {
-	var errs []error
-	for _, one := range v.list {
-		if why := one.failed.Load(); why != nil {
-			errs = append(errs, errors.New(*why))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -101,7 +101,7 @@ func (e *Engine) Apply(ctx context.Context, recipe *schema.Recipe, p *plan.Plan)
 		return nil, err
 	}
 	s.applyPlan(p)
-	s.beginEvaluations()
+	s.beginEvaluations(p)
 	defer e.watchMachine(attempts)()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -281,6 +281,7 @@ func (s *supervisor) replan(b *blockState, op *plan.Operation) {
 	from := lifecycle.Resumed
 	if op.Action == plan.Replace {
 		from = lifecycle.Scratch
+		s.evaluations.beginAnew(b.addr())
 	}
 	b.reason = firstReason(op)
 	s.move(b, lifecycle.Replanned{From: from})
