@@ -61,8 +61,8 @@ type SolveRate struct {
 	Step   int64   `json:"step"` // of the trainer, when the newest group was made
 }
 
-// Rate is a task's score as a part of the range of all scores: 0 for the lowest, 1 for the highest. A rate that is within
-// a hundredth of these is one of them: the first groups of a task count for less and less, but always for something.
+// Rate is a task's score as a part of the range of all scores: 0 for the lowest, 1 for the highest. A rate within a
+// hundredth of these is one of them: the first groups of a task count for less and less, but always for something.
 func (s *SolveRates) Rate(t *SolveRate) float64 {
 	const nearly = 0.01
 	switch rate := (t.Score - s.Low) / (s.High - s.Low); {

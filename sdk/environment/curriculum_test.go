@@ -124,7 +124,7 @@ func TestManyTasksAreBounded(t *testing.T) {
 	}
 }
 
-// mixture is an endless source of tasks, of which a third is always solved, a third never, and a third half of the time.
+// mixture is an endless source of tasks: a third is always solved, a third never, and a third half of the time.
 type mixture struct {
 	order    []int
 	at       int

@@ -515,8 +515,8 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 	return all
 }
 
-// take asks the environment for the next task, when it is the group's turn, and returns its number. It passes over tasks
-// that the curriculum does not want, but not over all that there are.
+// take asks the environment for the next task, when it is the group's turn, and returns its number. Tasks that the
+// curriculum does not want are passed over, but not all that there are.
 func (r *rollouts) take(ctx context.Context, t *turn) (Task, int64, error) {
 	defer t.taken()
 	if err := t.awaitTask(ctx); err != nil {

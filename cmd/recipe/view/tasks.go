@@ -82,7 +82,8 @@ func Tasks(w io.Writer, s Style, address addr.Block, rates *environment.SolveRat
 		case rateBins + 1:
 			name = "1 (always solved)"
 		}
-		rows = append(rows, []Cell{{Text: name}, {Text: strconv.Itoa(c), Right: true}, {Text: bar(c, len(all)), Paint: s.Dim}})
+		rows = append(rows, []Cell{{Text: name}, {Text: strconv.Itoa(c), Right: true},
+			{Text: bar(c, len(all)), Paint: s.Dim}})
 	}
 	if _, err := fmt.Fprintf(w, "%s: %d tasks\n\n", address, len(all)); err != nil {
 		return err

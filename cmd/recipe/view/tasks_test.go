@@ -8,7 +8,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/environment"
 )
 
-// TestTasksByTheirSolveRate also holds that a prompt, which anybody may have written, moves no cursor and breaks no line.
+// TestTasksByTheirSolveRate also holds that a prompt, which anybody may have written, moves no cursor.
 func TestTasksByTheirSolveRate(t *testing.T) {
 	t.Parallel()
 	rates := &environment.SolveRates{Version: 1, Low: -1, High: 1, Tasks: map[string]*environment.SolveRate{
@@ -45,8 +45,8 @@ HARDEST  GROUPS  STEP  PROMPT
 		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := Tasks(&out, Style{}, address, &environment.SolveRates{High: 1}, 3); err != nil || !strings.Contains(out.String(),
-		"0 tasks") {
+	err = Tasks(&out, Style{}, address, &environment.SolveRates{High: 1}, 3)
+	if err != nil || !strings.Contains(out.String(), "0 tasks") {
 		t.Errorf("no tasks: %v\n%s", err, out.String())
 	}
 	out.Reset()
