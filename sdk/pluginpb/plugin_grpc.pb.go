@@ -43,7 +43,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type PluginClient interface {
-	// Describe describes what the plugin is. It is the only call that may come before anything else.
+	// Describe returns what the plugin is. It is the only call that may come before anything else.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Validate checks a block's values beyond what its schema says. It touches nothing.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
@@ -236,7 +236,7 @@ func (c *pluginClient) Stacks(ctx context.Context, in *StacksRequest, opts ...gr
 // All implementations must embed UnimplementedPluginServer
 // for forward compatibility.
 type PluginServer interface {
-	// Describe describes what the plugin is. It is the only call that may come before anything else.
+	// Describe returns what the plugin is. It is the only call that may come before anything else.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Validate checks a block's values beyond what its schema says. It touches nothing.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
