@@ -302,3 +302,22 @@ func TestBombsOfASourceAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestSourcesOutsideOfTheFolder: a recipe in another folder names its code by a path that validate takes.
+func TestSourcesOutsideOfTheFolder(t *testing.T) {
+	t.Parallel()
+	d, err := Request{Name: "a", From: "testdata/rewards.py:exact", Data: "testdata/questions.jsonl", Machine: "cpu",
+		Dir: t.TempDir()}.Make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{here + "/rewards.py:exact\"", here + "/questions.jsonl\""} {
+		if !strings.Contains(d.Files[0].Text, want) {
+			t.Errorf("the recipe does not name %s:\n%s", want, d.Files[0].Text)
+		}
+	}
+}

@@ -72,7 +72,7 @@ func (p *parts) leave(s setting, why string) {
 	p.left = append(p.left, Left{Setting: s.Name, Value: s.shown(), Line: s.Line, Why: why})
 }
 
-// beside is a path of a file as the recipe writes it: relative to its folder.
+// beside is a path of a file as the recipe writes it: relative to its folder, or absolute.
 func (p *parts) beside(path string) (string, error) {
 	base, err := filepath.Abs(cmp.Or(p.Dir, "."))
 	if err != nil {
@@ -82,7 +82,10 @@ func (p *parts) beside(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return filepath.Rel(base, full)
+	if rel, err := filepath.Rel(base, full); err == nil && filepath.IsLocal(rel) {
+		return rel, nil
+	}
+	return full, nil // a recipe names code outside of its folder by an absolute path alone
 }
 
 // read finds out what the source is and takes over what it sets.
