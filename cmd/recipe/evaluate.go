@@ -200,13 +200,13 @@ func kept(err error, scores *evaluation.File, path string) error {
 	return fmt.Errorf("%w (%d tasks are kept in %s; the same command continues)", err, len(scores.Done), path)
 }
 
-// settings is a digest of the environment's attributes.
+// settings is a digest of the environment's attributes and files.
 func (l *lone) settings() (string, error) {
 	body, _, err := l.blocks.Evaluate(l.block.Addr)
 	if err != nil {
 		return "", err
 	}
-	return evaluation.Settings(l.block.Schema.Config, l.block.Schema.Digest, body)
+	return evaluation.Settings(l.block.Schema.Config, l.block.Schema.Digest, l.block.Contents, body)
 }
 
 // fillIn evaluates the tasks whose scores are missing, and returns how many tasks there are.

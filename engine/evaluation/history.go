@@ -13,11 +13,22 @@ import (
 	"github.com/recipe-rl/recipe/sdk"
 )
 
-// before is in the names of what was moved aside.
-const before = ".before-"
+// Aside is in the names of what was moved aside.
+const Aside = ".before-"
 
 // Before ends the name of what is moved aside at a time.
-func Before(now time.Time) string { return before + now.UTC().Format("20060102T150405.000") }
+func Before(now time.Time) string { return Aside + now.UTC().Format("20060102T150405.000") }
+
+// MoveAside keeps a result and its scores where no later result is compared with them.
+func MoveAside(folder string, r *Result, now time.Time) error {
+	for _, name := range []string{ScoresFile(r.Due), ResultFile(r.Due)} {
+		path := filepath.Join(folder, name)
+		if err := os.Rename(path, path+Before(now)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("move an earlier result out of the way: %w", err)
+		}
+	}
+	return nil
+}
 
 // Names are the evaluation blocks that have results in a run directory, sorted.
 func Names(runDir string) ([]string, error) {
@@ -30,7 +41,7 @@ func Names(runDir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.Contains(e.Name(), before) {
+		if e.IsDir() && !strings.Contains(e.Name(), Aside) {
 			names = append(names, e.Name())
 		}
 	}

@@ -9,12 +9,13 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
+	"github.com/recipe-rl/recipe/schema/decode"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Settings is a digest of an environment's attributes: with others its scores are other scores. Schema is that of its
-// plugin's configuration, with its digest.
-func Settings(schema *spec.Schema, digest string, body cty.Value) (string, error) {
+// Settings is a digest of what the scores of an environment depend on: its attributes, and the files that they name, such
+// as reward functions and datasets. Schema is that of its plugin's configuration, with its digest.
+func Settings(schema *spec.Schema, digest string, files []decode.Content, body cty.Value) (string, error) {
 	known := map[string]json.RawMessage{}
 	body, _ = body.UnmarkDeep()
 	values := body.AsValueMap()
@@ -26,7 +27,7 @@ func Settings(schema *spec.Schema, digest string, body cty.Value) (string, error
 			}
 		}
 	}
-	data, err := json.Marshal([]any{digest, known})
+	data, err := json.Marshal([]any{digest, known, files})
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8]), err
 }

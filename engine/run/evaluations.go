@@ -124,7 +124,8 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 	if trainer == nil {
 		return nil, fmt.Errorf("no sync block brings weights to %s", sampler)
 	}
-	settings, err := evaluation.Settings(environment.Schema.Config, environment.Schema.Digest, environment.Value)
+	settings, err := evaluation.Settings(environment.Schema.Config, environment.Schema.Digest, environment.Contents,
+		environment.Value)
 	if err != nil {
 		return nil, err
 	}
@@ -133,11 +134,19 @@ func (s *supervisor) newEvaluator(of decode.Evaluation) (*evaluator, error) {
 		folder:   evaluation.Folder(absolute(string(s.e.opts.Dir)), of.Name), woken: make(chan struct{}, 1),
 		steps: map[int]int64{}}
 	found, err := evaluation.Results(v.folder)
+	others := 0
 	for _, r := range found {
-		if r.Comparable(v.blank()) {
-			v.results, v.done = append(v.results, r), max(v.done, r.Due)
-			v.judged(v.below(r))
+		if !r.Comparable(v.blank()) {
+			others++
+			err = errors.Join(err, evaluation.MoveAside(v.folder, r, s.e.now()))
+			continue
 		}
+		v.results, v.done = append(v.results, r), max(v.done, r.Due)
+		v.judged(v.below(r))
+	}
+	if others > 0 {
+		s.e.notice("warn", fmt.Sprintf("evaluation.%s: settings or files have changed on which scores depend: %d earlier "+
+			"results are moved aside (*%s*), and the next one is a new baseline", of.Name, others, evaluation.Aside))
 	}
 	return v, err
 }
