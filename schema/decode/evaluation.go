@@ -136,6 +136,10 @@ func (d *Decoder) Evaluation(o *parse.Observer, s *spec.Schema, v cty.Value) *Ev
 		if names := e.gateMetrics(); !slices.Contains(names, g.Metric) {
 			wrong("gate: metric is %q; expected one of %s.", g.Metric, strings.Join(names, ", "))
 		}
+		if g.Metric != "score" && (g.AtLeast <= 0 || g.AtLeast > 1) {
+			wrong("gate: at_least is %g, and %s is a share of the tasks: write a number above 0 and up to 1, such as 0.6.",
+				g.AtLeast, g.Metric)
+		}
 	}
 	return e
 }

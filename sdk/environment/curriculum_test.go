@@ -204,3 +204,13 @@ func TestACurriculumOfImpossibleTasksEnds(t *testing.T) {
 		t.Errorf("task number %d: %v, want %d", number, err, mixed+1)
 	}
 }
+
+func TestAGroupOfOneIsWarnedOf(t *testing.T) {
+	r := runner[Settings, Environment]{}
+	for size, want := range map[int64]int{1: 1, 2: 0} {
+		got := r.Validate(Settings{GroupSize: size})
+		if len(got) != want || want == 1 && !got[0].Warning {
+			t.Errorf("group_size = %d: %v, want %d warnings", size, got, want)
+		}
+	}
+}

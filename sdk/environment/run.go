@@ -63,6 +63,13 @@ func (r *runner[C, E]) Validate(config C) []spec.Problem {
 			Detail: fmt.Sprintf("max_batches_offpolicy is %d, and with deterministic = true a batch is sampled when the "+
 				"trainer asks for it. Leave one of them out.", s.MaxBatchesOffpolicy)})
 	}
+	if s := config.settings(); s.GroupSize == 1 {
+		problems = append(problems, spec.Problem{Path: cty.GetAttrPath("group_size"), Warning: true,
+			Summary: "A group of one has nothing to compare",
+			Detail: "Trainers make advantages from the differences between the scores of a group: with group_size = 1 each is " +
+				"0, and nothing is learned. Write 2 or more, such as 8. An environment that sends advantages of its own, or an " +
+				"estimator without groups, may leave it."})
+	}
 	if s := config.settings(); s.Curriculum != nil {
 		problems = append(problems, s.Curriculum.problems(s.Deterministic)...)
 	}
