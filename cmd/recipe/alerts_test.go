@@ -82,6 +82,9 @@ alert "over" {
 		return string(out)
 	}
 	said := run("apply", "-y")
+	if !strings.Contains(said, "alert learns: reward") {
+		t.Errorf("apply does not show the alert:\n%s", said)
+	}
 	said += run("logs", "--json") + run("logs", "--grep", "alert over: the run is completed")
 
 	mu.Lock()

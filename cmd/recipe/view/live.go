@@ -173,7 +173,8 @@ func (l *Live) worthALine(e event.Event) bool {
 // run has ended.
 func Notable(e event.Event) bool {
 	switch e.Type {
-	case event.RunEnded, event.Restart, event.Adopted, event.Stalled, event.StallOver, event.Silent, event.Answers:
+	case event.RunEnded, event.Restart, event.Adopted, event.Stalled, event.StallOver, event.Silent, event.Answers,
+		event.Alert, event.AlertOver:
 		return true
 	case event.Evaluation:
 		return e.State != event.EvaluationBegun
