@@ -112,12 +112,16 @@ func noEngine(block addr.Block, dir state.Dir, rec *state.Run) error {
 		}
 	}
 	e := &sdk.Error{Summary: fmt.Sprintf("%s is not running: its run is %s", block, rec.Status)}
+	again := session.Again(dir, recipePath(dir, rec)) + " restarts it from its newest checkpoint"
 	switch {
-	case rec.Status != state.Completed:
-		e.Remedy = session.Again(dir, recipePath(dir, rec)) + " restarts it from its newest checkpoint"
-	case block.Kind == kind.Environment: // nothing is left to apply
+	case block.Kind == kind.Environment:
 		e.Remedy = fmt.Sprintf("recipe evaluate %s -r %s --samples 4 evaluates the newest checkpoint without a live run",
 			block, file)
+		if rec.Status != state.Completed { // of a completed run nothing is left to apply
+			e.Remedy += "; " + again
+		}
+	case rec.Status != state.Completed:
+		e.Remedy = again
 	default:
 		e.Remedy = "its jobs are done: recipe show names the checkpoints that they left; with more steps in " + file +
 			", recipe apply continues it"
