@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/recipe-rl/recipe/schema"
 	"github.com/recipe-rl/recipe/schema/addr"
 	"github.com/recipe-rl/recipe/schema/decode"
+	"github.com/recipe-rl/recipe/sdk/kind"
 	"github.com/recipe-rl/recipe/sdk/outputs"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
@@ -60,6 +62,7 @@ type evaluator struct {
 	woken chan struct{}
 	// trained is set when the trainer has done its steps; over, when there is nothing left to evaluate.
 	trained, over atomic.Bool
+	asked         atomic.Bool            // inference was asked to keep the weights of the first step that is due
 	anew          atomic.Bool            // the trainer begins from scratch: what was measured before is of other weights
 	failed        atomic.Pointer[string] // why the newest result fails the run; nil: it does not
 }
@@ -105,6 +108,12 @@ func (v *evaluations) beginAnew(trainer addr.Block) {
 			one.wake()
 		}
 	}
+}
+
+// hold reports whether a block waits for them: a sync block brings no new weights before inference was asked to keep the
+// first ones, or a fast trainer would overtake the baseline.
+func (v *evaluations) hold(b addr.Block) bool {
+	return b.Kind == kind.Sync && slices.ContainsFunc(v.list, func(one *evaluator) bool { return !one.asked.Load() })
 }
 
 // wake lets the evaluations look at once whether one is due.
@@ -206,6 +215,9 @@ func (v *evaluator) run(ctx context.Context) {
 				v.e.notice("warn", fmt.Sprintf("evaluation.%s: %s cannot be asked to keep its policy version: %v", v.Name,
 					v.sampler, err))
 			}
+			if away >= evaluationAway {
+				v.letGo()
+			}
 			if away >= evaluationAway && last {
 				return
 			}
@@ -213,6 +225,7 @@ func (v *evaluator) run(ctx context.Context) {
 			continue
 		}
 		away = 0
+		v.letGo()
 		if kept.Step = v.stepOf(kept); kept.Step != nil {
 			served = *kept.Step
 		}
@@ -250,8 +263,16 @@ func (v *evaluator) atEnd(served int64) bool {
 	return v.AtEnd && (served < 0 || served > v.done && (len(v.results) == 0 || v.results[len(v.results)-1].Step < served))
 }
 
+// letGo lets the sync block start.
+func (v *evaluator) letGo() {
+	if !v.asked.Swap(true) {
+		v.e.do(func(s *supervisor) { s.dirty = true })
+	}
+}
+
 // conclude lets the run end.
 func (v *evaluator) conclude() {
+	v.asked.Store(true)
 	v.over.Store(true)
 	v.e.do(func(s *supervisor) { s.dirty = true })
 }

@@ -30,6 +30,7 @@ func (s *supervisor) phase(b *blockState, p sdk.Phase, outputs cty.Value) {
 		rec.Outputs = s.e.storedOutputs(b.outputs, b.block.Schema)
 	})
 	if b.Ready && !was.Ready {
+		s.evaluations.wake()
 		s.becameReady(b)
 	}
 }
