@@ -13,8 +13,8 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// Settings is a digest of what the scores of an environment depend on: its attributes, and the files that they name, such
-// as reward functions and datasets. Schema is that of its plugin's configuration, with its digest.
+// Settings is a digest of what the scores of an environment depend on: its attributes, and the files that they name,
+// such as reward functions and datasets. Schema is that of its plugin's configuration, with its digest.
 func Settings(schema *spec.Schema, digest string, files []decode.Content, body cty.Value) (string, error) {
 	known := map[string]json.RawMessage{}
 	body, _ = body.UnmarkDeep()

@@ -10,7 +10,7 @@ import (
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
-// TestScoresOfOtherFilesAreOthers: a changed reward function or dataset is another evaluation, as a changed attribute is.
+// TestScoresOfOtherFilesAreOthers: a changed reward function or dataset is another evaluation, as an attribute is.
 func TestScoresOfOtherFilesAreOthers(t *testing.T) {
 	t.Parallel()
 	schema := &spec.Schema{Attributes: []*spec.Attribute{{Name: "function", Type: cty.String}}}

@@ -110,8 +110,8 @@ func (v *evaluations) beginAnew(trainer addr.Block) {
 	}
 }
 
-// hold reports whether a block waits for them: a sync block brings no new weights before inference was asked to keep the
-// first ones, or a fast trainer would overtake the baseline.
+// hold reports whether a block waits for them: a sync block brings no new weights before inference was asked to keep
+// the first ones, or a fast trainer would overtake the baseline.
 func (v *evaluations) hold(b addr.Block) bool {
 	return b.Kind == kind.Sync && slices.ContainsFunc(v.list, func(one *evaluator) bool { return !one.asked.Load() })
 }
