@@ -135,7 +135,7 @@ var elsewhereSaid = []string{"No module named 'sympy'"}
 
 // TestMessagesThatDocsQuoteExist: the program has each message that docs/troubleshooting.md quotes.
 //
-//docs:troubleshooting.md the messages are those of the program
+//docs:troubleshooting.md the program prints the messages that the page quotes
 func TestMessagesThatDocsQuoteExist(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "troubleshooting.md"))

@@ -17,9 +17,6 @@ import (
 	"github.com/recipe-rl/recipe/sdk/kind"
 )
 
-// maxSolveRates is the largest file of solve rates that is read: 65,536 tasks, each with a prompt of 500 bytes.
-const maxSolveRates = 64 << 20
-
 func newEnvTasks(a *app) *cobra.Command {
 	var (
 		file   string
@@ -44,7 +41,7 @@ environment.`,
 				return err
 			}
 			path := filepath.Join(dir.Block(address), envs.SolveRatesFile)
-			text, err := private.ReadFile(path, maxSolveRates)
+			text, err := private.ReadFile(path, envs.MaxSolveRates)
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("%s has no solve rates: it has scored no group yet, or is none of recipe's SDK (%s)", address,
 					path)

@@ -50,7 +50,10 @@ func Names(runDir string) ([]string, error) {
 
 // Pair is what lies between two results on the same tasks, of one run or of two.
 type Pair struct {
-	Name    string       `json:"name"`
+	Name string `json:"name"`
+	// Differ says that the two were asked or scored in another way: with other attributes of the environment, another
+	// reward function or dataset. The change is then not only that of the policy.
+	Differ  bool         `json:"differ,omitempty"`
 	Before  Moment       `json:"before"`
 	After   Moment       `json:"after"`
 	Changes []Comparison `json:"changes"`
@@ -73,7 +76,7 @@ func Between(beforeDir string, earlier *Result, afterDir string, after *Result) 
 	if err != nil {
 		return nil, err
 	}
-	p := &Pair{Name: after.Name, Before: Moment{earlier.Step, earlier.Version}, After: Moment{after.Step, after.Version},
+	p := &Pair{Name: after.Name, Differ: !after.Comparable(earlier), Before: Moment{earlier.Step, earlier.Version}, After: Moment{after.Step, after.Version},
 		Changes: []Comparison{}, Flips: Flips(old, now, after.Pass)}
 	add := func(metric string, value func(sdk.TaskScore) (float64, bool)) {
 		if c, ok := Compare(metric, old, now, value); ok {

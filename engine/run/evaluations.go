@@ -110,9 +110,9 @@ func (v *evaluations) beginAnew(trainer addr.Block) {
 	}
 }
 
-// hold reports whether a block waits for them: a sync block brings no new weights before inference was asked to keep
-// the first ones, or a fast trainer would overtake the baseline.
-func (v *evaluations) hold(b addr.Block) bool {
+// delay reports whether a block may not start yet: a sync block brings no new weights before inference was asked to
+// keep the first ones, or a fast trainer would overtake the baseline.
+func (v *evaluations) delay(b addr.Block) bool {
 	return b.Kind == kind.Sync && slices.ContainsFunc(v.list, func(one *evaluator) bool { return !one.asked.Load() })
 }
 

@@ -266,6 +266,9 @@ func (p *fakeProcess) ready(url string) {
 	if _, ok := vals["base_url"]; ok {
 		vals["base_url"] = cty.StringVal(url)
 	}
+	if _, ok := vals["control_url"]; ok {
+		vals["control_url"] = cty.StringVal(url)
+	}
 	if _, ok := vals["api_key"]; ok {
 		vals["api_key"] = cty.StringVal(p.req.Token)
 	}

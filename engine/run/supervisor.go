@@ -360,7 +360,7 @@ func (s *supervisor) reconcile() {
 		case b.Stage == lifecycle.Preparing && s.mayGoOn(b):
 			s.move(b, lifecycle.MayUseMemory{})
 			b.attempt.settle <- struct{}{}
-		case b.MayBegin() && s.evaluations.hold(b.addr()):
+		case b.MayBegin() && s.evaluations.delay(b.addr()):
 		case b.MayBegin():
 			begin := s.start
 			if !s.allowed(b) {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/recipe-rl/recipe/internal/regular"
 	"github.com/recipe-rl/recipe/sdk/spec"
 )
 
@@ -42,6 +42,9 @@ func (c *Curriculum) problems(deterministic bool) []spec.Problem {
 // SolveRatesFile is the file of an environment's block that holds its SolveRates.
 const SolveRatesFile = "solve_rates.json"
 
+// MaxSolveRates is the largest such file that is read: 65,536 tasks, each with 500 bytes of a prompt.
+const MaxSolveRates = 64 << 20
+
 // SolveRatesVersion is the version of SolveRates that this package writes.
 const SolveRatesVersion = 1
 
@@ -62,7 +65,7 @@ type SolveRate struct {
 }
 
 // Rate is a task's score as a part of the range of all scores: 0 for the lowest, 1 for the highest. A rate within a
-// hundredth of these is one of them: the first groups of a task count for less and less, but always for something.
+// hundredth of these is one of them: the mean of a task that failed at first never quite reaches 1.
 func (s *SolveRates) Rate(t *SolveRate) float64 {
 	const nearly = 0.01
 	switch rate := (t.Score - s.Low) / (s.High - s.Low); {
@@ -92,8 +95,7 @@ func (s *SolveRates) check() error {
 }
 
 const (
-	mostRates  = 1 << 16 // tasks whose solve rate is kept
-	mostPassed = 1 << 16 // tasks in a row that are passed over
+	mostRates = 1 << 16 // tasks whose solve rate is kept
 	// The newest group of a task counts half: the policy that answered the groups before is an older one.
 	rateShare  = 0.5
 	savedEvery = 10 * time.Second
@@ -107,8 +109,6 @@ type rates struct {
 	mu   sync.Mutex
 	kept *SolveRates
 
-	full    bool // there are more tasks than are kept
-	again   bool // a task came that had come before
 	changed bool
 	written time.Time
 	pause   time.Duration
@@ -126,7 +126,7 @@ func ReadSolveRates(data []byte) (*SolveRates, error) {
 // openRates reads what earlier lives of the block have kept. A file that cannot be read is forgotten.
 func openRates(path string, log func(level, message string)) *rates {
 	r := &rates{path: path, pause: savedEvery}
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, MaxSolveRates)
 	if err == nil {
 		r.kept, err = ReadSolveRates(data)
 	}
@@ -145,12 +145,13 @@ func (r *rates) note(task Task, made *rolled, step int64) {
 		return
 	}
 	var sum, n float64
+	low, high := math.Inf(1), math.Inf(-1)
 	for i := range made.sequences {
 		s := &made.sequences[i]
 		if s.failed != nil || s.part {
 			continue
 		}
-		sum, n = sum+s.score, n+1
+		sum, n, low, high = sum+s.score, n+1, min(low, s.score), max(high, s.score)
 	}
 	if n == 0 {
 		return
@@ -158,15 +159,13 @@ func (r *rates) note(task Task, made *rolled, step int64) {
 	mean := sum / n
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.kept.Low, r.kept.High = math.Min(r.kept.Low, lowest(made)), math.Max(r.kept.High, highest(made))
+	r.kept.Low, r.kept.High = min(r.kept.Low, low), max(r.kept.High, high)
 	name := task.digest()
 	t := r.kept.Tasks[name]
 	switch {
 	case t != nil:
-		r.again = true
 		t.Score += rateShare * (mean - t.Score)
 	case len(r.kept.Tasks) >= mostRates:
-		r.full = true
 		return
 	default:
 		t = &SolveRate{Prompt: brief([]byte(task.text())), Score: mean}
@@ -195,23 +194,22 @@ func (r *rates) wants(c *Curriculum, task Task, chance float64) bool {
 func (r *rates) most() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return min(len(r.kept.Tasks), mostPassed)
+	return len(r.kept.Tasks)
 }
 
 // metrics counts the tasks by their solve rate; nil where no task has come twice, as where tasks are made up.
 func (r *rates) metrics(c *Curriculum) map[string]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.again {
-		return nil
-	}
 	target := []float64{0.2, 0.8}
 	if c != nil {
 		target = c.Target
 	}
 	out := map[string]float64{"tasks/unsolved": 0, "tasks/hard": 0, "tasks/target": 0, "tasks/easy": 0,
 		"tasks/solved": 0}
+	again := false
 	for _, t := range r.kept.Tasks {
+		again = again || t.Groups > 1
 		switch rate := r.kept.Rate(t); {
 		case rate == 0:
 			out["tasks/unsolved"]++
@@ -225,6 +223,9 @@ func (r *rates) metrics(c *Curriculum) map[string]float64 {
 			out["tasks/solved"]++
 		}
 	}
+	if !again {
+		return nil
+	}
 	return out
 }
 
@@ -236,13 +237,7 @@ func (r *rates) save(now bool) error {
 		return nil
 	}
 	began := time.Now()
-	data, err := json.Marshal(r.kept)
-	if err == nil {
-		err = os.WriteFile(r.path+".new", data, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(r.path+".new", r.path)
-	}
+	err := writeWhole(r.path, r.kept)
 	r.written = time.Now()
 	r.pause = max(savedEvery, time.Duration(float64(r.written.Sub(began))/savedShare))
 	if err != nil {
@@ -250,22 +245,4 @@ func (r *rates) save(now bool) error {
 	}
 	r.changed = false
 	return nil
-}
-
-func lowest(made *rolled) float64  { return made.extreme(math.Min) }
-func highest(made *rolled) float64 { return made.extreme(math.Max) }
-
-// extreme is the lowest or highest score of the group.
-func (r *rolled) extreme(of func(a, b float64) float64) float64 {
-	out := 0.0
-	for i, first := 0, true; i < len(r.sequences); i++ {
-		switch s := &r.sequences[i]; {
-		case s.failed != nil:
-		case first:
-			out, first = s.score, false
-		default:
-			out = of(out, s.score)
-		}
-	}
-	return out
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // Skipper is an environment that passes over tasks faster than by calling Next for each.
@@ -24,6 +26,9 @@ type Ordered interface {
 	// Order names what the order depends on, such as the data set and the seed.
 	Order() string
 }
+
+// maxPlace is how many bytes a place may have: keptSteps entries of some 50 bytes, and what its order names.
+const maxPlace = 1 << 20
 
 // keptSteps are the trainer's last steps for which it is known how many tasks they have used.
 const keptSteps = 1024
@@ -60,7 +65,7 @@ type place struct {
 // openPlace reads a place; one of another order, or that cannot be read, is forgotten.
 func openPlace(path, order string, log func(level, message string)) *place {
 	p := &place{path: path, open: map[int64]bool{}}
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, maxPlace)
 	if err == nil {
 		err = json.Unmarshal(data, &p.kept)
 	}
@@ -148,18 +153,23 @@ func (p *place) save(now bool) error {
 	}
 	p.written = time.Now()
 	p.pause = min(max(time.Second, 2*p.pause), time.Minute) // of a disk that is full
-	data, err := json.Marshal(p.kept)
-	if err == nil {
-		err = os.WriteFile(p.path+".new", data, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(p.path+".new", p.path)
-	}
-	if err != nil {
+	if err := writeWhole(p.path, p.kept); err != nil {
 		return fmt.Errorf("keep which tasks were used: %w", err)
 	}
 	p.changed, p.pause = false, time.Second
 	return nil
+}
+
+// writeWhole writes a value as JSON, whole or not at all.
+func writeWhole(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(path+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return err
 }
 
 // settleDown goes on behind the tasks that the trainer has used. Where the API has not said how many groups wait, their

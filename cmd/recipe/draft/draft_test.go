@@ -315,7 +315,7 @@ func TestSourcesOutsideOfTheFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{here + "/rewards.py:exact\"", here + "/questions.jsonl\""} {
+	for _, want := range []string{`"` + here + `/rewards.py:exact"`, `"` + here + `/questions.jsonl"`} {
 		if !strings.Contains(d.Files[0].Text, want) {
 			t.Errorf("the recipe does not name %s:\n%s", want, d.Files[0].Text)
 		}

@@ -58,6 +58,10 @@ func EvaluationPairs(out io.Writer, s Style, pairs []*evaluation.Pair, flips int
 
 func pair(w io.Writer, s Style, p *evaluation.Pair, flips int) {
 	fmt.Fprintf(w, "  from step %d to step %d, task by task\n", p.Before.Step, p.After.Step)
+	if p.Differ {
+		fmt.Fprintln(w, s.Yellow("    warning: ")+"settings or files differ on which scores depend, such as the reward "+
+			"function: not only the policy has changed")
+	}
 	if len(p.Changes) == 0 {
 		fmt.Fprintln(w, "    they have no task in common")
 	}
