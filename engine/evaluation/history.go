@@ -76,8 +76,8 @@ func Between(beforeDir string, earlier *Result, afterDir string, after *Result) 
 	if err != nil {
 		return nil, err
 	}
-	p := &Pair{Name: after.Name, Differ: !after.Comparable(earlier), Before: Moment{earlier.Step, earlier.Version}, After: Moment{after.Step, after.Version},
-		Changes: []Comparison{}, Flips: Flips(old, now, after.Pass)}
+	p := &Pair{Name: after.Name, Differ: !after.Comparable(earlier), Before: Moment{earlier.Step, earlier.Version},
+		After: Moment{after.Step, after.Version}, Changes: []Comparison{}, Flips: Flips(old, now, after.Pass)}
 	add := func(metric string, value func(sdk.TaskScore) (float64, bool)) {
 		if c, ok := Compare(metric, old, now, value); ok {
 			p.Changes = append(p.Changes, c)
