@@ -266,7 +266,7 @@ func (p *fakeProcess) ready(url string) {
 	if _, ok := vals["base_url"]; ok {
 		vals["base_url"] = cty.StringVal(url)
 	}
-	if _, ok := vals["control_url"]; ok {
+	if _, ok := vals["control_url"]; ok && p.block.Kind == kind.Inference {
 		vals["control_url"] = cty.StringVal(url)
 	}
 	if _, ok := vals["api_key"]; ok {
