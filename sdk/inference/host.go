@@ -138,6 +138,9 @@ func (h *host) Changed() {
 	if err != nil {
 		return // attach calls again
 	}
+	if reporter, ok := engine.(UsageReporter); ok {
+		h.gateway.SetConcurrency(reporter.Concurrency())
+	}
 	replicas := engine.Replicas()
 	err = h.gateway.SetReplicas(replicas)
 	for _, r := range replicas {
@@ -281,7 +284,7 @@ func (h *host) gatewayEvent(e gateway.Event) {
 	case gateway.EventReplicaDown, gateway.EventUpdateFailed, gateway.EventMismatch, gateway.EventHoldExpired,
 		gateway.EventRangeOnly, gateway.EventNoFiles:
 		h.Log("warn", e.Message)
-	case gateway.EventReplicaUp:
+	case gateway.EventReplicaUp, gateway.EventNoUsage:
 		h.Log("info", e.Message)
 	default:
 		h.Log("debug", e.Message)
