@@ -122,12 +122,37 @@ func plain(path, top string, depth int, info fs.FileInfo) error {
 		return nil
 	}
 	if t == fs.ModeSymlink && depth >= treeDepth {
-		to, err := filepath.EvalSymlinks(path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.HasPrefix(to, top+string(filepath.Separator)) {
+		if strings.HasPrefix(destination(path), top+string(filepath.Separator)) {
 			return nil
 		}
 	}
 	return &Error{path, "is " + what(info), remedyLink}
+}
+
+// destination is where a link leads; where it leads to nothing, what a program would make that writes through it. Empty:
+// that is not known.
+func destination(link string) string {
+	if to, err := filepath.EvalSymlinks(link); err == nil {
+		return to
+	}
+	to, err := os.Readlink(link)
+	if err != nil {
+		return ""
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Dir(link) + string(filepath.Separator) + to // not cleaned: what is before .. may be a link
+	}
+	for missing := ""; ; {
+		if real, err := filepath.EvalSymlinks(to); err == nil {
+			return filepath.Join(real, missing)
+		}
+		at := strings.LastIndexByte(to, filepath.Separator)
+		_, err := os.Lstat(to)
+		if at <= 0 || to[at+1:] == ".." || err == nil { // the last: it is a link that leads to nothing, too
+			return ""
+		}
+		to, missing = to[:at], filepath.Join(to[at+1:], missing)
+	}
 }
 
 // ReadFile reads a regular file of this user's with at most limit bytes, and removes permissions of others. It never

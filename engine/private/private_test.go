@@ -133,8 +133,20 @@ func TestTree(t *testing.T) {
 		"output that is a link":                        {link("blocks/a/stdout", "/etc/passwd"), false},
 		"a link in a folder of a block that leads out": {link("blocks/a/sub/file", "/etc/passwd"), false},
 		"one that stays inside":                        {link("blocks/a/sub/latest", "deep"), true},
-		"one that a program keeps for itself":          {link("blocks/a/sub/deep/log", "/etc/passwd"), true},
-		"a link in a folder that is not looked at":     {link("checkpoints/x", "/etc/passwd"), true},
+		"one that leads to nothing inside":             {link("blocks/a/sub/latest", "deep/run-1"), true},
+		"one that leads to nothing outside":            {link("blocks/a/sub/file", "/etc/none/none"), false},
+		"one that leads to nothing above":              {link("blocks/a/sub/file", "../../../../none"), false},
+		"one that leads to nothing by another link": {func(_ *testing.T, top string) error {
+			return errors.Join(os.Symlink("/etc", filepath.Join(top, "blocks/a/sub/deep/out")),
+				os.Symlink("deep/out/none", filepath.Join(top, "blocks/a/sub/file")))
+		}, false},
+		"one to a link that leads to nothing": {func(_ *testing.T, top string) error {
+			return errors.Join(os.Symlink("/etc/none", filepath.Join(top, "blocks/a/sub/deep/out")),
+				os.Symlink("deep/out", filepath.Join(top, "blocks/a/sub/file")))
+		}, false},
+		"one that leads to itself":                 {link("blocks/a/sub/file", "file"), false},
+		"one that a program keeps for itself":      {link("blocks/a/sub/deep/log", "/etc/passwd"), true},
+		"a link in a folder that is not looked at": {link("checkpoints/x", "/etc/passwd"), true},
 		"that folder itself is a link": {func(_ *testing.T, top string) error {
 			return errors.Join(os.Remove(filepath.Join(top, "checkpoints")),
 				os.Symlink("/tmp", filepath.Join(top, "checkpoints")))

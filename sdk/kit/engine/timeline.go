@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/recipe-rl/recipe/internal/regular"
 )
 
 // timeline measures the stages of a server's start, beside their durations at the last start in this block.
@@ -84,7 +86,7 @@ func (t *timeline) end() (string, error) {
 	line := fmt.Sprintf("ready after %.1f s: %s", t.now().Sub(t.began).Seconds(), strings.Join(parts, ", "))
 	data, err := json.Marshal(t.stages)
 	if err == nil {
-		err = os.WriteFile(t.file, append(data, '\n'), 0o600)
+		err = regular.WriteFile(t.file, append(data, '\n'))
 	}
 	if err != nil {
 		return line, fmt.Errorf("store how long the start took: %w", err)

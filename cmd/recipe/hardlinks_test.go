@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A run writes into none of its files that has a second name, as in a backup of hard links: lines are added to logs, and
+// the index of trajectories is a database. Nothing else in the backup changes.
+func TestARunEmptiesNoSecondName(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	w.recipe("apply", "-y", "--var", "steps=10", "quickstart.hcl")
+	run, backup := filepath.Join(w.dir, ".recipe", "quickstart"), t.TempDir()
+	kept := map[string][]byte{}
+	keep := func(rel string) {
+		to := filepath.Join(backup, strings.ReplaceAll(rel, "/", "_"))
+		err := os.Link(filepath.Join(run, rel), to)
+		if err == nil {
+			kept[to], err = os.ReadFile(to)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, next := range []string{ // what the next life makes
+		"blocks/environment.arithmetic.sums/tasks.json.new",
+		"samples/trajectories.builtin.default/00000002.zst",
+		"trajectories/trajectories.builtin.default/reserve",
+	} {
+		if err := os.WriteFile(filepath.Join(run, next), []byte("own"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && d.Name() != "index.db" {
+			rel, _ := filepath.Rel(run, path)
+			keep(rel)
+		}
+		return err
+	})
+	if err != nil || len(kept) < 20 {
+		t.Fatalf("%d files, %v", len(kept), err)
+	}
+	w.recipe("apply", "-y", "--var", "steps=20", "quickstart.hcl")
+	for path, before := range kept {
+		if now, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(now, before) {
+			t.Errorf("%s had %d bytes and has %d others (%v)", filepath.Base(path), len(before), len(now), err)
+		}
+	}
+}
