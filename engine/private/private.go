@@ -79,7 +79,8 @@ func Own(path string) error {
 const treeDepth = 4
 
 // Tree checks the files and folders below path, which must be a folder: none belongs to another user, none is a pipe, a
-// device or a link that leads out. Sockets are ignored. Folders named skip at the top are not entered.
+// device or a link that leads out. Sockets are ignored. What is in the folders of a folder named skip at the top is not
+// looked at.
 func Tree(path string, skip ...string) error {
 	top, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -107,7 +108,8 @@ func Tree(path string, skip ...string) error {
 		if err := plain(p, top, depth, info); err != nil {
 			return err
 		}
-		if d.IsDir() && (depth >= treeDepth || depth == 1 && slices.Contains(skip, rel)) {
+		first, _, _ := strings.Cut(rel, string(filepath.Separator))
+		if d.IsDir() && (depth >= treeDepth || depth == 2 && slices.Contains(skip, first)) {
 			return fs.SkipDir
 		}
 		return nil

@@ -146,9 +146,10 @@ func TestTree(t *testing.T) {
 		}, false},
 		"one that leads to itself":                 {link("blocks/a/sub/file", "file"), false},
 		"one that a program keeps for itself":      {link("blocks/a/sub/deep/log", "/etc/passwd"), true},
-		"a link in a folder that is not looked at": {link("checkpoints/x", "/etc/passwd"), true},
+		"a link in a folder that is not looked at": {link("checkpoints/a/x", "/etc/passwd"), true},
+		"a link to such a folder":                  {link("checkpoints/b", "/tmp"), false},
 		"that folder itself is a link": {func(_ *testing.T, top string) error {
-			return errors.Join(os.Remove(filepath.Join(top, "checkpoints")),
+			return errors.Join(os.RemoveAll(filepath.Join(top, "checkpoints")),
 				os.Symlink("/tmp", filepath.Join(top, "checkpoints")))
 		}, false},
 		"a pipe": {func(_ *testing.T, top string) error {
@@ -163,7 +164,7 @@ func TestTree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := t.TempDir()
-			for _, dir := range []string{"blocks/a/sub/deep", "checkpoints"} {
+			for _, dir := range []string{"blocks/a/sub/deep", "checkpoints/a"} {
 				if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {
 					t.Fatal(err)
 				}

@@ -53,3 +53,25 @@ func TestARunEmptiesNoSecondName(t *testing.T) {
 		}
 	}
 }
+
+// An evaluation records its samples in no folder that a link in the run directory leads to, and removes none there.
+func TestAnEvaluationWritesThroughNoLink(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	w.recipe("apply", "-y", "--var", "steps=10", "quickstart.hcl")
+	record, elsewhere := filepath.Join(w.dir, ".recipe", "quickstart", "samples"), t.TempDir()
+	err := os.RemoveAll(record)
+	if err == nil {
+		err = os.Symlink(elsewhere, record)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := w.recipe("evaluate", "environment.arithmetic.sums", "-r", "quickstart.hcl", "--samples", "1", "--limit", "2")
+	if !strings.Contains(out, "not recorded: check the run directory: refused") || !strings.Contains(out, "pass@1") {
+		t.Errorf("it says %s", out)
+	}
+	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) > 0 {
+		t.Errorf("elsewhere are %v, %v", entries, err)
+	}
+}
