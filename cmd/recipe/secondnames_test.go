@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -73,5 +74,31 @@ func TestAnEvaluationWritesThroughNoLink(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) > 0 {
 		t.Errorf("elsewhere are %v, %v", entries, err)
+	}
+}
+
+// Records of blocks that are larger than recipe writes any are not read, sparse ones on an empty disk included.
+func TestHugeRecordsOfBlocksAreNotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	w.recipe("apply", "-y", "--var", "steps=10", "quickstart.hcl")
+	blocks := filepath.Join(w.dir, ".recipe", "quickstart", "blocks")
+	huge := func(name string) {
+		path := filepath.Join(blocks, name)
+		f, err := os.Create(path)
+		if err == nil {
+			err = errors.Join(f.Truncate(1<<42), f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	huge("environment.arithmetic.sums/registered.json")
+	w.recipe("apply", "-y", "--var", "steps=20", "quickstart.hcl")
+	huge("sync.weights.policy/last.json")
+	out, err := w.command("apply", "-y", "--var", "steps=30", "quickstart.hcl").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "has more than 67108864 bytes") ||
+		strings.Contains(string(out), "goroutine") {
+		t.Errorf("%v: %.2000s", err, out)
 	}
 }

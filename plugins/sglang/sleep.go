@@ -27,7 +27,7 @@ const (
 func (c *client) asleepFile() string { return filepath.Join(c.Address.Dir, "asleep") }
 
 func (c *client) sleeping() ([]string, error) {
-	data, err := os.ReadFile(c.asleepFile())
+	data, err := regular.ReadFile(c.asleepFile(), regular.Record)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -41,7 +41,7 @@ func (r *Registered) Keep(c *Client, id int) error {
 // it. Nothing depends on its success: the API forgets silent environments by itself.
 func (r *Registered) Leave(ctx context.Context, c *Client) {
 	noted := r.now
-	if data, err := os.ReadFile(r.File); err == nil && noted == nil {
+	if data, err := regular.ReadFile(r.File, regular.Record); err == nil && noted == nil {
 		noted = &registration{}
 		_ = json.Unmarshal(data, noted) // half of a file names no API
 	}

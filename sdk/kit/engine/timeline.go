@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -35,7 +34,7 @@ type stageTime struct {
 func newTimeline(dir, name, first string, now func() time.Time) *timeline {
 	t := &timeline{file: filepath.Join(dir, name+".starts.json"), now: now, began: now(), last: map[string]float64{}}
 	var before []stageTime
-	if data, err := os.ReadFile(t.file); err == nil && json.Unmarshal(data, &before) == nil {
+	if data, err := regular.ReadFile(t.file, regular.Record); err == nil && json.Unmarshal(data, &before) == nil {
 		for _, s := range before {
 			t.last[s.Name] += s.Seconds
 		}
