@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A run writes into none of its files that has a second name, as in a backup of hard links: lines are added to logs, and
-// the index of trajectories is a database. Nothing else in the backup changes.
+// A run writes into none of its files that has a second name, as in a backup of hard links: lines are added to logs,
+// and the index of trajectories is a database. Nothing else in the backup changes.
 func TestARunEmptiesNoSecondName(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)

@@ -131,8 +131,8 @@ func plain(path, top string, depth int, info fs.FileInfo) error {
 	return &Error{path, "is " + what(info), remedyLink}
 }
 
-// destination is where a link leads; where it leads to nothing, what a program would make that writes through it. Empty:
-// that is not known.
+// destination is where a link leads; where it leads to nothing, what a program would make that writes through it.
+// Empty: that is not known.
 func destination(link string) string {
 	if to, err := filepath.EvalSymlinks(link); err == nil {
 		return to

@@ -342,7 +342,9 @@ func TestWeightsThatCannotBeLoadedEndTheBlock(t *testing.T) {
 		t.Errorf("it failed with %q", why)
 	}
 	b = start("sync.weights.policy")
-	b.Wait("warning", func(e *pluginpb.Event) bool { return strings.Contains(e.GetLog().GetMessage(), "policy version 7") })
+	b.Wait("warning", func(e *pluginpb.Event) bool {
+		return strings.Contains(e.GetLog().GetMessage(), "policy version 7")
+	})
 	if p := b.Status().GetPhase(); p != "ready" {
 		t.Errorf("with a sync block it is %s", p)
 	}
