@@ -177,7 +177,7 @@ func (h *host) admitLoop(ctx context.Context) {
 			if err := h.gateway.AdmitNow(ctx, r.ID, func() int { return h.served(r.ID) }); err != nil && ctx.Err() == nil {
 				if h.givenWeights && len(h.syncedBy) == 0 && !h.serves() {
 					h.Fail(&sdk.Error{Summary: "the weights to serve could not be loaded", Err: err,
-						Remedy: "name other weights, such as those of an earlier checkpoint"})
+						Remedy: "name other weights, such as an earlier checkpoint"})
 					return
 				}
 				h.Log("warn", err.Error())
