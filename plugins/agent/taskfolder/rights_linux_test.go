@@ -22,9 +22,8 @@ func TestAFileWithoutRightsIsCopied(t *testing.T) {
 	user := os.Geteuid()
 	if user == 0 { // whom rights do not hold up
 		user = 65534
-		err = errors.Join(err, os.Chmod(filepath.Dir(top), 0o755), filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
-			return errors.Join(err, os.Chown(path, user, user))
-		}))
+		err = errors.Join(err, os.Chmod(filepath.Dir(top), 0o755), filepath.WalkDir(top,
+			func(path string, _ fs.DirEntry, err error) error { return errors.Join(err, os.Chown(path, user, user)) }))
 	}
 	if err != nil {
 		t.Fatal(err)
