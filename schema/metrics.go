@@ -32,7 +32,7 @@ func checkMetrics(alerts []*decode.Alert, held []*decode.Evaluation, blocks []*B
 			continue
 		}
 		var d *hcl.Diagnostic
-		if a.Since, d = checkMetric(a.Metric, "alert."+a.Name, about, a.Range); d != nil {
+		if a.Since, a.Reporters, d = checkMetric(a.Metric, "alert."+a.Name, about, a.Range); d != nil {
 			diags = append(diags, d)
 		}
 	}
@@ -48,7 +48,7 @@ func checkMetrics(alerts []*decode.Alert, held []*decode.Evaluation, blocks []*B
 				continue
 			}
 			var d *hcl.Diagnostic
-			rules[i].Since, d = checkMetric(rule.Metric, "stop_when of "+b.Addr.String(), []*Block{b}, rule.Range)
+			rules[i].Since, _, d = checkMetric(rule.Metric, "stop_when of "+b.Addr.String(), []*Block{b}, rule.Range)
 			if d != nil {
 				diags = append(diags, d)
 			}
@@ -67,32 +67,40 @@ func named(address string, blocks []*Block) []*Block {
 	return blocks[i : i+1]
 }
 
-// checkMetric returns from when the blocks in question report a metric, where their plugins declare that.
-func checkMetric(name, where string, about []*Block, at hcl.Range) (since string, wrong *hcl.Diagnostic) {
-	unset := []string{}
-	reporting, meant, open := []string{}, "", false
+// checkMetric returns which of the blocks in question report a metric, or may, and from when, where their plugins
+// declare that.
+func checkMetric(name, where string, about []*Block, at hcl.Range) (since string, reporters []string,
+	wrong *hcl.Diagnostic) {
+	var declared, may, reporting, unset []string
+	meant, open, undeclared := "", false, false
 	for _, b := range about {
 		if b.Addr.Kind == kind.Trajectories || b.Addr.Kind.Life() == kind.Config {
 			continue // report none
 		}
 		if b.Schema == nil || b.Schema.Config == nil {
-			return "", nil
+			return "", nil, nil
 		}
-		if b.Schema.Config.Metrics == nil {
+		if b.Schema.Config.Metrics == nil { // its plugin does not say what it reports
 			if b.Addr.Kind == kind.Trainer || b.Addr.Kind == kind.Environment || len(about) == 1 {
-				return "", nil // its plugin does not say what it reports
+				undeclared, may = true, append(may, b.Addr.String())
 			}
 			continue
 		}
 		found, more := b.Schema.Config.Reports(name)
 		if found != nil && (found.With == "" || isSet(b.Value, found.With)) {
-			return found.Since, nil
+			if len(declared) == 0 {
+				since = found.Since
+			}
+			declared = append(declared, b.Addr.String())
+			continue
 		}
 		if found != nil {
 			unset = append(unset, fmt.Sprintf("%s reports it only with %s", b.Addr, found.With))
 			continue
 		}
-		open = open || more
+		if more {
+			open, may = true, append(may, b.Addr.String())
+		}
 		if len(b.Schema.Config.Metrics) > 0 || len(about) == 1 {
 			reporting = append(reporting, b.Addr.String())
 		}
@@ -101,8 +109,14 @@ func checkMetric(name, where string, about []*Block, at hcl.Range) (since string
 			meant = near
 		}
 	}
+	switch {
+	case len(declared) > 0:
+		return since, declared, nil
+	case undeclared:
+		return "", may, nil
+	}
 	if len(unset) > 0 {
-		return "", diagnostic.Warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, "+
+		return "", nil, diagnostic.Warning(at, "Metric not reported", fmt.Sprintf("%s is about the metric %q, "+
 			"which does not "+
 			"come: %s, which is not set.", where, name, strings.Join(unset, ", ")))
 	}
@@ -111,12 +125,12 @@ func checkMetric(name, where string, about []*Block, at hcl.Range) (since string
 		hint = fmt.Sprintf(" Did you mean %q?", meant)
 	}
 	if open {
-		return "", diagnostic.Warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, "+
+		return "", may, diagnostic.Warning(at, "Metric not known", fmt.Sprintf("%s is about the metric %q, "+
 			"which is not "+
 			"among those that %s is known to report: it holds only if the metric comes.%s", where, name,
 			strings.Join(reporting, ", "), hint))
 	}
-	return "", diagnostic.Problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which "+
+	return "", nil, diagnostic.Problem(at, "Unknown metric", fmt.Sprintf("%s is about the metric %q, which "+
 		"%s does not "+
 		"report.%s recipe plugin docs KIND NAME lists the metrics of a block.", where, name, diagnostic.List(reporting),
 		hint))

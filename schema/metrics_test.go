@@ -94,6 +94,9 @@ alert "a" {
 		if reported {
 			want = "with section.weight"
 		}
+		if got := r.Alerts[0].Reporters; reported && (len(got) != 1 || got[0] != "trainer.with.t") {
+			t.Errorf("with weight %s the alert is about reports of %v", weight, got)
+		}
 		if got := r.Alerts[0].Since; got != want {
 			t.Errorf("with weight %s the alert has %q, want %q", weight, got, want)
 		}

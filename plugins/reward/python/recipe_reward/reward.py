@@ -201,7 +201,7 @@ class Reward(Environment):
         if not rewards:
             # Without the prompt, which whoever reports it knows: equal reasons are counted together.
             return _raised(ValueError("every reward function returned None"))
-        return Score(total, metrics | rewards if self.settings.functions else metrics)
+        return Score(total, metrics | rewards)
 
     async def _rewards(self, index: int, given: Given) -> list[_Reward | Exception]:
         """What one function gives for each completion. Where it fails with all of them together, it is called with each
