@@ -182,8 +182,8 @@ func TestScores(t *testing.T) {
 		turns   int
 		metrics []string
 	}{
-		"jsonl":           {nil, 1, 2, []string{"counted", "reward/letters"}},
-		"parquet":         {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2,
+		"jsonl": {nil, 1, 2, []string{"counted", "reward/letters"}},
+		"parquet": {map[string]cty.Value{"dataset": cty.StringVal("rows.parquet")}, 1, 2,
 			[]string{"counted", "reward/letters"}},
 		"copy of the hub": {map[string]cty.Value{"dataset": cty.StringVal("copy")}, 1, 2,
 			[]string{"counted", "reward/letters"}},
