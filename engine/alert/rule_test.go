@@ -120,8 +120,9 @@ func TestAMetricThatDoesNotCome(t *testing.T) {
 		alert decode.Alert
 		want  string // the block that the warning names; "": there is none
 	}{
-		"of a trainer":         {alert: decode.Alert{Metric: "eval/acc", Op: ">", Reporters: []string{trainer}}, want: trainer},
-		"of an environment":    {alert: decode.Alert{Metric: "metrics/x", Op: ">", Reporters: []string{environment}}, want: environment},
+		"of a trainer": {alert: decode.Alert{Metric: "eval/acc", Op: ">", Reporters: []string{trainer}}, want: trainer},
+		"of an environment": {alert: decode.Alert{Metric: "metrics/x", Op: ">", Reporters: []string{environment}},
+			want: environment},
 		"of no block's report": {alert: decode.Alert{Metric: "evaluation/e/score", Op: ">"}},
 		"by its other name":    {alert: decode.Alert{Metric: "reward/mean", Op: ">", Reporters: []string{trainer}}},
 		"of a state":           {alert: decode.Alert{State: "failed"}},

@@ -67,8 +67,8 @@ func (r *Row) Activity(now time.Time) (a sdk.Activity, ok bool) {
 	}
 	switch r.why {
 	case FlatScores:
-		a.Remedy = "the tasks are too easy, too hard, or scored wrongly; drop_uninformative = false sends such groups all the " +
-			"same"
+		a.Remedy = "the tasks are too easy, too hard, or scored wrongly; drop_uninformative = false sends such groups all " +
+			"the same"
 	case LongSequence:
 		a.Remedy = "lower max_tokens of the environment, or let the trainer take longer sequences"
 	case LongPrompt:

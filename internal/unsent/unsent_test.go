@@ -20,15 +20,17 @@ func TestWhatIsReported(t *testing.T) {
 		since  time.Duration // after the last group
 		want   string        // in the detail; "": other work is reported
 	}{
-		"too few":                   {groups: made(enough-1, time.Second, FlatScores)},
-		"groups come":               {made(enough, time.Second, FlatScores), 5 * time.Second, "its scores are all equal"},
-		"groups have ceased":        {groups: made(enough, time.Second, FlatScores), since: 11 * time.Second},
-		"slow groups come":          {made(enough, time.Minute, LongPrompt), time.Minute, "longer than the model's context"},
-		"slow groups have ceased":   {groups: made(enough, time.Minute, LongPrompt), since: 3 * time.Minute},
-		"one was sent":              {groups: append(made(enough, time.Second, FlatScores), group{time.Second, ""})},
-		"one was sent before":       {append([]group{{time.Second, ""}}, made(enough, 0, NoScores)...), 0, "have a score"},
-		"for more than one reason":  {append(made(enough, 0, NoScores), group{0, FlatScores}), 0, "for several reasons; the last: its"},
-		"a pause before one is old": {groups: append([]group{{0, FlatScores}, {time.Hour, ""}}, made(enough, 0, FlatScores)...), since: time.Minute},
+		"too few":                 {groups: made(enough-1, time.Second, FlatScores)},
+		"groups come":             {made(enough, time.Second, FlatScores), 5 * time.Second, "its scores are all equal"},
+		"groups have ceased":      {groups: made(enough, time.Second, FlatScores), since: 11 * time.Second},
+		"slow groups come":        {made(enough, time.Minute, LongPrompt), time.Minute, "longer than the model's context"},
+		"slow groups have ceased": {groups: made(enough, time.Minute, LongPrompt), since: 3 * time.Minute},
+		"one was sent":            {groups: append(made(enough, time.Second, FlatScores), group{time.Second, ""})},
+		"one was sent before":     {append([]group{{time.Second, ""}}, made(enough, 0, NoScores)...), 0, "have a score"},
+		"for more than one reason": {append(made(enough, 0, NoScores), group{0, FlatScores}), 0,
+			"for several reasons; the last: its"},
+		"a pause before one is old": {groups: append([]group{{0, FlatScores}, {time.Hour, ""}},
+			made(enough, 0, FlatScores)...), since: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -68,14 +68,16 @@ func TestOneCompletionDoesNotDecide(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit  string
 		failed string // "": all have a score
+		cause  string // what the metrics count it as
 	}{
-		"raises": {limit: "1m", failed: "ValueError: no parse"},
-		"hangs":  {limit: "500ms", failed: "hangs with the completion"},
+		"raises": {limit: "1m", failed: "ValueError: no parse", cause: "failing.py:14 ValueError"},
+		"hangs":  {limit: "500ms", failed: "hangs with the completion", cause: "score_timeout"},
 		"dies": {limit: "1m", failed: "a process that scores has ended: exit code 9, in a call of dies with the " +
-			"completion"},
-		"sleeps":    {limit: "500ms", failed: "sleeps with the completion"},
-		"blocks":    {limit: "500ms", failed: "blocks with the completion"},
-		"nothing":   {limit: "1m", failed: "every reward function returned None"},
+			"completion", cause: "a process that scores has ended"},
+		"sleeps": {limit: "500ms", failed: "sleeps with the completion", cause: "score_timeout"},
+		"blocks": {limit: "500ms", failed: "blocks with the completion", cause: "score_timeout"},
+		"nothing": {limit: "1m", failed: "every reward function returned None",
+			cause: "every reward function returned None"},
 		"as_in_trl": {limit: "1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,6 +112,11 @@ func TestOneCompletionDoesNotDecide(t *testing.T) {
 				t.Errorf("failed: %q", failed)
 			case c.failed != "" && (len(failed) != 1 || !strings.Contains(failed[0], c.failed)):
 				t.Errorf("failed: %q, want one: %q", failed, c.failed)
+			}
+			if c.cause != "" {
+				block.Wait("rollouts that are counted as "+c.cause, func(e *pluginpb.Event) bool {
+					return e.GetMetrics().GetValues()["rollouts_failed/"+c.cause] > 0
+				})
 			}
 		})
 	}

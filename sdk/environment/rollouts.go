@@ -313,7 +313,7 @@ func (r *rollouts) settle(ctx context.Context, o outcome) error {
 		r.finished = true
 		r.stages.finished()
 	case o.bad != nil:
-		r.lost.add(r.host, "group", o.bad)
+		r.lost.add(r.host, o.bad)
 		if r.lost.inARow >= maxFailures || r.trial && !r.fits && oneReason(o.bad) || r.lost.hopeless(o.bad, time.Now()) {
 			return r.lost.failure(o.bad)
 		}
@@ -495,7 +495,7 @@ func (r *rollouts) group(ctx, working context.Context, t *turn, to receiver) (o 
 	r.rates.note(task, made, r.trained.Load())
 	if made.why != nil { // before the post: whoever gets the group knows then what it lacks
 		r.masking.Lock()
-		r.masked.add(r.host, "rollout", made.why)
+		r.masked.addRollouts(r.host, made.why)
 		r.masking.Unlock()
 	}
 	all := outcome{took: time.Since(began), done: true}

@@ -16,8 +16,8 @@ from recipe_sdk.environment.base import TimedOut
 from recipe_sdk.environment.processes import Blocked, Died, ScoreFailed, default_processes
 
 from .dataset import Row, read
-from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, is_async
-from .functions import missing, unwanted
+from .functions import ARGUMENTS, LEFT_OUT, Given, Returned, TrainerState, awaited, callable_of, called, counted
+from .functions import is_async, missing, unwanted
 
 _ARGUMENTS = Columns("dataset", given=ARGUMENTS, left_out=LEFT_OUT, every=True)
 
@@ -200,7 +200,7 @@ class Reward(Environment):
                 rewards[f"reward/{name}"] = of.value
         if not rewards:
             # Without the prompt, which whoever reports it knows: equal reasons are counted together.
-            return _raised(ValueError("every reward function returned None"))
+            return _raised(ValueError(why := "every reward function returned None"), why)
         return Score(total, metrics | rewards)
 
     async def _rewards(self, index: int, given: Given) -> list[_Reward | Exception]:
@@ -209,7 +209,8 @@ class Reward(Environment):
         try:
             made = await self._called(index, given)
             if made.wrong:
-                return [_raised(TypeError(made.wrong)) for _ in given.completions]
+                counted_as = f"{self._functions[index][1]} returned no list of the group's length"
+                return [_raised(TypeError(made.wrong), counted_as) for _ in given.completions]
             return [_Reward(value, made.metrics) for value in made.values]
         except (ScoreFailed, InfraFailure, TimedOut) as e:
             name, count = self._functions[index][1], len(given.completions)
@@ -260,10 +261,10 @@ class Reward(Environment):
         return [self._task(row) for row in self._held]
 
 
-def _raised(error: Exception) -> Exception:
+def _raised(error: Exception, counted_as: str) -> Exception:
     """An error as if it had been raised: what has no traceback is taken for a failure of something else."""
     try:
-        raise error
+        raise counted(error, counted_as)
     except type(error) as e:
         return e
 
