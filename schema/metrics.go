@@ -18,7 +18,7 @@ import (
 // checkMetrics reports names of metrics, in alerts and stop rules, that no block in question reports. Where a block may
 // report others than its plugin declares, a name that is not declared is a warning, and so is one that is reported only
 // with an attribute that is not set.
-func checkMetrics(alerts []*decode.Alert, held []*decode.Evaluation, blocks []*Block) (diags hcl.Diagnostics) {
+func checkMetrics(alerts []*decode.Alert, held evaluations, blocks []*Block) (diags hcl.Diagnostics) {
 	for _, a := range alerts {
 		about := blocks
 		if a.Block != "" {
