@@ -45,7 +45,8 @@ func (ev *evaluation) computeObserver(n *node, mi *moduleInstance) *result {
 	default:
 		ev.p.keepAlert(d.Alert(o, s, v))
 	}
-	if o.Kind == "evaluation" && !slices.ContainsFunc(ev.p.held, func(e *decode.Evaluation) bool { return e.Name == o.Name }) {
+	named := func(e *decode.Evaluation) bool { return e.Name == o.Name }
+	if o.Kind == "evaluation" && !slices.ContainsFunc(ev.p.held, named) {
 		ev.p.unread = append(ev.p.unread, o.Name)
 	}
 	ev.diags = append(ev.diags, d.Diags...)
