@@ -28,10 +28,11 @@ type parts struct {
 	python    []string // requirements of the environment
 	trainer   string
 	training  []attribute
-	config    *section // the trainer's settings under its project's names
-	blocks    []string // further blocks of the trainer
-	length    int      // tokens of a sequence; 0: not known
-	gpus      int      // of the trainer; 0: one
+	config    *section       // the trainer's settings under its project's names
+	saves     []attribute    // of a block checkpoints: every, keep_last
+	lines     map[string]int // of the source's settings
+	length    int            // tokens of a sequence; 0: not known
+	gpus      int            // of the trainer; 0: one
 	files     []File
 	left      []Left
 	before    []string // commands to run before plan
