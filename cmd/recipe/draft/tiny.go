@@ -52,7 +52,7 @@ func (s *section) each(before string, call func(name string, value any)) {
 	}
 }
 
-// managed is why the recipe has no setting that its blocks have in another form. The reasons of the source's trainer are
+// managed is why the recipe has no setting that its blocks have in another form. Reasons of the source's trainer are
 // about its own block.
 func (p *parts) managed(why string) string {
 	switch {
@@ -60,7 +60,9 @@ func (p *parts) managed(why string) string {
 		return why
 	case strings.Contains(why, "checkpoints {"):
 		return "write save_every = … in the block; recipe resumes by itself"
-	case strings.Contains(why, "config ") || strings.Contains(why, "in the block") && !strings.Contains(why, "batch_size ="):
+	case strings.Contains(why, "batch_size ="):
+		return why
+	case strings.Contains(why, "config ") || strings.Contains(why, "in the block"):
 		return tinyWhy
 	}
 	return why
