@@ -265,6 +265,15 @@ func Rows(file string) (columns []string, rows int64) {
 	return columnsOf(file, files), rows
 }
 
+// NamesRows reports whether a file has the name of a file of rows.
+func NamesRows(file string) bool {
+	ending := path.Ext(strings.TrimSuffix(strings.ToLower(file), ".gz"))
+	return slices.Contains(endingsOfRows(), ending) || ending == ".parquet"
+}
+
+// endingsOfRows are the endings of files of rows that are text.
+func endingsOfRows() []string { return []string{".jsonl", ".ndjson", ".json", ".csv", ".tsv"} }
+
 // rowsOf is how many rows a file has. Not ok: it is not known, as of one that is too large to be read for it.
 func rowsOf(file string, files *function.Files) (rows int64, ok bool) {
 	data, ending, whole := head(file, files)
@@ -297,7 +306,7 @@ func head(file string, files *function.Files) (data []byte, ending string, whole
 	if ending == ".parquet" && !packed {
 		return nil, ending, false
 	}
-	if !slices.Contains([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv"}, ending) {
+	if !slices.Contains(endingsOfRows(), ending) {
 		return nil, "", false
 	}
 	data, err := files.Head(file, headOfRows)

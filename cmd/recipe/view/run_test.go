@@ -195,12 +195,13 @@ func TestSummaryOfWhatWasLeftOut(t *testing.T) {
 	snap.Apply(event.Event{Type: event.Metrics, Address: "environment.atropos.words", Metrics: map[string]float64{
 		"env/groups": 7, "env/groups_same_scores": 3}})
 	const want = `
-environment.atropos.words: left out of training; the reasons are in recipe logs environment.atropos.words --level warn
+environment.atropos.words: left out of training
   of 7 groups 3 whose scores were all equal
 
-environment.reward.sums: left out of training; the reasons are in recipe logs environment.reward.sums --level warn
+environment.reward.sums: left out of training
   of 100 groups 25 whose scores were all equal, 1 with too few scores
   of 800 rollouts 13 without a score: 10 r.py:6 ValueError, 3 score_timeout
+  the texts are in recipe logs environment.reward.sums --level warn
 `
 	var summary, alone bytes.Buffer
 	if err := Summary(&summary, Style{}, snap); err != nil {

@@ -122,9 +122,10 @@ func leftOut(s Style, blk *snapshot.Block) []string {
 	if len(lines) == 0 {
 		return nil
 	}
-	head := s.Bold(blk.Address) + ": left out of training; the reasons are in recipe logs " + OneLine(blk.Address) +
-		" --level warn"
-	return append([]string{"", head}, lines...)
+	if of("rollouts_failed") > 0 || of("groups_lost", "env/groups_failed") > 0 {
+		lines = append(lines, "  the texts are in recipe logs "+OneLine(blk.Address)+" --level warn")
+	}
+	return append([]string{"", s.Bold(blk.Address) + ": left out of training"}, lines...)
 }
 
 // failedFor is why rollouts of a block had no score, the most frequent first.

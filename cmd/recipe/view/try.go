@@ -203,10 +203,20 @@ func (c TriedCompletion) row(s Style, prompt, times int) string {
 		out += strings.Repeat(" ", 22) + s.Dim(fmt.Sprintf("%s not trained: %s", count(m.End-m.Start, "token"),
 			OneLine(m.Why))) + "\n"
 	}
-	if len(c.Metrics) > 0 {
+	if len(c.Metrics) > 0 && !c.onlyScore() {
 		out += strings.Repeat(" ", 22) + s.Dim(c.metrics()) + "\n"
 	}
 	return out
+}
+
+// onlyScore reports whether the numbers beside the score repeat it: it is the reward of one function.
+func (c TriedCompletion) onlyScore() bool {
+	for name, value := range c.Metrics {
+		if !strings.HasPrefix(name, "reward/") || c.Score == nil || value != *c.Score {
+			return false
+		}
+	}
+	return len(c.Metrics) == 1
 }
 
 // metrics are the numbers beside the score, in one line.
